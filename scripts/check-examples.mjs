@@ -1,0 +1,106 @@
+// Every `@example` in src/ and every ts block in README.md and docs/ is compiled against the built package.
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import * as face from '../dist/index.js'
+import * as testing from '../dist/testing/index.js'
+
+const root = join(import.meta.dirname, '..')
+const out = join(root, 'generated/examples')
+
+/** What examples may take for granted, beside the handle of the library that an adapter is for. */
+const ambient = `
+type Any = any // biome-ignore lint: stands for the reader's own code
+declare const dibs: import('dibs').Dibs
+declare const pool: import('pg').Pool
+declare const error: unknown
+declare const response: import('node:http').ServerResponse
+declare const row: { version: number; ready: boolean }
+declare const seen: number
+declare const left: number
+declare const id: string
+declare const key: string
+declare const sku: string
+declare const orders: Any
+declare const Order: Any
+declare const retries: { inc(labels: object): void }
+declare function work(tx: import('dibs').Transaction): Promise<void>
+declare function isDone(id: string): Promise<boolean>
+declare function tryAgainLater(code: string): void
+`
+
+const handles = {
+  fromKysely: "declare const db: import('kysely').Kysely<Any>",
+  fromDrizzle: "declare const db: import('drizzle-orm/node-postgres').NodePgDatabase",
+  fromPrisma: `type PrismaTx = import('dibs').PrismaTransaction & { order: Any }
+declare const prisma: { $transaction(fn: (tx: PrismaTx) => Promise<void>, options: object): Promise<void> }`,
+  fromKnex: "declare const knex: import('knex').Knex",
+  fromTypeORM: "declare const dataSource: import('typeorm').DataSource",
+  fromPostgresJs: "declare const sql: import('postgres').Sql",
+}
+
+/** @returns {{ where: string, code: string }[]} */
+function examplesIn(file) {
+  const text = readFileSync(join(root, file), 'utf8')
+  if (file.endsWith('.md')) {
+    return [...text.matchAll(/^```ts\n([\s\S]*?)^```/gm)].map(([, code], n) => ({
+      where: `${file} ${n + 1}`,
+      code,
+    }))
+  }
+  return [...text.matchAll(/^ *\/\*\*\n(?:(?! *\*\/)[\s\S])*?^ *\* @example\n([\s\S]*?)^ *\*\//gm)].map(
+    ([, code], n) => ({
+      where: `${file} ${n + 1}`,
+      code: code.replace(/^ *\* ?/gm, ''),
+    }),
+  )
+}
+
+function toModule({ code }) {
+  const imports = code.match(/^import .*$/gm) ?? []
+  const named = new Set(imports.flatMap((line) => line.match(/\w+/g) ?? []))
+  const offered = (module, from, types = []) => {
+    const names = [...Object.keys(module), ...types.map((name) => `type ${name}`)]
+    return `import { ${names.filter((name) => !named.has(name.replace('type ', ''))).join(', ')} } from '${from}'`
+  }
+  return `${offered(face, 'dibs', ['Transaction'])}
+${offered(testing, 'dibs/testing')}
+${imports.join('\n')}
+${Object.keys(handles)
+  .filter((name) => code.includes(`${name}(`))
+  .map((name) => handles[name])
+  .join('\n')}
+export async function example() {
+${code.replace(/^import .*$/gm, '').replace(/^export /gm, '')}
+}
+`
+}
+
+const files = [
+  'README.md',
+  ...readdirSync(join(root, 'docs')).map((name) => `docs/${name}`),
+  ...readdirSync(join(root, 'src'), { recursive: true })
+    .filter((name) => /\.ts$/.test(name) && !/\.(test|soak|test-d)\.ts$/.test(name))
+    .map((name) => `src/${name}`),
+]
+const examples = files.flatMap(examplesIn)
+rmSync(out, { recursive: true, force: true })
+mkdirSync(out, { recursive: true })
+writeFileSync(join(out, 'ambient.d.ts'), ambient)
+for (const example of examples) {
+  writeFileSync(join(out, `${example.where.replace(/[^\w]+/g, '_')}.ts`), toModule(example))
+}
+writeFileSync(
+  join(out, 'tsconfig.json'),
+  JSON.stringify({ extends: '../../tsconfig.json', include: ['*.ts'], exclude: [] }),
+)
+const { status, stdout } = spawnSync('npx', ['--no-install', 'tsc', '--noEmit', '-p', out], {
+  cwd: root,
+  encoding: 'utf8',
+})
+if (examples.length === 0 || status !== 0) {
+  console.error(stdout || 'no examples were found')
+  process.exitCode = 1
+} else {
+  console.log(`${examples.length} examples compile`)
+}

@@ -1,0 +1,14 @@
+import { defineConfig } from 'vitest/config'
+
+/** Long runs with faults; `npm run soak`. SOAK_SECONDS sets how long each goes on. */
+export default defineConfig({
+  test: {
+    globalSetup: ['test/global-setup.ts'],
+    setupFiles: ['test/leaks.ts'],
+    include: ['src/**/*.soak.ts', 'src/**/*.storm.test.ts'],
+    env: { SOAK_SECONDS: process.env.SOAK_SECONDS ?? '120' },
+    testTimeout: 3_600_000,
+    hookTimeout: 60_000,
+    fileParallelism: false,
+  },
+})
