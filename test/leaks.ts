@@ -1,0 +1,27 @@
+import pg from 'pg'
+import { afterAll, expect } from 'vitest'
+import { directUrl, freshName, until, viaPgBouncer } from './database.js'
+
+// pg and libpq take the name from here; child processes inherit it.
+process.env.PGAPPNAME = freshName('dibs_test')
+
+/** A connection that a test file leaves open fails it. */
+afterAll(async () => {
+  if (viaPgBouncer) return // there the server's connections belong to PgBouncer
+  const name = process.env.PGAPPNAME
+  const client = new pg.Client({ connectionString: directUrl, application_name: 'dibs_test_leaks' })
+  await client.connect()
+  try {
+    const left = async () => {
+      const { rows } = await client.query(
+        'select state, query from pg_stat_activity where application_name = $1',
+        [name],
+      )
+      return rows
+    }
+    await until(async () => (await left()).length === 0, 'connections of this file to close').catch(() => {})
+    expect(await left(), 'connections left open by this file').toEqual([])
+  } finally {
+    await client.end()
+  }
+})

