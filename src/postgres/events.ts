@@ -1,0 +1,69 @@
+import { channel } from 'node:diagnostics_channel'
+
+/** Common to all events: which instance tells it. */
+export interface EventOrigin {
+  readonly schema: string
+}
+
+/**
+ * What Dibs tells while it works, by the name of its channel. Metrics and logs listen; nothing here depends on
+ * being heard.
+ */
+export interface DibsEvents {
+  /** A transaction met a conflict and will run again. */
+  'dibs:transaction.retried': EventOrigin & {
+    readonly attempt: number
+    readonly delayMs: number
+    readonly error: unknown
+  }
+  /** A transaction met a conflict and will not run again. */
+  'dibs:transaction.gave-up': EventOrigin & {
+    readonly attempts: number
+    readonly elapsedMs: number
+    readonly error: unknown
+  }
+  /** A reply was lost after COMMIT, or a statement that commits by itself, was sent. */
+  'dibs:commit.unknown': EventOrigin & { readonly error: unknown }
+  /** A function given to `tx.afterCommit` threw; the transaction is committed all the same. */
+  'dibs:after-commit.failed': EventOrigin & { readonly error: unknown }
+  /** A connection was thrown away instead of going back to the pool. */
+  'dibs:connection.discarded': EventOrigin & { readonly error: unknown }
+  /** A migration was applied by this process. */
+  'dibs:migration.applied': EventOrigin & {
+    readonly version: number
+    readonly name: string
+    readonly elapsedMs: number
+  }
+  /** The listening connection stands. */
+  'dibs:listener.connected': EventOrigin
+  /** The listening connection is lost and will be made again; until then waiting is by polling. */
+  'dibs:listener.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
+  /** A wake-up hint could not be sent; those who wait find out by polling. */
+  'dibs:hint.failed': EventOrigin & { readonly error: unknown }
+}
+
+export type DibsEventName = keyof DibsEvents
+
+/** Publishes an event; costs one check when nobody listens. */
+export function emit<N extends DibsEventName>(name: N, payload: DibsEvents[N]): void {
+  const target = channel(name)
+  if (target.hasSubscribers) target.publish(payload)
+}
+
+/**
+ * Listens to one kind of event in this process; returns what ends it.
+ *
+ * @example
+ * const stop = onEvent('dibs:transaction.retried', ({ schema, attempt }) => retries.inc({ schema, attempt }))
+ */
+export function onEvent<N extends DibsEventName>(
+  name: N,
+  listener: (payload: DibsEvents[N]) => void,
+): () => void {
+  const target = channel(name)
+  const receive = (message: unknown): void => listener(message as DibsEvents[N])
+  target.subscribe(receive)
+  return () => {
+    target.unsubscribe(receive)
+  }
+}

@@ -1,0 +1,208 @@
+import {
+  BusyError,
+  CommitOutcomeUnknownError,
+  ConflictError,
+  ConnectionLostError,
+  type ConstraintKind,
+  ConstraintViolationError,
+  DatabaseError,
+  DibsError,
+  StatementTimeoutError,
+} from '../errors.js'
+
+/**
+ * What kind of failure a database error is:
+ *
+ * - `conflict`: PostgreSQL refused the order of two transactions; run the whole transaction again
+ * - `constraint`: a row was refused
+ * - `connection`: the server or the connection is gone
+ * - `timeout`: a statement was cancelled
+ * - `unknown outcome`: the server itself says that it does not know whether the work was kept
+ * - `retryable`: short of some resource
+ * - `other`: anything else that carries an SQLSTATE
+ */
+export type FaultKind =
+  | 'conflict'
+  | 'constraint'
+  | 'connection'
+  | 'timeout'
+  | 'unknown outcome'
+  | 'retryable'
+  | 'other'
+
+export interface Fault {
+  readonly kind: FaultKind
+  readonly message: string
+  /** The server's code; absent when the error never came from a server. */
+  readonly sqlState?: string
+  /** The connection cannot be used any more. */
+  readonly fatal: boolean
+  readonly constraint?: string
+  readonly table?: string
+  readonly column?: string
+}
+
+const constraintKinds: Record<string, ConstraintKind> = {
+  '23001': 'restrict',
+  '23502': 'not null',
+  '23503': 'foreign key',
+  '23505': 'unique',
+  '23514': 'check',
+  '23P01': 'exclusion',
+}
+
+const exact: Record<string, FaultKind> = {
+  '40001': 'conflict',
+  '40P01': 'conflict',
+  // These two read like class 40 and class 08, but say that the work may have been kept.
+  '40003': 'unknown outcome',
+  '08007': 'unknown outcome',
+  // A constraint checked at COMMIT and refused.
+  '40002': 'constraint',
+  '57014': 'timeout',
+  '55P03': 'timeout',
+  '25P03': 'connection',
+  '25P04': 'connection',
+  '57P01': 'connection',
+  '57P02': 'connection',
+  '57P03': 'connection',
+  '57P04': 'connection',
+  '57P05': 'connection',
+}
+
+function kindOf(sqlState: string): FaultKind {
+  const known = exact[sqlState]
+  if (known) return known
+  if (sqlState.startsWith('23')) return 'constraint'
+  if (sqlState.startsWith('08')) return 'connection'
+  if (sqlState.startsWith('53')) return 'retryable'
+  return 'other'
+}
+
+const socketCodes = new Set([
+  ...[
+    'ECONNREFUSED',
+    'ECONNRESET',
+    'ECONNABORTED',
+    'EPIPE',
+    'ETIMEDOUT',
+    'ENOTFOUND',
+    'EAI_AGAIN',
+    'EHOSTUNREACH',
+  ],
+  ...['ENETUNREACH', 'EADDRNOTAVAIL'],
+  // postgres.js
+  ...['CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'CONNECT_TIMEOUT'],
+  // Prisma: cannot reach, timed out, closed by the server
+  ...['P1001', 'P1002', 'P1008', 'P1017'],
+])
+
+/** `pg` gives these no code. */
+const pgConnectionMessage =
+  /^(Connection terminated|Connection ended|Client has encountered a connection error|Client was closed|timeout expired|timeout exceeded when trying to connect|The server does not support SSL)/
+
+type Fields = Record<string, unknown>
+
+const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null
+
+const text = (value: unknown): string | undefined =>
+  typeof value === 'string' && value !== '' ? value : undefined
+
+/** Libraries wrap the driver's error: Drizzle in `cause`, TypeORM in `driverError`, Prisma in its `meta`. */
+function inner(error: Fields): unknown {
+  const meta = error.meta
+  return error.driverError ?? (isFields(meta) ? meta.driverAdapterError : undefined) ?? error.cause
+}
+
+function readServerError(error: Fields): Fault | undefined {
+  // `severity` marks what a server sent: without it EPIPE or Prisma's P2010 would pass for an SQLSTATE.
+  const sqlState = text(error.originalCode) ?? (error.severity === undefined ? undefined : text(error.code))
+  if (!sqlState || !/^[0-9A-Z]{5}$/.test(sqlState)) return undefined
+  const message = text(error.originalMessage) ?? text(error.message) ?? 'unknown error'
+  const kind = kindOf(sqlState)
+  return {
+    kind,
+    sqlState,
+    message,
+    // The severity is translated in some locales, hence the codes too.
+    fatal: kind === 'connection' || error.severity === 'FATAL' || error.severity === 'PANIC',
+    constraint: text(error.constraint) ?? text(error.constraint_name) ?? constraintOfPrisma(error, sqlState),
+    table: text(error.table) ?? text(error.table_name),
+    column: text(error.column) ?? text(error.column_name) ?? columnOfPrisma(error, sqlState),
+  }
+}
+
+/** Prisma keeps few of the server's fields, but its sentence, which is English only in some locales. */
+function constraintOfPrisma(error: Fields, sqlState: string): string | undefined {
+  if (error.originalCode === undefined || !sqlState.startsWith('23') || sqlState === '23502') return undefined
+  const kept = isFields(error.constraint) ? text(error.constraint.index) : undefined
+  return kept ?? text(error.originalMessage)?.match(/constraint "([^"]+)"/)?.[1]
+}
+
+function columnOfPrisma(error: Fields, sqlState: string): string | undefined {
+  if (error.originalCode === undefined || sqlState !== '23502') return undefined
+  return text(error.originalMessage)?.match(/column "([^"]+)"/)?.[1]
+}
+
+function readConnectionError(error: Fields): Fault | undefined {
+  const message = text(error.message) ?? ''
+  if (typeof error.code === 'string' && (socketCodes.has(error.code) || isMissingSocket(error))) {
+    return { kind: 'connection', message: message || error.code, fatal: true }
+  }
+  if (pgConnectionMessage.test(message)) return { kind: 'connection', message, fatal: true }
+  // The client gave up on an answer that may still come: this connection cannot be read any further.
+  if (message === 'Query read timeout') return { kind: 'timeout', message, fatal: true }
+  return undefined
+}
+
+const isMissingSocket = (error: Fields): boolean =>
+  (error.code === 'ENOENT' || error.code === 'EACCES') && error.syscall === 'connect'
+
+/** Reads an error of `pg` or of any library around it; undefined if it is not about the database. */
+export function readFault(error: unknown): Fault | undefined {
+  let current = error
+  for (let depth = 0; depth < 6 && isFields(current); depth++) {
+    const fault = readServerError(current) ?? readConnectionError(current)
+    if (fault) return fault
+    current = inner(current)
+  }
+  return undefined
+}
+
+/** The same error as one of the registry, with the original as its `cause`; anything else is left as it is. */
+export function translateError(error: unknown): unknown {
+  if (error instanceof DibsError) return error
+  const fault = readFault(error)
+  if (!fault) return error
+  const { kind, sqlState, message, constraint, table, column } = fault
+  const cause = error
+  switch (kind) {
+    case 'conflict':
+      return new ConflictError({ subject: 'the transaction', sqlState, reason: message, cause })
+    case 'constraint':
+      return new ConstraintViolationError({
+        sqlState: sqlState ?? '23000',
+        kind: constraintKinds[sqlState ?? ''] ?? 'other',
+        constraint,
+        table,
+        column,
+        reason: message,
+        cause,
+      })
+    case 'connection':
+      return new ConnectionLostError(`The connection to PostgreSQL is lost: ${message}.`, { cause })
+    case 'timeout':
+      return new StatementTimeoutError(`A statement was cancelled: ${message}.`, sqlState, { cause })
+    case 'unknown outcome':
+      return new CommitOutcomeUnknownError('the statement', { cause })
+    case 'retryable':
+      return new BusyError(`room on the server (${message})`, 0, 1000, { cause })
+    default:
+      return new DatabaseError(`PostgreSQL answered ${sqlState}: ${message}`, sqlState ?? 'XX000', { cause })
+  }
+}
+
+/** Running the whole transaction again can succeed. */
+export function isConflict(error: unknown): boolean {
+  return error instanceof ConflictError || readFault(error)?.kind === 'conflict'
+}

@@ -1,0 +1,102 @@
+import pg from 'pg'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { directUrl, freshName, wayIn, withPool } from '../../test/database.js'
+import { Dibs } from '../dibs.js'
+import { Database } from './database.js'
+import { inspectServer } from './server.js'
+import { statement } from './statement.js'
+
+// A database whose owner has set everything that our SQL must not rely on.
+const name = freshName('hostile')
+const admin = new pg.Pool({ connectionString: directUrl, max: 1 })
+
+const at = (url: string): string => {
+  const target = new URL(url)
+  target.pathname = `/${name}`
+  return target.href
+}
+
+beforeAll(async () => {
+  await admin.query(`create database ${name}`)
+  await withPool(
+    async (pool) => {
+      await pool.query(`create schema evil;
+        create function evil.clock_timestamp() returns timestamptz language sql as $$ select '1999-01-01'::timestamptz $$;
+        create function evil.hashtextextended(text, bigint) returns bigint language sql as $$ select 0::bigint $$;
+        create table evil.migration (version int, name text, checksum text, compatible_from int);
+        insert into evil.migration values (7, 'trap', '', 7)`)
+    },
+    { connectionString: at(directUrl) },
+  )
+  for (const setting of [
+    "default_transaction_isolation = 'serializable'",
+    'default_transaction_read_only = on',
+    'search_path = evil, pg_catalog',
+    "timezone = 'Asia/Kathmandu'",
+    "datestyle = 'SQL, DMY'",
+    "intervalstyle = 'sql_standard'",
+    'extra_float_digits = -5',
+    "bytea_output = 'escape'",
+    "statement_timeout = '20s'",
+    'standard_conforming_strings = off',
+  ]) {
+    await admin.query(`alter database ${name} set ${setting}`)
+  }
+})
+
+afterAll(async () => {
+  await admin.query(`drop database ${name} with (force)`)
+  await admin.end()
+})
+
+it('migrates, tells the time and commits', async () => {
+  await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
+  expect(Math.abs((await dibs.now()).getTime() - Date.now())).toBeLessThan(5_000)
+  const seen = await dibs.transaction(async (tx) => {
+    await tx.query('create table public.written (n int)')
+    const { rows } = await tx.query("select pg_catalog.current_setting('transaction_isolation') as level")
+    return rows[0]?.level
+  })
+  expect(seen).toBe('read committed')
+})
+
+it('lowers the timeout of the session to its deadline and never raises it', async () => {
+  await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
+  const timeout = (deadlineMs: number) =>
+    dibs.transaction(async (tx) => (await tx.query('show statement_timeout')).rows[0]?.statement_timeout, {
+      deadlineMs,
+    })
+  expect(await timeout(60_000)).toBe('20s')
+  expect(await timeout(Number.POSITIVE_INFINITY)).toBe('20s')
+  expect(await timeout(5_000)).toMatch(/^(5s|4\d{3}ms)$/)
+})
+
+it('sends its own statements at READ COMMITTED and may write', async () => {
+  await withPool(
+    async (pool) => {
+      const database = new Database(pool, { schema: 'dibs', prepared: wayIn.prepared ?? true })
+      await inspectServer(database, 'here')
+      expect(database.autocommitFits).toBe(false)
+      expect(database.statementTimeoutMs).toBe(20_000)
+      const look = statement(`select pg_catalog.current_setting('transaction_isolation')::text as "level",
+                                     pg_catalog.current_setting('transaction_read_only')::text as "readonly"`)
+      const expected = [{ level: 'read committed', readonly: 'off' }]
+      expect(await database.send(look, [])).toEqual(expected)
+      // Apart from the transaction that surrounds it, as a statement of its own would be.
+      expect(await database.transaction(() => database.send(look, []))).toEqual(expected)
+    },
+    { connectionString: at(wayIn.url) },
+  )
+})
+
+it('does not mind the type parsers of the user', async () => {
+  const shout = () => 'shouted'
+  const types: pg.CustomTypesConfig = { getTypeParser: () => shout }
+  await withPool(
+    async (pool) => {
+      await using dibs = await Dibs.open({ ...wayIn, pool })
+      expect(Math.abs((await dibs.now()).getTime() - Date.now())).toBeLessThan(5_000)
+    },
+    { connectionString: at(wayIn.url), types },
+  )
+})

@@ -1,0 +1,47 @@
+import type { ClientBase } from 'pg'
+import { NotInTransactionError } from '../errors.js'
+import type { Tx } from './executor.js'
+import { hasMethods, nameGiven } from './name-given.js'
+import { isSession, PgSession, type Session } from './session.js'
+
+/** Takes what a caller gave as `tx` and returns it as a transaction that is known to be open. */
+export async function joinTransaction(tx: Tx, { prepared }: { prepared: boolean }): Promise<Session> {
+  if (isSession(tx)) return tx
+  if (!isPgClient(tx)) throw new NotInTransactionError(nameForeign(tx), adviseForeign(tx))
+  if (!(await isInTransaction(tx))) {
+    throw new NotInTransactionError('a pg client that has no open transaction', 'Send BEGIN on it first.')
+  }
+  return new PgSession(tx, prepared)
+}
+
+function isPgClient(value: unknown): value is ClientBase {
+  return hasMethods(value, 'query', 'escapeIdentifier', 'escapeLiteral')
+}
+
+/** `pg` remembers the status that came with the last answer. Older clients are asked by a statement that fails outside. */
+async function isInTransaction(client: ClientBase): Promise<boolean> {
+  if (typeof client.getTransactionStatus === 'function') {
+    const status = client.getTransactionStatus()
+    return status === 'T' || status === 'E'
+  }
+  try {
+    await (client as ClientBase).query('savepoint dibs_probe; release savepoint dibs_probe')
+    return true
+  } catch (error) {
+    if ((error as { code?: unknown }).code === '25P01') return false
+    throw error
+  }
+}
+
+function nameForeign(value: unknown): string {
+  return isPool(value) ? 'a pg Pool, which runs each query on any connection' : nameGiven(value)
+}
+
+function adviseForeign(value: unknown): string {
+  return isPool(value)
+    ? 'Take a client with pool.connect(), send BEGIN, and pass that client; or leave `tx` out to run alone.'
+    : 'Wrap the transaction of your library: fromKysely, fromDrizzle, fromPrisma, fromKnex, fromTypeORM or fromPostgresJs.'
+}
+
+const isPool = (value: unknown): boolean =>
+  hasMethods(value, 'query', 'connect', 'end') && typeof Reflect.get(Object(value), 'totalCount') === 'number'

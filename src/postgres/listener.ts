@@ -1,0 +1,151 @@
+import pg from 'pg'
+import { fullJitterMs } from './backoff.js'
+import { quoteIdentifier } from './identifier.js'
+
+export interface ListenerEvents {
+  /** A payload came in, or undefined when some may have been missed. */
+  onNotify(payload: string | undefined): void
+  onConnected(): void
+  onLost(error: unknown, retryInMs: number): void
+}
+
+const PING_MS = 30_000
+const PING_TIMEOUT_MS = 10_000
+
+/**
+ * One connection that listens, made again with backoff whenever it is lost. Each process has at most one for each
+ * database and user, however many instances of Dibs it opens.
+ */
+class Listener {
+  readonly #config: pg.ClientConfig
+  readonly #channels = new Map<string, Set<ListenerEvents>>()
+  /** The connection that is being made or stands; what any other still reports is late. */
+  #current: pg.Client | undefined
+  /** The same, once it stands. */
+  #client: pg.Client | undefined
+  #ping: NodeJS.Timeout | undefined
+  #retry: NodeJS.Timeout | undefined
+  #failures = 0
+  #isClosed = false
+
+  constructor(config: pg.ClientConfig) {
+    this.#config = config
+    void this.#connect()
+  }
+
+  get isIdle(): boolean {
+    return this.#channels.size === 0
+  }
+
+  add(channel: string, events: ListenerEvents): void {
+    const others = this.#channels.get(channel)
+    if (others) {
+      others.add(events)
+      if (this.#client) events.onConnected()
+      return
+    }
+    this.#channels.set(channel, new Set([events]))
+    if (this.#client) void this.#listen(this.#client, [channel])
+  }
+
+  remove(channel: string, events: ListenerEvents): void {
+    const others = this.#channels.get(channel)
+    others?.delete(events)
+    if (others?.size !== 0) return
+    this.#channels.delete(channel)
+    this.#client?.query(`unlisten ${quoteIdentifier(channel)}`).catch(() => {})
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true
+    clearTimeout(this.#retry)
+    const client = this.#current
+    this.#forget()
+    await client?.end().catch(() => {})
+  }
+
+  async #connect(): Promise<void> {
+    const client = new pg.Client({
+      ...this.#config,
+      password: this.#config.password, // a pool hides it from enumeration
+      keepAlive: true,
+      connectionTimeoutMillis: PING_TIMEOUT_MS,
+      query_timeout: PING_TIMEOUT_MS,
+    })
+    // From both `error` and `end`: a server that stops politely ends the connection without an error.
+    const lost = (error?: Error): void =>
+      this.#lose(client, error ?? new Error('the server closed the connection'))
+    client.on('error', lost)
+    client.on('end', () => lost())
+    client.on('notification', ({ channel, payload }) => this.#deliver(channel, payload))
+    this.#current = client
+    try {
+      await client.connect()
+      if (this.#isClosed) return void client.end().catch(() => {})
+      this.#client = client
+      await this.#listen(client, [...this.#channels.keys()])
+      this.#failures = 0
+      this.#ping = setInterval(() => client.query('select 1').catch(lost), PING_MS).unref()
+    } catch (error) {
+      this.#lose(client, error)
+    }
+  }
+
+  async #listen(client: pg.Client, channels: string[]): Promise<void> {
+    if (channels.length === 0) return
+    try {
+      await client.query(channels.map((name) => `listen ${quoteIdentifier(name)}`).join('; '))
+    } catch (error) {
+      return this.#lose(client, error)
+    }
+    for (const name of channels) {
+      for (const events of this.#channels.get(name) ?? []) {
+        events.onConnected()
+        events.onNotify(undefined) // whatever was sent before is gone
+      }
+    }
+  }
+
+  #deliver(channel: string, payload: string | undefined): void {
+    for (const events of this.#channels.get(channel) ?? []) events.onNotify(payload)
+  }
+
+  #lose(client: pg.Client, error: unknown): void {
+    if (client !== this.#current) return
+    this.#forget()
+    client.end().catch(() => {})
+    if (this.#isClosed) return
+    const retryInMs = 50 + fullJitterMs(++this.#failures, 100, 10_000)
+    this.#retry = setTimeout(() => void this.#connect(), retryInMs).unref()
+    for (const set of this.#channels.values()) for (const events of set) events.onLost(error, retryInMs)
+  }
+
+  #forget(): void {
+    clearInterval(this.#ping)
+    this.#client = undefined
+    this.#current = undefined
+  }
+}
+
+const listeners = new Map<string, Listener>()
+
+const keyOf = ({ connectionString, host, port, database, user }: pg.ClientConfig): string =>
+  JSON.stringify([connectionString, host, port, database, user])
+
+/** Listens on a channel over the process's one connection to that database; returns what ends it. */
+export function listenOn(
+  config: pg.ClientConfig,
+  channel: string,
+  events: ListenerEvents,
+): () => Promise<void> {
+  const key = keyOf(config)
+  const listener = listeners.get(key) ?? new Listener(config)
+  listeners.set(key, listener)
+  listener.add(channel, events)
+  return async () => {
+    listener.remove(channel, events)
+    if (!listener.isIdle || listeners.get(key) !== listener) return
+    listeners.delete(key)
+    await listener.close()
+  }
+}

@@ -1,0 +1,70 @@
+import { BusyError, ConnectionLostError, DatabaseError, SetupError } from '../errors.js'
+import type { Connections } from './connections.js'
+import { readFault } from './fault.js'
+import { queryText } from './session.js'
+import type { TextRow } from './text-values.js'
+
+const OLDEST = 14
+
+/** Learns what the server and its sessions are like, and refuses one that cannot be used. */
+export async function inspectServer(connections: Connections, where: string): Promise<void> {
+  const found = await ask(connections, where)
+  const version = Number(found.version)
+  if (version < OLDEST * 10_000) {
+    const major = Math.floor(version / 10_000)
+    throw new SetupError(`The server at ${where} is PostgreSQL ${major}. Dibs needs ${OLDEST} or newer.`)
+  }
+  if (found.standby === 'true') {
+    throw new SetupError(`The server at ${where} is a read-only standby. Connect to the primary.`)
+  }
+  connections.statementTimeoutMs = Number(found.timeout)
+  connections.autocommitFits = found.isolation === 'read committed' && found.readonly === 'off'
+}
+
+async function ask(connections: Connections, where: string): Promise<TextRow> {
+  try {
+    const checkout = await connections.take()
+    try {
+      const [row] = await queryText(
+        checkout.client,
+        `select pg_catalog.current_setting('server_version_num')::text as "version",
+                pg_catalog.current_setting('default_transaction_isolation')::text as "isolation",
+                pg_catalog.current_setting('default_transaction_read_only')::text as "readonly",
+                pg_catalog.pg_is_in_recovery()::text as "standby",
+                (select setting from pg_catalog.pg_settings where name = 'statement_timeout')::text as "timeout"`,
+      )
+      return row ?? {}
+    } finally {
+      checkout.release()
+    }
+  } catch (error) {
+    throw explain(error, where)
+  }
+}
+
+/** The server answers these at the door: no such user, password, database, or not from here. */
+const refusals = new Set(['28000', '28P01', '3D000', '42501', '0A000'])
+
+function explain(error: unknown, where: string): unknown {
+  const fault = readFault(error)
+  if (fault?.sqlState && refusals.has(fault.sqlState)) {
+    return new SetupError(
+      `The server at ${where} refuses the connection: ${fault.message}. Check user, password and database.`,
+      {
+        cause: error,
+      },
+    )
+  }
+  if (error instanceof ConnectionLostError || error instanceof BusyError) {
+    const why = fault?.message ?? error.message
+    return new ConnectionLostError(
+      `Cannot connect to ${where}: ${why}. Check that PostgreSQL runs there and that the address is right.`,
+      {
+        cause: error,
+      },
+    )
+  }
+  if (error instanceof DatabaseError)
+    return new SetupError(`The server at ${where} cannot be used: ${error.message}`, { cause: error })
+  return error
+}

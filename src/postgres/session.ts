@@ -1,0 +1,83 @@
+import type { ClientBase, CustomTypesConfig, QueryConfig } from 'pg'
+import type { Executor, QueryResult } from './executor.js'
+import { translateError } from './fault.js'
+import type { RenderedStatement } from './statement.js'
+import type { TextRow, TextValue } from './text-values.js'
+
+/** Found on what the adapters and `dibs.transaction` return, also across two copies of this package. */
+export const SESSION: unique symbol = Symbol.for('dibs.session') as never
+
+/** An open transaction that Dibs can send its own statements to. */
+export interface Session extends Executor {
+  readonly [SESSION]: true
+  send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]>
+}
+
+export const isSession = (value: unknown): value is Session =>
+  typeof value === 'object' && value !== null && SESSION in value
+
+/** Column values as the server wrote them, whatever parsers the user has set. */
+const untouched: CustomTypesConfig = { getTypeParser: () => (value: unknown) => value }
+
+export function toQueryConfig(
+  { name, text }: RenderedStatement,
+  values: readonly TextValue[],
+  prepared: boolean,
+): QueryConfig {
+  const config: QueryConfig = { text, values: [...values], types: untouched }
+  return prepared ? { ...config, name } : config
+}
+
+/** The same for a statement that is sent once in a while and needs no name. */
+export async function queryText(
+  client: ClientBase,
+  text: string,
+  values: readonly TextValue[] = [],
+): Promise<TextRow[]> {
+  return (await client.query<TextRow>({ text, values: [...values], types: untouched })).rows
+}
+
+/** A `pg` client inside a transaction. */
+export class PgSession implements Session {
+  readonly [SESSION] = true as const
+  readonly #client: ClientBase
+  readonly #prepared: boolean
+
+  constructor(client: ClientBase, prepared: boolean) {
+    this.#client = client
+    this.#prepared = prepared
+  }
+
+  async query(text: string, values?: unknown[]): Promise<QueryResult> {
+    try {
+      return await this.#client.query(text, values)
+    } catch (error) {
+      throw translateError(error)
+    }
+  }
+
+  async send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
+    try {
+      const result = await this.#client.query<TextRow>(toQueryConfig(statement, values, this.#prepared))
+      return result.rows
+    } catch (error) {
+      throw translateError(error)
+    }
+  }
+}
+
+/** An open transaction of another library, reduced to one function. */
+export function adaptSession(run: (text: string, values: unknown[]) => Promise<QueryResult>): Session {
+  const query = async (text: string, values: unknown[] = []): Promise<QueryResult> => {
+    try {
+      return await run(text, values)
+    } catch (error) {
+      throw translateError(error)
+    }
+  }
+  return {
+    [SESSION]: true,
+    query,
+    send: async ({ text }, values) => (await query(text, [...values])).rows as TextRow[],
+  }
+}

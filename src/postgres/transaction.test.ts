@@ -1,0 +1,493 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { url, withPool } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { openDatabase, type TestDatabase } from '../../test/open-database.js'
+import {
+  BusinessRuleError,
+  BusyError,
+  ConflictError,
+  ConnectionLostError,
+  ConstraintViolationError,
+  DatabaseError,
+  NestedTransactionError,
+  NotInTransactionError,
+  PermanentError,
+  RolledBackError,
+  SnoozeError,
+  StatementTimeoutError,
+  TransientError,
+} from '../errors.js'
+import { countTraffic } from '../testing/count-traffic.js'
+import { type DibsEvents, onEvent } from './events.js'
+import type { Transaction } from './transaction.js'
+
+let database: TestDatabase
+let account: string
+
+beforeAll(async () => {
+  database = await openDatabase()
+  account = `"${database.schema}".account`
+  await database.pool.query(
+    `create table ${account} (id int primary key, balance int not null check (balance >= 0))`,
+  )
+})
+
+beforeEach(async () => {
+  await database.pool.query(`delete from ${account}; insert into ${account} values (1, 50), (2, 50)`)
+})
+
+afterAll(() => database.drop())
+
+const balance = async (id: number): Promise<number | undefined> => {
+  const { rows } = await database.pool.query(`select balance from ${account} where id = $1`, [id])
+  return rows[0]?.balance
+}
+
+const setBalance = (tx: Transaction, id: number, to: number) =>
+  tx.query(`update ${account} set balance = $2 where id = $1`, [id, to])
+
+const insert = (tx: Transaction, id: number) => tx.query(`insert into ${account} values ($1, 0)`, [id])
+
+describe('commit and rollback', () => {
+  it('commits what the function wrote and returns its value', async () => {
+    const value = await database.transaction(async (tx) => {
+      expect(tx.attempt).toBe(1)
+      await setBalance(tx, 1, 7)
+      return 'done'
+    })
+    expect(value).toBe('done')
+    expect(await balance(1)).toBe(7)
+  })
+
+  it.each([
+    new TransientError('later'),
+    new PermanentError('never'),
+    new BusinessRuleError('sold out', 'sold-out'),
+    new SnoozeError(500, 'not there yet'),
+    new TypeError('a bug'),
+  ])('rolls back and lets $name out as it is, without repeating', async (error) => {
+    let runs = 0
+    const work = database.transaction(async (tx) => {
+      runs++
+      await setBalance(tx, 1, 7)
+      throw error
+    })
+    await expect(work).rejects.toBe(error)
+    expect(runs).toBe(1)
+    expect(await balance(1)).toBe(50)
+  })
+
+  it('costs one round trip for begin and one for commit', async () => {
+    const { roundTrips, commits } = await countTraffic(database.pool, () =>
+      database.transaction(async (tx) => tx.query('select 1')),
+    )
+    expect({ roundTrips, commits }).toEqual({ roundTrips: 3, commits: 1 })
+  })
+
+  it('runs at the level that was asked for', async () => {
+    for (const isolation of ['read committed', 'repeatable read', 'serializable'] as const) {
+      const seen = await database.transaction(
+        async (tx) => {
+          expect(tx.isolation).toBe(isolation)
+          const { rows } = await tx.query<{ level: string; ro: string }>(
+            "select current_setting('transaction_isolation') as level, current_setting('transaction_read_only') as ro",
+          )
+          return rows[0]
+        },
+        { isolation },
+      )
+      expect(seen).toEqual({ level: isolation, ro: 'off' })
+    }
+  })
+})
+
+describe('conflicts', () => {
+  /** Two transactions that each read both rows before either writes: at SERIALIZABLE one must lose. */
+  async function writeSkew(
+    options: { attempts?: number },
+    attempts: number[],
+  ): Promise<PromiseSettledResult<unknown>[]> {
+    const read = [deferred(), deferred()]
+    const withdraw = (me: 0 | 1) =>
+      database.transaction(
+        async (tx) => {
+          attempts.push(tx.attempt)
+          const { rows } = await tx.query<{ total: number }>(
+            `select sum(balance)::int as total from ${account}`,
+          )
+          read[me]?.resolve()
+          if (tx.attempt === 1) await read[1 - me]?.promise
+          if ((rows[0]?.total ?? 0) >= 100) await setBalance(tx, me + 1, 0)
+        },
+        { isolation: 'serializable', ...options },
+      )
+    return Promise.allSettled([withdraw(0), withdraw(1)])
+  }
+
+  it('repeats the loser of a write skew from its start (40001)', async () => {
+    const retried: DibsEvents['dibs:transaction.retried'][] = []
+    const stop = onEvent('dibs:transaction.retried', (event) => retried.push(event))
+    const attempts: number[] = []
+    const results = await writeSkew({}, attempts)
+    stop()
+    expect(results.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled'])
+    expect(attempts.toSorted()).toEqual([1, 1, 2])
+    expect(((await balance(1)) ?? 0) + ((await balance(2)) ?? 0)).toBe(50)
+    expect(retried).toMatchObject([{ schema: database.schema, attempt: 1, error: { sqlState: '40001' } }])
+  })
+
+  it('gives up after the given attempts with ConflictError', async () => {
+    const results = await writeSkew({ attempts: 1 }, [])
+    const reasons = results.filter((result) => result.status === 'rejected').map(({ reason }) => reason)
+    expect(reasons).toHaveLength(1)
+    expect(reasons[0]).toBeInstanceOf(ConflictError)
+    expect(reasons[0]).toMatchObject({
+      code: 'DIBS_CONFLICT',
+      retryable: true,
+      sqlState: '40001',
+      attempts: 1,
+    })
+    expect(reasons[0].message).toContain('Gave up after 1 attempt.')
+  })
+
+  it('repeats the victim of a deadlock (40P01)', async () => {
+    const locked = [deferred(), deferred()]
+    const attempts: number[] = []
+    const lockBoth = (me: 0 | 1) =>
+      database.transaction(async (tx) => {
+        attempts.push(tx.attempt)
+        if (tx.attempt === 1) await tx.query("set local deadlock_timeout = '20ms'")
+        await setBalance(tx, me + 1, 1)
+        locked[me]?.resolve()
+        if (tx.attempt === 1) await locked[1 - me]?.promise
+        await setBalance(tx, 2 - me, 1)
+      })
+    await Promise.all([lockBoth(0), lockBoth(1)])
+    expect(attempts.toSorted()).toEqual([1, 1, 2])
+  })
+
+  it('repeats on a ConflictError of ours or of the caller', async () => {
+    const value = await database.transaction(async (tx) => {
+      if (tx.attempt < 3) throw new ConflictError({ subject: 'order 7', expected: 1, current: 2 })
+      return tx.attempt
+    })
+    expect(value).toBe(3)
+  })
+
+  it('repeats when the conflict was caught inside and COMMIT is answered with ROLLBACK', async () => {
+    const value = await database.transaction(async (tx) => {
+      if (tx.attempt === 1) await tx.query("do $$ begin raise sqlstate '40001'; end $$").catch(() => {})
+      return tx.attempt
+    })
+    expect(value).toBe(2)
+  })
+
+  it('repeats on a conflict that another library has wrapped', async () => {
+    const value = await database.transaction(async (tx) => {
+      if (tx.attempt === 1) {
+        await tx.client.query("do $$ begin raise sqlstate '40P01'; end $$").catch((cause) => {
+          throw new Error('Failed query', { cause })
+        })
+      }
+      return tx.attempt
+    })
+    expect(value).toBe(2)
+  })
+
+  it('starts no attempt after the deadline, and says what it met', async () => {
+    const startedAt = performance.now()
+    const work = database.transaction(
+      async () => {
+        throw new ConflictError({ subject: 'order 7', expected: 1, current: 2 })
+      },
+      { deadlineMs: 50, attempts: 1_000_000 },
+    )
+    const error = await work.catch((reason) => reason)
+    expect(error).toBeInstanceOf(ConflictError)
+    expect(error).toMatchObject({ subject: 'order 7', expected: 1, current: 2 })
+    expect(error.attempts).toBeGreaterThan(1)
+    expect(performance.now() - startedAt).toBeLessThan(5_000)
+  })
+})
+
+describe('statements that fail', () => {
+  it('are ConstraintViolationError with the name of the constraint', async () => {
+    const error = await database.transaction((tx) => insert(tx, 1)).catch((reason) => reason)
+    expect(error).toBeInstanceOf(ConstraintViolationError)
+    expect(error).toMatchObject({
+      kind: 'unique',
+      constraint: 'account_pkey',
+      table: 'account',
+      sqlState: '23505',
+    })
+  })
+
+  it('at COMMIT too, where a deferred constraint is checked', async () => {
+    await database.pool.query(
+      `create table "${database.schema}".child (id int references ${account} deferrable initially deferred)`,
+    )
+    const error = await database
+      .transaction((tx) => tx.query(`insert into "${database.schema}".child values (99)`))
+      .catch((reason) => reason)
+    expect(error).toBeInstanceOf(ConstraintViolationError)
+    expect(error).toMatchObject({ kind: 'foreign key', constraint: 'child_id_fkey' })
+    await database.transaction((tx) => tx.query('select 1')) // the pool is fine
+  })
+
+  it('make COMMIT a RolledBackError when their error is dropped', async () => {
+    const error = await database
+      .transaction(async (tx) => {
+        await setBalance(tx, 1, 7)
+        await insert(tx, 1).catch(() => {})
+      })
+      .catch((reason) => reason)
+    expect(error).toBeInstanceOf(RolledBackError)
+    expect(error.cause).toBeInstanceOf(ConstraintViolationError)
+    expect(await balance(1)).toBe(50)
+  })
+
+  it('undo only their part inside a savepoint', async () => {
+    await database.transaction(async (tx) => {
+      await setBalance(tx, 1, 7)
+      await expect(
+        tx.savepoint(async () => {
+          await setBalance(tx, 2, 7)
+          await tx.savepoint(() => setBalance(tx, 2, 8))
+          await insert(tx, 1)
+        }),
+      ).rejects.toThrow(ConstraintViolationError)
+      expect(await tx.savepoint(async () => 'fine')).toBe('fine')
+    })
+    expect([await balance(1), await balance(2)]).toEqual([7, 50])
+  })
+
+  it('are DatabaseError with their SQLSTATE when there is no class of their own', async () => {
+    const error = await database
+      .transaction((tx) => tx.query('select * from nowhere'))
+      .catch((reason) => reason)
+    expect(error).toBeInstanceOf(DatabaseError)
+    expect(error).toMatchObject({ sqlState: '42P01' })
+    expect(error.cause).toBeInstanceOf(Error)
+  })
+})
+
+describe('the deadline', () => {
+  it('cancels a statement that runs into it', async () => {
+    const error = await database
+      .transaction((tx) => tx.query('select pg_sleep(30)'), { deadlineMs: 100 })
+      .catch((reason) => reason)
+    expect(error).toBeInstanceOf(StatementTimeoutError)
+    expect(error).toMatchObject({ sqlState: '57014' })
+  })
+
+  it('refuses a statement after it', async () => {
+    const error = await database
+      .transaction(
+        async (tx) => {
+          const until = performance.now() + 30
+          while (performance.now() < until);
+          await tx.query('select 1')
+        },
+        { deadlineMs: 20 },
+      )
+      .catch((reason) => reason)
+    expect(error).toBeInstanceOf(StatementTimeoutError)
+  })
+
+  it('bounds the wait for a connection: BusyError', async () => {
+    await withPool(
+      async (pool) => {
+        const small = await openDatabase({ pool })
+        const held = await pool.connect()
+        const error = await small.transaction(async () => 1, { deadlineMs: 50 }).catch((reason) => reason)
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error).toMatchObject({ retryable: true, status: 503 })
+        expect(error.message).toContain('max 1, all in use')
+        held.release()
+        expect(await small.transaction(async () => 'free again')).toBe('free again') // the late client went back
+        await small.drop()
+      },
+      { max: 1 },
+    )
+  })
+
+  it('can be absent', async () => {
+    const seen = await database.transaction(
+      async (tx) => (await tx.query('show statement_timeout')).rows[0],
+      {
+        deadlineMs: Number.POSITIVE_INFINITY,
+      },
+    )
+    expect(seen).toEqual({ statement_timeout: '0' })
+  })
+})
+
+describe('afterCommit', () => {
+  it('runs in order after the commit, for the attempt that committed alone', async () => {
+    const seen: unknown[] = []
+    await database.transaction(async (tx) => {
+      await setBalance(tx, 1, tx.attempt)
+      tx.afterCommit(async () => void seen.push(['first', tx.attempt, await balance(1)]))
+      tx.afterCommit(() => void seen.push('second'))
+      if (tx.attempt === 1) throw new ConflictError({ subject: 'it' })
+    })
+    expect(seen).toEqual([['first', 2, 2], 'second'])
+  })
+
+  it('does not run after a rollback', async () => {
+    let ran = false
+    await database
+      .transaction(async (tx) => {
+        tx.afterCommit(() => {
+          ran = true
+        })
+        throw new TransientError('no')
+      })
+      .catch(() => {})
+    expect(ran).toBe(false)
+  })
+
+  it('keeps the commit when it fails, and tells by an event', async () => {
+    const failed: DibsEvents['dibs:after-commit.failed'][] = []
+    const stop = onEvent('dibs:after-commit.failed', (event) => failed.push(event))
+    const boom = new Error('boom')
+    let second = false
+    const value = await database.transaction(async (tx) => {
+      tx.afterCommit(() => {
+        throw boom
+      })
+      tx.afterCommit(() => {
+        second = true
+      })
+      return 'kept'
+    })
+    stop()
+    expect(value).toBe('kept')
+    expect(second).toBe(true)
+    expect(failed).toEqual([{ schema: database.schema, error: boom }])
+  })
+
+  it('may start a transaction of its own', async () => {
+    let inner = 0
+    await database.transaction(async (tx) => {
+      tx.afterCommit(async () => {
+        inner = await database.transaction(async () => 5)
+      })
+    })
+    expect(inner).toBe(5)
+  })
+})
+
+describe('misuse', () => {
+  it('refuses a transaction inside a transaction', async () => {
+    const work = database.transaction(() => database.transaction(async () => 1))
+    await expect(work).rejects.toThrow(NestedTransactionError)
+  })
+
+  it('allows one inside that of another instance', async () => {
+    const other = await openDatabase()
+    expect(await database.transaction(() => other.transaction(async () => 'fine'))).toBe('fine')
+    await expect(
+      database.transaction(() => other.transaction(() => database.transaction(async () => 1))),
+    ).rejects.toThrow(NestedTransactionError)
+    await other.drop()
+  })
+
+  it('allows one in a flow that outlives the first', async () => {
+    const ended = deferred()
+    let later: Promise<string> | undefined
+    await database.transaction(async () => {
+      later = ended.promise.then(() => database.transaction(async () => 'fine'))
+    })
+    ended.resolve()
+    expect(await later).toBe('fine')
+  })
+
+  it('refuses a tx that has ended', async () => {
+    let kept: Transaction | undefined
+    await database.transaction(async (tx) => {
+      kept = tx
+    })
+    await expect(kept?.query('select 1')).rejects.toThrow(NotInTransactionError)
+    expect(() => kept?.afterCommit(() => {})).toThrow(NotInTransactionError)
+  })
+
+  it('tells when the function itself has ended the transaction', async () => {
+    const error = await database
+      .transaction(async (tx) => {
+        await setBalance(tx, 1, 7)
+        await tx.query('commit')
+      })
+      .catch((reason) => reason)
+    expect(error).toBeInstanceOf(NotInTransactionError)
+    expect(error.message).toContain('Do not send COMMIT')
+  })
+
+  it.each([
+    [{ attempts: 0 }, 'attempts'],
+    [{ attempts: 1.5 }, 'attempts'],
+    [{ deadlineMs: 0 }, 'deadlineMs'],
+    [{ deadlineMs: Number.NaN }, 'deadlineMs'],
+    [{ isolation: 'chaos' as never }, 'isolation'],
+  ])('refuses %j', async (options, field) => {
+    await expect(database.transaction(async () => 1, options)).rejects.toMatchObject({
+      name: 'InvalidInputError',
+      field,
+    })
+  })
+})
+
+describe('a connection that breaks inside', () => {
+  it('is ConnectionLostError, and does not go back to the pool', async () => {
+    await withPool(
+      async (pool) => {
+        const small = await openDatabase({ pool })
+        const discarded: unknown[] = []
+        const stop = onEvent('dibs:connection.discarded', ({ error }) => discarded.push(error))
+        const error = await small
+          .transaction(async (tx) => {
+            const { rows } = await tx.query('select pg_backend_pid() as pid')
+            await database.pool.query('select pg_terminate_backend($1)', [rows[0]?.pid])
+            await tx.query('select 1')
+          })
+          .catch((reason) => reason)
+        stop()
+        expect(error).toBeInstanceOf(ConnectionLostError)
+        expect(error.retryable).toBe(true)
+        expect(discarded).toHaveLength(1)
+        expect(await small.transaction(async () => 'healthy')).toBe('healthy')
+        await small.drop()
+      },
+      { max: 1 },
+    )
+  })
+
+  it('while nothing runs on it is noticed before COMMIT, so the outcome is known', async () => {
+    const broken = deferred()
+    const error = await database
+      .transaction(async (tx) => {
+        await setBalance(tx, 1, 7)
+        tx.client.once('error', () => broken.resolve())
+        const { rows } = await tx.query('select pg_backend_pid() as pid')
+        await database.pool.query('select pg_terminate_backend($1)', [rows[0]?.pid])
+        await broken.promise
+      })
+      .catch((reason) => reason)
+    expect(error).toBeInstanceOf(ConnectionLostError)
+    expect(error.message).toContain('before COMMIT was sent')
+    expect(await balance(1)).toBe(50)
+  })
+})
+
+it('is told about a server that cannot be reached', async () => {
+  const nowhere = new URL(url)
+  nowhere.port = '1'
+  await withPool(
+    async (pool) => {
+      const { Database } = await import('./database.js')
+      const lost = new Database(pool, { schema: 'dibs', prepared: false })
+      await expect(lost.transaction(async () => 1)).rejects.toThrow(ConnectionLostError)
+    },
+    { connectionString: nowhere.href },
+  )
+})

@@ -1,0 +1,174 @@
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { directUrl, until, viaPgBouncer } from '../../test/database.js'
+import { openDatabase, type TestDatabase } from '../../test/open-database.js'
+import { onEvent } from './events.js'
+import { Wakeups } from './wakeups.js'
+
+let database: TestDatabase
+const opened: Wakeups[] = []
+
+beforeAll(async () => {
+  database = await openDatabase()
+})
+
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((wakeups) => wakeups.close()))
+})
+
+afterAll(() => database.drop())
+
+function open(listen: boolean): Wakeups {
+  const wakeups = new Wakeups(database, { listen })
+  opened.push(wakeups)
+  return wakeups
+}
+
+/** Counts the wake-ups on a topic. */
+function count(wakeups: Wakeups, topic: string): { n: number } {
+  const seen = { n: 0 }
+  wakeups.subscribe(topic, () => seen.n++)
+  return seen
+}
+
+async function listeners(): Promise<{ pid: number }[]> {
+  const { rows } = await database.pool.query(
+    `select pid from pg_stat_activity where query ilike 'listen %' and application_name = $1`,
+    [process.env.PGAPPNAME],
+  )
+  return rows
+}
+
+describe('without listening', () => {
+  it('wakes those in the same process at once', async () => {
+    const wakeups = open(false)
+    const woken = wakeups.wait('jobs', 10_000)
+    wakeups.hint('jobs')
+    expect(await woken).toBe(true)
+    expect(await listeners()).toEqual([])
+  })
+
+  it('ends a wait at its time or at a signal', async () => {
+    const wakeups = open(false)
+    expect(await wakeups.wait('jobs', 5)).toBe(false)
+    const controller = new AbortController()
+    const waiting = wakeups.wait('jobs', 10_000, controller.signal)
+    controller.abort()
+    expect(await waiting).toBe(false)
+    expect(await wakeups.wait('jobs', 10_000, controller.signal)).toBe(false)
+  })
+
+  it('leaves other topics alone, and those who have left', async () => {
+    const wakeups = open(false)
+    const other = count(wakeups, 'other')
+    const left = { n: 0 }
+    wakeups.subscribe('jobs', () => left.n++)()
+    wakeups.hint('jobs')
+    expect([other.n, left.n]).toEqual([0, 0])
+  })
+})
+
+describe('hints', () => {
+  it('of one turn go out as one notification, and one more for all that came meanwhile', async () => {
+    const payloads: unknown[] = []
+    const watcher = new pg.Client(directUrl)
+    await watcher.connect()
+    watcher.on('notification', ({ payload }) => payloads.push(JSON.parse(payload ?? '')))
+    await watcher.query(`listen "dibs_${database.schema}"`)
+    const wakeups = open(false)
+    for (let n = 0; n < 100; n++) wakeups.hint(`topic ${n % 3}`)
+    await until(async () => {
+      await watcher.query('select 1')
+      return payloads.length > 0
+    }, 'the notification')
+    expect(payloads).toEqual([['topic 0', 'topic 1', 'topic 2']])
+
+    for (let n = 0; n < 50; n++) {
+      wakeups.hint(`later ${n}`)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await wakeups.close()
+    await watcher.query('select 1')
+    const told = payloads.slice(1).flat()
+    expect(new Set(told)).toEqual(new Set(Array.from({ length: 50 }, (_, n) => `later ${n}`)))
+    expect(payloads.length).toBeLessThan(50)
+    await watcher.end()
+  })
+
+  it('that cannot be sent are told by an event and harm nobody', async () => {
+    const failed: unknown[] = []
+    const stop = onEvent('dibs:hint.failed', ({ error }) => failed.push(error))
+    const { Database } = await import('./database.js')
+    const nowhere = new pg.Pool({ connectionString: 'postgres://127.0.0.1:1/x' })
+    const wakeups = new Wakeups(new Database(nowhere, { schema: 'nowhere', prepared: false }), {
+      listen: false,
+    })
+    const local = count(wakeups, 'jobs')
+    wakeups.hint('jobs')
+    await wakeups.close()
+    stop()
+    expect(local.n).toBe(1)
+    expect(failed).toHaveLength(1)
+    await nowhere.end()
+  })
+})
+
+// A pooler in transaction mode hands LISTEN to a connection that the next statement does not have.
+describe.skipIf(viaPgBouncer)('listening (not possible through PgBouncer)', () => {
+  it('wakes another process, here another instance', async () => {
+    const [here, there] = [open(true), open(true)]
+    const seen = count(there, 'jobs')
+    await until(() => seen.n > 0, 'the wake-up that follows connecting')
+    const before = seen.n
+    here.hint('jobs')
+    await until(() => seen.n > before, 'the hint')
+  })
+
+  it('takes one connection for all instances, and none after they are closed', async () => {
+    const three = [open(true), open(true), open(true)]
+    const seen = three.map((wakeups) => count(wakeups, 'jobs'))
+    await until(() => seen.every(({ n }) => n > 0), 'all to be connected')
+    expect(await listeners()).toHaveLength(1)
+    await Promise.all(opened.splice(0).map((wakeups) => wakeups.close()))
+    await until(async () => (await listeners()).length === 0, 'the connection to close')
+  })
+
+  it('comes back after its connection was killed, and wakes everyone for what was missed', async () => {
+    const lost: number[] = []
+    const stop = onEvent('dibs:listener.lost', ({ retryInMs }) => lost.push(retryInMs))
+    const wakeups = open(true)
+    const seen = count(wakeups, 'jobs')
+    await until(() => seen.n > 0, 'the first connection')
+    for (let round = 1; round <= 3; round++) {
+      const before = seen.n
+      const [first] = await until(async () => {
+        const found = await listeners()
+        return found.length === 1 && found
+      }, 'the listening connection')
+      await database.pool.query('select pg_terminate_backend($1)', [first?.pid])
+      await until(() => seen.n > before, 'the wake-up after reconnecting')
+      expect(lost).toHaveLength(round)
+    }
+    stop()
+    const before = seen.n
+    open(false).hint('jobs')
+    await until(() => seen.n > before, 'a hint over the new connection')
+  })
+
+  it('wakes everyone when there are too many topics to name', async () => {
+    const there = open(true)
+    const seen = count(there, 'never hinted')
+    await until(() => seen.n > 0, 'the first connection')
+    const before = seen.n
+    const here = open(false)
+    for (let n = 0; n < 2_000; n++) here.hint(`topic ${n}`)
+    await until(() => seen.n > before, 'the wake-up for all')
+  })
+
+  it('closes while it is still connecting', async () => {
+    const wakeups = open(true)
+    count(wakeups, 'jobs')
+    await wakeups.close()
+    await until(async () => (await listeners()).length === 0, 'the connection to close')
+  })
+})
