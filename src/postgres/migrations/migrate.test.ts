@@ -1,0 +1,215 @@
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { directUrl, dropSchema, freshName, until, url, viaPgBouncer } from '../../../test/database.js'
+import { fixtureSources } from '../../../test/fixtures.js'
+import { BusyError, SchemaVersionError, SetupError } from '../../errors.js'
+import { Database } from '../database.js'
+import { onEvent } from '../events.js'
+import { quoteIdentifier } from '../identifier.js'
+import { checkMigrations, migrate } from './migrate.js'
+import { readMigrations } from './read-migrations.js'
+
+const all = readMigrations(fixtureSources)
+const pool = new pg.Pool({ connectionString: url })
+let schema: string
+let database: Database
+
+beforeAll(() => void pool.on('error', () => {}))
+
+beforeEach(() => {
+  schema = freshName()
+  database = new Database(pool, { schema, prepared: !viaPgBouncer })
+  return () => dropSchema(schema)
+})
+
+afterAll(() => pool.end())
+
+const recorded = async () =>
+  (
+    await pool.query(
+      `select version, name, compatible_from from ${quoteIdentifier(schema)}.migration order by 1`,
+    )
+  ).rows
+
+const indexes = async () => {
+  const { rows } = await pool.query(
+    `select c.relname as name, i.indisvalid as valid from pg_index i join pg_class c on c.oid = i.indexrelid
+     where c.relnamespace = $1::regnamespace order by 1`,
+    [quoteIdentifier(schema)],
+  )
+  return Object.fromEntries(rows.map(({ name, valid }) => [name, valid]))
+}
+
+const expectComplete = async () => {
+  expect(await recorded()).toEqual(
+    all.map(({ version, name, compatibleFrom }) => ({ version, name, compatible_from: compatibleFrom })),
+  )
+  expect(await indexes()).toMatchObject({ item_owner_idx: true, item_price_idx: true })
+}
+
+describe('migrate', () => {
+  it('applies all files in order, once, and tells of each', async () => {
+    const applied: number[] = []
+    const stop = onEvent('dibs:migration.applied', (event) => {
+      if (event.schema === schema) applied.push(event.version)
+    })
+    await migrate(database, all)
+    await migrate(database, all)
+    stop()
+    expect(applied).toEqual([1, 2, 3, 4])
+    await expectComplete()
+  })
+
+  it('goes on where an older release stopped, with a newer one still welcome', async () => {
+    await migrate(database, all.slice(0, 3))
+    await migrate(database, all)
+    await expectComplete()
+    await migrate(database, all.slice(0, 3)) // the older pod starts again: compatible, nothing to do
+    await expectComplete()
+    await expect(migrate(database, all.slice(0, 2))).rejects.toThrow(SchemaVersionError)
+  })
+
+  it('applies a file whole or not at all', async () => {
+    const broken = readMigrations([
+      ...fixtureSources.slice(0, 1),
+      {
+        file: '0002_broken.sql',
+        text: '-- compatible_from: 1\ncreate table {schema}.half (id int); select 1 / 0;\n',
+      },
+    ])
+    await expect(migrate(database, broken)).rejects.toMatchObject({
+      code: 'DIBS_DATABASE',
+      sqlState: '22012',
+    })
+    expect(await recorded()).toHaveLength(1)
+    const { rows } = await pool.query('select to_regclass($1) as half', [`${quoteIdentifier(schema)}.half`])
+    expect(rows).toEqual([{ half: null }])
+  })
+
+  it('refuses a file that was changed after it was applied', async () => {
+    await migrate(database, all)
+    const changed = readMigrations(
+      fixtureSources.map((source) => ({ ...source, text: `${source.text}-- changed\n` })),
+    )
+    await expect(migrate(database, changed)).rejects.toThrow('was applied with other content')
+  })
+
+  it('serves two schemas side by side', async () => {
+    const other = new Database(pool, { schema: freshName(), prepared: false })
+    await Promise.all([migrate(database, all), migrate(other, all)])
+    await expectComplete()
+    await pool.query(`delete from ${quoteIdentifier(schema)}.item`)
+    const { rows } = await pool.query(`select count(*)::int as n from ${quoteIdentifier(other.schema)}.item`)
+    expect(rows).toEqual([{ n: 2000 }])
+    await dropSchema(other.schema)
+  })
+
+  it('serves twenty callers at once', async () => {
+    await Promise.all(Array.from({ length: 20 }, () => migrate(database, all)))
+    await expectComplete()
+  })
+})
+
+describe('a file that runs outside a transaction', () => {
+  it('is built anew when an earlier run left an invalid index', async () => {
+    await migrate(database, all.slice(0, 1))
+    // How such a leftover comes about: a unique index, built concurrently over rows that are not unique.
+    await pool.query(`update ${quoteIdentifier(schema)}.item set owner = 'same'`)
+    await expect(
+      pool.query(
+        `create unique index concurrently item_owner_idx on ${quoteIdentifier(schema)}.item (owner)`,
+      ),
+    ).rejects.toThrow()
+    expect(await indexes()).toMatchObject({ item_owner_idx: false })
+    await migrate(database, all)
+    await expectComplete()
+  })
+
+  it('is recorded without harm when an earlier run died after building it', async () => {
+    await migrate(database, all.slice(0, 1))
+    await pool.query(`create index concurrently item_owner_idx on ${quoteIdentifier(schema)}.item (owner)`)
+    await migrate(database, all)
+    await expectComplete()
+  })
+
+  it('does not wait for those who wait for it', async () => {
+    // An old snapshot holds the index back while two more callers try for the lock all the time.
+    const snapshot = new pg.Client(directUrl)
+    await snapshot.connect()
+    await migrate(database, all.slice(0, 1))
+    await snapshot.query(
+      `begin isolation level repeatable read; select 1 from ${quoteIdentifier(schema)}.item limit 1`,
+    )
+    const working = Promise.all(Array.from({ length: 3 }, () => migrate(database, all)))
+    await until(async () => {
+      const { rows } = await pool.query(
+        `select 1 from pg_stat_activity where query like $1 and wait_event_type = 'Lock'`,
+        [`%create index concurrently%${schema}%`],
+      )
+      return rows.length > 0
+    }, 'the index to wait for the snapshot')
+    await snapshot.query('rollback')
+    await working
+    await snapshot.end()
+    await expectComplete()
+  })
+
+  it('says so when the pool is too small for it', async () => {
+    const small = new pg.Pool({ connectionString: url, max: 1 })
+    const cramped = new Database(small, { schema, prepared: false })
+    await expect(migrate(cramped, all)).rejects.toThrow('needs two connections, and the pool has max: 1')
+    await small.end()
+  })
+})
+
+describe('when it cannot go on', () => {
+  it('waits for a locked table in short turns, then is BusyError', async () => {
+    await migrate(database, all.slice(0, 2))
+    const holder = await pool.connect()
+    await holder.query(`begin; lock table ${quoteIdentifier(schema)}.item in access share mode`)
+    const error = await migrate(database, all, { waitMs: 100 }).catch((reason) => reason)
+    expect(error).toBeInstanceOf(BusyError)
+    await holder.query('rollback')
+    holder.release()
+    await migrate(database, all)
+    await expectComplete()
+  })
+
+  it('tells a user without rights what to grant', async () => {
+    const role = freshName('poor')
+    await pool.query(`create role ${role} login`)
+    const poor = new URL(directUrl)
+    poor.username = role
+    const poorPool = new pg.Pool({ connectionString: poor.href })
+    const limited = new Database(poorPool, { schema, prepared: false })
+    const error = await migrate(limited, all).catch((reason) => reason)
+    expect(error).toBeInstanceOf(SetupError)
+    expect(error.message).toContain('Grant CREATE on the database')
+
+    await migrate(database, all) // by the owner
+    await expect(checkMigrations(limited, all)).rejects.toThrow(SetupError) // may not even look
+    await pool.query(
+      `grant usage on schema ${quoteIdentifier(schema)} to ${role}; grant select on ${quoteIdentifier(schema)}.migration to ${role}`,
+    )
+    await migrate(limited, all) // nothing to do, so no right is needed
+    await poorPool.end()
+    await pool.query(`drop owned by ${role}; drop role ${role}`)
+  })
+})
+
+describe('checkMigrations', () => {
+  it('accepts what fits and changes nothing', async () => {
+    const error = await checkMigrations(database, all).catch((reason) => reason)
+    expect(error).toBeInstanceOf(SchemaVersionError)
+    expect(error.message).toContain(
+      "is not there yet and this release needs version 4. Open once with migrate: 'auto'",
+    )
+    await migrate(database, all.slice(0, 2))
+    await expect(checkMigrations(database, all)).rejects.toThrow(
+      'is at version 2 and this release needs version 4',
+    )
+    expect(await recorded()).toHaveLength(2)
+    await migrate(database, all)
+    await checkMigrations(database, all)
+  })
+})
