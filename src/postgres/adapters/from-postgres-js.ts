@@ -1,0 +1,63 @@
+import { NotInTransactionError } from '../../errors.js'
+import type { QueryResult, Row, Tx } from '../executor.js'
+import { hasMethods, nameGiven } from '../name-given.js'
+import { adaptSession, type Session } from '../session.js'
+import { restoreColumnNames } from './postgres-js-columns.js'
+import { watchConnection } from './postgres-js-connection.js'
+import type { PostgresJsAnswer, PostgresJsTransaction } from './postgres-js-transaction.js'
+import { runWhileOpen } from './run-while-open.js'
+
+export const isPostgresJsTransaction = (value: unknown): value is PostgresJsTransaction =>
+  typeof value === 'function' && hasMethods(value, 'unsafe', 'savepoint')
+
+/**
+ * Joins an open transaction, or a savepoint, of postgres.js. Columns keep the names that PostgreSQL gives them,
+ * whatever `transform` says.
+ *
+ * postgres.js rolls a transaction back when any of its statements failed, even if the error was caught: put what
+ * may fail inside `sql.savepoint`. And 3.4 throws an uncaught TypeError, which ends the process, when a connection
+ * breaks inside a transaction: `sql.begin` then writes ROLLBACK to a socket that is gone.
+ *
+ * @example
+ * await sql.begin(async (sql) => {
+ *   await sql`insert into orders (id) values (${id})`
+ *   await fromPostgresJs(sql).query('select pg_notify($1, $2)', ['orders', id])
+ * })
+ */
+export function fromPostgresJs(sql: PostgresJsTransaction): Tx {
+  if (!isPostgresJsTransaction(sql)) {
+    const what = hasMethods(sql, 'unsafe', 'begin')
+      ? 'an `sql` of postgres.js that is no transaction'
+      : nameGiven(sql)
+    throw new NotInTransactionError(what, 'Pass the `sql` of sql.begin(async (sql) => …).')
+  }
+  const watched = watchConnection(sql)
+  const nameColumns = restoreColumnNames(sql)
+
+  const run = async (text: string, query: () => PromiseLike<PostgresJsAnswer>): Promise<QueryResult> => {
+    const answer = await runWhileOpen('postgres.js', await watched, query)
+    const names = await nameColumns(
+      text,
+      Array.from(answer.columns ?? [], ({ name }) => name),
+    )
+    return { rows: Array.from(answer, (values) => toRow(names, values)), rowCount: answer.count }
+  }
+  const session = adaptSession((text, values) => run(text, () => sql.unsafe(text, values).values()))
+  // Raw, past the user's parsers and transforms of values. Prepared, if the user's options allow it: postgres.js
+  // waits for a description of every other statement that has parameters, a round trip each.
+  const { send } = adaptSession(async (text, values) => {
+    const { rows, rowCount } = await run(text, () => sql.unsafe(text, values, { prepare: true }).raw())
+    return { rows: rows.map(decode), rowCount }
+  })
+  const joined: Session = { ...session, send }
+  return joined
+}
+
+function toRow(names: readonly string[], values: ArrayLike<unknown>): Row {
+  return Object.fromEntries(names.map((name, index) => [name, values[index]]))
+}
+
+function decode(row: Row): Row {
+  const text = (value: unknown) => (value instanceof Uint8Array ? Buffer.from(value).toString('utf8') : value)
+  return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, text(value)]))
+}

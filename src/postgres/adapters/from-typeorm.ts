@@ -1,0 +1,72 @@
+import { ConnectionLostError, NotInTransactionError } from '../../errors.js'
+import type { Row, Tx } from '../executor.js'
+import { hasMethods, nameGiven } from '../name-given.js'
+import { adaptSession } from '../session.js'
+import { runWhileOpen } from './run-while-open.js'
+
+/** A `QueryRunner` of TypeORM 0.3 or later. */
+export interface TypeORMQueryRunner {
+  readonly isTransactionActive: boolean
+  readonly isReleased: boolean
+  query(
+    text: string,
+    values: unknown[],
+    useStructuredResult: true,
+  ): Promise<{ readonly records: unknown[]; readonly affected?: number | null }>
+}
+
+/** An `EntityManager` of TypeORM; inside a transaction it has a query runner. */
+export interface TypeORMEntityManager {
+  readonly queryRunner?: TypeORMQueryRunner
+}
+
+const advice =
+  'Pass the manager of dataSource.transaction(async (manager) => …), or a query runner after startTransaction().'
+
+/**
+ * Joins an open transaction of TypeORM 0.3 or later: the manager that `dataSource.transaction` hands over, or a
+ * query runner after `startTransaction()`. One query runner that goes through several transactions looks the same in
+ * each: join anew in each of them.
+ *
+ * @example
+ * await dataSource.transaction(async (manager) => {
+ *   await manager.insert(Order, { id })
+ *   await fromTypeORM(manager).query('select pg_notify($1, $2)', ['orders', id])
+ * })
+ */
+export function fromTypeORM(transaction: TypeORMQueryRunner | TypeORMEntityManager): Tx {
+  const runner = findQueryRunner(transaction)
+  const isOpen = () => runner.isTransactionActive
+  if (!isOpen()) {
+    throw new NotInTransactionError('a TypeORM query runner that has no open transaction', advice)
+  }
+  return adaptSession(async (text, values) => {
+    const { records, affected } = await runWhileOpen('TypeORM', isOpen, () => {
+      // Nobody ended the transaction: TypeORM releases a runner by itself when its connection breaks.
+      if (runner.isReleased)
+        throw new ConnectionLostError('The connection of this TypeORM transaction is lost.')
+      // Structured, because the raw answer to UPDATE and DELETE is a pair and to the rest a list of rows.
+      return runner.query(text, values, true)
+    })
+    return { rows: (records ?? []) as Row[], rowCount: affected ?? null }
+  })
+}
+
+function findQueryRunner(given: unknown): TypeORMQueryRunner {
+  if (isQueryRunner(given)) return given
+  const runner: unknown =
+    typeof given === 'object' && given !== null ? Reflect.get(given, 'queryRunner') : undefined
+  if (isQueryRunner(runner)) return runner
+  throw new NotInTransactionError(nameOther(given), advice)
+}
+
+function isQueryRunner(value: unknown): value is TypeORMQueryRunner {
+  return hasMethods(value, 'query', 'startTransaction', 'release')
+}
+
+function nameOther(given: unknown): string {
+  if (hasMethods(given, 'createQueryRunner', 'transaction')) return 'a TypeORM DataSource'
+  if (hasMethods(given, 'getRepository', 'transaction'))
+    return 'a TypeORM EntityManager outside of a transaction'
+  return nameGiven(given)
+}

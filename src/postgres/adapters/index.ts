@@ -1,0 +1,7 @@
+export { type DrizzleTransaction, fromDrizzle } from './from-drizzle.js'
+export { fromKnex, type KnexTransaction } from './from-knex.js'
+export { fromKysely, type KyselyTransaction } from './from-kysely.js'
+export { fromPostgresJs } from './from-postgres-js.js'
+export { fromPrisma, type PrismaTransaction } from './from-prisma.js'
+export { fromTypeORM, type TypeORMEntityManager, type TypeORMQueryRunner } from './from-typeorm.js'
+export type { PostgresJsAnswer, PostgresJsQuery, PostgresJsTransaction } from './postgres-js-transaction.js'

@@ -1,0 +1,61 @@
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest'
+import { joinTransaction } from '../../src/postgres/join.js'
+import { directUrl, freshName } from '../database.js'
+import { describeAnswers } from './describe-answers.js'
+import { describeErrors } from './describe-errors.js'
+import { describeRefusals } from './describe-refusals.js'
+import { describeTransactions } from './describe-transactions.js'
+import { describeValues } from './describe-values.js'
+import type { Context, Harness, Library } from './harness.js'
+
+/** bigint, json, jsonb, timestamptz, numeric, text[]: a program may parse these as it likes. */
+for (const type of [20, 114, 3802, 1184, 1700, 1009]) pg.types.setTypeParser(type, () => 'parsed by the user')
+
+/** The same promises for every way into somebody else's transaction. */
+export function describeConformance(name: string, harness: Harness): void {
+  describe(name, () => {
+    const schema = freshName('adapter')
+    const admin = new pg.Pool({ connectionString: directUrl, max: 2 })
+    admin.on('error', () => {})
+    let library: Library
+
+    beforeAll(async () => {
+      await admin.query(`create schema ${schema}`)
+      await admin.query(
+        `create table ${schema}.items (id text primary key, label text not null constraint items_label_once unique)`,
+      )
+    })
+    beforeEach(async () => {
+      library = await harness.open(schema)
+    })
+    afterEach(async () => {
+      await library.close()
+      await admin.query(`delete from ${schema}.items`)
+    })
+    afterAll(async () => {
+      await admin.query(`drop schema ${schema} cascade`)
+      await admin.end()
+    })
+
+    const context: Context = {
+      schema,
+      admin,
+      harness,
+      transaction: (fn, isolation) =>
+        library.transaction(async (open) => {
+          await fn(await joinTransaction(open.tx, { prepared: false }), open)
+        }, isolation),
+      impostors: () => library.impostors ?? {},
+      async ids() {
+        const { rows } = await admin.query(`select id from ${schema}.items order by id`)
+        return rows.map(({ id }) => id)
+      },
+    }
+    describe('values', () => describeValues(context))
+    describe('answers', () => describeAnswers(context))
+    describe('transactions', () => describeTransactions(context))
+    describe('errors', () => describeErrors(context))
+    if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
+  })
+}
