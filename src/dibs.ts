@@ -1,0 +1,167 @@
+import pg from 'pg'
+import { InvalidInputError } from './errors.js'
+import { Database } from './postgres/database.js'
+import { checkSchemaName } from './postgres/identifier.js'
+import { type Logger, logEvents } from './postgres/log-events.js'
+import { migrations } from './postgres/migrations/generated/migrations.js'
+import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
+import { inspectServer } from './postgres/server.js'
+import { statement } from './postgres/statement.js'
+import { dateFromMicros } from './postgres/text-values.js'
+import type { Transaction, TransactionOptions } from './postgres/transaction.js'
+import { describeUrl, parseUrl } from './postgres/url.js'
+import { Wakeups } from './postgres/wakeups.js'
+
+export interface OpenOptions {
+  /** Where PostgreSQL is: `postgres://user:password@host:5432/database`. Default: the variable DATABASE_URL. */
+  readonly url?: string
+  /** A pool of your own in place of `url`. `close()` leaves it open. */
+  readonly pool?: pg.Pool
+  /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
+  readonly schema?: string
+  /** Where events go: a pino logger or one like it, or `true` for one that writes to standard output. Default: nowhere. */
+  readonly logger?: Logger | true
+  /**
+   * What to do about the schema's version: `auto` (default) brings it up to date, `check` refuses what does not
+   * fit, `off` asks nothing.
+   */
+  readonly migrate?: 'auto' | 'check' | 'off'
+  /** Keep one connection to hear of news at once. Without it everything works by polling. Default true. */
+  readonly listen?: boolean
+  /** Let the server keep the plans of our statements by name. Turn off behind PgBouncer in transaction mode. Default true. */
+  readonly prepared?: boolean
+}
+
+const readClock = statement(
+  'select (extract(epoch from {schema}.clock()) * 1000000)::bigint::text as "micros"',
+  { readOnly: true },
+)
+
+/**
+ * The composition root: one instance for each database and schema, shared by the whole process.
+ *
+ * @example
+ * await using dibs = await Dibs.open({ url: 'postgres://localhost/shop' })
+ * await dibs.transaction(async (tx) => {
+ *   await tx.query('update stock set left_over = left_over - 1 where sku = $1', ['apple'])
+ * })
+ */
+export class Dibs implements AsyncDisposable {
+  readonly schema: string
+  /** Where it is connected to; undefined if a pool was given that does not say. */
+  readonly url: string | undefined
+  readonly #database: Database
+  readonly #wakeups: Wakeups
+  readonly #ownsPool: boolean
+  readonly #stopLogging: () => void
+  #closing: Promise<void> | undefined
+
+  private constructor(database: Database, options: OpenOptions, url: string | undefined) {
+    this.schema = database.schema
+    this.url = url
+    this.#database = database
+    this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
+    this.#ownsPool = options.pool === undefined
+    this.#stopLogging = options.logger ? logEvents(options.logger, database.schema) : () => {}
+    // An idle connection that dies is replaced at the next use; without a listener it would end the process.
+    database.pool.on('error', ignore)
+  }
+
+  /** Connects, checks the server and brings the schema up to date. Whatever is wrong is told within seconds. */
+  static async open(options: OpenOptions = {}): Promise<Dibs> {
+    const schema = checkSchemaName(options.schema ?? 'dibs')
+    const mode = options.migrate ?? 'auto'
+    if (!['auto', 'check', 'off'].includes(mode)) {
+      throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${JSON.stringify(mode)}`)
+    }
+    const { pool, url } = openPool(options)
+    const database = new Database(pool, { schema, prepared: options.prepared ?? true })
+    const dibs = new Dibs(database, options, url)
+    try {
+      await inspectServer(database, describeUrl(url))
+      if (mode === 'auto') await migrate(database, migrations)
+      if (mode === 'check') await checkMigrations(database, migrations)
+      return dibs
+    } catch (error) {
+      await dibs.close()
+      throw error
+    }
+  }
+
+  /** The pool that everything runs on. */
+  get pool(): pg.Pool {
+    return this.#database.pool
+  }
+
+  /**
+   * Runs `fn` in a transaction. When it meets a conflict with another transaction (40001, 40P01 or a
+   * `ConflictError`), it runs again from its start, so `fn` must do nothing outside the database that may not be
+   * repeated: that belongs in `tx.afterCommit`.
+   *
+   * Returning commits, throwing rolls back. `CommitOutcomeUnknownError` says that the answer to COMMIT was lost.
+   *
+   * @example
+   * const left = await dibs.transaction(
+   *   async (tx) => {
+   *     const { rows } = await tx.query<{ n: number }>('select left_over as n from stock where sku = $1', [sku])
+   *     const n = (rows[0]?.n ?? 0) - 1
+   *     if (n < 0) throw new BusinessRuleError('sold out')
+   *     await tx.query('update stock set left_over = $2 where sku = $1', [sku, n])
+   *     tx.afterCommit(() => console.log(`${n} left`))
+   *     return n
+   *   },
+   *   { isolation: 'serializable', deadlineMs: 5_000, attempts: 5 },
+   * )
+   */
+  transaction<T>(fn: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T> {
+    return this.#database.transaction(fn, options)
+  }
+
+  /**
+   * The database's clock, which decides about every lease and window.
+   *
+   * @example
+   * const skewMs = Date.now() - (await dibs.now()).getTime()
+   */
+  async now(): Promise<Date> {
+    const [row] = await this.#database.send(readClock, [])
+    return dateFromMicros(`${row?.micros}`)
+  }
+
+  /** Stops everything this instance started. Work that still runs is waited for; calls made later are `ClosedError`. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #close(): Promise<void> {
+    await this.#wakeups.close()
+    this.#database.close()
+    if (this.#ownsPool) await this.pool.end()
+    this.pool.off('error', ignore)
+    this.#stopLogging()
+  }
+}
+
+function ignore(): void {}
+
+function openPool({ pool, url = process.env.DATABASE_URL }: OpenOptions): {
+  pool: pg.Pool
+  url: string | undefined
+} {
+  if (pool) return { pool, url: pool.options.connectionString }
+  const connectionString = parseUrl(url)
+  return {
+    pool: new pg.Pool({
+      connectionString,
+      connectionTimeoutMillis: 5_000,
+      keepAlive: true,
+      fallback_application_name: 'dibs',
+    }),
+    url: connectionString,
+  }
+}
