@@ -1,0 +1,83 @@
+// Runs every contest in alternating rounds on one durable server and prints ratios. Absolute figures depend on the
+// machine and its neighbors; only ratios of one run count.
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { cpus } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
+import { runnerImport } from 'vite'
+import { transactionContest } from './transaction.mjs'
+
+const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 7)
+const ROUND_MS = Number(process.env.BENCH_ROUND_MS ?? 1500)
+
+const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]
+
+async function measure(fn, inFlight) {
+  const until = performance.now() + ROUND_MS
+  const startedAt = performance.now()
+  let done = 0
+  const loop = async () => {
+    while (performance.now() < until) {
+      await fn()
+      done++
+    }
+  }
+  await Promise.all(Array.from({ length: inFlight }, loop))
+  return (done * 1000) / (performance.now() - startedAt)
+}
+
+/** The first contestant is the yardstick. */
+async function run({ name, inFlight, contestants }) {
+  const rates = new Map(Object.keys(contestants).map((key) => [key, []]))
+  for (const fn of Object.values(contestants)) await fn() // warm up
+  for (let round = 0; round < ROUNDS; round++) {
+    const order = Object.entries(contestants)
+    if (round % 2) order.reverse()
+    for (const [key, fn] of order) rates.get(key).push(await measure(fn, inFlight))
+  }
+  const base = [...rates.values()][0]
+  return [...rates].map(([key, values]) => {
+    const ratios = values.map((value, round) => value / base[round])
+    return {
+      contest: name,
+      inFlight,
+      contestant: key,
+      perSecond: Math.round(median(values)),
+      ratio: Number(median(ratios).toFixed(2)),
+      spread: [Math.min(...ratios), Math.max(...ratios)].map((ratio) => Number(ratio.toFixed(2))),
+    }
+  })
+}
+
+const { module } = await runnerImport(join(import.meta.dirname, '../test/postgres-server.ts'))
+const server = await module.startPostgres({ durable: true })
+try {
+  const admin = new pg.Client(server.url)
+  await admin.connect()
+  const { rows } = await admin.query(
+    "select version(), current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit",
+  )
+  await admin.end()
+  const knobs = { node: process.version, cpus: cpus().length, rounds: ROUNDS, roundMs: ROUND_MS, ...rows[0] }
+
+  const results = []
+  const { contests, close } = await transactionContest(server.url)
+  for (const contest of contests) results.push(...(await run(contest)))
+  await close()
+
+  const table = [
+    '| contest | in flight | contestant | /s | ratio | spread |',
+    '|---|---|---|---|---|---|',
+    ...results.map(
+      (row) =>
+        `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} |`,
+    ),
+  ].join('\n')
+  console.log(`${JSON.stringify(knobs)}\n\n${table}`)
+  const out = join(import.meta.dirname, 'results')
+  mkdirSync(out, { recursive: true })
+  writeFileSync(join(out, 'latest.json'), `${JSON.stringify({ knobs, results }, null, 2)}\n`)
+  writeFileSync(join(out, 'latest.md'), `${JSON.stringify(knobs)}\n\n${table}\n`)
+} finally {
+  await server.stop()
+}
