@@ -4,6 +4,7 @@ import { Dibs } from '../dist/index.js'
 
 export async function transactionContest(url) {
   const pool = new pg.Pool({ connectionString: url, max: 24 })
+  pool.on('error', () => {}) // of connections that end with the server
   const dibs = await Dibs.open({ pool, listen: false })
   const unnamed = await Dibs.open({ pool, listen: false, prepared: false })
   await pool.query(

@@ -92,7 +92,12 @@ for (const example of examples) {
 }
 writeFileSync(
   join(out, 'tsconfig.json'),
-  JSON.stringify({ extends: '../../tsconfig.json', include: ['*.ts'], exclude: [] }),
+  JSON.stringify({
+    extends: '../../tsconfig.json',
+    compilerOptions: { exactOptionalPropertyTypes: true },
+    include: ['*.ts'],
+    exclude: [],
+  }),
 )
 const { status, stdout } = spawnSync('npx', ['--no-install', 'tsc', '--noEmit', '-p', out], {
   cwd: root,

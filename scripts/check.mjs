@@ -54,6 +54,42 @@ check(
   ).filter(Boolean),
 )
 
+const pages = [
+  'README.md',
+  'CONTRIBUTING.md',
+  'CHANGELOG.md',
+  ...readdirSync('docs').map((name) => `docs/${name}`),
+]
+check(
+  'links lead somewhere',
+  pages.flatMap((page) =>
+    [...readFileSync(page, 'utf8').matchAll(/\]\((?!https?:|#)([^)#]+)/g)]
+      .map(([, target]) => join(page, '..', target))
+      .filter((target) => !existsSync(target))
+      .map((target) => `${page} links to ${target}`),
+  ),
+)
+
+const declarations = readdirSync('dist', { recursive: true })
+  .filter((file) => file.endsWith('.d.ts'))
+  .map((file) => readFileSync(join('dist', file), 'utf8'))
+  .join('\n')
+const values = (
+  await Promise.all(
+    entries.filter((entry) => entry.endsWith('.js')).map((entry) => import(join(root, entry))),
+  )
+).flatMap(Object.keys)
+check(
+  'every exported value has an @example',
+  values.filter((name) => {
+    const declared = declarations.search(
+      new RegExp(`export declare (?:abstract )?(?:class|function|const) ${name}\\b`),
+    )
+    const comment = declarations.slice(0, declared).match(/\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*$/)?.[0] ?? ''
+    return !comment.includes('@example')
+  }),
+)
+
 function script(name, file) {
   const { status, stderr } = spawnSync(process.execPath, [file], { encoding: 'utf8' })
   check(name, status === 0 ? [] : stderr.trim().split('\n'))

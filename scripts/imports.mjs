@@ -26,13 +26,16 @@ export const allowed = {
   cli: ['server', 'http', 'index', 'dibs', 'testing', ...stack, ...ground],
 }
 
-/** The files that a module names: `import … from`, `export … from`, `import()`. */
-export function importsOf(text) {
-  const found = text.matchAll(
-    /^(?:import|export)\b[^'";]*?\bfrom\s*['"](\.[^'"]+)['"]|\bimport\(\s*['"](\.[^'"]+)['"]/gm,
-  )
-  const bare = text.matchAll(/^import\s*['"](\.[^'"]+)['"]/gm)
-  return [...found, ...bare].map(([, first, second]) => first ?? second)
+/** The files that a module names: `import … from`, `export … from`, `import()`; our own package by name too. */
+export function importsOf(source) {
+  const text = source.replace(/\/\*[\s\S]*?\*\//g, '').replace(/^\s*\/\/.*$|\s\/\/ .*$/gm, '')
+  const name = String.raw`['"](\.[^'"]+|dibs(?:\/[^'"]*)?)['"]`
+  const forms = [
+    `^(?:import|export)\\b[^'";]*?\\bfrom\\s*${name}`,
+    `\\bimport\\(\\s*${name}`,
+    `^import\\s*${name}`,
+  ]
+  return forms.flatMap((form) => [...text.matchAll(new RegExp(form, 'gm'))].map(([, target]) => target))
 }
 
 /** @param {Map<string, string[]>} graph file, relative to src, to the files it imports */
@@ -79,7 +82,9 @@ export function readGraph(root, files) {
   return new Map(
     files.map((file) => {
       const targets = importsOf(readFileSync(file, 'utf8'))
-      return [name(file), targets.map((target) => name(join(dirname(file), target.replace(/\.js$/, '.ts'))))]
+      const resolve = (target) =>
+        target.startsWith('.') ? name(join(dirname(file), target.replace(/\.js$/, '.ts'))) : 'index.ts'
+      return [name(file), targets.map(resolve)]
     }),
   )
 }

@@ -14,9 +14,20 @@ export * from './e.js'
 import './f.js'
 import pg from 'pg'
 // import x from './not.js'
+import { h /* it's here */, i } from './h.js'
+import { own } from 'dibs'
 const g = await import('./g.js')
 `
-  expect(importsOf(text).toSorted()).toEqual(['../b.js', './a.js', './c.js', './e.js', './f.js', './g.js'])
+  expect(importsOf(text).toSorted()).toEqual([
+    '../b.js',
+    './a.js',
+    './c.js',
+    './e.js',
+    './f.js',
+    './g.js',
+    './h.js',
+    'dibs',
+  ])
 })
 
 describe('arrows', () => {

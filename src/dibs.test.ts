@@ -1,10 +1,20 @@
 import { Writable } from 'node:stream'
+import { inspect } from 'node:util'
 import pg from 'pg'
 import { pino } from 'pino'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { requireComponent } from '../test/components.js'
 import { startCutProxy } from '../test/cut-proxy.js'
-import { directUrl, dropSchema, freshName, url, viaPgBouncer, wayIn, withPool } from '../test/database.js'
+import {
+  directUrl,
+  dropSchema,
+  freshName,
+  throughPool,
+  url,
+  viaPgBouncer,
+  wayIn,
+  withPool,
+} from '../test/database.js'
 import { deferred } from '../test/deferred.js'
 import { postgres13 } from '../test/postgres-binaries.js'
 import { type StartOptions, startPostgres } from '../test/postgres-server.js'
@@ -66,7 +76,7 @@ describe('Dibs.open', () => {
   it('uses the pool it is given, and leaves it open', async () => {
     const schema = freshName()
     await withPool(async (pool) => {
-      const dibs = await Dibs.open({ ...wayIn, pool, schema })
+      const dibs = await Dibs.open({ ...throughPool, pool, schema })
       expect(dibs.pool).toBe(pool)
       await dibs.now()
       const listeners = pool.listenerCount('error')
@@ -95,30 +105,53 @@ describe('Dibs.open', () => {
     await dropSchema(schema)
   })
 
-  it('waits in close() for a transaction that still runs', async () => {
-    const schema = freshName()
-    const dibs = await Dibs.open({ ...wayIn, schema })
-    const inside = deferred()
-    const mayEnd = deferred()
-    const work = dibs.transaction(async (tx) => {
-      inside.resolve()
-      await mayEnd.promise
-      return (await tx.query<{ n: number }>('select 7 as n')).rows[0]?.n
-    })
-    await inside.promise
-    const closing = dibs.close()
-    mayEnd.resolve()
-    expect(await work).toBe(7)
-    await closing
-    await dropSchema(schema)
-  })
+  it.each(['its own pool', 'a given pool'])(
+    'waits in close() for what still runs, afterCommit included: %s',
+    async (whose) => {
+      const schema = freshName()
+      await withPool(async (pool) => {
+        const dibs = await Dibs.open(
+          whose === 'a given pool' ? { ...throughPool, pool, schema } : { ...wayIn, schema },
+        )
+        const steps: string[] = []
+        const inside = deferred()
+        const mayCommit = deferred()
+        const committed = deferred()
+        const mayEnd = deferred()
+        const work = dibs.transaction(async (tx) => {
+          inside.resolve()
+          await mayCommit.promise
+          await tx.query('select 1')
+          tx.afterCommit(async () => {
+            committed.resolve()
+            await mayEnd.promise
+            steps.push('after commit')
+          })
+        })
+        await inside.promise
+        const closing = dibs.close().then(() => steps.push('closed'))
+        await expect(dibs.now()).rejects.toThrow(ClosedError)
+        mayCommit.resolve()
+        await committed.promise
+        await pool.query('select 1') // time for a close that does not wait
+        steps.push('still open')
+        mayEnd.resolve()
+        await work
+        await closing
+        expect(steps).toEqual(['still open', 'after commit', 'closed'])
+      })
+      await dropSchema(schema)
+    },
+  )
 
   it('costs two round trips to learn about a server that is up to date', async () => {
     const schema = freshName()
     await (await Dibs.open({ ...wayIn, schema })).close()
     await withPool(async (pool) => {
       await pool.query('select 1')
-      const { value, roundTrips } = await countTraffic(pool, () => Dibs.open({ ...wayIn, pool, schema }))
+      const { value, roundTrips } = await countTraffic(pool, () =>
+        Dibs.open({ ...throughPool, pool, schema }),
+      )
       expect(roundTrips).toBe(2)
       await value.close()
     })
@@ -142,13 +175,45 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
 
   it('does not repeat a password in its message', async () => {
     const secret = 'hunter2'
-    for (const given of [`nonsense ${secret}`, `postgres://user:${secret}@127.0.0.1:1/x`]) {
-      expect(`${await openFailure({ url: given })}`).not.toContain(secret)
+    for (const given of [
+      `nonsense ${secret}`,
+      `postgres://user:${secret}@[/x`,
+      `postgres://user:a@${secret}#b@127.0.0.1:1/x`,
+    ]) {
+      const error = await openFailure({ url: given })
+      expect(inspect(error, { depth: 5, showHidden: true })).not.toContain(secret)
     }
   })
 
   it.each(['dibs"; drop schema public cascade; --', 'a b', '', 'pg_x'])('schema %j', async (schema) => {
     expect(await openFailure({ url, schema })).toMatchObject({ name: 'InvalidInputError', field: 'schema' })
+  })
+
+  it.each([
+    [null, 'options', 'must be an object'],
+    ['postgres://localhost/x', 'options', 'must be an object such as { url }, not a string'],
+    [{ url, shcema: 'x' }, 'shcema', 'is no option'],
+    [{ url, listen: 'no' }, 'listen', 'must be true or false'],
+    [{ url, logger: 'x' }, 'logger', 'must be true, or have the methods'],
+    [{ pool: {} }, 'pool', 'must be a Pool of pg'],
+    [{ pool: {}, url }, 'pool', 'are two ways to say'],
+  ])('options %j', async (options, field, message) => {
+    const error = await openFailure(options as never)
+    expect(error).toMatchObject({
+      name: 'InvalidInputError',
+      field,
+      message: expect.stringContaining(message),
+    })
+  })
+
+  it('an ended pool, and one of an older pg', async () => {
+    const ended = new pg.Pool({ connectionString: url })
+    await ended.end()
+    expect(await openFailure({ pool: ended })).toBeInstanceOf(SetupError)
+    await withPool(async (pool) => {
+      pool.on('connect', (client) => Object.assign(client, { getTransactionStatus: undefined }))
+      expect(await openFailure({ pool })).toMatchObject({ message: expect.stringContaining('Update pg.') })
+    })
   })
 
   it('migrate "maybe"', async () => {
@@ -203,7 +268,7 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
       schema: freshName(),
     })
     expect(error).toBeInstanceOf(SetupError)
-    expect(error).toMatchObject({ message: expect.stringContaining('Grant CREATE on the database') })
+    expect(error).toMatchObject({ message: expect.stringContaining('as a user with CREATE on the database') })
     await withPool((pool) => pool.query(`drop role ${role}`))
   })
 

@@ -1,35 +1,38 @@
 import pg from 'pg'
 import { InvalidInputError } from './errors.js'
+import { CONNECT_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
 import { checkSchemaName } from './postgres/identifier.js'
 import { type Logger, logEvents } from './postgres/log-events.js'
 import { migrations } from './postgres/migrations/generated/migrations.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
+import { nameGiven } from './postgres/name-given.js'
 import { inspectServer } from './postgres/server.js'
 import { statement } from './postgres/statement.js'
 import { dateFromMicros } from './postgres/text-values.js'
-import type { Transaction, TransactionOptions } from './postgres/transaction.js'
+import type { TransactionOptions } from './postgres/transaction.js'
+import type { Transaction } from './postgres/transaction-types.js'
 import { describeUrl, parseUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
 
 export interface OpenOptions {
   /** Where PostgreSQL is: `postgres://user:password@host:5432/database`. Default: the variable DATABASE_URL. */
-  readonly url?: string
+  readonly url?: string | undefined
   /** A pool of your own in place of `url`. `close()` leaves it open. */
-  readonly pool?: pg.Pool
+  readonly pool?: pg.Pool | undefined
   /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
-  readonly schema?: string
+  readonly schema?: string | undefined
   /** Where events go: a pino logger or one like it, or `true` for one that writes to standard output. Default: nowhere. */
-  readonly logger?: Logger | true
+  readonly logger?: Logger | true | undefined
   /**
    * What to do about the schema's version: `auto` (default) brings it up to date, `check` refuses what does not
    * fit, `off` asks nothing.
    */
-  readonly migrate?: 'auto' | 'check' | 'off'
+  readonly migrate?: 'auto' | 'check' | 'off' | undefined
   /** Keep one connection to hear of news at once. Without it everything works by polling. Default true. */
-  readonly listen?: boolean
+  readonly listen?: boolean | undefined
   /** Let the server keep the plans of our statements by name. Turn off behind PgBouncer in transaction mode. Default true. */
-  readonly prepared?: boolean
+  readonly prepared?: boolean | undefined
 }
 
 const readClock = statement(
@@ -62,18 +65,16 @@ export class Dibs implements AsyncDisposable {
     this.#database = database
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
     this.#ownsPool = options.pool === undefined
-    this.#stopLogging = options.logger ? logEvents(options.logger, database.schema) : () => {}
+    this.#stopLogging = options.logger ? logEvents(options.logger, database.origin.instance) : () => {}
     // An idle connection that dies is replaced at the next use; without a listener it would end the process.
     database.pool.on('error', ignore)
   }
 
   /** Connects, checks the server and brings the schema up to date. Whatever is wrong is told within seconds. */
   static async open(options: OpenOptions = {}): Promise<Dibs> {
+    checkOptions(options)
     const schema = checkSchemaName(options.schema ?? 'dibs')
     const mode = options.migrate ?? 'auto'
-    if (!['auto', 'check', 'off'].includes(mode)) {
-      throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${JSON.stringify(mode)}`)
-    }
     const { pool, url } = openPool(options)
     const database = new Database(pool, { schema, prepared: options.prepared ?? true })
     const dibs = new Dibs(database, options, url)
@@ -128,7 +129,10 @@ export class Dibs implements AsyncDisposable {
     return dateFromMicros(`${row?.micros}`)
   }
 
-  /** Stops everything this instance started. Work that still runs is waited for; calls made later are `ClosedError`. */
+  /**
+   * Stops everything this instance started. Work that still runs is waited for, 30 seconds at most; calls made
+   * later are `ClosedError`.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close()
     return this.#closing
@@ -139,26 +143,55 @@ export class Dibs implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    await this.#database.close()
     await this.#wakeups.close()
-    this.#database.close()
+    // Our own pool keeps its listener: its sockets may still report an error after it has ended.
     if (this.#ownsPool) await this.pool.end()
-    this.pool.off('error', ignore)
+    else this.pool.off('error', ignore)
     this.#stopLogging()
   }
 }
 
 function ignore(): void {}
 
+const optionNames = ['url', 'pool', 'schema', 'logger', 'migrate', 'listen', 'prepared']
+
+/** For those without types: a name that is misspelled would otherwise be taken for its default. */
+function checkOptions(options: OpenOptions): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
+  }
+  const unknown = Object.keys(options).find((name) => !optionNames.includes(name))
+  if (unknown) throw new InvalidInputError(unknown, `is no option; there are ${optionNames.join(', ')}`)
+  const { migrate: mode = 'auto', url, pool } = options
+  if (!['auto', 'check', 'off'].includes(mode)) {
+    throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${JSON.stringify(mode)}`)
+  }
+  for (const name of ['listen', 'prepared'] as const) {
+    const value = options[name]
+    if (value !== undefined && typeof value !== 'boolean') {
+      throw new InvalidInputError(name, `must be true or false, not ${JSON.stringify(value)}`)
+    }
+  }
+  if (url !== undefined && pool !== undefined) {
+    throw new InvalidInputError('pool', 'and `url` are two ways to say where to connect; give one')
+  }
+}
+
 function openPool({ pool, url = process.env.DATABASE_URL }: OpenOptions): {
   pool: pg.Pool
   url: string | undefined
 } {
-  if (pool) return { pool, url: pool.options.connectionString }
+  if (pool) {
+    if (typeof pool.connect !== 'function' || !pool.options)
+      throw new InvalidInputError('pool', 'must be a Pool of pg')
+    return { pool, url: pool.options.connectionString }
+  }
   const connectionString = parseUrl(url)
   return {
     pool: new pg.Pool({
       connectionString,
-      connectionTimeoutMillis: 5_000,
+      connectionTimeoutMillis: CONNECT_MS,
       keepAlive: true,
       fallback_application_name: 'dibs',
     }),

@@ -35,7 +35,13 @@ export interface DibsErrorOptions {
  * }
  */
 export abstract class DibsError extends Error {
-  static readonly entry: ErrorEntry
+  static readonly entry: ErrorEntry = {
+    code: 'DIBS_ERROR',
+    status: 500,
+    retryable: false,
+    means: 'An error of a class made outside of Dibs.',
+    remedy: 'Extend one of the classes below, or give yours an `entry`.',
+  }
 
   readonly code: ErrorEntry['code']
   readonly retryable: boolean
@@ -110,22 +116,23 @@ export class BusyError extends DibsError {
     readonly retryAfterMs: number,
     options?: DibsErrorOptions,
   ) {
-    super(
-      `Waited ${Math.round(waitedMs)} ms for ${subject} and did not get it. Try again in ${retryAfterMs} ms.`,
-      options,
-    )
+    const waited =
+      waitedMs > 0
+        ? `Waited ${Math.round(waitedMs)} ms for ${subject} and did not get it`
+        : `There is no ${subject} now`
+    super(`${waited}. Try again in ${retryAfterMs} ms.`, options)
   }
 }
 
 export interface ConflictDetails extends DibsErrorOptions {
   /** What two writers met on: a record, or the transaction. */
   readonly subject: string
-  readonly expected?: number
-  readonly current?: number
-  readonly sqlState?: string
+  readonly expected?: number | undefined
+  readonly current?: number | undefined
+  readonly sqlState?: string | undefined
   /** How often it was tried before giving up. */
-  readonly attempts?: number
-  readonly reason?: string
+  readonly attempts?: number | undefined
+  readonly reason?: string | undefined
 }
 
 /**
@@ -146,10 +153,11 @@ export class ConflictError extends DibsError {
   }
 
   readonly subject: string
-  readonly expected?: number
-  readonly current?: number
-  readonly sqlState?: string
-  readonly attempts?: number
+  declare readonly expected?: number | undefined
+  declare readonly current?: number | undefined
+  declare readonly sqlState?: string | undefined
+  declare readonly attempts?: number | undefined
+  declare readonly reason?: string | undefined
 
   constructor({ subject, expected, current, sqlState, attempts, reason, cause }: ConflictDetails) {
     const versions =
@@ -165,6 +173,7 @@ export class ConflictError extends DibsError {
     if (current !== undefined) this.current = current
     if (sqlState !== undefined) this.sqlState = sqlState
     if (attempts !== undefined) this.attempts = attempts
+    if (reason !== undefined) this.reason = reason
   }
 }
 
@@ -238,9 +247,38 @@ export class RolledBackError extends DibsError {
     remedy: 'Let the error out of the function, or run the statement that may fail inside `tx.savepoint`.',
   }
 
+  constructor(
+    /** What was undone. */
+    readonly part: 'transaction' | 'savepoint',
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `The ${part} was rolled back at its end, because one of its statements had failed and the error was caught. Nothing of it was kept. Let the error out, or run that statement inside a tx.savepoint of its own.`,
+      options,
+    )
+  }
+}
+
+/**
+ * The transaction ended before its function did.
+ *
+ * @example
+ * if (error instanceof TransactionEndedError) console.error('something inside has sent COMMIT or ROLLBACK')
+ */
+export class TransactionEndedError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_TRANSACTION_ENDED',
+    status: 500,
+    retryable: false,
+    means:
+      'Something inside the function given to `dibs.transaction`, with `tx.client` in hand, has sent COMMIT or ROLLBACK. What came before may be kept, and what came after ran outside of any transaction.',
+    remedy:
+      'Return to commit, throw to roll back, and let nobody who is given `tx.client` end the transaction.',
+  }
+
   constructor(options?: DibsErrorOptions) {
     super(
-      'The transaction was rolled back at COMMIT, because one of its statements had failed and the error was caught. Nothing was written. Let the error out, or run that statement inside tx.savepoint.',
+      'The transaction ended before its function did: something inside has sent COMMIT or ROLLBACK. A part of the work may be kept. Return to commit, throw to roll back.',
       options,
     )
   }
@@ -310,10 +348,10 @@ export type ConstraintKind =
 export interface ConstraintDetails extends DibsErrorOptions {
   readonly sqlState: string
   readonly kind: ConstraintKind
-  readonly constraint?: string
-  readonly table?: string
-  readonly column?: string
-  readonly reason?: string
+  readonly constraint?: string | undefined
+  readonly table?: string | undefined
+  readonly column?: string | undefined
+  readonly reason?: string | undefined
 }
 
 /**
@@ -335,9 +373,9 @@ export class ConstraintViolationError extends DibsError {
 
   readonly sqlState: string
   readonly kind: ConstraintKind
-  readonly constraint?: string
-  readonly table?: string
-  readonly column?: string
+  declare readonly constraint?: string | undefined
+  declare readonly table?: string | undefined
+  declare readonly column?: string | undefined
 
   constructor({ sqlState, kind, constraint, table, column, reason, cause }: ConstraintDetails) {
     const named = constraint ? ` "${constraint}"` : column ? ` of column "${column}"` : ''
@@ -365,7 +403,7 @@ export class StatementTimeoutError extends DibsError {
     status: 504,
     retryable: true,
     means:
-      'A statement was cancelled: `statement_timeout`, `lock_timeout`, `transaction_timeout`, the deadline of `dibs.transaction`, or by hand. What it did is rolled back.',
+      'A statement was cancelled: `statement_timeout`, `lock_timeout`, the deadline of `dibs.transaction`, or by hand. What it did is rolled back.',
     remedy:
       'See what it waited for (`pg_blocking_pids`); raise `deadlineMs` or the timeout if the work is that long.',
   }
@@ -445,8 +483,8 @@ export class SetupError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'The database cannot be used as it is: the server is too old, is a read-only standby, refuses the user, or the schema cannot be made.',
-    remedy: 'Do what the message says; nothing was changed.',
+      'The database cannot be used as it is: the server is too old, is a read-only standby, refuses the user, or a migration cannot be applied.',
+    remedy: 'Do what the message says.',
   }
 
   constructor(message: string, options?: DibsErrorOptions) {
@@ -602,7 +640,12 @@ export class SnoozeError extends DibsError {
   }
 }
 
-/** Every class above, in the order in which `docs/errors.md` lists them. */
+/**
+ * Every class above, in the order in which `docs/errors.md` lists them.
+ *
+ * @example
+ * const retryable = errorRegistry.filter(({ entry }) => entry.retryable).map(({ entry }) => entry.code)
+ */
 export const errorRegistry = [
   FenceLostError,
   BusyError,
@@ -610,6 +653,7 @@ export const errorRegistry = [
   NotInTransactionError,
   NestedTransactionError,
   RolledBackError,
+  TransactionEndedError,
   CommitOutcomeUnknownError,
   ConnectionLostError,
   ConstraintViolationError,

@@ -7,12 +7,20 @@ export interface CutProxy extends AsyncDisposable {
   cutAfterCommit(): void
   /** From now on: when a client sends COMMIT, cut both sides without handing it on. */
   cutBeforeCommit(): void
+  /** From now on: hand COMMIT to the server, then answer like a server that dies, in Russian. */
+  panicAfterCommit(): void
   /** Hand nothing on, in neither direction, and close nothing. */
   blackHole(): void
   heal(): void
 }
 
-type Mode = 'pass' | 'cut after' | 'cut before' | 'black hole'
+type Mode = 'pass' | 'cut after' | 'cut before' | 'panic after' | 'black hole'
+
+/** Fields S, V, C, M of an ErrorResponse; the severity that `pg` shows is the translated one. */
+const fields = Buffer.from('SПАНИКА\0VPANIC\0C58030\0Mcould not write\0\0')
+const length = Buffer.alloc(4)
+length.writeInt32BE(fields.length + 4)
+const panic = Buffer.concat([Buffer.from('E'), length, fields])
 
 /** Stands between a client and the server at `target`, and fails in one chosen way. */
 export async function startCutProxy(target: string): Promise<CutProxy> {
@@ -37,13 +45,15 @@ export async function startCutProxy(target: string): Promise<CutProxy> {
         server.destroy()
         return
       }
-      isCutting ||= isCommit && mode === 'cut after'
+      isCutting ||= isCommit && (mode === 'cut after' || mode === 'panic after')
       server.write(chunk)
     })
     server.on('data', (chunk) => {
       if (mode === 'black hole') return
       if (!isCutting) return void client.write(chunk)
-      client.resetAndDestroy() // the server has answered, so it has executed
+      // The server has answered, so it has executed.
+      if (mode === 'panic after') client.end(panic)
+      else client.resetAndDestroy()
       server.end()
     })
     client.on('close', () => server.end())
@@ -60,6 +70,9 @@ export async function startCutProxy(target: string): Promise<CutProxy> {
     },
     cutBeforeCommit: () => {
       mode = 'cut before'
+    },
+    panicAfterCommit: () => {
+      mode = 'panic after'
     },
     blackHole: () => {
       mode = 'black hole'

@@ -12,8 +12,9 @@ export const directUrl = inject('directUrl')
 /** The way in that this run tests. */
 export const url = viaPgBouncer ? (inject('pgBouncerUrl') ?? directUrl) : directUrl
 
-/** What `Dibs.open` needs to know about the way in. */
-export const wayIn = viaPgBouncer ? { url, prepared: false, listen: false } : { url }
+/** What `Dibs.open` needs to know about the way in, with `url` or with a `pool`. */
+export const throughPool = viaPgBouncer ? { prepared: false, listen: false } : {}
+export const wayIn = { url, ...throughPool }
 
 /** A name that no other test has. */
 export function freshName(prefix = 'test'): string {

@@ -90,6 +90,15 @@ describe('a connection cut at COMMIT', () => {
     await expectHealthy()
   })
 
+  it('by a server that dies with a code and a severity that tell nothing: unknown, and here kept', async () => {
+    const id = freshName()
+    proxy.panicAfterCommit()
+    await expect(write(id)).rejects.toThrow(CommitOutcomeUnknownError)
+    proxy.heal()
+    expect(await isWritten(id)).toBe(true)
+    await expectHealthy()
+  })
+
   it('by an administrator while it runs: unknown', async () => {
     const key = randomInt(2 ** 31) // the same suite may run twice at once
     // A trigger that fires at COMMIT and waits there for a lock that this test holds.
@@ -108,7 +117,7 @@ describe('a connection cut at COMMIT', () => {
     })
     const settled = work.catch((reason) => reason)
     await until(async () => {
-      const { rows } = await holder.query(
+      const { rows } = await direct.pool.query(
         "select wait_event_type as w from pg_stat_activity where pid = $1 and query ilike 'commit%'",
         [pid],
       )
@@ -149,6 +158,29 @@ describe('a statement that commits by itself', () => {
 
   it('and whose answer is lost is unknown too', async () => {
     expect(await killWhileRunning(slow)).toBeInstanceOf(CommitOutcomeUnknownError)
+    await expectHealthy()
+  })
+
+  it('is unknown also when the error says nothing about a connection', async () => {
+    const id = freshName()
+    const insert = statement(
+      `insert into {schema}.written select $1::text from pg_catalog.pg_sleep(0.3) returning id::text`,
+    )
+    database.pool.once('acquire', (client) => {
+      const stream = Reflect.get(client, 'connection').stream
+      setTimeout(
+        () => stream.destroy(Object.assign(new Error('bad record mac'), { code: 'EUNHEARDOF' })),
+        100,
+      )
+    })
+    await expect(database.send(insert, [id])).rejects.toThrow(CommitOutcomeUnknownError)
+    await until(() => isWritten(id), 'the statement to end all the same')
+    await expectHealthy()
+  })
+
+  it('and is refused is no lost answer', async () => {
+    const refused = statement(`select (1 / 0)::text as "n"`)
+    await expect(database.send(refused, [])).rejects.toMatchObject({ sqlState: '22012' })
     await expectHealthy()
   })
 

@@ -1,10 +1,16 @@
 import type { Pool, PoolClient } from 'pg'
-import { BusyError, ClosedError, StatementTimeoutError } from '../errors.js'
+import { BusyError, ClosedError } from '../errors.js'
 import { emit } from './events.js'
-import { readFault, translateError } from './fault.js'
+import { isUnusable, translateError } from './fault.js'
 
-/** How long a call without a deadline of its own waits for a connection. */
-export const CHECKOUT_MS = 10_000
+/** The longest wait for a connection, of the pool or to the server. */
+export const CONNECT_MS = 5_000
+
+/** The longest wait for the answer to a statement that has no deadline of its own. */
+const ANSWER_MS = 60_000
+
+/** How long `close` waits for work that still runs. */
+const CLOSE_MS = 30_000
 
 export interface ConnectionsOptions {
   readonly schema: string
@@ -12,62 +18,97 @@ export interface ConnectionsOptions {
   readonly prepared: boolean
 }
 
+let instances = 0
+
 /** The pool, and what is known about the sessions it hands out. */
 export class Connections {
   readonly pool: Pool
   readonly schema: string
   readonly prepared: boolean
+  /** Says in each event where it comes from. */
+  readonly origin: { readonly schema: string; readonly instance: number }
   /** The sessions' own `statement_timeout`, 0 for none. */
   statementTimeoutMs = 0
   /** A statement sent by itself runs at READ COMMITTED and may write, as our functions expect. */
   autocommitFits = true
   #isClosed = false
+  #running = 0
+  #onIdle: (() => void) | undefined
 
   constructor(pool: Pool, { schema, prepared }: ConnectionsOptions) {
     this.pool = pool
     this.schema = schema
     this.prepared = prepared
+    this.origin = Object.freeze({ schema, instance: ++instances })
   }
 
-  close(): void {
+  /** Runs what `close` must wait for, and nothing once it was called. */
+  async work<T>(fn: () => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw new ClosedError()
+    this.#running++
+    try {
+      return await fn()
+    } finally {
+      if (--this.#running === 0) this.#onIdle?.()
+    }
+  }
+
+  /** Refuses new work and waits for what runs, though not for ever. */
+  async close(): Promise<void> {
     this.#isClosed = true
+    if (this.#running === 0) return
+    let timer: NodeJS.Timeout | undefined
+    await new Promise<void>((resolve) => {
+      this.#onIdle = resolve
+      timer = setTimeout(resolve, CLOSE_MS)
+    })
+    clearTimeout(timer)
+  }
+
+  /** Runs `fn` on a client of the pool; whatever state `fn` leaves it in, a client that is not whole does not go back. */
+  async use<T>(fn: (checkout: Checkout) => Promise<T>, answerMs = ANSWER_MS): Promise<T> {
+    const checkout = await this.take()
+    checkout.bound(answerMs)
+    let value: T
+    try {
+      value = await fn(checkout)
+    } catch (error) {
+      checkout.release(error)
+      throw error
+    }
+    checkout.release()
+    return value
   }
 
   /** A client of the pool for one piece of work; waits at most `waitMs`. */
-  async take(waitMs: number = CHECKOUT_MS): Promise<Checkout> {
-    if (this.#isClosed) throw new ClosedError()
+  take(waitMs: number = CONNECT_MS): Promise<Checkout> {
     const startedAt = performance.now()
-    const busy = (cause?: unknown): BusyError => {
-      const { max } = this.pool.options
-      const waitedMs = performance.now() - startedAt
-      return new BusyError(`a connection of the pool (max ${max ?? 10}, all in use)`, waitedMs, 100, {
-        cause,
+    return new Promise((resolve, reject) => {
+      let isLate = false
+      const expire = (): void => {
+        isLate = true
+        reject(this.#busy(performance.now() - startedAt))
+      }
+      if (waitMs <= 0) return expire()
+      const timer = setTimeout(expire, Math.min(waitMs, CONNECT_MS))
+      this.pool.connect((error, client) => {
+        clearTimeout(timer)
+        if (isLate)
+          client?.release() // nobody waits for it any more
+        else if (client) resolve(new Checkout(client, this.origin))
+        else if (isPoolFull(error)) reject(this.#busy(performance.now() - startedAt, error))
+        else reject(translateError(error))
       })
-    }
-    if (waitMs <= 0) throw busy()
+    })
+  }
 
-    // With a client at hand there is nothing to wait for, and a timer would cost a short call about 7 % of its rate.
-    const isAtHand = this.pool.idleCount > this.pool.waitingCount
-    const connecting = this.pool.connect()
-    let timer: NodeJS.Timeout | undefined
-    const expire = (): Promise<undefined> =>
-      new Promise((resolve) => {
-        timer = setTimeout(() => resolve(undefined), Math.min(waitMs, CHECKOUT_MS))
-      })
-    try {
-      const client = await (isAtHand ? connecting : Promise.race([connecting, expire()]))
-      if (client) return new Checkout(client, this.schema)
-    } catch (error) {
-      throw isPoolFull(error) ? busy(error) : translateError(error)
-    } finally {
-      clearTimeout(timer)
-    }
-    // The client may still come; it goes back unused.
-    connecting.then(
-      (client) => client.release(),
-      () => {},
-    )
-    throw busy()
+  #busy(waitedMs: number, cause?: unknown): BusyError {
+    const { waitingCount, options } = this.pool
+    const subject =
+      waitingCount > 0 || cause
+        ? `a connection of the pool (max ${options.max}, all in use)`
+        : 'an answer of the server'
+    return new BusyError(subject, waitedMs, 100, { cause })
   }
 }
 
@@ -78,56 +119,78 @@ const isPoolFull = (error: unknown): boolean =>
 /** A client outside its pool. It goes back only when it is whole and idle; anything else is thrown away. */
 export class Checkout {
   readonly client: PoolClient
-  readonly #schema: string
+  readonly #origin: Connections['origin']
+  #timer: NodeJS.Timeout | undefined
   /** Why the connection is gone, from the moment that is noticed, also while nothing runs on it. */
-  broken: Error | undefined
+  broken: unknown
   readonly #onError = (error: Error): void => {
     this.broken ??= error
   }
 
-  constructor(client: PoolClient, schema: string) {
+  constructor(client: PoolClient, origin: Connections['origin']) {
     this.client = client
-    this.#schema = schema
+    this.#origin = origin
     // Without a listener, a connection that dies between two statements would end the process.
     client.on('error', this.#onError)
   }
 
-  release(): void {
-    const isIdle = this.client.getTransactionStatus() === 'I'
-    if (this.broken || !isIdle) {
-      this.discard(this.broken ?? new Error('a transaction was left open on this connection'))
+  /** Cuts the connection after `ms`: on a network that has gone silent no answer, and no error, ever comes. */
+  bound(ms: number): void {
+    if (ms > 2 ** 31 - 1) return
+    this.#timer = setTimeout(() => {
+      this.broken ??= new Error(`no answer within ${Math.round(ms)} ms`)
+      Reflect.get(this.client, 'connection')?.stream?.destroy()
+    }, ms)
+  }
+
+  /** Gives the client back after its work, or after the error that ended it. */
+  release(error?: unknown): void {
+    if (error !== undefined && isUnusable(error)) this.broken ??= error
+    if (this.broken !== undefined) this.discard(this.broken)
+    else if (!this.isIdle()) {
+      this.discard(new Error('a transaction was left open on this connection'))
     } else {
-      this.client.release()
+      this.#give()
       this.client.off('error', this.#onError)
     }
   }
 
+  /** Undefined in versions of `pg` that are refused at `open`, whose client must still go back. */
+  isIdle(): boolean {
+    const status: unknown = this.client.getTransactionStatus?.()
+    return status === 'I' || status === undefined
+  }
+
   discard(error: unknown): void {
-    emit('dibs:connection.discarded', { schema: this.#schema, error })
-    this.client.release(true)
+    emit('dibs:connection.discarded', { ...this.#origin, error })
     // The listener stays: a socket that is being closed may still report an error.
+    this.#give(true)
   }
 
-  /** Ends the transaction after `reason`, as far as the connection allows, and gives the client back. */
-  async rollback(reason: unknown): Promise<void> {
-    const lost = this.broken ?? (leavesNoAnswer(reason) ? reason : undefined)
-    if (lost) return this.discard(lost)
+  #give(destroy?: true): void {
+    clearTimeout(this.#timer)
     try {
-      if (this.client.getTransactionStatus() !== 'I') await this.client.query('rollback')
+      this.client.release(destroy)
     } catch (error) {
-      return this.discard(error)
+      // Released before by someone who was handed `tx.client`. What was done is done; it must not fail for that.
+      emit('dibs:connection.discarded', { ...this.#origin, error })
     }
-    this.release()
   }
 
-  expired(): StatementTimeoutError {
-    return new StatementTimeoutError(
-      'The deadline of this transaction has passed; the statement was not sent.',
-    )
+  /** Ends the transaction, as far as the connection allows, and gives the client back. */
+  async rollback(): Promise<void> {
+    if (await this.answers('rollback')) this.release()
+    else this.discard(this.broken)
   }
-}
 
-/** After such an error the connection is dead, or an answer nobody waits for may still arrive on it. */
-function leavesNoAnswer(reason: unknown): boolean {
-  return readFault(reason)?.fatal === true
+  /** Sends a statement that cannot fail, to learn whether the connection still lives. */
+  async answers(text: 'rollback' | 'select 1'): Promise<boolean> {
+    if (this.broken !== undefined) return false
+    try {
+      await this.client.query(text)
+    } catch (error) {
+      this.broken ??= error
+    }
+    return this.broken === undefined
+  }
 }

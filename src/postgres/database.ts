@@ -1,5 +1,5 @@
-import { CommitOutcomeUnknownError } from '../errors.js'
-import { Connections } from './connections.js'
+import { CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
+import { type Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import type { Tx } from './executor.js'
 import { readFault, translateError } from './fault.js'
@@ -7,12 +7,8 @@ import { joinTransaction } from './join.js'
 import { toQueryConfig } from './session.js'
 import { type RenderedStatement, renderStatement, type Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
-import {
-  repeatTransaction,
-  runTransaction,
-  type Transaction,
-  type TransactionOptions,
-} from './transaction.js'
+import { repeatTransaction, runTransaction, type TransactionOptions } from './transaction.js'
+import type { Transaction } from './transaction-types.js'
 
 /** One schema in one database: what every part of Dibs sends its statements through. */
 export class Database extends Connections {
@@ -23,7 +19,7 @@ export class Database extends Connections {
     const rendered = this.#render(statement)
     if (tx !== undefined) return (await joinTransaction(tx, this)).send(rendered, values)
     if (this.autocommitFits) return this.#sendAlone(rendered, values)
-    return repeatTransaction(this, (own) => own.send(rendered, values))
+    return repeatTransaction(this, (own) => own.send(rendered, values), { attempts: 1 })
   }
 
   /** Runs `fn` in a transaction, again from its start when it meets a conflict. */
@@ -40,22 +36,29 @@ export class Database extends Connections {
     return rendered
   }
 
-  async #sendAlone(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
-    const checkout = await this.take()
-    try {
-      const { rows } = await checkout.client.query<TextRow>(toQueryConfig(statement, values, this.prepared))
-      checkout.release()
-      return rows
-    } catch (error) {
-      const fault = readFault(error)
-      if (fault?.fatal || checkout.broken) checkout.discard(error)
-      else checkout.release()
-      if (fault?.fatal && !statement.readOnly) {
-        // It commits by itself, so its lost answer is a lost COMMIT.
-        emit('dibs:commit.unknown', { schema: this.schema, error })
-        throw new CommitOutcomeUnknownError('a statement', { cause: error })
-      }
-      throw translateError(error)
-    }
+  #sendAlone(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
+    return this.work(() =>
+      this.use(async (checkout) => {
+        try {
+          const config = toQueryConfig(statement, values, this.prepared)
+          return (await checkout.client.query<TextRow>(config)).rows
+        } catch (error) {
+          throw await this.#judge(error, statement, checkout)
+        }
+      }),
+    )
+  }
+
+  /** It commits by itself, so a lost answer is a lost COMMIT. */
+  async #judge(error: unknown, { readOnly }: RenderedStatement, checkout: Checkout): Promise<unknown> {
+    const fault = readFault(error)
+    if (fault?.sqlState === undefined || fault.fatal) checkout.broken ??= error
+    // What is neither conflict, constraint nor timeout may be the last word of a server that dies.
+    else if (fault.kind === 'other' || fault.kind === 'retryable') await checkout.answers('select 1')
+    if (checkout.broken === undefined) return translateError(error)
+    if (readOnly)
+      return new ConnectionLostError('The connection was lost while a statement ran.', { cause: error })
+    emit('dibs:commit.unknown', { ...this.origin, error })
+    return new CommitOutcomeUnknownError('a statement', { cause: error })
   }
 }

@@ -3,6 +3,8 @@ import { channel } from 'node:diagnostics_channel'
 /** Common to all events: which instance tells it. */
 export interface EventOrigin {
   readonly schema: string
+  /** Tells instances of this process apart, also those on schemas of one name in two databases. */
+  readonly instance: number
 }
 
 /**
@@ -31,13 +33,15 @@ export interface DibsEvents {
   /** A migration was applied by this process. */
   'dibs:migration.applied': EventOrigin & {
     readonly version: number
-    readonly name: string
+    readonly migration: string
     readonly elapsedMs: number
   }
   /** The listening connection stands. */
   'dibs:listener.connected': EventOrigin
   /** The listening connection is lost and will be made again; until then waiting is by polling. */
   'dibs:listener.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
+  /** A function that waits for wake-ups threw. */
+  'dibs:subscriber.failed': EventOrigin & { readonly error: unknown }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
 }

@@ -1,7 +1,7 @@
 /** A row as a driver hands it over. */
 export type Row = Record<string, unknown>
 
-export interface QueryResult<R extends Row = Row> {
+export interface QueryResult<R extends object = Row> {
   readonly rows: R[]
   readonly rowCount: number | null
 }

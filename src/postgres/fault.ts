@@ -59,6 +59,10 @@ const exact: Record<string, FaultKind> = {
   '08007': 'unknown outcome',
   // A constraint checked at COMMIT and refused.
   '40002': 'constraint',
+  '53000': 'retryable',
+  '53100': 'retryable',
+  '53200': 'retryable',
+  '53300': 'retryable',
   '57014': 'timeout',
   '55P03': 'timeout',
   '25P03': 'connection',
@@ -75,7 +79,6 @@ function kindOf(sqlState: string): FaultKind {
   if (known) return known
   if (sqlState.startsWith('23')) return 'constraint'
   if (sqlState.startsWith('08')) return 'connection'
-  if (sqlState.startsWith('53')) return 'retryable'
   return 'other'
 }
 
@@ -90,7 +93,9 @@ const socketCodes = new Set([
     'EAI_AGAIN',
     'EHOSTUNREACH',
   ],
-  ...['ENETUNREACH', 'EADDRNOTAVAIL'],
+  ...['ENETUNREACH', 'EADDRNOTAVAIL', 'ENETDOWN', 'EHOSTDOWN', 'EPROTO', 'EMFILE', 'ERR_STREAM_DESTROYED'],
+  ...['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
+  ...['CERT_HAS_EXPIRED', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY'],
   // postgres.js
   ...['CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'CONNECT_TIMEOUT'],
   // Prisma: cannot reach, timed out, closed by the server
@@ -99,7 +104,7 @@ const socketCodes = new Set([
 
 /** `pg` gives these no code. */
 const pgConnectionMessage =
-  /^(Connection terminated|Connection ended|Client has encountered a connection error|Client was closed|timeout expired|timeout exceeded when trying to connect|The server does not support SSL)/
+  /^(Connection terminated|Connection ended|Client has encountered a connection error|Client was closed|timeout expired|timeout exceeded when trying to connect|The server does not support SSL|There was an error establishing an SSL|Received unexpected .* from backend)/
 
 type Fields = Record<string, unknown>
 
@@ -146,12 +151,14 @@ function columnOfPrisma(error: Fields, sqlState: string): string | undefined {
 
 function readConnectionError(error: Fields): Fault | undefined {
   const message = text(error.message) ?? ''
-  if (typeof error.code === 'string' && (socketCodes.has(error.code) || isMissingSocket(error))) {
+  if (
+    typeof error.code === 'string' &&
+    (socketCodes.has(error.code) || /^ERR_(SSL|TLS)_/.test(error.code) || isMissingSocket(error))
+  ) {
     return { kind: 'connection', message: message || error.code, fatal: true }
   }
   if (pgConnectionMessage.test(message)) return { kind: 'connection', message, fatal: true }
-  // The client gave up on an answer that may still come: this connection cannot be read any further.
-  if (message === 'Query read timeout') return { kind: 'timeout', message, fatal: true }
+  if (isReadTimeout(error)) return { kind: 'timeout', message, fatal: true }
   return undefined
 }
 
@@ -202,7 +209,18 @@ export function translateError(error: unknown): unknown {
   }
 }
 
+/** The client gave up on an answer that may still come: the connection cannot be read any further. */
+export const isReadTimeout = (error: unknown): boolean =>
+  isFields(error) && error.message === 'Query read timeout'
+
 /** Running the whole transaction again can succeed. */
 export function isConflict(error: unknown): boolean {
-  return error instanceof ConflictError || readFault(error)?.kind === 'conflict'
+  // An error of ours has said what it is; a conflict may well be the cause of something final.
+  if (error instanceof DibsError) return error instanceof ConflictError
+  return readFault(error)?.kind === 'conflict'
+}
+
+/** After such an answer to a statement its connection is dead, or an answer nobody waits for may still arrive on it. */
+export function isUnusable(error: unknown): boolean {
+  return readFault(error)?.fatal === true
 }

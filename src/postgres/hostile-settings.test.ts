@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { directUrl, freshName, wayIn, withPool } from '../../test/database.js'
+import { directUrl, freshName, throughPool, wayIn, withPool } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
 import { Database } from './database.js'
 import { inspectServer } from './server.js'
@@ -74,7 +74,7 @@ it('lowers the timeout of the session to its deadline and never raises it', asyn
 it('sends its own statements at READ COMMITTED and may write', async () => {
   await withPool(
     async (pool) => {
-      const database = new Database(pool, { schema: 'dibs', prepared: wayIn.prepared ?? true })
+      const database = new Database(pool, { schema: 'dibs', prepared: throughPool.prepared ?? true })
       await inspectServer(database, 'here')
       expect(database.autocommitFits).toBe(false)
       expect(database.statementTimeoutMs).toBe(20_000)
@@ -94,7 +94,7 @@ it('does not mind the type parsers of the user', async () => {
   const types: pg.CustomTypesConfig = { getTypeParser: () => shout }
   await withPool(
     async (pool) => {
-      await using dibs = await Dibs.open({ ...wayIn, pool })
+      await using dibs = await Dibs.open({ ...throughPool, pool })
       expect(Math.abs((await dibs.now()).getTime() - Date.now())).toBeLessThan(5_000)
     },
     { connectionString: at(wayIn.url), types },

@@ -11,10 +11,11 @@ export interface ListenerEvents {
 
 const PING_MS = 30_000
 const PING_TIMEOUT_MS = 10_000
+const CLOSE_MS = 500
 
 /**
  * One connection that listens, made again with backoff whenever it is lost. Each process has at most one for each
- * database and user, however many instances of Dibs it opens.
+ * URL, however many instances of Dibs it opens.
  */
 class Listener {
   readonly #config: pg.ClientConfig
@@ -26,7 +27,6 @@ class Listener {
   #ping: NodeJS.Timeout | undefined
   #retry: NodeJS.Timeout | undefined
   #failures = 0
-  #isClosed = false
 
   constructor(config: pg.ClientConfig) {
     this.#config = config
@@ -45,7 +45,8 @@ class Listener {
       return
     }
     this.#channels.set(channel, new Set([events]))
-    if (this.#client) void this.#listen(this.#client, [channel])
+    const client = this.#client
+    if (client) this.#listen(client, [channel]).catch((error) => this.#lose(client, error))
   }
 
   remove(channel: string, events: ListenerEvents): void {
@@ -57,11 +58,10 @@ class Listener {
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true
     clearTimeout(this.#retry)
     const client = this.#current
     this.#forget()
-    await client?.end().catch(() => {})
+    if (client) await endClient(client)
   }
 
   async #connect(): Promise<void> {
@@ -81,9 +81,10 @@ class Listener {
     this.#current = client
     try {
       await client.connect()
-      if (this.#isClosed) return void client.end().catch(() => {})
+      if (this.#current !== client) return
       this.#client = client
       await this.#listen(client, [...this.#channels.keys()])
+      if (this.#current !== client) return
       this.#failures = 0
       this.#ping = setInterval(() => client.query('select 1').catch(lost), PING_MS).unref()
     } catch (error) {
@@ -93,11 +94,7 @@ class Listener {
 
   async #listen(client: pg.Client, channels: string[]): Promise<void> {
     if (channels.length === 0) return
-    try {
-      await client.query(channels.map((name) => `listen ${quoteIdentifier(name)}`).join('; '))
-    } catch (error) {
-      return this.#lose(client, error)
-    }
+    await client.query(channels.map((name) => `listen ${quoteIdentifier(name)}`).join('; '))
     for (const name of channels) {
       for (const events of this.#channels.get(name) ?? []) {
         events.onConnected()
@@ -113,8 +110,7 @@ class Listener {
   #lose(client: pg.Client, error: unknown): void {
     if (client !== this.#current) return
     this.#forget()
-    client.end().catch(() => {})
-    if (this.#isClosed) return
+    void endClient(client)
     const retryInMs = 50 + fullJitterMs(++this.#failures, 100, 10_000)
     this.#retry = setTimeout(() => void this.#connect(), retryInMs).unref()
     for (const set of this.#channels.values()) for (const events of set) events.onLost(error, retryInMs)
@@ -127,19 +123,23 @@ class Listener {
   }
 }
 
-const listeners = new Map<string, Listener>()
+/** Politely if the server still answers, else by force: `end` alone waits for a silent network to give up. */
+async function endClient(client: pg.Client): Promise<void> {
+  const force = setTimeout(() => client.connection?.stream.destroy(), CLOSE_MS)
+  await client.end().catch(() => {})
+  clearTimeout(force)
+}
 
-const keyOf = ({ connectionString, host, port, database, user }: pg.ClientConfig): string =>
-  JSON.stringify([connectionString, host, port, database, user])
+const listeners = new Map<unknown, Listener>()
 
-/** Listens on a channel over the process's one connection to that database; returns what ends it. */
-export function listenOn(
-  config: pg.ClientConfig,
-  channel: string,
-  events: ListenerEvents,
-): () => Promise<void> {
-  const key = keyOf(config)
-  const listener = listeners.get(key) ?? new Listener(config)
+/** Pools of one URL share a connection; of others it is not known whether they lead to one place. */
+const keyOf = (pool: pg.Pool): unknown =>
+  pool.options.stream ? pool : (pool.options.connectionString ?? pool)
+
+/** Listens on a channel over the process's one connection to where `pool` leads; returns what ends it. */
+export function listenOn(pool: pg.Pool, channel: string, events: ListenerEvents): () => Promise<void> {
+  const key = keyOf(pool)
+  const listener = listeners.get(key) ?? new Listener(pool.options)
   listeners.set(key, listener)
   listener.add(channel, events)
   return async () => {

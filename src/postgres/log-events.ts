@@ -1,5 +1,7 @@
 import { pino } from 'pino'
+import { InvalidInputError } from '../errors.js'
 import { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './events.js'
+import { hasMethods } from './name-given.js'
 
 /** What a logger must be able to do; a pino logger is one. */
 export interface Logger {
@@ -21,6 +23,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:migration.applied': ['info', 'migration applied'],
   'dibs:listener.connected': ['debug', 'listening for wake-ups'],
   'dibs:listener.lost': ['warn', 'listening connection lost; polling until it is back'],
+  'dibs:subscriber.failed': ['error', 'a function that waits for wake-ups failed'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 
@@ -29,13 +32,21 @@ function toFields({ error, ...fields }: EventOrigin & { readonly error?: unknown
   return error === undefined ? fields : { ...fields, err: error }
 }
 
-/** Writes the events of one schema to a logger, `true` for a pino of our own; returns what ends it. */
-export function logEvents(logger: Logger | true, schema: string): () => void {
+/** Writes the events of one instance to a logger, `true` for a pino of our own; returns what ends it. */
+export function logEvents(logger: Logger | true, instance: number): () => void {
   const target: Logger = logger === true ? pino({ name: 'dibs' }) : logger
+  if (!hasMethods(target, 'debug', 'info', 'warn', 'error')) {
+    throw new InvalidInputError('logger', 'must be true, or have the methods debug, info, warn and error')
+  }
   const stops = (Object.keys(lines) as DibsEventName[]).map((name) => {
     const [level, message] = lines[name]
     return onEvent(name, (payload: DibsEvents[DibsEventName]) => {
-      if (payload.schema === schema) target[level]({ event: name, ...toFields(payload) }, message)
+      if (payload.instance !== instance) return
+      try {
+        target[level]({ event: name, ...toFields(payload) }, message)
+      } catch {
+        // A log that is full or broken is no reason to end the process, and there is nowhere to say so.
+      }
     })
   })
   return () => {

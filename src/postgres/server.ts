@@ -1,5 +1,5 @@
-import { BusyError, ConnectionLostError, DatabaseError, SetupError } from '../errors.js'
-import type { Connections } from './connections.js'
+import { BusyError, ConnectionLostError, type DibsError, SetupError } from '../errors.js'
+import { CONNECT_MS, type Connections } from './connections.js'
 import { readFault } from './fault.js'
 import { queryText } from './session.js'
 import type { TextRow } from './text-values.js'
@@ -23,48 +23,41 @@ export async function inspectServer(connections: Connections, where: string): Pr
 
 async function ask(connections: Connections, where: string): Promise<TextRow> {
   try {
-    const checkout = await connections.take()
-    try {
-      const [row] = await queryText(
-        checkout.client,
-        `select pg_catalog.current_setting('server_version_num')::text as "version",
-                pg_catalog.current_setting('default_transaction_isolation')::text as "isolation",
-                pg_catalog.current_setting('default_transaction_read_only')::text as "readonly",
-                pg_catalog.pg_is_in_recovery()::text as "standby",
-                (select setting from pg_catalog.pg_settings where name = 'statement_timeout')::text as "timeout"`,
-      )
-      return row ?? {}
-    } finally {
-      checkout.release()
-    }
+    const [row] = await connections.use(({ client }) => {
+      if (typeof client.getTransactionStatus !== 'function') {
+        throw new SetupError(
+          'The given pool is of a version of pg that cannot tell whether a connection is inside a transaction. Update pg.',
+        )
+      }
+      return queryText(client, inspection)
+    }, CONNECT_MS)
+    return row ?? {}
   } catch (error) {
     throw explain(error, where)
   }
 }
 
+const inspection = `
+  select pg_catalog.current_setting('server_version_num')::text as "version",
+         pg_catalog.current_setting('default_transaction_isolation')::text as "isolation",
+         pg_catalog.current_setting('default_transaction_read_only')::text as "readonly",
+         pg_catalog.pg_is_in_recovery()::text as "standby",
+         (select setting from pg_catalog.pg_settings where name = 'statement_timeout')::text as "timeout"`
+
 /** The server answers these at the door: no such user, password, database, or not from here. */
 const refusals = new Set(['28000', '28P01', '3D000', '42501', '0A000'])
 
-function explain(error: unknown, where: string): unknown {
+function explain(error: unknown, where: string): DibsError {
+  if (error instanceof SetupError) return error
   const fault = readFault(error)
+  const why = (fault?.message ?? (error instanceof Error ? error.message : String(error))).replace(/\.$/, '')
   if (fault?.sqlState && refusals.has(fault.sqlState)) {
-    return new SetupError(
-      `The server at ${where} refuses the connection: ${fault.message}. Check user, password and database.`,
-      {
-        cause: error,
-      },
-    )
+    const message = `The server at ${where} refuses the connection: ${why}. Check user, password and database.`
+    return new SetupError(message, { cause: error })
   }
-  if (error instanceof ConnectionLostError || error instanceof BusyError) {
-    const why = fault?.message ?? error.message
-    return new ConnectionLostError(
-      `Cannot connect to ${where}: ${why}. Check that PostgreSQL runs there and that the address is right.`,
-      {
-        cause: error,
-      },
-    )
+  if (fault?.kind === 'connection' || error instanceof BusyError) {
+    const advice = fault?.sqlState ? '' : ' Check that PostgreSQL runs there and that the address is right.'
+    return new ConnectionLostError(`Cannot connect to ${where}: ${why}.${advice}`, { cause: error })
   }
-  if (error instanceof DatabaseError)
-    return new SetupError(`The server at ${where} cannot be used: ${error.message}`, { cause: error })
-  return error
+  return new SetupError(`Cannot use the server at ${where}: ${why}.`, { cause: error })
 }

@@ -1,10 +1,14 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { url, withPool } from '../../test/database.js'
+import { startCutProxy } from '../../test/cut-proxy.js'
+import { until, url, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
 import {
   BusinessRuleError,
   BusyError,
+  CommitOutcomeUnknownError,
   ConflictError,
   ConnectionLostError,
   ConstraintViolationError,
@@ -15,11 +19,13 @@ import {
   RolledBackError,
   SnoozeError,
   StatementTimeoutError,
+  TransactionEndedError,
   TransientError,
 } from '../errors.js'
 import { countTraffic } from '../testing/count-traffic.js'
+import { Database } from './database.js'
 import { type DibsEvents, onEvent } from './events.js'
-import type { Transaction } from './transaction.js'
+import type { Transaction } from './transaction-types.js'
 
 let database: TestDatabase
 let account: string
@@ -194,6 +200,35 @@ describe('conflicts', () => {
     expect(value).toBe(2)
   })
 
+  it('repeats when it was caught inside and the next statement failed for it', async () => {
+    const value = await database.transaction(async (tx) => {
+      if (tx.attempt === 1) {
+        await tx.query("do $$ begin raise sqlstate '40001'; end $$").catch(() => {})
+        await tx.query('select 1')
+      }
+      return tx.attempt
+    })
+    expect(value).toBe(2)
+  })
+
+  it('does not repeat what the caller calls final, whatever its cause', async () => {
+    let runs = 0
+    const work = database.transaction(async (tx) => {
+      runs++
+      await tx.query("do $$ begin raise sqlstate '40001'; end $$").catch((cause) => {
+        throw new PermanentError('never', { cause })
+      })
+    })
+    await expect(work).rejects.toThrow(PermanentError)
+    expect(runs).toBe(1)
+  })
+
+  it("keeps the caller's own class of conflict when it gives up", async () => {
+    class StaleError extends ConflictError {}
+    const stale = new StaleError({ subject: 'order 7' })
+    await expect(database.transaction(() => Promise.reject(stale), { attempts: 2 })).rejects.toBe(stale)
+  })
+
   it('starts no attempt after the deadline, and says what it met', async () => {
     const startedAt = performance.now()
     const work = database.transaction(
@@ -259,6 +294,68 @@ describe('statements that fail', () => {
       expect(await tx.savepoint(async () => 'fine')).toBe('fine')
     })
     expect([await balance(1), await balance(2)]).toEqual([7, 50])
+  })
+
+  it('undo with their savepoint what was to be done after the commit', async () => {
+    const seen: string[] = []
+    await database.transaction(async (tx) => {
+      tx.afterCommit(() => void seen.push('outer'))
+      await tx
+        .savepoint(async () => {
+          tx.afterCommit(() => void seen.push('inner'))
+          throw new TransientError('no')
+        })
+        .catch(() => {})
+    })
+    expect(seen).toEqual(['outer'])
+  })
+
+  it('are not kept when their savepoint fails after the deadline', async () => {
+    const work = database.transaction(
+      async (tx) => {
+        await tx
+          .savepoint(async () => {
+            await setBalance(tx, 1, 7)
+            const until = performance.now() + 60
+            while (performance.now() < until);
+            throw new TransientError('no')
+          })
+          .catch(() => {})
+      },
+      { deadlineMs: 50 },
+    )
+    await expect(work).rejects.toThrow(StatementTimeoutError)
+    expect(await balance(1)).toBe(50)
+  })
+
+  it('make the end of a savepoint a RolledBackError when their error is dropped, and the rest goes on', async () => {
+    await database.transaction(async (tx) => {
+      const part = tx.savepoint(async () => {
+        await setBalance(tx, 2, 7)
+        await insert(tx, 1).catch(() => {})
+      })
+      await expect(part).rejects.toMatchObject({ name: 'RolledBackError', part: 'savepoint' })
+      await setBalance(tx, 1, 7)
+    })
+    expect([await balance(1), await balance(2)]).toEqual([7, 50])
+  })
+
+  it('cannot take another branch with them: savepoints stand inside each other, not beside', async () => {
+    let results: PromiseSettledResult<unknown>[] = []
+    await database.transaction(async (tx) => {
+      results = await Promise.allSettled([
+        tx.savepoint(async () => {
+          await setBalance(tx, 1, 7)
+          throw new TransientError('no')
+        }),
+        tx.savepoint(() => setBalance(tx, 2, 7)),
+        setBalance(tx, 2, 8),
+      ])
+      await setBalance(tx, 2, 9) // and afterwards all is well
+    })
+    expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
+    expect(results.slice(1)).toMatchObject([{ reason: { field: 'tx' } }, { reason: { field: 'tx' } }])
+    expect([await balance(1), await balance(2)]).toEqual([50, 9])
   })
 
   it('are DatabaseError with their SQLSTATE when there is no class of their own', async () => {
@@ -364,7 +461,7 @@ describe('afterCommit', () => {
     stop()
     expect(value).toBe('kept')
     expect(second).toBe(true)
-    expect(failed).toEqual([{ schema: database.schema, error: boom }])
+    expect(failed).toEqual([{ ...database.origin, error: boom }])
   })
 
   it('may start a transaction of its own', async () => {
@@ -412,15 +509,81 @@ describe('misuse', () => {
     expect(() => kept?.afterCommit(() => {})).toThrow(NotInTransactionError)
   })
 
-  it('tells when the function itself has ended the transaction', async () => {
-    const error = await database
-      .transaction(async (tx) => {
-        await setBalance(tx, 1, 7)
-        await tx.query('commit')
+  it.each(['commit', ' ROLLBACK', 'end;', 'begin', 'rollback and chain', 'start transaction', 'abort'])(
+    'refuses to be sent %j',
+    async (text) => {
+      const work = database.transaction((tx) => tx.query(text))
+      await expect(work).rejects.toMatchObject({ name: 'InvalidInputError', field: 'text' })
+    },
+  )
+
+  it('lets a savepoint of the caller be rolled back to', async () => {
+    await database.transaction(async (tx) => {
+      await tx.query('savepoint mine')
+      await insert(tx, 1).catch(() => {})
+      await tx.query('rollback to savepoint mine')
+      await setBalance(tx, 1, 7)
+    })
+    expect(await balance(1)).toBe(7)
+  })
+
+  it.each([
+    ['and returns', async () => {}],
+    ['and meets a conflict', async () => Promise.reject(new ConflictError({ subject: 'it' }))],
+    [
+      'and goes on',
+      async (tx: Transaction) => void (await tx.query('select 1').then(() => tx.query('select 2'))),
+    ],
+  ])(
+    'tells when someone with tx.client has ended the transaction %s, and does not repeat',
+    async (_, then) => {
+      let runs = 0
+      const error = await database
+        .transaction(async (tx) => {
+          runs++
+          await setBalance(tx, 1, 7)
+          await tx.client.query('commit')
+          await then(tx)
+        })
+        .catch((reason) => reason)
+      expect(error).toBeInstanceOf(TransactionEndedError)
+      expect(error.retryable).toBe(false)
+      expect(runs).toBe(1)
+      expect(await database.transaction(async () => 'healthy')).toBe('healthy')
+    },
+  )
+
+  it('tells so too when nobody awaited it', async () => {
+    const work = database.transaction(async (tx) => {
+      await setBalance(tx, 1, 7)
+      void tx.client.query('rollback')
+    })
+    await expect(work).rejects.toThrow(TransactionEndedError)
+    expect(await balance(1)).toBe(50)
+  })
+
+  it('does not fail for a client that someone inside has released', async () => {
+    await withPool(async (pool) => {
+      const own = await openDatabase({ pool })
+      expect(
+        await own.transaction(async (tx) => {
+          await tx.query('select 1')
+          tx.afterCommit(() => {})
+          queueMicrotask(() => {})
+          return 'kept'
+        }),
+      ).toBe('kept')
+      const value = await own.transaction(async (tx) => {
+        const { release } = tx.client
+        tx.client.release = (error) => {
+          release.call(tx.client, error)
+          throw new Error('Release called on client which has already been released to the pool.')
+        }
+        return 'kept'
       })
-      .catch((reason) => reason)
-    expect(error).toBeInstanceOf(NotInTransactionError)
-    expect(error.message).toContain('Do not send COMMIT')
+      expect(value).toBe('kept')
+      await own.drop()
+    })
   })
 
   it.each([
@@ -479,12 +642,92 @@ describe('a connection that breaks inside', () => {
   })
 })
 
+describe('what is wrong elsewhere', () => {
+  it.each([
+    Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' }),
+    new Error('timeout expired waiting for the bank'),
+    Object.assign(new Error('db of another service'), { severity: 'FATAL', code: '57P01' }),
+  ])('is no reason to throw a healthy connection away: $message', async (error) => {
+    const discarded: unknown[] = []
+    const stop = onEvent('dibs:connection.discarded', (event) => {
+      if (event.instance === database.origin.instance) discarded.push(event)
+    })
+    await expect(database.transaction(() => Promise.reject(error))).rejects.toBe(error)
+    stop()
+    expect(discarded).toEqual([])
+  })
+})
+
+describe('a network that goes silent', () => {
+  it('does not hold a transaction beyond its deadline', async () => {
+    await using proxy = await startCutProxy(url)
+    await withPool(
+      async (pool) => {
+        const own = new Database(pool, { schema: database.schema, prepared: false })
+        const startedAt = performance.now()
+        const error = await own
+          .transaction(
+            async (tx) => {
+              await tx.query('select 1')
+              proxy.blackHole()
+              await tx.query('select 2')
+            },
+            { deadlineMs: 300 },
+          )
+          .catch((reason) => reason)
+        expect(error).toBeInstanceOf(ConnectionLostError)
+        expect(performance.now() - startedAt).toBeLessThan(5_000)
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
+  it('at COMMIT leaves the outcome unknown', async () => {
+    await using proxy = await startCutProxy(url)
+    await withPool(
+      async (pool) => {
+        const own = new Database(pool, { schema: database.schema, prepared: false })
+        const work = own.transaction(
+          async (tx) => {
+            await tx.query('select 1')
+            proxy.blackHole()
+          },
+          { deadlineMs: 300 },
+        )
+        await expect(work).rejects.toThrow(CommitOutcomeUnknownError)
+      },
+      { connectionString: proxy.url },
+    )
+  })
+})
+
+it('keeps nothing alive of the transactions that started it', async () => {
+  // Each is started from inside the one before: a flow that outlives its transaction, again and again.
+  const ended: WeakRef<object>[] = []
+  const done = deferred()
+  const start = (): void => {
+    const work = database.transaction(async (tx) => {
+      ended.push(new WeakRef(tx))
+      if (ended.length === 20) done.resolve()
+      else setImmediate(start)
+    })
+    work.catch(() => setImmediate(start)) // it still was inside
+  }
+  start()
+  await done.promise
+  setFlagsFromString('--expose-gc')
+  const gc: () => void = runInNewContext('gc')
+  await until(() => {
+    gc()
+    return ended.slice(0, 10).every((ref) => ref.deref() === undefined)
+  }, 'the first transactions to be collected')
+})
+
 it('is told about a server that cannot be reached', async () => {
   const nowhere = new URL(url)
   nowhere.port = '1'
   await withPool(
     async (pool) => {
-      const { Database } = await import('./database.js')
       const lost = new Database(pool, { schema: 'dibs', prepared: false })
       await expect(lost.transaction(async () => 1)).rejects.toThrow(ConnectionLostError)
     },

@@ -9,13 +9,15 @@ export function parseUrl(url: unknown): string {
   }
   if (typeof url !== 'string')
     throw new InvalidInputError('url', `must be text like ${EXAMPLE}, not ${typeof url}`)
-  let protocol: string
-  try {
-    protocol = new URL(url).protocol
-  } catch (cause) {
-    // The text itself may hold a password, so it is not repeated.
-    throw new InvalidInputError('url', `is not a URL; it must look like ${EXAMPLE}`, { cause })
+  // Nothing of the text is repeated, nor the error of URL kept: both may hold a password.
+  if (!URL.canParse(url)) {
+    throw new InvalidInputError(
+      'url',
+      `is not a URL; it must look like ${EXAMPLE}, special characters escaped`,
+    )
   }
+  const { protocol, hash } = new URL(url)
+  if (hash) throw new InvalidInputError('url', 'has a # in it, which must be escaped as %23')
   if (protocol !== 'postgres:' && protocol !== 'postgresql:') {
     throw new InvalidInputError('url', `must start with postgres://, not ${protocol}//`)
   }

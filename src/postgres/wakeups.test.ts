@@ -2,7 +2,9 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { directUrl, until, viaPgBouncer } from '../../test/database.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
+import { startPostgres } from '../../test/postgres-server.js'
 import { onEvent } from './events.js'
+import { listenOn } from './listener.js'
 import { Wakeups } from './wakeups.js'
 
 let database: TestDatabase
@@ -56,6 +58,32 @@ describe('without listening', () => {
     controller.abort()
     expect(await waiting).toBe(false)
     expect(await wakeups.wait('jobs', 10_000, controller.signal)).toBe(false)
+  })
+
+  it('ends a wait at close, and one without an end does not end at once', async () => {
+    const wakeups = open(false)
+    const waiting = wakeups.wait('jobs', Number.POSITIVE_INFINITY)
+    expect(
+      await Promise.race([waiting, new Promise((resolve) => setTimeout(resolve, 20, 'still waiting'))]),
+    ).toBe('still waiting')
+    await wakeups.close()
+    expect(await waiting).toBe(false)
+    expect(await wakeups.wait('jobs', 10_000)).toBe(false)
+  })
+
+  it('tells of a subscriber that throws, and wakes the others', async () => {
+    const failed: unknown[] = []
+    const stop = onEvent('dibs:subscriber.failed', ({ error }) => failed.push(error))
+    const wakeups = open(false)
+    const boom = new Error('boom')
+    wakeups.subscribe('jobs', () => {
+      throw boom
+    })
+    const other = count(wakeups, 'jobs')
+    wakeups.hint('jobs')
+    stop()
+    expect(other.n).toBe(1)
+    expect(failed).toEqual([boom])
   })
 
   it('leaves other topics alone, and those who have left', async () => {
@@ -164,6 +192,21 @@ describe.skipIf(viaPgBouncer)('listening (not possible through PgBouncer)', () =
     for (let n = 0; n < 2_000; n++) here.hint(`topic ${n}`)
     await until(() => seen.n > before, 'the wake-up for all')
   })
+
+  it('backs off from a server that refuses to listen, as a standby does', async () => {
+    const standby = await startPostgres({ standby: true })
+    const pool = new pg.Pool({ connectionString: standby.url })
+    const waits: number[] = []
+    const stop = listenOn(pool, 'dibs_x', {
+      onNotify() {},
+      onConnected() {},
+      onLost: (_, retryInMs) => waits.push(retryInMs),
+    })
+    await until(() => waits.some((ms) => ms > 300), 'a longer pause') // without backoff it stays below 150
+    await stop()
+    await pool.end()
+    await standby.stop()
+  }, 60_000)
 
   it('closes while it is still connecting', async () => {
     const wakeups = open(true)

@@ -5,7 +5,11 @@ import { queryText } from './session.js'
 
 /** A NOTIFY payload must stay under 8,000 bytes; beyond this many bytes everyone is woken instead. */
 const PAYLOAD_BYTES = 7_000
+/** More topics than this are not even collected. */
+const MAX_TOPICS = 1_000
 const EVERYONE = '*'
+/** How long a notification may take, so that a silent network does not hold up the next one, or `close`. */
+const NOTIFY_MS = 5_000
 
 /**
  * Hints that something may be worth a look. A hint may be lost, doubled or late; whoever waits also polls. So
@@ -22,7 +26,7 @@ export class Wakeups {
   readonly #outbox = new Set<string>()
   #sending: Promise<void> | undefined
   #stopListening: (() => Promise<void>) | undefined
-  #isClosed = false
+  readonly #closing = new AbortController()
 
   constructor(connections: Connections, { listen }: { readonly listen: boolean }) {
     this.#connections = connections
@@ -34,40 +38,43 @@ export class Wakeups {
   subscribe(topic: string, onWake: () => void): () => void {
     const others = this.#subscribers.get(topic) ?? new Set()
     this.#subscribers.set(topic, others.add(onWake))
-    if (this.#listen && !this.#isClosed) this.#stopListening ??= this.#startListening()
+    if (this.#listen && !this.#closing.signal.aborted) this.#stopListening ??= this.#startListening()
     return () => {
       others.delete(onWake)
       if (others.size === 0 && this.#subscribers.get(topic) === others) this.#subscribers.delete(topic)
     }
   }
 
-  /** Resolves true at the next hint on `topic`, false after `timeoutMs` or when `signal` fires. */
+  /** Resolves true at the next hint on `topic`; false after `timeoutMs`, when `signal` fires, or at `close`. */
   wait(topic: string, timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
+    const ends = signal ? [signal, this.#closing.signal] : [this.#closing.signal]
+    if (ends.some(({ aborted }) => aborted)) return Promise.resolve(false)
     return new Promise((resolve) => {
       const finish = (woken: boolean): void => {
         clearTimeout(timer)
         unsubscribe()
-        signal?.removeEventListener('abort', onAbort)
+        for (const end of ends) end.removeEventListener('abort', onEnd)
         resolve(woken)
       }
-      const onAbort = (): void => finish(false)
-      const timer = setTimeout(() => finish(false), timeoutMs)
+      const onEnd = (): void => finish(false)
+      // A timer beyond 2^31 - 1 ms would fire at once.
+      const timer = setTimeout(onEnd, Math.min(timeoutMs, 2 ** 31 - 1))
       const unsubscribe = this.subscribe(topic, () => finish(true))
-      signal?.addEventListener('abort', onAbort, { once: true })
-      if (signal?.aborted) finish(false)
+      for (const end of ends) end.addEventListener('abort', onEnd)
     })
   }
 
   /** Wakes who waits on `topic`, here and elsewhere. Returns at once and never fails. */
   hint(topic: string): void {
-    if (this.#isClosed) return
+    if (this.#closing.signal.aborted) return
     this.#deliver(topic)
-    this.#outbox.add(topic)
+    if (this.#outbox.size < MAX_TOPICS) this.#outbox.add(topic)
+    else this.#outbox.add(EVERYONE)
     this.#sending ??= this.#flush()
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true
+    this.#closing.abort()
     await Promise.all([this.#sending, this.#stopListening?.()])
     this.#stopListening = undefined
   }
@@ -80,7 +87,7 @@ export class Wakeups {
       try {
         await this.#notify(payload)
       } catch (error) {
-        emit('dibs:hint.failed', { schema: this.#connections.schema, error })
+        emit('dibs:hint.failed', { ...this.#connections.origin, error })
       }
     }
     // In the same turn as the last look at the outbox, or a hint in between would stay there.
@@ -88,23 +95,19 @@ export class Wakeups {
   }
 
   async #notify(payload: string): Promise<void> {
-    const checkout = await this.#connections.take()
-    try {
-      await queryText(checkout.client, `select pg_catalog.pg_notify($1::text, $2::text)::text`, [
-        this.#channel,
-        payload,
-      ])
-    } finally {
-      checkout.release()
-    }
+    await this.#connections.use(
+      ({ client }) =>
+        queryText(client, 'select pg_catalog.pg_notify($1::text, $2::text)::text', [this.#channel, payload]),
+      NOTIFY_MS,
+    )
   }
 
   #startListening(): () => Promise<void> {
-    const { schema, pool } = this.#connections
-    return listenOn(pool.options, this.#channel, {
+    const { origin, pool } = this.#connections
+    return listenOn(pool, this.#channel, {
       onNotify: (payload) => this.#receive(payload),
-      onConnected: () => emit('dibs:listener.connected', { schema }),
-      onLost: (error, retryInMs) => emit('dibs:listener.lost', { schema, retryInMs, error }),
+      onConnected: () => emit('dibs:listener.connected', origin),
+      onLost: (error, retryInMs) => emit('dibs:listener.lost', { ...origin, retryInMs, error }),
     })
   }
 
@@ -115,13 +118,19 @@ export class Wakeups {
   }
 
   #deliver(topic: string): void {
-    for (const onWake of [...(this.#subscribers.get(topic) ?? [])]) onWake()
+    for (const onWake of [...(this.#subscribers.get(topic) ?? [])]) {
+      try {
+        onWake()
+      } catch (error) {
+        emit('dibs:subscriber.failed', { ...this.#connections.origin, error })
+      }
+    }
   }
 }
 
 function toPayload(topics: ReadonlySet<string>): string {
   const payload = JSON.stringify([...topics])
-  return Buffer.byteLength(payload) > PAYLOAD_BYTES ? EVERYONE : payload
+  return topics.has(EVERYONE) || Buffer.byteLength(payload) > PAYLOAD_BYTES ? EVERYONE : payload
 }
 
 function fromPayload(payload: string): string[] {

@@ -10,7 +10,7 @@ export interface Traffic<T> {
 
 /**
  * Runs `fn` and counts what its clients of `pool` exchange with the server meanwhile. Making a connection is not
- * counted; warm the pool up if `fn` must not pay for it.
+ * counted; warm the pool up if `fn` must not pay for it. Two counts of one pool must not overlap.
  *
  * @example
  * const { roundTrips, commits } = await countTraffic(dibs.pool, () => dibs.now())
@@ -49,7 +49,8 @@ function tap(client: PoolClient, counts: { roundTrips: number; commits: number }
   }
   const onReady = ({ status: now }: { status: string }): void => {
     awaited = Math.max(0, awaited - 1)
-    if (now === 'I' && !failed && (status === 'I' || command === 'COMMIT')) counts.commits++
+    if (now === 'I' && !failed && (status === 'I' ? command !== 'ROLLBACK' : command === 'COMMIT'))
+      counts.commits++
     status = now
     failed = false
   }
@@ -65,7 +66,9 @@ function tap(client: PoolClient, counts: { roundTrips: number; commits: number }
   wire.on('errorMessage', onError)
   wire.on('readyForQuery', onReady)
   return () => {
-    Object.assign(wire, { query, sync })
+    // Back to the methods of its class.
+    Reflect.deleteProperty(wire, 'query')
+    Reflect.deleteProperty(wire, 'sync')
     wire.off('commandComplete', onComplete)
     wire.off('errorMessage', onError)
     wire.off('readyForQuery', onReady)

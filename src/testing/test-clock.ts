@@ -8,28 +8,33 @@ export class TestClock {
   readonly #pool: Pool
   readonly #schema: string
   #offsetMs = 0
+  #frozenAt: number | undefined
 
   constructor(pool: Pool, schema: string) {
     this.#pool = pool
     this.#schema = schema
   }
 
-  /** Sets the clock forward, or back with a negative number; it goes on running. */
+  /** Sets the clock forward, or back with a negative number. A frozen clock stays frozen, at the new time. */
   async advance(ms: number): Promise<void> {
     if (!Number.isSafeInteger(ms)) throw new InvalidInputError('ms', `must be a whole number, not ${ms}`)
-    this.#offsetMs += ms
-    await this.#replace(`pg_catalog.clock_timestamp() + interval '${this.#offsetMs} milliseconds'`)
+    if (this.#frozenAt !== undefined) return this.freeze(new Date(this.#frozenAt + ms))
+    const offsetMs = this.#offsetMs + ms
+    await this.#replace(`pg_catalog.clock_timestamp() + interval '${offsetMs} milliseconds'`)
+    this.#offsetMs = offsetMs
   }
 
   /** Stops the clock at one moment. */
   async freeze(at: Date): Promise<void> {
     await this.#replace(`timestamptz '${at.toISOString()}'`)
+    this.#frozenAt = at.getTime()
   }
 
   /** Back to the real time. */
   async reset(): Promise<void> {
-    this.#offsetMs = 0
     await this.#replace('pg_catalog.clock_timestamp()')
+    this.#offsetMs = 0
+    this.#frozenAt = undefined
   }
 
   async #replace(expression: string): Promise<void> {

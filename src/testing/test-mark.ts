@@ -6,12 +6,14 @@ export const TEST_MARK = 'made for tests by dibs/testing'
 
 /** Refuses any schema that was not made by `createTestSchema`: time must not be moved under real leases. */
 export async function assertTestSchema(pool: Pool, name: string): Promise<void> {
-  const { rows } = await pool.query(
-    `select 1 from pg_catalog.pg_namespace n
-     where n.nspname = $1 and pg_catalog.obj_description(n.oid, 'pg_namespace') = $2`,
+  const { rows } = await pool.query<{ marked: boolean; migrated: boolean }>(
+    `select pg_catalog.obj_description(n.oid, 'pg_namespace') is not distinct from $2 as marked,
+            exists (select 1 from pg_catalog.pg_proc p where p.pronamespace = n.oid and p.proname = 'clock') as migrated
+     from pg_catalog.pg_namespace n where n.nspname = $1`,
     [name, TEST_MARK],
   )
-  if (rows.length === 0) {
+  if (!rows[0]?.marked) {
     throw new SetupError(`Schema "${name}" was not made by createTestSchema, so its clock stays as it is.`)
   }
+  if (!rows[0].migrated) throw new SetupError(`Schema "${name}" has no clock yet: open Dibs on it first.`)
 }

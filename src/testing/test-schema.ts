@@ -24,8 +24,10 @@ export async function createTestSchema(
 ): Promise<TestSchema> {
   checkSchemaName(name)
   await pool.query(renderSchema(`create schema {schema}; comment on schema {schema} is '${TEST_MARK}'`, name))
+  let dropping: Promise<unknown> | undefined
   const drop = async (): Promise<void> => {
-    await pool.query(`drop schema if exists ${quoteIdentifier(name)} cascade`)
+    dropping ??= pool.query(`drop schema if exists ${quoteIdentifier(name)} cascade`)
+    await dropping
   }
   return { name, clock: new TestClock(pool, name), drop, [Symbol.asyncDispose]: drop }
 }

@@ -35,6 +35,10 @@ describe('countTraffic', () => {
     }
     expect(await traffic(inside('commit'))).toEqual({ roundTrips: 3, commits: 1 })
     expect(await traffic(inside('rollback'))).toEqual({ roundTrips: 3, commits: 0 })
+    expect(await traffic(() => pool.query('begin; select 1; rollback'))).toEqual({
+      roundTrips: 1,
+      commits: 0,
+    })
     expect(await traffic(() => pool.query('select 1 / 0').catch(() => {}))).toEqual({
       roundTrips: 1,
       commits: 0,
@@ -82,14 +86,22 @@ describe('createTestSchema', () => {
     const at = new Date('2030-02-03T04:05:06.789Z')
     await schema.clock.freeze(at)
     expect(await dibs.now()).toEqual(at)
+    await schema.clock.advance(1_000)
+    expect(await dibs.now()).toEqual(new Date(at.getTime() + 1_000)) // frozen still
     await schema.clock.reset()
     expect(await offset()).toBe(0)
     await expect(schema.clock.advance(0.5)).rejects.toThrow(InvalidInputError)
   })
 
+  it('has no clock to move before Dibs was opened on it', async () => {
+    await using schema = await createTestSchema(pool)
+    await expect(schema.clock.advance(1)).rejects.toThrow('open Dibs on it first')
+  })
+
   it('is gone after drop', async () => {
     const schema = await createTestSchema(pool)
     await schema.drop()
+    await schema.drop() // twice is fine
     const { rows } = await pool.query('select 1 from pg_namespace where nspname = $1', [schema.name])
     expect(rows).toEqual([])
   })

@@ -30,7 +30,7 @@ describe('checkApplied', () => {
     )
     const error = failure(() => check(changed))
     expect(error.message).toContain('migration 2 (item_owner_index) was applied with other content')
-    expect(error.message).toContain('Restore sql/0002_item_owner_index.sql')
+    expect(error.message).toContain('restore sql/0002_item_owner_index.sql')
     expect(error).toMatchObject({ schema: 'dibs', found: 4, expected: 4, code: 'DIBS_SCHEMA_VERSION' })
   })
 

@@ -32,7 +32,7 @@ export function checkApplied(
     const file = known[index]
     if (file && file.checksum !== checksum) {
       throw refuse(
-        `migration ${version} (${name}) was applied with other content than this release has (recorded ${checksum.slice(0, 12)}, here ${file.checksum.slice(0, 12)}). Restore sql/${file.file} as it was released; a change belongs in a new migration.`,
+        `migration ${version} (${name}) was applied with other content than this release has (recorded ${checksum.slice(0, 12)}, here ${file.checksum.slice(0, 12)}). Install the release that applied it; if you build Dibs yourself, restore sql/${file.file}: a change belongs in a new migration.`,
       )
     }
     if (!file && compatibleFrom > expected) {

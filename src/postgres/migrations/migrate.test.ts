@@ -77,10 +77,7 @@ describe('migrate', () => {
         text: '-- compatible_from: 1\ncreate table {schema}.half (id int); select 1 / 0;\n',
       },
     ])
-    await expect(migrate(database, broken)).rejects.toMatchObject({
-      code: 'DIBS_DATABASE',
-      sqlState: '22012',
-    })
+    await expect(migrate(database, broken)).rejects.toThrow('Migration 2 (broken) of schema')
     expect(await recorded()).toHaveLength(1)
     const { rows } = await pool.query('select to_regclass($1) as half', [`${quoteIdentifier(schema)}.half`])
     expect(rows).toEqual([{ half: null }])
@@ -154,11 +151,49 @@ describe('a file that runs outside a transaction', () => {
     await expectComplete()
   })
 
-  it('says so when the pool is too small for it', async () => {
-    const small = new pg.Pool({ connectionString: url, max: 1 })
-    const cramped = new Database(small, { schema, prepared: false })
-    await expect(migrate(cramped, all)).rejects.toThrow('needs two connections, and the pool has max: 1')
+  it('needs no second client of the pool, also for several schemas at once', async () => {
+    const small = new pg.Pool({ connectionString: url, max: 2 })
+    const schemas = [schema, freshName(), freshName()]
+    await Promise.all(
+      schemas.map((name) => migrate(new Database(small, { schema: name, prepared: false }), all)),
+    )
     await small.end()
+    await expectComplete()
+    await Promise.all(schemas.slice(1).map(dropSchema))
+  })
+
+  it('is not recorded when the builder of a dead process has left it INVALID meanwhile', async () => {
+    await migrate(database, all.slice(0, 1))
+    // The builder of a process that was killed: its session lives on in the server and waits for the table.
+    const holder = await pool.connect()
+    await holder.query(`begin; lock table ${quoteIdentifier(schema)}.item in share update exclusive mode`)
+    const orphan = new pg.Client(directUrl)
+    await orphan.connect()
+    const { rows } = await orphan.query('select pg_backend_pid() as pid')
+    const orphaned = orphan
+      .query(
+        `create index concurrently if not exists item_owner_idx on ${quoteIdentifier(schema)}.item (owner)`,
+      )
+      .catch((reason) => reason)
+    const waits = async (condition: string, values: unknown[]) => {
+      const found = await pool.query(
+        `select 1 from pg_stat_activity where wait_event_type = 'Lock' and ${condition}`,
+        values,
+      )
+      return found.rows.length > 0
+    }
+    await until(() => waits('pid = $1', [rows[0].pid]), 'the orphan to wait for the table')
+    const working = migrate(database, all)
+    await until(
+      () => waits('pid <> $1 and query like $2', [rows[0].pid, `%create index concurrently%${schema}%`]),
+      'the migration to wait behind it',
+    )
+    await holder.query('rollback')
+    holder.release()
+    await working
+    await orphaned
+    await orphan.end()
+    await expectComplete()
   })
 })
 
@@ -169,6 +204,8 @@ describe('when it cannot go on', () => {
     await holder.query(`begin; lock table ${quoteIdentifier(schema)}.item in access share mode`)
     const error = await migrate(database, all, { waitMs: 100 }).catch((reason) => reason)
     expect(error).toBeInstanceOf(BusyError)
+    expect(error.message).toContain('for what migration 3 (item_price) changes')
+    expect(error.cause).toMatchObject({ code: '55P03' })
     await holder.query('rollback')
     holder.release()
     await migrate(database, all)
@@ -184,10 +221,10 @@ describe('when it cannot go on', () => {
     const limited = new Database(poorPool, { schema, prepared: false })
     const error = await migrate(limited, all).catch((reason) => reason)
     expect(error).toBeInstanceOf(SetupError)
-    expect(error.message).toContain('Grant CREATE on the database')
+    expect(error.message).toContain('or as a user with CREATE on the database')
 
     await migrate(database, all) // by the owner
-    await expect(checkMigrations(limited, all)).rejects.toThrow(SetupError) // may not even look
+    await expect(checkMigrations(limited, all)).rejects.toThrow('As its owner: grant usage on schema')
     await pool.query(
       `grant usage on schema ${quoteIdentifier(schema)} to ${role}; grant select on ${quoteIdentifier(schema)}.migration to ${role}`,
     )
@@ -195,6 +232,35 @@ describe('when it cannot go on', () => {
     await poorPool.end()
     await pool.query(`drop owned by ${role}; drop role ${role}`)
   })
+})
+
+describe('a connection that breaks', () => {
+  it('while a file is applied is made good by another look', async () => {
+    const killing = until(async () => {
+      const { rows } = await pool.query(
+        'select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and query like $1',
+        [`%insert into "${schema}".item%`],
+      )
+      return rows.length > 0
+    }, 'the first file to run')
+    const slow = readMigrations([
+      {
+        file: '0001_item.sql',
+        text: '-- compatible_from: 1\ncreate table {schema}.item (id int); insert into {schema}.item select 1 from pg_catalog.pg_sleep(0.3);\n',
+      },
+    ])
+    await migrate(database, slow)
+    await killing
+    const { rows } = await pool.query(`select count(*)::int as n from ${quoteIdentifier(schema)}.item`)
+    expect(rows).toEqual([{ n: 1 }])
+  })
+})
+
+it('tells a foreign table of the same name from its own', async () => {
+  await pool.query(
+    `create schema ${quoteIdentifier(schema)}; create table ${quoteIdentifier(schema)}.migration (id int)`,
+  )
+  await expect(migrate(database, all)).rejects.toThrow('is not the register of Dibs')
 })
 
 describe('checkMigrations', () => {

@@ -44,6 +44,37 @@ describe('readMigrations', () => {
       ],
       'IF NOT EXISTS',
     ],
+    [
+      'an index that only a comment says may be built twice',
+      [
+        {
+          file: '0001_a.sql',
+          text: `${head}-- transaction: none\ncreate index concurrently i on {schema}.t (a); -- if not exists`,
+        },
+      ],
+      'IF NOT EXISTS',
+    ],
+    [
+      'a drop that cannot run twice',
+      [{ file: '0001_a.sql', text: `${head}-- transaction: none\ndrop index concurrently {schema}.i;` }],
+      'IF EXISTS',
+    ],
+    [
+      'CONCURRENTLY in a transaction',
+      [{ file: '0001_a.sql', text: `${head}create index concurrently i on {schema}.t (a);` }],
+      'transaction: none',
+    ],
+    ['a commit', [{ file: '0001_a.sql', text: `${head}select 1;\ncommit;` }], 'must not begin or end'],
+    [
+      'a header that is misspelled',
+      [{ file: '0001_a.sql', text: `${head}-- transactional: none\nvacuum;` }],
+      'is not understood',
+    ],
+    [
+      'a header that comes late',
+      [{ file: '0001_a.sql', text: `${head}\n-- transaction: none\nvacuum;` }],
+      'is not understood',
+    ],
   ])('refuses %s', (_, sources, message) => {
     expect(() => readMigrations(sources)).toThrow(message)
   })

@@ -19,6 +19,8 @@ export interface Migration {
   readonly compatibleFrom: number
   /** False for what refuses a transaction block, such as CREATE INDEX CONCURRENTLY. */
   readonly transactional: boolean
+  /** The index that such a file builds. */
+  readonly index: string | undefined
 }
 
 /** Reads and checks the files of `sql/`; whatever is wrong with them is found here and not in a user's database. */
@@ -33,27 +35,54 @@ function readMigration({ file, text }: MigrationSource, expected: number): Migra
   const version = Number(digits)
   if (version !== expected) throw refuse(`has number ${version}, but ${expected} comes next`)
 
+  const { compatibleFrom, transactional } = readHeader(text, version, refuse)
+  const statements = text.replace(/--.*$/gm, '').trim()
+  const index = transactional ? checkTransactional(statements, refuse) : checkSingle(statements, refuse)
+  const checksum = createHash('sha256').update(text).digest('hex')
+  return Object.freeze({ version, name, file, text, checksum, compatibleFrom, transactional, index })
+}
+
+type Refuse = (problem: string) => Error
+
+function readHeader(text: string, version: number, refuse: Refuse) {
   const header = text.match(/^(?:--.*\n)+/)?.[0] ?? ''
+  for (const [line] of text.matchAll(/^--\s*(?:compatible|transaction)\w*\s*:.*$/gim)) {
+    const isKnown = /^-- (compatible_from: \d+|transaction: none)$/.test(line) && header.includes(line)
+    if (!isKnown) throw refuse(`has the line "${line}", which is not understood there`)
+  }
   const compatibleFrom = Number(header.match(/^-- compatible_from: (\d+)$/m)?.[1])
   if (!(compatibleFrom >= 1 && compatibleFrom <= version)) {
     throw refuse(`must say "-- compatible_from: N" in its header, with N from 1 to ${version}`)
   }
-  const transactional = !/^-- transaction: none$/m.test(header)
-  if (!transactional) checkSingle(text, refuse)
-  const checksum = createHash('sha256').update(text).digest('hex')
-  return Object.freeze({ version, name, file, text, checksum, compatibleFrom, transactional })
+  return { compatibleFrom, transactional: !/^-- transaction: none$/m.test(header) }
+}
+
+function checkTransactional(statements: string, refuse: Refuse): undefined {
+  if (/\bconcurrently\b/i.test(statements))
+    throw refuse('must say "-- transaction: none" to use CONCURRENTLY')
+  if (/^\s*(?:begin|commit|rollback)\b[^;\n]*;/im.test(statements)) {
+    throw refuse('must not begin or end a transaction: it runs in one that holds the lock')
+  }
 }
 
 /**
  * Outside a transaction a second statement could fail after the first was kept. And the file may run twice, when
  * its process dies between the statement and its record.
  */
-function checkSingle(text: string, refuse: (problem: string) => Error): void {
-  const statements = text.replace(/^\s*--.*$/gm, '').trim()
+function checkSingle(statements: string, refuse: Refuse): string | undefined {
   if (statements.replace(/;$/, '').includes(';')) {
     throw refuse('says "transaction: none" and so must be one statement')
   }
-  if (/\bcreate\s+(unique\s+)?index\b/i.test(statements) && !/\bif\s+not\s+exists\b/i.test(statements)) {
-    throw refuse('must say CREATE INDEX CONCURRENTLY IF NOT EXISTS, since it may run twice')
+  if (
+    /\bdrop\s+index\b/i.test(statements) &&
+    !/\bdrop\s+index\s+concurrently\s+if\s+exists\b/i.test(statements)
+  ) {
+    throw refuse('must say DROP INDEX CONCURRENTLY IF EXISTS, since it may run twice')
   }
+  if (!/\bcreate\s+(?:unique\s+)?index\b/i.test(statements)) return undefined
+  const index = statements.match(
+    /\bindex\s+concurrently\s+if\s+not\s+exists\s+([a-z_][a-z0-9_]*)\s+on\b/,
+  )?.[1]
+  if (!index) throw refuse('must say CREATE INDEX CONCURRENTLY IF NOT EXISTS name, since it may run twice')
+  return index
 }

@@ -1,0 +1,53 @@
+// Removes one guard at a time in a copy of the tree and runs the tests that must notice. A survivor fails the run.
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { mutations } from '../test/mutations.mjs'
+
+const root = join(import.meta.dirname, '..')
+const copy = mkdtempSync(join(tmpdir(), 'dibs-mutate-'))
+for (const part of ['src', 'test', 'sql', 'dist', 'package.json', 'tsconfig.json', 'vitest.config.ts']) {
+  cpSync(join(root, part), join(copy, part), { recursive: true })
+}
+symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
+
+const wanted = process.argv.slice(2)
+const chosen = mutations.filter(({ name }) => wanted.every((word) => name.includes(word)))
+const survivors = []
+
+for (const { name, file, from, to, tests } of chosen) {
+  const path = join(copy, file)
+  const source = readFileSync(path, 'utf8')
+  const mutated = source.replace(from, () => to)
+  if (mutated === source) throw new Error(`"${name}": ${file} does not contain ${from}`)
+  writeFileSync(path, mutated)
+  const { stdout, status } = spawnSync(
+    'npx',
+    ['--no-install', 'vitest', 'run', '--project', 'direct', '--reporter', 'json', '--bail', '1', ...tests],
+    { cwd: copy, encoding: 'utf8', maxBuffer: 1 << 28, timeout: 300_000 },
+  )
+  writeFileSync(path, source)
+  const killer = status === 0 ? undefined : findFailure(stdout)
+  if (!killer) survivors.push(name)
+  console.log(`${killer ? 'killed  ' : 'SURVIVED'}  ${name}${killer ? `\n            by: ${killer}` : ''}`)
+}
+rmSync(copy, { recursive: true, force: true })
+console.log(`${chosen.length - survivors.length} of ${chosen.length} killed`)
+process.exitCode = survivors.length > 0 ? 1 : 0
+
+function findFailure(stdout) {
+  try {
+    const { testResults } = JSON.parse(stdout.slice(stdout.indexOf('{')))
+    const failed = testResults
+      .flatMap(({ assertionResults }) => assertionResults)
+      .find(({ status }) => status === 'failed')
+    return (
+      failed?.fullName ??
+      testResults.find(({ status }) => status === 'failed')?.message.split('\n')[0] ??
+      'the run itself'
+    )
+  } catch {
+    return 'the run itself (a crash or a hang)'
+  }
+}
