@@ -44,7 +44,7 @@ const byHand = await compete(async () => {
 })
 console.log(`by hand:          ${byHand.bought} bought the last item`)
 
-const right = await compete(() => dibs.transaction(buy, { isolation: 'serializable', attempts: 50 }))
+const right = await compete(() => dibs.transaction(buy, { isolation: 'serializable', deadlineMs: 5_000 }))
 console.log(
   `dibs.transaction: ${right.bought} bought the last item, ${right.soldOut} were told it is sold out`,
 )

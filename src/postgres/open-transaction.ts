@@ -13,6 +13,7 @@ import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import type { QueryResult } from './executor.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
+import { nameGiven } from './name-given.js'
 import { PgSession } from './session.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
@@ -158,6 +159,8 @@ export class OpenTransaction extends PgSession implements Transaction {
 
   afterCommit(fn: () => void | Promise<void>): void {
     if (!this.#isOpen) throw new NotInTransactionError('a transaction that has ended')
+    if (typeof fn !== 'function')
+      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
     this.#afterCommit.push(fn)
   }
 

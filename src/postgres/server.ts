@@ -56,8 +56,12 @@ function explain(error: unknown, where: string): DibsError {
     return new SetupError(message, { cause: error })
   }
   if (fault?.kind === 'connection' || error instanceof BusyError) {
-    const advice = fault?.sqlState ? '' : ' Check that PostgreSQL runs there and that the address is right.'
-    return new ConnectionLostError(`Cannot connect to ${where}: ${why}.${advice}`, { cause: error })
+    const advice = /SSL/.test(why)
+      ? ' Use sslmode=disable, or let the server offer SSL.'
+      : ' Check that PostgreSQL runs there and that the address is right.'
+    return new ConnectionLostError(`Cannot connect to ${where}: ${why}.${fault?.sqlState ? '' : advice}`, {
+      cause: error,
+    })
   }
   return new SetupError(`Cannot use the server at ${where}: ${why}.`, { cause: error })
 }

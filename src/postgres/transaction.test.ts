@@ -500,6 +500,13 @@ describe('misuse', () => {
     expect(await later).toBe('fine')
   })
 
+  it('refuses what is no function', async () => {
+    await expect(database.transaction(undefined as never)).rejects.toMatchObject({ field: 'fn' })
+    await expect(database.transaction(async (tx) => tx.afterCommit(5 as never))).rejects.toMatchObject({
+      field: 'fn',
+    })
+  })
+
   it('refuses a tx that has ended', async () => {
     let kept: Transaction | undefined
     await database.transaction(async (tx) => {

@@ -3,6 +3,7 @@ import { fullJitterMs } from './backoff.js'
 import type { Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, translateError } from './fault.js'
+import { nameGiven } from './name-given.js'
 import { isInside, OpenTransaction } from './open-transaction.js'
 import type { Session } from './session.js'
 import { sleep } from './sleep.js'
@@ -37,6 +38,7 @@ export async function runTransaction<T>(
   fn: (tx: Transaction) => Promise<T>,
   options: TransactionOptions = {},
 ): Promise<T> {
+  if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
   if (isInside(connections)) throw new NestedTransactionError()
   return await repeatTransaction(connections, fn, options)
 }
@@ -72,10 +74,16 @@ function readOptions({
     )
   }
   if (!(typeof deadlineMs === 'number' && deadlineMs > 0)) {
-    throw new InvalidInputError('deadlineMs', `must be a number of milliseconds above 0, not ${deadlineMs}`)
+    throw new InvalidInputError(
+      'deadlineMs',
+      `must be a number of milliseconds above 0, not ${JSON.stringify(deadlineMs)}`,
+    )
   }
   if (!(Number.isSafeInteger(attempts) && attempts >= 1)) {
-    throw new InvalidInputError('attempts', `must be a whole number of 1 or more, not ${attempts}`)
+    throw new InvalidInputError(
+      'attempts',
+      `must be a whole number of 1 or more, not ${JSON.stringify(attempts)}`,
+    )
   }
   const startedAt = performance.now()
   return { isolation, attempts, startedAt, deadlineAt: startedAt + deadlineMs }

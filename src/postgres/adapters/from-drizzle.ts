@@ -17,7 +17,7 @@ const advice = 'Pass the `tx` of db.transaction(async (tx) => …).'
 
 /**
  * Joins an open transaction, or a savepoint, of Drizzle over `pg`, postgres.js and the drivers that answer like
- * one of these.
+ * one of these. Over a single `pg.Client` one transaction looks like the next: join anew in each.
  *
  * @example
  * await db.transaction(async (tx) => {

@@ -169,6 +169,8 @@ describe('a file that runs outside a transaction', () => {
     await holder.query(`begin; lock table ${quoteIdentifier(schema)}.item in share update exclusive mode`)
     const orphan = new pg.Client(directUrl)
     await orphan.connect()
+    // Each of the two builders will wait for the other, and this one is to notice first and give up.
+    await orphan.query("set deadlock_timeout = '10ms'")
     const { rows } = await orphan.query('select pg_backend_pid() as pid')
     const orphaned = orphan
       .query(
@@ -191,7 +193,7 @@ describe('a file that runs outside a transaction', () => {
     await holder.query('rollback')
     holder.release()
     await working
-    await orphaned
+    expect(await orphaned).toMatchObject({ code: '40P01' }) // it has left an INVALID index
     await orphan.end()
     await expectComplete()
   })
