@@ -1,9 +1,10 @@
-import { spawn, spawnSync } from 'node:child_process'
-import { chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { chownSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePort } from './free-port.js'
+import { supervise } from './supervise.js'
 import { unprivileged } from './unprivileged.js'
 
 export const pgBouncerVersion = (): string | undefined =>
@@ -33,27 +34,18 @@ server_lifetime = 600
 ignore_startup_parameters = extra_float_digits,options
 `,
   )
-  const child = spawn('pgbouncer', ['-q', join(dir, 'pgbouncer.ini')], {
-    ...user,
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  let log = ''
-  child.stderr.on('data', (chunk) => {
-    log = (log + chunk).slice(-10_000)
-  })
+  const bouncer = supervise(['pgbouncer', '-q', join(dir, 'pgbouncer.ini')], { dir, signal: 'TERM', user })
   const deadline = Date.now() + 10_000
   while (!(await accepts(port))) {
-    if (child.exitCode !== null || Date.now() > deadline) throw new Error(`PgBouncer did not start:\n${log}`)
+    if (Date.now() > deadline) {
+      await bouncer.stop()
+      throw new Error(`PgBouncer did not start:\n${bouncer.log()}`)
+    }
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
   return {
     url: `postgres://${server.username}@127.0.0.1:${port}${server.pathname}`,
-    async stop() {
-      const gone = new Promise((resolve) => child.once('exit', resolve))
-      child.kill('SIGTERM')
-      await gone
-      rmSync(dir, { recursive: true, force: true })
-    },
+    stop: () => bouncer.stop(),
   }
 }
 

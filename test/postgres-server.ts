@@ -1,10 +1,11 @@
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
-import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { chmodSync, chownSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import { freePort } from './free-port.js'
 import { installBinaries } from './postgres-binaries.js'
+import { type Supervised, supervise } from './supervise.js'
 import { unprivileged } from './unprivileged.js'
 
 export interface PostgresServer {
@@ -54,29 +55,13 @@ export async function startPostgres({
     ...(durable ? {} : { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
   }
   const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const child = spawn(join(bin, 'postgres'), ['-D', dir, ...args], {
-    ...user,
-    cwd: dir,
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  let log = ''
-  child.stderr.on('data', (chunk) => {
-    log = (log + chunk).slice(-10_000)
-  })
+  const server = supervise([join(bin, 'postgres'), '-D', dir, ...args], { dir, signal: 'INT', user }) // fast shutdown
   const url = `postgres://dibs@127.0.0.1:${port}/postgres`
-  await untilReady(url, child, () => log)
-  return {
-    url,
-    async stop() {
-      const gone = new Promise((resolve) => child.once('exit', resolve))
-      child.kill('SIGINT') // fast shutdown
-      await gone
-      rmSync(dir, { recursive: true, force: true })
-    },
-  }
+  await untilReady(url, server)
+  return { url, stop: () => server.stop() }
 }
 
-async function untilReady(url: string, child: ChildProcess, log: () => string): Promise<void> {
+async function untilReady(url: string, server: Supervised): Promise<void> {
   const deadline = Date.now() + 30_000
   for (;;) {
     const client = new pg.Client(url)
@@ -85,9 +70,9 @@ async function untilReady(url: string, child: ChildProcess, log: () => string): 
       await client.end()
       return
     } catch (error) {
-      if (child.exitCode !== null || Date.now() > deadline) {
-        child.kill('SIGKILL')
-        throw new Error(`PostgreSQL did not start:\n${log()}`, { cause: error })
+      if (Date.now() > deadline) {
+        await server.stop()
+        throw new Error(`PostgreSQL did not start:\n${server.log()}`, { cause: error })
       }
       await new Promise((resolve) => setTimeout(resolve, 50))
     }
