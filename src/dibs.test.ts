@@ -65,6 +65,17 @@ describe('Dibs.open', () => {
     await dropSchema(schema)
   })
 
+  it('shows its url to those who ask, and not in a log', async () => {
+    const schema = freshName()
+    const secret = new URL(url)
+    secret.password = 'hunter2'
+    await using dibs = await Dibs.open({ ...wayIn, url: secret.href, schema })
+    expect(dibs.url).toContain('hunter2')
+    expect(inspect(dibs, { depth: 5 })).not.toContain('hunter2')
+    expect(JSON.stringify(dibs)).not.toContain('hunter2')
+    await dropSchema(schema)
+  })
+
   it('takes DATABASE_URL when nothing is given', async () => {
     const schema = freshName()
     vi.stubEnv('DATABASE_URL', url)
@@ -209,11 +220,17 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
   it('an ended pool, and one of an older pg', async () => {
     const ended = new pg.Pool({ connectionString: url })
     await ended.end()
-    expect(await openFailure({ pool: ended })).toBeInstanceOf(SetupError)
+    expect(await openFailure({ pool: ended })).toBeInstanceOf(ClosedError)
     await withPool(async (pool) => {
       pool.on('connect', (client) => Object.assign(client, { getTransactionStatus: undefined }))
       expect(await openFailure({ pool })).toMatchObject({ message: expect.stringContaining('Update pg.') })
     })
+  })
+
+  it('a certificate that is not there', async () => {
+    const error = await openFailure({ url: `${directUrl}?sslrootcert=/nowhere.pem&sslmode=verify-full` })
+    expect(error).toBeInstanceOf(SetupError)
+    expect(error).toMatchObject({ message: expect.stringContaining('/nowhere.pem') })
   })
 
   it('migrate "maybe"', async () => {

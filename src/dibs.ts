@@ -51,8 +51,7 @@ const readClock = statement(
  */
 export class Dibs implements AsyncDisposable {
   readonly schema: string
-  /** Where it is connected to; undefined if a pool was given that does not say. */
-  readonly url: string | undefined
+  readonly #url: string | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
   readonly #ownsPool: boolean
@@ -61,7 +60,7 @@ export class Dibs implements AsyncDisposable {
 
   private constructor(database: Database, options: OpenOptions, url: string | undefined) {
     this.schema = database.schema
-    this.url = url
+    this.#url = url
     this.#database = database
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
     this.#ownsPool = options.pool === undefined
@@ -87,6 +86,14 @@ export class Dibs implements AsyncDisposable {
       await dibs.close()
       throw error
     }
+  }
+
+  /**
+   * Where it is connected to, password included, so it is no field that a log would show; undefined if a pool was
+   * given that does not say.
+   */
+  get url(): string | undefined {
+    return this.#url
   }
 
   /** The pool that everything runs on. */
@@ -130,8 +137,8 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Stops everything this instance started. Work that still runs is waited for, 30 seconds at most; calls made
-   * later are `ClosedError`.
+   * Stops everything this instance started. Work that still runs is waited for, 30 seconds at most, then
+   * it loses its connection; calls made later are `ClosedError`.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close()

@@ -271,7 +271,7 @@ export class TransactionEndedError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'Something inside the function given to `dibs.transaction`, with `tx.client` in hand, has sent COMMIT or ROLLBACK. What came before may be kept, and what came after ran outside of any transaction.',
+      'Something inside the function given to `dibs.transaction` has sent COMMIT or ROLLBACK, with `tx.client` in hand or in a string of statements. What came before may be kept, and what came after ran outside of the transaction.',
     remedy:
       'Return to commit, throw to roll back, and let nobody who is given `tx.client` end the transaction.',
   }

@@ -1,5 +1,5 @@
 import type { Pool, PoolClient } from 'pg'
-import { BusyError, ClosedError } from '../errors.js'
+import { BusyError, ClosedError, StatementTimeoutError } from '../errors.js'
 import { emit } from './events.js'
 import { isUnusable, translateError } from './fault.js'
 
@@ -34,6 +34,7 @@ export class Connections {
   #isClosed = false
   #running = 0
   #onIdle: (() => void) | undefined
+  readonly #checkouts = new Set<Checkout>()
 
   constructor(pool: Pool, { schema, prepared }: ConnectionsOptions) {
     this.pool = pool
@@ -53,22 +54,23 @@ export class Connections {
     }
   }
 
-  /** Refuses new work and waits for what runs, though not for ever. */
-  async close(): Promise<void> {
+  /** Refuses new work and waits for what runs; what still runs after `waitMs` loses its connection. */
+  async close(waitMs = CLOSE_MS): Promise<void> {
     this.#isClosed = true
     if (this.#running === 0) return
     let timer: NodeJS.Timeout | undefined
     await new Promise<void>((resolve) => {
       this.#onIdle = resolve
-      timer = setTimeout(resolve, CLOSE_MS)
+      timer = setTimeout(resolve, waitMs)
     })
     clearTimeout(timer)
+    for (const checkout of this.#checkouts) checkout.abandon(new ClosedError())
   }
 
   /** Runs `fn` on a client of the pool; whatever state `fn` leaves it in, a client that is not whole does not go back. */
   async use<T>(fn: (checkout: Checkout) => Promise<T>, answerMs = ANSWER_MS): Promise<T> {
     const checkout = await this.take()
-    checkout.bound(answerMs)
+    void checkout.bound(answerMs)
     let value: T
     try {
       value = await fn(checkout)
@@ -81,7 +83,18 @@ export class Connections {
   }
 
   /** A client of the pool for one piece of work; waits at most `waitMs`. */
-  take(waitMs: number = CONNECT_MS): Promise<Checkout> {
+  async take(waitMs: number = CONNECT_MS): Promise<Checkout> {
+    const until = performance.now() + Math.min(waitMs, CONNECT_MS)
+    for (;;) {
+      const client = await this.#connect(until - performance.now())
+      const checkout = new Checkout(client, this.origin, this.#checkouts)
+      if (checkout.isIdle()) return checkout
+      // Someone else gave it back to a shared pool with a transaction open: what we wrote would go under in it.
+      checkout.discard(new Error('a transaction was left open on this connection'))
+    }
+  }
+
+  #connect(waitMs: number): Promise<PoolClient> {
     const startedAt = performance.now()
     return new Promise((resolve, reject) => {
       let isLate = false
@@ -90,15 +103,23 @@ export class Connections {
         reject(this.#busy(performance.now() - startedAt))
       }
       if (waitMs <= 0) return expire()
-      const timer = setTimeout(expire, Math.min(waitMs, CONNECT_MS))
-      this.pool.connect((error, client) => {
+      const timer = setTimeout(expire, waitMs)
+      const fail = (error: unknown): void => {
         clearTimeout(timer)
-        if (isLate)
-          client?.release() // nobody waits for it any more
-        else if (client) resolve(new Checkout(client, this.origin))
-        else if (isPoolFull(error)) reject(this.#busy(performance.now() - startedAt, error))
-        else reject(translateError(error))
-      })
+        if (isPoolFull(error)) reject(this.#busy(performance.now() - startedAt, error))
+        else reject(isPoolEnded(error) ? new ClosedError({ cause: error }) : translateError(error))
+      }
+      try {
+        this.pool.connect((error, client) => {
+          clearTimeout(timer)
+          if (isLate)
+            client?.release() // nobody waits for it any more
+          else if (client) resolve(client)
+          else fail(error)
+        })
+      } catch (error) {
+        fail(error)
+      }
     })
   }
 
@@ -116,31 +137,63 @@ export class Connections {
 const isPoolFull = (error: unknown): boolean =>
   error instanceof Error && error.message === 'timeout exceeded when trying to connect'
 
+const isPoolEnded = (error: unknown): boolean =>
+  error instanceof Error && error.message.startsWith('Cannot use a pool after calling end')
+
 /** A client outside its pool. It goes back only when it is whole and idle; anything else is thrown away. */
 export class Checkout {
   readonly client: PoolClient
   readonly #origin: Connections['origin']
+  readonly #all: Set<Checkout>
+  /** Of this checkout: a pool makes a new one each time it hands the client out. */
+  readonly #release: PoolClient['release']
   #timer: NodeJS.Timeout | undefined
+  #giveUp: ((error: unknown) => void) | undefined
+  /** It is `bound` that has ended the connection. */
+  wasCut = false
   /** Why the connection is gone, from the moment that is noticed, also while nothing runs on it. */
   broken: unknown
   readonly #onError = (error: Error): void => {
     this.broken ??= error
   }
 
-  constructor(client: PoolClient, origin: Connections['origin']) {
+  constructor(client: PoolClient, origin: Connections['origin'], all: Set<Checkout>) {
     this.client = client
     this.#origin = origin
+    this.#all = all.add(this)
+    this.#release = client.release
     // Without a listener, a connection that dies between two statements would end the process.
     client.on('error', this.#onError)
   }
 
-  /** Cuts the connection after `ms`: on a network that has gone silent no answer, and no error, ever comes. */
-  bound(ms: number): void {
-    if (ms > 2 ** 31 - 1) return
-    this.#timer = setTimeout(() => {
-      this.broken ??= new Error(`no answer within ${Math.round(ms)} ms`)
-      Reflect.get(this.client, 'connection')?.stream?.destroy()
-    }, ms)
+  /**
+   * Cuts the connection after `ms`: on a network that has gone silent no answer, and no error, ever comes. Replaces
+   * what was set before. The promise is rejected when it happens.
+   */
+  bound(ms: number): Promise<never> {
+    clearTimeout(this.#timer)
+    const cut = new Promise<never>((_, reject) => {
+      this.#giveUp = reject
+      if (ms > 2 ** 31 - 1) return
+      this.#timer = setTimeout(() => {
+        const error = new StatementTimeoutError(
+          `Nothing came within ${Math.round(ms)} ms; the connection was cut.`,
+        )
+        this.wasCut = true
+        this.broken ??= error
+        Reflect.get(this.client, 'connection')?.stream?.destroy()
+        reject(error)
+      }, ms)
+    })
+    cut.catch(() => {}) // not everyone waits for it
+    return cut
+  }
+
+  /** Takes the connection from work that does not end. */
+  abandon(error: unknown): void {
+    this.broken ??= error
+    this.#giveUp?.(error)
+    this.discard(error)
   }
 
   /** Gives the client back after its work, or after the error that ended it. */
@@ -169,8 +222,9 @@ export class Checkout {
 
   #give(destroy?: true): void {
     clearTimeout(this.#timer)
+    if (!this.#all.delete(this)) return // given up at close()
     try {
-      this.client.release(destroy)
+      this.#release.call(this.client, destroy)
     } catch (error) {
       // Released before by someone who was handed `tx.client`. What was done is done; it must not fail for that.
       emit('dibs:connection.discarded', { ...this.#origin, error })

@@ -32,15 +32,14 @@ describe('what the server answers', () => {
     ['40003', 'unknown outcome', CommitOutcomeUnknownError],
     ['08007', 'unknown outcome', CommitOutcomeUnknownError],
     ['40002', 'constraint', ConstraintViolationError],
-    ['08006', 'connection', ConnectionLostError],
-    ['57P01', 'connection', ConnectionLostError],
-    ['57P03', 'connection', ConnectionLostError],
-    ['25P03', 'connection', ConnectionLostError],
     ['57014', 'timeout', StatementTimeoutError],
     ['55P03', 'timeout', StatementTimeoutError],
     ['53300', 'retryable', BusyError],
     ['53100', 'retryable', BusyError],
     ['23000', 'constraint', ConstraintViolationError],
+    // With severity ERROR: of another server, which this one talks to.
+    ['08006', 'other', DatabaseError],
+    ['57P01', 'other', DatabaseError],
     ['P0001', 'other', DatabaseError],
     ['22P05', 'other', DatabaseError],
     ['ZZ999', 'other', DatabaseError],
@@ -75,6 +74,24 @@ describe('what the server answers', () => {
       client.release()
     }
   })
+
+  it('the end of the session', async () => {
+    const error = await failureOf('select pg_terminate_backend(pg_backend_pid())')
+    expect(readFault(error)).toMatchObject({ kind: 'connection', fatal: true })
+    expect(translateError(error)).toBeInstanceOf(ConnectionLostError)
+  })
+
+  it.each(['08001', '08006', '08P01', '57P01', '57P02', '57P03', '57P05', '25P03', '25P04'])(
+    '%s as the last word of a server',
+    (code) => {
+      for (const severity of ['FATAL', 'ВАЖНО']) {
+        expect(readFault({ severity, code, message: 'because' })).toMatchObject({
+          kind: 'connection',
+          fatal: true,
+        })
+      }
+    },
+  )
 
   it('a statement that ran into its timeout', async () => {
     expect(translateError(await failureOf('set statement_timeout = 20; select pg_sleep(10)'))).toBeInstanceOf(

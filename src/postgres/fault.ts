@@ -124,12 +124,14 @@ function readServerError(error: Fields): Fault | undefined {
   const sqlState = text(error.originalCode) ?? (error.severity === undefined ? undefined : text(error.code))
   if (!sqlState || !/^[0-9A-Z]{5}$/.test(sqlState)) return undefined
   const message = text(error.originalMessage) ?? text(error.message) ?? 'unknown error'
-  const kind = kindOf(sqlState)
+  const known = kindOf(sqlState)
+  // A plain ERROR leaves the session alive: 08006 is then about a server that this one talks to (dblink, a foreign
+  // table). The severity may be translated, though, so it is believed in this one case only.
+  const kind = known === 'connection' && error.severity === 'ERROR' ? 'other' : known
   return {
     kind,
     sqlState,
     message,
-    // The severity is translated in some locales, hence the codes too.
     fatal: kind === 'connection' || error.severity === 'FATAL' || error.severity === 'PANIC',
     constraint: text(error.constraint) ?? text(error.constraint_name) ?? constraintOfPrisma(error, sqlState),
     table: text(error.table) ?? text(error.table_name),
@@ -165,13 +167,21 @@ function readConnectionError(error: Fields): Fault | undefined {
 const isMissingSocket = (error: Fields): boolean =>
   (error.code === 'ENOENT' || error.code === 'EACCES') && error.syscall === 'connect'
 
+/** An error, what it wraps, what that wraps, and so on. */
+function layersOf(error: unknown): Fields[] {
+  const layers: Fields[] = []
+  for (let current = error; layers.length < 6 && isFields(current); current = inner(current))
+    layers.push(current)
+  return layers
+}
+
+const readLayer = (layer: Fields): Fault | undefined => readServerError(layer) ?? readConnectionError(layer)
+
 /** Reads an error of `pg` or of any library around it; undefined if it is not about the database. */
 export function readFault(error: unknown): Fault | undefined {
-  let current = error
-  for (let depth = 0; depth < 6 && isFields(current); depth++) {
-    const fault = readServerError(current) ?? readConnectionError(current)
+  for (const layer of layersOf(error)) {
+    const fault = readLayer(layer)
     if (fault) return fault
-    current = inner(current)
   }
   return undefined
 }
@@ -215,9 +225,13 @@ export const isReadTimeout = (error: unknown): boolean =>
 
 /** Running the whole transaction again can succeed. */
 export function isConflict(error: unknown): boolean {
-  // An error of ours has said what it is; a conflict may well be the cause of something final.
-  if (error instanceof DibsError) return error instanceof ConflictError
-  return readFault(error)?.kind === 'conflict'
+  for (const layer of layersOf(error)) {
+    // An error of ours has said what it is; a conflict may well be the cause of something final.
+    if (layer instanceof DibsError) return layer instanceof ConflictError
+    const fault = readLayer(layer)
+    if (fault) return fault.kind === 'conflict'
+  }
+  return false
 }
 
 /** After such an answer to a statement its connection is dead, or an answer nobody waits for may still arrive on it. */

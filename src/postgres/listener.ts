@@ -1,5 +1,6 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { fullJitterMs } from './backoff.js'
+import { endClient, newClient } from './client.js'
 import { quoteIdentifier } from './identifier.js'
 
 export interface ListenerEvents {
@@ -11,14 +12,13 @@ export interface ListenerEvents {
 
 const PING_MS = 30_000
 const PING_TIMEOUT_MS = 10_000
-const CLOSE_MS = 500
 
 /**
  * One connection that listens, made again with backoff whenever it is lost. Each process has at most one for each
  * URL, however many instances of Dibs it opens.
  */
 class Listener {
-  readonly #config: pg.ClientConfig
+  readonly #pool: pg.Pool
   readonly #channels = new Map<string, Set<ListenerEvents>>()
   /** The connection that is being made or stands; what any other still reports is late. */
   #current: pg.Client | undefined
@@ -28,8 +28,8 @@ class Listener {
   #retry: NodeJS.Timeout | undefined
   #failures = 0
 
-  constructor(config: pg.ClientConfig) {
-    this.#config = config
+  constructor(pool: pg.Pool) {
+    this.#pool = pool
     void this.#connect()
   }
 
@@ -65,13 +65,7 @@ class Listener {
   }
 
   async #connect(): Promise<void> {
-    const client = new pg.Client({
-      ...this.#config,
-      password: this.#config.password, // a pool hides it from enumeration
-      keepAlive: true,
-      connectionTimeoutMillis: PING_TIMEOUT_MS,
-      query_timeout: PING_TIMEOUT_MS,
-    })
+    const client = newClient(this.#pool, { query_timeout: PING_TIMEOUT_MS })
     // From both `error` and `end`: a server that stops politely ends the connection without an error.
     const lost = (error?: Error): void =>
       this.#lose(client, error ?? new Error('the server closed the connection'))
@@ -123,13 +117,6 @@ class Listener {
   }
 }
 
-/** Politely if the server still answers, else by force: `end` alone waits for a silent network to give up. */
-async function endClient(client: pg.Client): Promise<void> {
-  const force = setTimeout(() => client.connection?.stream.destroy(), CLOSE_MS)
-  await client.end().catch(() => {})
-  clearTimeout(force)
-}
-
 const listeners = new Map<unknown, Listener>()
 
 /** Pools of one URL share a connection; of others it is not known whether they lead to one place. */
@@ -139,7 +126,7 @@ const keyOf = (pool: pg.Pool): unknown =>
 /** Listens on a channel over the process's one connection to where `pool` leads; returns what ends it. */
 export function listenOn(pool: pg.Pool, channel: string, events: ListenerEvents): () => Promise<void> {
   const key = keyOf(pool)
-  const listener = listeners.get(key) ?? new Listener(pool.options)
+  const listener = listeners.get(key) ?? new Listener(pool)
   listeners.set(key, listener)
   listener.add(channel, events)
   return async () => {

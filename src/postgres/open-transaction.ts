@@ -11,52 +11,47 @@ import {
 } from '../errors.js'
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
-import type { QueryResult } from './executor.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
-import { nameGiven } from './name-given.js'
-import { PgSession } from './session.js'
-import type { RenderedStatement } from './statement.js'
-import type { TextRow, TextValue } from './text-values.js'
+import { type TransactionCore, TransactionHandle } from './transaction-handle.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
+import { type ControlWatch, watchControl } from './watch-control.js'
 
-/** Where a flow of calls stands: in which transaction, and in which savepoint of it, 0 for none. */
+/** In which transactions a flow of calls stands. It lets go of them at their end: what a flow has started keeps it alive. */
 interface Scope {
-  readonly transaction: { readonly owner: Connections; open: OpenTransaction | undefined }
-  readonly savepoint: number
+  readonly owner: Connections
+  isOpen: boolean
   readonly outer: Scope | undefined
 }
 
 const surrounding = new AsyncLocalStorage<Scope>()
 
-/** The innermost scope around this call whose transaction is still open; a flow may outlive its transaction. */
-function findScope(matches: (transaction: Scope['transaction']) => boolean): Scope | undefined {
+function openScope(matches: (scope: Scope) => boolean): Scope | undefined {
   let scope = surrounding.getStore()
-  while (scope && !(scope.transaction.open && matches(scope.transaction))) scope = scope.outer
+  while (scope && !(scope.isOpen && matches(scope))) scope = scope.outer
   return scope
 }
 
-/** True inside a transaction of the same instance. */
+/** True inside a transaction of the same instance that has not ended. */
 export const isInside = (connections: Connections): boolean =>
-  findScope(({ owner }) => owner === connections) !== undefined
+  openScope(({ owner }) => owner === connections) !== undefined
 
-/** What would end the transaction behind our back, or start one inside it. */
-const control =
-  /^\s*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b))\b/i
-
-/** A transaction between BEGIN and the answer to COMMIT. */
-export class OpenTransaction extends PgSession implements Transaction {
+/** A transaction between the answer to BEGIN and the answer to COMMIT or ROLLBACK. */
+export class OpenTransaction implements TransactionCore {
   readonly attempt: number
   readonly isolation: Isolation
   readonly client: PoolClient
+  readonly prepared: boolean
   readonly #connections: Connections
   readonly #checkout: Checkout
   readonly #deadlineAt: number
-  #afterCommit: (() => void | Promise<void>)[] = []
-  /** What scopes refer to. It lets go of this object at the end: what a flow has started keeps its scope alive. */
-  readonly #scope: Scope['transaction']
-  /** Savepoints that are open, innermost last. */
-  readonly #savepoints: number[] = []
-  #savepointCount = 0
+  readonly #scope: Scope
+  readonly #control: ControlWatch
+  readonly #whole: TransactionHandle
+  /** The whole and the savepoints that are open in it. It is the last one's turn, whoever calls from wherever. */
+  readonly #handles: TransactionHandle[]
+  #savepoints = 0
+  /** The `statement_timeout` of the moment, if it is ours. */
+  #timeoutMs: number | undefined
   /** The first error a statement gave, to say later why COMMIT was answered with ROLLBACK. */
   #failure: unknown
   /** Why this transaction must not commit, whatever its function does. */
@@ -66,208 +61,186 @@ export class OpenTransaction extends PgSession implements Transaction {
     checkout: Checkout,
     connections: Connections,
     { isolation, deadlineAt }: Limits,
-    attempt: number,
+    { attempt, timeoutMs }: { attempt: number; timeoutMs: number | undefined },
   ) {
-    super(checkout.client, connections.prepared)
     this.attempt = attempt
     this.isolation = isolation
     this.client = checkout.client
+    this.prepared = connections.prepared
     this.#connections = connections
     this.#checkout = checkout
     this.#deadlineAt = deadlineAt
-    this.#scope = { owner: connections, open: this }
+    this.#timeoutMs = timeoutMs
+    this.#scope = { owner: connections, isOpen: true, outer: openScope(() => true) }
+    this.#control = watchControl(checkout.client)
+    this.#whole = new TransactionHandle(this)
+    this.#handles = [this.#whole]
   }
 
-  get #isOpen(): boolean {
-    return this.#scope.open === this
+  run<T>(fn: (tx: TransactionHandle) => Promise<T>): Promise<T> {
+    return surrounding.run(this.#scope, async () => fn(this.#whole))
   }
 
-  #close(): void {
-    this.#scope.open = undefined
+  assertOpen(): void {
+    if (this.#scope.isOpen) return
+    throw new NotInTransactionError(
+      'a transaction that has ended',
+      'Await all its work before its function returns.',
+    )
   }
 
-  run<T>(fn: (tx: this) => Promise<T>): Promise<T> {
-    return this.#within(0, () => fn(this))
-  }
-
-  #within<T>(savepoint: number, fn: () => Promise<T>): Promise<T> {
-    return surrounding.run({ transaction: this.#scope, savepoint, outer: findScope(() => true) }, fn)
-  }
-
-  override async query<R extends object = Record<string, unknown>>(
-    text: string,
-    values?: unknown[],
-  ): Promise<QueryResult<R>> {
-    if (control.test(text)) {
-      throw new InvalidInputError(
-        'text',
-        `must not end or begin a transaction, as ${JSON.stringify(text.slice(0, 30))} does: return to commit, throw to roll back, use tx.savepoint for a part`,
-      )
-    }
-    return (await this.#guarded(() => super.query(text, values))) as QueryResult<R>
-  }
-
-  override send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
-    return this.#guarded(() => super.send(statement, values))
-  }
-
-  async #guarded<T>(run: () => Promise<T>): Promise<T> {
-    this.#assertUsable()
+  /** Runs a statement of `handle`, if it is its turn and there is time. */
+  async guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T> {
+    this.#assertTurn(handle)
     try {
+      await this.#tightenTimeout()
       const result = await run()
       this.#noticeEnd()
       return result
     } catch (error) {
-      this.#noteFailure(error)
-      throw error
+      const told = this.#checkout.wasCut ? this.#late('the answer did not come') : error
+      this.#failure ??= told
+      if (isUnusable(error)) this.#checkout.broken ??= error
+      throw told
     }
   }
 
-  #noteFailure(error: unknown): void {
-    this.#failure ??= error
-    if (isUnusable(error)) this.#checkout.broken ??= error
-  }
-
-  #assertUsable(): void {
-    if (!this.#isOpen) {
-      throw new NotInTransactionError(
-        'a transaction that has ended',
-        'Await all its work before its function returns.',
-      )
-    }
+  #assertTurn(handle: TransactionHandle): void {
+    this.assertOpen()
     if (this.#doom !== undefined) throw this.#doom
-    this.#assertTime('the statement')
-    const scope = findScope(({ open }) => open === this)
-    const innermost = this.#savepoints.at(-1) ?? 0
-    if (scope && scope.savepoint !== innermost) {
+    if (performance.now() >= this.#deadlineAt) throw this.#late('the statement was not sent')
+    if (handle !== this.#handles.at(-1)) {
       throw new InvalidInputError(
         'tx',
-        'has a savepoint open in another branch of this function, which would undo this with it: await tx.savepoint before going on',
+        'is not the one to use here: inside tx.savepoint use the tx that it hands over, until it has ended, and not after',
       )
     }
   }
 
-  #assertTime(what: string): void {
-    if (performance.now() < this.#deadlineAt) return
-    throw new StatementTimeoutError(`The deadline of this transaction has passed; ${what} was not sent.`)
+  #late(what: string): StatementTimeoutError {
+    return new StatementTimeoutError(`The deadline of this transaction has passed; ${what}.`)
   }
 
-  /** Someone with `tx.client` in hand has sent COMMIT or ROLLBACK. */
+  /** The server's timeout counts from each statement, so it is halved as the deadline comes near. */
+  async #tightenTimeout(): Promise<void> {
+    const leftMs = Math.ceil(this.#deadlineAt - performance.now())
+    if (this.#timeoutMs === undefined || leftMs > this.#timeoutMs / 2) return
+    this.#timeoutMs = Math.max(1, leftMs)
+    await this.client.query(`set local statement_timeout = ${this.#timeoutMs}`)
+  }
+
+  /** Someone with `tx.client` in hand, or hidden in a statement, has ended the transaction. */
   #noticeEnd(): void {
-    if (this.#isOpen && this.client.getTransactionStatus() === 'I') this.#doom ??= new TransactionEndedError()
+    const isOver = this.#control.seen > 0 || this.client.getTransactionStatus() === 'I'
+    if (this.#scope.isOpen && isOver) this.#doom ??= new TransactionEndedError()
   }
 
-  afterCommit(fn: () => void | Promise<void>): void {
-    if (!this.#isOpen) throw new NotInTransactionError('a transaction that has ended')
-    if (typeof fn !== 'function')
-      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
-    this.#afterCommit.push(fn)
-  }
-
-  async savepoint<T>(fn: () => Promise<T>): Promise<T> {
-    this.#assertUsable()
-    const id = ++this.#savepointCount
-    const before = { failure: this.#failure, afterCommit: [...this.#afterCommit] }
-    this.#savepoints.push(id) // before anything is awaited, so that no other can start beside it
+  async savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T> {
+    this.#assertTurn(outer)
+    const name = `dibs_${++this.#savepoints}`
+    const failure = this.#failure
+    const handle = new TransactionHandle(this)
+    const depth = this.#handles.push(handle) - 1 // before anything is awaited, so that no other can start beside it
+    let isSet = false
     try {
-      await super.query(`savepoint dibs_${id}`)
-    } catch (error) {
-      this.#savepoints.pop()
-      this.#noteFailure(error)
-      throw error
-    }
-    try {
-      const value = await this.#within(id, fn)
-      await this.#closeSavepoint(id, 'release')
+      await this.guard(handle, () => this.client.query(`savepoint ${name}`).catch(rethrowTranslated))
+      isSet = true
+      const value = await fn(handle)
+      this.assertOpen()
+      if (handle !== this.#handles.at(-1))
+        throw new InvalidInputError('savepoint', 'has another in it that was not awaited')
+      await this.#release(name)
+      outer.afterCommits.push(...handle.afterCommits)
       return value
     } catch (error) {
-      if (this.#savepoints.includes(id)) {
-        await this.#closeSavepoint(id, 'rollback')
-        this.#failure = before.failure
-        this.#afterCommit = before.afterCommit
-      }
+      // If it is not there any more, one around it has ended, and this with it.
+      if (isSet && this.#handles[depth] === handle && (await this.#undo(name))) this.#failure = failure
       throw error
+    } finally {
+      if (this.#handles[depth] === handle) this.#handles.length = depth
     }
   }
 
-  /** Past the deadline too: what is not undone here would be committed with the rest. */
-  async #closeSavepoint(id: number, how: 'release' | 'rollback'): Promise<void> {
-    const release = `release savepoint dibs_${id}`
+  async #release(name: string): Promise<void> {
     try {
-      await this.client.query(how === 'release' ? release : `rollback to savepoint dibs_${id}; ${release}`)
+      await this.client.query(`release savepoint ${name}`)
     } catch (error) {
-      // RELEASE fails after a statement inside did whose error was dropped; then this is rolled back after all.
-      if (how === 'release') throw new RolledBackError('savepoint', { cause: this.#failure ?? error })
-      this.#doom ??= translateError(error)
+      // It fails after a statement inside did whose error was dropped.
+      if (this.#failure === undefined || isUnusable(error)) throw translateError(error)
+      if (isConflict(this.#failure)) throw this.#failure
+      throw new RolledBackError('savepoint', { cause: this.#failure })
     }
-    this.#savepoints.splice(this.#savepoints.indexOf(id))
+  }
+
+  /** Rolls back to the savepoint; if that cannot be, nothing of the transaction may be kept. */
+  async #undo(name: string): Promise<boolean> {
+    if (!this.#scope.isOpen) return false // the whole is being rolled back, perhaps on a client that is not ours any more
+    try {
+      await this.client.query(`rollback to savepoint ${name}; release savepoint ${name}`)
+      return true
+    } catch (error) {
+      this.#doom ??= translateError(error)
+      return false
+    }
   }
 
   async commit(): Promise<void> {
-    this.#close()
-    this.#assertTime('COMMIT')
+    const isWhole = this.#handles.length === 1
+    this.#noticeEnd()
+    this.#scope.isOpen = false
+    if (this.#checkout.wasCut || performance.now() >= this.#deadlineAt)
+      throw this.#late('COMMIT was not sent')
     if (this.#checkout.broken !== undefined) {
       // Noticed before COMMIT was sent, so nothing is unknown.
       throw new ConnectionLostError('The connection was lost before COMMIT was sent: nothing was kept.', {
         cause: this.#checkout.broken,
       })
     }
-    if (this.client.getTransactionStatus() === 'I') throw new TransactionEndedError()
     if (this.#doom !== undefined) throw this.#doom
+    if (!isWhole) throw new InvalidInputError('savepoint', 'was not awaited before the function returned')
     const command = await this.#sendCommit()
+    if (this.#control.seen > 1) throw new TransactionEndedError() // ours is one
     if (command === 'COMMIT') return
     // A failed transaction answers COMMIT with ROLLBACK, and no error.
     if (isConflict(this.#failure)) throw this.#failure
     throw new RolledBackError('transaction', { cause: this.#failure })
   }
 
-  async #sendCommit(): Promise<string> {
-    let isLate = false
-    const onNotice = ({ code }: { code?: string | undefined }): void => {
-      isLate ||= code === '25P01' // there is no transaction in progress
-    }
-    this.client.on('notice', onNotice)
-    try {
-      const { command } = await this.client.query('commit')
-      if (isLate) throw new TransactionEndedError()
-      return command
-    } catch (error) {
-      if (error instanceof TransactionEndedError) throw error
-      throw await this.#judgeCommit(error)
-    } finally {
-      this.client.off('notice', onNotice)
-    }
-  }
-
   /**
    * Only a refusal by a server that is still there afterwards is a definite no. The severity does not tell: it is
    * translated, and a server that dies at COMMIT may have kept it.
    */
-  async #judgeCommit(error: unknown): Promise<unknown> {
-    const fault = readFault(error)
-    const isRefusal = fault?.sqlState !== undefined && !fault.fatal && fault.kind !== 'unknown outcome'
-    if (isRefusal && (await this.#checkout.answers('rollback'))) return translateError(error)
-    this.#checkout.broken ??= error
-    emit('dibs:commit.unknown', { ...this.#connections.origin, error })
-    return new CommitOutcomeUnknownError('COMMIT', { cause: error })
+  async #sendCommit(): Promise<string> {
+    try {
+      return (await this.client.query('commit')).command
+    } catch (error) {
+      const fault = readFault(error)
+      const isRefusal = fault?.sqlState !== undefined && !fault.fatal && fault.kind !== 'unknown outcome'
+      if (isRefusal && (await this.#checkout.answers('rollback'))) throw translateError(error)
+      this.#checkout.broken ??= error
+      emit('dibs:commit.unknown', { ...this.#connections.origin, error })
+      throw new CommitOutcomeUnknownError('COMMIT', { cause: error })
+    }
   }
 
-  /** What to tell the caller after `error` ended the function or the commit. */
+  /** Closes after `error` ended the function or the commit, and says what to tell the caller. */
   judge(error: unknown): unknown {
-    const wasOpen = this.#isOpen
-    this.#close()
+    if (this.#checkout.broken === undefined) this.#noticeEnd()
+    this.#scope.isOpen = false
     // From `tx.client`; others of its errors show on the connection itself.
     if (isReadTimeout(error)) this.#checkout.broken ??= error
-    if (wasOpen && this.#checkout.broken === undefined && this.client.getTransactionStatus() === 'I') {
-      return new TransactionEndedError({ cause: error })
-    }
+    if (this.#doom instanceof TransactionEndedError) return new TransactionEndedError({ cause: error })
     // "Current transaction is aborted": what aborted it says more, and may be worth another attempt.
     if (readFault(error)?.sqlState === '25P02' && isConflict(this.#failure)) return this.#failure
     return error
   }
 
+  stopWatching(): void {
+    this.#control.stop()
+  }
+
   async runAfterCommit(): Promise<void> {
-    for (const fn of this.#afterCommit) {
+    for (const fn of this.#whole.afterCommits) {
       try {
         await fn()
       } catch (error) {
@@ -275,4 +248,8 @@ export class OpenTransaction extends PgSession implements Transaction {
       }
     }
   }
+}
+
+function rethrowTranslated(error: unknown): never {
+  throw translateError(error)
 }

@@ -1,4 +1,4 @@
-import { BusyError, ConnectionLostError, type DibsError, SetupError } from '../errors.js'
+import { BusyError, ClosedError, ConnectionLostError, type DibsError, SetupError } from '../errors.js'
 import { CONNECT_MS, type Connections } from './connections.js'
 import { readFault } from './fault.js'
 import { queryText } from './session.js'
@@ -48,7 +48,7 @@ const inspection = `
 const refusals = new Set(['28000', '28P01', '3D000', '42501', '0A000'])
 
 function explain(error: unknown, where: string): DibsError {
-  if (error instanceof SetupError) return error
+  if (error instanceof SetupError || error instanceof ClosedError) return error
   const fault = readFault(error)
   const why = (fault?.message ?? (error instanceof Error ? error.message : String(error))).replace(/\.$/, '')
   if (fault?.sqlState && refusals.has(fault.sqlState)) {

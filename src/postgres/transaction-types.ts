@@ -3,7 +3,7 @@ import type { Executor, QueryResult } from './executor.js'
 
 export type Isolation = 'read committed' | 'repeatable read' | 'serializable'
 
-/** What `dibs.transaction` hands to its function. */
+/** What `dibs.transaction` and `tx.savepoint` hand to their function. */
 export interface Transaction extends Executor {
   /** 1 for the first run, one more for each repetition after a conflict. */
   readonly attempt: number
@@ -18,10 +18,16 @@ export interface Transaction extends Executor {
    */
   afterCommit(fn: () => void | Promise<void>): void
   /**
-   * Runs a part that may fail alone: an error rolls back what it did, with the functions it gave to `afterCommit`,
-   * and is rethrown. Savepoints may stand inside each other, not beside each other.
+   * Runs a part that may fail alone: an error rolls back what it did, with what it gave to its `afterCommit`, and
+   * is rethrown. The part works with the `tx` it is handed; until it ends, the one around it takes no statements.
+   *
+   * @example
+   * await dibs.transaction(async (tx) => {
+   *   await tx.savepoint((part) => part.query('insert into seen (key) values ($1)', [key])).catch(() => {})
+   *   await tx.query('insert into log (key) values ($1)', [key])
+   * })
    */
-  savepoint<T>(fn: () => Promise<T>): Promise<T>
+  savepoint<T>(fn: (tx: Transaction) => Promise<T>): Promise<T>
 }
 
 /** The options of one call, with its deadline on this process's monotonic clock. */

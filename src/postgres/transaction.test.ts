@@ -1,5 +1,6 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { startCutProxy } from '../../test/cut-proxy.js'
 import { until, url, withPool } from '../../test/database.js'
@@ -8,6 +9,7 @@ import { openDatabase, type TestDatabase } from '../../test/open-database.js'
 import {
   BusinessRuleError,
   BusyError,
+  ClosedError,
   CommitOutcomeUnknownError,
   ConflictError,
   ConnectionLostError,
@@ -25,6 +27,7 @@ import {
 import { countTraffic } from '../testing/count-traffic.js'
 import { Database } from './database.js'
 import { type DibsEvents, onEvent } from './events.js'
+import { statement } from './statement.js'
 import type { Transaction } from './transaction-types.js'
 
 let database: TestDatabase
@@ -211,15 +214,25 @@ describe('conflicts', () => {
     expect(value).toBe(2)
   })
 
+  it('repeats when it was dropped inside a savepoint', async () => {
+    const value = await database.transaction(async (tx) => {
+      await tx.savepoint(async (part) => {
+        if (tx.attempt === 1) await part.query("do $$ begin raise sqlstate '40001'; end $$").catch(() => {})
+      })
+      return tx.attempt
+    })
+    expect(value).toBe(2)
+  })
+
   it('does not repeat what the caller calls final, whatever its cause', async () => {
     let runs = 0
     const work = database.transaction(async (tx) => {
       runs++
       await tx.query("do $$ begin raise sqlstate '40001'; end $$").catch((cause) => {
-        throw new PermanentError('never', { cause })
+        throw new Error('wrapped', { cause: new PermanentError('never', { cause }) })
       })
     })
-    await expect(work).rejects.toThrow(PermanentError)
+    await expect(work).rejects.toThrow('wrapped')
     expect(runs).toBe(1)
   })
 
@@ -285,10 +298,10 @@ describe('statements that fail', () => {
     await database.transaction(async (tx) => {
       await setBalance(tx, 1, 7)
       await expect(
-        tx.savepoint(async () => {
-          await setBalance(tx, 2, 7)
-          await tx.savepoint(() => setBalance(tx, 2, 8))
-          await insert(tx, 1)
+        tx.savepoint(async (part) => {
+          await setBalance(part, 2, 7)
+          await part.savepoint((inner) => setBalance(inner, 2, 8))
+          await insert(part, 1)
         }),
       ).rejects.toThrow(ConstraintViolationError)
       expect(await tx.savepoint(async () => 'fine')).toBe('fine')
@@ -296,66 +309,112 @@ describe('statements that fail', () => {
     expect([await balance(1), await balance(2)]).toEqual([7, 50])
   })
 
-  it('undo with their savepoint what was to be done after the commit', async () => {
+  it('undo with their savepoint what it wanted done after the commit, and no more', async () => {
     const seen: string[] = []
     await database.transaction(async (tx) => {
-      tx.afterCommit(() => void seen.push('outer'))
+      tx.afterCommit(() => void seen.push('before'))
       await tx
-        .savepoint(async () => {
-          tx.afterCommit(() => void seen.push('inner'))
+        .savepoint(async (part) => {
+          part.afterCommit(() => void seen.push('inside'))
+          tx.afterCommit(() => void seen.push('meanwhile'))
+          await part.savepoint(async (inner) => inner.afterCommit(() => void seen.push('further inside')))
           throw new TransientError('no')
         })
         .catch(() => {})
+      await tx.savepoint(async (part) => part.afterCommit(() => void seen.push('kept')))
     })
-    expect(seen).toEqual(['outer'])
-  })
-
-  it('are not kept when their savepoint fails after the deadline', async () => {
-    const work = database.transaction(
-      async (tx) => {
-        await tx
-          .savepoint(async () => {
-            await setBalance(tx, 1, 7)
-            const until = performance.now() + 60
-            while (performance.now() < until);
-            throw new TransientError('no')
-          })
-          .catch(() => {})
-      },
-      { deadlineMs: 50 },
-    )
-    await expect(work).rejects.toThrow(StatementTimeoutError)
-    expect(await balance(1)).toBe(50)
+    expect(seen).toEqual(['before', 'meanwhile', 'kept'])
   })
 
   it('make the end of a savepoint a RolledBackError when their error is dropped, and the rest goes on', async () => {
     await database.transaction(async (tx) => {
-      const part = tx.savepoint(async () => {
-        await setBalance(tx, 2, 7)
-        await insert(tx, 1).catch(() => {})
+      const work = tx.savepoint(async (part) => {
+        await setBalance(part, 2, 7)
+        await insert(part, 1).catch(() => {})
       })
-      await expect(part).rejects.toMatchObject({ name: 'RolledBackError', part: 'savepoint' })
+      await expect(work).rejects.toMatchObject({ name: 'RolledBackError', part: 'savepoint' })
       await setBalance(tx, 1, 7)
     })
     expect([await balance(1), await balance(2)]).toEqual([7, 50])
   })
 
-  it('cannot take another branch with them: savepoints stand inside each other, not beside', async () => {
+  it('cannot take others with them: while a savepoint is open, only its own tx is served', async () => {
     let results: PromiseSettledResult<unknown>[] = []
     await database.transaction(async (tx) => {
+      let left: Transaction | undefined
       results = await Promise.allSettled([
-        tx.savepoint(async () => {
-          await setBalance(tx, 1, 7)
+        tx.savepoint(async (part) => {
+          left = part
+          await setBalance(part, 1, 7)
           throw new TransientError('no')
         }),
-        tx.savepoint(() => setBalance(tx, 2, 7)),
+        tx.savepoint((part) => setBalance(part, 2, 7)),
         setBalance(tx, 2, 8),
       ])
+      await expect(left && setBalance(left, 2, 8)).rejects.toMatchObject({ field: 'tx' })
       await setBalance(tx, 2, 9) // and afterwards all is well
     })
     expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
     expect(results.slice(1)).toMatchObject([{ reason: { field: 'tx' } }, { reason: { field: 'tx' } }])
     expect([await balance(1), await balance(2)]).toEqual([50, 9])
+  })
+
+  it('are not kept by a savepoint that nobody awaited', async () => {
+    const mayFail = deferred()
+    let part: Promise<unknown> | undefined
+    const work = database.transaction(async (tx) => {
+      const written = deferred()
+      part = tx.savepoint(async (inner) => {
+        await setBalance(inner, 1, 7)
+        written.resolve()
+        await mayFail.promise
+        throw new TransientError('no')
+      })
+      part.catch(() => {})
+      await written.promise
+    })
+    await expect(work).rejects.toMatchObject({ field: 'savepoint' })
+    mayFail.resolve()
+    await expect(part).rejects.toThrow(TransientError)
+    expect(await balance(1)).toBe(50)
+  })
+
+  it('leave nothing behind on a client that is back in the pool', async () => {
+    await withPool(
+      async (pool) => {
+        const own = await openDatabase({ pool })
+        const mayEnd = deferred()
+        let part: Promise<unknown> | undefined
+        const work = own.transaction(async (tx) => {
+          part = tx.savepoint(async (inner) => {
+            await inner.query('select 1')
+            await mayEnd.promise
+          })
+          await Promise.all([part, Promise.reject(new TransientError('no'))])
+        })
+        await expect(work).rejects.toThrow(TransientError)
+        // The same client, by now in the hands of another, while the savepoint ends late.
+        const value = await own.transaction(async (tx) => {
+          mayEnd.resolve()
+          await expect(part).rejects.toThrow(NotInTransactionError)
+          await setBalance(tx, 1, 7)
+          return 'fine'
+        })
+        expect(value).toBe('fine')
+        expect(await balance(1)).toBe(7)
+        await own.drop()
+      },
+      { max: 1 },
+    )
+  })
+
+  it('of another server that this one talks to do not pass for a lost connection', async () => {
+    await database.transaction(async (tx) => {
+      const foreign = tx.savepoint((part) => part.query("do $$ begin raise sqlstate '08006'; end $$"))
+      await expect(foreign).rejects.toBeInstanceOf(DatabaseError)
+      await setBalance(tx, 1, 7)
+    })
+    expect(await balance(1)).toBe(7)
   })
 
   it('are DatabaseError with their SQLSTATE when there is no class of their own', async () => {
@@ -375,6 +434,28 @@ describe('the deadline', () => {
       .catch((reason) => reason)
     expect(error).toBeInstanceOf(StatementTimeoutError)
     expect(error).toMatchObject({ sqlState: '57014' })
+  })
+
+  it('cancels one that was sent shortly before it, and not much later', async () => {
+    const startedAt = performance.now()
+    const error = await database
+      .transaction(
+        async (tx) => {
+          await tx.query('select pg_sleep(0.7)')
+          await tx.query('select pg_sleep(30)')
+        },
+        { deadlineMs: 1_000 },
+      )
+      .catch((reason) => reason)
+    expect(error).toMatchObject({ name: 'StatementTimeoutError', sqlState: '57014' })
+    expect(performance.now() - startedAt).toBeLessThan(1_900)
+  })
+
+  it('ends a call whose function waits elsewhere', async () => {
+    const startedAt = performance.now()
+    const work = database.transaction(() => new Promise(() => {}), { deadlineMs: 50 })
+    await expect(work).rejects.toThrow(StatementTimeoutError)
+    expect(performance.now() - startedAt).toBeLessThan(3_000)
   })
 
   it('refuses a statement after it', async () => {
@@ -516,7 +597,121 @@ describe('misuse', () => {
     expect(() => kept?.afterCommit(() => {})).toThrow(NotInTransactionError)
   })
 
-  it.each(['commit', ' ROLLBACK', 'end;', 'begin', 'rollback and chain', 'start transaction', 'abort'])(
+  it.each(['commit', ' ROLLBACK', ';end;', 'begin', 'rollback and chain', 'start transaction', 'abort'])(
+    'refuses to be sent %j',
+    async (text) => {
+      const work = database.transaction((tx) => tx.query(text))
+      await expect(work).rejects.toMatchObject({ name: 'InvalidInputError', field: 'text' })
+    },
+  )
+
+  it('lets a savepoint of the caller be rolled back to', async () => {
+    await database.transaction(async (tx) => {
+      await tx.query('savepoint mine')
+      await insert(tx, 1).catch(() => {})
+      await tx.query('rollback to savepoint mine')
+      await setBalance(tx, 1, 7)
+    })
+    expect(await balance(1)).toBe(7)
+  })
+
+  it.each([
+    ['and returns', async () => {}],
+    ['and meets a conflict', async () => Promise.reject(new ConflictError({ subject: 'it' }))],
+    [
+      'and goes on',
+      async (tx: Transaction) => void (await tx.query('select 1').then(() => tx.query('select 2'))),
+    ],
+  ])(
+    'tells when someone with tx.client has ended the transaction %s, and does not repeat',
+    async (_, then) => {
+      let runs = 0
+      const error = await database
+        .transaction(async (tx) => {
+          runs++
+          await setBalance(tx, 1, 7)
+          await tx.client.query('commit')
+          await then(tx)
+        })
+        .catch((reason) => reason)
+      expect(error).toBeInstanceOf(TransactionEndedError)
+      expect(error.retryable).toBe(false)
+      expect(runs).toBe(1)
+      expect(await database.transaction(async () => 'healthy')).toBe('healthy')
+    },
+  )
+
+  it.each(['/* x */ commit and chain', 'select 1; commit; begin', '/* x */ rollback and chain'])(
+    'notices %j by the answer, does not go on, and does not repeat',
+    async (text) => {
+      let runs = 0
+      const work = database.transaction(async (tx) => {
+        runs++
+        await setBalance(tx, 1, 7)
+        await tx.query(text)
+        await expect(setBalance(tx, 2, 7)).rejects.toThrow(TransactionEndedError)
+        throw new ConflictError({ subject: 'it' })
+      })
+      await expect(work).rejects.toThrow(TransactionEndedError)
+      expect(runs).toBe(1)
+      expect(await balance(2)).toBe(50)
+    },
+  )
+
+  it('tells so too when nobody awaited it, and the server is set to be silent', async () => {
+    const work = database.transaction(async (tx) => {
+      await tx.query('set local client_min_messages = error')
+      await setBalance(tx, 1, 7)
+      void tx.client.query('rollback')
+    })
+    await expect(work).rejects.toThrow(TransactionEndedError)
+    expect(await balance(1)).toBe(50)
+  })
+
+  it('refuses a statement that is no text', async () => {
+    const work = database.transaction((tx) => tx.query({ text: 'commit' } as never))
+    await expect(work).rejects.toMatchObject({ field: 'text' })
+  })
+
+  it('neither fails for a client that someone inside has released, nor takes it from its next holder', async () => {
+    await withPool(
+      async (pool) => {
+        const own = await openDatabase({ pool })
+        let next: Promise<pg.PoolClient> | undefined
+        const value = await own.transaction(async (tx) => {
+          await tx.query('select 1')
+          tx.afterCommit(() => {})
+          next = pool.connect()
+          queueMicrotask(() => tx.client.release())
+          return 'kept'
+        })
+        expect(value).toBe('kept')
+        const held = await next
+        expect(pool.idleCount).toBe(0) // it is the next one's, and stays so
+        held?.release()
+        await own.drop()
+      },
+      { max: 1 },
+    )
+  })
+
+  it('refuses what is no function', async () => {
+    await expect(database.transaction(undefined as never)).rejects.toMatchObject({ field: 'fn' })
+    await expect(database.transaction(async (tx) => tx.afterCommit(5 as never))).rejects.toMatchObject({
+      field: 'fn',
+    })
+  })
+
+  it('refuses a tx that has ended', async () => {
+    let kept: Transaction | undefined
+    await database.transaction(async (tx) => {
+      kept = tx
+    })
+    await expect(kept?.query('select 1')).rejects.toThrow(NotInTransactionError)
+    expect(() => kept?.afterCommit(() => {})).toThrow(NotInTransactionError)
+  })
+
+  it.each(['commit', ' ROLLBACK', ';end;', 'begin', 'rollback and chain', 'start transaction', 'abort'])(
     'refuses to be sent %j',
     async (text) => {
       const work = database.transaction((tx) => tx.query(text))
@@ -665,6 +860,52 @@ describe('what is wrong elsewhere', () => {
   })
 })
 
+describe('a connection that someone has left a transaction open on', () => {
+  it('is not used', async () => {
+    await withPool(
+      async (pool) => {
+        const own = new Database(pool, { schema: database.schema, prepared: false })
+        const leave = async () => {
+          const client = await pool.connect()
+          await client.query('begin')
+          client.release()
+        }
+        const add = statement(
+          `update {schema}.account set balance = $1::text::int where id = 1 returning id::text`,
+        )
+        await leave()
+        expect(await own.send(add, ['7'])).toEqual([{ id: '1' }])
+        expect(await balance(1)).toBe(7)
+        await leave()
+        await own.transaction((tx) => setBalance(tx, 1, 8))
+        expect(await balance(1)).toBe(8)
+      },
+      { max: 1 },
+    )
+  })
+})
+
+describe('close', () => {
+  it('takes its connection from a function that does not end', async () => {
+    const pool = new pg.Pool({ connectionString: url })
+    pool.on('error', () => {})
+    const own = new Database(pool, { schema: database.schema, prepared: false })
+    const inside = deferred()
+    const stuck = own.transaction(
+      () => {
+        inside.resolve()
+        return new Promise(() => {})
+      },
+      { deadlineMs: Number.POSITIVE_INFINITY },
+    )
+    const settled = stuck.catch((reason) => reason)
+    await inside.promise
+    await own.close(50)
+    await pool.end()
+    expect(await settled).toBeInstanceOf(ClosedError)
+  })
+})
+
 describe('a network that goes silent', () => {
   it('does not hold a transaction beyond its deadline', async () => {
     await using proxy = await startCutProxy(url)
@@ -682,7 +923,7 @@ describe('a network that goes silent', () => {
             { deadlineMs: 300 },
           )
           .catch((reason) => reason)
-        expect(error).toBeInstanceOf(ConnectionLostError)
+        expect(error).toBeInstanceOf(StatementTimeoutError)
         expect(performance.now() - startedAt).toBeLessThan(5_000)
       },
       { connectionString: proxy.url },

@@ -9,6 +9,8 @@ export class TestClock {
   readonly #schema: string
   #offsetMs = 0
   #frozenAt: number | undefined
+  /** One change after the other. */
+  #last: Promise<unknown> = Promise.resolve()
 
   constructor(pool: Pool, schema: string) {
     this.#pool = pool
@@ -18,23 +20,37 @@ export class TestClock {
   /** Sets the clock forward, or back with a negative number. A frozen clock stays frozen, at the new time. */
   async advance(ms: number): Promise<void> {
     if (!Number.isSafeInteger(ms)) throw new InvalidInputError('ms', `must be a whole number, not ${ms}`)
-    if (this.#frozenAt !== undefined) return this.freeze(new Date(this.#frozenAt + ms))
-    const offsetMs = this.#offsetMs + ms
-    await this.#replace(`pg_catalog.clock_timestamp() + interval '${offsetMs} milliseconds'`)
-    this.#offsetMs = offsetMs
+    await this.#inTurn(async () => {
+      if (this.#frozenAt !== undefined) return this.#freezeAt(this.#frozenAt + ms)
+      const offsetMs = this.#offsetMs + ms
+      await this.#replace(`pg_catalog.clock_timestamp() + interval '${offsetMs} milliseconds'`)
+      this.#offsetMs = offsetMs
+    })
   }
 
   /** Stops the clock at one moment. */
   async freeze(at: Date): Promise<void> {
-    await this.#replace(`timestamptz '${at.toISOString()}'`)
-    this.#frozenAt = at.getTime()
+    await this.#inTurn(() => this.#freezeAt(at.getTime()))
   }
 
   /** Back to the real time. */
   async reset(): Promise<void> {
-    await this.#replace('pg_catalog.clock_timestamp()')
-    this.#offsetMs = 0
-    this.#frozenAt = undefined
+    await this.#inTurn(async () => {
+      await this.#replace('pg_catalog.clock_timestamp()')
+      this.#offsetMs = 0
+      this.#frozenAt = undefined
+    })
+  }
+
+  async #inTurn(change: () => Promise<void>): Promise<void> {
+    const mine = this.#last.then(change)
+    this.#last = mine.catch(() => {})
+    await mine
+  }
+
+  async #freezeAt(time: number): Promise<void> {
+    await this.#replace(`timestamptz '${new Date(time).toISOString()}'`)
+    this.#frozenAt = time
   }
 
   async #replace(expression: string): Promise<void> {

@@ -1,4 +1,5 @@
-import pg from 'pg'
+import type { Client } from 'pg'
+import { endClient, newClient } from '../client.js'
 import type { Connections } from '../connections.js'
 import { quoteIdentifier, renderSchema } from '../identifier.js'
 import { queryText } from '../session.js'
@@ -18,10 +19,10 @@ export async function buildApart(
   { pool, schema }: Connections,
   { text, index }: Migration,
 ): Promise<boolean> {
-  const client = new pg.Client({ ...pool.options, password: pool.options.password })
+  const client = newClient(pool, { query_timeout: 0 })
   client.on('error', () => {}) // the statement that runs reports it too
-  await client.connect()
   try {
+    await client.connect()
     const before = index && (await stateOf(client, schema, index))
     if (before === 'being built') return false
     if (index && before === 'invalid') {
@@ -32,15 +33,18 @@ export async function buildApart(
     await client.query(renderSchema(text, schema))
     return !index || (await stateOf(client, schema, index)) === 'valid'
   } finally {
-    await client.end()
+    await endClient(client)
   }
 }
 
-async function stateOf(client: pg.Client, schema: string, index: string): Promise<IndexState> {
+/** Whoever builds an index concurrently holds this lock on its table; the view of progress hides other roles. */
+async function stateOf(client: Client, schema: string, index: string): Promise<IndexState> {
   const rows = await queryText(
     client,
     `select i.indisvalid::text as "valid",
-            exists (select 1 from pg_catalog.pg_stat_progress_create_index p where p.index_relid = c.oid)::text as "building"
+            exists (select 1 from pg_catalog.pg_locks l
+                    where l.relation = i.indrelid and l.pid <> pg_catalog.pg_backend_pid()
+                      and l.mode = 'ShareUpdateExclusiveLock')::text as "building"
      from pg_catalog.pg_index i
      join pg_catalog.pg_class c on c.oid = i.indexrelid
      join pg_catalog.pg_namespace n on n.oid = c.relnamespace

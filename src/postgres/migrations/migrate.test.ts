@@ -83,6 +83,40 @@ describe('migrate', () => {
     expect(rows).toEqual([{ half: null }])
   })
 
+  it('does not record a file that ends the transaction it runs in', async () => {
+    const sly = readMigrations([
+      {
+        file: '0001_sly.sql',
+        text: '-- compatible_from: 1\ncreate table {schema}.sly (id int); select 1; abort;\n',
+      },
+    ])
+    await expect(migrate(database, sly)).rejects.toThrow('begins or ends a transaction')
+    await expect(recorded()).rejects.toThrow('does not exist')
+  })
+
+  it('says which setting cuts a build off each time', async () => {
+    const role = freshName('hasty')
+    await pool.query(
+      `create role ${role} login superuser; alter role ${role} set statement_timeout = '300ms'`,
+    )
+    const hasty = new URL(directUrl)
+    hasty.username = role
+    const hastyPool = new pg.Pool({ connectionString: hasty.href })
+    const holder = await pool.connect()
+    await migrate(database, all.slice(0, 1))
+    await holder.query(`begin; lock table ${quoteIdentifier(schema)}.item in share mode`)
+    const error = await migrate(new Database(hastyPool, { schema, prepared: false }), all).catch(
+      (reason) => reason,
+    )
+    expect(error).toBeInstanceOf(SetupError)
+    expect(error.message).toContain('Migration 2 (item_owner_index)')
+    expect(error.message).toContain('set statement_timeout = 0')
+    await holder.query('rollback')
+    holder.release()
+    await hastyPool.end()
+    await pool.query(`drop role ${role}`)
+  })
+
   it('refuses a file that was changed after it was applied', async () => {
     await migrate(database, all)
     const changed = readMigrations(

@@ -1,4 +1,4 @@
-import { BusyError, SchemaVersionError } from '../../errors.js'
+import { BusyError, RolledBackError, SchemaVersionError, SetupError } from '../../errors.js'
 import { fullJitterMs } from '../backoff.js'
 import type { Checkout, Connections } from '../connections.js'
 import { emit } from '../events.js'
@@ -6,6 +6,7 @@ import { isUnusable, readFault } from '../fault.js'
 import { renderSchema } from '../identifier.js'
 import { queryText } from '../session.js'
 import { sleep } from '../sleep.js'
+import { watchControl } from '../watch-control.js'
 import { buildApart } from './build-apart.js'
 import { checkApplied } from './check-applied.js'
 import { explainApply } from './explain.js'
@@ -16,6 +17,15 @@ export interface MigrateOptions {
   /** How long to wait for another process that migrates, or for a table that is locked. Default 60,000. */
   readonly waitMs?: number | undefined
 }
+
+/** After so many lost connections in a row, what is in the way is no accident. */
+const MAX_LOSSES = 3
+
+/** How often what was applied may not show in the next look, as where reads go to a replica. */
+const MAX_UNSEEN = 10
+
+/** How long a short statement of ours may take, on a network that may have gone silent. */
+const ANSWER_MS = 60_000
 
 /** How long one DDL statement may stand in a table's lock queue, since everyone else queues up behind it. */
 const LOCK_TIMEOUT_MS = 2_000
@@ -32,6 +42,7 @@ export async function migrate(
   const { schema } = connections
   let waitingSince = performance.now()
   let pendingBefore = Number.POSITIVE_INFINITY
+  let losses = 0
   for (let tries = 1; ; tries++) {
     const applied = await connections.use((checkout) => selectApplied(checkout, schema))
     const pending = checkApplied(schema, applied, known).length
@@ -39,10 +50,18 @@ export async function migrate(
     if (pending < pendingBefore) {
       waitingSince = performance.now()
       tries = 1
+      losses = 0
     }
     pendingBefore = pending
     const obstacle = await applyNext(connections, known)
-    if (obstacle === undefined) continue
+    if (obstacle?.isLoss && ++losses >= MAX_LOSSES)
+      throw explainApply(obstacle.cause, schema, obstacle.migration)
+    if (obstacle === undefined && tries < MAX_UNSEEN) continue
+    if (obstacle === undefined) {
+      throw new SetupError(
+        `Schema "${schema}" was migrated, but that cannot be read back. Connect to the primary.`,
+      )
+    }
     const waitedMs = performance.now() - waitingSince
     if (waitedMs > waitMs) throw new BusyError(obstacle.subject, waitedMs, 1000, { cause: obstacle.cause })
     await sleep(10 + fullJitterMs(tries, 50, 1_000))
@@ -68,6 +87,8 @@ export async function checkMigrations(connections: Connections, known: readonly 
 interface Obstacle {
   readonly subject: string
   readonly cause?: unknown
+  readonly migration?: Migration | undefined
+  readonly isLoss?: boolean
 }
 
 /**
@@ -83,6 +104,7 @@ async function applyNext(
 ): Promise<Obstacle | undefined> {
   const { schema, origin } = connections
   const checkout = await connections.take()
+  void checkout.bound(ANSWER_MS)
   let migration: Migration | undefined
   try {
     await checkout.client.query('begin isolation level read committed read write')
@@ -94,12 +116,15 @@ async function applyNext(
     ;[migration] = checkApplied(schema, await selectApplied(checkout, schema), known)
     if (!migration) return undefined // applied by another, in the meantime
     const startedAt = performance.now()
-    if (migration.transactional) await checkout.client.query(renderSchema(migration.text, schema))
+    void checkout.bound(Number.POSITIVE_INFINITY) // a file takes as long as it takes
+    if (migration.transactional) await applyHere(checkout, schema, migration)
     else if (!(await buildApart(connections, migration))) {
       return { subject: `index "${migration.index}" to be built by another session` }
     }
+    void checkout.bound(ANSWER_MS)
     await record(checkout, schema, migration)
-    await checkout.client.query('commit')
+    const { command } = await checkout.client.query('commit')
+    if (command !== 'COMMIT') throw new RolledBackError('transaction')
     const { version, name } = migration
     emit('dibs:migration.applied', {
       ...origin,
@@ -115,10 +140,22 @@ async function applyNext(
     const subject = migration
       ? `what migration ${migration.version} (${migration.name}) changes`
       : 'the migrations'
-    return { subject: `${subject} of schema "${schema}"`, cause: error }
+    const isLoss = readFault(error)?.kind === 'connection'
+    return { subject: `${subject} of schema "${schema}"`, cause: error, migration, isLoss }
   } finally {
     await checkout.rollback()
   }
+}
+
+/** Refuses a file that has ended the transaction, and with it the lock, and so may have kept or lost anything. */
+async function applyHere({ client }: Checkout, schema: string, { text, file }: Migration): Promise<void> {
+  const control = watchControl(client)
+  try {
+    await client.query(renderSchema(text, schema))
+  } finally {
+    control.stop()
+  }
+  if (control.seen > 0) throw new SetupError(`sql/${file} begins or ends a transaction, which it must not.`)
 }
 
 async function tryLock({ client }: Checkout, schema: string): Promise<boolean> {
@@ -145,5 +182,7 @@ async function prepareSession({ client }: Checkout): Promise<void> {
 /** A table is locked, two of us met, or the connection went away: look again. */
 function isPassing(error: unknown): boolean {
   const fault = readFault(error)
-  return fault?.kind === 'conflict' || fault?.kind === 'connection' || fault?.sqlState === '55P03'
+  if (!fault || fault.sqlState === '25P03' || fault.sqlState === '25P04') return false // a timeout that is set too low
+  if (fault.kind === 'conflict' || fault.kind === 'connection' || fault.kind === 'retryable') return true
+  return fault.sqlState === '55P03' || /tuple concurrently (updated|deleted)/.test(fault.message)
 }

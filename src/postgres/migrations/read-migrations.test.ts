@@ -64,6 +64,17 @@ describe('readMigrations', () => {
       [{ file: '0001_a.sql', text: `${head}create index concurrently i on {schema}.t (a);` }],
       'transaction: none',
     ],
+    [
+      'an index name that is too long',
+      [
+        {
+          file: '0001_a.sql',
+          text: `${head}-- transaction: none\ncreate index concurrently if not exists ${'i'.repeat(64)} on {schema}.t (a);`,
+        },
+      ],
+      'would cut to 63',
+    ],
+    ['an abort', [{ file: '0001_a.sql', text: `${head}select 1;\nabort;` }], 'must not begin or end'],
     ['a commit', [{ file: '0001_a.sql', text: `${head}select 1;\ncommit;` }], 'must not begin or end'],
     [
       'a header that is misspelled',

@@ -60,7 +60,7 @@ function readHeader(text: string, version: number, refuse: Refuse) {
 function checkTransactional(statements: string, refuse: Refuse): undefined {
   if (/\bconcurrently\b/i.test(statements))
     throw refuse('must say "-- transaction: none" to use CONCURRENTLY')
-  if (/^\s*(?:begin|commit|rollback)\b[^;\n]*;/im.test(statements)) {
+  if (/^\s*(?:begin|commit|rollback|abort|start\s+transaction)\b[^;\n]*;/im.test(statements)) {
     throw refuse('must not begin or end a transaction: it runs in one that holds the lock')
   }
 }
@@ -84,5 +84,6 @@ function checkSingle(statements: string, refuse: Refuse): string | undefined {
     /\bindex\s+concurrently\s+if\s+not\s+exists\s+([a-z_][a-z0-9_]*)\s+on\b/,
   )?.[1]
   if (!index) throw refuse('must say CREATE INDEX CONCURRENTLY IF NOT EXISTS name, since it may run twice')
+  if (index.length > 63) throw refuse(`names an index that PostgreSQL would cut to 63 characters: ${index}`)
   return index
 }

@@ -1,0 +1,70 @@
+import type { PoolClient } from 'pg'
+import { InvalidInputError } from '../errors.js'
+import type { QueryResult } from './executor.js'
+import { nameGiven } from './name-given.js'
+import { PgSession } from './session.js'
+import type { RenderedStatement } from './statement.js'
+import type { TextRow, TextValue } from './text-values.js'
+import type { Isolation, Transaction } from './transaction-types.js'
+
+/** What stands behind the handles of one transaction. */
+export interface TransactionCore {
+  readonly attempt: number
+  readonly isolation: Isolation
+  readonly client: PoolClient
+  readonly prepared: boolean
+  assertOpen(): void
+  guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T>
+  savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T>
+}
+
+/** What would end the transaction behind our back, or start one inside it; see `watchControl` for the rest. */
+const control =
+  /^[\s;]*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b))\b/i
+
+/** What a function inside a transaction works with: one for the whole, one for each savepoint. */
+export class TransactionHandle extends PgSession implements Transaction {
+  readonly attempt: number
+  readonly isolation: Isolation
+  readonly client: PoolClient
+  readonly #core: TransactionCore
+  readonly afterCommits: (() => void | Promise<void>)[] = []
+
+  constructor(core: TransactionCore) {
+    super(core.client, core.prepared)
+    this.attempt = core.attempt
+    this.isolation = core.isolation
+    this.client = core.client
+    this.#core = core
+  }
+
+  override async query<R extends object = Record<string, unknown>>(
+    text: string,
+    values?: unknown[],
+  ): Promise<QueryResult<R>> {
+    if (typeof text !== 'string')
+      throw new InvalidInputError('text', `must be a string, not ${nameGiven(text)}`)
+    if (control.test(text)) {
+      throw new InvalidInputError(
+        'text',
+        `must not end or begin a transaction, as ${JSON.stringify(text.slice(0, 30))} does: return to commit, throw to roll back, use tx.savepoint for a part`,
+      )
+    }
+    return (await this.#core.guard(this, () => super.query(text, values))) as QueryResult<R>
+  }
+
+  override send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
+    return this.#core.guard(this, () => super.send(statement, values))
+  }
+
+  afterCommit(fn: () => void | Promise<void>): void {
+    this.#core.assertOpen()
+    if (typeof fn !== 'function')
+      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    this.afterCommits.push(fn)
+  }
+
+  savepoint<T>(fn: (tx: Transaction) => Promise<T>): Promise<T> {
+    return this.#core.savepoint(this, fn)
+  }
+}
