@@ -138,7 +138,7 @@ export class Dibs implements AsyncDisposable {
 
   /**
    * Stops everything this instance started. Work that still runs is waited for, 30 seconds at most, then
-   * it loses its connection; calls made later are `ClosedError`.
+   * it loses its connection; calls made later are `ClosedError`. Called from inside a transaction, it waits for itself.
    */
   close(): Promise<void> {
     this.#closing ??= this.#close()

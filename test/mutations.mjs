@@ -13,8 +13,8 @@ export const mutations = [
   {
     name: 'a lost COMMIT is a lost connection',
     file: postgres('open-transaction.ts'),
-    from: "return new CommitOutcomeUnknownError('COMMIT', { cause: error })",
-    to: 'return translateError(error)',
+    from: "throw new CommitOutcomeUnknownError('COMMIT', { cause: error })",
+    to: 'throw translateError(error)',
     tests: [postgres('commit-outcome.test.ts')],
   },
   {
@@ -69,8 +69,15 @@ export const mutations = [
   {
     name: 'what ends the transaction is known by the status alone',
     file: postgres('open-transaction.ts'),
-    from: "this.#control.seen > 0 || this.client.getTransactionStatus() === 'I'",
-    to: "this.client.getTransactionStatus() === 'I'",
+    from: '(this.#control.seen > 0 || isIdle)',
+    to: 'isIdle',
+    tests: [postgres('transaction.test.ts')],
+  },
+  {
+    name: 'work goes on after close',
+    file: postgres('connections.ts'),
+    from: 'this.#isOver = true',
+    to: '',
     tests: [postgres('transaction.test.ts')],
   },
   {
@@ -99,13 +106,6 @@ export const mutations = [
     file: postgres('connections.ts'),
     from: 'this.#release.call(this.client, destroy)',
     to: 'this.client.release(destroy)',
-    tests: [postgres('transaction.test.ts')],
-  },
-  {
-    name: 'the timeout of the server is not lowered again',
-    file: postgres('open-transaction.ts'),
-    from: 'await this.#tightenTimeout()',
-    to: '',
     tests: [postgres('transaction.test.ts')],
   },
   {

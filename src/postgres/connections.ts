@@ -31,7 +31,10 @@ export class Connections {
   statementTimeoutMs = 0
   /** A statement sent by itself runs at READ COMMITTED and may write, as our functions expect. */
   autocommitFits = true
+  /** No new work. */
   #isClosed = false
+  /** No work at all. */
+  #isOver = false
   #running = 0
   #onIdle: (() => void) | undefined
   readonly #checkouts = new Set<Checkout>()
@@ -64,6 +67,7 @@ export class Connections {
       timer = setTimeout(resolve, waitMs)
     })
     clearTimeout(timer)
+    this.#isOver = true
     for (const checkout of this.#checkouts) checkout.abandon(new ClosedError())
   }
 
@@ -88,6 +92,10 @@ export class Connections {
     for (;;) {
       const client = await this.#connect(until - performance.now())
       const checkout = new Checkout(client, this.origin, this.#checkouts)
+      if (this.#isOver) {
+        checkout.release()
+        throw new ClosedError()
+      }
       if (checkout.isIdle()) return checkout
       // Someone else gave it back to a shared pool with a transaction open: what we wrote would go under in it.
       checkout.discard(new Error('a transaction was left open on this connection'))

@@ -36,6 +36,8 @@ export interface DibsEvents {
     readonly migration: string
     readonly elapsedMs: number
   }
+  /** A migration waits for its turn, or for a table, and will look again. */
+  'dibs:migration.waiting': EventOrigin & { readonly subject: string; readonly waitedMs: number }
   /** The listening connection stands. */
   'dibs:listener.connected': EventOrigin
   /** The listening connection is lost and will be made again; until then waiting is by polling. */

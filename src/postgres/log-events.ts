@@ -21,6 +21,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   ],
   'dibs:connection.discarded': ['warn', 'broken connection thrown away'],
   'dibs:migration.applied': ['info', 'migration applied'],
+  'dibs:migration.waiting': ['debug', 'migration waits'],
   'dibs:listener.connected': ['debug', 'listening for wake-ups'],
   'dibs:listener.lost': ['warn', 'listening connection lost; polling until it is back'],
   'dibs:subscriber.failed': ['error', 'a function that waits for wake-ups failed'],

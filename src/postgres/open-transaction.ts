@@ -50,8 +50,6 @@ export class OpenTransaction implements TransactionCore {
   /** The whole and the savepoints that are open in it. It is the last one's turn, whoever calls from wherever. */
   readonly #handles: TransactionHandle[]
   #savepoints = 0
-  /** The `statement_timeout` of the moment, if it is ours. */
-  #timeoutMs: number | undefined
   /** The first error a statement gave, to say later why COMMIT was answered with ROLLBACK. */
   #failure: unknown
   /** Why this transaction must not commit, whatever its function does. */
@@ -61,7 +59,7 @@ export class OpenTransaction implements TransactionCore {
     checkout: Checkout,
     connections: Connections,
     { isolation, deadlineAt }: Limits,
-    { attempt, timeoutMs }: { attempt: number; timeoutMs: number | undefined },
+    attempt: number,
   ) {
     this.attempt = attempt
     this.isolation = isolation
@@ -70,7 +68,6 @@ export class OpenTransaction implements TransactionCore {
     this.#connections = connections
     this.#checkout = checkout
     this.#deadlineAt = deadlineAt
-    this.#timeoutMs = timeoutMs
     this.#scope = { owner: connections, isOpen: true, outer: openScope(() => true) }
     this.#control = watchControl(checkout.client)
     this.#whole = new TransactionHandle(this)
@@ -93,20 +90,23 @@ export class OpenTransaction implements TransactionCore {
   async guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T> {
     this.#assertTurn(handle)
     try {
-      await this.#tightenTimeout()
       const result = await run()
       this.#noticeEnd()
+      // What failed before was undone by a savepoint of the caller's own.
+      if (this.client.getTransactionStatus() === 'T') this.#failure = undefined
       return result
     } catch (error) {
       const told = this.#checkout.wasCut ? this.#late('the answer did not come') : error
       this.#failure ??= told
       if (isUnusable(error)) this.#checkout.broken ??= error
+      this.#noticeEnd()
       throw told
     }
   }
 
   #assertTurn(handle: TransactionHandle): void {
     this.assertOpen()
+    this.#noticeEnd()
     if (this.#doom !== undefined) throw this.#doom
     if (performance.now() >= this.#deadlineAt) throw this.#late('the statement was not sent')
     if (handle !== this.#handles.at(-1)) {
@@ -121,18 +121,10 @@ export class OpenTransaction implements TransactionCore {
     return new StatementTimeoutError(`The deadline of this transaction has passed; ${what}.`)
   }
 
-  /** The server's timeout counts from each statement, so it is halved as the deadline comes near. */
-  async #tightenTimeout(): Promise<void> {
-    const leftMs = Math.ceil(this.#deadlineAt - performance.now())
-    if (this.#timeoutMs === undefined || leftMs > this.#timeoutMs / 2) return
-    this.#timeoutMs = Math.max(1, leftMs)
-    await this.client.query(`set local statement_timeout = ${this.#timeoutMs}`)
-  }
-
   /** Someone with `tx.client` in hand, or hidden in a statement, has ended the transaction. */
   #noticeEnd(): void {
-    const isOver = this.#control.seen > 0 || this.client.getTransactionStatus() === 'I'
-    if (this.#scope.isOpen && isOver) this.#doom ??= new TransactionEndedError()
+    const isIdle = this.#checkout.broken === undefined && this.client.getTransactionStatus() === 'I'
+    if (this.#scope.isOpen && (this.#control.seen > 0 || isIdle)) this.#doom ??= new TransactionEndedError()
   }
 
   async savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T> {
@@ -214,6 +206,8 @@ export class OpenTransaction implements TransactionCore {
     try {
       return (await this.client.query('commit')).command
     } catch (error) {
+      // A refused COMMIT is not counted: someone was before it, and what that kept is kept.
+      if (this.#control.seen > 0) throw new TransactionEndedError({ cause: error })
       const fault = readFault(error)
       const isRefusal = fault?.sqlState !== undefined && !fault.fatal && fault.kind !== 'unknown outcome'
       if (isRefusal && (await this.#checkout.answers('rollback'))) throw translateError(error)
@@ -225,7 +219,7 @@ export class OpenTransaction implements TransactionCore {
 
   /** Closes after `error` ended the function or the commit, and says what to tell the caller. */
   judge(error: unknown): unknown {
-    if (this.#checkout.broken === undefined) this.#noticeEnd()
+    this.#noticeEnd()
     this.#scope.isOpen = false
     // From `tx.client`; others of its errors show on the connection itself.
     if (isReadTimeout(error)) this.#checkout.broken ??= error

@@ -384,13 +384,16 @@ describe('statements that fail', () => {
       async (pool) => {
         const own = await openDatabase({ pool })
         const mayEnd = deferred()
+        const inside = deferred()
         let part: Promise<unknown> | undefined
         const work = own.transaction(async (tx) => {
           part = tx.savepoint(async (inner) => {
             await inner.query('select 1')
+            inside.resolve()
             await mayEnd.promise
           })
-          await Promise.all([part, Promise.reject(new TransientError('no'))])
+          const failing = inside.promise.then(() => Promise.reject(new TransientError('no')))
+          await Promise.all([part, failing])
         })
         await expect(work).rejects.toThrow(TransientError)
         // The same client, by now in the hands of another, while the savepoint ends late.
@@ -436,19 +439,30 @@ describe('the deadline', () => {
     expect(error).toMatchObject({ sqlState: '57014' })
   })
 
-  it('cancels one that was sent shortly before it, and not much later', async () => {
+  it('ends a call soon after it, also when the statement was sent shortly before', async () => {
     const startedAt = performance.now()
-    const error = await database
-      .transaction(
-        async (tx) => {
-          await tx.query('select pg_sleep(0.7)')
-          await tx.query('select pg_sleep(30)')
-        },
-        { deadlineMs: 1_000 },
-      )
-      .catch((reason) => reason)
-    expect(error).toMatchObject({ name: 'StatementTimeoutError', sqlState: '57014' })
-    expect(performance.now() - startedAt).toBeLessThan(1_900)
+    const work = database.transaction(
+      async (tx) => {
+        await tx.query('select pg_sleep(0.4)')
+        await tx.query('select pg_sleep(2)')
+      },
+      { deadlineMs: 500 },
+    )
+    await expect(work).rejects.toThrow(StatementTimeoutError)
+    expect(performance.now() - startedAt).toBeLessThan(2_000)
+  })
+
+  it('lets nothing be kept after it', async () => {
+    const work = database.transaction(
+      async (tx) => {
+        await setBalance(tx, 1, 7)
+        const until = performance.now() + 60
+        while (performance.now() < until);
+      },
+      { deadlineMs: 50 },
+    )
+    await expect(work).rejects.toThrow('COMMIT was not sent')
+    expect(await balance(1)).toBe(50)
   })
 
   it('ends a call whose function waits elsewhere', async () => {
@@ -666,6 +680,66 @@ describe('misuse', () => {
     })
     await expect(work).rejects.toThrow(TransactionEndedError)
     expect(await balance(1)).toBe(50)
+  })
+
+  it('notices it although the statement failed, or the connection broke, afterwards', async () => {
+    const failing = database.transaction(async (tx) => {
+      await tx.query('select 1; commit; select 1 / 0').catch(() => {})
+      await expect(setBalance(tx, 1, 7)).rejects.toThrow(TransactionEndedError)
+      throw new ConflictError({ subject: 'it' })
+    })
+    await expect(failing).rejects.toThrow(TransactionEndedError)
+    const broken = database.transaction(async (tx) => {
+      const { rows } = await tx.query('select pg_backend_pid() as pid')
+      await tx.client.query('commit')
+      await database.pool.query('select pg_terminate_backend($1)', [rows[0]?.pid])
+      await until(
+        () =>
+          tx.client.query('select 1').then(
+            () => false,
+            () => true,
+          ),
+        'the connection to break',
+      )
+      throw new ConflictError({ subject: 'it' })
+    })
+    await expect(broken).rejects.toThrow(TransactionEndedError)
+  })
+
+  it.each(['rollback /* x */ to savepoint mine', 'ROLLBACK TO mine; rollback work to savepoint mine'])(
+    'takes %j for what it is',
+    async (text) => {
+      await database.transaction(async (tx) => {
+        await tx.query('savepoint mine')
+        await tx.client.query(text)
+        await setBalance(tx, 1, 7)
+      })
+      expect(await balance(1)).toBe(7)
+    },
+  )
+
+  it.each(['/* not rollback to x */ rollback and chain', 'rollback to mine; rollback and chain'])(
+    'and %j too',
+    async (text) => {
+      const work = database.transaction(async (tx) => {
+        await tx.query('savepoint mine')
+        await tx.client.query(text)
+      })
+      await expect(work).rejects.toThrow(TransactionEndedError)
+    },
+  )
+
+  it('names the failure that counts, not one that a savepoint of the caller has undone', async () => {
+    let runs = 0
+    const work = database.transaction(async (tx) => {
+      runs++
+      await tx.query('savepoint mine')
+      await tx.query("do $$ begin raise sqlstate '40001'; end $$").catch(() => {})
+      await tx.query('rollback to savepoint mine')
+      await tx.query('select 1 / 0').catch(() => {})
+    })
+    await expect(work).rejects.toMatchObject({ name: 'RolledBackError', cause: { sqlState: '22012' } })
+    expect(runs).toBe(1)
   })
 
   it('refuses a statement that is no text', async () => {
@@ -903,6 +977,23 @@ describe('close', () => {
     await own.close(50)
     await pool.end()
     expect(await settled).toBeInstanceOf(ClosedError)
+  })
+})
+
+describe('close of an instance whose work waits for a shared pool', () => {
+  it('lets it do nothing afterwards', async () => {
+    await withPool(
+      async (pool) => {
+        const own = new Database(pool, { schema: database.schema, prepared: false })
+        const held = await pool.connect()
+        const work = own.transaction((tx) => setBalance(tx, 1, 7)).catch((reason) => reason)
+        await own.close(20)
+        held.release()
+        expect(await work).toBeInstanceOf(ClosedError)
+        expect(await balance(1)).toBe(50)
+      },
+      { max: 1 },
+    )
   })
 })
 

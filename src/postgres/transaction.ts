@@ -13,8 +13,9 @@ export interface TransactionOptions {
   /** Default `read committed`, whatever the server's own default is. */
   readonly isolation?: Isolation | undefined
   /**
-   * After this no further attempt starts and nothing is sent, COMMIT included. A statement that still runs is
-   * cancelled by the server; a second later the call ends in any case. Default 30,000; `Infinity` for none.
+   * After this no further attempt starts and nothing is sent, COMMIT included, and a second later the call ends in
+   * any case. The server cancels a statement that has run for this long by itself. Default 30,000; `Infinity` for
+   * none.
    */
   readonly deadlineMs?: number | undefined
   /** How often to run in all when conflicts occur. Default 10; 1 never repeats. */
@@ -124,15 +125,14 @@ async function runOnce<T>(
 ): Promise<T> {
   const checkout = await connections.take(limits.deadlineAt - performance.now())
   const cut = checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
-  const timeoutMs = lowerTimeout(limits, connections)
   try {
-    await checkout.client.query(beginText(limits, timeoutMs))
+    await checkout.client.query(beginText(limits, connections))
   } catch (error) {
     checkout.discard(error)
     throw translateError(error)
   }
 
-  const tx = new OpenTransaction(checkout, connections, limits, { attempt, timeoutMs })
+  const tx = new OpenTransaction(checkout, connections, limits, attempt)
   let value: T
   try {
     // A function that waits elsewhere is left to itself when its time is over.
@@ -150,15 +150,11 @@ async function runOnce<T>(
   return value
 }
 
-/** Lower than the session's own timeout, never higher; undefined to leave that as it is. PostgreSQL takes up to 2^31 - 1. */
-function lowerTimeout({ deadlineAt }: Limits, { statementTimeoutMs }: Connections): number | undefined {
-  const leftMs = Math.ceil(Math.max(1, deadlineAt - performance.now()))
-  const lowers = leftMs < 2 ** 31 && (statementTimeoutMs === 0 || leftMs < statementTimeoutMs)
-  return lowers ? leftMs : undefined
-}
-
 /** One message, one round trip. The level is always named, since the server's default is not ours to rely on. */
-function beginText({ isolation }: Limits, timeoutMs: number | undefined): string {
+function beginText({ isolation, deadlineAt }: Limits, { statementTimeoutMs }: Connections): string {
   const begin = `begin isolation level ${isolation} read write`
-  return timeoutMs === undefined ? begin : `${begin}; set local statement_timeout = ${timeoutMs}`
+  const leftMs = Math.ceil(Math.max(1, deadlineAt - performance.now()))
+  // Lowers the session's own timeout, never raises it. PostgreSQL takes at most 2^31 - 1.
+  const lowers = leftMs < 2 ** 31 && (statementTimeoutMs === 0 || leftMs < statementTimeoutMs)
+  return lowers ? `${begin}; set local statement_timeout = ${leftMs}` : begin
 }

@@ -16,15 +16,27 @@ const ends = new Set(['COMMIT', 'BEGIN', 'START TRANSACTION', 'PREPARE TRANSACTI
 export function watchControl(client: ClientBase): ControlWatch {
   const wire: Connection | undefined = Reflect.get(client, 'connection')
   const watch = { seen: 0, stop: () => void wire?.off('commandComplete', onComplete) }
+  /** How many ROLLBACK TO SAVEPOINT of a query are still to be answered. */
+  const partial = new WeakMap<object, number>()
+
   function onComplete({ text }: { text: string }): void {
-    // ROLLBACK TO SAVEPOINT answers with the same word as ROLLBACK.
-    if (ends.has(text) || (text === 'ROLLBACK' && !isPartial(client))) watch.seen++
+    if (ends.has(text) || (text === 'ROLLBACK' && !isPartial())) watch.seen++
   }
+
+  /** ROLLBACK TO SAVEPOINT answers with the same word as ROLLBACK. */
+  function isPartial(): boolean {
+    const query: { text?: unknown } | null | undefined = Reflect.get(client, '_getActiveQuery')?.call(client)
+    if (typeof query?.text !== 'string') return false
+    const left = partial.get(query) ?? countPartial(query.text)
+    partial.set(query, left - 1)
+    return left > 0
+  }
+
   wire?.on('commandComplete', onComplete)
   return watch
 }
 
-function isPartial(client: ClientBase): boolean {
-  const active: { text?: unknown } | null | undefined = Reflect.get(client, '_getActiveQuery')?.call(client)
-  return typeof active?.text === 'string' && /\brollback\s+(?:work\s+|transaction\s+)?to\b/i.test(active.text)
+function countPartial(text: string): number {
+  const bare = text.replace(/\/\*[\s\S]*?\*\/|--.*$|'(?:[^']|'')*'|\$(\w*)\$[\s\S]*?\$\1\$/gm, ' ')
+  return bare.split(';').filter((one) => /^\s*rollback\s+(?:(?:work|transaction)\s+)?to\b/i.test(one)).length
 }

@@ -5,6 +5,14 @@ import { quoteIdentifier, renderSchema } from '../identifier.js'
 import { queryText } from '../session.js'
 import type { Migration } from './read-migrations.js'
 
+/** Those that the pool sets on its connections. */
+const noTimeouts = {
+  query_timeout: 0,
+  statement_timeout: undefined,
+  lock_timeout: undefined,
+  idle_in_transaction_session_timeout: undefined,
+}
+
 type IndexState = 'absent' | 'being built' | 'invalid' | 'valid'
 
 /**
@@ -19,7 +27,7 @@ export async function buildApart(
   { pool, schema }: Connections,
   { text, index }: Migration,
 ): Promise<boolean> {
-  const client = newClient(pool, { query_timeout: 0 })
+  const client = newClient(pool, noTimeouts)
   client.on('error', () => {}) // the statement that runs reports it too
   try {
     await client.connect()

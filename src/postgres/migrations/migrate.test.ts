@@ -234,6 +234,24 @@ describe('a file that runs outside a transaction', () => {
 })
 
 describe('when it cannot go on', () => {
+  it('waits its turn many times over, tells so, and then goes on', async () => {
+    const holder = await pool.connect()
+    await holder.query('begin')
+    await holder.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`dibs.migrate:${schema}`])
+    const waits: string[] = []
+    const stop = onEvent('dibs:migration.waiting', ({ instance, subject }) => {
+      if (instance === database.origin.instance) waits.push(subject)
+    })
+    const working = migrate(database, all)
+    await until(() => waits.length > 10, 'more turns than looks in vain are allowed')
+    expect(waits[0]).toBe(`another process that migrates schema "${schema}"`)
+    await holder.query('rollback')
+    holder.release()
+    await working
+    stop()
+    await expectComplete()
+  })
+
   it('waits for a locked table in short turns, then is BusyError', async () => {
     await migrate(database, all.slice(0, 2))
     const holder = await pool.connect()

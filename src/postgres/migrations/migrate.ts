@@ -43,6 +43,7 @@ export async function migrate(
   let waitingSince = performance.now()
   let pendingBefore = Number.POSITIVE_INFINITY
   let losses = 0
+  let unseen = 0
   for (let tries = 1; ; tries++) {
     const applied = await connections.use((checkout) => selectApplied(checkout, schema))
     const pending = checkApplied(schema, applied, known).length
@@ -51,19 +52,21 @@ export async function migrate(
       waitingSince = performance.now()
       tries = 1
       losses = 0
+      unseen = 0
     }
     pendingBefore = pending
     const obstacle = await applyNext(connections, known)
     if (obstacle?.isLoss && ++losses >= MAX_LOSSES)
       throw explainApply(obstacle.cause, schema, obstacle.migration)
-    if (obstacle === undefined && tries < MAX_UNSEEN) continue
     if (obstacle === undefined) {
+      if (++unseen < MAX_UNSEEN) continue
       throw new SetupError(
         `Schema "${schema}" was migrated, but that cannot be read back. Connect to the primary.`,
       )
     }
     const waitedMs = performance.now() - waitingSince
     if (waitedMs > waitMs) throw new BusyError(obstacle.subject, waitedMs, 1000, { cause: obstacle.cause })
+    emit('dibs:migration.waiting', { ...connections.origin, subject: obstacle.subject, waitedMs })
     await sleep(10 + fullJitterMs(tries, 50, 1_000))
   }
 }
