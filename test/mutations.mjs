@@ -74,6 +74,13 @@ export const mutations = [
     tests: [postgres('transaction.test.ts')],
   },
   {
+    name: 'close cuts what is not its work',
+    file: postgres('connections.ts'),
+    from: 'if (this.#running === 0) return\n    this.#isOver',
+    to: 'this.#isOver',
+    tests: [postgres('transaction.test.ts')],
+  },
+  {
     name: 'work goes on after close',
     file: postgres('connections.ts'),
     from: 'this.#isOver = true',
@@ -237,8 +244,8 @@ export const mutations = [
   {
     name: 'close does not wait for work',
     file: postgres('connections.ts'),
-    from: 'if (this.#running === 0) return',
-    to: 'return',
+    from: 'if (this.#running === 0) return\n    let timer',
+    to: 'return\n    let timer',
     tests: ['src/dibs.test.ts'],
   },
   {

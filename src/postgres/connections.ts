@@ -7,7 +7,7 @@ import { isUnusable, translateError } from './fault.js'
 export const CONNECT_MS = 5_000
 
 /** The longest wait for the answer to a statement that has no deadline of its own. */
-const ANSWER_MS = 60_000
+export const ANSWER_MS = 60_000
 
 /** How long `close` waits for work that still runs. */
 const CLOSE_MS = 30_000
@@ -67,6 +67,7 @@ export class Connections {
       timer = setTimeout(resolve, waitMs)
     })
     clearTimeout(timer)
+    if (this.#running === 0) return
     this.#isOver = true
     for (const checkout of this.#checkouts) checkout.abandon(new ClosedError())
   }
@@ -74,7 +75,7 @@ export class Connections {
   /** Runs `fn` on a client of the pool; whatever state `fn` leaves it in, a client that is not whole does not go back. */
   async use<T>(fn: (checkout: Checkout) => Promise<T>, answerMs = ANSWER_MS): Promise<T> {
     const checkout = await this.take()
-    void checkout.bound(answerMs)
+    checkout.bound(answerMs)
     let value: T
     try {
       value = await fn(checkout)
@@ -176,25 +177,27 @@ export class Checkout {
 
   /**
    * Cuts the connection after `ms`: on a network that has gone silent no answer, and no error, ever comes. Replaces
-   * what was set before. The promise is rejected when it happens.
+   * what was set before.
    */
-  bound(ms: number): Promise<never> {
+  bound(ms: number): void {
     clearTimeout(this.#timer)
-    const cut = new Promise<never>((_, reject) => {
+    if (ms > 2 ** 31 - 1) return
+    this.#timer = setTimeout(() => {
+      const error = new StatementTimeoutError(
+        `Nothing came within ${Math.round(ms)} ms; the connection was cut.`,
+      )
+      this.wasCut = true
+      this.broken ??= error
+      Reflect.get(this.client, 'connection')?.stream?.destroy()
+      this.#giveUp?.(error)
+    }, ms)
+  }
+
+  /** Rejected when the connection is cut or taken away, for work that may be waiting for something else. */
+  whenCut(): Promise<never> {
+    return new Promise((_, reject) => {
       this.#giveUp = reject
-      if (ms > 2 ** 31 - 1) return
-      this.#timer = setTimeout(() => {
-        const error = new StatementTimeoutError(
-          `Nothing came within ${Math.round(ms)} ms; the connection was cut.`,
-        )
-        this.wasCut = true
-        this.broken ??= error
-        Reflect.get(this.client, 'connection')?.stream?.destroy()
-        reject(error)
-      }, ms)
     })
-    cut.catch(() => {}) // not everyone waits for it
-    return cut
   }
 
   /** Takes the connection from work that does not end. */

@@ -65,7 +65,12 @@ class Listener {
   }
 
   async #connect(): Promise<void> {
-    const client = newClient(this.#pool, { query_timeout: PING_TIMEOUT_MS })
+    let client: pg.Client
+    try {
+      client = newClient(this.#pool, { query_timeout: PING_TIMEOUT_MS })
+    } catch (error) {
+      return this.#retryLater(error) // a certificate that is not there any more, say
+    }
     // From both `error` and `end`: a server that stops politely ends the connection without an error.
     const lost = (error?: Error): void =>
       this.#lose(client, error ?? new Error('the server closed the connection'))
@@ -105,6 +110,10 @@ class Listener {
     if (client !== this.#current) return
     this.#forget()
     void endClient(client)
+    this.#retryLater(error)
+  }
+
+  #retryLater(error: unknown): void {
     const retryInMs = 50 + fullJitterMs(++this.#failures, 100, 10_000)
     this.#retry = setTimeout(() => void this.#connect(), retryInMs).unref()
     for (const set of this.#channels.values()) for (const events of set) events.onLost(error, retryInMs)

@@ -24,8 +24,8 @@ export function toQueryConfig(
   values: readonly TextValue[],
   prepared: boolean,
 ): QueryConfig {
-  const config: QueryConfig = { text, values: [...values], types: untouched }
-  return prepared ? { ...config, name } : config
+  const sent = [...values]
+  return prepared ? { name, text, values: sent, types: untouched } : { text, values: sent, types: untouched }
 }
 
 /** The same for a statement that is sent once in a while and needs no name. */

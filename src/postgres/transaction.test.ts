@@ -887,6 +887,29 @@ describe('close', () => {
   })
 })
 
+describe('close after work that has ended', () => {
+  it('leaves alone what else is out, such as a hint on its way', async () => {
+    await withPool(async (pool) => {
+      const own = new Database(pool, { schema: database.schema, prepared: false })
+      const mayEnd = deferred()
+      const inside = deferred()
+      const work = own.transaction(async () => {
+        inside.resolve()
+        await mayEnd.promise
+      })
+      await inside.promise
+      const beside = own.use(
+        async ({ client }) => (await client.query('select pg_sleep(0.2), 7 as n')).rows[0].n,
+      )
+      const closing = own.close()
+      mayEnd.resolve()
+      await work
+      await closing
+      expect(await beside).toBe(7)
+    })
+  })
+})
+
 describe('close of an instance whose work waits for a shared pool', () => {
   it('lets it do nothing afterwards', async () => {
     await withPool(

@@ -124,7 +124,7 @@ async function runOnce<T>(
   attempt: number,
 ): Promise<T> {
   const checkout = await connections.take(limits.deadlineAt - performance.now())
-  const cut = checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
+  checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
   try {
     await checkout.client.query(beginText(limits, connections))
   } catch (error) {
@@ -136,7 +136,7 @@ async function runOnce<T>(
   let value: T
   try {
     // A function that waits elsewhere is left to itself when its time is over.
-    value = await Promise.race([tx.run(fn), cut])
+    value = await Promise.race([tx.run(fn), checkout.whenCut()])
     await tx.commit()
   } catch (error) {
     const verdict = tx.judge(error)

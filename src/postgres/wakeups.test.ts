@@ -208,6 +208,22 @@ describe.skipIf(viaPgBouncer)('listening (not possible through PgBouncer)', () =
     await standby.stop()
   }, 60_000)
 
+  it('tries again when not even a client can be made', async () => {
+    const pool = new pg.Pool({
+      connectionString: `${directUrl}?sslmode=verify-full&sslrootcert=/nowhere.pem`,
+    })
+    const waits: unknown[] = []
+    const stop = listenOn(pool, 'dibs_x', {
+      onNotify() {},
+      onConnected() {},
+      onLost: (error) => waits.push(error),
+    })
+    await until(() => waits.length >= 2, 'another try')
+    expect(`${waits[0]}`).toContain('/nowhere.pem')
+    await stop()
+    await pool.end()
+  })
+
   it('closes while it is still connecting', async () => {
     const wakeups = open(true)
     count(wakeups, 'jobs')

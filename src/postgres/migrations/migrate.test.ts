@@ -125,6 +125,14 @@ describe('migrate', () => {
     await expect(migrate(database, changed)).rejects.toThrow('was applied with other content')
   })
 
+  it('refuses a record with a gap', async () => {
+    await migrate(database, all)
+    await pool.query(`delete from ${quoteIdentifier(schema)}.migration where version = 2`)
+    await expect(migrate(database, all)).rejects.toThrow(
+      'migration 2 is missing although 3 (item_price) is recorded',
+    )
+  })
+
   it('serves two schemas side by side', async () => {
     const other = new Database(pool, { schema: freshName(), prepared: false })
     await Promise.all([migrate(database, all), migrate(other, all)])

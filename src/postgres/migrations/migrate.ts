@@ -1,6 +1,6 @@
 import { BusyError, RolledBackError, SchemaVersionError, SetupError } from '../../errors.js'
 import { fullJitterMs } from '../backoff.js'
-import type { Checkout, Connections } from '../connections.js'
+import { ANSWER_MS, type Checkout, type Connections } from '../connections.js'
 import { emit } from '../events.js'
 import { isUnusable, readFault } from '../fault.js'
 import { renderSchema } from '../identifier.js'
@@ -23,9 +23,6 @@ const MAX_LOSSES = 3
 
 /** How often what was applied may not show in the next look, as where reads go to a replica. */
 const MAX_UNSEEN = 10
-
-/** How long a short statement of ours may take, on a network that may have gone silent. */
-const ANSWER_MS = 60_000
 
 /** How long one DDL statement may stand in a table's lock queue, since everyone else queues up behind it. */
 const LOCK_TIMEOUT_MS = 2_000
@@ -107,7 +104,7 @@ async function applyNext(
 ): Promise<Obstacle | undefined> {
   const { schema, origin } = connections
   const checkout = await connections.take()
-  void checkout.bound(ANSWER_MS)
+  checkout.bound(ANSWER_MS)
   let migration: Migration | undefined
   try {
     await checkout.client.query('begin isolation level read committed read write')
@@ -119,12 +116,12 @@ async function applyNext(
     ;[migration] = checkApplied(schema, await selectApplied(checkout, schema), known)
     if (!migration) return undefined // applied by another, in the meantime
     const startedAt = performance.now()
-    void checkout.bound(Number.POSITIVE_INFINITY) // a file takes as long as it takes
+    checkout.bound(Number.POSITIVE_INFINITY) // a file takes as long as it takes
     if (migration.transactional) await applyHere(checkout, schema, migration)
     else if (!(await buildApart(connections, migration))) {
       return { subject: `index "${migration.index}" to be built by another session` }
     }
-    void checkout.bound(ANSWER_MS)
+    checkout.bound(ANSWER_MS)
     await record(checkout, schema, migration)
     const { command } = await checkout.client.query('commit')
     if (command !== 'COMMIT') throw new RolledBackError('transaction')
