@@ -2,6 +2,9 @@ import pg from 'pg'
 import { InvalidInputError } from './errors.js'
 import { CONNECT_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
+import { checkEmbeddedOptions, type EmbeddedOptions } from './postgres/embedded/embedded-options.js'
+import { HeldServer } from './postgres/embedded/held-server.js'
+import { type EventOrigin, emit, newOrigin } from './postgres/events.js'
 import { checkSchemaName } from './postgres/identifier.js'
 import { type Logger, logEvents } from './postgres/log-events.js'
 import { migrations } from './postgres/migrations/generated/migrations.js'
@@ -16,10 +19,15 @@ import { describeUrl, parseUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
 
 export interface OpenOptions {
-  /** Where PostgreSQL is: `postgres://user:password@host:5432/database`. Default: the variable DATABASE_URL. */
+  /**
+   * Where PostgreSQL is: `postgres://user:password@host:5432/database`. Default: the variable DATABASE_URL. Without
+   * either a PostgreSQL is started in `./.dibs`, unless NODE_ENV is `production`.
+   */
   readonly url?: string | undefined
   /** A pool of your own in place of `url`. `close()` leaves it open. */
   readonly pool?: pg.Pool | undefined
+  /** A PostgreSQL of our own in place of `url`, shared by all processes that name the same folder. */
+  readonly embedded?: EmbeddedOptions | undefined
   /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
   readonly schema?: string | undefined
   /** Where events go: a pino logger or one like it, or `true` for one that writes to standard output. Default: nowhere. */
@@ -51,20 +59,25 @@ const readClock = statement(
  */
 export class Dibs implements AsyncDisposable {
   readonly schema: string
-  readonly #url: string | undefined
+  readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
   readonly #ownsPool: boolean
   readonly #stopLogging: () => void
   #closing: Promise<void> | undefined
 
-  private constructor(database: Database, options: OpenOptions, url: string | undefined) {
+  private constructor(
+    database: Database,
+    server: HeldServer | undefined,
+    options: OpenOptions,
+    stopLogging: () => void,
+  ) {
     this.schema = database.schema
-    this.#url = url
+    this.#server = server
     this.#database = database
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
     this.#ownsPool = options.pool === undefined
-    this.#stopLogging = options.logger ? logEvents(options.logger, database.origin.instance) : () => {}
+    this.#stopLogging = stopLogging
     // An idle connection that dies is replaced at the next use; without a listener it would end the process.
     database.pool.on('error', ignore)
   }
@@ -73,17 +86,27 @@ export class Dibs implements AsyncDisposable {
   static async open(options: OpenOptions = {}): Promise<Dibs> {
     checkOptions(options)
     const schema = checkSchemaName(options.schema ?? 'dibs')
-    const mode = options.migrate ?? 'auto'
-    const { pool, url } = openPool(options)
-    const database = new Database(pool, { schema, prepared: options.prepared ?? true })
-    const dibs = new Dibs(database, options, url)
+    const origin = newOrigin(schema)
+    const stopLogging = options.logger ? logEvents(options.logger, origin.instance) : () => {}
     try {
-      await inspectServer(database, describeUrl(url))
-      if (mode === 'auto') await migrate(database, migrations)
-      if (mode === 'check') await checkMigrations(database, migrations)
-      return dibs
+      const way = await findWayIn(options, origin)
+      const database = new Database(way.pool, { schema, prepared: options.prepared ?? true, origin })
+      const dibs = new Dibs(database, way.server, options, stopLogging)
+      return await dibs.#start(options.migrate ?? 'auto')
     } catch (error) {
-      await dibs.close()
+      stopLogging()
+      throw error
+    }
+  }
+
+  async #start(mode: 'auto' | 'check' | 'off'): Promise<this> {
+    try {
+      await inspectServer(this.#database, describeUrl(this.url))
+      if (mode === 'auto') await migrate(this.#database, migrations)
+      if (mode === 'check') await checkMigrations(this.#database, migrations)
+      return this
+    } catch (error) {
+      await this.close()
       throw error
     }
   }
@@ -93,7 +116,7 @@ export class Dibs implements AsyncDisposable {
    * given that does not say.
    */
   get url(): string | undefined {
-    return this.#url
+    return this.pool.options.connectionString
   }
 
   /** The pool that everything runs on. */
@@ -155,13 +178,14 @@ export class Dibs implements AsyncDisposable {
     // Our own pool keeps its listener: its sockets may still report an error after it has ended.
     if (this.#ownsPool) await this.pool.end()
     else this.pool.off('error', ignore)
+    await this.#server?.close()
     this.#stopLogging()
   }
 }
 
 function ignore(): void {}
 
-const optionNames = ['url', 'pool', 'schema', 'logger', 'migrate', 'listen', 'prepared']
+const optionNames = ['url', 'pool', 'embedded', 'schema', 'logger', 'migrate', 'listen', 'prepared']
 
 /** For those without types: a name that is misspelled would otherwise be taken for its default. */
 function checkOptions(options: OpenOptions): void {
@@ -170,7 +194,7 @@ function checkOptions(options: OpenOptions): void {
   }
   const unknown = Object.keys(options).find((name) => !optionNames.includes(name))
   if (unknown) throw new InvalidInputError(unknown, `is no option; there are ${optionNames.join(', ')}`)
-  const { migrate: mode = 'auto', url, pool } = options
+  const { migrate: mode = 'auto', url, pool, embedded } = options
   if (!['auto', 'check', 'off'].includes(mode)) {
     throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${JSON.stringify(mode)}`)
   }
@@ -180,28 +204,54 @@ function checkOptions(options: OpenOptions): void {
       throw new InvalidInputError(name, `must be true or false, not ${JSON.stringify(value)}`)
     }
   }
-  if (url !== undefined && pool !== undefined) {
-    throw new InvalidInputError('pool', 'and `url` are two ways to say where to connect; give one')
+  const ways = Object.entries({ url, pool, embedded }).filter(([, value]) => value !== undefined)
+  if (ways.length > 1) {
+    const [first, second] = ways.map(([name]) => name)
+    throw new InvalidInputError(
+      `${second}`,
+      `and \`${first}\` are two ways to say where to connect; give one`,
+    )
   }
+  if (embedded !== undefined) checkEmbeddedOptions(embedded)
 }
 
-function openPool({ pool, url = process.env.DATABASE_URL }: OpenOptions): {
-  pool: pg.Pool
-  url: string | undefined
-} {
+interface WayIn {
+  readonly pool: pg.Pool
+  /** Ours to let go of. */
+  readonly server?: HeldServer
+}
+
+async function findWayIn(options: OpenOptions, origin: EventOrigin): Promise<WayIn> {
+  const { pool, embedded, url = embedded ? undefined : process.env.DATABASE_URL } = options
   if (pool) {
     if (typeof pool.connect !== 'function' || !pool.options)
       throw new InvalidInputError('pool', 'must be a Pool of pg')
-    return { pool, url: pool.options.connectionString }
+    return { pool }
   }
-  const connectionString = parseUrl(url)
-  return {
-    pool: new pg.Pool({
-      connectionString,
-      connectionTimeoutMillis: CONNECT_MS,
-      keepAlive: true,
-      fallback_application_name: 'dibs',
-    }),
-    url: connectionString,
+  if (url !== undefined) return { pool: newPool(parseUrl(url)) }
+  if (!embedded && process.env.NODE_ENV === 'production') {
+    throw new InvalidInputError(
+      'url',
+      'must be given, or the variable DATABASE_URL set: under NODE_ENV=production no PostgreSQL is started unasked. Give `embedded: {}` if that is what you want',
+    )
   }
+  let own: pg.Pool | undefined
+  const server = await HeldServer.open(embedded ?? {}, {
+    onStep: (step, folder) => emit('dibs:embedded.starting', { ...origin, step, folder }),
+    onLost: (error, retryInMs) => emit('dibs:embedded.lost', { ...origin, error, retryInMs }),
+    onMoved: (moved) => {
+      if (own) own.options.connectionString = moved // for connections made from now on
+    },
+  })
+  own = newPool(server.url)
+  return { pool: own, server }
+}
+
+function newPool(connectionString: string): pg.Pool {
+  return new pg.Pool({
+    connectionString,
+    connectionTimeoutMillis: CONNECT_MS,
+    keepAlive: true,
+    fallback_application_name: 'dibs',
+  })
 }

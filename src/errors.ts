@@ -492,6 +492,45 @@ export class SetupError extends DibsError {
   }
 }
 
+/** Why an embedded PostgreSQL does not run. */
+export type EmbeddedServerFailure =
+  | 'already-running'
+  | 'bad-setting'
+  | 'disk-full'
+  | 'locale-missing'
+  | 'no-binaries'
+  | 'no-permission'
+  | 'other-version'
+  | 'port-taken'
+  | 'shared-memory'
+  | 'unknown'
+
+/**
+ * The embedded PostgreSQL cannot be started.
+ *
+ * @example
+ * if (error instanceof EmbeddedServerError && error.reason === 'port-taken') return Dibs.open({ embedded: {} })
+ */
+export class EmbeddedServerError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_EMBEDDED_SERVER',
+    status: 500,
+    retryable: false,
+    means: 'The embedded PostgreSQL cannot be started; `reason` tells why in one word.',
+    remedy: 'Do what the message says, or give the URL of a PostgreSQL that runs.',
+  }
+
+  constructor(
+    message: string,
+    readonly reason: EmbeddedServerFailure,
+    /** The folder that was asked for. */
+    readonly folder: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(message, options)
+  }
+}
+
 // ── the caller ──────────────────────────────────────────────────────────────
 
 /**

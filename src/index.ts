@@ -1,6 +1,7 @@
 export { Dibs, type OpenOptions } from './dibs.js'
 export * from './errors.js'
 export * from './postgres/adapters/index.js'
+export type { EmbeddedOptions, ServerSettings } from './postgres/embedded/embedded-options.js'
 export { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export type { Logger } from './postgres/log-events.js'

@@ -1,6 +1,6 @@
 import type { Pool, PoolClient } from 'pg'
 import { BusyError, ClosedError, StatementTimeoutError } from '../errors.js'
-import { emit } from './events.js'
+import { type EventOrigin, emit, newOrigin } from './events.js'
 import { isUnusable, translateError } from './fault.js'
 
 /** The longest wait for a connection, of the pool or to the server. */
@@ -16,9 +16,9 @@ export interface ConnectionsOptions {
   readonly schema: string
   /** Statements get names, so that the server keeps their plans. Off behind PgBouncer in transaction mode. */
   readonly prepared: boolean
+  /** Who it is in events, if that was decided before. */
+  readonly origin?: EventOrigin | undefined
 }
-
-let instances = 0
 
 /** The pool, and what is known about the sessions it hands out. */
 export class Connections {
@@ -26,7 +26,7 @@ export class Connections {
   readonly schema: string
   readonly prepared: boolean
   /** Says in each event where it comes from. */
-  readonly origin: { readonly schema: string; readonly instance: number }
+  readonly origin: EventOrigin
   /** The sessions' own `statement_timeout`, 0 for none. */
   statementTimeoutMs = 0
   /** A statement sent by itself runs at READ COMMITTED and may write, as our functions expect. */
@@ -39,11 +39,11 @@ export class Connections {
   #onIdle: (() => void) | undefined
   readonly #checkouts = new Set<Checkout>()
 
-  constructor(pool: Pool, { schema, prepared }: ConnectionsOptions) {
+  constructor(pool: Pool, { schema, prepared, origin = newOrigin(schema) }: ConnectionsOptions) {
     this.pool = pool
     this.schema = schema
     this.prepared = prepared
-    this.origin = Object.freeze({ schema, instance: ++instances })
+    this.origin = origin
   }
 
   /** Runs what `close` must wait for, and nothing once it was called. */

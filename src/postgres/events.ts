@@ -44,8 +44,22 @@ export interface DibsEvents {
   'dibs:listener.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
   /** A function that waits for wake-ups threw. */
   'dibs:subscriber.failed': EventOrigin & { readonly error: unknown }
+  /** The embedded PostgreSQL is being started; `step` takes a while. */
+  'dibs:embedded.starting': EventOrigin & {
+    readonly step: 'copying' | 'initializing' | 'starting' | 'waiting'
+    readonly folder: string
+  }
+  /** The keeper of the embedded PostgreSQL is lost, and no other could be had yet. */
+  'dibs:embedded.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
+}
+
+let instances = 0
+
+/** Names a new instance. */
+export function newOrigin(schema: string): EventOrigin {
+  return Object.freeze({ schema, instance: ++instances })
 }
 
 export type DibsEventName = keyof DibsEvents

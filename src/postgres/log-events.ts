@@ -25,6 +25,8 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:listener.connected': ['debug', 'listening for wake-ups'],
   'dibs:listener.lost': ['warn', 'listening connection lost; polling until it is back'],
   'dibs:subscriber.failed': ['error', 'a function that waits for wake-ups failed'],
+  'dibs:embedded.starting': ['info', 'embedded PostgreSQL starts'],
+  'dibs:embedded.lost': ['error', 'embedded PostgreSQL lost its keeper; trying to get another'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 

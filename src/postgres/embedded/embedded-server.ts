@@ -1,0 +1,163 @@
+import { existsSync } from 'node:fs'
+import { EmbeddedServerError } from '../../errors.js'
+import { readFault } from '../fault.js'
+import { sleep } from '../sleep.js'
+import { prepareBinaries } from './binaries.js'
+import type { ServerSettings } from './embedded-options.js'
+import { asEmbeddedServerError } from './explain-failure.js'
+import { freePort } from './free-port.js'
+import { type Home, prepareHome } from './home.js'
+import { DATABASE, initialize, ROLE, readPassword } from './initialize.js'
+import type { StartStep } from './keeper-messages.js'
+import { claimServer, type Ownership } from './keeper-owner.js'
+import { findPostmaster, type Postmaster, startPostmaster, stopPostmaster } from './postmaster.js'
+import { readRecord, writeRecord } from './server-record.js'
+
+export interface ServerRequest {
+  /** By its real path. */
+  readonly folder: string
+  readonly temporary: boolean
+  readonly port?: number | undefined
+  readonly settings?: ServerSettings | undefined
+  readonly binaries?: string | undefined
+}
+
+/** A server that runs and that we own. */
+export interface OwnedServer {
+  readonly url: string
+  readonly port: number
+  /** Unknown if the folder has forgotten how its server was started. */
+  readonly settings: ServerSettings | undefined
+  /** It ran already: others may be using it. */
+  readonly adopted: boolean
+  readonly ownership: Ownership
+}
+
+const CLAIM_MS = 60_000
+const PORT_TRIES = 5
+
+/** The server of one folder, for its keeper: makes it run, claims it, ends it. */
+export class EmbeddedServer {
+  readonly #request: ServerRequest
+  readonly #address: string
+  readonly #onStep: (step: StartStep) => void
+  readonly #home: Home
+  #postmaster: Postmaster | undefined
+
+  constructor(request: ServerRequest, address: string, onStep: (step: StartStep) => void) {
+    this.#request = request
+    this.#address = address
+    this.#onStep = onStep
+    this.#home = prepareHome(request.folder)
+  }
+
+  get home(): Home {
+    return this.#home
+  }
+
+  get isRunning(): boolean {
+    return findPostmaster(this.#home.data) !== undefined
+  }
+
+  /** Answers with the process number of another keeper if that owns it. `resume`: as it was started before. */
+  async claim(resume: boolean): Promise<OwnedServer | { readonly owner: number }> {
+    const deadline = performance.now() + CLAIM_MS
+    for (;;) {
+      const { port, settings, adopted } = await this.#makeRun(resume)
+      const url = `postgres://${ROLE}:${readPassword(this.#home)}@127.0.0.1:${port}/${DATABASE}`
+      try {
+        const claimed = await claimServer(url)
+        if ('owner' in claimed) return claimed
+        this.#record(port, settings ?? {})
+        return { url, port, settings, adopted, ownership: claimed }
+      } catch (error) {
+        // It is on its way down, comes back from a crash, or has no room for us at the moment.
+        const refused = readFault(error)?.sqlState?.startsWith('28')
+        if (refused || performance.now() > deadline) {
+          if (!adopted) await this.stop()
+          throw refused ? this.#wrongPassword(error) : asEmbeddedServerError(error, this.#request.folder)
+        }
+        await sleep(100)
+      }
+    }
+  }
+
+  async stop(): Promise<void> {
+    if (!this.#postmaster) return
+    await stopPostmaster(this.#home.data, this.#postmaster, { discard: this.#request.temporary })
+  }
+
+  async #makeRun(resume: boolean): Promise<Pick<OwnedServer, 'port' | 'settings' | 'adopted'>> {
+    const { folder } = this.#request
+    for (;;) {
+      const found = findPostmaster(this.#home.data)
+      if (found?.status === 'ready' || found?.status === 'standby') {
+        this.#postmaster = found
+        return { port: found.port, settings: readRecord(folder)?.settings, adopted: true }
+      }
+      if (!found) {
+        try {
+          return await this.#start(resume)
+        } catch (error) {
+          if (!this.isRunning) throw error // else another keeper was first
+        }
+      }
+      this.#onStep('waiting') // until it has started, or ended
+      await sleep(50)
+    }
+  }
+
+  async #start(resume: boolean): Promise<Pick<OwnedServer, 'port' | 'settings' | 'adopted'>> {
+    const { folder, temporary, port: wanted, settings: given, binaries: names } = this.#request
+    const before = readRecord(folder)
+    if (resume && !existsSync(this.#home.data)) {
+      throw new EmbeddedServerError(
+        `The data of the embedded PostgreSQL was removed from ${this.#home.dir} while it ran. Open again to begin anew.`,
+        'unknown',
+        folder,
+      )
+    }
+    const settings = (resume ? before?.settings : given) ?? {}
+    const { bin, major } = prepareBinaries({
+      folder,
+      given: names,
+      user: this.#home.user,
+      onCopy: () => this.#onStep('copying'),
+    })
+    await initialize(
+      this.#home,
+      { bin, major },
+      {
+        durable: !temporary,
+        onStart: () => this.#onStep('initializing'),
+      },
+    )
+    this.#onStep('starting')
+    for (let tries = 1; ; tries++) {
+      const port = wanted ?? (await freePort(tries === 1 ? before?.port : undefined))
+      this.#record(port, settings)
+      try {
+        this.#postmaster = await startPostmaster(this.#home, { bin, port, settings })
+        return { port, settings, adopted: false }
+      } catch (error) {
+        const isTaken = error instanceof EmbeddedServerError && error.reason === 'port-taken'
+        if (!isTaken || wanted !== undefined || tries === PORT_TRIES) throw error
+      }
+    }
+  }
+
+  #record(port: number, settings: ServerSettings): void {
+    const keeper = { pid: process.pid, address: this.#address }
+    writeRecord(this.#request.folder, { port, settings, keeper })
+  }
+
+  #wrongPassword(cause: unknown): EmbeddedServerError {
+    const { dir, data, folder } = this.#home
+    return new EmbeddedServerError(
+      `The embedded PostgreSQL of ${folder} does not accept the password in ${dir}/password. Restore the file that belongs to the data, or remove ${data} to begin anew.`,
+      'no-permission',
+      folder,
+      { cause },
+    )
+  }
+}

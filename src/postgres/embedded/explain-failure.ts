@@ -1,0 +1,82 @@
+import { EmbeddedServerError, type EmbeddedServerFailure } from '../../errors.js'
+
+interface Symptom {
+  readonly sign: RegExp
+  readonly reason: EmbeddedServerFailure
+  /** A sentence that follows "The embedded PostgreSQL of …" */
+  readonly advice: string
+}
+
+/** What PostgreSQL, initdb and the system say, in English since we start them with LC_ALL=C; the first that fits. */
+const symptoms: readonly Symptom[] = [
+  {
+    sign: /shared memory segment|map anonymous shared memory|memory limit of shared memory|pre-existing shared memory block/i,
+    reason: 'shared-memory',
+    advice:
+      'does not get the shared memory it asks for. Lower `shared_buffers` in `embedded.settings`, give the machine more memory, or, in a container, a larger /dev/shm (`--shm-size=256m`).',
+  },
+  {
+    sign: /could not bind .*Address already in use|Is another postmaster already running on port/i,
+    reason: 'port-taken',
+    advice:
+      'cannot listen on its port: another program does. Choose another `embedded.port`, or leave it out.',
+  },
+  {
+    sign: /No space left on device|Disk quota exceeded|ENOSPC|EDQUOT/i,
+    reason: 'disk-full',
+    advice:
+      'has no room on its disk. An empty one needs about 100 MB there. Free some, or choose another `embedded.dir`.',
+  },
+  {
+    sign: /invalid value for parameter "lc_|invalid locale|locale .*(?:not recognized|not found|could not be)|is not recognized by setlocale|ICU locale/i,
+    reason: 'locale-missing',
+    advice:
+      'was asked for a locale that this system does not have. Install that locale, or leave the setting out.',
+  },
+  {
+    sign: /unrecognized configuration parameter|invalid value for parameter|parameter .* requires a|is outside the valid range|cannot be changed|configuration file .* contains errors/i,
+    reason: 'bad-setting',
+    advice: 'does not accept one of `embedded.settings`.',
+  },
+  {
+    sign: /database files are incompatible with server|initialized by PostgreSQL version/i,
+    reason: 'other-version',
+    advice: 'cannot use data of another version of PostgreSQL.',
+  },
+  {
+    sign: /Permission denied|EACCES|EPERM|EROFS|Read-only file system|has wrong ownership|has invalid permissions|Operation not permitted/i,
+    reason: 'no-permission',
+    advice:
+      'lacks a permission. Check who owns the folder and whether it may be written to, or choose another `embedded.dir`.',
+  },
+]
+
+/** The lines that tell most, from what a server wrote before it ended. */
+function lastWords(text: string): string {
+  const lines = text.split('\n').map((line) => line.trim())
+  const telling = lines.filter((line) => /\b(FATAL|PANIC|ERROR|WARNING|HINT|DETAIL|error):/.test(line))
+  const chosen = telling.length > 0 ? telling : lines.filter((line) => line !== '')
+  return chosen.slice(-4).join('\n').slice(-2_000)
+}
+
+/** One error for all that can go wrong at the start, with the advice that fits and the server's own last words. */
+export function explainFailure(text: string, folder: string, log?: string): EmbeddedServerError {
+  const symptom = symptoms.find(({ sign }) => sign.test(text))
+  const advice = symptom?.advice ?? 'did not start.'
+  const words = lastWords(text)
+  const message = [
+    `The embedded PostgreSQL of ${folder} ${advice}`,
+    ...(words ? [`It said: ${words}`] : []),
+    ...(log ? [`Its log is ${log}.`] : []),
+    ...(symptom ? [] : ['If it cannot be helped, give the URL of a PostgreSQL that runs.']),
+  ]
+  return new EmbeddedServerError(message.join(words ? '\n' : ' '), symptom?.reason ?? 'unknown', folder)
+}
+
+/** The same for an error of ours or of the system, such as `EACCES: permission denied, mkdir …`. */
+export function asEmbeddedServerError(error: unknown, folder: string): EmbeddedServerError {
+  if (error instanceof EmbeddedServerError) return error
+  const text = error instanceof Error ? error.message : String(error)
+  const explained = explainFailure(text, folder)
+  return new EmbeddedServerError(explained.message, explained.reason, folder, { cause: error })
+}

@@ -1,0 +1,208 @@
+import { chmodSync, mkdirSync, mkdtempSync, realpathSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { EmbeddedServerError } from '../../errors.js'
+import { fullJitterMs } from '../backoff.js'
+import { sleep } from '../sleep.js'
+import type { EmbeddedOptions } from './embedded-options.js'
+import { asEmbeddedServerError } from './explain-failure.js'
+import { keeperAddress } from './keeper-address.js'
+import { KeeperLink } from './keeper-link.js'
+import { PROTOCOL, type StartStep } from './keeper-messages.js'
+import { readRecord } from './server-record.js'
+import { type SpawnedKeeper, spawnKeeper } from './spawn-keeper.js'
+
+/** What the holder of a server hears of it. */
+export interface HeldServerEvents {
+  readonly onStep: (step: StartStep, folder: string) => void
+  /** The keeper is lost, and a new one could not be had; it is tried again. */
+  readonly onLost: (error: EmbeddedServerError, retryInMs: number) => void
+  /** The server had to be started again, and could not have its old port. */
+  readonly onMoved: (url: string) => void
+}
+
+/** Longer than a keeper tries to start its server. */
+const ATTACH_MS = 360_000
+const GREETING_MS = 10_000
+const SPAWNS = 20
+const POLL_MS = 20
+const LEAVE_MS = 15_000
+const RETRY_BASE_MS = 500
+const RETRY_CAP_MS = 30_000
+
+/** A hold on the server of a folder. While it stands the server runs; when it breaks, it is made again. */
+export class HeldServer {
+  readonly #folder: string
+  readonly #options: EmbeddedOptions
+  readonly #events: HeldServerEvents
+  readonly #closing = new AbortController()
+  #link: KeeperLink | undefined
+  #url = ''
+
+  private constructor(folder: string, options: EmbeddedOptions, events: HeldServerEvents) {
+    this.#folder = folder
+    this.#options = options
+    this.#events = events
+  }
+
+  /** Resolves once the server answers, started if need be. */
+  static async open(options: EmbeddedOptions, events: HeldServerEvents): Promise<HeldServer> {
+    const folder = prepareFolder(options)
+    try {
+      const held = new HeldServer(folder, options, events)
+      held.#url = await held.#attach(false)
+      void held.#stayAttached()
+      return held
+    } catch (error) {
+      throw asEmbeddedServerError(error, folder)
+    }
+  }
+
+  /** Password included. */
+  get url(): string {
+    return this.#url
+  }
+
+  /** Lets go of the server. Resolves soon; if it is temporary, when it is gone. */
+  async close(): Promise<void> {
+    this.#closing.abort()
+    await this.#link?.leave(LEAVE_MS)
+  }
+
+  /** Connects to the keeper, or starts one, until the server answers; returns its URL. `again`: it did so before. */
+  async #attach(again: boolean): Promise<string> {
+    const deadline = performance.now() + ATTACH_MS
+    let spawns = 0
+    let spawned: SpawnedKeeper | undefined
+    while (performance.now() < deadline && spawns <= SPAWNS) {
+      this.#closing.signal.throwIfAborted()
+      const link = await this.#greet()
+      const url = link && (await this.#hold(link, again))
+      if (url) return url
+      if (spawned?.failure) throw spawned.failure
+      // A keeper that ends at once found another there; that one answers soon.
+      if (!link && (!spawned || spawned.hasEnded)) {
+        spawned = this.#spawn(again)
+        spawns++
+      }
+      await sleep(POLL_MS)
+    }
+    throw new EmbeddedServerError(
+      `The embedded PostgreSQL of ${this.#folder} cannot be had: its keepers end without a word. ${join(this.#folder, 'keeper.log')} may tell why.`,
+      'unknown',
+      this.#folder,
+    )
+  }
+
+  #spawn(again: boolean): SpawnedKeeper {
+    const { temporary = false, port, settings, binaries } = this.#options
+    const folder = this.#folder
+    return spawnKeeper({
+      folder,
+      temporary,
+      port,
+      settings,
+      binaries: binaries && resolve(binaries),
+      resume: again,
+    })
+  }
+
+  /** A keeper that says it is that of our folder. */
+  async #greet(): Promise<KeeperLink | undefined> {
+    const ours = keeperAddress(this.#folder)
+    const recorded = readRecord(this.#folder)?.keeper.address ?? ours
+    for (const address of new Set([recorded, ours])) {
+      const link = await KeeperLink.connect(address)
+      if (!link) continue
+      const greeting = await link.next(GREETING_MS)
+      if (greeting?.type === 'greeting' && greeting.folder === this.#folder) {
+        if (greeting.protocol === PROTOCOL) return link
+        link.destroy()
+        throw this.#unusableKeeper(`is one of another release of Dibs (process ${greeting.pid})`)
+      }
+      const isSilent = greeting === undefined && link.isOpen
+      link.destroy()
+      if (isSilent) throw this.#unusableKeeper(`listens at ${address} but does not answer`)
+    }
+    return undefined
+  }
+
+  #unusableKeeper(what: string): EmbeddedServerError {
+    return new EmbeddedServerError(
+      `The keeper of the embedded PostgreSQL of ${this.#folder} ${what}. Stop the processes that use that folder, then start again.`,
+      'already-running',
+      this.#folder,
+    )
+  }
+
+  /** Waits for the server. Undefined if the keeper ended meanwhile. */
+  async #hold(link: KeeperLink, again: boolean): Promise<string | undefined> {
+    const { port, settings } = this.#options
+    link.hold(again ? {} : { port, settings })
+    const leave = (): void => link.destroy()
+    this.#closing.signal.addEventListener('abort', leave)
+    try {
+      for (;;) {
+        const message = await link.next()
+        if (message?.type === 'progress') this.#events.onStep(message.step, this.#folder)
+        else if (message?.type === 'ready') {
+          this.#link = link
+          link.unref()
+          return message.url
+        } else {
+          link.destroy()
+          if (message?.type === 'failed')
+            throw new EmbeddedServerError(message.message, message.reason, this.#folder)
+          return undefined
+        }
+      }
+    } finally {
+      this.#closing.signal.removeEventListener('abort', leave)
+    }
+  }
+
+  /** Reads on until the keeper is gone, then finds or starts its successor; until closed. */
+  async #stayAttached(): Promise<void> {
+    const { signal } = this.#closing
+    for (let attempt = 0; !signal.aborted; ) {
+      try {
+        const message = await this.#link?.next()
+        if (message?.type === 'ready') this.#moveTo(message.url)
+        if (message || signal.aborted) continue
+        this.#moveTo(await this.#attach(true))
+        attempt = 0
+      } catch (error) {
+        if (signal.aborted) return
+        const retryInMs = fullJitterMs(++attempt, RETRY_BASE_MS, RETRY_CAP_MS)
+        this.#events.onLost(asEmbeddedServerError(error, this.#folder), retryInMs)
+        await sleep(retryInMs, signal).catch(() => {})
+      }
+    }
+  }
+
+  #moveTo(url: string): void {
+    if (url === this.#url) return
+    this.#url = url
+    this.#events.onMoved(url)
+  }
+}
+
+/** The folder by its real path, made if there is none, and kept out of git: it holds a password. */
+function prepareFolder({ dir = './.dibs', temporary }: EmbeddedOptions): string {
+  const wanted = resolve(dir)
+  try {
+    if (temporary) return realpathSync(newTemporaryFolder())
+    mkdirSync(wanted, { recursive: true })
+    const folder = realpathSync(wanted)
+    writeFileSync(join(folder, '.gitignore'), '*\n')
+    return folder
+  } catch (error) {
+    throw asEmbeddedServerError(error, wanted)
+  }
+}
+
+function newTemporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'dibs-temporary-'))
+  if (process.getuid?.() === 0) chmodSync(folder, 0o711) // the server runs as another user then
+  return folder
+}

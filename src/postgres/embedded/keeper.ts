@@ -1,0 +1,203 @@
+import { once } from 'node:events'
+import { existsSync, rmSync } from 'node:fs'
+import type { Socket } from 'node:net'
+import { join } from 'node:path'
+import { EmbeddedServerError } from '../../errors.js'
+import { EmbeddedServer, type OwnedServer, type ServerRequest } from './embedded-server.js'
+import { asEmbeddedServerError } from './explain-failure.js'
+import { answers, KeeperAddress, keeperAddress } from './keeper-address.js'
+import { type HoldMessage, onMessage, PROTOCOL, type StartStep, sendMessage } from './keeper-messages.js'
+import { readRecord } from './server-record.js'
+
+/** What a keeper is told by the process that starts it. */
+export interface KeeperConfig extends ServerRequest {
+  /** In place of a keeper that was lost: a server that must be started again is started as it was. */
+  readonly resume: boolean
+}
+
+/** How long the server outlives the last process that uses it. */
+const LINGER_MS = 2_000
+/** How long a successor waits for those that lost its predecessor, before it counts them. */
+const GRACE_MS = 10_000
+const RESTORE_MS = 1_000
+/** A server that ends more often than this within a minute stays down. */
+const ENDS_A_MINUTE = 5
+
+/**
+ * Keeps the server of one folder for all processes that hold a connection to it. Whatever ends those processes
+ * closes their connections; soon after the last, it stops the server and ends.
+ */
+export class Keeper {
+  readonly #config: KeeperConfig
+  readonly #path: string
+  /** With what each said it needs, once it has. */
+  readonly #holders = new Map<Socket, HoldMessage | undefined>()
+  /** They said goodbye, and wait until a temporary server is gone. */
+  readonly #leaving = new Set<Socket>()
+  readonly #retirement = new AbortController()
+  #address: KeeperAddress | undefined
+  #serving: OwnedServer | undefined
+  #step: StartStep | undefined
+  /** Not before this moment is it found out that nobody uses the server. */
+  #countFrom = 0
+  #counting: NodeJS.Timeout | undefined
+
+  constructor(config: KeeperConfig) {
+    this.#config = config
+    this.#path = keeperAddress(config.folder)
+  }
+
+  /** Resolves when there is nothing to keep any more, or another keeper has the folder. */
+  async run(): Promise<void> {
+    this.#address = await KeeperAddress.claim(this.#path, (socket) => this.#accept(socket))
+    if (!this.#address) return
+    try {
+      await this.#keep()
+    } catch (error) {
+      this.#fail(error)
+    } finally {
+      this.#address.release()
+      for (const socket of [...this.#holders.keys(), ...this.#leaving]) socket.end()
+    }
+  }
+
+  /** Ends as if nobody used the server any more. */
+  retire(): void {
+    this.#retirement.abort()
+  }
+
+  async #keep(): Promise<void> {
+    const { signal } = this.#retirement
+    const server = new EmbeddedServer(this.#config, this.#path, (step) => this.#tell(step))
+    const retired = signal.aborted ? Promise.resolve() : once(signal, 'abort')
+    let { resume } = this.#config
+    const ends: number[] = []
+    for (;;) {
+      const claimed = await server.claim(resume)
+      if ('owner' in claimed) return this.#giveWay(claimed.owner)
+      const restoring = setInterval(() => this.#restoreAddress(), RESTORE_MS)
+      this.#serve(claimed)
+      await Promise.race([claimed.ownership.lost, retired])
+      this.#serving = undefined
+      clearInterval(restoring)
+      if (signal.aborted) return this.#end(server)
+      if (this.#holders.size === 0 && !server.isRunning) return
+      // The server is gone, or has ended our session: begin again, on its old port.
+      resume = true
+      ends.push(performance.now())
+      if (ends.filter((at) => performance.now() - at < 60_000).length > ENDS_A_MINUTE) {
+        throw new Error(`It ended ${ends.length} times in a row.`)
+      }
+    }
+  }
+
+  #serve(claimed: OwnedServer): void {
+    this.#step = undefined
+    this.#serving = claimed
+    if (claimed.adopted && this.#countFrom === 0) this.#countFrom = performance.now() + GRACE_MS
+    for (const socket of this.#holders.keys()) this.#welcome(socket)
+    this.#count()
+  }
+
+  async #end(server: EmbeddedServer): Promise<void> {
+    // First, so that whoever comes now finds nobody here and starts a new keeper, which waits for the server's end.
+    this.#address?.release()
+    await server.stop()
+    if (!this.#config.temporary) return
+    for (const dir of [server.home.dir, server.home.folder]) rmSync(dir, { recursive: true, force: true })
+  }
+
+  /** Another keeper owns the server. Ours find it by what the folder recorded, unless it cannot be reached from here. */
+  async #giveWay(owner: number): Promise<void> {
+    const { folder } = this.#config
+    const address = readRecord(folder)?.keeper.address
+    if (address && address !== this.#path && (await answers(address))) return
+    if (address === this.#path) return // it restores its address, which we have taken by mistake
+    throw new EmbeddedServerError(
+      `The embedded PostgreSQL of ${folder} is kept by process ${owner}, which cannot be reached${address ? ` at ${address}` : ''}: it may use another folder for temporary files. Set TMPDIR to the same for all, or stop the others.`,
+      'already-running',
+      folder,
+    )
+  }
+
+  #fail(error: unknown): void {
+    const { reason, message } = asEmbeddedServerError(error, this.#config.folder)
+    console.error(`${new Date().toISOString()} ${reason}: ${message}`)
+    for (const socket of this.#holders.keys()) sendMessage(socket, { type: 'failed', reason, message })
+  }
+
+  #restoreAddress(): void {
+    this.#address?.restore().catch((error) => {
+      console.error(`${new Date().toISOString()} cannot listen at ${this.#path}: ${error}`)
+    })
+  }
+
+  #tell(step: StartStep): void {
+    if (step === this.#step) return
+    this.#step = step
+    for (const socket of this.#holders.keys()) sendMessage(socket, { type: 'progress', step })
+  }
+
+  #accept(socket: Socket): void {
+    // The folder was removed under the server's feet: a new keeper must make a new one.
+    if (this.#serving && !existsSync(join(this.#config.folder, 'server.json'))) {
+      socket.destroy()
+      this.retire()
+      return
+    }
+    this.#holders.set(socket, undefined)
+    clearTimeout(this.#counting)
+    const { folder } = this.#config
+    socket.on('error', () => {}) // 'close' follows
+    socket.once('close', () => this.#leave(socket))
+    socket.once('end', () => {
+      if (this.#config.temporary) this.#leaving.add(socket)
+      else socket.end()
+      this.#leave(socket)
+    })
+    sendMessage(socket, { type: 'greeting', protocol: PROTOCOL, folder, pid: process.pid })
+    if (this.#step) sendMessage(socket, { type: 'progress', step: this.#step })
+    onMessage(socket, (message) => {
+      if (message.type !== 'hold') return
+      this.#holders.set(socket, message)
+      this.#welcome(socket)
+    })
+  }
+
+  /** Tells where the server is, to one that said what it needs. */
+  #welcome(socket: Socket): void {
+    const wish = this.#holders.get(socket)
+    if (!wish || !this.#serving) return
+    const refusal = differs(wish, this.#serving)
+    if (!refusal) {
+      sendMessage(socket, { type: 'ready', url: this.#serving.url })
+      return
+    }
+    const message = `The embedded PostgreSQL of ${this.#config.folder} already runs with ${refusal}. All who share a folder share one server: ask for the same, stop the others, or choose another \`embedded.dir\`.`
+    sendMessage(socket, { type: 'failed', reason: 'already-running', message })
+    socket.end()
+  }
+
+  #leave(socket: Socket): void {
+    this.#holders.delete(socket)
+    this.#count()
+  }
+
+  #count(): void {
+    clearTimeout(this.#counting)
+    if (this.#holders.size > 0 || !this.#serving) return
+    const lingerMs = this.#config.temporary ? 0 : LINGER_MS
+    const waitMs = Math.max(lingerMs, this.#countFrom - performance.now())
+    this.#counting = setTimeout(() => this.retire(), waitMs)
+  }
+}
+
+/** What the server has and another asked otherwise, in words that follow "runs with". */
+function differs({ port, settings }: HoldMessage, running: OwnedServer): string | undefined {
+  if (port !== undefined && port !== running.port) return `port ${running.port}, not ${port}`
+  if (settings === undefined || running.settings === undefined) return undefined
+  const text = (of: object): string => JSON.stringify(Object.entries(of).map(String).sort())
+  return text(settings) === text(running.settings)
+    ? undefined
+    : `the settings ${JSON.stringify(running.settings)}, not ${JSON.stringify(settings)}`
+}

@@ -1,0 +1,146 @@
+import { execFileSync, spawn } from 'node:child_process'
+import { closeSync, openSync, readFileSync, readlinkSync, renameSync, rmSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { sleep } from '../sleep.js'
+import { childEnvironment } from './child-environment.js'
+import type { ServerSettings } from './embedded-options.js'
+import { explainFailure } from './explain-failure.js'
+import type { Home } from './home.js'
+import { isAlive } from './is-alive.js'
+import { toArguments } from './settings.js'
+
+/** A server's first process, as its file `postmaster.pid` tells of it. */
+export interface Postmaster {
+  readonly pid: number
+  readonly port: number
+  readonly status: 'starting' | 'stopping' | 'ready' | 'standby' | undefined
+}
+
+const POLL_MS = 20
+/** Replaying what a crash left may take long. */
+const START_MS = 300_000
+/** How long processes of a server that was killed may take to notice. */
+const ORPHANS_MS = 10_000
+const LOG_BYTES = 5_000_000
+
+/** The server that runs on a data folder, if there is one. */
+export function findPostmaster(data: string): Postmaster | undefined {
+  const found = readPidFile(data)
+  return found && isServerOf(found.pid, data) ? found : undefined
+}
+
+function readPidFile(data: string): Postmaster | undefined {
+  try {
+    const lines = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')
+    const status = lines[7]?.trim() as Postmaster['status']
+    return { pid: Math.abs(Number(lines[0])), port: Number(lines[3]), status: status || undefined }
+  } catch {
+    return undefined
+  }
+}
+
+/** Every process of a server works in its data folder, so a number that went to another program does not deceive. */
+function isServerOf(pid: number, data: string): boolean {
+  if (!pid || !isAlive(pid)) return false
+  try {
+    if (process.platform === 'linux') {
+      const at = readlinkSync(`/proc/${pid}/cwd`)
+      return at === data || at === `${data} (deleted)`
+    }
+    return execFileSync('ps', ['-p', String(pid), '-o', 'command='], { encoding: 'utf8' }).includes(data)
+  } catch {
+    return false
+  }
+}
+
+/** Starts a server and waits until it can be asked; throws what it said if it ends instead. */
+export async function startPostmaster(
+  home: Home,
+  { bin, port, settings }: { bin: string; port: number; settings: ServerSettings },
+): Promise<Postmaster> {
+  const startedAt = performance.now()
+  for (;;) {
+    removeDeceptivePidFile(home.data)
+    const said = await startOnce(home, join(bin, 'postgres'), toArguments(home.data, port, settings))
+    if (typeof said !== 'string') return said
+    const orphans = /pre-existing shared memory block .* still in use/.test(said)
+    if (!orphans || performance.now() - startedAt > ORPHANS_MS)
+      throw explainFailure(said, home.folder, home.log)
+    await sleep(100)
+  }
+}
+
+/** The server, or what it said before it ended. */
+async function startOnce(home: Home, program: string, args: string[]): Promise<Postmaster | string> {
+  if (sizeOf(home.log) > LOG_BYTES) renameSync(home.log, `${home.log}.1`)
+  const from = sizeOf(home.log)
+  const log = openSync(home.log, 'a', 0o600)
+  const { uid, gid } = home.user ?? {}
+  // Not through a pipe, and a group of its own: it outlives us if we are killed.
+  const child = spawn(program, args, {
+    uid,
+    gid,
+    cwd: home.data,
+    env: childEnvironment(),
+    detached: true,
+    stdio: ['ignore', log, log],
+  })
+  closeSync(log)
+  let ended = false
+  let failure = ''
+  child.once('error', (error) => {
+    ended = true
+    failure = error.message
+  })
+  child.once('exit', () => {
+    ended = true
+  })
+  const deadline = performance.now() + START_MS
+  while (!ended) {
+    const found = readPidFile(home.data)
+    if (found?.pid === child.pid && (found?.status === 'ready' || found?.status === 'standby')) return found
+    if (performance.now() > deadline) {
+      child.kill('SIGQUIT')
+      return `It was not ready after ${START_MS / 1000} seconds.`
+    }
+    await sleep(POLL_MS)
+  }
+  return failure || readFileSync(home.log).subarray(from).toString()
+}
+
+const sizeOf = (file: string): number => statSync(file, { throwIfNoEntry: false })?.size ?? 0
+
+/**
+ * PostgreSQL takes the number in `postmaster.pid` for a running server if any process of this user has it now, as is
+ * usual after a restart of a container. It also looks at the shared memory, which keeps two servers apart even if
+ * the file went wrongly.
+ */
+function removeDeceptivePidFile(data: string): void {
+  const found = readPidFile(data)
+  if (found && isAlive(found.pid) && !isServerOf(found.pid, data)) rmSync(join(data, 'postmaster.pid'))
+}
+
+/**
+ * Ends a server: politely to those connected for a while, then less so. Whatever was committed stays; `discard`
+ * skips what would only save the next start some work.
+ */
+export async function stopPostmaster(
+  data: string,
+  { pid }: Postmaster,
+  { discard }: { discard: boolean },
+): Promise<void> {
+  const ways: [signal: NodeJS.Signals, forMs: number][] = [
+    ['SIGQUIT', 10_000], // immediate shutdown
+    ['SIGKILL', 10_000],
+  ]
+  if (!discard) ways.unshift(['SIGINT', 30_000]) // fast shutdown
+  for (const [signal, forMs] of ways) {
+    const deadline = performance.now() + forMs
+    if (!isServerOf(pid, data)) return
+    process.kill(pid, signal)
+    while (performance.now() < deadline) {
+      if (!isServerOf(pid, data)) return
+      await sleep(POLL_MS)
+    }
+  }
+}

@@ -1,0 +1,25 @@
+import { lstatSync, mkdirSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { EmbeddedServerError } from '../../errors.js'
+
+/** Node cuts longer paths of sockets off without a word (at 107 bytes on Linux, 103 on macOS). */
+const LONGEST_SOCKET = 103
+const NAME_LENGTH = 'e3b0c44298fc1c14.4294967295.sock'.length
+
+/** A folder for temporary files that this user alone may enter, for a process that serves `folder`. */
+export function privateFolder(folder: string): string {
+  const uid = process.getuid?.() ?? 0
+  const places = [tmpdir(), '/tmp'].map((place) => join(place, `dibs-${uid}`))
+  const path =
+    places.find((place) => Buffer.byteLength(place) + 1 + NAME_LENGTH <= LONGEST_SOCKET) ?? `/tmp/dibs-${uid}`
+  mkdirSync(path, { recursive: true, mode: 0o700 })
+  const { mode, uid: owner } = lstatSync(path)
+  const isOurs = (mode & 0o170000) === 0o040000 && owner === uid && (mode & 0o077) === 0
+  if (isOurs) return path
+  throw new EmbeddedServerError(
+    `${path} must be a folder of yours that others may not enter (mode 0700), because whoever can write there could pose as your database. Remove it, or set TMPDIR to a place of your own.`,
+    'no-permission',
+    folder,
+  )
+}

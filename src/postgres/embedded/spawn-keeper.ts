@@ -1,0 +1,57 @@
+import { spawn } from 'node:child_process'
+import { closeSync, existsSync, openSync, readFileSync, statSync, truncateSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { EmbeddedServerError } from '../../errors.js'
+import { explainFailure } from './explain-failure.js'
+import type { KeeperConfig } from './keeper.js'
+
+export interface SpawnedKeeper {
+  readonly hasEnded: boolean
+  /** Why it ended, if that was not for want of work. */
+  readonly failure: EmbeddedServerError | undefined
+}
+
+const LOG_BYTES = 1_000_000
+
+/** Starts a keeper that lives on when this process ends. Another may be first; then it ends at once. */
+export function spawnKeeper({ folder, ...rest }: KeeperConfig): SpawnedKeeper {
+  const program = fileURLToPath(new URL('./keeper-process.js', import.meta.url))
+  if (!existsSync(program)) {
+    throw new EmbeddedServerError(
+      `${program} is missing. If a bundler put Dibs into one file with your code, tell it to leave the package dibs outside; or give the URL of a PostgreSQL that runs.`,
+      'unknown',
+      folder,
+    )
+  }
+  const file = join(folder, 'keeper.log')
+  const log = openSync(file, 'a', 0o600)
+  if (statSync(file).size > LOG_BYTES) truncateSync(file)
+  const from = statSync(file).size
+  const child = spawn(process.execPath, [program, folder, JSON.stringify(rest)], {
+    cwd: '/',
+    detached: true, // Ctrl-C goes to the whole group of the terminal, and must not reach it
+    stdio: ['ignore', log, log],
+    env: keeperEnvironment(),
+  })
+  closeSync(log)
+  child.unref()
+  const keeper = { hasEnded: false, failure: undefined as EmbeddedServerError | undefined }
+  child.once('error', (error) => {
+    keeper.hasEnded = true
+    keeper.failure = explainFailure(error.message, folder)
+  })
+  child.once('exit', (code, signal) => {
+    keeper.hasEnded = true
+    if (code === 0 || signal === 'SIGKILL' || signal === 'SIGTERM') return
+    const said = readFileSync(file).subarray(from).toString()
+    keeper.failure = explainFailure(said || `its keeper ended with ${code ?? signal}`, folder, file)
+  })
+  return keeper
+}
+
+/** No NODE_OPTIONS: a debugger's port or a loader of the application's is not for the keeper. */
+function keeperEnvironment(): NodeJS.ProcessEnv {
+  const names = ['PATH', 'HOME', 'XDG_CACHE_HOME', 'TMPDIR', 'TZ', 'LD_LIBRARY_PATH']
+  return Object.fromEntries(names.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])))
+}
