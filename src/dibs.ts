@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { InvalidInputError } from './errors.js'
+import { type Health, readHealth } from './ops/health.js'
 import { CONNECT_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
 import { checkEmbeddedOptions, type EmbeddedOptions } from './postgres/embedded/embedded-options.js'
@@ -157,6 +158,17 @@ export class Dibs implements AsyncDisposable {
   async now(): Promise<Date> {
     const [row] = await this.#database.send(readClock, [])
     return dateFromMicros(`${row?.micros}`)
+  }
+
+  /**
+   * Whether the database answers and has our tables, for a health check. Takes four seconds at most, never throws.
+   *
+   * @example
+   * const { ok, problem } = await dibs.health()
+   * if (!ok) console.error(`unhealthy: ${problem}`)
+   */
+  health(): Promise<Health> {
+    return readHealth(this.#database)
   }
 
   /**

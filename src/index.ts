@@ -1,5 +1,6 @@
 export { Dibs, type OpenOptions } from './dibs.js'
 export * from './errors.js'
+export type { Health } from './ops/health.js'
 export * from './postgres/adapters/index.js'
 export type { EmbeddedOptions, ServerSettings } from './postgres/embedded/embedded-options.js'
 export { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './postgres/events.js'

@@ -73,8 +73,12 @@ export class Connections {
   }
 
   /** Runs `fn` on a client of the pool; whatever state `fn` leaves it in, a client that is not whole does not go back. */
-  async use<T>(fn: (checkout: Checkout) => Promise<T>, answerMs = ANSWER_MS): Promise<T> {
-    const checkout = await this.take()
+  async use<T>(
+    fn: (checkout: Checkout) => Promise<T>,
+    answerMs = ANSWER_MS,
+    waitMs = CONNECT_MS,
+  ): Promise<T> {
+    const checkout = await this.take(waitMs)
     checkout.bound(answerMs)
     let value: T
     try {
