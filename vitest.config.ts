@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config'
 import { requireComponent } from './test/components.js'
 import { pgBouncerVersion } from './test/pgbouncer.js'
+import { postgres14, systemPostgres } from './test/postgres-installations.js'
 
 const common = {
   setupFiles: ['test/leaks.ts'],
@@ -16,18 +17,25 @@ const direct = {
   },
 }
 
-/** The suite of `src/postgres` again, through PgBouncer in transaction mode: prepared names and listening off. */
-const pgBouncer = {
+/** What depends on the server, again in another way. What starts servers of its own does not. */
+const again = (name: string, env: Record<string, string>) => ({
   test: {
     ...common,
-    name: 'pgbouncer',
-    include: ['src/postgres/**/*.test.ts', 'src/dibs.test.ts'],
-    env: { DIBS_TEST_VIA: 'pgbouncer' },
+    name,
+    include: ['src/**/*.test.ts'],
+    exclude: ['src/postgres/embedded/**', 'src/cli/**', 'src/server/**'],
+    env,
   },
+})
+
+const projects = [direct]
+/** Through PgBouncer in transaction mode: prepared names and listening off. */
+if (requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer'))
+  projects.push(again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer' }))
+if (!process.env.TEST_DATABASE_URL) {
+  if (requireComponent('PostgreSQL 14', postgres14, 'the suite on the oldest server that must work'))
+    projects.push(again('postgres-14', { DIBS_TEST_ON: 'postgres-14' }))
+  if (systemPostgres) projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }))
 }
 
-const hasPgBouncer = requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer')
-
-export default defineConfig({
-  test: { globalSetup: ['test/global-setup.ts'], projects: hasPgBouncer ? [direct, pgBouncer] : [direct] },
-})
+export default defineConfig({ test: { globalSetup: ['test/global-setup.ts'], projects } })

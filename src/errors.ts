@@ -700,6 +700,7 @@ export const errorRegistry = [
   DatabaseError,
   SchemaVersionError,
   SetupError,
+  EmbeddedServerError,
   InvalidInputError,
   ClosedError,
   TransientError,

@@ -7,7 +7,15 @@ import { quoteIdentifier } from '../src/postgres/identifier.js'
 export const viaPgBouncer = process.env.DIBS_TEST_VIA === 'pgbouncer'
 
 /** Straight to the server, also when the suite goes through PgBouncer. */
-export const directUrl = inject('directUrl')
+export const directUrl = findUrl()
+
+/** Some projects run on another server than the usual one. */
+function findUrl(): string {
+  const name = process.env.DIBS_TEST_ON ?? 'usual'
+  const found = inject('servers')[name]
+  if (!found) throw new Error(`There is no server "${name}" in this run.`)
+  return found
+}
 
 /** The way in that this run tests. */
 export const url = viaPgBouncer ? (inject('pgBouncerUrl') ?? directUrl) : directUrl
@@ -32,20 +40,19 @@ export async function withPool<T>(fn: (pool: pg.Pool) => Promise<T>, config: pg.
   }
 }
 
+/** Makes a role that may log in, and returns the way in as that role, straight to the server. */
+export async function createRole(role: string, attributes = ''): Promise<string> {
+  const { password } = new URL(directUrl)
+  const secret = password ? ` password '${password}'` : ''
+  await withPool((pool) => pool.query(`create role ${role} login ${attributes}${secret}`))
+  const target = new URL(directUrl)
+  target.username = role
+  target.password = password
+  return target.href
+}
+
 export async function dropSchema(schema: string): Promise<void> {
   await withPool((pool) => pool.query(`drop schema if exists ${quoteIdentifier(schema)} cascade`))
 }
 
-/** Polls until `probe` answers something other than undefined or false; fails after a bound. */
-export async function until<T>(
-  probe: () => Promise<T | undefined | false> | T | undefined | false,
-  what: string,
-): Promise<T> {
-  const deadline = Date.now() + 10_000
-  for (;;) {
-    const found = await probe()
-    if (found !== undefined && found !== false) return found
-    if (Date.now() > deadline) throw new Error(`Waited 10 s in vain: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
-}
+export { until } from './until.js'

@@ -1,25 +1,65 @@
+import { chmodSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import type { TestProject } from 'vitest/node'
 import { pgBouncerVersion, startPgBouncer } from './pgbouncer.js'
+import { postgres14, systemPostgres } from './postgres-installations.js'
 import { type PostgresServer, startPostgres } from './postgres-server.js'
+import { endProcesses, processesOf } from './processes.js'
+import { until } from './until.js'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** Straight to the server. */
-    directUrl: string
+    /** The servers of this run: `usual`, and those of projects that run on another. */
+    servers: Record<string, string | undefined>
     /** Through PgBouncer, where that is installed. */
     pgBouncerUrl: string | undefined
   }
 }
 
-/** One PostgreSQL and one PgBouncer for the whole run, or the server of TEST_DATABASE_URL. */
+/** The servers for the whole run, or that of TEST_DATABASE_URL, and one PgBouncer in front of the usual one. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const given = process.env.TEST_DATABASE_URL
-  const server: PostgresServer = given ? { url: given, stop: async () => {} } : await startPostgres()
-  const bouncer = pgBouncerVersion() ? await startPgBouncer(server.url) : undefined
-  project.provide('directUrl', server.url)
+  const leaveRun = enterRun()
+  const servers = await startServers(project)
+  const bouncer = pgBouncerVersion() ? await startPgBouncer(`${servers.usual?.url}`) : undefined
+  const urls = Object.entries(servers).map(([name, server]) => [name, server?.url])
+  project.provide('servers', Object.fromEntries(urls))
   project.provide('pgBouncerUrl', bouncer?.url)
   return async () => {
     await bouncer?.stop()
-    await server.stop()
+    await Promise.all(Object.values(servers).map((server) => server?.stop()))
+    await leaveRun()
+  }
+}
+
+async function startServers(project: TestProject): Promise<Record<string, PostgresServer | undefined>> {
+  const given = process.env.TEST_DATABASE_URL
+  if (given) return { usual: { url: given, stop: async () => {} } }
+  const named = new Set(project.vitest.projects.map(({ name }) => name))
+  const start = (name: string, binaries: string | undefined) =>
+    named.has(name) && binaries ? startPostgres({ binaries }) : undefined
+  const [usual, oldest, system] = await Promise.all([
+    startPostgres(),
+    start('postgres-14', postgres14),
+    start('postgres-system', systemPostgres?.bin),
+  ])
+  return { usual, 'postgres-14': oldest, 'postgres-system': system }
+}
+
+/** One folder for all temporary files of the run. A process that still uses it at the end, or a server's folder, fails it. */
+function enterRun(): () => Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'dibs-test-'))
+  chmodSync(folder, 0o755) // as root, servers run as another user
+  process.env.TMPDIR = folder
+  return async () => {
+    const left = () => [
+      ...processesOf(folder).map(({ command }) => command),
+      ...readdirSync(folder).filter((name) => name.startsWith('dibs-temporary-')),
+    ]
+    await until(() => left().length === 0, 'keepers and servers of this run to end').catch(() => {})
+    const found = left()
+    await endProcesses(folder)
+    rmSync(folder, { recursive: true, force: true })
+    if (found.length > 0) throw new Error(`The tests left behind:\n${found.join('\n')}`)
   }
 }

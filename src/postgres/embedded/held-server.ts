@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, mkdtempSync, realpathSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
@@ -54,6 +54,7 @@ export class HeldServer {
       void held.#stayAttached()
       return held
     } catch (error) {
+      if (options.temporary) rmSync(folder, { recursive: true, force: true })
       throw asEmbeddedServerError(error, folder)
     }
   }
@@ -119,6 +120,10 @@ export class HeldServer {
         if (greeting.protocol === PROTOCOL) return link
         link.destroy()
         throw this.#unusableKeeper(`is one of another release of Dibs (process ${greeting.pid})`)
+      }
+      if (greeting?.type === 'greeting' && address === ours) {
+        link.destroy()
+        throw this.#unusableKeeper(`listens at ${address} but says that it keeps ${greeting.folder}`)
       }
       const isSilent = greeting === undefined && link.isOpen
       link.destroy()

@@ -31,9 +31,9 @@ export async function initialize(
   { bin, major }: Binaries,
   { durable, onStart }: { durable: boolean; onStart: () => void },
 ): Promise<void> {
+  removeDrafts(home)
   if (existsSync(home.data)) return checkVersion(home, major)
   onStart()
-  removeDrafts(home)
   const draft = join(home.dir, `data.new.${process.pid}`)
   rmSync(draft, { recursive: true, force: true }) // of an earlier process with our number
   mkdirSync(draft, { mode: 0o700 })
@@ -119,7 +119,7 @@ function runInitdb({ dir, folder, user }: Home, bin: string, major: number, flag
   })
 }
 
-/** What keepers left that were killed at it. */
+/** What keepers left that were killed at it. An initdb of theirs may go on for a while, so the last is found the next time. */
 function removeDrafts({ dir }: Home): void {
   for (const name of readdirSync(dir)) {
     const pid = Number(name.match(/^data\.new\.(\d+)$/)?.[1])

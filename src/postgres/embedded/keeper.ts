@@ -36,6 +36,7 @@ export class Keeper {
   readonly #leaving = new Set<Socket>()
   readonly #retirement = new AbortController()
   #address: KeeperAddress | undefined
+  #server: EmbeddedServer | undefined
   #serving: OwnedServer | undefined
   #step: StartStep | undefined
   /** Not before this moment is it found out that nobody uses the server. */
@@ -57,6 +58,7 @@ export class Keeper {
       this.#fail(error)
     } finally {
       this.#address.release()
+      if (this.#config.temporary) this.#removeFolder()
       for (const socket of [...this.#holders.keys(), ...this.#leaving]) socket.end()
     }
   }
@@ -69,6 +71,7 @@ export class Keeper {
   async #keep(): Promise<void> {
     const { signal } = this.#retirement
     const server = new EmbeddedServer(this.#config, this.#path, (step) => this.#tell(step))
+    this.#server = server
     const retired = signal.aborted ? Promise.resolve() : once(signal, 'abort')
     let { resume } = this.#config
     const ends: number[] = []
@@ -80,7 +83,7 @@ export class Keeper {
       await Promise.race([claimed.ownership.lost, retired])
       this.#serving = undefined
       clearInterval(restoring)
-      if (signal.aborted) return this.#end(server)
+      if (signal.aborted) return this.#end()
       if (this.#holders.size === 0 && !server.isRunning) return
       // The server is gone, or has ended our session: begin again, on its old port.
       resume = true
@@ -99,12 +102,10 @@ export class Keeper {
     this.#count()
   }
 
-  async #end(server: EmbeddedServer): Promise<void> {
+  async #end(): Promise<void> {
     // First, so that whoever comes now finds nobody here and starts a new keeper, which waits for the server's end.
     this.#address?.release()
-    await server.stop()
-    if (!this.#config.temporary) return
-    for (const dir of [server.home.dir, server.home.folder]) rmSync(dir, { recursive: true, force: true })
+    await this.#server?.stop()
   }
 
   /** Another keeper owns the server. Ours find it by what the folder recorded, unless it cannot be reached from here. */
@@ -118,6 +119,12 @@ export class Keeper {
       'already-running',
       folder,
     )
+  }
+
+  #removeFolder(): void {
+    for (const dir of [this.#server?.home.dir, this.#config.folder]) {
+      if (dir) rmSync(dir, { recursive: true, force: true })
+    }
   }
 
   #fail(error: unknown): void {

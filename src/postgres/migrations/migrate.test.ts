@@ -1,6 +1,14 @@
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { directUrl, dropSchema, freshName, until, url, viaPgBouncer } from '../../../test/database.js'
+import {
+  createRole,
+  directUrl,
+  dropSchema,
+  freshName,
+  until,
+  url,
+  viaPgBouncer,
+} from '../../../test/database.js'
 import { fixtureSources } from '../../../test/fixtures.js'
 import { BusyError, SchemaVersionError, SetupError } from '../../errors.js'
 import { Database } from '../database.js'
@@ -96,12 +104,9 @@ describe('migrate', () => {
 
   it('says which setting cuts a build off each time', async () => {
     const role = freshName('hasty')
-    await pool.query(
-      `create role ${role} login superuser; alter role ${role} set statement_timeout = '300ms'`,
-    )
-    const hasty = new URL(directUrl)
-    hasty.username = role
-    const hastyPool = new pg.Pool({ connectionString: hasty.href })
+    const hasty = await createRole(role, 'superuser')
+    await pool.query(`alter role ${role} set statement_timeout = '300ms'`)
+    const hastyPool = new pg.Pool({ connectionString: hasty })
     const holder = await pool.connect()
     await migrate(database, all.slice(0, 1))
     await holder.query(`begin; lock table ${quoteIdentifier(schema)}.item in share mode`)
@@ -276,10 +281,7 @@ describe('when it cannot go on', () => {
 
   it('tells a user without rights what to grant', async () => {
     const role = freshName('poor')
-    await pool.query(`create role ${role} login`)
-    const poor = new URL(directUrl)
-    poor.username = role
-    const poorPool = new pg.Pool({ connectionString: poor.href })
+    const poorPool = new pg.Pool({ connectionString: await createRole(role) })
     const limited = new Database(poorPool, { schema, prepared: false })
     const error = await migrate(limited, all).catch((reason) => reason)
     expect(error).toBeInstanceOf(SetupError)
