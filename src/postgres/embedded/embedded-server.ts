@@ -4,7 +4,6 @@ import { readFault } from '../fault.js'
 import { sleep } from '../sleep.js'
 import { prepareBinaries } from './binaries.js'
 import type { ServerSettings } from './embedded-options.js'
-import { asEmbeddedServerError } from './explain-failure.js'
 import { freePort } from './free-port.js'
 import { type Home, prepareHome } from './home.js'
 import { DATABASE, initialize, ROLE, readPassword } from './initialize.js'
@@ -32,6 +31,8 @@ export interface OwnedServer {
   readonly adopted: boolean
   readonly ownership: Ownership
 }
+
+type Running = Pick<OwnedServer, 'port' | 'settings' | 'adopted'>
 
 const CLAIM_MS = 60_000
 const PORT_TRIES = 5
@@ -63,19 +64,14 @@ export class EmbeddedServer {
   async claim(resume: boolean): Promise<OwnedServer | { readonly owner: number }> {
     const deadline = performance.now() + CLAIM_MS
     for (;;) {
-      const { port, settings, adopted } = await this.#makeRun(resume)
-      const url = `postgres://${ROLE}:${readPassword(this.#home)}@127.0.0.1:${port}/${DATABASE}`
+      const running = await this.#makeRun(resume)
       try {
-        const claimed = await claimServer(url)
-        if ('owner' in claimed) return claimed
-        this.#record(port, settings ?? {})
-        return { url, port, settings, adopted, ownership: claimed }
+        return await this.#claim(running)
       } catch (error) {
-        // It is on its way down, comes back from a crash, or has no room for us at the moment.
-        const refused = readFault(error)?.sqlState?.startsWith('28')
-        if (refused || performance.now() > deadline) {
-          if (!adopted) await this.stop()
-          throw refused ? this.#wrongPassword(error) : asEmbeddedServerError(error, this.#request.folder)
+        // Else it is on its way down, comes back from a crash, or has no room for us at the moment.
+        if (error instanceof EmbeddedServerError || performance.now() > deadline) {
+          if (!running.adopted) await this.stop()
+          throw error
         }
         await sleep(100)
       }
@@ -87,7 +83,19 @@ export class EmbeddedServer {
     await stopPostmaster(this.#home.data, this.#postmaster, { discard: this.#request.temporary })
   }
 
-  async #makeRun(resume: boolean): Promise<Pick<OwnedServer, 'port' | 'settings' | 'adopted'>> {
+  async #claim(running: Running): Promise<OwnedServer | { readonly owner: number }> {
+    const url = `postgres://${ROLE}:${readPassword(this.#home)}@127.0.0.1:${running.port}/${DATABASE}`
+    try {
+      const claimed = await claimServer(url)
+      if ('owner' in claimed) return claimed
+      this.#record(running.port, running.settings ?? {})
+      return { ...running, url, ownership: claimed }
+    } catch (error) {
+      throw readFault(error)?.sqlState?.startsWith('28') ? this.#wrongPassword(error) : error
+    }
+  }
+
+  async #makeRun(resume: boolean): Promise<Running> {
     const { folder } = this.#request
     for (;;) {
       const found = findPostmaster(this.#home.data)
@@ -107,7 +115,7 @@ export class EmbeddedServer {
     }
   }
 
-  async #start(resume: boolean): Promise<Pick<OwnedServer, 'port' | 'settings' | 'adopted'>> {
+  async #start(resume: boolean): Promise<Running> {
     const { folder, temporary, port: wanted, settings: given, binaries: names } = this.#request
     const before = readRecord(folder)
     if (resume && !existsSync(this.#home.data)) {
@@ -118,7 +126,7 @@ export class EmbeddedServer {
       )
     }
     const settings = (resume ? before?.settings : given) ?? {}
-    const { bin, major } = prepareBinaries({
+    const { bin, major } = await prepareBinaries({
       folder,
       given: names,
       user: this.#home.user,

@@ -22,7 +22,7 @@ const symptoms: readonly Symptom[] = [
       'cannot listen on its port: another program does. Choose another `embedded.port`, or leave it out.',
   },
   {
-    sign: /No space left on device|Disk quota exceeded|ENOSPC|EDQUOT/i,
+    sign: /No space left on device|Check free disk space|Disk quota exceeded|ENOSPC|EDQUOT/i,
     reason: 'disk-full',
     advice:
       'has no room on its disk. An empty one needs about 100 MB there. Free some, or choose another `embedded.dir`.',

@@ -1,4 +1,4 @@
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import { existsSync, rmSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { join } from 'node:path'
@@ -20,6 +20,8 @@ const LINGER_MS = 2_000
 /** How long a successor waits for those that lost its predecessor, before it counts them. */
 const GRACE_MS = 10_000
 const RESTORE_MS = 1_000
+/** How long a failure waits for somebody to be told to. */
+const FAILURE_MS = 5_000
 /** A server that ends more often than this within a minute stays down. */
 const ENDS_A_MINUTE = 5
 
@@ -35,6 +37,7 @@ export class Keeper {
   /** They said goodbye, and wait until a temporary server is gone. */
   readonly #leaving = new Set<Socket>()
   readonly #retirement = new AbortController()
+  readonly #arrivals = new EventEmitter()
   #address: KeeperAddress | undefined
   #server: EmbeddedServer | undefined
   #serving: OwnedServer | undefined
@@ -55,7 +58,7 @@ export class Keeper {
     try {
       await this.#keep()
     } catch (error) {
-      this.#fail(error)
+      await this.#fail(error)
     } finally {
       this.#address.release()
       if (this.#config.temporary) this.#removeFolder()
@@ -127,9 +130,13 @@ export class Keeper {
     }
   }
 
-  #fail(error: unknown): void {
+  /** Waits for one to tell it to, if nobody is there yet: whoever started us comes soon. */
+  async #fail(error: unknown): Promise<void> {
     const { reason, message } = asEmbeddedServerError(error, this.#config.folder)
     console.error(`${new Date().toISOString()} ${reason}: ${message}`)
+    if (this.#holders.size === 0) {
+      await once(this.#arrivals, 'holder', { signal: AbortSignal.timeout(FAILURE_MS) }).catch(() => {})
+    }
     for (const socket of this.#holders.keys()) sendMessage(socket, { type: 'failed', reason, message })
   }
 
@@ -153,6 +160,7 @@ export class Keeper {
       return
     }
     this.#holders.set(socket, undefined)
+    this.#arrivals.emit('holder')
     clearTimeout(this.#counting)
     const { folder } = this.#config
     socket.on('error', () => {}) // 'close' follows
