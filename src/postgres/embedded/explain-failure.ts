@@ -51,10 +51,12 @@ const symptoms: readonly Symptom[] = [
   },
 ]
 
-/** The lines that tell most, from what a server wrote before it ended. */
-function lastWords(text: string): string {
-  const lines = text.split('\n').map((line) => line.trim())
-  const telling = lines.filter((line) => /\b(FATAL|PANIC|ERROR|WARNING|HINT|DETAIL|error):/.test(line))
+/** The lines that tell most, from what a server wrote before it ended, without time and process. */
+function lastWords(text: string, sign: RegExp | undefined): string {
+  const lines = text.split('\n').map((line) => line.replace(/^\d{4}-\S+ \S+ \S+ \[\d+\] /, '').trim())
+  const telling = lines.filter(
+    (line) => sign?.test(line) || /\b(FATAL|PANIC|ERROR|WARNING|HINT|DETAIL|error): /.test(line),
+  )
   const chosen = telling.length > 0 ? telling : lines.filter((line) => line !== '')
   return chosen.slice(-4).join('\n').slice(-2_000)
 }
@@ -63,10 +65,10 @@ function lastWords(text: string): string {
 export function explainFailure(text: string, folder: string, log?: string): EmbeddedServerError {
   const symptom = symptoms.find(({ sign }) => sign.test(text))
   const advice = symptom?.advice ?? 'did not start.'
-  const words = lastWords(text)
+  const words = lastWords(text, symptom?.sign)
   const message = [
     `The embedded PostgreSQL of ${folder} ${advice}`,
-    ...(words ? [`It said: ${words}`] : []),
+    ...(words ? [`Reported: ${words}`] : []),
     ...(log ? [`Its log is ${log}.`] : []),
     ...(symptom ? [] : ['If it cannot be helped, give the URL of a PostgreSQL that runs.']),
   ]

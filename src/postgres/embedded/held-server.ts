@@ -11,6 +11,7 @@ import { KeeperLink } from './keeper-link.js'
 import { PROTOCOL, type StartStep } from './keeper-messages.js'
 import { readRecord } from './server-record.js'
 import { type SpawnedKeeper, spawnKeeper } from './spawn-keeper.js'
+import { TEMPORARY } from './sweep-temporary.js'
 
 /** What the holder of a server hears of it. */
 export interface HeldServerEvents {
@@ -207,7 +208,7 @@ function prepareFolder({ dir = './.dibs', temporary }: EmbeddedOptions): string 
 }
 
 function newTemporaryFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'dibs-temporary-'))
+  const folder = mkdtempSync(join(tmpdir(), TEMPORARY))
   if (process.getuid?.() === 0) chmodSync(folder, 0o711) // the server runs as another user then
   return folder
 }

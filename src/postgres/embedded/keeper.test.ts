@@ -354,4 +354,16 @@ describe('a temporary server', patient, () => {
     await untilStopped(folder)
     await until(() => !existsSync(folder), 'the folder to be gone')
   })
+
+  it('whose process and keeper were both killed is ended by the next', async () => {
+    const spawning = { env: { TMPDIR: newFolder() } }
+    const abandoned = await Opener.open({ temporary: true }, spawning)
+    const folder = await folderOf(abandoned)
+    kill(keepersOf(folder))
+    await abandoned.kill()
+    one(serversOf(folder))
+    const next = await Opener.open({ temporary: true }, spawning)
+    await until(() => serversOf(folder).length === 0 && !existsSync(folder), 'the next to sweep', 15_000)
+    expect(serversOf(await folderOf(next))).toHaveLength(1)
+  })
 })

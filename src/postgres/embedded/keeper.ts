@@ -8,6 +8,7 @@ import { asEmbeddedServerError } from './explain-failure.js'
 import { answers, KeeperAddress, keeperAddress } from './keeper-address.js'
 import { type HoldMessage, onMessage, PROTOCOL, type StartStep, sendMessage } from './keeper-messages.js'
 import { readRecord } from './server-record.js'
+import { sweepTemporary } from './sweep-temporary.js'
 
 /** What a keeper is told by the process that starts it. */
 export interface KeeperConfig extends ServerRequest {
@@ -100,6 +101,7 @@ export class Keeper {
   #serve(claimed: OwnedServer): void {
     this.#step = undefined
     this.#serving = claimed
+    if (this.#config.temporary) void sweepTemporary(this.#retirement.signal).catch(() => {}) // the next one tries again
     if (claimed.adopted && this.#countFrom === 0) this.#countFrom = performance.now() + GRACE_MS
     for (const socket of this.#holders.keys()) this.#welcome(socket)
     this.#count()
