@@ -244,7 +244,7 @@ async function findWayIn(options: OpenOptions, origin: EventOrigin): Promise<Way
   if (!embedded && process.env.NODE_ENV === 'production') {
     throw new InvalidInputError(
       'url',
-      'must be given, or the variable DATABASE_URL set: under NODE_ENV=production no PostgreSQL is started unasked. Give `embedded: {}` if that is what you want',
+      'must be given, or the variable DATABASE_URL set: under NODE_ENV=production no PostgreSQL is started unasked. Give `embedded: {}`, or --dir on the command line, if that is what you want',
     )
   }
   let own: pg.Pool | undefined

@@ -332,7 +332,7 @@ describe('checkMigrations', () => {
     const error = await checkMigrations(database, all).catch((reason) => reason)
     expect(error).toBeInstanceOf(SchemaVersionError)
     expect(error.message).toContain(
-      "is not there yet and this release needs version 4. Open once with migrate: 'auto'",
+      "is not there yet and this release needs version 4. Run `dibs migrate`, or open once with migrate: 'auto'",
     )
     await migrate(database, all.slice(0, 2))
     await expect(checkMigrations(database, all)).rejects.toThrow(

@@ -76,7 +76,7 @@ export async function checkMigrations(connections: Connections, known: readonly 
   if (pending.length === 0) return
   const state = applied.length === 0 ? 'is not there yet' : `is at version ${applied.length}`
   throw new SchemaVersionError(
-    `Schema "${schema}" ${state} and this release needs version ${known.length}. Open once with migrate: 'auto' to bring it up, with a user who may create tables.`,
+    `Schema "${schema}" ${state} and this release needs version ${known.length}. Run \`dibs migrate\`, or open once with migrate: 'auto', as a user who may create tables.`,
     schema,
     applied.length,
     known.length,

@@ -1,0 +1,29 @@
+#!/usr/bin/env node
+import { readFileSync } from 'node:fs'
+import { Command } from 'commander'
+import { explainFailure } from './explain-failure.js'
+import { migrateCommand } from './migrate-command.js'
+import { serveCommand } from './serve-command.js'
+
+const EXIT_MS = 1_000
+
+// Whoever read our output may go away before us, which is no reason to end halfway.
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
+
+const { version }: { version: string } = JSON.parse(
+  readFileSync(new URL('../../package.json', import.meta.url), 'utf8'),
+)
+
+try {
+  await new Command('dibs')
+    .description('Claim first. Concurrency-safe building blocks on PostgreSQL.')
+    .version(version)
+    .addCommand(serveCommand())
+    .addCommand(migrateCommand())
+    .parseAsync()
+} catch (error) {
+  console.error(explainFailure(error))
+  process.exitCode = 1
+}
+// All is closed. A network that has gone silent would still keep the process, for as long as its sockets say goodbye.
+setTimeout(() => process.exit(), EXIT_MS).unref()
