@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 import { requireComponent } from './test/components.js'
 import { pgBouncerVersion } from './test/pgbouncer.js'
@@ -38,4 +39,11 @@ if (!process.env.TEST_DATABASE_URL) {
   if (systemPostgres) projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }))
 }
 
-export default defineConfig({ test: { globalSetup: ['test/global-setup.ts'], projects } })
+export default defineConfig({
+  test: {
+    globalSetup: ['test/global-setup.ts'],
+    // Tests wait more than they work; by default two cores would get one worker.
+    maxWorkers: Math.max(2, availableParallelism() - 1),
+    projects,
+  },
+})

@@ -2,7 +2,7 @@
 // PostgreSQL refuse that overlap, and runs the refused ones again.
 import { BusinessRuleError, Dibs } from 'dibs'
 
-const dibs = await Dibs.open({ url: process.env.DATABASE_URL })
+const dibs = await Dibs.open()
 const BUYERS = 10
 
 async function restock() {

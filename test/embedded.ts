@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import type { EmbeddedOptions } from '../src/postgres/embedded/embedded-options.js'
 import { endProcesses, keepersOf, serversOf } from './processes.js'
 import { until } from './until.js'
@@ -131,4 +131,23 @@ export function untilStopped(folder: string): Promise<true> {
     () => keepersOf(folder).length === 0 && serversOf(folder).length === 0,
     `keeper and server of ${folder} to end`,
   )
+}
+
+export const write = async (by: Opener): Promise<void> => {
+  await by.query('create table if not exists kept (at timestamptz default now())')
+  await by.query('insert into kept default values')
+}
+
+/** How often `write` was called. */
+export const count = async (by: Opener): Promise<number> =>
+  Number((await by.query('select count(*) as n from kept'))[0]?.n)
+
+export const kill = (pids: readonly number[], signal: NodeJS.Signals = 'SIGKILL'): void => {
+  expect(pids.length).toBeGreaterThan(0)
+  for (const pid of pids) process.kill(pid, signal)
+}
+
+export const one = (pids: readonly number[]): number => {
+  expect(pids).toHaveLength(1)
+  return Number(pids[0])
 }

@@ -1,6 +1,15 @@
 import pg from 'pg'
 import { afterAll, expect } from 'vitest'
 import { directUrl, freshName, until, viaPgBouncer } from './database.js'
+import { pendingTimers, watchTimers } from './watch-timers.js'
+
+watchTimers()
+
+/** A timer that code under test leaves running fails the file: it would keep a process from ending, or do something late. */
+afterAll(async () => {
+  await until(() => pendingTimers().length === 0, 'timers of this file to end').catch(() => {})
+  expect(pendingTimers(), 'timers left running by this file').toEqual([])
+})
 
 // pg and libpq take the name from here; child processes inherit it.
 process.env.PGAPPNAME = freshName('dibs_test')

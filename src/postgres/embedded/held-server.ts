@@ -48,6 +48,10 @@ export class HeldServer {
 
   /** Resolves once the server answers, started if need be. */
   static async open(options: EmbeddedOptions, events: HeldServerEvents): Promise<HeldServer> {
+    if (process.platform === 'win32') {
+      const message = 'There is no embedded PostgreSQL on Windows. Give the URL of a PostgreSQL that runs.'
+      throw new EmbeddedServerError(message, 'no-binaries', resolve(options.dir ?? '.dibs'))
+    }
     const folder = prepareFolder(options)
     try {
       const held = new HeldServer(folder, options, events)

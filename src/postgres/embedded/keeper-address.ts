@@ -18,6 +18,7 @@ export class KeeperAddress {
   readonly #onConnection: (socket: Socket) => void
   #server: Server | undefined
   #inode: number | undefined
+  #isReleased = false
 
   private constructor(path: string, onConnection: (socket: Socket) => void) {
     this.#path = path
@@ -49,19 +50,23 @@ export class KeeperAddress {
 
   /** Takes the address again if its file was cleaned away, or replaced by a keeper that does not own the server. */
   async restore(): Promise<void> {
-    if (this.#isOurs()) return
+    if (this.isOurs()) return
     const before = this.#server
-    renameSync(await this.#listen(), this.#path)
-    before?.close()
+    const draft = await this.#listen()
+    if (this.#isReleased) this.#server?.close()
+    else renameSync(draft, this.#path)
+    before?.close() // last: it removes what has the draft's name
   }
 
+  /** For good. */
   release(): void {
-    if (this.#isOurs()) rmSync(this.#path, { force: true })
+    if (this.#isReleased) return
+    this.#isReleased = true
+    if (this.isOurs()) rmSync(this.#path, { force: true })
     this.#server?.close()
-    this.#server = undefined
   }
 
-  #isOurs(): boolean {
+  isOurs(): boolean {
     return statSync(this.#path, { throwIfNoEntry: false })?.ino === this.#inode
   }
 

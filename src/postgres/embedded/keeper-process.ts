@@ -9,3 +9,5 @@ process.chdir('/') // else the folder we were started in could not be removed
 const keeper = new Keeper(config)
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => keeper.retire())
 await keeper.run()
+// Whoever hangs would keep its connection, and us with it.
+setTimeout(() => process.exit(), 5_000).unref()

@@ -3,8 +3,9 @@ import { existsSync, rmSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
+import { sleep } from '../sleep.js'
 import { EmbeddedServer, type OwnedServer, type ServerRequest } from './embedded-server.js'
-import { asEmbeddedServerError } from './explain-failure.js'
+import { asEmbeddedServerError, explainFailure } from './explain-failure.js'
 import { answers, KeeperAddress, keeperAddress } from './keeper-address.js'
 import { type HoldMessage, onMessage, PROTOCOL, type StartStep, sendMessage } from './keeper-messages.js'
 import { readRecord } from './server-record.js'
@@ -21,6 +22,8 @@ const LINGER_MS = 2_000
 /** How long a successor waits for those that lost its predecessor, before it counts them. */
 const GRACE_MS = 10_000
 const RESTORE_MS = 1_000
+/** Longer than an owner takes to have its address back. */
+const GIVE_WAY_MS = 3_000
 /** How long a failure waits for somebody to be told to. */
 const FAILURE_MS = 5_000
 /** A server that ends more often than this within a minute stays down. */
@@ -91,9 +94,9 @@ export class Keeper {
       if (this.#holders.size === 0 && !server.isRunning) return
       // The server is gone, or has ended our session: begin again, on its old port.
       resume = true
-      ends.push(performance.now())
+      if (!server.isRunning) ends.push(performance.now())
       if (ends.filter((at) => performance.now() - at < 60_000).length > ENDS_A_MINUTE) {
-        throw new Error(`It ended ${ends.length} times in a row.`)
+        throw explainFailure(`It ended ${ends.length} times in a row.`, this.#config.folder, server.home.log)
       }
     }
   }
@@ -113,14 +116,21 @@ export class Keeper {
     await this.#server?.stop()
   }
 
-  /** Another keeper owns the server. Ours find it by what the folder recorded, unless it cannot be reached from here. */
+  /**
+   * Another keeper owns the server. Ours find it by what the folder recorded, or at our own address, which it takes
+   * back if we have it by mistake; unless it cannot be reached from here.
+   */
   async #giveWay(owner: number): Promise<void> {
     const { folder } = this.#config
-    const address = readRecord(folder)?.keeper.address
-    if (address && address !== this.#path && (await answers(address))) return
-    if (address === this.#path) return // it restores its address, which we have taken by mistake
+    const address = readRecord(folder)?.keeper.address ?? 'an address that is not recorded'
+    const deadline = performance.now() + GIVE_WAY_MS
+    while (performance.now() < deadline) {
+      const isThere = address === this.#path ? !this.#address?.isOurs() : await answers(address)
+      if (isThere) return
+      await sleep(50)
+    }
     throw new EmbeddedServerError(
-      `The embedded PostgreSQL of ${folder} is kept by process ${owner}, which cannot be reached${address ? ` at ${address}` : ''}: it may use another folder for temporary files. Set TMPDIR to the same for all, or stop the others.`,
+      `The embedded PostgreSQL of ${folder} is kept by process ${owner}, which cannot be reached at ${address}. It hangs, or uses another folder for temporary files: set TMPDIR to the same for all, or stop the others.`,
       'already-running',
       folder,
     )
@@ -156,9 +166,9 @@ export class Keeper {
 
   #accept(socket: Socket): void {
     // The folder was removed under the server's feet: a new keeper must make a new one.
-    if (this.#serving && !existsSync(join(this.#config.folder, 'server.json'))) {
+    if (this.#serving && !existsSync(join(this.#config.folder, 'server.json'))) this.retire()
+    if (this.#retirement.signal.aborted) {
       socket.destroy()
-      this.retire()
       return
     }
     this.#holders.set(socket, undefined)

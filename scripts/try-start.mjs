@@ -1,0 +1,61 @@
+// Does what the README tells a newcomer first: runs its start command in this folder, waits until the server answers,
+// presses Ctrl-C, and sees that it ended well and left nothing running.
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const root = join(import.meta.dirname, '..')
+const [command] = readFileSync(join(root, 'README.md'), 'utf8').match(/^npm install && npm start$/m) ?? []
+if (!command) throw new Error('README.md does not name the start command')
+
+const { DATABASE_URL: _, NODE_ENV: __, ...env } = process.env
+const startedAt = performance.now()
+const child = spawn('sh', ['-c', command], {
+  cwd: root,
+  env: { ...env, PORT: '0' },
+  stdio: ['ignore', 'pipe', 'inherit'],
+  detached: true, // a group of its own, which gets Ctrl-C as a terminal's does
+})
+const ended = once(child, 'exit')
+let output = ''
+child.stdout.setEncoding('utf8').on('data', (chunk) => {
+  process.stdout.write(chunk)
+  output += chunk
+})
+
+try {
+  const [, url] = await until(() => output.match(/^Ready on (http\S+)$/m), 'the server to be ready', 120_000)
+  const health = await fetch(`${url}/healthz`)
+  console.log(`${health.status} ${await health.text()}`)
+  if (health.status !== 200) throw new Error('unhealthy')
+  process.kill(-child.pid, 'SIGINT')
+  const [code] = await ended
+  if (code !== 0) throw new Error(`it ended with ${code}`)
+  await until(() => left().length === 0 || undefined, 'keeper and server to end', 10_000)
+  console.log(
+    `started, asked and stopped in ${Math.round(performance.now() - startedAt)} ms; nothing is left running`,
+  )
+} catch (error) {
+  console.error(error)
+  console.error(left().join('\n'))
+  if (child.exitCode === null) process.kill(-child.pid, 'SIGKILL')
+  process.exitCode = 1
+}
+
+function left() {
+  const list = execFileSync('ps', ['-ww', '-eo', 'pid=,args='], { encoding: 'utf8' })
+  return list.split('\n').filter((line) => line.includes(join(root, '.dibs')))
+}
+
+async function until(probe, what, withinMs) {
+  const deadline = performance.now() + withinMs
+  for (;;) {
+    const found = probe()
+    if (found) return found
+    if (child.exitCode) throw new Error(`it ended with ${child.exitCode} before ${what}`)
+    if (performance.now() > deadline) throw new Error(`waited in vain for ${what}`)
+    await sleep(50)
+  }
+}

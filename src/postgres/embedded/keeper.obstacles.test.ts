@@ -1,0 +1,122 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { count, kill, newFolder, Opener, one, untilStopped, write } from '../../../test/embedded.js'
+import { keepersOf, serversOf } from '../../../test/processes.js'
+import { until } from '../../../test/until.js'
+import { keeperAddress } from './keeper-address.js'
+import { unprivilegedUser } from './server-user.js'
+
+// Real processes, real kills, on durable settings: what was committed must be there afterwards.
+const patient = { timeout: 60_000 }
+
+describe('what lies in the way', patient, () => {
+  it('a postmaster.pid whose number went to another process', async () => {
+    const dir = newFolder()
+    const first = await Opener.open({ dir })
+    await write(first)
+    await first.close()
+    await untilStopped(dir)
+    // One that the server's user may ask about: of others PostgreSQL knows that they are none of its own.
+    const { uid, gid } = (process.getuid?.() === 0 && unprivilegedUser()) || {}
+    const other = spawn('sleep', ['60'], { uid, gid })
+    onTestFinished(() => void other.kill())
+    const stale = ['', join(dir, 'data'), '1', '5432', '', '127.0.0.1', '1 1', 'ready'].join('\n')
+    writeFileSync(join(dir, 'data', 'postmaster.pid'), `${other.pid}${stale}\n`)
+    expect(await count(await Opener.open({ dir }))).toBe(1)
+  })
+
+  it('the socket of a keeper that is dead', async () => {
+    const dir = newFolder()
+    const address = keeperAddress(dir)
+    const dead = createServer().listen(`${address}.dead`)
+    await once(dead, 'listening')
+    linkSync(`${address}.dead`, address)
+    dead.close()
+    await Opener.open({ dir })
+  })
+
+  it('a keeper of another folder at our address is not taken for ours', async () => {
+    const dir = newFolder()
+    const greeting = { type: 'greeting', protocol: 1, folder: '/somewhere/else', pid: 1 }
+    const stranger = createServer((socket) => socket.write(`${JSON.stringify(greeting)}\n`))
+    await once(stranger.listen(keeperAddress(dir)), 'listening')
+    try {
+      const { message } = await Opener.spawn({ dir }).failure()
+      expect(message).toContain('says that it keeps /somewhere/else')
+      expect(serversOf(dir)).toEqual([])
+    } finally {
+      stranger.close()
+    }
+  })
+
+  it('a cleaner of temporary files: the keeper puts its socket back', async () => {
+    const dir = newFolder()
+    const first = await Opener.open({ dir })
+    rmSync(keeperAddress(dir))
+    await until(() => existsSync(keeperAddress(dir)), 'the socket to be back')
+    const second = await Opener.open({ dir })
+    expect(second.url).toBe(first.url)
+    one(keepersOf(dir))
+  })
+
+  it('another TMPDIR: the folder leads to its keeper', async () => {
+    const dir = newFolder()
+    const first = await Opener.open({ dir })
+    const second = await Opener.open({ dir }, { env: { TMPDIR: newFolder() } })
+    expect(second.url).toBe(first.url)
+    await first.close()
+    await write(second)
+    one(keepersOf(dir))
+  })
+
+  it('a keeper that cannot be reached is named, and its server left alone', async () => {
+    const dir = newFolder()
+    const first = await Opener.open({ dir })
+    const record = join(dir, 'server.json')
+    const { keeper } = JSON.parse(readFileSync(record, 'utf8'))
+    rmSync(record)
+    const failure = await Opener.spawn({ dir }, { env: { TMPDIR: newFolder() } }).failure()
+    expect(failure).toMatchObject({
+      reason: 'already-running',
+      message: expect.stringContaining(`kept by process ${keeper.pid}, which cannot be reached`),
+    })
+    await write(first)
+  })
+
+  it('a keeper that hangs is told, not waited for', async () => {
+    const dir = newFolder()
+    await Opener.open({ dir })
+    const keeper = one(keepersOf(dir))
+    process.kill(keeper, 'SIGSTOP')
+    const { message } = await Opener.spawn({ dir }).failure()
+    process.kill(keeper, 'SIGCONT')
+    expect(message).toContain('does not answer')
+  })
+
+  it('a folder that was removed under a server: the next open begins anew', async () => {
+    const dir = join(newFolder(), 'db')
+    const first = await Opener.open({ dir })
+    await write(first)
+    const server = one(serversOf(dir))
+    await first.close()
+    rmSync(dir, { recursive: true })
+    const next = await Opener.open({ dir })
+    await expect(count(next)).rejects.toThrow('does not exist')
+    await until(() => !serversOf(dir).includes(server), 'the old server to end')
+  })
+
+  it('a keeper asked to end stops its server cleanly, and those who need it bring it back', async () => {
+    const dir = newFolder()
+    const opener = await Opener.open({ dir })
+    await write(opener)
+    const server = one(serversOf(dir))
+    kill(keepersOf(dir), 'SIGTERM')
+    await until(() => !serversOf(dir).includes(server), 'the server to end')
+    expect(await opener.queryUntilAnswered('select count(*) as n from kept')).toEqual([{ n: '1' }])
+    expect(readFileSync(join(dir, 'postgres.log'), 'utf8')).not.toContain('was not properly shut down')
+  })
+})

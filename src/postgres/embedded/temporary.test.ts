@@ -1,0 +1,48 @@
+import { existsSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { kill, newFolder, Opener, one, untilStopped } from '../../../test/embedded.js'
+import { keepersOf, serversOf } from '../../../test/processes.js'
+import { until } from '../../../test/until.js'
+import { fastSettings } from './settings.js'
+
+// Real processes, real kills, on durable settings: what was committed must be there afterwards.
+const patient = { timeout: 60_000 }
+
+describe('a temporary server', patient, () => {
+  const folderOf = async (by: Opener): Promise<string> => {
+    const [row] = await by.query("select current_setting('data_directory') as data")
+    return dirname(String(row?.data))
+  }
+
+  it('is gone with its folder when close() returns', async () => {
+    const opener = await Opener.open({ temporary: true, settings: fastSettings })
+    const folder = await folderOf(opener)
+    expect(await opener.query('show fsync')).toEqual([{ fsync: 'off' }])
+    await opener.close()
+    expect(existsSync(folder)).toBe(false)
+    expect(serversOf(folder)).toEqual([])
+    await untilStopped(folder)
+  })
+
+  it('is gone also when its process was killed', async () => {
+    const opener = await Opener.open({ temporary: true })
+    const folder = await folderOf(opener)
+    await opener.kill()
+    await untilStopped(folder)
+    await until(() => !existsSync(folder), 'the folder to be gone')
+  })
+
+  it('whose process and keeper were both killed is ended by the next', async () => {
+    const spawning = { env: { TMPDIR: newFolder() } }
+    const abandoned = await Opener.open({ temporary: true }, spawning)
+    const folder = await folderOf(abandoned)
+    process.kill(abandoned.pid, 'SIGSTOP') // or it would start another keeper
+    kill(keepersOf(folder))
+    await abandoned.kill()
+    one(serversOf(folder))
+    const next = await Opener.open({ temporary: true }, spawning)
+    await until(() => serversOf(folder).length === 0 && !existsSync(folder), 'the next to sweep', 15_000)
+    expect(serversOf(await folderOf(next))).toHaveLength(1)
+  })
+})
