@@ -12,7 +12,10 @@ if (!command) throw new Error('README.md does not name the start command')
 
 const { DATABASE_URL: _, NODE_ENV: __, ...env } = process.env
 const startedAt = performance.now()
-const child = spawn('sh', ['-c', command], {
+const [install, start] = command.split(' && ').map((part) => part.split(' '))
+execFileSync(install[0], install.slice(1), { cwd: root, stdio: 'inherit' })
+// Not by a shell, which would end by Ctrl-C as well and not tell how the command ended.
+const child = spawn(start[0], start.slice(1), {
   cwd: root,
   env: { ...env, PORT: '0' },
   stdio: ['ignore', 'pipe', 'inherit'],
@@ -31,8 +34,8 @@ try {
   console.log(`${health.status} ${await health.text()}`)
   if (health.status !== 200) throw new Error('unhealthy')
   process.kill(-child.pid, 'SIGINT')
-  const [code] = await ended
-  if (code !== 0) throw new Error(`it ended with ${code}`)
+  const [code, signal] = await ended
+  if (code !== 0) throw new Error(`it ended with ${code ?? signal}`)
   await until(() => left().length === 0 || undefined, 'keeper and server to end', 10_000)
   console.log(
     `started, asked and stopped in ${Math.round(performance.now() - startedAt)} ms; nothing is left running`,
@@ -40,7 +43,7 @@ try {
 } catch (error) {
   console.error(error)
   console.error(left().join('\n'))
-  if (child.exitCode === null) process.kill(-child.pid, 'SIGKILL')
+  if (child.exitCode === null && child.signalCode === null) process.kill(-child.pid, 'SIGKILL')
   process.exitCode = 1
 }
 
