@@ -343,7 +343,7 @@ export const mutations = [
   {
     name: 'a number in postmaster.pid that went to another process is believed',
     file: embedded('postmaster.ts'),
-    from: '    removeDeceptivePidFile(home.data)\n',
+    from: '    removeStalePidFile(home.data)\n',
     to: '',
     tests: [embedded('keeper.obstacles.test.ts')],
   },
@@ -357,8 +357,8 @@ export const mutations = [
   {
     name: 'a server started again forgets its settings',
     file: embedded('embedded-server.ts'),
-    from: '(resume ? before?.settings : given)',
-    to: 'given',
+    from: '(resume && before) || this.#request',
+    to: 'this.#request',
     tests: [embedded('keeper.kill.test.ts')],
   },
   {

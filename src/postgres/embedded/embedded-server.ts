@@ -4,13 +4,14 @@ import { readFault } from '../fault.js'
 import { sleep } from '../sleep.js'
 import { prepareBinaries } from './binaries.js'
 import type { ServerSettings } from './embedded-options.js'
+import { explainFailure } from './explain-failure.js'
 import { freePort } from './free-port.js'
 import { type Home, prepareHome } from './home.js'
 import { DATABASE, initialize, ROLE, readPassword } from './initialize.js'
 import type { StartStep } from './keeper-messages.js'
 import { claimServer, type Ownership } from './keeper-owner.js'
 import { findPostmaster, type Postmaster, startPostmaster, stopPostmaster } from './postmaster.js'
-import { readRecord, writeRecord } from './server-record.js'
+import { readRecord, type ServerRecord, writeRecord } from './server-record.js'
 
 export interface ServerRequest {
   /** By its real path. */
@@ -27,14 +28,17 @@ export interface OwnedServer {
   readonly port: number
   /** Unknown if the folder has forgotten how its server was started. */
   readonly settings: ServerSettings | undefined
+  readonly binaries: string | undefined
   /** It ran already: others may be using it. */
   readonly adopted: boolean
   readonly ownership: Ownership
 }
 
-type Running = Pick<OwnedServer, 'port' | 'settings' | 'adopted'>
+type Running = Omit<OwnedServer, 'url' | 'ownership'>
 
 const CLAIM_MS = 60_000
+/** As long as a server may take to start. */
+const WAIT_MS = 300_000
 const PORT_TRIES = 5
 
 /** The server of one folder, for its keeper: makes it run, claims it, ends it. */
@@ -88,7 +92,7 @@ export class EmbeddedServer {
     try {
       const claimed = await claimServer(url)
       if ('owner' in claimed) return claimed
-      this.#record(running.port, running.settings ?? {})
+      this.#record(running)
       return { ...running, url, ownership: claimed }
     } catch (error) {
       throw readFault(error)?.sqlState?.startsWith('28') ? this.#wrongPassword(error) : error
@@ -97,11 +101,13 @@ export class EmbeddedServer {
 
   async #makeRun(resume: boolean): Promise<Running> {
     const { folder } = this.#request
+    const deadline = performance.now() + WAIT_MS
     for (;;) {
       const found = findPostmaster(this.#home.data)
       if (found?.status === 'ready' || found?.status === 'standby') {
         this.#postmaster = found
-        return { port: found.port, settings: readRecord(folder)?.settings, adopted: true }
+        const { settings, binaries } = readRecord(folder) ?? {}
+        return { port: found.port, settings, binaries, adopted: true }
       }
       if (!found) {
         try {
@@ -110,13 +116,16 @@ export class EmbeddedServer {
           if (!this.isRunning) throw error // else another keeper was first
         }
       }
+      if (performance.now() > deadline) {
+        throw explainFailure(`It has been ${found?.status} for too long.`, folder, this.#home.log)
+      }
       this.#onStep('waiting') // until it has started, or ended
       await sleep(50)
     }
   }
 
   async #start(resume: boolean): Promise<Running> {
-    const { folder, temporary, port: wanted, settings: given, binaries: names } = this.#request
+    const { folder, temporary, port: wanted } = this.#request
     const before = readRecord(folder)
     if (resume && !existsSync(this.#home.data)) {
       throw new EmbeddedServerError(
@@ -125,10 +134,10 @@ export class EmbeddedServer {
         folder,
       )
     }
-    const settings = (resume ? before?.settings : given) ?? {}
+    const { settings = {}, binaries } = (resume && before) || this.#request
     const { bin, major } = await prepareBinaries({
       folder,
-      given: names,
+      given: binaries,
       user: this.#home.user,
       onCopy: () => this.#onStep('copying'),
     })
@@ -143,10 +152,10 @@ export class EmbeddedServer {
     this.#onStep('starting')
     for (let tries = 1; ; tries++) {
       const port = wanted ?? (await freePort(tries === 1 ? before?.port : undefined))
-      this.#record(port, settings)
+      this.#record({ port, settings, binaries })
       try {
         this.#postmaster = await startPostmaster(this.#home, { bin, port, settings })
-        return { port, settings, adopted: false }
+        return { port, settings, binaries, adopted: false }
       } catch (error) {
         const isTaken = error instanceof EmbeddedServerError && error.reason === 'port-taken'
         if (!isTaken || wanted !== undefined || tries === PORT_TRIES) throw error
@@ -154,9 +163,9 @@ export class EmbeddedServer {
     }
   }
 
-  #record(port: number, settings: ServerSettings): void {
+  #record({ port, settings, binaries }: Omit<ServerRecord, 'keeper'>): void {
     const keeper = { pid: process.pid, address: this.#address }
-    writeRecord(this.#request.folder, { port, settings, keeper })
+    writeRecord(this.#request.folder, { port, settings, binaries, keeper })
   }
 
   #wrongPassword(cause: unknown): EmbeddedServerError {

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -25,7 +25,16 @@ describe('what lies in the way', patient, () => {
     const other = spawn('sleep', ['60'], { uid, gid })
     onTestFinished(() => void other.kill())
     const stale = ['', join(dir, 'data'), '1', '5432', '', '127.0.0.1', '1 1', 'ready'].join('\n')
-    writeFileSync(join(dir, 'data', 'postmaster.pid'), `${other.pid}${stale}\n`)
+    const file = join(dir, 'data', 'postmaster.pid')
+    writeFileSync(file, `${other.pid}${stale}\n`)
+    const second = await Opener.open({ dir })
+    expect(await count(second)).toBe(1)
+    await second.close()
+    await untilStopped(dir)
+
+    // Or one that was cut off while it was written.
+    writeFileSync(file, '')
+    utimesSync(file, 1, 1)
     expect(await count(await Opener.open({ dir }))).toBe(1)
   })
 

@@ -60,7 +60,7 @@ export async function startPostmaster(
 ): Promise<Postmaster> {
   const startedAt = performance.now()
   for (;;) {
-    removeDeceptivePidFile(home.data)
+    removeStalePidFile(home.data)
     const said = await startOnce(home, join(bin, 'postgres'), toArguments(home.data, port, settings))
     if (typeof said !== 'string') return said
     const orphans = /pre-existing shared memory block .* still in use/.test(said)
@@ -111,13 +111,18 @@ async function startOnce(home: Home, program: string, args: string[]): Promise<P
 const sizeOf = (file: string): number => statSync(file, { throwIfNoEntry: false })?.size ?? 0
 
 /**
- * PostgreSQL takes the number in `postmaster.pid` for a running server if any process of this user has it now, as is
- * usual after a restart of a container. It also looks at the shared memory, which keeps two servers apart even if
- * the file went wrongly.
+ * Removes a `postmaster.pid` that no server of ours stands behind. PostgreSQL takes its number for a running server if
+ * any process of this user has it: another program after a restart of a container, or the dead server itself where
+ * nobody asked how it ended. It also looks at the shared memory, which keeps two servers apart even if the file went
+ * wrongly.
  */
-function removeDeceptivePidFile(data: string): void {
+function removeStalePidFile(data: string): void {
+  const file = join(data, 'postmaster.pid')
+  const written = statSync(file, { throwIfNoEntry: false })
   const found = readPidFile(data)
-  if (found && isAlive(found.pid) && !isServerOf(found.pid, data)) rmSync(join(data, 'postmaster.pid'))
+  if (!written || (found && isServerOf(found.pid, data))) return
+  // One that another keeper's server just makes is empty for a moment.
+  if (found?.pid || Date.now() - written.mtimeMs > 5_000) rmSync(file, { force: true })
 }
 
 /**

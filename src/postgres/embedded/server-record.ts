@@ -5,7 +5,10 @@ import type { ServerSettings } from './embedded-options.js'
 /** What a folder remembers of its server: how it was started last, and who keeps it. */
 export interface ServerRecord {
   readonly port: number
-  readonly settings: ServerSettings
+  /** Undefined if that was forgotten. */
+  readonly settings?: ServerSettings | undefined
+  /** The folder of its programs, if that was chosen. */
+  readonly binaries?: string | undefined
   readonly keeper: { readonly pid: number; readonly address: string }
 }
 
