@@ -1,10 +1,11 @@
 import pg from 'pg'
-import { InvalidInputError } from './errors.js'
+import { ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
 import { CONNECT_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
 import { checkEmbeddedOptions, type EmbeddedOptions } from './postgres/embedded/embedded-options.js'
 import { HeldServer } from './postgres/embedded/held-server.js'
+import { ScramClient } from './postgres/embedded/scram-client.js'
 import { type EventOrigin, emit, newOrigin } from './postgres/events.js'
 import { checkSchemaName } from './postgres/identifier.js'
 import { type Logger, logEvents } from './postgres/log-events.js'
@@ -12,6 +13,7 @@ import { migrations } from './postgres/migrations/generated/migrations.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
 import { nameGiven } from './postgres/name-given.js'
 import { inspectServer } from './postgres/server.js'
+import { sleep } from './postgres/sleep.js'
 import { statement } from './postgres/statement.js'
 import { dateFromMicros } from './postgres/text-values.js'
 import type { TransactionOptions } from './postgres/transaction.js'
@@ -43,6 +45,8 @@ export interface OpenOptions {
   /** Let the server keep the plans of our statements by name. Turn off behind PgBouncer in transaction mode. Default true. */
   readonly prepared?: boolean | undefined
 }
+
+const EMBEDDED_TRIES = 8
 
 const readClock = statement(
   'select (extract(epoch from {schema}.clock()) * 1000000)::bigint::text as "micros"',
@@ -102,13 +106,25 @@ export class Dibs implements AsyncDisposable {
 
   async #start(mode: 'auto' | 'check' | 'off'): Promise<this> {
     try {
-      await inspectServer(this.#database, describeUrl(this.url))
+      await this.#inspect()
       if (mode === 'auto') await migrate(this.#database, migrations)
       if (mode === 'check') await checkMigrations(this.#database, migrations)
       return this
     } catch (error) {
       await this.close()
       throw error
+    }
+  }
+
+  /** An embedded server that someone just killed is back soon. */
+  async #inspect(): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await inspectServer(this.#database, describeUrl(this.url))
+      } catch (error) {
+        if (!this.#server || !(error instanceof ConnectionLostError) || tries === EMBEDDED_TRIES) throw error
+        await sleep(200 * tries)
+      }
     }
   }
 
@@ -255,12 +271,13 @@ async function findWayIn(options: OpenOptions, origin: EventOrigin): Promise<Way
       if (own) own.options.connectionString = moved // for connections made from now on
     },
   })
-  own = newPool(server.url)
+  own = newPool(server.url, { Client: ScramClient })
   return { pool: own, server }
 }
 
-function newPool(connectionString: string): pg.Pool {
+function newPool(connectionString: string, config: pg.PoolConfig = {}): pg.Pool {
   return new pg.Pool({
+    ...config,
     connectionString,
     connectionTimeoutMillis: CONNECT_MS,
     keepAlive: true,

@@ -105,6 +105,14 @@ export class Opener {
     await gone
   }
 
+  /** Tells it to do nothing more; resolves with its exit code when it ends by itself. */
+  async idle(): Promise<number | null> {
+    const gone = once(this.#child, 'exit')
+    this.#child.send({ idle: true })
+    const [code] = await gone
+    return code
+  }
+
   async kill(signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
     const gone = once(this.#child, 'exit')
     this.#child.kill(signal)

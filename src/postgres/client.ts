@@ -4,7 +4,9 @@ import { CONNECT_MS } from './connections.js'
 /** A client of its own to where `pool` leads, for what must not wait for the pool or keep a client of it. */
 export function newClient(pool: pg.Pool, config: pg.ClientConfig): pg.Client {
   const { options } = pool
-  return new pg.Client({
+  // Typed as if it took no arguments; pg-pool gives it these.
+  const Client = (options.Client as typeof pg.Client | undefined) ?? pg.Client
+  return new Client({
     ...options,
     password: options.password, // a pool hides it from enumeration
     keepAlive: true,

@@ -1,5 +1,6 @@
 import { setTimeout as timeout } from 'node:timers/promises'
 
-export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  await timeout(ms, undefined, { signal })
+/** `ref: false` does not keep the process from ending. */
+export async function sleep(ms: number, signal?: AbortSignal, { ref = true } = {}): Promise<void> {
+  await timeout(ms, undefined, { signal, ref })
 }

@@ -10,7 +10,13 @@ import { type Home, prepareHome } from './home.js'
 import { DATABASE, initialize, ROLE, readPassword } from './initialize.js'
 import type { StartStep } from './keeper-messages.js'
 import { claimServer, type Ownership } from './keeper-owner.js'
-import { findPostmaster, type Postmaster, startPostmaster, stopPostmaster } from './postmaster.js'
+import {
+  findPostmaster,
+  hurryPostmaster,
+  type Postmaster,
+  startPostmaster,
+  stopPostmaster,
+} from './postmaster.js'
 import { readRecord, type ServerRecord, writeRecord } from './server-record.js'
 
 export interface ServerRequest {
@@ -48,6 +54,8 @@ export class EmbeddedServer {
   readonly #onStep: (step: StartStep) => void
   readonly #home: Home
   #postmaster: Postmaster | undefined
+  /** The identity of the one that was started here. */
+  #started: string | undefined
 
   constructor(request: ServerRequest, address: string, onStep: (step: StartStep) => void) {
     this.#request = request
@@ -72,10 +80,10 @@ export class EmbeddedServer {
       try {
         return await this.#claim(running)
       } catch (error) {
-        // Else it is on its way down, comes back from a crash, or has no room for us at the moment.
-        if (error instanceof EmbeddedServerError || performance.now() > deadline) {
-          if (!running.adopted) await this.stop()
-          throw error
+        if (!passes(error) || performance.now() > deadline) {
+          // Nobody else would.
+          if (this.#postmaster?.identity === this.#started) await this.stop()
+          throw this.#explainClaim(error)
         }
         await sleep(100)
       }
@@ -83,20 +91,22 @@ export class EmbeddedServer {
   }
 
   async stop(): Promise<void> {
-    if (!this.#postmaster) return
-    await stopPostmaster(this.#home.data, this.#postmaster, { discard: this.#request.temporary })
+    if (this.#postmaster) await stopPostmaster(this.#postmaster, { discard: this.#request.temporary })
+  }
+
+  /** For its owner, now and then: what others may have done to the server or to the folder's memory of it. */
+  attend(owned: OwnedServer): void {
+    const found = findPostmaster(this.#home.data)
+    if (found) hurryPostmaster(found)
+    if (readRecord(this.#request.folder)?.keeper.pid !== process.pid) this.#record(owned)
   }
 
   async #claim(running: Running): Promise<OwnedServer | { readonly owner: number }> {
     const url = `postgres://${ROLE}:${readPassword(this.#home)}@127.0.0.1:${running.port}/${DATABASE}`
-    try {
-      const claimed = await claimServer(url)
-      if ('owner' in claimed) return claimed
-      this.#record(running)
-      return { ...running, url, ownership: claimed }
-    } catch (error) {
-      throw readFault(error)?.sqlState?.startsWith('28') ? this.#wrongPassword(error) : error
-    }
+    const claimed = await claimServer(url)
+    if ('owner' in claimed) return claimed
+    this.#record(running) // not before: another keeper's server may be the one that runs
+    return { ...running, url, ownership: claimed }
   }
 
   async #makeRun(resume: boolean): Promise<Running> {
@@ -106,8 +116,9 @@ export class EmbeddedServer {
       const found = findPostmaster(this.#home.data)
       if (found?.status === 'ready' || found?.status === 'standby') {
         this.#postmaster = found
+        const adopted = found.identity !== this.#started
         const { settings, binaries } = readRecord(folder) ?? {}
-        return { port: found.port, settings, binaries, adopted: true }
+        return { port: found.port, settings, binaries, adopted }
       }
       if (!found) {
         try {
@@ -119,6 +130,7 @@ export class EmbeddedServer {
       if (performance.now() > deadline) {
         throw explainFailure(`It has been ${found?.status} for too long.`, folder, this.#home.log)
       }
+      if (found) hurryPostmaster(found)
       this.#onStep('waiting') // until it has started, or ended
       await sleep(50)
     }
@@ -152,9 +164,9 @@ export class EmbeddedServer {
     this.#onStep('starting')
     for (let tries = 1; ; tries++) {
       const port = wanted ?? (await freePort(tries === 1 ? before?.port : undefined))
-      this.#record({ port, settings, binaries })
       try {
         this.#postmaster = await startPostmaster(this.#home, { bin, port, settings })
+        this.#started = this.#postmaster.identity
         return { port, settings, binaries, adopted: false }
       } catch (error) {
         const isTaken = error instanceof EmbeddedServerError && error.reason === 'port-taken'
@@ -165,16 +177,33 @@ export class EmbeddedServer {
 
   #record({ port, settings, binaries }: Omit<ServerRecord, 'keeper'>): void {
     const keeper = { pid: process.pid, address: this.#address }
-    writeRecord(this.#request.folder, { port, settings, binaries, keeper })
+    try {
+      writeRecord(this.#request.folder, { port, settings, binaries, keeper })
+    } catch (error) {
+      // A full disk. Those who share our folder for temporary files find us without it.
+      console.error(`${new Date().toISOString()} cannot write the record: ${error}`)
+    }
   }
 
-  #wrongPassword(cause: unknown): EmbeddedServerError {
-    const { dir, data, folder } = this.#home
-    return new EmbeddedServerError(
-      `The embedded PostgreSQL of ${folder} does not accept the password in ${dir}/password. Restore the file that belongs to the data, or remove ${data} to begin anew.`,
-      'no-permission',
-      folder,
-      { cause },
-    )
+  #explainClaim(error: unknown): unknown {
+    const { dir, data, folder, log } = this.#home
+    const fault = readFault(error)
+    if (fault?.sqlState?.startsWith('28')) {
+      return new EmbeddedServerError(
+        `The embedded PostgreSQL of ${folder} does not accept the password in ${dir}/password. Restore the file that belongs to the data, or remove ${data} to begin anew.`,
+        'no-permission',
+        folder,
+        { cause: error },
+      )
+    }
+    return error instanceof EmbeddedServerError
+      ? error
+      : explainFailure(fault?.message ?? `${error}`, folder, log)
   }
+}
+
+/** It is on its way down, comes back from a crash, or has no room for us at the moment. */
+function passes(error: unknown): boolean {
+  const fault = readFault(error)
+  return fault?.kind === 'connection' || fault?.sqlState === '53300'
 }

@@ -10,7 +10,7 @@ describe('explainFailure', () => {
       'shared-memory',
     ],
     ['FATAL:  could not map anonymous shared memory: Cannot allocate memory', 'shared-memory'],
-    ['FATAL:  pre-existing shared memory block (key 1, ID 2) is still in use', 'shared-memory'],
+    ['FATAL:  pre-existing shared memory block (key 1, ID 2) is still in use', 'already-running'],
     ['LOG:  could not bind IPv4 address "127.0.0.1": Address already in use', 'port-taken'],
     ['PANIC:  could not write to file "pg_wal/xlogtemp.1": No space left on device', 'disk-full'],
     ['initdb: error: could not write file "x": Disk quota exceeded', 'disk-full'],

@@ -10,10 +10,16 @@ interface Symptom {
 /** What PostgreSQL, initdb and the system say, in English since we start them with LC_ALL=C; the first that fits. */
 const symptoms: readonly Symptom[] = [
   {
-    sign: /shared memory segment|map anonymous shared memory|memory limit of shared memory|pre-existing shared memory block/i,
+    sign: /shared memory segment|map anonymous shared memory|memory limit of shared memory/i,
     reason: 'shared-memory',
     advice:
       'does not get the shared memory it asks for. Lower `shared_buffers` in `embedded.settings`, give the machine more memory, or, in a container, a larger /dev/shm (`--shm-size=256m`).',
+  },
+  {
+    sign: /pre-existing shared memory block/i,
+    reason: 'already-running',
+    advice:
+      'cannot start while processes of an earlier server on the same data still run. End them: their command line names the data folder.',
   },
   {
     sign: /could not bind .*Address already in use|Is another postmaster already running on port/i,

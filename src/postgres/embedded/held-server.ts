@@ -11,7 +11,6 @@ import { KeeperLink } from './keeper-link.js'
 import { PROTOCOL, type StartStep } from './keeper-messages.js'
 import { readRecord } from './server-record.js'
 import { type SpawnedKeeper, spawnKeeper } from './spawn-keeper.js'
-import { TEMPORARY } from './sweep-temporary.js'
 
 /** What the holder of a server hears of it. */
 export interface HeldServerEvents {
@@ -27,7 +26,8 @@ const ATTACH_MS = 360_000
 const GREETING_MS = 10_000
 const SPAWNS = 20
 const POLL_MS = 20
-const LEAVE_MS = 15_000
+/** Longer than a successor waits before it counts, as `close` of a temporary server must. */
+const CLOSE_MS = 20_000
 const RETRY_BASE_MS = 500
 const RETRY_CAP_MS = 30_000
 
@@ -38,7 +38,10 @@ export class HeldServer {
   readonly #events: HeldServerEvents
   readonly #closing = new AbortController()
   #link: KeeperLink | undefined
+  #attaching: Promise<void> | undefined
   #url = ''
+  /** Nobody waits for a link any more. */
+  #isOver = false
 
   private constructor(folder: string, options: EmbeddedOptions, events: HeldServerEvents) {
     this.#folder = folder
@@ -48,18 +51,21 @@ export class HeldServer {
 
   /** Resolves once the server answers, started if need be. */
   static async open(options: EmbeddedOptions, events: HeldServerEvents): Promise<HeldServer> {
+    const { dir = './.dibs', temporary = false } = options
     if (process.platform === 'win32') {
       const message = 'There is no embedded PostgreSQL on Windows. Give the URL of a PostgreSQL that runs.'
-      throw new EmbeddedServerError(message, 'no-binaries', resolve(options.dir ?? '.dibs'))
+      throw new EmbeddedServerError(message, 'no-binaries', dir)
     }
-    const folder = prepareFolder(options)
+    let folder = dir
     try {
-      const held = new HeldServer(folder, options, events)
+      folder = temporary ? newTemporaryFolder() : prepareFolder(dir)
+      const binaries = options.binaries && resolve(options.binaries)
+      const held = new HeldServer(folder, { ...options, binaries }, events)
       held.#url = await held.#attach(false)
       void held.#stayAttached()
       return held
     } catch (error) {
-      if (options.temporary) rmSync(folder, { recursive: true, force: true })
+      if (temporary) rmSync(folder, { recursive: true, force: true })
       throw asEmbeddedServerError(error, folder)
     }
   }
@@ -71,8 +77,30 @@ export class HeldServer {
 
   /** Lets go of the server. Resolves soon; if it is temporary, when it is gone. */
   async close(): Promise<void> {
+    if (this.#closing.signal.aborted) return
     this.#closing.abort()
-    await this.#link?.leave(LEAVE_MS)
+    const expired = new AbortController()
+    await Promise.race([this.#leave(), sleep(CLOSE_MS, expired.signal).catch(() => {})])
+    expired.abort()
+    this.#isOver = true
+    this.#link?.destroy()
+  }
+
+  /** A keeper that is lost cannot notice that we go. Its successor does, and stops the server that it left running. */
+  async #leave(): Promise<void> {
+    for (let tries = 0; tries < 2; tries++) {
+      if (await this.#link?.leave(CLOSE_MS)) return
+      await this.#reattach().catch(() => {})
+    }
+  }
+
+  #reattach(): Promise<void> {
+    this.#attaching ??= this.#attach(true)
+      .then((url) => this.#moveTo(url))
+      .finally(() => {
+        this.#attaching = undefined
+      })
+    return this.#attaching
   }
 
   /** Connects to the keeper, or starts one, until the server answers; returns its URL. `again`: it did so before. */
@@ -80,10 +108,9 @@ export class HeldServer {
     const deadline = performance.now() + ATTACH_MS
     let spawns = 0
     let spawned: SpawnedKeeper | undefined
-    while (performance.now() < deadline && spawns <= SPAWNS) {
-      this.#closing.signal.throwIfAborted()
+    while (performance.now() < deadline && spawns <= SPAWNS && !this.#isOver) {
       const link = await this.#greet()
-      const url = link && (await this.#hold(link, again))
+      const url = link && (await this.#hold(link, again, deadline))
       if (url) return url
       if (spawned?.failure) throw spawned.failure
       // A keeper that ends at once found another there; that one answers soon.
@@ -91,7 +118,7 @@ export class HeldServer {
         spawned = this.#spawn(again)
         spawns++
       }
-      await sleep(POLL_MS)
+      await sleep(POLL_MS, undefined, { ref: !again })
     }
     throw new EmbeddedServerError(
       `The embedded PostgreSQL of ${this.#folder} cannot be had: its keepers end without a word. ${join(this.#folder, 'keeper.log')} may tell why.`,
@@ -102,15 +129,7 @@ export class HeldServer {
 
   #spawn(again: boolean): SpawnedKeeper {
     const { temporary = false, port, settings, binaries } = this.#options
-    const folder = this.#folder
-    return spawnKeeper({
-      folder,
-      temporary,
-      port,
-      settings,
-      binaries: binaries && resolve(binaries),
-      resume: again,
-    })
+    return spawnKeeper({ folder: this.#folder, temporary, port, settings, binaries, resume: again })
   }
 
   /** A keeper that says it is that of our folder. */
@@ -146,28 +165,23 @@ export class HeldServer {
   }
 
   /** Waits for the server. Undefined if the keeper ended meanwhile. */
-  async #hold(link: KeeperLink, again: boolean): Promise<string | undefined> {
+  async #hold(link: KeeperLink, again: boolean, deadline: number): Promise<string | undefined> {
     const { port, settings } = this.#options
+    if (again) link.unref()
     link.hold(again ? {} : { port, settings })
-    const leave = (): void => link.destroy()
-    this.#closing.signal.addEventListener('abort', leave)
-    try {
-      for (;;) {
-        const message = await link.next()
-        if (message?.type === 'progress') this.#events.onStep(message.step, this.#folder)
-        else if (message?.type === 'ready') {
-          this.#link = link
-          link.unref()
-          return message.url
-        } else {
-          link.destroy()
-          if (message?.type === 'failed')
-            throw new EmbeddedServerError(message.message, message.reason, this.#folder)
-          return undefined
-        }
+    for (;;) {
+      const message = await link.next(deadline - performance.now())
+      if (message?.type === 'progress') this.#events.onStep(message.step, this.#folder)
+      else if (message?.type === 'ready' && !this.#isOver) {
+        this.#link = link
+        link.unref()
+        return message.url
+      } else {
+        link.destroy()
+        if (message?.type === 'failed')
+          throw new EmbeddedServerError(message.message, message.reason, this.#folder)
+        return undefined
       }
-    } finally {
-      this.#closing.signal.removeEventListener('abort', leave)
     }
   }
 
@@ -175,17 +189,17 @@ export class HeldServer {
   async #stayAttached(): Promise<void> {
     const { signal } = this.#closing
     for (let attempt = 0; !signal.aborted; ) {
+      const message = await this.#link?.next()
+      if (message?.type === 'ready') this.#moveTo(message.url)
+      if (message || signal.aborted) continue
       try {
-        const message = await this.#link?.next()
-        if (message?.type === 'ready') this.#moveTo(message.url)
-        if (message || signal.aborted) continue
-        this.#moveTo(await this.#attach(true))
+        await this.#reattach()
         attempt = 0
       } catch (error) {
         if (signal.aborted) return
         const retryInMs = fullJitterMs(++attempt, RETRY_BASE_MS, RETRY_CAP_MS)
         this.#events.onLost(asEmbeddedServerError(error, this.#folder), retryInMs)
-        await sleep(retryInMs, signal).catch(() => {})
+        await sleep(retryInMs, signal, { ref: false }).catch(() => {})
       }
     }
   }
@@ -198,17 +212,12 @@ export class HeldServer {
 }
 
 /** The folder by its real path, made if there is none, and kept out of git: it holds a password. */
-function prepareFolder({ dir = './.dibs', temporary }: EmbeddedOptions): string {
+function prepareFolder(dir: string): string {
   const wanted = resolve(dir)
-  try {
-    if (temporary) return realpathSync(newTemporaryFolder())
-    makeFolder(wanted)
-    const folder = realpathSync(wanted)
-    writeFileSync(join(folder, '.gitignore'), '*\n')
-    return folder
-  } catch (error) {
-    throw asEmbeddedServerError(error, wanted)
-  }
+  makeFolder(wanted)
+  const folder = realpathSync(wanted)
+  writeFileSync(join(folder, '.gitignore'), '*\n')
+  return folder
 }
 
 /** Level by level: with `recursive`, Node 20 never returns from a place such as /proc. */
@@ -223,7 +232,7 @@ function makeFolder(path: string): void {
 }
 
 function newTemporaryFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), TEMPORARY))
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'dibs-temporary-')))
   if (process.getuid?.() === 0) chmodSync(folder, 0o711) // the server runs as another user then
   return folder
 }

@@ -18,6 +18,9 @@ export interface Home {
   readonly user: ServerUser | undefined
 }
 
+/** Ours alone: a note could name any folder. */
+const isPlace = new RegExp(`^${ROOTS_PLACE}/[0-9a-f]{16}(?:-\\d+)?$`)
+
 const NOTE = 'WHERE-THE-DATA-IS.txt'
 
 /**
@@ -75,7 +78,7 @@ function belongsToAnother(dir: string, folder: string): boolean {
 function placeNoted(folder: string): string | undefined {
   const file = join(folder, NOTE)
   const dir = existsSync(file) ? readFileSync(file, 'utf8').split('\n')[1]?.trim() : undefined
-  return dir?.startsWith(`${ROOTS_PLACE}/`) ? dir : undefined
+  return dir && isPlace.test(dir) ? dir : undefined
 }
 
 function writeNote(folder: string, dir: string, user: ServerUser): void {

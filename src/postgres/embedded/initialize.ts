@@ -2,14 +2,18 @@ import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import {
   chownSync,
+  closeSync,
   existsSync,
+  fsyncSync,
   linkSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   renameSync,
   rmSync,
   writeFileSync,
+  writeSync,
 } from 'node:fs'
 import { join } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
@@ -17,7 +21,7 @@ import type { Binaries } from './binaries.js'
 import { childEnvironment } from './child-environment.js'
 import { explainFailure } from './explain-failure.js'
 import type { Home } from './home.js'
-import { isAlive } from './is-alive.js'
+import { isAlive } from './process-identity.js'
 
 /** The one role, a superuser, and the database everyone has. */
 export const ROLE = 'dibs'
@@ -56,9 +60,10 @@ export async function initialize(
 
 export function readPassword({ dir, folder }: Home): string {
   const file = join(dir, 'password')
-  if (existsSync(file)) return readFileSync(file, 'utf8').trim()
+  const password = existsSync(file) ? readFileSync(file, 'utf8').trim() : ''
+  if (password) return password
   throw new EmbeddedServerError(
-    `${file} is missing, and the embedded PostgreSQL lets nobody in without it. Restore it, or remove ${join(dir, 'data')} to begin anew.`,
+    `${file} is missing or empty, and the embedded PostgreSQL lets nobody in without it. Restore it, or remove ${join(dir, 'data')} to begin anew.`,
     'no-permission',
     folder,
   )
@@ -69,7 +74,10 @@ function ensurePassword({ dir }: Home): string {
   const file = join(dir, 'password')
   if (!existsSync(file)) {
     const draft = `${file}.${process.pid}`
-    writeFileSync(draft, `${randomBytes(24).toString('base64url')}\n`, { mode: 0o600 })
+    const draftFile = openSync(draft, 'w', 0o600)
+    writeSync(draftFile, `${randomBytes(24).toString('base64url')}\n`)
+    fsyncSync(draftFile) // what it opens is on the disk as well
+    closeSync(draftFile)
     try {
       linkSync(draft, file)
     } catch (error) {
@@ -119,10 +127,15 @@ function runInitdb({ dir, folder, user }: Home, bin: string, major: number, flag
   })
 }
 
-/** What keepers left that were killed at it. An initdb of theirs may go on for a while, so the last is found the next time. */
+/** What keepers left that were killed at it. Their initdb may go on for a while; then this is done the next time. */
 function removeDrafts({ dir }: Home): void {
   for (const name of readdirSync(dir)) {
     const pid = Number(name.match(/^data\.new\.(\d+)$/)?.[1])
-    if (pid && !isAlive(pid)) rmSync(join(dir, name), { recursive: true, force: true })
+    if (!pid || isAlive(pid)) continue
+    try {
+      rmSync(join(dir, name), { recursive: true, force: true })
+    } catch {
+      // Its initdb is still writing.
+    }
   }
 }

@@ -1,6 +1,6 @@
-import { linkSync, renameSync, rmSync, statSync } from 'node:fs'
+import { linkSync, mkdirSync, renameSync, rmSync, statSync } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { folderHash } from './folder-hash.js'
 import { privateFolder } from './private-folder.js'
 
@@ -73,6 +73,7 @@ export class KeeperAddress {
   /** Listens under a name of its own, which is given back to be linked or renamed. */
   async #listen(): Promise<string> {
     const draft = `${this.#path.replace(/\.sock$/, '')}.${process.pid}`
+    mkdirSync(dirname(draft), { recursive: true, mode: 0o700 }) // it may have been cleaned away with its files
     rmSync(draft, { force: true })
     const server = createServer({ allowHalfOpen: true }, this.#onConnection)
     await new Promise<void>((resolve, reject) => {
@@ -93,7 +94,7 @@ export function answers(path: string): Promise<boolean> {
       resolve(true)
     })
     socket.once('error', (error: NodeJS.ErrnoException) => {
-      resolve(error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT') // else its queue is full
+      resolve(error.code === 'EAGAIN') // its queue is full
     })
   })
 }

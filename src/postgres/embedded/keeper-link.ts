@@ -6,6 +6,7 @@ import { type HoldMessage, type KeeperMessage, onMessage, sendMessage } from './
 export class KeeperLink {
   readonly #socket: Socket
   readonly #queue: KeeperMessage[] = []
+  #saidGoodbye = false
   #wake: () => void = () => {}
 
   private constructor(socket: Socket) {
@@ -13,7 +14,8 @@ export class KeeperLink {
     socket.on('error', () => {}) // 'close' follows
     socket.once('close', () => this.#wake())
     onMessage(socket, (message) => {
-      this.#queue.push(message as KeeperMessage)
+      if (message.type === 'goodbye') this.#saidGoodbye = true
+      else if (message.type !== 'hold') this.#queue.push(message)
       this.#wake()
     })
   }
@@ -33,7 +35,7 @@ export class KeeperLink {
   async next(withinMs?: number): Promise<KeeperMessage | undefined> {
     if (this.#queue.length === 0 && !this.#socket.destroyed) {
       await new Promise<void>((resolve) => {
-        const timer = withinMs === undefined ? undefined : setTimeout(resolve, withinMs)
+        const timer = withinMs === undefined ? undefined : setTimeout(resolve, withinMs).unref()
         this.#wake = () => {
           clearTimeout(timer)
           resolve()
@@ -60,13 +62,15 @@ export class KeeperLink {
     this.#socket.destroy()
   }
 
-  /** Says goodbye and waits for the same, `withinMs` at most. */
-  async leave(withinMs: number): Promise<void> {
-    if (this.#socket.destroyed) return
-    this.#socket.ref()
-    this.#socket.end()
-    const force = setTimeout(() => this.#socket.destroy(), withinMs)
-    await once(this.#socket, 'close')
-    clearTimeout(force)
+  /** Says goodbye, and tells whether the keeper did the same: else it may be gone. */
+  async leave(withinMs: number): Promise<boolean> {
+    if (!this.#socket.destroyed) {
+      this.#socket.ref()
+      this.#socket.end()
+      const force = setTimeout(() => this.#socket.destroy(), withinMs)
+      await once(this.#socket, 'close')
+      clearTimeout(force)
+    }
+    return this.#saidGoodbye
   }
 }

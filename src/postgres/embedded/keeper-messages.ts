@@ -13,6 +13,8 @@ export type KeeperMessage =
   | { readonly type: 'greeting'; readonly protocol: number; readonly folder: string; readonly pid: number }
   | { readonly type: 'progress'; readonly step: StartStep }
   | { readonly type: 'ready'; readonly url: string }
+  /** The answer to one that leaves, so that it knows somebody counts. */
+  | { readonly type: 'goodbye' }
   | { readonly type: 'failed'; readonly reason: EmbeddedServerFailure; readonly message: string }
 
 /** What they say to it, once: what they need. */

@@ -1,5 +1,5 @@
-import pg from 'pg'
 import { sleep } from '../sleep.js'
+import { ScramClient } from './scram-client.js'
 
 /** The keeper's own connection, whose session lock makes it the one keeper of a server. */
 export interface Ownership {
@@ -17,8 +17,10 @@ const TRY_MS = 3_000
  * the other's process if it has one. Throws if the server cannot be asked.
  */
 export async function claimServer(url: string): Promise<Ownership | { readonly owner: number }> {
-  const client = new pg.Client({
+  const client = new ScramClient({
     connectionString: url,
+    // Whatever the server's settings are, this session stays.
+    options: '-c idle_session_timeout=0 -c statement_timeout=0 -c idle_in_transaction_session_timeout=0',
     application_name: `dibs keeper ${process.pid}`,
     connectionTimeoutMillis: 5_000,
     keepAlive: true,
@@ -27,12 +29,13 @@ export async function claimServer(url: string): Promise<Ownership | { readonly o
     client.on('error', () => resolve())
     client.on('end', () => resolve())
   })
-  await client.connect()
+  const end = (): void => void client.end().catch(() => {})
   try {
+    await client.connect()
     const deadline = performance.now() + TRY_MS
     for (;;) {
       const { rows } = await client.query('select pg_try_advisory_lock($1, $2) as mine', [...LOCK])
-      if (rows[0]?.mine) return { lost, end: () => void client.end().catch(() => {}) }
+      if (rows[0]?.mine) return { lost, end }
       if (performance.now() > deadline) break
       await sleep(50)
     }
@@ -41,10 +44,10 @@ export async function claimServer(url: string): Promise<Ownership | { readonly o
        where locktype = 'advisory' and classid = $1 and objid = $2 and objsubid = 2 and granted`,
       [...LOCK],
     )
-    await client.end()
+    end()
     return { owner: Number(String(rows[0]?.name).split(' ').at(-1)) || 0 }
   } catch (error) {
-    void client.end().catch(() => {})
+    end()
     throw error
   }
 }

@@ -1,8 +1,8 @@
 import { Keeper, type KeeperConfig } from './keeper.js'
 
 /** The keeper's own process. Its folder stands in the command line for whoever looks at a list of processes. */
-const [, , folder = '', rest = '{}'] = process.argv
-const config: KeeperConfig = { ...JSON.parse(rest), folder }
+const [, , folder = ''] = process.argv
+const config: KeeperConfig = { ...JSON.parse(process.env.DIBS_KEEPER ?? '{}'), folder }
 
 process.umask(0o022) // the server's user must be able to enter what root makes; secrets have a mode of their own
 process.chdir('/') // else the folder we were started in could not be removed
@@ -10,4 +10,4 @@ const keeper = new Keeper(config)
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => keeper.retire())
 await keeper.run()
 // Whoever hangs would keep its connection, and us with it.
-setTimeout(() => process.exit(), 5_000).unref()
+setTimeout(() => process.exit(), 2_000).unref()

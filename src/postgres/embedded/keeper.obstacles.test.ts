@@ -1,6 +1,15 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, linkSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -84,14 +93,16 @@ describe('what lies in the way', patient, () => {
 
   it('a keeper that cannot be reached is named, and its server left alone', async () => {
     const dir = newFolder()
-    const first = await Opener.open({ dir })
-    const record = join(dir, 'server.json')
-    const { keeper } = JSON.parse(readFileSync(record, 'utf8'))
-    rmSync(record)
-    const failure = await Opener.spawn({ dir }, { env: { TMPDIR: newFolder() } }).failure()
+    const place = join(newFolder(), 'tmp')
+    mkdirSync(place)
+    const first = await Opener.open({ dir }, { env: { TMPDIR: place } })
+    const keeper = one(keepersOf(dir))
+    renameSync(place, `${place}.hidden`)
+    writeFileSync(place, '') // so that it cannot be made again
+    const failure = await Opener.spawn({ dir }).failure()
     expect(failure).toMatchObject({
       reason: 'already-running',
-      message: expect.stringContaining(`kept by process ${keeper.pid}, which cannot be reached`),
+      message: expect.stringContaining(`kept by process ${keeper}, which cannot be reached`),
     })
     await write(first)
   })

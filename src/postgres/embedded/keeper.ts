@@ -1,15 +1,16 @@
 import { EventEmitter, once } from 'node:events'
-import { existsSync, rmSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import type { Socket } from 'node:net'
-import { join } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 import { sleep } from '../sleep.js'
+import type { ServerSettings } from './embedded-options.js'
 import { EmbeddedServer, type OwnedServer, type ServerRequest } from './embedded-server.js'
 import { asEmbeddedServerError, explainFailure } from './explain-failure.js'
 import { answers, KeeperAddress, keeperAddress } from './keeper-address.js'
 import { type HoldMessage, onMessage, PROTOCOL, type StartStep, sendMessage } from './keeper-messages.js'
 import { readRecord } from './server-record.js'
-import { sweepTemporary } from './sweep-temporary.js'
+import { toText } from './settings.js'
+import { markTemporary, removeTemporary, sweepTemporary } from './sweep-temporary.js'
 
 /** What a keeper is told by the process that starts it. */
 export interface KeeperConfig extends ServerRequest {
@@ -21,12 +22,12 @@ export interface KeeperConfig extends ServerRequest {
 const LINGER_MS = 2_000
 /** How long a successor waits for those that lost its predecessor, before it counts them. */
 const GRACE_MS = 10_000
-const RESTORE_MS = 1_000
+const ATTEND_MS = 1_000
 /** Longer than an owner takes to have its address back. */
 const GIVE_WAY_MS = 3_000
 /** How long a failure waits for somebody to be told to. */
 const FAILURE_MS = 5_000
-/** A server that ends more often than this within a minute stays down. */
+/** A server that ends more often than this within a minute is given up; its holders try again, less and less often. */
 const ENDS_A_MINUTE = 5
 
 /**
@@ -46,6 +47,10 @@ export class Keeper {
   #server: EmbeddedServer | undefined
   #serving: OwnedServer | undefined
   #step: StartStep | undefined
+  /** The server has ended, or was never there. */
+  #isOver = false
+  /** Said once that the address cannot be had. */
+  #isDeaf = false
   /** Not before this moment is it found out that nobody uses the server. */
   #countFrom = 0
   #counting: NodeJS.Timeout | undefined
@@ -65,7 +70,8 @@ export class Keeper {
       await this.#fail(error)
     } finally {
       this.#address.release()
-      if (this.#config.temporary) this.#removeFolder()
+      if (this.#isOver) this.#discard()
+      for (const socket of this.#leaving) sendMessage(socket, { type: 'goodbye' })
       for (const socket of [...this.#holders.keys(), ...this.#leaving]) socket.end()
     }
   }
@@ -85,13 +91,14 @@ export class Keeper {
     for (;;) {
       const claimed = await server.claim(resume)
       if ('owner' in claimed) return this.#giveWay(claimed.owner)
-      const restoring = setInterval(() => this.#restoreAddress(), RESTORE_MS)
+      const attending = setInterval(() => this.#attend(server, claimed), ATTEND_MS)
       this.#serve(claimed)
       await Promise.race([claimed.ownership.lost, retired])
-      this.#serving = undefined
-      clearInterval(restoring)
+      clearInterval(attending)
       if (signal.aborted) return this.#end()
-      if (this.#holders.size === 0 && !server.isRunning) return
+      claimed.ownership.end()
+      this.#serving = undefined
+      if (this.#holders.size === 0 && !server.isRunning) return this.#end()
       // The server is gone, or has ended our session: begin again, on its old port.
       resume = true
       if (!server.isRunning) ends.push(performance.now())
@@ -104,7 +111,7 @@ export class Keeper {
   #serve(claimed: OwnedServer): void {
     this.#step = undefined
     this.#serving = claimed
-    if (this.#config.temporary) void sweepTemporary(this.#retirement.signal).catch(() => {}) // the next one tries again
+    if (this.#config.temporary) this.#markAndSweep()
     if (claimed.adopted && this.#countFrom === 0) this.#countFrom = performance.now() + GRACE_MS
     for (const socket of this.#holders.keys()) this.#welcome(socket)
     this.#count()
@@ -114,6 +121,8 @@ export class Keeper {
     // First, so that whoever comes now finds nobody here and starts a new keeper, which waits for the server's end.
     this.#address?.release()
     await this.#server?.stop()
+    this.#serving?.ownership.end()
+    this.#isOver = true
   }
 
   /**
@@ -136,10 +145,16 @@ export class Keeper {
     )
   }
 
-  #removeFolder(): void {
-    for (const dir of [this.#server?.home.dir, this.#config.folder]) {
-      if (dir) rmSync(dir, { recursive: true, force: true })
-    }
+  /** A temporary server leaves nothing behind. Only once it is stopped: whoever still uses it loses no data under its feet. */
+  #discard(): void {
+    const { temporary, folder } = this.#config
+    if (temporary) removeTemporary({ folder, dir: this.#server?.home.dir ?? folder })
+  }
+
+  #markAndSweep(): void {
+    const { folder } = this.#config
+    markTemporary({ folder, dir: this.#server?.home.dir ?? folder, keeper: process.pid })
+    void sweepTemporary(folder, this.#retirement.signal).catch(() => {}) // the next one tries again
   }
 
   /** Waits for one to tell it to, if nobody is there yet: whoever started us comes soon. */
@@ -150,11 +165,14 @@ export class Keeper {
       await once(this.#arrivals, 'holder', { signal: AbortSignal.timeout(FAILURE_MS) }).catch(() => {})
     }
     for (const socket of this.#holders.keys()) sendMessage(socket, { type: 'failed', reason, message })
+    this.#isOver = !this.#server?.isRunning
   }
 
-  #restoreAddress(): void {
+  #attend(server: EmbeddedServer, claimed: OwnedServer): void {
+    server.attend(claimed)
     this.#address?.restore().catch((error) => {
-      console.error(`${new Date().toISOString()} cannot listen at ${this.#path}: ${error}`)
+      if (!this.#isDeaf) console.error(`${new Date().toISOString()} cannot listen at ${this.#path}: ${error}`)
+      this.#isDeaf = true
     })
   }
 
@@ -166,7 +184,7 @@ export class Keeper {
 
   #accept(socket: Socket): void {
     // The folder was removed under the server's feet: a new keeper must make a new one.
-    if (this.#serving && !existsSync(join(this.#config.folder, 'server.json'))) this.retire()
+    if (this.#serving && this.#server && !existsSync(this.#server.home.data)) this.retire()
     if (this.#retirement.signal.aborted) {
       socket.destroy()
       return
@@ -178,9 +196,13 @@ export class Keeper {
     socket.on('error', () => {}) // 'close' follows
     socket.once('close', () => this.#leave(socket))
     socket.once('end', () => {
-      if (this.#config.temporary) this.#leaving.add(socket)
-      else socket.end()
       this.#leave(socket)
+      if (this.#config.temporary) {
+        this.#leaving.add(socket)
+        return
+      }
+      sendMessage(socket, { type: 'goodbye' })
+      socket.end()
     })
     sendMessage(socket, { type: 'greeting', protocol: PROTOCOL, folder, pid: process.pid })
     if (this.#step) sendMessage(socket, { type: 'progress', step: this.#step })
@@ -223,7 +245,12 @@ export class Keeper {
 function differs({ port, settings }: HoldMessage, running: OwnedServer): string | undefined {
   if (port !== undefined && port !== running.port) return `port ${running.port}, not ${port}`
   if (settings === undefined || running.settings === undefined) return undefined
-  const text = (of: object): string => JSON.stringify(Object.entries(of).map(String).sort())
+  const text = (of: ServerSettings): string =>
+    JSON.stringify(
+      Object.entries(of)
+        .map(([name, value]) => `${name}=${toText(value)}`)
+        .sort(),
+    )
   return text(settings) === text(running.settings)
     ? undefined
     : `the settings ${JSON.stringify(running.settings)}, not ${JSON.stringify(settings)}`

@@ -1,12 +1,12 @@
 import { execFileSync, spawn } from 'node:child_process'
-import { closeSync, openSync, readFileSync, readlinkSync, renameSync, rmSync, statSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { sleep } from '../sleep.js'
 import { childEnvironment } from './child-environment.js'
 import type { ServerSettings } from './embedded-options.js'
 import { explainFailure } from './explain-failure.js'
 import type { Home } from './home.js'
-import { isAlive } from './is-alive.js'
+import { processIdentity, worksIn } from './process-identity.js'
 import { toArguments } from './settings.js'
 
 /** A server's first process, as its file `postmaster.pid` tells of it. */
@@ -14,26 +14,30 @@ export interface Postmaster {
   readonly pid: number
   readonly port: number
   readonly status: 'starting' | 'stopping' | 'ready' | 'standby' | undefined
+  /** Of this process, not of a later one with its number. */
+  readonly identity: string | undefined
 }
 
 const POLL_MS = 20
 /** Replaying what a crash left may take long. */
 const START_MS = 300_000
-/** How long processes of a server that was killed may take to notice. */
-const ORPHANS_MS = 10_000
+/** How long what is in the way of a start, but goes away by itself, may take to do so. */
+const PASSES_MS = 10_000
 const LOG_BYTES = 5_000_000
 
 /** The server that runs on a data folder, if there is one. */
 export function findPostmaster(data: string): Postmaster | undefined {
   const found = readPidFile(data)
-  return found && isServerOf(found.pid, data) ? found : undefined
+  return found?.identity && isServerOf(found.pid, data) ? found : undefined
 }
 
 function readPidFile(data: string): Postmaster | undefined {
   try {
     const lines = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')
+    const pid = Math.abs(Number(lines[0]))
     const status = lines[7]?.trim() as Postmaster['status']
-    return { pid: Math.abs(Number(lines[0])), port: Number(lines[3]), status: status || undefined }
+    const identity = pid > 0 ? processIdentity(pid) : undefined
+    return { pid, port: Number(lines[3]), status: status || undefined, identity }
   } catch {
     return undefined
   }
@@ -41,12 +45,9 @@ function readPidFile(data: string): Postmaster | undefined {
 
 /** Every process of a server works in its data folder, so a number that went to another program does not deceive. */
 function isServerOf(pid: number, data: string): boolean {
-  if (!pid || !isAlive(pid)) return false
+  const isThere = worksIn(pid, data)
+  if (isThere !== undefined) return isThere
   try {
-    if (process.platform === 'linux') {
-      const at = readlinkSync(`/proc/${pid}/cwd`)
-      return at === data || at === `${data} (deleted)`
-    }
     return execFileSync('ps', ['-p', String(pid), '-o', 'command='], { encoding: 'utf8' }).includes(data)
   } catch {
     return false
@@ -63,8 +64,10 @@ export async function startPostmaster(
     removeStalePidFile(home.data)
     const said = await startOnce(home, join(bin, 'postgres'), toArguments(home.data, port, settings))
     if (typeof said !== 'string') return said
-    const orphans = /pre-existing shared memory block .* still in use/.test(said)
-    if (!orphans || performance.now() - startedAt > ORPHANS_MS)
+    // Processes of a server that was killed notice it soon, and a lock file that another is writing is soon whole.
+    const passes =
+      /pre-existing shared memory block .* still in use|bogus data in lock file|lock file .* is empty/
+    if (!passes.test(said) || performance.now() - startedAt > PASSES_MS)
       throw explainFailure(said, home.folder, home.log)
     await sleep(100)
   }
@@ -86,6 +89,7 @@ async function startOnce(home: Home, program: string, args: string[]): Promise<P
     stdio: ['ignore', log, log],
   })
   closeSync(log)
+  child.unref() // nor do we wait for its end
   let ended = false
   let failure = ''
   child.once('error', (error) => {
@@ -129,11 +133,7 @@ function removeStalePidFile(data: string): void {
  * Ends a server: politely to those connected for a while, then less so. Whatever was committed stays; `discard`
  * skips what would only save the next start some work.
  */
-export async function stopPostmaster(
-  data: string,
-  { pid }: Postmaster,
-  { discard }: { discard: boolean },
-): Promise<void> {
+export async function stopPostmaster(server: Postmaster, { discard }: { discard: boolean }): Promise<void> {
   const ways: [signal: NodeJS.Signals, forMs: number][] = [
     ['SIGQUIT', 10_000], // immediate shutdown
     ['SIGKILL', 10_000],
@@ -141,11 +141,26 @@ export async function stopPostmaster(
   if (!discard) ways.unshift(['SIGINT', 30_000]) // fast shutdown
   for (const [signal, forMs] of ways) {
     const deadline = performance.now() + forMs
-    if (!isServerOf(pid, data)) return
-    process.kill(pid, signal)
+    signalPostmaster(server, signal)
     while (performance.now() < deadline) {
-      if (!isServerOf(pid, data)) return
+      if (!isRunning(server)) return
       await sleep(POLL_MS)
     }
+  }
+}
+
+/** A shutdown that waits for everyone to leave, as SIGTERM asks for, becomes one that does not. */
+export function hurryPostmaster(server: Postmaster): void {
+  if (server.status === 'stopping') signalPostmaster(server, 'SIGINT')
+}
+
+const isRunning = ({ pid, identity }: Postmaster): boolean =>
+  identity !== undefined && processIdentity(pid) === identity
+
+function signalPostmaster(server: Postmaster, signal: NodeJS.Signals): void {
+  try {
+    if (isRunning(server)) process.kill(server.pid, signal)
+  } catch {
+    // It ended just now.
   }
 }

@@ -1,5 +1,5 @@
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { isAbsolute, join } from 'node:path'
 import type { ServerSettings } from './embedded-options.js'
 
 /** What a folder remembers of its server: how it was started last, and who keeps it. */
@@ -14,16 +14,37 @@ export interface ServerRecord {
 
 const fileOf = (folder: string): string => join(folder, 'server.json')
 
+/** Undefined for whatever is no record: then a port is chosen anew, and a keeper looked for at its usual address. */
 export function readRecord(folder: string): ServerRecord | undefined {
   try {
-    return JSON.parse(readFileSync(fileOf(folder), 'utf8'))
+    const found: unknown = JSON.parse(readFileSync(fileOf(folder), 'utf8'))
+    return isRecord(found) ? found : undefined
   } catch {
-    return undefined // nothing here that could not be found out again
+    return undefined
   }
 }
 
 export function writeRecord(folder: string, record: ServerRecord): void {
   const draft = `${fileOf(folder)}.${process.pid}`
-  writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`)
+  writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o600 })
   renameSync(draft, fileOf(folder))
+}
+
+function isRecord(found: unknown): found is ServerRecord {
+  if (!isObject(found) || !isObject(found.keeper)) return false
+  const { port, settings, binaries, keeper } = found
+  return (
+    Number.isInteger(port) &&
+    Number(port) >= 1024 &&
+    Number(port) <= 65_535 &&
+    (settings === undefined || isObject(settings)) &&
+    (binaries === undefined || typeof binaries === 'string') &&
+    Number.isInteger(keeper.pid) &&
+    typeof keeper.address === 'string' &&
+    isAbsolute(keeper.address)
+  )
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -27,7 +27,8 @@ export function toArguments(data: string, port: number, settings: ServerSettings
   return ['-D', data, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${toText(value)}`])]
 }
 
-function toText(value: string | number | boolean): string {
+/** As PostgreSQL writes it. */
+export function toText(value: string | number | boolean): string {
   if (typeof value === 'boolean') return value ? 'on' : 'off'
   return String(value)
 }

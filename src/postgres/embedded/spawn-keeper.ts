@@ -28,11 +28,11 @@ export function spawnKeeper({ folder, ...rest }: KeeperConfig): SpawnedKeeper {
   const log = openSync(file, 'a', 0o600)
   if (statSync(file).size > LOG_BYTES) truncateSync(file)
   const from = statSync(file).size
-  const child = spawn(process.execPath, [program, folder, JSON.stringify(rest)], {
+  const child = spawn(process.execPath, [program, folder], {
     cwd: '/',
     detached: true, // Ctrl-C goes to the whole group of the terminal, and must not reach it
     stdio: ['ignore', log, log],
-    env: keeperEnvironment(),
+    env: { ...keeperEnvironment(), DIBS_KEEPER: JSON.stringify(rest) }, // which nobody else can read
   })
   closeSync(log)
   child.unref()
@@ -44,10 +44,21 @@ export function spawnKeeper({ folder, ...rest }: KeeperConfig): SpawnedKeeper {
   child.once('exit', (code, signal) => {
     keeper.hasEnded = true
     if (code === 0 || signal === 'SIGKILL' || signal === 'SIGTERM') return
-    const said = readFileSync(file).subarray(from).toString()
-    keeper.failure = explainFailure(said || `its keeper ended with ${code ?? signal}`, folder, file)
+    keeper.failure = explainFailure(
+      readFrom(file, from) || `its keeper ended with ${code ?? signal}`,
+      folder,
+      file,
+    )
   })
   return keeper
+}
+
+function readFrom(file: string, from: number): string {
+  try {
+    return readFileSync(file).subarray(from).toString()
+  } catch {
+    return '' // it was removed meanwhile
+  }
 }
 
 /** No NODE_OPTIONS: a debugger's port or a loader of the application's is not for the keeper. */

@@ -9,6 +9,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  writeFileSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -75,6 +76,18 @@ describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
     expect(copy).not.toBe(home)
     await stop(moved, home)
     await stop(copied, copy)
+  })
+
+  it('follows no note that leads out of its own place', async () => {
+    const dir = newFolder()
+    const victim = newFolder()
+    writeFileSync(join(victim, 'folder'), dir)
+    for (const place of [victim, `/var/lib/dibs/../../..${victim}`]) {
+      writeFileSync(join(dir, 'WHERE-THE-DATA-IS.txt'), `The data is in\n${place}\n`)
+      const opener = await Opener.open({ dir })
+      expect(await dataOf(opener)).toBe(join(dir, 'data'))
+      await stop(opener, dir)
+    }
   })
 
   it('runs as whom the data belongs to', async () => {
