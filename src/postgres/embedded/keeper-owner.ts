@@ -12,6 +12,11 @@ const LOCK = [0x0d1b5, 1] as const
 /** A keeper that was killed loses its lock as soon as the server sees its connection gone. */
 const TRY_MS = 3_000
 
+/** Whatever the server's settings are, this session stays. Not every version has them all. */
+const stay = `
+  select set_config(name, '0', false) from pg_settings
+  where name in ('idle_session_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')`
+
 /**
  * Claims a server: of several keepers one gets it, whatever happened to their sockets. Answers with the number of
  * the other's process if it has one. Throws if the server cannot be asked.
@@ -19,8 +24,6 @@ const TRY_MS = 3_000
 export async function claimServer(url: string): Promise<Ownership | { readonly owner: number }> {
   const client = new ScramClient({
     connectionString: url,
-    // Whatever the server's settings are, this session stays.
-    options: '-c idle_session_timeout=0 -c statement_timeout=0 -c idle_in_transaction_session_timeout=0',
     application_name: `dibs keeper ${process.pid}`,
     connectionTimeoutMillis: 5_000,
     keepAlive: true,
@@ -32,6 +35,7 @@ export async function claimServer(url: string): Promise<Ownership | { readonly o
   const end = (): void => void client.end().catch(() => {})
   try {
     await client.connect()
+    await client.query(stay)
     const deadline = performance.now() + TRY_MS
     for (;;) {
       const { rows } = await client.query('select pg_try_advisory_lock($1, $2) as mine', [...LOCK])
