@@ -22,7 +22,7 @@ for (const part of [
 symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
 
 const wanted = process.argv.slice(2)
-const chosen = mutations.filter(({ name }) => wanted.every((word) => name.includes(word)))
+const chosen = mutations.filter(({ name, file }) => wanted.every((word) => `${name} ${file}`.includes(word)))
 const survivors = []
 
 for (const { name, file, from, to, tests } of chosen) {
