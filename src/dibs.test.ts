@@ -173,7 +173,7 @@ describe('Dibs.open', () => {
 
 describe('what is wrong is told clearly, at once, and leaves nothing behind', () => {
   it.each([
-    ['', 'must be given'],
+    ['', 'is empty'],
     ['localhost', 'is not a URL'],
     ['mysql://localhost/x', 'must start with postgres://, not mysql://'],
     [5 as never, 'must be text'],

@@ -217,7 +217,7 @@ const optionNames = ['url', 'pool', 'embedded', 'schema', 'logger', 'migrate', '
 
 /** For those without types: a name that is misspelled would otherwise be taken for its default. */
 function checkOptions(options: OpenOptions): void {
-  if (typeof options !== 'object' || options === null) {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
   }
   const unknown = Object.keys(options).find((name) => !optionNames.includes(name))
@@ -229,7 +229,7 @@ function checkOptions(options: OpenOptions): void {
   for (const name of ['listen', 'prepared'] as const) {
     const value = options[name]
     if (value !== undefined && typeof value !== 'boolean') {
-      throw new InvalidInputError(name, `must be true or false, not ${JSON.stringify(value)}`)
+      throw new InvalidInputError(name, `must be true or false, not ${nameGiven(value)}`)
     }
   }
   const ways = Object.entries({ url, pool, embedded }).filter(([, value]) => value !== undefined)

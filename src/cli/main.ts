@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import { readFileSync } from 'node:fs'
 import { Command } from 'commander'
-import { explainFailure } from './explain-failure.js'
+import { describeError } from './describe-error.js'
 import { migrateCommand } from './migrate-command.js'
 import { serveCommand } from './serve-command.js'
 
@@ -22,7 +22,7 @@ try {
     .addCommand(migrateCommand())
     .parseAsync()
 } catch (error) {
-  console.error(explainFailure(error))
+  console.error(describeError(error))
   process.exitCode = 1
 }
 // All is closed. A network that has gone silent would still keep the process, for as long as its sockets say goodbye.

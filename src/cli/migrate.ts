@@ -1,4 +1,5 @@
 import { Dibs } from '../dibs.js'
+import { ConnectionLostError } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
 import { type DatabaseOptions, toOpenOptions } from './database-options.js'
 import { say } from './say.js'
@@ -19,6 +20,8 @@ export async function migrate({ check = false, ...database }: MigrateOptions): P
     migrate: check ? 'check' : 'auto',
     listen: false,
   })
-  const { schema, schemaVersion } = await dibs.health()
-  say(`Schema "${schema}" is ${applied > 0 ? 'now' : 'up to date'} at version ${schemaVersion ?? 'unknown'}`)
+  const { schema, schemaVersion, problem } = await dibs.health()
+  if (schemaVersion === undefined)
+    throw new ConnectionLostError(`Cannot read the version of schema "${schema}": ${problem}`)
+  say(`Schema "${schema}" is ${applied > 0 ? 'now' : 'up to date'} at version ${schemaVersion}`)
 }

@@ -94,6 +94,17 @@ it.each(['SIGTERM', 'SIGINT'] as const)('ends with 0 at %s', async (signal) => {
   await expect(fetch(at)).rejects.toThrow()
 })
 
+it('takes the Ctrl-C that npm hands on for the one it had', async () => {
+  const schema = freshName()
+  onTestFinished(() => dropSchema(schema))
+  const args = ['serve', '--url', urlWithPassword(), '--schema', schema, '--port', '0']
+  const cli = startCli(args, { npm_lifecycle_event: 'start' })
+  await ready(cli)
+  cli.kill('SIGINT')
+  cli.kill('SIGINT')
+  expect(await cli.exit).toBe(0)
+})
+
 it('is starting until the database is open', async () => {
   const cli = await serveHeld()
   expect(await ask(`${cli.at}/healthz`)).toEqual([503, { ok: false, problem: 'starting' }])

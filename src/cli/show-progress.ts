@@ -10,25 +10,20 @@ const steps: Readonly<Record<Step, (folder: string) => string>> = {
   waiting: (folder) => `Waiting for the PostgreSQL in ${folder} …`,
 }
 
-/** Says what takes a while when a database is opened, and what was changed in it; returns what ends it. */
-export function showProgress(): () => void {
+/** Says from now on what takes a while when a database is opened, and what was changed in it. */
+export function showProgress(): void {
   const waitedFor = new Set<string>()
-  const stops = [
-    onEvent('dibs:embedded.starting', ({ step, folder }) => say(steps[step](folder))),
-    onEvent('dibs:embedded.lost', ({ error, retryInMs }) => {
-      const why = error instanceof Error ? error.message : String(error)
-      console.error(`${why} Trying again in ${Math.ceil(retryInMs / 1000)} s.`)
-    }),
-    onEvent('dibs:migration.applied', ({ version, migration, elapsedMs }) =>
-      say(`Applied migration ${version} (${migration}) in ${Math.round(elapsedMs)} ms`),
-    ),
-    onEvent('dibs:migration.waiting', ({ subject }) => {
-      // It is told at each look, many times a second.
-      if (!waitedFor.has(subject)) say(`Waiting for ${subject} …`)
-      waitedFor.add(subject)
-    }),
-  ]
-  return () => {
-    for (const stop of stops) stop()
-  }
+  onEvent('dibs:embedded.starting', ({ step, folder }) => say(steps[step](folder)))
+  onEvent('dibs:embedded.lost', ({ error, retryInMs }) => {
+    const why = error instanceof Error ? error.message : String(error)
+    console.error(`${why} Trying again in ${Math.ceil(retryInMs / 1000)} s.`)
+  })
+  onEvent('dibs:migration.applied', ({ version, migration, elapsedMs }) =>
+    say(`Applied migration ${version} (${migration}) in ${Math.round(elapsedMs)} ms`),
+  )
+  onEvent('dibs:migration.waiting', ({ subject }) => {
+    // It is told at each look, many times a second.
+    if (!waitedFor.has(subject)) say(`Waiting for ${subject} …`)
+    waitedFor.add(subject)
+  })
 }

@@ -1,3 +1,5 @@
+import type { Pool } from 'pg'
+import { BusyError, ClosedError, ConnectionLostError, StatementTimeoutError } from '../errors.js'
 import type { Connections } from '../postgres/connections.js'
 import { translateError } from '../postgres/fault.js'
 import { selectApplied } from '../postgres/migrations/register.js'
@@ -5,8 +7,9 @@ import { selectApplied } from '../postgres/migrations/register.js'
 /** Whether an instance can do its work, as of now. */
 export interface Health {
   readonly ok: boolean
-  /** The server answered, in this time. */
-  readonly database: 'reachable' | 'unreachable'
+  /** `busy`: all connections of the pool are in use, so it was not asked. */
+  readonly database: 'reachable' | 'unreachable' | 'busy'
+  /** How long it took to find out. */
   readonly latencyMs: number
   readonly schema: string
   /** The newest migration of the schema; 0 if there is none, undefined if nobody could be asked. */
@@ -33,7 +36,19 @@ export async function readHealth(connections: Connections): Promise<Health> {
     const problem = `schema "${schema}" has no tables of Dibs; run \`dibs migrate\``
     return tell({ ok: false, database: 'reachable', schemaVersion, problem })
   } catch (error) {
-    const { message } = translateError(error) as Error
-    return tell({ ok: false, database: 'unreachable', schemaVersion: undefined, problem: message })
+    const reason = translateError(error)
+    const problem = reason instanceof Error ? reason.message : String(reason)
+    return tell({ ok: false, database: placeOf(reason, connections.pool), schemaVersion: undefined, problem })
   }
+}
+
+/** A server that refuses to tell is there all the same. */
+function placeOf(reason: unknown, pool: Pool): Health['database'] {
+  // It is also said where the server does not answer the pool, which then has room.
+  if (reason instanceof BusyError) return pool.totalCount < pool.options.max ? 'unreachable' : 'busy'
+  const isSilent =
+    reason instanceof ConnectionLostError ||
+    reason instanceof ClosedError ||
+    reason instanceof StatementTimeoutError
+  return isSilent ? 'unreachable' : 'reachable'
 }

@@ -4,8 +4,11 @@ const EXAMPLE = 'postgres://user:password@host:5432/database'
 
 /** Refuses what `pg` would take for something else, such as a name without a scheme for a local database. */
 export function parseUrl(url: unknown): string {
-  if (url === undefined || url === '') {
-    throw new InvalidInputError('url', `must be given, or the variable DATABASE_URL set, like ${EXAMPLE}`)
+  if (url === '') {
+    throw new InvalidInputError(
+      'url',
+      `is empty. Give one like ${EXAMPLE}, or leave it out and unset the variable DATABASE_URL`,
+    )
   }
   if (typeof url !== 'string')
     throw new InvalidInputError('url', `must be text like ${EXAMPLE}, not ${typeof url}`)

@@ -108,6 +108,7 @@ function makeLinks(native: string, links: readonly Link[]): boolean {
 
 /** Runs it, which tells more than looking: who may enter, which libraries are missing, what version it is. */
 function probe(bin: string, user: ServerUser | undefined): Binaries | { readonly problem: string } {
+  let major = 0
   for (const program of ['initdb', 'postgres']) {
     const options = {
       uid: user?.uid,
@@ -118,12 +119,11 @@ function probe(bin: string, user: ServerUser | undefined): Binaries | { readonly
     } as const
     const { status, stdout, stderr, error } = spawnSync(join(bin, program), ['--version'], options)
     if (error) return { problem: (error as NodeJS.ErrnoException).code ?? error.message }
-    const major = Number(stdout.match(/\(PostgreSQL\) (\d+)/)?.[1])
+    major = Number(stdout.match(/\(PostgreSQL\) (\d+)/)?.[1])
     if (status !== 0 || !major)
       return { problem: stderr.trim() || `${program} --version ended with ${status}` }
-    if (program === 'postgres') return { bin, major }
   }
-  return { problem: 'nothing there' }
+  return { bin, major }
 }
 
 function unusable(bin: string, problem: string, folder: string): EmbeddedServerError {

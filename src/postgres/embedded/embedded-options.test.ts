@@ -17,7 +17,7 @@ it.each([
   ['embedded.dir', { dir: '/x', temporary: true }, 'cannot be chosen for a temporary server'],
   ['embedded.binaries', { binaries: [] }, 'must be a path'],
   ['embedded.port', { port: 0 }, 'must be between 1 and 65535, not 0'],
-  ['embedded.port', { port: '5432' }, 'must be between 1 and 65535, not "5432"'],
+  ['embedded.port', { port: '5432' }, 'must be between 1 and 65535, not a string'],
   ['embedded.temporary', { temporary: 'yes' }, 'must be true or false'],
   ['embedded.settings', { settings: [] }, 'must be an object'],
   ['embedded.settings.port', { settings: { port: 5432 } }, 'is set by `embedded.port`'],

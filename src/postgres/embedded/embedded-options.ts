@@ -24,6 +24,8 @@ const names = ['dir', 'port', 'temporary', 'settings', 'binaries']
 const ours: Record<string, string> = {
   port: 'is set by `embedded.port`',
   data_directory: 'is set by `embedded.dir`',
+  log_destination: 'cannot be changed: failures are told from what the server writes to its log',
+  logging_collector: 'cannot be changed: failures are told from what the server writes to its log',
   listen_addresses: 'cannot be changed: the server is for this machine alone',
   unix_socket_directories: 'cannot be changed: the server is reached by 127.0.0.1',
 }
@@ -38,10 +40,16 @@ export function checkEmbeddedOptions(options: EmbeddedOptions): void {
   const { dir, port, temporary, settings, binaries } = options
   for (const [name, value] of Object.entries({ dir, binaries })) {
     if (value !== undefined && (typeof value !== 'string' || value === '' || value.includes('\0')))
-      throw new InvalidInputError(`embedded.${name}`, `must be a path, not ${nameGiven(value)}`)
+      throw new InvalidInputError(
+        `embedded.${name}`,
+        `must be a path, not ${value === '' ? 'empty text' : nameGiven(value)}`,
+      )
   }
   if (port !== undefined && !(Number.isInteger(port) && port >= 1 && port <= 65_535)) {
-    throw new InvalidInputError('embedded.port', `must be between 1 and 65535, not ${JSON.stringify(port)}`)
+    throw new InvalidInputError(
+      'embedded.port',
+      `must be between 1 and 65535, not ${typeof port === 'number' ? port : nameGiven(port)}`,
+    )
   }
   if (temporary !== undefined && typeof temporary !== 'boolean') {
     throw new InvalidInputError('embedded.temporary', `must be true or false, not ${nameGiven(temporary)}`)

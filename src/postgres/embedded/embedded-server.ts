@@ -68,6 +68,11 @@ export class EmbeddedServer {
     return this.#home
   }
 
+  /** Undefined if it will be gone when someone looks. */
+  get #log(): string | undefined {
+    return this.#request.temporary ? undefined : this.#home.log
+  }
+
   get isRunning(): boolean {
     return findPostmaster(this.#home.data) !== undefined
   }
@@ -128,7 +133,7 @@ export class EmbeddedServer {
         }
       }
       if (performance.now() > deadline) {
-        throw explainFailure(`It has been ${found?.status} for too long.`, folder, this.#home.log)
+        throw explainFailure(`It has been ${found?.status} for too long.`, folder, this.#log)
       }
       if (found) hurryPostmaster(found)
       this.#onStep('waiting') // until it has started, or ended
@@ -165,12 +170,14 @@ export class EmbeddedServer {
     for (let tries = 1; ; tries++) {
       const port = wanted ?? (await freePort(tries === 1 ? before?.port : undefined))
       try {
-        this.#postmaster = await startPostmaster(this.#home, { bin, port, settings })
+        this.#postmaster = await startPostmaster(this.#home, { bin, port, settings, log: this.#log })
         this.#started = this.#postmaster.identity
         return { port, settings, binaries, adopted: false }
       } catch (error) {
-        const isTaken = error instanceof EmbeddedServerError && error.reason === 'port-taken'
-        if (!isTaken || wanted !== undefined || tries === PORT_TRIES) throw error
+        // Of a port that was ours before, also that we may not have it any more.
+        const reasons = tries === 1 && before ? ['port-taken', 'no-permission'] : ['port-taken']
+        const isPort = error instanceof EmbeddedServerError && reasons.includes(error.reason)
+        if (!isPort || wanted !== undefined || tries === PORT_TRIES) throw error
       }
     }
   }
@@ -186,7 +193,7 @@ export class EmbeddedServer {
   }
 
   #explainClaim(error: unknown): unknown {
-    const { dir, data, folder, log } = this.#home
+    const { dir, data, folder } = this.#home
     const fault = readFault(error)
     if (fault?.sqlState?.startsWith('28')) {
       return new EmbeddedServerError(
@@ -198,7 +205,7 @@ export class EmbeddedServer {
     }
     return error instanceof EmbeddedServerError
       ? error
-      : explainFailure(fault?.message ?? `${error}`, folder, log)
+      : explainFailure(fault?.message ?? `${error}`, folder, this.#log)
   }
 }
 

@@ -46,7 +46,7 @@ const symptoms: readonly Symptom[] = [
       'was asked for a locale that this system does not have. Install that locale, or leave the setting out.',
   },
   {
-    sign: /unrecognized configuration parameter|invalid value for parameter|parameter .* requires a|is outside the valid range|cannot be changed|configuration file .* contains errors/i,
+    sign: /unrecognized configuration parameter|invalid value for parameter|parameter .* requires a|is outside the valid range|must be less than|cannot be changed|configuration file .* contains errors|could not (?:access|open|load) .*(?:file|certificate|library|hba)|SSL is not supported/i,
     reason: 'bad-setting',
     advice: 'does not accept one of `embedded.settings`.',
   },
@@ -54,6 +54,11 @@ const symptoms: readonly Symptom[] = [
     sign: /database files are incompatible with server|initialized by PostgreSQL version/i,
     reason: 'other-version',
     advice: 'cannot use data of another version of PostgreSQL.',
+  },
+  {
+    sign: /ENOTDIR|EEXIST|[Nn]ot a directory/,
+    reason: 'unknown',
+    advice: 'cannot be there: a file is in the way. Choose another `embedded.dir`.',
   },
   {
     sign: /Permission denied|EACCES|EPERM|EROFS|Read-only file system|has wrong ownership|has invalid permissions|Operation not permitted/i,
@@ -85,6 +90,11 @@ export function explainFailure(text: string, folder: string, log?: string): Embe
     ...(symptom ? [] : ['If it cannot be helped, give the URL of a PostgreSQL that runs.']),
   ]
   return new EmbeddedServerError(message.join(words ? '\n' : ' '), symptom?.reason ?? 'unknown', folder)
+}
+
+/** One of our own, such as a TypeError: its stack tells more than any advice. */
+export function isFault(error: unknown): boolean {
+  return !(error instanceof EmbeddedServerError) && typeof (error as NodeJS.ErrnoException)?.code !== 'string'
 }
 
 /** The same for an error of ours or of the system, such as `EACCES: permission denied, mkdir …`. */

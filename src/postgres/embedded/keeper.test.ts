@@ -1,4 +1,4 @@
-import { readFileSync, statSync } from 'node:fs'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { count, newFolder, Opener, one, untilStopped, write } from '../../../test/embedded.js'
@@ -83,6 +83,13 @@ describe('one server for all who name a folder', patient, () => {
       reason: 'already-running',
       message: expect.stringContaining(`already runs with port ${port}, not`),
     })
+  })
+
+  it('leaves the .gitignore of a folder that has one', async () => {
+    const dir = newFolder()
+    writeFileSync(join(dir, '.gitignore'), 'dist\n')
+    await Opener.open({ dir })
+    expect(readFileSync(join(dir, '.gitignore'), 'utf8')).toBe('dist\n')
   })
 
   it('is another for another folder', async () => {

@@ -5,7 +5,7 @@ import { EmbeddedServerError } from '../../errors.js'
 import { sleep } from '../sleep.js'
 import type { ServerSettings } from './embedded-options.js'
 import { EmbeddedServer, type OwnedServer, type ServerRequest } from './embedded-server.js'
-import { asEmbeddedServerError, explainFailure } from './explain-failure.js'
+import { asEmbeddedServerError, explainFailure, isFault } from './explain-failure.js'
 import { answers, KeeperAddress, keeperAddress } from './keeper-address.js'
 import { type HoldMessage, onMessage, PROTOCOL, type StartStep, sendMessage } from './keeper-messages.js'
 import { readRecord } from './server-record.js'
@@ -102,8 +102,9 @@ export class Keeper {
       // The server is gone, or has ended our session: begin again, on its old port.
       resume = true
       if (!server.isRunning) ends.push(performance.now())
-      if (ends.filter((at) => performance.now() - at < 60_000).length > ENDS_A_MINUTE) {
-        throw explainFailure(`It ended ${ends.length} times in a row.`, this.#config.folder, server.home.log)
+      while (performance.now() - Number(ends[0]) > 60_000) ends.shift()
+      if (ends.length > ENDS_A_MINUTE) {
+        throw explainFailure(`It ended ${ends.length} times within a minute.`, this.#config.folder)
       }
     }
   }
@@ -160,7 +161,7 @@ export class Keeper {
   /** Waits for one to tell it to, if nobody is there yet: whoever started us comes soon. */
   async #fail(error: unknown): Promise<void> {
     const { reason, message } = asEmbeddedServerError(error, this.#config.folder)
-    console.error(`${new Date().toISOString()} ${reason}: ${message}`)
+    console.error(new Date().toISOString(), isFault(error) ? error : `${reason}: ${message}`)
     if (this.#holders.size === 0) {
       await once(this.#arrivals, 'holder', { signal: AbortSignal.timeout(FAILURE_MS) }).catch(() => {})
     }

@@ -57,7 +57,12 @@ function isServerOf(pid: number, data: string): boolean {
 /** Starts a server and waits until it can be asked; throws what it said if it ends instead. */
 export async function startPostmaster(
   home: Home,
-  { bin, port, settings }: { bin: string; port: number; settings: ServerSettings },
+  {
+    bin,
+    port,
+    settings,
+    log,
+  }: { bin: string; port: number; settings: ServerSettings; log: string | undefined },
 ): Promise<Postmaster> {
   const startedAt = performance.now()
   for (;;) {
@@ -68,7 +73,7 @@ export async function startPostmaster(
     const passes =
       /pre-existing shared memory block .* still in use|bogus data in lock file|lock file .* is empty/
     if (!passes.test(said) || performance.now() - startedAt > PASSES_MS)
-      throw explainFailure(said, home.folder, home.log)
+      throw explainFailure(said, home.folder, log)
     await sleep(100)
   }
 }

@@ -13,7 +13,17 @@ export function privateFolder(folder: string): string {
   const places = [tmpdir(), '/tmp'].map((place) => join(place, `dibs-${uid}`))
   const path =
     places.find((place) => Buffer.byteLength(place) + 1 + NAME_LENGTH <= LONGEST_SOCKET) ?? `/tmp/dibs-${uid}`
-  mkdirSync(path, { recursive: true, mode: 0o700 })
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 })
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error)
+    throw new EmbeddedServerError(
+      `The keeper of the embedded PostgreSQL needs a folder for temporary files: ${why}. Set TMPDIR to a place that you may write to.`,
+      'no-permission',
+      folder,
+      { cause: error },
+    )
+  }
   const { mode, uid: owner } = lstatSync(path)
   const isOurs = (mode & 0o170000) === 0o040000 && owner === uid && (mode & 0o077) === 0
   if (isOurs) return path

@@ -35,7 +35,7 @@ function isRecord(found: unknown): found is ServerRecord {
   const { port, settings, binaries, keeper } = found
   return (
     Number.isInteger(port) &&
-    Number(port) >= 1024 &&
+    Number(port) >= 1 &&
     Number(port) <= 65_535 &&
     (settings === undefined || isObject(settings)) &&
     (binaries === undefined || typeof binaries === 'string') &&

@@ -14,16 +14,20 @@ export interface SpawnedKeeper {
 
 const LOG_BYTES = 1_000_000
 
+/** A bundler that puts everything into one file leaves it out. */
+export function findKeeperProgram(folder: string): string {
+  const program = import.meta.url ? fileURLToPath(new URL('./keeper-process.js', import.meta.url)) : ''
+  if (existsSync(program)) return program
+  throw new EmbeddedServerError(
+    'A program of Dibs, keeper-process.js, is missing. If a bundler put Dibs into one file with your code, tell it to leave the package dibs outside; or give the URL of a PostgreSQL that runs.',
+    'no-binaries',
+    folder,
+  )
+}
+
 /** Starts a keeper that lives on when this process ends. Another may be first; then it ends at once. */
 export function spawnKeeper({ folder, ...rest }: KeeperConfig): SpawnedKeeper {
-  const program = fileURLToPath(new URL('./keeper-process.js', import.meta.url))
-  if (!existsSync(program)) {
-    throw new EmbeddedServerError(
-      `${program} is missing. If a bundler put Dibs into one file with your code, tell it to leave the package dibs outside; or give the URL of a PostgreSQL that runs.`,
-      'unknown',
-      folder,
-    )
-  }
+  const program = findKeeperProgram(folder)
   const file = join(folder, 'keeper.log')
   const log = openSync(file, 'a', 0o600)
   if (statSync(file).size > LOG_BYTES) truncateSync(file)

@@ -6,7 +6,6 @@ import { keepersOf, serversOf } from '../../../test/processes.js'
 import { until } from '../../../test/until.js'
 import { fastSettings } from './settings.js'
 
-// Real processes, real kills, on durable settings: what was committed must be there afterwards.
 const patient = { timeout: 60_000 }
 
 describe('a temporary server', patient, () => {

@@ -74,8 +74,19 @@ describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
       rmSync(copy, { recursive: true, force: true })
     })
     expect(copy).not.toBe(home)
-    await stop(moved, home)
     await stop(copied, copy)
+
+    // Whoever removes the folder begins anew, as anyone else would.
+    rmSync(join(base, 'copy', '.dibs'), { recursive: true })
+    const anew = await Opener.open({ dir: join(base, 'copy', '.dibs') })
+    const fresh = dirname(await dataOf(anew))
+    onTestFinished(async () => {
+      await endProcesses(fresh)
+      rmSync(fresh, { recursive: true, force: true })
+    })
+    expect(fresh).not.toBe(copy)
+    await stop(anew, fresh)
+    await stop(moved, home)
   })
 
   it('follows no note that leads out of its own place', async () => {
