@@ -30,7 +30,8 @@ interface Package {
   readonly dependencies?: Record<string, string>
 }
 
-const readPackage = (dir: string): Package => JSON.parse(readFileSync(join(dir, 'package.json'), 'utf8'))
+export const readPackage = (dir: string): Package =>
+  JSON.parse(readFileSync(join(dir, 'package.json'), 'utf8'))
 
 /** With all they depend on. */
 function copyPackages(names: readonly string[], from: string, modules: string): void {

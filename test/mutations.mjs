@@ -308,14 +308,14 @@ export const mutations = [
   {
     name: 'whoever listens at the address is the keeper',
     file: embedded('held-server.ts'),
-    from: "greeting?.type === 'greeting' && greeting.folder === this.#folder",
-    to: "greeting?.type === 'greeting'",
+    from: 'greeting.folder === this.#folder || greeting.identity === identity',
+    to: 'true',
     tests: [embedded('keeper.obstacles.test.ts')],
   },
   {
     name: 'the record does not lead to the keeper',
     file: embedded('held-server.ts'),
-    from: 'readRecord(this.#folder)?.keeper.address ?? ours',
+    from: 'this.#recordedAddress() ?? ours',
     to: 'ours',
     tests: [embedded('keeper.obstacles.test.ts')],
   },
@@ -350,7 +350,7 @@ export const mutations = [
   {
     name: 'the server of a removed folder is handed out',
     file: embedded('keeper.ts'),
-    from: '!existsSync(this.#server.home.data)',
+    from: 'this.#serving && this.#server?.isRemoved',
     to: 'false',
     tests: [embedded('keeper.obstacles.test.ts')],
   },
@@ -385,8 +385,8 @@ export const mutations = [
   {
     name: 'everyone may read the password',
     file: embedded('initialize.ts'),
-    from: "openSync(draft, 'w', 0o600)",
-    to: "openSync(draft, 'w', 0o644)",
+    from: "openSync(file, 'wx', 0o600)",
+    to: "openSync(file, 'wx', 0o644)",
     tests: [embedded('keeper.test.ts')],
   },
   {
@@ -420,8 +420,8 @@ export const mutations = [
   {
     name: 'temporary servers that were abandoned stay',
     file: embedded('keeper.ts'),
-    from: 'void sweepTemporary(',
-    to: 'void (async (..._: unknown[]) => {})(',
+    from: 'void sweepTemporary(folder)',
+    to: 'void (async () => {})()',
     tests: [embedded('temporary.test.ts')],
   },
   {

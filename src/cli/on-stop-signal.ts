@@ -16,7 +16,8 @@ export function onStopSignal(): AbortSignal {
         stop.abort()
         return
       }
-      const isHandedOn = process.env.npm_lifecycle_event !== undefined && first.name === name
+      const isHandedOn =
+        process.env.npm_lifecycle_event !== undefined && first.name === 'SIGINT' && name === 'SIGINT'
       if (isHandedOn && performance.now() - first.at < DOUBLED_MS) return
       process.exit(128 + constants.signals[name])
     })

@@ -80,6 +80,7 @@ it('is unreachable when nobody answers, and when closed', async () => {
   const dibs = await Dibs.open({ pool, schema })
   proxy.blackHole()
   expect(await dibs.health()).toMatchObject({ ok: false, database: 'unreachable' })
+  await proxy[Symbol.asyncDispose]() // or every goodbye would wait
   await dibs.close()
   expect(await dibs.health()).toMatchObject({ ok: false, database: 'unreachable' })
   await pool.end()

@@ -17,6 +17,7 @@ import {
   startPostmaster,
   stopPostmaster,
 } from './postmaster.js'
+import { worksInRemoved } from './process-identity.js'
 import { readRecord, type ServerRecord, writeRecord } from './server-record.js'
 
 export interface ServerRequest {
@@ -56,6 +57,8 @@ export class EmbeddedServer {
   #postmaster: Postmaster | undefined
   /** The identity of the one that was started here. */
   #started: string | undefined
+  #hasServed = false
+  #canRecord = true
 
   constructor(request: ServerRequest, address: string, onStep: (step: StartStep) => void) {
     this.#request = request
@@ -85,7 +88,9 @@ export class EmbeddedServer {
       try {
         return await this.#claim(running)
       } catch (error) {
-        if (!passes(error) || performance.now() > deadline) {
+        // One that others use is not given up for being full.
+        const isLate = !this.#hasServed && performance.now() > deadline
+        if (!passes(error) || isLate) {
           // Nobody else would.
           if (this.#postmaster?.identity === this.#started) await this.stop()
           throw this.#explainClaim(error)
@@ -93,6 +98,12 @@ export class EmbeddedServer {
         await sleep(100)
       }
     }
+  }
+
+  /** Its folder was removed under it. */
+  get isRemoved(): boolean {
+    const pid = this.#postmaster?.pid ?? 0
+    return worksInRemoved(pid) ?? !existsSync(this.#home.data)
   }
 
   async stop(): Promise<void> {
@@ -110,6 +121,7 @@ export class EmbeddedServer {
     const url = `postgres://${ROLE}:${readPassword(this.#home)}@127.0.0.1:${running.port}/${DATABASE}`
     const claimed = await claimServer(url)
     if ('owner' in claimed) return claimed
+    this.#hasServed = true
     this.#record(running) // not before: another keeper's server may be the one that runs
     return { ...running, url, ownership: claimed }
   }
@@ -188,7 +200,8 @@ export class EmbeddedServer {
       writeRecord(this.#request.folder, { port, settings, binaries, keeper })
     } catch (error) {
       // A full disk. Those who share our folder for temporary files find us without it.
-      console.error(`${new Date().toISOString()} cannot write the record: ${error}`)
+      if (this.#canRecord) console.error(`${new Date().toISOString()} cannot write the record: ${error}`)
+      this.#canRecord = false
     }
   }
 

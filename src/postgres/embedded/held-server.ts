@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, realpathSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
@@ -9,8 +9,11 @@ import { asEmbeddedServerError, isFault } from './explain-failure.js'
 import { keeperAddress } from './keeper-address.js'
 import { KeeperLink } from './keeper-link.js'
 import { PROTOCOL, type StartStep } from './keeper-messages.js'
+import { isPrivate } from './private-folder.js'
+import { folderIdentity } from './process-identity.js'
 import { readRecord } from './server-record.js'
 import { findKeeperProgram, type SpawnedKeeper, spawnKeeper } from './spawn-keeper.js'
+import { markTemporary, removeTemporary } from './sweep-temporary.js'
 
 /** What the holder of a server hears of it. */
 export interface HeldServerEvents {
@@ -26,8 +29,10 @@ const ATTACH_MS = 360_000
 const GREETING_MS = 10_000
 const SPAWNS = 20
 const POLL_MS = 20
-/** Longer than a successor waits before it counts, as `close` of a temporary server must. */
-const CLOSE_MS = 20_000
+/** As long as a successor may take to be there. */
+const CLOSE_MS = 5_000
+/** And to end the server, as nothing of a temporary one is left after `close`. */
+const CLOSE_TEMPORARY_MS = 20_000
 const RETRY_BASE_MS = 500
 const RETRY_CAP_MS = 30_000
 
@@ -66,7 +71,7 @@ export class HeldServer {
       void held.#stayAttached()
       return held
     } catch (error) {
-      if (temporary) rmSync(folder, { recursive: true, force: true })
+      if (temporary && folder !== dir) removeTemporary(folder)
       throw isFault(error) ? error : asEmbeddedServerError(error, folder)
     }
   }
@@ -81,16 +86,17 @@ export class HeldServer {
     if (this.#closing.signal.aborted) return
     this.#closing.abort()
     const expired = new AbortController()
-    await Promise.race([this.#leave(), sleep(CLOSE_MS, expired.signal).catch(() => {})])
+    const closeMs = this.#options.temporary ? CLOSE_TEMPORARY_MS : CLOSE_MS
+    await Promise.race([this.#leave(closeMs), sleep(closeMs, expired.signal).catch(() => {})])
     expired.abort()
     this.#isOver = true
     this.#link?.destroy()
   }
 
   /** A keeper that is lost cannot notice that we go. Its successor does, and stops the server that it left running. */
-  async #leave(): Promise<void> {
+  async #leave(waitMs: number): Promise<void> {
     for (let tries = 0; tries < 2; tries++) {
-      if (await this.#link?.leave(CLOSE_MS)) return
+      if (await this.#link?.leave(waitMs)) return
       await this.#reattach().catch(() => {})
     }
   }
@@ -136,12 +142,15 @@ export class HeldServer {
   /** A keeper that says it is that of our folder. */
   async #greet(): Promise<KeeperLink | undefined> {
     const ours = keeperAddress(this.#folder)
-    const recorded = readRecord(this.#folder)?.keeper.address ?? ours
-    for (const address of new Set([recorded, ours])) {
+    for (const address of new Set([this.#recordedAddress() ?? ours, ours])) {
       const link = await KeeperLink.connect(address)
       if (!link) continue
       const greeting = await link.next(GREETING_MS)
-      if (greeting?.type === 'greeting' && greeting.folder === this.#folder) {
+      const identity = folderIdentity(this.#folder)
+      if (
+        greeting?.type === 'greeting' &&
+        (greeting.folder === this.#folder || greeting.identity === identity)
+      ) {
         if (greeting.protocol === PROTOCOL) return link
         link.destroy()
         throw this.#unusableKeeper(`is one of another release of Dibs (process ${greeting.pid})`)
@@ -155,6 +164,15 @@ export class HeldServer {
       if (isSilent) throw this.#unusableKeeper(`listens at ${address} but does not answer`)
     }
     return undefined
+  }
+
+  /** Only where nobody else can listen: the record outlives the folder for temporary files that it leads to. */
+  #recordedAddress(): string | undefined {
+    const address = readRecord(this.#folder)?.keeper.address
+    const uid = process.getuid?.()
+    // Root may join the server of the folder's owner.
+    const owners = uid === 0 ? [uid, statSync(this.#folder, { throwIfNoEntry: false })?.uid] : [uid]
+    return address && owners.some((owner) => isPrivate(dirname(address), owner)) ? address : undefined
   }
 
   #unusableKeeper(what: string): EmbeddedServerError {
@@ -239,5 +257,6 @@ function makeFolder(path: string): void {
 function newTemporaryFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'dibs-temporary-')))
   if (process.getuid?.() === 0) chmodSync(folder, 0o711) // the server runs as another user then
+  markTemporary(folder)
   return folder
 }

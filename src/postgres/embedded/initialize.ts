@@ -1,18 +1,17 @@
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import {
-  chownSync,
   closeSync,
   existsSync,
+  fchownSync,
   fsyncSync,
+  lchownSync,
   linkSync,
   mkdirSync,
   openSync,
-  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
-  writeFileSync,
   writeSync,
 } from 'node:fs'
 import { join } from 'node:path'
@@ -21,7 +20,8 @@ import type { Binaries } from './binaries.js'
 import { childEnvironment } from './child-environment.js'
 import { explainFailure } from './explain-failure.js'
 import type { Home } from './home.js'
-import { isAlive } from './process-identity.js'
+import { removeLitter } from './remove-litter.js'
+import type { ServerUser } from './server-user.js'
 
 /** The one role, a superuser, and the database everyone has. */
 export const ROLE = 'dibs'
@@ -35,17 +35,16 @@ export async function initialize(
   { bin, major }: Binaries,
   { durable, onStart }: { durable: boolean; onStart: () => void },
 ): Promise<void> {
-  removeDrafts(home)
+  removeLitter(home.dir)
   if (existsSync(home.data)) return checkVersion(home, major)
   onStart()
   const draft = join(home.dir, `data.new.${process.pid}`)
   rmSync(draft, { recursive: true, force: true }) // of an earlier process with our number
   mkdirSync(draft, { mode: 0o700 })
   const passwordFile = join(draft, 'password')
-  writeFileSync(passwordFile, ensurePassword(home), { mode: 0o600 })
-  if (home.user) {
-    for (const path of [draft, passwordFile]) chownSync(path, home.user.uid, home.user.gid)
-  }
+  writeNew(passwordFile, ensurePassword(home), home.user)
+  // Last: from now on its new owner may put links there, which root must not follow.
+  if (home.user) lchownSync(draft, home.user.uid, home.user.gid)
   try {
     const flags = ['-D', join(draft, 'data'), `--pwfile=${passwordFile}`, ...(durable ? [] : ['--no-sync'])]
     await runInitdb(home, bin, major, flags)
@@ -75,10 +74,8 @@ function ensurePassword({ dir }: Home): string {
   if (existsSync(file) && readFileSync(file, 'utf8').trim() === '') rmSync(file)
   if (!existsSync(file)) {
     const draft = `${file}.${process.pid}`
-    const draftFile = openSync(draft, 'w', 0o600)
-    writeSync(draftFile, `${randomBytes(24).toString('base64url')}\n`)
-    fsyncSync(draftFile) // what it opens is on the disk as well
-    closeSync(draftFile)
+    rmSync(draft, { force: true })
+    writeNew(draft, `${randomBytes(24).toString('base64url')}\n`)
     try {
       linkSync(draft, file)
     } catch (error) {
@@ -88,6 +85,18 @@ function ensurePassword({ dir }: Home): string {
     }
   }
   return readFileSync(file, 'utf8')
+}
+
+/** A file that its owner alone may read, on the disk before this returns, as what it opens is. */
+function writeNew(file: string, text: string, owner?: ServerUser): void {
+  const opened = openSync(file, 'wx', 0o600)
+  try {
+    if (owner) fchownSync(opened, owner.uid, owner.gid)
+    writeSync(opened, text)
+    fsyncSync(opened)
+  } finally {
+    closeSync(opened)
+  }
 }
 
 function checkVersion({ data, folder }: Home, major: number): void {
@@ -126,17 +135,4 @@ function runInitdb({ dir, folder, user }: Home, bin: string, major: number, flag
       else resolve()
     })
   })
-}
-
-/** What keepers left that were killed at it. Their initdb may go on for a while; then this is done the next time. */
-function removeDrafts({ dir }: Home): void {
-  for (const name of readdirSync(dir)) {
-    const pid = Number(name.match(/^data\.new\.(\d+)$/)?.[1])
-    if (!pid || isAlive(pid)) continue
-    try {
-      rmSync(join(dir, name), { recursive: true, force: true })
-    } catch {
-      // Its initdb is still writing.
-    }
-  }
 }

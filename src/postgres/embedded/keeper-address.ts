@@ -1,6 +1,6 @@
-import { linkSync, mkdirSync, renameSync, rmSync, statSync } from 'node:fs'
+import { linkSync, renameSync, rmSync, statSync } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { folderHash } from './folder-hash.js'
 import { privateFolder } from './private-folder.js'
 
@@ -14,23 +14,26 @@ export function keeperAddress(folder: string): string {
  * owns the server is decided in the server (`claimServer`), and the owner restores its address.
  */
 export class KeeperAddress {
+  readonly #folder: string
   readonly #path: string
   readonly #onConnection: (socket: Socket) => void
   #server: Server | undefined
   #inode: number | undefined
   #isReleased = false
 
-  private constructor(path: string, onConnection: (socket: Socket) => void) {
-    this.#path = path
+  private constructor(folder: string, onConnection: (socket: Socket) => void) {
+    this.#folder = folder
+    this.#path = keeperAddress(folder)
     this.#onConnection = onConnection
   }
 
   /** Undefined if another keeper answers there. */
   static async claim(
-    path: string,
+    folder: string,
     onConnection: (socket: Socket) => void,
   ): Promise<KeeperAddress | undefined> {
-    const address = new KeeperAddress(path, onConnection)
+    const address = new KeeperAddress(folder, onConnection)
+    const path = address.#path
     const draft = await address.#listen()
     for (let tries = 0; tries < 20; tries++) {
       try {
@@ -53,9 +56,12 @@ export class KeeperAddress {
     if (this.isOurs()) return
     const before = this.#server
     const draft = await this.#listen()
-    if (this.#isReleased) this.#server?.close()
-    else renameSync(draft, this.#path)
-    before?.close() // last: it removes what has the draft's name
+    try {
+      if (this.#isReleased) this.#server?.close()
+      else renameSync(draft, this.#path)
+    } finally {
+      before?.close() // last: it removes what has the draft's name
+    }
   }
 
   /** For good. */
@@ -73,7 +79,7 @@ export class KeeperAddress {
   /** Listens under a name of its own, which is given back to be linked or renamed. */
   async #listen(): Promise<string> {
     const draft = `${this.#path.replace(/\.sock$/, '')}.${process.pid}`
-    mkdirSync(dirname(draft), { recursive: true, mode: 0o700 }) // it may have been cleaned away with its files
+    privateFolder(this.#folder) // it may have been cleaned away with its files, or made by another
     rmSync(draft, { force: true })
     const server = createServer({ allowHalfOpen: true }, this.#onConnection)
     await new Promise<void>((resolve, reject) => {

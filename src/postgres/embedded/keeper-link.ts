@@ -68,7 +68,7 @@ export class KeeperLink {
       this.#socket.ref()
       this.#socket.end()
       const force = setTimeout(() => this.#socket.destroy(), withinMs)
-      await once(this.#socket, 'close')
+      await new Promise((resolve) => this.#socket.once('close', resolve)) // an error comes before it, and is no matter
       clearTimeout(force)
     }
     return this.#saidGoodbye

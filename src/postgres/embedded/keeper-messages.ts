@@ -10,7 +10,14 @@ export type StartStep = 'copying' | 'initializing' | 'starting' | 'waiting'
 
 /** What a keeper says to those it keeps the server for. */
 export type KeeperMessage =
-  | { readonly type: 'greeting'; readonly protocol: number; readonly folder: string; readonly pid: number }
+  | {
+      readonly type: 'greeting'
+      readonly protocol: number
+      readonly folder: string
+      /** Of the folder, which may have another path by now, or two. */
+      readonly identity: string | undefined
+      readonly pid: number
+    }
   | { readonly type: 'progress'; readonly step: StartStep }
   | { readonly type: 'ready'; readonly url: string }
   /** The answer to one that leaves, so that it knows somebody counts. */

@@ -6,6 +6,8 @@ const config: KeeperConfig = { ...JSON.parse(process.env.DIBS_KEEPER ?? '{}'), f
 
 process.umask(0o022) // the server's user must be able to enter what root makes; secrets have a mode of their own
 process.chdir('/') // else the folder we were started in could not be removed
+// A log that cannot be written, as on a full disk, is no reason to end.
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
 const keeper = new Keeper(config)
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => keeper.retire())
 await keeper.run()

@@ -71,6 +71,22 @@ describe('what lies in the way', patient, () => {
     }
   })
 
+  it('a record that leads where others can listen is not followed', async () => {
+    const dir = newFolder()
+    const place = newFolder() // others may enter it
+    const address = join(place, 'posing.sock')
+    const greeting = { type: 'greeting', protocol: 1, folder: dir, pid: 1 }
+    const posing = createServer((socket) => {
+      socket.write(`${JSON.stringify(greeting)}\n{"type":"ready","url":"postgres://x@127.0.0.1:1/x"}\n`)
+    })
+    await once(posing.listen(address), 'listening')
+    onTestFinished(() => void posing.close())
+    writeFileSync(join(dir, 'server.json'), JSON.stringify({ port: 5432, keeper: { pid: 1, address } }))
+    const opener = await Opener.open({ dir })
+    await write(opener)
+    one(serversOf(dir))
+  })
+
   it('a cleaner of temporary files: the keeper puts its socket back', async () => {
     const dir = newFolder()
     const first = await Opener.open({ dir })

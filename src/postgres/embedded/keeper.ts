@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events'
-import { existsSync } from 'node:fs'
 import type { Socket } from 'node:net'
+import { dirname } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 import { sleep } from '../sleep.js'
 import type { ServerSettings } from './embedded-options.js'
@@ -8,6 +8,8 @@ import { EmbeddedServer, type OwnedServer, type ServerRequest } from './embedded
 import { asEmbeddedServerError, explainFailure, isFault } from './explain-failure.js'
 import { answers, KeeperAddress, keeperAddress } from './keeper-address.js'
 import { type HoldMessage, onMessage, PROTOCOL, type StartStep, sendMessage } from './keeper-messages.js'
+import { folderIdentity } from './process-identity.js'
+import { removeLitter } from './remove-litter.js'
 import { readRecord } from './server-record.js'
 import { toText } from './settings.js'
 import { markTemporary, removeTemporary, sweepTemporary } from './sweep-temporary.js'
@@ -54,21 +56,28 @@ export class Keeper {
   /** Not before this moment is it found out that nobody uses the server. */
   #countFrom = 0
   #counting: NodeJS.Timeout | undefined
+  #attending: NodeJS.Timeout | undefined
+  /** Of the folder, also when that is moved. */
+  readonly #identity: string | undefined
 
   constructor(config: KeeperConfig) {
     this.#config = config
     this.#path = keeperAddress(config.folder)
+    this.#identity = folderIdentity(config.folder)
   }
 
   /** Resolves when there is nothing to keep any more, or another keeper has the folder. */
   async run(): Promise<void> {
-    this.#address = await KeeperAddress.claim(this.#path, (socket) => this.#accept(socket))
+    this.#address = await KeeperAddress.claim(this.#config.folder, (socket) => this.#accept(socket))
     if (!this.#address) return
     try {
       await this.#keep()
     } catch (error) {
+      if (this.#serving) await this.#server?.stop() // nobody else would
       await this.#fail(error)
     } finally {
+      clearInterval(this.#attending)
+      clearTimeout(this.#counting)
       this.#address.release()
       if (this.#isOver) this.#discard()
       for (const socket of this.#leaving) sendMessage(socket, { type: 'goodbye' })
@@ -79,22 +88,27 @@ export class Keeper {
   /** Ends as if nobody used the server any more. */
   retire(): void {
     this.#retirement.abort()
+    // So that whoever comes now finds nobody here and starts a new keeper, which waits for the server's end.
+    this.#address?.release()
   }
 
   async #keep(): Promise<void> {
     const { signal } = this.#retirement
     const server = new EmbeddedServer(this.#config, this.#path, (step) => this.#tell(step))
     this.#server = server
+    removeLitter(dirname(this.#path))
+    removeLitter(this.#config.folder)
+    if (this.#config.temporary) markTemporary(this.#config.folder, server.home.dir)
     const retired = signal.aborted ? Promise.resolve() : once(signal, 'abort')
     let { resume } = this.#config
     const ends: number[] = []
     for (;;) {
       const claimed = await server.claim(resume)
       if ('owner' in claimed) return this.#giveWay(claimed.owner)
-      const attending = setInterval(() => this.#attend(server, claimed), ATTEND_MS)
+      this.#attending = setInterval(() => this.#attend(server, claimed), ATTEND_MS)
       this.#serve(claimed)
       await Promise.race([claimed.ownership.lost, retired])
-      clearInterval(attending)
+      clearInterval(this.#attending)
       if (signal.aborted) return this.#end()
       claimed.ownership.end()
       this.#serving = undefined
@@ -112,15 +126,20 @@ export class Keeper {
   #serve(claimed: OwnedServer): void {
     this.#step = undefined
     this.#serving = claimed
-    if (this.#config.temporary) this.#markAndSweep()
-    if (claimed.adopted && this.#countFrom === 0) this.#countFrom = performance.now() + GRACE_MS
+    // A temporary server has one holder, who is back already.
+    if (claimed.adopted && this.#countFrom === 0 && !this.#config.temporary)
+      this.#countFrom = performance.now() + GRACE_MS
+    this.#sweep()
     for (const socket of this.#holders.keys()) this.#welcome(socket)
     this.#count()
   }
 
+  #sweep(): void {
+    const { folder, temporary } = this.#config
+    if (temporary) void sweepTemporary(folder).catch(() => {}) // the next time, then
+  }
+
   async #end(): Promise<void> {
-    // First, so that whoever comes now finds nobody here and starts a new keeper, which waits for the server's end.
-    this.#address?.release()
     await this.#server?.stop()
     this.#serving?.ownership.end()
     this.#isOver = true
@@ -149,13 +168,7 @@ export class Keeper {
   /** A temporary server leaves nothing behind. Only once it is stopped: whoever still uses it loses no data under its feet. */
   #discard(): void {
     const { temporary, folder } = this.#config
-    if (temporary) removeTemporary({ folder, dir: this.#server?.home.dir ?? folder })
-  }
-
-  #markAndSweep(): void {
-    const { folder } = this.#config
-    markTemporary({ folder, dir: this.#server?.home.dir ?? folder, keeper: process.pid })
-    void sweepTemporary(folder, this.#retirement.signal).catch(() => {}) // the next one tries again
+    if (temporary) removeTemporary(folder, this.#server?.home.dir)
   }
 
   /** Waits for one to tell it to, if nobody is there yet: whoever started us comes soon. */
@@ -171,6 +184,7 @@ export class Keeper {
 
   #attend(server: EmbeddedServer, claimed: OwnedServer): void {
     server.attend(claimed)
+    this.#sweep()
     this.#address?.restore().catch((error) => {
       if (!this.#isDeaf) console.error(`${new Date().toISOString()} cannot listen at ${this.#path}: ${error}`)
       this.#isDeaf = true
@@ -185,7 +199,7 @@ export class Keeper {
 
   #accept(socket: Socket): void {
     // The folder was removed under the server's feet: a new keeper must make a new one.
-    if (this.#serving && this.#server && !existsSync(this.#server.home.data)) this.retire()
+    if (this.#serving && this.#server?.isRemoved) this.retire()
     if (this.#retirement.signal.aborted) {
       socket.destroy()
       return
@@ -205,7 +219,8 @@ export class Keeper {
       sendMessage(socket, { type: 'goodbye' })
       socket.end()
     })
-    sendMessage(socket, { type: 'greeting', protocol: PROTOCOL, folder, pid: process.pid })
+    const identity = folderIdentity(folder) ?? this.#identity
+    sendMessage(socket, { type: 'greeting', protocol: PROTOCOL, folder, identity, pid: process.pid })
     if (this.#step) sendMessage(socket, { type: 'progress', step: this.#step })
     onMessage(socket, (message) => {
       if (message.type !== 'hold') return

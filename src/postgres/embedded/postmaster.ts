@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from 'node:child_process'
-import { closeSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
+import { closeSync, linkSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { sleep } from '../sleep.js'
 import { childEnvironment } from './child-environment.js'
@@ -131,8 +131,19 @@ function removeStalePidFile(data: string): void {
   const found = readPidFile(data)
   if (!written || (found && isServerOf(found.pid, data))) return
   // One that another keeper's server just makes is empty for a moment.
-  if (found?.pid || Date.now() - written.mtimeMs > 5_000) rmSync(file, { force: true })
+  if (!found?.pid && Date.now() - written.mtimeMs < 5_000) return
+  // Taken away first and looked at again: a server that another keeper started just now gets its file back.
+  const taken = `${file}.stale.${process.pid}`
+  try {
+    renameSync(file, taken)
+    if (isServerOf(pidIn(taken), data)) linkSync(taken, file)
+  } catch {
+    // Another took it.
+  }
+  rmSync(taken, { force: true })
 }
+
+const pidIn = (file: string): number => Math.abs(Number(readFileSync(file, 'utf8').split('\n')[0]))
 
 /**
  * Ends a server: politely to those connected for a while, then less so. Whatever was committed stays; `discard`

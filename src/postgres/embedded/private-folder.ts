@@ -24,12 +24,20 @@ export function privateFolder(folder: string): string {
       { cause: error },
     )
   }
-  const { mode, uid: owner } = lstatSync(path)
-  const isOurs = (mode & 0o170000) === 0o040000 && owner === uid && (mode & 0o077) === 0
-  if (isOurs) return path
+  if (isPrivate(path, uid)) return path
   throw new EmbeddedServerError(
     `${path} must be a folder of yours that others may not enter (mode 0700), because whoever can write there could pose as your database. Remove it, or set TMPDIR to a place of your own.`,
     'no-permission',
     folder,
   )
+}
+
+/** A folder of this user's that others may not enter, and not a link to one. */
+export function isPrivate(path: string, uid: number | undefined): boolean {
+  try {
+    const found = lstatSync(path)
+    return found.isDirectory() && found.uid === uid && (found.mode & 0o077) === 0
+  } catch {
+    return false // nothing is there
+  }
 }

@@ -25,6 +25,21 @@ export function worksIn(pid: number, folder: string): boolean | undefined {
   }
 }
 
+/** Tells a folder, by whatever path it is called; undefined if there is none. */
+export function folderIdentity(folder: string): string | undefined {
+  const found = statSync(folder, { throwIfNoEntry: false })
+  return found && `${found.dev}:${found.ino}`
+}
+
+/** Whether the folder that a process works in was removed; undefined where that cannot be seen. */
+export function worksInRemoved(pid: number): boolean | undefined {
+  try {
+    return statSync(`/proc/${pid}/cwd`).nlink === 0
+  } catch {
+    return undefined
+  }
+}
+
 function exists(pid: number): boolean {
   try {
     process.kill(pid, 0)

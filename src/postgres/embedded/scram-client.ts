@@ -1,18 +1,26 @@
 import pg from 'pg'
 
 /**
- * A client that proves it knows the password and never says it. When the embedded server is down, another user of
- * the machine may listen on its port; `pg` would send the password to whoever asks for it in clear.
+ * A client that proves it knows the password without saying it, and has the server prove the same. When the embedded
+ * server is down, another user of the machine may listen on its port: `pg` would send the password to whoever asks
+ * for it in clear, and its statements to whoever asks for nothing.
  */
 export class ScramClient extends pg.Client {
   constructor(config?: string | pg.ClientConfig) {
     super(config)
-    // Comes before the listener of `pg`, which is added when it connects.
-    this.connection?.once('authenticationCleartextPassword', () => {
-      const error = new Error(
-        'whoever listens on the port of the embedded PostgreSQL asks for its password in clear',
-      )
-      this.connection?.stream.destroy(error)
+    const { connection } = this
+    let hasProved = false
+    // These come before the listeners of `pg`, which are added when it connects.
+    connection.once('authenticationSASLFinal', () => {
+      hasProved = true // or `pg`, which looks at the proof, ends the connection
     })
+    const refuse = (): void => {
+      if (hasProved) return
+      const who = 'whoever listens on the port of the embedded PostgreSQL'
+      connection.removeAllListeners('readyForQuery') // it may be read already
+      connection.stream.destroy(new Error(`${who} does not prove that it knows the password`))
+    }
+    for (const way of ['CleartextPassword', 'MD5Password', 'Ok'])
+      connection.once(`authentication${way}`, refuse)
   }
 }

@@ -1,4 +1,4 @@
-import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
 import type { ServerSettings } from './embedded-options.js'
 
@@ -26,8 +26,13 @@ export function readRecord(folder: string): ServerRecord | undefined {
 
 export function writeRecord(folder: string, record: ServerRecord): void {
   const draft = `${fileOf(folder)}.${process.pid}`
-  writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o600 })
-  renameSync(draft, fileOf(folder))
+  try {
+    writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o600 })
+    renameSync(draft, fileOf(folder))
+  } catch (error) {
+    rmSync(draft, { force: true })
+    throw error
+  }
 }
 
 function isRecord(found: unknown): found is ServerRecord {

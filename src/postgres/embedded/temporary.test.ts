@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { existsSync, readdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { kill, newFolder, Opener, one, untilStopped } from '../../../test/embedded.js'
 import { keepersOf, serversOf } from '../../../test/processes.js'
@@ -43,5 +43,25 @@ describe('a temporary server', patient, () => {
     const next = await Opener.open({ temporary: true }, spawning)
     await until(() => serversOf(folder).length === 0 && !existsSync(folder), 'the next to sweep', 15_000)
     expect(serversOf(await folderOf(next))).toHaveLength(1)
+  })
+
+  it('that was killed while it started is ended by the next ones, however short they live', async () => {
+    const place = newFolder()
+    const spawning = { env: { TMPDIR: place } }
+    const early = Opener.spawn({ temporary: true }, spawning)
+    await until(() => serversOf(place).length > 0, 'the server to start')
+    process.kill(early.pid, 'SIGSTOP')
+    kill(keepersOf(place))
+    await early.kill()
+    const [folder] = readdirSync(place).filter((name) => name.startsWith('dibs-temporary-'))
+    await until(
+      async () => {
+        await (await Opener.open({ temporary: true }, spawning)).close()
+        return !existsSync(join(place, `${folder}`)) && serversOf(place).length === 0
+      },
+      'them to sweep',
+      40_000,
+    )
+    expect(readdirSync(place).filter((name) => name.startsWith('dibs-temporary-'))).toEqual([])
   })
 })

