@@ -1,4 +1,4 @@
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { count, newFolder, Opener, one, untilStopped, write } from '../../../test/embedded.js'
@@ -85,11 +85,15 @@ describe('one server for all who name a folder', patient, () => {
     })
   })
 
-  it('leaves the .gitignore of a folder that has one', async () => {
+  it('leaves alone what else is in its folder, and drafts of dead keepers not', async () => {
     const dir = newFolder()
+    const nobody = 4_194_304 // no process has this number
     writeFileSync(join(dir, '.gitignore'), 'dist\n')
+    for (const name of ['notes', 'server.json']) writeFileSync(join(dir, `${name}.${nobody}`), '')
     await Opener.open({ dir })
     expect(readFileSync(join(dir, '.gitignore'), 'utf8')).toBe('dist\n')
+    expect(existsSync(join(dir, `notes.${nobody}`))).toBe(true)
+    expect(existsSync(join(dir, `server.json.${nobody}`))).toBe(false)
   })
 
   it('is another for another folder', async () => {

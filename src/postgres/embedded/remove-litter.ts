@@ -2,10 +2,13 @@ import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { isAlive } from './process-identity.js'
 
-/** Removes files that end with the number of a process: drafts of one that was killed before it could rename them. */
+/** Names of ours alone: the folder may be one that has other things too. */
+const draft = /^(?:server\.json|data\.new|password|[0-9a-f]{16}(?:\.temporary)?)\.(\d+)$/
+
+/** Removes drafts that end with the number of a process which was killed before it could rename them. */
 export function removeLitter(folder: string): void {
   for (const name of readdirSync(folder)) {
-    const pid = Number(name.match(/\.(\d+)$/)?.[1])
+    const pid = Number(name.match(draft)?.[1])
     if (!pid || isAlive(pid)) continue
     try {
       rmSync(join(folder, name), { recursive: true, force: true })
