@@ -94,7 +94,7 @@ function writeNote(folder: string, dir: string, user: ServerUser): void {
 ${dir}
 PostgreSQL does not run as root, so it runs as ${user.name}, who cannot enter
 ${folder}
-To begin anew, stop what uses it and remove both folders.
+To begin anew, stop what uses it and remove this folder; then the other is not needed any more.
 `,
   )
 }

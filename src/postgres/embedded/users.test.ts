@@ -30,6 +30,14 @@ const stop = async (opener: Opener, home: string): Promise<void> => {
   await until(() => processesOf(home).length === 0, 'the server to end')
 }
 
+/** A home elsewhere than in the test's own folder, which goes by itself. */
+function cleanUp(home: string): void {
+  onTestFinished(async () => {
+    await endProcesses(home)
+    rmSync(home, { recursive: true, force: true })
+  })
+}
+
 // PostgreSQL refuses to run as root.
 describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
   it('runs as another user, in the folder itself where that user can enter it', async () => {
@@ -49,10 +57,7 @@ describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
     const first = await Opener.open({ dir })
     const data = await dataOf(first)
     const home = dirname(data)
-    onTestFinished(async () => {
-      await endProcesses(home)
-      rmSync(home, { recursive: true, force: true })
-    })
+    cleanUp(home)
     expect(home).toMatch(/^\/var\/lib\/dibs\/[0-9a-f]{16}$/)
     expect(readFileSync(join(dir, 'WHERE-THE-DATA-IS.txt'), 'utf8')).toContain(home)
     expect(statSync(join(home, 'password')).mode & 0o777).toBe(0o600)
@@ -69,10 +74,7 @@ describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
     chmodSync(join(base, 'copy'), 0o700)
     const copied = await Opener.open({ dir: join(base, 'copy', '.dibs') })
     const copy = dirname(await dataOf(copied))
-    onTestFinished(async () => {
-      await endProcesses(copy)
-      rmSync(copy, { recursive: true, force: true })
-    })
+    cleanUp(copy)
     expect(copy).not.toBe(home)
     await stop(copied, copy)
 
@@ -80,10 +82,7 @@ describe.skipIf(!isRoot)('as root', { timeout: 60_000 }, () => {
     rmSync(join(base, 'copy', '.dibs'), { recursive: true })
     const anew = await Opener.open({ dir: join(base, 'copy', '.dibs') })
     const fresh = dirname(await dataOf(anew))
-    onTestFinished(async () => {
-      await endProcesses(fresh)
-      rmSync(fresh, { recursive: true, force: true })
-    })
+    cleanUp(fresh)
     expect(fresh).not.toBe(copy)
     await stop(anew, fresh)
     await stop(moved, home)
