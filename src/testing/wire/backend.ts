@@ -1,0 +1,53 @@
+/** What a server sends: the few messages that are read or written here. */
+
+/** I: idle; T: in a transaction; E: in a transaction that failed. */
+export type TransactionStatus = 'I' | 'T' | 'E'
+
+export const readStatus = (readyForQuery: Buffer): TransactionStatus =>
+  String.fromCharCode(readyForQuery[5] as number) as TransactionStatus
+
+export const readyForQuery = (status: TransactionStatus): Buffer =>
+  Buffer.from(`Z\0\0\0\x05${status}`, 'latin1')
+
+/** BackendKeyData: the process that serves this connection. */
+export const readPid = (backendKeyData: Buffer): number => backendKeyData.readInt32BE(5)
+
+/** The fields of an ErrorResponse or a NoticeResponse, by their letters: C code, M message, D detail … */
+export function readFields(bytes: Buffer): ReadonlyMap<string, string> {
+  const fields = new Map<string, string>()
+  for (let at = 5; bytes[at] !== 0 && at < bytes.length; ) {
+    const end = bytes.indexOf(0, at)
+    fields.set(String.fromCharCode(bytes[at] as number), bytes.toString('utf8', at + 1, end))
+    at = end + 1
+  }
+  return fields
+}
+
+/** CommandComplete: `UPDATE 1`. */
+export const readTag = (commandComplete: Buffer): string =>
+  commandComplete.toString('utf8', 5, commandComplete.length - 1)
+
+/** RowDescription: which columns come as text. */
+export function readTextColumns(rowDescription: Buffer): readonly boolean[] {
+  const count = rowDescription.readInt16BE(5)
+  const columns: boolean[] = []
+  let at = 7
+  for (let i = 0; i < count; i++) {
+    at = rowDescription.indexOf(0, at) + 1 + 18
+    columns.push(rowDescription.readInt16BE(at - 2) === 0)
+  }
+  return columns
+}
+
+/** DataRow: each value's bytes as text. */
+export function readRow(dataRow: Buffer): (string | null)[] {
+  const values: (string | null)[] = []
+  let at = 7
+  for (let left = dataRow.readInt16BE(5); left > 0; left--) {
+    const length = dataRow.readInt32BE(at)
+    at += 4
+    values.push(length < 0 ? null : dataRow.toString('utf8', at, at + length))
+    at += Math.max(length, 0)
+  }
+  return values
+}

@@ -1,0 +1,83 @@
+/** What a client sends: the few messages that are read or written here. */
+
+export const SSL_REQUEST = 80877103
+export const GSS_REQUEST = 80877104
+export const CANCEL_REQUEST = 80877102
+
+/** The code of a message without a letter. */
+export const codeOf = (bytes: Buffer): number => bytes.readInt32BE(4)
+
+function message(type: string, ...parts: Buffer[]): Buffer {
+  const body = Buffer.concat(parts)
+  const head = Buffer.alloc(5)
+  head.write(type, 0, 'latin1')
+  head.writeInt32BE(body.length + 4, 1)
+  return Buffer.concat([head, body])
+}
+
+const text = (value: string): Buffer => Buffer.from(`${value}\0`)
+
+/** A simple query. */
+export const query = (sql: string): Buffer => message('Q', text(sql))
+
+export const terminate = (): Buffer => message('X')
+
+function readText(bytes: Buffer, at: number): { value: string; end: number } {
+  const zero = bytes.indexOf(0, at)
+  return { value: bytes.toString('utf8', at, zero), end: zero + 1 }
+}
+
+/** The SQL of a simple query. */
+export const readQuery = (bytes: Buffer): string => readText(bytes, 5).value
+
+/** Parse: the name of a prepared statement (empty: unnamed) and its SQL. */
+export function readParse(bytes: Buffer): { name: string; sql: string } {
+  const name = readText(bytes, 5)
+  return { name: name.value, sql: readText(bytes, name.end).value }
+}
+
+/** Bind: the statement it names and its parameters; those in binary are shown by their size alone. */
+export function readBind(bytes: Buffer): { statement: string; values: (string | null)[] } {
+  const portal = readText(bytes, 5)
+  const statement = readText(bytes, portal.end)
+  let at = statement.end
+  const formats = Array.from({ length: bytes.readInt16BE(at) }, (_, i) => bytes.readInt16BE(at + 2 + i * 2))
+  at += 2 + formats.length * 2
+  const values: (string | null)[] = []
+  const count = bytes.readInt16BE(at)
+  at += 2
+  for (let i = 0; i < count; i++) {
+    const length = bytes.readInt32BE(at)
+    at += 4
+    const isBinary = (formats.length === 1 ? formats[0] : formats[i]) === 1
+    if (length < 0) values.push(null)
+    else if (isBinary) values.push(`<${length} bytes>`)
+    else values.push(bytes.toString('utf8', at, at + length))
+    at += Math.max(length, 0)
+  }
+  return { statement: statement.value, values }
+}
+
+/** The startup message with `settings` as the session's defaults, on top of what the client asked for itself. */
+export function startupWith(bytes: Buffer, settings: Readonly<Record<string, string>>): Buffer {
+  const parameters = new Map<string, string>()
+  for (let at = 8; bytes[at] !== 0 && at < bytes.length; ) {
+    const name = readText(bytes, at)
+    const value = readText(bytes, name.end)
+    parameters.set(name.value, value.value)
+    at = value.end
+  }
+  const flags = Object.entries(settings).map(
+    ([name, value]) => `-c ${name}=${value.replace(/[\\ ]/g, '\\$&')}`,
+  )
+  // The last one wins, so the client's own come first.
+  parameters.set('options', [parameters.get('options'), ...flags].filter(Boolean).join(' '))
+  const body = Buffer.concat([
+    bytes.subarray(4, 8),
+    ...[...parameters].flatMap(([name, value]) => [text(name), text(value)]),
+    Buffer.from([0]),
+  ])
+  const length = Buffer.alloc(4)
+  length.writeInt32BE(body.length + 4)
+  return Buffer.concat([length, body])
+}

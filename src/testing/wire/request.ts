@@ -1,0 +1,63 @@
+import { readBind, readParse, readQuery } from './frontend.js'
+import type { Message } from './message-reader.js'
+
+/** What a client asks for at once: one simple query, or an extended exchange up to its Sync. */
+export class Request {
+  /** The SQL of all it executes. */
+  readonly texts: string[] = []
+  /** Parameters of its last Bind. */
+  values: readonly (string | null)[] = []
+  /** Sync or a simple query has ended it; until then more of it may come. */
+  isClosed = false
+  /** The client waits for an answer though the request is not closed. */
+  isFlushed = false
+  /** It came as a simple query, which may hold several statements. */
+  isSimple = false
+  readonly #messages: Message[] = []
+
+  /** @param prepared SQL by the name of its prepared statement, for the whole connection */
+  add(message: Message, prepared: Map<string, string>): void {
+    this.#messages.push(message)
+    switch (message.type) {
+      case 'P': {
+        const { name, sql } = readParse(message.bytes)
+        prepared.set(name, sql)
+        this.texts.push(sql)
+        break
+      }
+      case 'B': {
+        const { statement, values } = readBind(message.bytes)
+        const sql = prepared.get(statement) ?? ''
+        if (this.texts.at(-1) !== sql) this.texts.push(sql)
+        this.values = values
+        break
+      }
+      case 'Q':
+        this.texts.push(readQuery(message.bytes))
+        this.isSimple = true
+        this.isClosed = true
+        break
+      case 'H':
+        this.isFlushed = true
+        break
+      case 'F':
+      case 'S':
+        this.isClosed = true
+        break
+    }
+  }
+
+  get text(): string {
+    return this.texts.join('; ')
+  }
+
+  get bytes(): Buffer {
+    return Buffer.concat(this.#messages.map(({ bytes }) => bytes))
+  }
+
+  /** To send it a second time: a named statement that was parsed stays, and would be refused. */
+  get bytesAgain(): Buffer {
+    const isKept = ({ type, bytes }: Message): boolean => type === 'P' && readParse(bytes).name !== ''
+    return Buffer.concat(this.#messages.filter((message) => !isKept(message)).map(({ bytes }) => bytes))
+  }
+}
