@@ -70,11 +70,11 @@ export class Wire {
   }
 
   fromClient(chunk: Buffer): void {
-    if (this.#isOpaque) return this.#ports.toServer(chunk)
+    if (this.#isOpaque) return void this.#ports.toServer(chunk)
     for (const message of this.#fromClient.read(chunk)) {
       if (message.type === '') this.#onUntyped(message)
       else this.#onClientMessage(message)
-      if (this.#isOpaque) return this.#ports.toServer(this.#fromClient.takeRest())
+      if (this.#isOpaque) return void this.#ports.toServer(this.#fromClient.takeRest())
     }
   }
 
@@ -114,13 +114,13 @@ export class Wire {
   #onUntyped({ bytes }: Message): void {
     const code = codeOf(bytes)
     if (code === SSL_REQUEST || code === GSS_REQUEST) {
-      if (this.#options.tls !== 'pass') return this.#ports.toClient(Buffer.from('N'))
+      if (this.#options.tls !== 'pass') return void this.#ports.toClient(Buffer.from('N'))
       this.#awaitsTlsAnswer = true
-      return this.#ports.toServer(bytes)
+      return void this.#ports.toServer(bytes)
     }
     if (code === CANCEL_REQUEST) {
       this.#isOpaque = true
-      return this.#ports.toServer(bytes)
+      return void this.#ports.toServer(bytes)
     }
     this.#fromClient.isUntyped = false
     this.#ports.toServer(this.#options.settings ? startupWith(bytes, this.#options.settings) : bytes)
@@ -130,14 +130,14 @@ export class Wire {
     switch (message.type) {
       case 'X':
         this.#ports.toServer(message.bytes)
-        return this.#owner.onTerminate()
+        return void this.#owner.onTerminate()
       case 'p': // a password
       case 'd': // COPY data, its end, its failure
       case 'c':
       case 'f':
-        return this.#ports.toServer(message.bytes)
+        return void this.#ports.toServer(message.bytes)
     }
-    if (this.#isCopying && message.type === 'S') return this.#ports.toServer(message.bytes)
+    if (this.#isCopying && message.type === 'S') return void this.#ports.toServer(message.bytes)
     const open = this.#requests.at(-1) ?? this.#current
     const request = open && !open.isClosed ? open : new Request()
     if (request !== open) this.#requests.push(request)
@@ -158,14 +158,14 @@ export class Wire {
   }
 
   #onServerMessage(message: Message): void {
-    if (!this.#isOpen) return this.#onGreeting(message)
+    if (!this.#isOpen) return void this.#onGreeting(message)
     if (message.type === 'G') this.#isCopying = true
     if (message.type === 'C' || message.type === 'E') this.#isCopying = false
-    if (isUnasked(message.type)) return this.#ports.toClient(message.bytes)
+    if (isUnasked(message.type)) return void this.#ports.toClient(message.bytes)
     const asked = this.#asked[0]
     // Nobody asked: the server says why it ends the connection.
-    if (!asked) return this.#ports.toClient(message.bytes)
-    if (message.type !== 'Z') return asked.onMessage(message)
+    if (!asked) return void this.#ports.toClient(message.bytes)
+    if (message.type !== 'Z') return void asked.onMessage(message)
     this.#asked.shift()
     this.status = readStatus(message.bytes)
     asked.onReady(this.status)
