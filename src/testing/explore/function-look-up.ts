@@ -1,0 +1,69 @@
+/** One function that a statement reaches. */
+export interface FoundFunction {
+  /** The name it was asked for under, or null for the function of a trigger. */
+  readonly asked: string | null
+  /** As PostgreSQL writes it: `app.take(text)`. */
+  readonly name: string
+  readonly proname: string
+  readonly isBuiltIn: boolean
+  readonly isVolatile: boolean
+  readonly language: string
+  /** Null for functions in C. */
+  readonly source: string | null
+}
+
+/**
+ * Finds functions by name ($1), the functions of triggers on tables by name ($2), and what these call in turn,
+ * by words before a parenthesis in their sources. A name without a schema is what the control connection sees
+ * under it, else whatever bears it: an actor may have another search_path. Reads catalogs alone; a loop of calls
+ * ends because `union` drops what was met.
+ */
+export const FUNCTION_LOOK_UP = `
+with recursive built_in as (
+  select oid from pg_catalog.pg_namespace where nspname in ('pg_catalog', 'information_schema')
+), asked as (
+  select name, parts[cardinality(parts)] as proname, parts[cardinality(parts) - 1] as nspname
+  from unnest($1::text[]) name, lateral pg_catalog.parse_ident(name) parts
+), candidate as (
+  select a.name, f.oid, a.nspname is not null or pg_catalog.pg_function_is_visible(f.oid) as is_meant
+  from asked a
+  join pg_catalog.pg_proc f on f.proname = a.proname
+  join pg_catalog.pg_namespace n on n.oid = f.pronamespace
+  where a.nspname is null or a.nspname = n.nspname
+), written as (
+  select name, parts[cardinality(parts)] as relname, parts[cardinality(parts) - 1] as nspname
+  from unnest($2::text[]) name, lateral pg_catalog.parse_ident(name) parts
+), relation as (
+  select w.name, c.oid, w.nspname is not null or pg_catalog.pg_table_is_visible(c.oid) as is_meant
+  from written w
+  join pg_catalog.pg_class c on c.relname = w.relname
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+  where w.nspname is null or w.nspname = n.nspname
+), reached (asked, oid) as (
+  select name, oid from candidate c
+  where is_meant or not exists (select from candidate o where o.name = c.name and o.is_meant)
+  union
+  select null, t.tgfoid
+  from relation r
+  join pg_catalog.pg_trigger t on t.tgrelid = r.oid and not t.tgisinternal and t.tgenabled in ('O', 'A')
+  where r.is_meant or not exists (select from relation o where o.name = r.name and o.is_meant)
+  union
+  select r.asked, callee.oid
+  from reached r
+  join pg_catalog.pg_proc f on f.oid = r.oid and f.pronamespace not in (select oid from built_in)
+  cross join lateral pg_catalog.regexp_matches(
+    coalesce(pg_catalog.pg_get_function_sqlbody(f.oid), f.prosrc),
+    '(?:([\\w$]+)"?\\s*\\.\\s*"?)?([\\w$]+)"?\\s*\\(', 'g') word
+  join pg_catalog.pg_proc callee on callee.proname in (word[2], lower(word[2]))
+  join pg_catalog.pg_namespace n on n.oid = callee.pronamespace
+  where n.nspname in (word[1], lower(word[1]))
+     or word[1] is null
+        and (callee.pronamespace = f.pronamespace or pg_catalog.pg_function_is_visible(callee.oid))
+)
+select r.asked, f.oid::pg_catalog.regprocedure::text as name, f.proname, l.lanname as language,
+       f.pronamespace in (select oid from built_in) as "isBuiltIn", f.provolatile = 'v' as "isVolatile",
+       case when l.lanname not in ('c', 'internal') then
+         coalesce(pg_catalog.pg_get_function_sqlbody(f.oid), f.prosrc) end as source
+from reached r
+join pg_catalog.pg_proc f on f.oid = r.oid
+join pg_catalog.pg_language l on l.oid = f.prolang`
