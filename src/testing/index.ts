@@ -1,4 +1,7 @@
 export { fastSettings } from '../postgres/embedded/settings.js'
 export { countTraffic, type Traffic } from './count-traffic.js'
+export { explore } from './explore/explore.js'
+export type { ExploreBound, ExploreHandle, ExploreOptions, Isolation } from './explore/options.js'
+export type { ExploreReport, FoundRace, RandomPart } from './explore/report.js'
 export type { TestClock } from './test-clock.js'
 export { createTestSchema, type TestSchema } from './test-schema.js'

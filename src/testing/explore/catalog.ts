@@ -43,9 +43,7 @@ export class Catalog {
    * none when all are known.
    */
   async learn(statement: Statement): Promise<void> {
-    const functions = statement.functions.filter((name) => !this.#functions.has(name))
-    const fires = statement.kind === 'work' // a read fires no trigger
-    const tables = fires ? statement.tables.filter((name) => !this.#tables.has(name)) : []
+    const { functions, tables } = this.#unknown(statement)
     if (functions.length + tables.length === 0) return
     const { rows } = await this.#control.query<FoundFunction>(FUNCTION_LOOK_UP, [functions, tables])
     for (const name of functions) {
@@ -54,6 +52,18 @@ export class Catalog {
     }
     for (const name of tables) this.#tables.add(name)
     for (const found of rows) if (isAtomic(found)) this.#atomic.add(found.name)
+  }
+
+  /** There is nothing to learn about it. */
+  knows(statement: Statement): boolean {
+    const { functions, tables } = this.#unknown(statement)
+    return functions.length + tables.length === 0
+  }
+
+  #unknown(statement: Statement): { functions: string[]; tables: string[] } {
+    const functions = statement.functions.filter((name) => !this.#functions.has(name))
+    const fires = statement.kind === 'work' // a read fires no trigger
+    return { functions, tables: fires ? statement.tables.filter((name) => !this.#tables.has(name)) : [] }
   }
 
   /** Some function it calls is volatile or unknown: it may write or lock, whatever the statement looks like. */

@@ -1,0 +1,50 @@
+import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+
+/**
+ * An argument is not acceptable; nothing was sent.
+ *
+ * @example
+ * if (error instanceof InvalidInputError) return `please correct ${error.field}`
+ */
+export class InvalidInputError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_INVALID_INPUT',
+    status: 400,
+    retryable: false,
+    means: 'An argument is not acceptable. Nothing was sent to the database.',
+    remedy: 'Correct the argument named in `field`.',
+  }
+
+  constructor(
+    /** The argument, as a path: `attempts`, `schema`. */
+    readonly field: string,
+    /** What is wrong, in a form that follows "`field` ": `must be positive, not -1`. */
+    problem: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(`\`${field}\` ${problem}.`, options)
+  }
+}
+
+/**
+ * This instance was closed.
+ *
+ * @example
+ * if (error instanceof ClosedError) return // we are shutting down
+ */
+export class ClosedError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_CLOSED',
+    status: 503,
+    retryable: false,
+    means: 'This Dibs instance was closed.',
+    remedy: 'Stop what still uses it before calling `close()`, or open a new one.',
+  }
+
+  constructor(options?: DibsErrorOptions) {
+    super(
+      'This Dibs instance is closed. Stop what still uses it before calling close(), or open a new one.',
+      options,
+    )
+  }
+}

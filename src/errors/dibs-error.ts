@@ -1,0 +1,58 @@
+/** One line of the registry; each error class carries its own as the static `entry`. */
+export interface ErrorEntry {
+  /** Stable across releases: compare this, not the message or the class name. */
+  readonly code: `DIBS_${string}`
+  /** The HTTP status that says the same to a remote caller. */
+  readonly status: number
+  /** True when the same call, made again from its start, can succeed. */
+  readonly retryable: boolean
+  /** What has happened. */
+  readonly means: string
+  /** What the caller does about it. */
+  readonly remedy: string
+}
+
+export interface DibsErrorOptions {
+  readonly cause?: unknown
+}
+
+/**
+ * The base of every error here.
+ *
+ * @example
+ * try {
+ *   await dibs.transaction(work)
+ * } catch (error) {
+ *   if (error instanceof DibsError && error.retryable) return tryAgainLater(error.code)
+ *   throw error
+ * }
+ */
+export abstract class DibsError extends Error {
+  static readonly entry: ErrorEntry = {
+    code: 'DIBS_ERROR',
+    status: 500,
+    retryable: false,
+    means: 'An error of a class made outside of Dibs.',
+    remedy: 'Extend one of the classes below, or give yours an `entry`.',
+  }
+
+  readonly code: ErrorEntry['code']
+  readonly retryable: boolean
+  readonly status: number
+
+  constructor(message: string, options?: DibsErrorOptions) {
+    super(message, options?.cause === undefined ? undefined : { cause: options.cause })
+    const { code, retryable, status } = new.target.entry
+    // Not enumerable, as on every Error, so that `toJSON` lists it once and first.
+    Object.defineProperty(this, 'name', { value: new.target.name, configurable: true, writable: true })
+    this.code = code
+    this.retryable = retryable
+    this.status = status
+  }
+
+  /** Name, message, code and ids, without stack or cause: fit for a log line or an HTTP body. */
+  toJSON(): Record<string, unknown> {
+    const fields: Record<string, unknown> = { name: this.name, message: this.message }
+    return Object.assign(fields, this)
+  }
+}

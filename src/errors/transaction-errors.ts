@@ -1,0 +1,135 @@
+import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+
+/**
+ * What was given as `tx` is not an open transaction.
+ *
+ * @example
+ * if (error instanceof NotInTransactionError) console.error(`tx was ${error.given}`)
+ */
+export class NotInTransactionError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_NOT_IN_TRANSACTION',
+    status: 500,
+    retryable: false,
+    means:
+      'What was given as `tx` is not an open transaction: a pool, a client before BEGIN, or a library handle.',
+    remedy:
+      'Pass the transaction itself: a pg client after BEGIN, or `fromKysely(trx)`, `fromDrizzle(tx)` and so on. Leave `tx` out to run alone.',
+  }
+
+  constructor(
+    /** What was given instead. */
+    readonly given: string,
+    advice = 'Pass an open transaction, or leave `tx` out to run alone.',
+    options?: DibsErrorOptions,
+  ) {
+    super(`\`tx\` must be an open transaction, but it is ${given}. ${advice}`, options)
+  }
+}
+
+/**
+ * `dibs.transaction` inside `dibs.transaction`.
+ *
+ * @example
+ * const save = (tx: Transaction) => tx.query('insert into log default values') // takes the tx of its caller
+ * await dibs.transaction(async (tx) => void (await save(tx)))
+ */
+export class NestedTransactionError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_NESTED_TRANSACTION',
+    status: 500,
+    retryable: false,
+    means:
+      '`dibs.transaction` was called inside `dibs.transaction`. The inner one would run on a second connection, outside the first, and could wait for it for ever.',
+    remedy: 'Pass the outer `tx` down and use it; for a part that may fail alone use `tx.savepoint`.',
+  }
+
+  constructor(options?: DibsErrorOptions) {
+    super(
+      'dibs.transaction was called inside another dibs.transaction of the same instance. Pass the outer `tx` down instead, or use tx.savepoint for a part that may fail alone.',
+      options,
+    )
+  }
+}
+
+/**
+ * COMMIT was answered with ROLLBACK.
+ *
+ * @example
+ * if (error instanceof RolledBackError) console.error('an error was dropped inside:', error.cause)
+ */
+export class RolledBackError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_ROLLED_BACK',
+    status: 500,
+    retryable: false,
+    means:
+      'COMMIT was answered with ROLLBACK: a statement had failed before and its error was caught and dropped.',
+    remedy: 'Let the error out of the function, or run the statement that may fail inside `tx.savepoint`.',
+  }
+
+  constructor(
+    /** What was undone. */
+    readonly part: 'transaction' | 'savepoint',
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `The ${part} was rolled back at its end, because one of its statements had failed and the error was caught. Nothing of it was kept. Let the error out, or run that statement inside a tx.savepoint of its own.`,
+      options,
+    )
+  }
+}
+
+/**
+ * The transaction ended before its function did.
+ *
+ * @example
+ * if (error instanceof TransactionEndedError) console.error('something inside has sent COMMIT or ROLLBACK')
+ */
+export class TransactionEndedError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_TRANSACTION_ENDED',
+    status: 500,
+    retryable: false,
+    means:
+      'Something inside the function given to `dibs.transaction` has sent COMMIT or ROLLBACK, with `tx.client` in hand or in a string of statements. What came before may be kept, and what came after ran outside of the transaction.',
+    remedy:
+      'Return to commit, throw to roll back, and let nobody who is given `tx.client` end the transaction.',
+  }
+
+  constructor(options?: DibsErrorOptions) {
+    super(
+      'The transaction ended before its function did: something inside has sent COMMIT or ROLLBACK. A part of the work may be kept. Return to commit, throw to roll back.',
+      options,
+    )
+  }
+}
+
+/**
+ * The answer to COMMIT was lost: the work is all there or not at all.
+ *
+ * @example
+ * if (error instanceof CommitOutcomeUnknownError && (await isDone(id))) return
+ */
+export class CommitOutcomeUnknownError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_COMMIT_OUTCOME_UNKNOWN',
+    status: 500,
+    retryable: false,
+    means:
+      'The connection was lost after COMMIT (or a statement that commits by itself) was sent and before its answer: the work is either all there or not at all.',
+    remedy:
+      'Look whether it is there before doing it again, or make it idempotent with a key. It is never retried for you.',
+  }
+
+  constructor(
+    /** The statement whose answer was lost. */
+    readonly statement: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `The connection was lost after ${statement} was sent and before its answer came, so it is unknown whether it took effect. Look before you do it again.`,
+      options,
+    )
+  }
+}

@@ -1,0 +1,258 @@
+import { ExplorationError, ScheduleDivergedError } from '../../errors.js'
+import { seededRandom } from '../seeded-random.js'
+import { type Failure, failureOf } from './failure.js'
+import type { ExploreOptions } from './options.js'
+import { chanceOf, DEPTH, randomOrder } from './random-order.js'
+import { checkOf, decodeReplay } from './replay.js'
+import type { ExploreReport, RandomPart } from './report.js'
+import { type Choose, ScheduleRun } from './schedule-run.js'
+import { type Branch, BranchFollower, Frontier } from './search.js'
+import { showRace } from './show-race.js'
+import type { Stage } from './stage.js'
+import { summarize } from './summarize.js'
+import { actorOf, isContested, signStep, type Trace, type TraceStep } from './trace.js'
+
+const DEFAULT_SCHEDULES = 2_000
+const DEFAULT_RANDOM = 250
+const DEFAULT_STEPS = 500
+const DEFAULT_PATIENCE_MS = 5_000
+/** How often a schedule is run again to see the server wake those who waited in another order. */
+const WAKE_TRIES = 5
+
+interface Failed {
+  readonly trace: Trace
+  readonly failure: Failure
+}
+
+interface Ran {
+  readonly trace: Trace
+  readonly failure: Failure | undefined
+}
+
+/** One call of `explore`: which schedules are run, and what they say together. */
+export class Exploration {
+  readonly #stage: Stage
+  readonly #options: ExploreOptions
+  readonly #startedAt = performance.now()
+  readonly #notes = new Set<string>()
+  #schedules = 0
+  #mostSteps = 0
+  #found: Failed | undefined
+
+  constructor(stage: Stage, options: ExploreOptions) {
+    this.#stage = stage
+    this.#options = options
+  }
+
+  async run(): Promise<ExploreReport> {
+    const { replay, schedule } = this.#options
+    if (replay !== undefined) return this.#replay(replay)
+    if (schedule) return this.#named(schedule)
+    return this.#search()
+  }
+
+  async #search(): Promise<ExploreReport> {
+    const { preemptions = Number.POSITIVE_INFINITY, schedules = DEFAULT_SCHEDULES } =
+      this.#options.bound ?? {}
+    const frontier = new Frontier(preemptions)
+    for (let branch = frontier.next(); branch && this.#schedules < schedules; ) {
+      await this.#follow(branch, frontier)
+      if (this.#found) return this.#report(false, null)
+      // A branch taken from the frontier must be run, so look before.
+      branch = this.#schedules < schedules ? frontier.next() : undefined
+    }
+    const isDone = frontier.size === 0
+    if (isDone) return this.#report(!frontier.isCut, frontier.isCut ? preemptions : null)
+    const reach = frontier.level - 1
+    const random = await this.#random()
+    return this.#report(false, reach, random)
+  }
+
+  /** Runs a branch, and again while the server wakes those who waited in another order than the branch stands on. */
+  async #follow(branch: Branch, frontier: Frontier): Promise<void> {
+    for (let tries = 0; ; tries++) {
+      const follower = new BranchFollower(branch)
+      const { trace } = await this.#runOnce(follower.choose)
+      if (this.#found) return
+      const from = follower.divergedAt
+      if (from === undefined) {
+        const start = branch.parent ? branch.at + 1 : 0
+        frontier.expand(trace, start)
+        return this.#seekOtherWakes(trace, start, frontier)
+      }
+      if (tries >= WAKE_TRIES) {
+        this.#notes.add(wakeNote(trace.steps[from] as TraceStep))
+        return
+      }
+    }
+  }
+
+  /** Several woken by one step: runs the same choices again, to meet the order that was not seen. */
+  async #seekOtherWakes(trace: Trace, start: number, frontier: Frontier): Promise<void> {
+    for (const [at, step] of trace.steps.entries()) {
+      if (at < start || !isContested(step)) continue
+      const other = await this.#otherWake(trace, at)
+      if (this.#found) return
+      if (other) frontier.expand(other, at + 1)
+      else this.#notes.add(wakeNote(step))
+    }
+  }
+
+  async #otherWake(trace: Trace, at: number): Promise<Trace | undefined> {
+    const before = signStep(trace.steps[at] as TraceStep)
+    for (let tries = 0; tries < WAKE_TRIES; tries++) {
+      const { trace: again } = await this.#runOnce(sameChoices(trace, at))
+      const now = again.steps[at]
+      if (this.#found || (now && signStep(now) !== before)) return again
+    }
+    return undefined
+  }
+
+  async #random(): Promise<RandomPart | undefined> {
+    const { seed = 1, bound, actors } = this.#options
+    const runs = bound?.random ?? DEFAULT_RANDOM
+    const names = Object.keys(actors)
+    const random = seededRandom(seed)
+    const steps = this.#mostSteps
+    let done = 0
+    while (done < runs && !this.#found) {
+      await this.#runOnce(randomOrder(names, steps, random))
+      done++
+    }
+    if (done === 0) return undefined
+    return { schedules: done, seed, depth: DEPTH, probability: chanceOf(names.length, steps, done) }
+  }
+
+  async #named(schedule: readonly string[]): Promise<ExploreReport> {
+    await this.#runOnce((options, steps) => {
+      const wanted = schedule[steps.length]
+      if (wanted === undefined || options.includes(wanted)) return wanted
+      throw new ExplorationError(
+        `Step ${steps.length + 1} of the schedule is ${wanted}'s, who cannot go on there: only ${options.join(' and ')} can.`,
+        'schedule',
+        actorOf(wanted),
+      )
+    })
+    return this.#report(false, -1)
+  }
+
+  async #replay(text: string): Promise<ExploreReport> {
+    const { units, checks } = decodeReplay(text, Object.keys(this.#options.actors))
+    for (let tries = 0; ; tries++) {
+      const { trace } = await this.#runOnce((options, steps) => {
+        const wanted = units[steps.length]
+        if (wanted === undefined || options.includes(wanted)) return wanted
+        throw new ScheduleDivergedError(
+          steps.length + 1,
+          `${wanted} could go on`,
+          `only ${options.join(', ')} can go on`,
+        )
+      })
+      const different = trace.steps.findIndex((step, i) => checkOf(step) !== checks[i])
+      if (different < 0 && trace.steps.length === checks.length) break
+      const step = trace.steps[different < 0 ? trace.steps.length - 1 : different]
+      if (step && isContested(step) && tries < WAKE_TRIES) {
+        this.#found = undefined
+        continue
+      }
+      throw new ScheduleDivergedError(
+        different < 0 ? trace.steps.length + 1 : different + 1,
+        different < 0 ? 'one step more' : `another step (${checks[different] ?? 'none'})`,
+        step ? signStep(step) : 'nothing',
+      )
+    }
+    return this.#report(false, -1)
+  }
+
+  async #runOnce(choose: Choose, describes = false): Promise<Ran> {
+    const { bound, patienceMs = DEFAULT_PATIENCE_MS } = this.#options
+    await this.#stage.begin()
+    const run = new ScheduleRun({
+      stage: this.#stage,
+      choose,
+      maxSteps: bound?.steps ?? DEFAULT_STEPS,
+      patienceMs,
+      describes,
+    })
+    const trace = await run.run()
+    this.#schedules++
+    this.#mostSteps = Math.max(this.#mostSteps, trace.steps.length)
+    if (this.#schedules === 1) this.#checkEachActs(trace)
+    const failure = await failureOf(trace, this.#stage, this.#options)
+    if (failure) this.#found ??= { trace, failure }
+    return { trace, failure }
+  }
+
+  /** An actor that is never seen is not explored, whatever the verdict would say. */
+  #checkEachActs({ steps, outcomes }: Trace): void {
+    const seen = new Set(steps.map(({ unit }) => actorOf(unit)))
+    const unseen = this.#stage.actors.find(
+      ({ name }) => !seen.has(name) && outcomes[name]?.status === 'fulfilled',
+    )
+    if (!unseen) return
+    throw new ExplorationError(
+      `${unseen.name} ended without sending a statement that the explorer could see. ` +
+        'Use the handle that the actor is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
+      'outside',
+      unseen.name,
+    )
+  }
+
+  async #report(
+    isExhaustive: boolean,
+    preemptions: number | null,
+    random?: RandomPart,
+  ): Promise<ExploreReport> {
+    const found = this.#found
+    const schedules = this.#schedules
+    const detailed = found && (await this.#again(found))
+    for (const name of this.#stage.catalog.atomicFunctions)
+      this.#notes.add(`${name} runs as one step: it has no yield point (perform dibs_point('name')).`)
+    if (this.#stage.keptClients > 0)
+      this.#notes.add(
+        'An actor ended without giving back a client that it took from its pool (client.release()).',
+      )
+    const facts = {
+      verdict: found ? ('race' as const) : ('passed' as const),
+      schedules,
+      isExhaustive,
+      preemptions,
+      ...(random ? { random } : {}),
+      actors: Object.keys(this.#options.actors),
+      steps: this.#mostSteps,
+      isolation: this.#stage.isolation,
+      seconds: (performance.now() - this.#startedAt) / 1000,
+      notes: [...this.#notes],
+    }
+    if (!found || !detailed) return { ...facts, summary: summarize(facts) }
+    const race = showRace(detailed, { ...facts, seed: this.#options.seed })
+    return { ...facts, summary: race.printout.split('\n')[0] as string, race }
+  }
+
+  /** The same once more, with words for what was waited for: and a race that is real shows itself again. */
+  async #again(found: Failed): Promise<Failed> {
+    const { trace } = found
+    try {
+      const again = await this.#runOnce(sameChoices(trace, trace.steps.length), true)
+      const { failure } = again
+      if (failure && again.trace.steps.map(signStep).join() === trace.steps.map(signStep).join())
+        return { trace: again.trace, failure }
+    } catch {
+      // What was found stands.
+    }
+    this.#notes.add('Run a second time, this schedule went another way: something beside the order decides.')
+    return found
+  }
+}
+
+/** As `trace` went up to and with step `upTo`. */
+const sameChoices =
+  ({ steps }: Trace, upTo: number): Choose =>
+  (options, done) => {
+    const unit = done.length <= upTo ? steps[done.length]?.unit : undefined
+    return unit !== undefined && options.includes(unit) ? unit : undefined
+  }
+
+const wakeNote = (step: TraceStep): string =>
+  `${step.unit}'s ${JSON.stringify(step.text)} wakes ${step.resumed.map(({ unit }) => unit).join(' and ')} at once; ` +
+  `the server let them go on in one order only, in ${WAKE_TRIES} tries.`

@@ -1,0 +1,68 @@
+import { InvalidInputError, RaceFoundError } from '../../errors.js'
+import { Exploration } from './exploration.js'
+import type { ExploreOptions } from './options.js'
+import type { ExploreReport } from './report.js'
+import { Stage } from './stage.js'
+
+/** Two explorations in one process would share its globals and its event loop, and gain nothing. */
+let previous: Promise<unknown> = Promise.resolve()
+
+/**
+ * Runs the actors at the same time in every order of their statements that is within the bound, on a real PostgreSQL, and
+ * looks at what they leave. Throws `RaceFoundError` with the order that goes wrong; otherwise resolves to a report that
+ * says how far it looked.
+ *
+ * @example
+ * await explore({
+ *   pool,
+ *   setup: (db) => db.query(`insert into stock values ('lamp', 1)`),
+ *   actors: { alice: (db) => buy(db, 'lamp'), bob: (db) => buy(db, 'lamp') },
+ *   invariant: async (db) => {
+ *     const { rows } = await db.query('select amount from stock')
+ *     assert(rows[0].amount >= 0)
+ *   },
+ * })
+ */
+export async function explore(options: ExploreOptions): Promise<ExploreReport> {
+  const checked = check(options)
+  const turn = previous.then(() => exploreNow(checked))
+  previous = turn.catch(() => {})
+  const report = await turn
+  const { race } = report
+  if (!race || options.throws === false) return report
+  throw new RaceFoundError(race.printout, race.schedule, race.replay, report)
+}
+
+async function exploreNow(options: ExploreOptions): Promise<ExploreReport> {
+  const stage = await Stage.open(options)
+  try {
+    return await new Exploration(stage, options).run()
+  } finally {
+    await stage.close()
+  }
+}
+
+const NAME = /^[^\s/]{1,40}$/
+const MOST_ACTORS = 26
+
+function check(options: ExploreOptions): ExploreOptions {
+  const { pool, url, actors, replay = process.env.DIBS_REPLAY } = options
+  if (Boolean(pool) === Boolean(url))
+    throw new InvalidInputError('pool', 'or `url` must be given, and not both')
+  const names = Object.keys(actors)
+  if (names.length === 0 || names.length > MOST_ACTORS)
+    throw new InvalidInputError('actors', `must be 1 to ${MOST_ACTORS}, not ${names.length}`)
+  for (const name of names)
+    if (!NAME.test(name))
+      throw new InvalidInputError(
+        'actors',
+        `must have names without blanks and slashes, not ${JSON.stringify(name)}`,
+      )
+  const strangers = options.schedule?.filter((unit) => !names.includes(unit.replace(/\/\d+$/, ''))) ?? []
+  if (strangers.length > 0)
+    throw new InvalidInputError(
+      'schedule',
+      `names ${strangers[0]}, who is not among the actors (${names.join(', ')})`,
+    )
+  return replay ? { ...options, replay } : options
+}

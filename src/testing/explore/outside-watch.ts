@@ -1,0 +1,68 @@
+import { Socket, type SocketConnectOpts } from 'node:net'
+import pg from 'pg'
+import { ExplorationError } from '../../errors.js'
+import { currentActor } from '../gate/actor.js'
+import { GatedSocket } from '../gate/gated-socket.js'
+
+/**
+ * Sees actors reach the database past the gate: what they do there has no place in any schedule, so that a race in it
+ * would never be found. Looks at sockets that an actor opens to the server's port and at statements that it sends through
+ * clients of `pg` made elsewhere.
+ */
+export class OutsideWatch {
+  readonly #port: number
+  readonly #connect = Socket.prototype.connect
+  readonly #query = pg.Client.prototype.query
+  #seen: ExplorationError | undefined
+
+  constructor(port: number) {
+    this.#port = port
+    const watch = this
+    Socket.prototype.connect = function (this: Socket, ...parameters: unknown[]) {
+      if (!(this instanceof GatedSocket)) watch.#onConnect(parameters)
+      return (watch.#connect as (...parameters: unknown[]) => Socket).apply(this, parameters)
+    } as typeof Socket.prototype.connect
+    pg.Client.prototype.query = function (this: pg.Client, ...parameters: unknown[]) {
+      if (!(this.connection?.stream instanceof GatedSocket)) watch.#onQuery(parameters[0])
+      return (watch.#query as (...parameters: unknown[]) => unknown).apply(this, parameters)
+    } as typeof pg.Client.prototype.query
+  }
+
+  /** Throws if an actor went past the gate. */
+  check(): void {
+    if (this.#seen) throw this.#seen
+  }
+
+  close(): void {
+    Socket.prototype.connect = this.#connect
+    pg.Client.prototype.query = this.#query
+  }
+
+  #onConnect(parameters: readonly unknown[]): void {
+    const actor = currentActor()
+    if (!actor) return
+    const [first] = [parameters].flat(2)
+    const port =
+      typeof first === 'object' && first !== null
+        ? (first as SocketConnectOpts & { port?: number }).port
+        : first
+    const isServer = Number(port) === this.#port || String(port).endsWith(`.s.PGSQL.${this.#port}`)
+    if (isServer) this.#report(actor.name, `opened a connection of its own to port ${this.#port}`)
+  }
+
+  #onQuery(query: unknown): void {
+    const actor = currentActor()
+    if (!actor) return
+    const text = typeof query === 'string' ? query : (query as { text?: string } | undefined)?.text
+    this.#report(actor.name, `sent ${JSON.stringify(text ?? 'a query')} through another pool or client`)
+  }
+
+  #report(actor: string, did: string): void {
+    this.#seen ??= new ExplorationError(
+      `${actor} ${did}. The explorer has no say over that, so it would miss races there. ` +
+        'Use the handle that the actor is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
+      'outside',
+      actor,
+    )
+  }
+}

@@ -1,0 +1,54 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import type { GatedSession } from './gated-session.js'
+
+/** How an actor's function ended. */
+export type Outcome =
+  | { readonly status: 'fulfilled'; readonly value: unknown }
+  | { readonly status: 'rejected'; readonly reason: unknown }
+
+/** One of those who run at the same time, and what it does just now. */
+export class Actor {
+  readonly name: string
+  readonly sessions = new Set<GatedSession>()
+  hasStarted = false
+  outcome: Outcome | undefined
+  /** Checkouts under way that will end by themselves: a new connection is being made. */
+  connecting = 0
+  /** Full pools that it waits for. */
+  readonly poolWaits = new Set<string>()
+  /** Where in its code it was when it last asked for something. */
+  callSite: string | undefined
+  /** Sessions by the order in which this run used them first. */
+  #labels: GatedSession[] = []
+
+  constructor(name: string) {
+    this.name = name
+  }
+
+  /** `alice`, and `alice/2` for a second connection at the same time. */
+  labelOf(session: GatedSession): string {
+    let index = this.#labels.indexOf(session)
+    if (index < 0) index = this.#labels.push(session) - 1
+    return index === 0 ? this.name : `${this.name}/${index + 1}`
+  }
+
+  /** Before a new run. */
+  begin(): void {
+    this.hasStarted = false
+    this.outcome = undefined
+    this.callSite = undefined
+    this.#labels = []
+    this.poolWaits.clear()
+    this.connecting = 0
+  }
+}
+
+/** Whose code is running: kept through awaits, timers and callbacks. */
+const running = new AsyncLocalStorage<Actor>()
+
+export const currentActor = (): Actor | undefined => running.getStore()
+
+export const runAs = <T>(actor: Actor, fn: () => T): T => running.run(actor, fn)
+
+/** Ours may be called while an actor's code runs, and is not its doing. */
+export const runAsNobody = <T>(fn: () => T): T => running.exit(fn)

@@ -1,0 +1,267 @@
+import { readFields, readyForQuery, type TransactionStatus } from '../wire/backend.js'
+import { query } from '../wire/frontend.js'
+import type { Message } from '../wire/message-reader.js'
+import type { Request } from '../wire/request.js'
+import { type Asked, Wire, type WirePorts } from '../wire/wire.js'
+import type { Plan, PlannedStep, Planner } from './plan.js'
+import { ResultReader, type StepResult } from './result.js'
+
+/**
+ * - `opening`, `idle`: nothing is asked of the server;
+ * - `planning`, `passing`: a request is on its way without being a step;
+ * - `gated`: a step waits to be released;
+ * - `running`: a step was released and has no answer yet;
+ * - `closing`: the client has gone and the server may still hold its locks; `closed`: it is gone as well.
+ */
+export type SessionState =
+  | 'opening'
+  | 'idle'
+  | 'planning'
+  | 'passing'
+  | 'gated'
+  | 'running'
+  | 'closing'
+  | 'closed'
+
+/** Who hears about a session. */
+export interface SessionObserver {
+  onChange(session: GatedSession): void
+}
+
+export interface GatedSessionOptions {
+  readonly ports: WirePorts
+  readonly planner: Planner
+  readonly observer: SessionObserver
+  /** Settings that the session begins with. */
+  readonly settings: Readonly<Record<string, string>>
+  /** What must be done before the first request. */
+  readonly prepare?: ((session: GatedSession) => Promise<void>) | undefined
+  /** Ends the connection on both sides. */
+  readonly destroy: () => void
+}
+
+/** A notice with this code is a yield point of a function; its message is the point's name. */
+export const POINT_CODE = 'DIBPT'
+
+/** SQLSTATEs of "cannot run inside a transaction block" and of a COMMIT inside a procedure that has no right to one. */
+const REFUSES_BLOCK: ReadonlySet<string | undefined> = new Set(['25001', '2D000'])
+
+/** One connection whose statements run when they are told to. */
+export class GatedSession {
+  state: SessionState = 'opening'
+  /** The point in a function that the running step has come to last. */
+  point: string | undefined
+  /** The answer to the step that ran last. */
+  result: StepResult | undefined
+  /** Texts that went to the server at once and belong to the next step's line. */
+  fused: string[] = []
+  /** Texts of the open transaction, in order. */
+  transaction: string[] = []
+  readonly #options: GatedSessionOptions
+  readonly #wire: Wire
+  #prepared: Promise<void> | undefined
+  #hasSavepoint = false
+  #request: Request | undefined
+  #plan: Plan | undefined
+  #nextStep = 0
+  /** What the client will get once the last step is done. */
+  #held: Buffer[] = []
+
+  constructor(options: GatedSessionOptions) {
+    this.#options = options
+    this.#wire = new Wire(
+      options.ports,
+      {
+        onOpen: () => {
+          this.#prepared = options.prepare?.(this)
+          if (!this.#prepared) this.#become('idle')
+          else void this.#prepared.then(() => this.state === 'opening' && this.#become('idle'))
+        },
+        onRequest: (request) => void this.#onRequest(request),
+        onTerminate: () => this.#become('closing'),
+      },
+      { settings: options.settings },
+    )
+  }
+
+  get pid(): number {
+    return this.#wire.pid
+  }
+
+  get status(): TransactionStatus {
+    return this.#wire.status
+  }
+
+  /** The step that waits, or that runs. */
+  get step(): PlannedStep | undefined {
+    return this.#plan?.steps[this.#nextStep]
+  }
+
+  get values(): readonly (string | null)[] {
+    return this.#request?.values ?? []
+  }
+
+  fromClient(chunk: Buffer): void {
+    this.#wire.fromClient(chunk)
+  }
+
+  fromServer(chunk: Buffer): void {
+    this.#wire.fromServer(chunk)
+  }
+
+  /** Either side has closed the connection. */
+  onClose(): void {
+    if (this.state !== 'closed') this.#become('closing')
+  }
+
+  /** The server has let go of it. */
+  onGone(): void {
+    this.#become('closed')
+  }
+
+  destroy(): void {
+    this.#options.destroy()
+  }
+
+  /** Lets the next step run. `prelude` goes first, in the same message, and the client hears nothing of it. */
+  release(prelude: readonly string[] = []): void {
+    const step = this.step
+    if (!step) throw new Error('no step waits here')
+    this.point = undefined
+    this.result = undefined
+    this.#become('running')
+    if (this.#plan?.isSplit && this.#nextStep === 0) this.#tell('begin')
+    if (this.status !== 'E') for (const sql of prelude) this.#tell(sql)
+    this.transaction.push(step.text)
+    this.#send(step)
+  }
+
+  /** Statements of our own on an idle session. */
+  tell(sql: string): Promise<StepResult> {
+    return new Promise((resolve) => {
+      const reader = new ResultReader()
+      this.#wire.ask(query(sql), {
+        onMessage: (message) => reader.read(message),
+        onReady: () => resolve(reader.result),
+      })
+    })
+  }
+
+  #become(state: SessionState): void {
+    this.state = state
+    this.#options.observer.onChange(this)
+  }
+
+  #tell(sql: string): void {
+    this.#wire.ask(query(sql), { onMessage: () => {}, onReady: () => {} })
+  }
+
+  async #onRequest(request: Request): Promise<void> {
+    this.#request = request
+    this.#held = []
+    this.#nextStep = 0
+    this.state = 'planning'
+    if (this.#prepared) await this.#prepared
+    this.#prepared = undefined
+    const plan = this.#options.planner.plan(request, {
+      status: this.status,
+      hasSavepoint: this.#hasSavepoint,
+    })
+    // Without an await when there is nothing to wait for: what passes at once arrives in order with what came before.
+    this.#plan = plan instanceof Promise ? await plan : plan
+    if (this.#plan.steps.length > 0) return this.#become('gated')
+    this.#become('passing')
+    this.fused.push(request.text)
+    this.#wire.send({
+      onMessage: (message) => this.#hold(message),
+      onReady: (status) => this.#deliver(status),
+    })
+  }
+
+  #send({ sends }: PlannedStep): void {
+    const reader = new ResultReader()
+    const asked: Asked = {
+      onMessage: (message) => {
+        if (this.#isPoint(message)) return
+        reader.read(message)
+        // What our own COMMIT answers is not for the client, unless it failed: then that is the statement's answer.
+        if (sends !== 'commit' || message.type === 'E') this.#hold(message)
+      },
+      onReady: (status) => this.#onStepDone(reader, status),
+    }
+    if (sends === 'request') this.#wire.send(asked)
+    else this.#wire.ask(query(sends === 'commit' ? 'commit' : sends.sql), asked)
+  }
+
+  #onStepDone(reader: ResultReader, status: TransactionStatus): void {
+    const plan = this.#plan as Plan
+    this.result = reader.result
+    if (reader.error) {
+      if (!plan.isSplit || status === 'I') return void this.#deliver(status)
+      // An autocommit statement that fails is rolled back by the server there and then.
+      const refused = this.#nextStep === 0 && REFUSES_BLOCK.has(reader.error.code)
+      return void this.#wire.ask(query('rollback'), {
+        onMessage: () => {},
+        onReady: (after) => (refused ? this.#sendWhole() : this.#deliver(after)),
+      })
+    }
+    if (this.#nextStep + 1 >= plan.steps.length) return void this.#deliver(status)
+    this.#nextStep++
+    this.fused = []
+    this.#become('gated')
+  }
+
+  /** The statement does not run in a transaction block, so it is one step after all. */
+  #sendWhole(): void {
+    const request = this.#request as Request
+    const step: PlannedStep = { text: request.text, sends: 'request', endsTransaction: true }
+    this.#options.planner.refuseSplit(request.text)
+    this.#plan = { steps: [step], isSplit: false, opensSavepoint: false }
+    this.#nextStep = 0
+    this.#held = []
+    const reader = new ResultReader()
+    this.#wire.send(
+      {
+        onMessage: (message) => {
+          if (this.#isPoint(message)) return
+          reader.read(message)
+          this.#hold(message)
+        },
+        onReady: (status) => this.#onStepDone(reader, status),
+      },
+      request.bytesAgain,
+    )
+  }
+
+  #isPoint({ type, bytes }: Message): boolean {
+    if (type !== 'N') return false
+    const fields = readFields(bytes)
+    if (fields.get('C') !== POINT_CODE) return false
+    this.point = fields.get('M')
+    return true
+  }
+
+  /** Keeps an answer back, except from a client that cannot go on without it. */
+  #hold({ type, bytes }: Message): void {
+    // A statement whose COMMIT failed has failed, whatever it said before.
+    if (type === 'E') this.#held = this.#held.filter((held) => held[0] !== 0x43)
+    this.#held.push(bytes)
+    const waitsForIt = type === 'G' || type === 'W' || !this.#request?.isClosed
+    if (!waitsForIt) return
+    this.#options.ports.toClient(Buffer.concat(this.#held))
+    this.#held = []
+  }
+
+  #deliver(status: TransactionStatus): void {
+    this.#hasSavepoint = status !== 'I' && (this.#hasSavepoint || this.#plan?.opensSavepoint === true)
+    if (status === 'I') this.transaction = []
+    if (this.state === 'running') this.fused = []
+    const held = Buffer.concat([...this.#held, readyForQuery(status)])
+    this.#held = []
+    this.#plan = undefined
+    this.#request = undefined
+    this.#become('idle')
+    this.#options.ports.toClient(held)
+    this.#wire.next()
+  }
+}

@@ -1,0 +1,53 @@
+import { Socket } from 'node:net'
+import type { WirePorts } from '../wire/wire.js'
+import { runAsNobody } from './actor.js'
+
+/** Both directions of a connection, seen from between. */
+export interface Between {
+  fromClient(chunk: Buffer): void
+  fromServer(chunk: Buffer): void
+  onClose(): void
+}
+
+/**
+ * A socket to the server as `pg` expects it in its `stream` option, with a gate in it: no second connection, and so no
+ * second hop through the network.
+ */
+export class GatedSocket extends Socket {
+  readonly #between: Between
+
+  constructor(open: (ports: WirePorts, socket: GatedSocket) => Between) {
+    super()
+    this.#between = open(
+      {
+        toServer: (bytes) => void super.write(bytes),
+        toClient: (bytes) => void super.push(bytes),
+      },
+      this,
+    )
+    this.once('close', () => runAsNobody(() => this.#between.onClose()))
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: all of net's overloads at once
+  override connect(...parameters: any[]): this {
+    // @ts-expect-error: the overloads are net's own
+    super.connect(...parameters)
+    // Node puts its own `write` on a socket that has another one when it connects.
+    Reflect.deleteProperty(this, 'write')
+    return this
+  }
+
+  override write(chunk: Uint8Array | string, ...rest: unknown[]): boolean {
+    // What the gate does about it is not the actor's doing.
+    runAsNobody(() => this.#between.fromClient(Buffer.from(chunk as string)))
+    const written = rest.at(-1)
+    if (typeof written === 'function') process.nextTick(written as () => void)
+    return true
+  }
+
+  override push(chunk: unknown): boolean {
+    if (!Buffer.isBuffer(chunk)) return super.push(chunk) // null: the end
+    runAsNobody(() => this.#between.fromServer(chunk))
+    return true
+  }
+}

@@ -1,0 +1,36 @@
+import type { TransactionStatus } from '../wire/backend.js'
+import type { Request } from '../wire/request.js'
+
+/** One schedulable piece of a client's request. */
+export interface PlannedStep {
+  /** For the reader. */
+  readonly text: string
+  /** What is sent: the request as it came, a piece of it, or a COMMIT that the client knows nothing of. */
+  readonly sends: 'request' | 'commit' | { readonly sql: string }
+  /** It ends a transaction: what was written is published, locks are freed. */
+  readonly endsTransaction: boolean
+}
+
+/** How a request becomes steps. */
+export interface Plan {
+  /** Empty: it neither reads nor locks, and goes to the server at once. */
+  readonly steps: readonly PlannedStep[]
+  /** The request is an autocommit one and runs in a transaction of ours, whose COMMIT is a step. */
+  readonly isSplit: boolean
+  /** It opens a savepoint. */
+  readonly opensSavepoint: boolean
+}
+
+/** What a planner must know of the session. */
+export interface SessionView {
+  readonly status: TransactionStatus
+  /** The open transaction has had a savepoint. */
+  readonly hasSavepoint: boolean
+}
+
+/** Decides how requests become steps. */
+export interface Planner {
+  plan(request: Request, session: SessionView): Plan | Promise<Plan>
+  /** The server refused to run this text in a transaction block: never split it again. */
+  refuseSplit(text: string): void
+}

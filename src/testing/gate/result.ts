@@ -1,0 +1,56 @@
+import { readFields, readRow, readTag, readTextColumns } from '../wire/backend.js'
+import type { Message } from '../wire/message-reader.js'
+
+/** What the server answered to one step, as far as a reader or a comparison needs it. */
+export interface StepResult {
+  /** `UPDATE 1`; the last one if there are several; empty if there is none. */
+  readonly tag: string
+  /** The first rows, as text. */
+  readonly rows: readonly (readonly (string | null)[])[]
+  readonly rowCount: number
+  readonly error?: { readonly code: string; readonly message: string } | undefined
+}
+
+/** More rows are counted and not kept. */
+const KEPT_ROWS = 3
+
+/** Reads an answer as it comes. */
+export class ResultReader {
+  #tag = ''
+  #columns: readonly boolean[] = []
+  readonly #rows: (string | null)[][] = []
+  #rowCount = 0
+  #error: StepResult['error']
+
+  read({ type, bytes }: Message): void {
+    if (type === 'T') this.#columns = readTextColumns(bytes)
+    else if (type === 'D') this.#readRow(bytes)
+    else if (type === 'C') this.#tag = readTag(bytes)
+    else if (type === 'E') {
+      const fields = readFields(bytes)
+      this.#error = { code: fields.get('C') ?? '', message: fields.get('M') ?? '' }
+    }
+  }
+
+  #readRow(bytes: Buffer): void {
+    this.#rowCount++
+    if (this.#rows.length >= KEPT_ROWS) return
+    const values = readRow(bytes)
+    this.#rows.push(
+      values.map((value, i) => (value !== null && this.#columns[i] === false ? '<binary>' : value)),
+    )
+  }
+
+  get error(): StepResult['error'] {
+    return this.#error
+  }
+
+  get result(): StepResult {
+    return {
+      tag: this.#tag,
+      rows: this.#rows,
+      rowCount: this.#rowCount,
+      ...(this.#error ? { error: this.#error } : {}),
+    }
+  }
+}
