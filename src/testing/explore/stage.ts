@@ -240,6 +240,7 @@ export class Stage implements SessionObserver {
     this.keptClients += connections.reclaim()
     this.#permits.clear()
     for (const session of actor.sessions) {
+      session.begin()
       if (session.state === 'closed') actor.sessions.delete(session)
       else if (session.state === 'idle' && session.status === 'I') await session.tell(CLEAN_SESSION)
       else session.destroy()

@@ -136,6 +136,14 @@ export class GatedSession {
     this.#send(step)
   }
 
+  /** Before a new run: nothing that an earlier one left belongs to it. */
+  begin(): void {
+    this.fused = []
+    this.transaction = []
+    this.point = undefined
+    this.result = undefined
+  }
+
   /** Statements of our own on an idle session. */
   tell(sql: string): Promise<StepResult> {
     return new Promise((resolve) => {
