@@ -15,7 +15,7 @@ declare
   sequences jsonb := '[]';
   filled jsonb := '[]';
 begin
-  perform pg_catalog.set_config('lock_timeout', '1s', true);
+  perform pg_catalog.set_config('lock_timeout', '250ms', true);
   begin
     perform pg_catalog.set_config('session_replication_role', 'replica', true);
   exception when insufficient_privilege then
@@ -24,8 +24,7 @@ begin
   for relation in
     select c.oid, c.relkind, pg_catalog.format('%I.%I', n.nspname, c.relname) as name
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-    where c.oid >= 16384 and c.relpersistence <> 't'
-      and (c.relkind = 'S' or c.relkind = 'r' and pg_catalog.pg_relation_size(c.oid) > 0)
+    where c.oid >= 16384 and c.relpersistence <> 't' and c.relkind in ('r', 'S')
   loop
     last_value := null;
     has_rows := true;

@@ -271,6 +271,15 @@ describe('protectRows', () => {
     expect(await rowsOf('t')).toEqual([0])
   })
 
+  it('does not wait for a table that someone has locked, and takes it for one with rows', async () => {
+    await actor.query('begin; lock table u')
+    const reset = await Reset.begin(control)
+    await actor.query('commit')
+    await reset.protectRows()
+    await noted(reset, 'insert into u values (1)')
+    await expect(reset.protectRows()).rejects.toThrow(`${q('u')} (1 row now).`)
+  })
+
   it('refuses rows that an actor has changed, which look young', async () => {
     const reset = await Reset.begin(control)
     await noted(reset, 'insert into u values (1)')
