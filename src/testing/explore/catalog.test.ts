@@ -5,7 +5,7 @@ import { Catalog } from './catalog.js'
 import { loadParser, parseStatements, type Statement } from './parse-statements.js'
 
 const app = freshName('catalog')
-const other = freshName('catalog')
+const other = freshName('other')
 /** Not in the search_path, and so not to be mixed up with what another run of this file makes. */
 const far = freshName('far')
 const control = new pg.Client({ connectionString: directUrl })

@@ -16,7 +16,7 @@ export interface FoundFunction {
  * Finds functions by name ($1), the functions of triggers on tables by name ($2), and what these call in turn,
  * by words before a parenthesis in their sources. A name without a schema is what the control connection sees
  * under it, else whatever bears it: an actor may have another search_path. Reads catalogs alone; a loop of calls
- * ends because `union` drops what was met.
+ * ends because `union` drops what was met. Triggers of foreign keys come along, and are built in.
  */
 export const FUNCTION_LOOK_UP = `
 with recursive built_in as (
@@ -45,7 +45,7 @@ with recursive built_in as (
   union
   select null, t.tgfoid
   from relation r
-  join pg_catalog.pg_trigger t on t.tgrelid = r.oid and not t.tgisinternal and t.tgenabled in ('O', 'A')
+  join pg_catalog.pg_trigger t on t.tgrelid = r.oid and t.tgenabled in ('O', 'A')
   where r.is_meant or not exists (select from relation o where o.name = r.name and o.is_meant)
   union
   select r.asked, callee.oid

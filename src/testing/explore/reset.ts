@@ -49,14 +49,10 @@ export class Reset {
       text: WRITTEN_BY,
       values: [pid, [...this.#relations.keys()]],
     })
-    if (rows.length === 0) return
-    // What DDL has touched may have another name when the transaction has ended.
+    // What DDL has touched may have another name when the transaction has ended, or be seen only then.
     if (rows.some(({ mode }) => mode === 'AccessExclusiveLock')) this.#isStale = true
-    const unknown = rows.filter(({ oid }) => !this.#relations.has(oid))
-    if (unknown.length > 0) await this.#resolve(unknown.map(({ oid }) => oid))
-    const written = new Set(rows.filter(({ mode }) => mode !== 'ShareRowExclusiveLock').map(({ oid }) => oid))
-    for (const { oid } of unknown)
-      if (!written.has(oid) && this.#relations.get(oid)?.kind !== 'sequence') this.#relations.delete(oid)
+    const unknown = rows.map(({ oid }) => oid).filter((oid) => !this.#relations.has(oid))
+    if (unknown.length > 0) await this.#resolve(unknown)
   }
 
   /** The tables written so far, as quoted and qualified names. */
@@ -103,7 +99,6 @@ export class Reset {
   async #resolve(oids: readonly string[]): Promise<void> {
     const { rows } = await this.#control.query<Relation>(RESOLVE, [oids])
     for (const relation of rows) this.#relations.set(relation.oid, relation)
-    if (rows.some(({ kind }) => kind === 'unseen')) this.#isStale = true
     this.#text = undefined
   }
 
