@@ -1,6 +1,7 @@
 import type { ClientBase } from 'pg'
 import { ExplorationError } from '../../errors.js'
 import type { Actor } from '../gate/actor.js'
+import { callSite } from '../gate/call-site.js'
 import type { GatedSession } from '../gate/gated-session.js'
 
 interface Stalled {
@@ -26,8 +27,9 @@ export async function explainStall(
     ({ outcome, sessions }) => !outcome && ![...sessions].some(({ state }) => state === 'gated'),
   )
   const actor = silent ?? (actors[0] as Actor)
-  const site = actor.callSite
-    ? ` It last asked the database for something at ${actor.callSite}.`
+  const at = actor.lastAsked && callSite(actor.lastAsked)
+  const site = at
+    ? ` It last asked the database for something at ${at}.`
     : ' It has not asked the database for anything yet.'
   return stalled(
     actor,

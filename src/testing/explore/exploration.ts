@@ -35,6 +35,7 @@ export class Exploration {
   readonly #options: ExploreOptions
   readonly #startedAt = performance.now()
   readonly #notes = new Set<string>()
+  /** Schedules that differ. */
   #schedules = 0
   #mostSteps = 0
   #found: Failed | undefined
@@ -72,7 +73,7 @@ export class Exploration {
   async #follow(branch: Branch, frontier: Frontier): Promise<void> {
     for (let tries = 0; ; tries++) {
       const follower = new BranchFollower(branch)
-      const { trace } = await this.#runOnce(follower.choose)
+      const { trace } = await this.#runOnce(follower.choose, { isNew: tries === 0 })
       if (this.#found) return
       const from = follower.divergedAt
       if (from === undefined) {
@@ -101,9 +102,11 @@ export class Exploration {
   async #otherWake(trace: Trace, at: number): Promise<Trace | undefined> {
     const before = signStep(trace.steps[at] as TraceStep)
     for (let tries = 0; tries < WAKE_TRIES; tries++) {
-      const { trace: again } = await this.#runOnce(sameChoices(trace, at))
+      const { trace: again } = await this.#runOnce(sameChoices(trace, at), { isNew: false })
       const now = again.steps[at]
-      if (this.#found || (now && signStep(now) !== before)) return again
+      if (!this.#found && now && signStep(now) === before) continue
+      this.#schedules++
+      return again
     }
     return undefined
   }
@@ -164,7 +167,7 @@ export class Exploration {
     return this.#report(false, -1)
   }
 
-  async #runOnce(choose: Choose, describes = false): Promise<Ran> {
+  async #runOnce(choose: Choose, { isNew = true, describes = false } = {}): Promise<Ran> {
     const { bound, patienceMs = DEFAULT_PATIENCE_MS } = this.#options
     await this.#stage.begin()
     const run = new ScheduleRun({
@@ -175,9 +178,9 @@ export class Exploration {
       describes,
     })
     const trace = await run.run()
-    this.#schedules++
+    if (isNew) this.#schedules++
     this.#mostSteps = Math.max(this.#mostSteps, trace.steps.length)
-    if (this.#schedules === 1) this.#checkEachActs(trace)
+    if (this.#schedules === 1 && isNew) this.#checkEachActs(trace)
     const failure = await failureOf(trace, this.#stage, this.#options)
     if (failure) this.#found ??= { trace, failure }
     return { trace, failure }
@@ -233,7 +236,10 @@ export class Exploration {
   async #again(found: Failed): Promise<Failed> {
     const { trace } = found
     try {
-      const again = await this.#runOnce(sameChoices(trace, trace.steps.length), true)
+      const again = await this.#runOnce(sameChoices(trace, trace.steps.length), {
+        isNew: false,
+        describes: true,
+      })
       const { failure } = again
       if (failure && again.trace.steps.map(signStep).join() === trace.steps.map(signStep).join())
         return { trace: again.trace, failure }

@@ -64,9 +64,9 @@ export function showSteps(steps: readonly TraceStep[], marks: boolean): string {
   const unitWidth = Math.max(0, ...rows.map(({ unit }) => unit.length))
   const textWidth = Math.max(0, ...rows.map(({ shown }) => shown.length))
   const lines = rows.map((row, i) => {
-    const others = row.resumed.map(({ unit, effect }) => resumes(unit, effect))
-    const pools = Object.entries(row.poolWaits).map(([actor, what]) => `${actor} waits for ${what}`)
-    const effect = [showEffect(row.effect), ...others, ...pools].filter(Boolean).join('; ')
+    const others = row.resumed.map(({ unit, effect }) => `-> ${resumes(unit, effect)}`)
+    const pools = Object.entries(row.poolWaits).map(([actor, what]) => `.. ${actor} waits for ${what}`)
+    const effect = [showEffect(row.effect), ...others, ...pools].filter(Boolean).join('  ')
     const mark = i === turnedAt ? `  <-- ${turn(steps, i)}` : ''
     const number = String(row.number).padStart(2)
     return `  ${row.unit.padEnd(unitWidth)} ${number}  ${row.shown.padEnd(textWidth)}  ${effect}${mark}`.trimEnd()

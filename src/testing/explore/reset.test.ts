@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { createRole, directUrl, dropSchema, freshName } from '../../../test/database.js'
-import { SetupError } from '../../errors.js'
+import { ExplorationError } from '../../errors.js'
 import { Reset } from './reset.js'
 
 let schema: string
@@ -246,11 +246,11 @@ describe('protectRows', () => {
     const reset = await Reset.begin(control)
     await noted(reset, 'insert into t values (3); insert into u values (1)')
     const error = await reset.protectRows().catch((error) => error)
-    expect(error).toBeInstanceOf(SetupError)
+    expect(error).toBeInstanceOf(ExplorationError)
     expect(error.message).toContain(`${q('t')} (2 rows now)`)
     expect(error.message).not.toContain(q('u'))
     expect(error.message).toMatch(/`setup`.*delete them.*`reset`/)
-    await expect(reset.run()).rejects.toThrow(SetupError)
+    await expect(reset.run()).rejects.toThrow(ExplorationError)
     expect(await rowsOf('t')).toEqual([3])
   })
 

@@ -1,5 +1,5 @@
 import type { ClientBase, QueryResult } from 'pg'
-import { SetupError } from '../../errors.js'
+import { ExplorationError } from '../../errors.js'
 import { type Note, RESOLVE, type Relation, TAKE_NOTE, WRITTEN_BY, type Written } from './reset-queries.js'
 
 /** Dead rows go when their page is next read, but their line pointers stay, and every scan walks them. */
@@ -35,7 +35,7 @@ export class Reset {
     // Several statements have several results, which the types of `pg` do not say.
     const results: QueryResult<{ note: Note }>[] = [await control.query<{ note: Note }>(TAKE_NOTE)].flat()
     const note = results.at(-1)?.rows[0]?.note
-    if (!note) throw new SetupError('The server has not said what its tables hold.')
+    if (!note) throw new ExplorationError('The server has not said what its tables hold.', 'reset')
     return new Reset(control, note)
   }
 
@@ -136,8 +136,9 @@ export class Reset {
       return left > 0 || isByActors ? [`${name} (${left} ${left === 1 ? 'row' : 'rows'} now)`] : []
     })
     if (named.length === 0) return
-    throw new SetupError(
+    throw new ExplorationError(
       `The exploration writes to tables that held rows before it began: ${named.join(', ')}. Emptying these tables between schedules would delete such rows, so nothing was emptied. Make the rows in \`setup\`, delete them beforehand, or pass a \`reset\` of your own.`,
+      'reset',
     )
   }
 

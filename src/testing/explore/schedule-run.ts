@@ -102,7 +102,11 @@ export class ScheduleRun {
       values,
       effect: await this.#effectOf(session),
       resumed: await Promise.all(
-        resumed.map(async ([other]) => ({ unit: this.#labelOf(other), effect: await this.#effectOf(other) })),
+        resumed.map(async ([other, { by }]) => ({
+          unit: this.#labelOf(other),
+          effect: await this.#effectOf(other),
+          after: by.map((pid) => this.#stage.nameOf(pid)),
+        })),
       ),
       options,
       poolWaits: this.#poolWaits(),

@@ -17,7 +17,7 @@ export function showRace({ trace, failure }: { trace: Trace; failure: Failure },
   const printout = [
     title,
     showSteps(steps, !isSerial),
-    `  ${failure.name}: ${failure.message.replaceAll('\n', '\n  ')}`,
+    `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
     ...facts.notes.map((note) => `  Note: ${note}`),
     `  Replay: DIBS_REPLAY=${replay}`,
   ].join('\n')

@@ -102,7 +102,9 @@ export class Stage implements SessionObserver {
         points: await Points.open(client),
         reset: await Reset.begin(client),
       }
-      return new Stage(options, control, tools)
+      const stage = new Stage(options, control, tools)
+      await stage.#warmUp()
+      return stage
     } catch (error) {
       await endClient(control.client)
       throw error
@@ -118,8 +120,7 @@ export class Stage implements SessionObserver {
   /** Puts everything back to where each schedule starts. */
   async begin(): Promise<void> {
     if (this.#runs > 0) {
-      for (const { actor } of this.#connections.values()) await this.#clean(actor)
-      await this.#resetTables()
+      await Promise.all([...this.actors.map((actor) => this.#clean(actor)), this.#resetTables()])
     }
     await this.#as(this.#setup, 'setup', this.#options.setup)
     if (this.#runs === 0 && !this.#options.reset) await this.#reset.protectRows()
@@ -187,6 +188,11 @@ export class Stage implements SessionObserver {
     await endClient(this.#control.client)
   }
 
+  async #warmUp(): Promise<void> {
+    const all = [this.#setup, this.#invariant, ...(this.#options.pool ? [] : this.#connections.values())]
+    await Promise.all(all.map((connections) => connections.warmUp()))
+  }
+
   #connect(
     actor: Actor,
     planner: Planner,
@@ -242,9 +248,10 @@ export class Stage implements SessionObserver {
     for (const session of actor.sessions) {
       session.begin()
       if (session.state === 'closed') actor.sessions.delete(session)
-      else if (session.state === 'idle' && session.status === 'I') await session.tell(CLEAN_SESSION)
-      else session.destroy()
+      else if (session.state !== 'idle' || session.status !== 'I') session.destroy()
     }
+    const kept = [...actor.sessions].filter(({ state, status }) => state === 'idle' && status === 'I')
+    await Promise.all(kept.map((session) => session.tell(CLEAN_SESSION)))
   }
 
   /** The server frees a lost session's locks when its backend is gone, not when the client is. */

@@ -87,7 +87,8 @@ export class StatementPlanner implements Planner {
   }
 }
 
-const COMMIT: PlannedStep = { text: 'commit', sends: 'commit', endsTransaction: true }
+/** What PostgreSQL does by itself at the end of a statement outside a transaction. */
+const COMMIT: PlannedStep = { text: 'commit (implicit)', sends: 'commit', endsTransaction: true }
 
 /** The statements of one message, each with the quiet ones before it; quiet ones at the end go with the last. */
 function piecesOf(statements: readonly Statement[]): PlannedStep[] {

@@ -11,6 +11,14 @@ export type Effect =
   /** The connection is gone. */
   | { readonly kind: 'lost' }
 
+/** Somebody who had waited and could go on. */
+export interface Resumed {
+  readonly unit: string
+  readonly effect: Effect
+  /** Whom it had waited for. */
+  readonly after: readonly string[]
+}
+
 /** One step of one schedule. */
 export interface TraceStep {
   /** `alice`, or `alice/2` for her second connection. */
@@ -20,7 +28,7 @@ export interface TraceStep {
   readonly values: readonly (string | null)[]
   readonly effect: Effect
   /** Those who had waited and could go on because of this step, with what became of them. */
-  readonly resumed: readonly { readonly unit: string; readonly effect: Effect }[]
+  readonly resumed: readonly Resumed[]
   /** Those who could have been chosen here. */
   readonly options: readonly string[]
   /** Actors that wait for a connection of a full pool after this step. */
@@ -58,8 +66,18 @@ export function signStep({ unit, text, effect, resumed }: TraceStep): string {
   return [`${unit}: ${text}`, signEffect(effect), ...others].join(' | ')
 }
 
-/** The server decides who goes first when one step wakes several. */
-export const isContested = ({ resumed }: TraceStep): boolean => resumed.length > 1
+/**
+ * One step has woken several who did not wait for each other: the server decides who goes first. That shows in what became
+ * of them; where the same became of both, the other order would have looked the same.
+ */
+export function isContested({ resumed }: TraceStep): boolean {
+  return resumed.some((one, i) =>
+    resumed.slice(i + 1).some((other) => {
+      const isQueued = one.after.includes(other.unit) || other.after.includes(one.unit)
+      return !isQueued && signEffect(one.effect) !== signEffect(other.effect)
+    }),
+  )
+}
 
 /**
  * Who goes on if nobody interferes: the one that ran last, else the first who can. Leaving this path while the last one

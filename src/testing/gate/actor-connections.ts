@@ -33,6 +33,12 @@ export class ActorConnections {
     this.pool = this.#newPool(new Permits(options.config.max ?? DEFAULT_MAX))
   }
 
+  /** Connects, so that the first schedule need not. */
+  async warmUp(): Promise<void> {
+    const client = await this.pool.connect()
+    client.release()
+  }
+
   /** What it gets when it asks the pool of its process, which it shares with the other actors. */
   inPlaceOf(pool: Pool, permits: Permits): ActorPool {
     const own = this.#redirected.get(pool) ?? this.#newPool(permits)

@@ -1,7 +1,6 @@
 import { AsyncResource } from 'node:async_hooks'
 import pg, { type PoolClient, type PoolConfig } from 'pg'
 import type { Actor } from './actor.js'
-import { callSite } from './call-site.js'
 import type { Permits } from './permits.js'
 
 export interface ActorPoolOptions {
@@ -42,7 +41,7 @@ export class ActorPool extends pg.Pool {
       Client: class extends pg.Client {
         // biome-ignore lint/suspicious/noExplicitAny: all of pg's overloads at once
         override query(...parameters: any[]): any {
-          actor.callSite = callSite()
+          actor.lastAsked = new Error()
           // @ts-expect-error: the overloads are pg's own
           return super.query(...parameters.map(bindCallback))
         }
@@ -61,7 +60,7 @@ export class ActorPool extends pg.Pool {
   override connect(): Promise<PoolClient>
   override connect(callback: Checkout): void
   override connect(callback?: Checkout): Promise<PoolClient> | undefined {
-    this.#options.actor.callSite = callSite()
+    this.#options.actor.lastAsked = new Error()
     const client = this.#take()
     if (!callback) return client
     void client.then(

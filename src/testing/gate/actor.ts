@@ -16,8 +16,8 @@ export class Actor {
   connecting = 0
   /** Full pools that it waits for. */
   readonly poolWaits = new Set<string>()
-  /** Where in its code it was when it last asked for something. */
-  callSite: string | undefined
+  /** Made when it last asked for something; its stack is read only if somebody wants to know where that was. */
+  lastAsked: Error | undefined
   /** Sessions by the order in which this run used them first. */
   #labels: GatedSession[] = []
 
@@ -36,7 +36,7 @@ export class Actor {
   begin(): void {
     this.hasStarted = false
     this.outcome = undefined
-    this.callSite = undefined
+    this.lastAsked = undefined
     this.#labels = []
     this.poolWaits.clear()
     this.connecting = 0

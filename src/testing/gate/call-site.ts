@@ -2,9 +2,8 @@ import { fileURLToPath } from 'node:url'
 
 const here = fileURLToPath(new URL('..', import.meta.url))
 
-/** The first line of the stack that is neither ours nor a library's: `shop.ts:12:20`, with its path. */
-export function callSite(): string | undefined {
-  const { stack = '' } = new Error()
+/** The first line of the stack that is neither ours nor a library's, with its path: `buy (/app/shop.ts:12:20)`. */
+export function callSite({ stack = '' }: Error): string | undefined {
   return stack
     .split('\n')
     .slice(1)

@@ -20,7 +20,12 @@ export class GatedSocket extends Socket {
     super()
     this.#between = open(
       {
-        toServer: (bytes) => void super.write(bytes),
+        // One packet for what is sent at once, a BEGIN of ours and the statement after it: the server wakes up once.
+        toServer: (bytes) => {
+          this.cork()
+          super.write(bytes)
+          process.nextTick(() => this.uncork())
+        },
         toClient: (bytes) => void super.push(bytes),
       },
       this,
