@@ -27,7 +27,8 @@ export async function explainStall(
     ({ outcome, sessions }) => !outcome && ![...sessions].some(({ state }) => state === 'gated'),
   )
   const actor = silent ?? (actors[0] as Actor)
-  const at = actor.lastAsked && callSite(actor.lastAsked)
+  // `pool.query` sends its statement from a callback, whose stack knows nothing of the caller.
+  const at = callSite(actor.asked.statement) ?? callSite(actor.asked.connection)
   const site = at
     ? ` It last asked the database for something at ${at}.`
     : ' It has not asked the database for anything yet.'

@@ -1,54 +1,521 @@
-import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { directUrl, dropSchema, freshName } from '../../../test/database.js'
+import assert from 'node:assert/strict'
+import { AsyncResource } from 'node:async_hooks'
+import { randomUUID } from 'node:crypto'
+import pg, { type Pool } from 'pg'
+import { afterAll, describe, expect, it } from 'vitest'
+import { exploredSchema } from '../../../test/explored-schema.js'
+import { RaceFoundError, ScheduleDivergedError } from '../../errors.js'
 import { explore } from './explore.js'
+import type { ExploreOptions } from './options.js'
 
-const schema = freshName('explore')
-const target = new URL(directUrl)
-target.searchParams.set('options', `-c search_path=${schema}`)
-const url = target.href
-const pool = new pg.Pool({ connectionString: url })
+const { url } = exploredSchema(`
+  create table counter (id int primary key, n int not null);
+  create table entry (id int generated always as identity primary key, text text, at timestamptz);
+  create table pair (a int primary key, b int);
+`)
+const pool = new pg.Pool({ connectionString: url, max: 2 })
+pool.on('error', () => {})
+afterAll(() => pool.end())
 
-beforeAll(async () => {
-  await pool.query(`create schema ${schema}`)
-  await pool.query('create table counter (id int primary key, n int not null)')
-})
-afterAll(async () => {
-  await pool.end()
-  await dropSchema(schema)
-})
+const start = (db: Pool) => db.query('insert into counter values (1, 0)')
+const n = async (db: Pool): Promise<number> => (await db.query('select n from counter')).rows[0].n
 
-describe('explore', () => {
-  it('finds a lost update', async () => {
-    const add = async (db: pg.Pool) => {
-      const { rows } = await db.query('select n from counter where id = $1', [1])
-      await db.query('update counter set n = $1 where id = $2', [rows[0].n + 1, 1])
-    }
-    const report = await explore({
-      url,
-      setup: (db) => db.query('insert into counter values (1, 0)'),
-      actors: { alice: add, bob: add },
-      invariant: async (db) => {
-        const { rows } = await db.query('select n from counter')
-        expect(rows[0].n).toBe(2)
-      },
-      throws: false,
-    })
-    console.log(report.race?.printout ?? report)
-    expect(report.verdict).toBe('race')
+async function addOne(db: Pool): Promise<void> {
+  const { rows } = await db.query('select n from counter where id = $1', [1])
+  await db.query('update counter set n = $1 where id = $2', [rows[0].n + 1, 1])
+}
+
+const lostUpdate = {
+  url,
+  setup: start,
+  actors: { alice: addOne, bob: addOne },
+  invariant: async (db: Pool) => assert.equal(await n(db), 2, 'somebody was not counted'),
+} satisfies ExploreOptions
+
+async function caught(options: ExploreOptions): Promise<RaceFoundError> {
+  const error = await explore(options).catch((reason: unknown) => reason)
+  assert.ok(error instanceof RaceFoundError, String(error))
+  return error
+}
+
+describe('a race', () => {
+  it('is thrown with its schedule, its printout and a string to replay it', async () => {
+    const { schedule, printout, replay, message } = await caught(lostUpdate)
+    expect(schedule).toEqual(['alice', 'bob', 'bob', 'bob', 'alice', 'alice'])
+    expect(message).toBe(printout)
+    expect(printout).toBe(
+      [
+        'Race found in schedule 3 (2 switches, READ COMMITTED).',
+        '  alice  1  select n from counter where id = 1     -> 0',
+        '  bob    1  select n from counter where id = 1     -> 0  <-- here it goes wrong: bob comes between',
+        '  bob    2  update counter set n = 1 where id = 1  -> 1 row',
+        '  bob    3  commit (implicit)',
+        '  alice  2  update counter set n = 1 where id = 1  -> 1 row',
+        '  alice  3  commit (implicit)',
+        '  AssertionError: somebody was not counted',
+        '  1 !== 2',
+        `  Replay: DIBS_REPLAY=${replay}`,
+      ].join('\n'),
+    )
+    expect(replay).toMatch(/^v1:abbbaa:[0-9a-f]{12}$/)
   })
-  it('passes an atomic update', async () => {
-    const add = (db: pg.Pool) => db.query('update counter set n = n + 1 where id = 1')
+
+  it('is reported in place of that if asked, as plain JSON of the same type as a success', async () => {
+    const report = await explore({ ...lostUpdate, throws: false })
+    expect(JSON.parse(JSON.stringify(report))).toEqual(report)
+    expect(report).toMatchObject({
+      verdict: 'race',
+      isExhaustive: false,
+      schedules: 3,
+      actors: ['alice', 'bob'],
+    })
+    const success = await explore({ ...lostUpdate, invariant: undefined, throws: false })
+    expect(JSON.parse(JSON.stringify(success))).toEqual(success)
+    expect(success).toMatchObject({ verdict: 'passed', isExhaustive: true, preemptions: null })
+  })
+
+  it('comes again from its string, every time, and that one schedule alone is run', async () => {
+    const { replay, printout } = await caught(lostUpdate)
+    for (let i = 0; i < 5; i++) {
+      const again = await caught({ ...lostUpdate, replay })
+      expect(again.schedule).toEqual(['alice', 'bob', 'bob', 'bob', 'alice', 'alice'])
+      expect(again.printout.split('\n').slice(1)).toEqual(printout.split('\n').slice(1))
+      expect((again.report as { schedules: number }).schedules).toBe(1)
+    }
+  })
+
+  it('is found by an invariant that returns false', async () => {
+    const { printout } = await caught({ ...lostUpdate, invariant: async (db) => (await n(db)) === 2 })
+    expect(printout).toContain('The invariant returned false.')
+  })
+
+  it('that needs nobody in between is told to be none', async () => {
+    const { printout, report } = await caught({
+      ...lostUpdate,
+      actors: { alice: addOne },
+      invariant: async (db) => assert.equal(await n(db), 2),
+    })
+    expect(printout).toContain('with nobody in between: a mistake in the code, not a race')
+    expect(report).toMatchObject({ race: { isSerial: true } })
+  })
+
+  it('leaves the tables empty and the sequences where they were', async () => {
+    await caught({
+      url,
+      actors: { alice: (db) => db.query(`insert into entry (text) values ('x')`) },
+      invariant: () => false,
+    })
+    const { rows } = await pool.query('insert into entry (text) values (null) returning id')
+    await pool.query('delete from entry')
+    const again = await pool.query('select count(*)::int as rows from counter')
+    expect([rows[0].id, again.rows[0].rows]).toEqual([1, 0])
+  })
+})
+
+describe('the search', () => {
+  it('knows how many schedules there are', async () => {
+    // Two actors of three steps each that do not wait for each other: 6 over 3.
     const report = await explore({
       url,
-      setup: (db) => db.query('insert into counter values (1, 0)'),
-      actors: { alice: add, bob: add },
-      invariant: async (db) => {
-        const { rows } = await db.query('select n from counter')
-        expect(rows[0].n).toBe(2)
-      },
+      actors: { alice: (db) => insertPair(db, 1), bob: (db) => insertPair(db, 2) },
     })
-    console.log(report)
+    expect(report.schedules).toBe(20)
+    expect(report.summary).toMatch(
+      /^No violation in all 20 schedules \(2 actors, at most 6 steps, READ COMMITTED/,
+    )
+  })
+
+  it('goes by preemptions', async () => {
+    const counts: number[] = []
+    for (const preemptions of [0, 1, 2, 3]) {
+      const report = await explore({
+        url,
+        actors: { alice: (db) => insertPair(db, 1), bob: (db) => insertPair(db, 2) },
+        bound: { preemptions },
+      })
+      counts.push(report.schedules)
+      expect(report.isExhaustive).toBe(false)
+      expect(report.preemptions).toBe(preemptions)
+    }
+    // Orders of two threes by how often one is left that could go on: 2 × (compositions of both into runs).
+    expect(counts).toEqual([2, 6, 14, 18])
+  })
+
+  it('goes on in random order when the budget is used up, and says what that is worth', async () => {
+    const options = {
+      url,
+      actors: { alice: (db: Pool) => insertPair(db, 1), bob: (db: Pool) => insertPair(db, 2) },
+      bound: { schedules: 7, random: 30 },
+      seed: 5,
+    }
+    const report = await explore(options)
+    expect(report).toMatchObject({ isExhaustive: false, preemptions: 1, schedules: 37 })
+    // At least 1/(n k^(d-1)) in each run: 2 actors, 6 steps, depth 3.
+    const probability = 1 - (1 - 1 / (2 * 36)) ** 30
+    expect(report.random).toEqual({ schedules: 30, seed: 5, depth: 3, probability })
+    expect(report.summary).toContain(
+      'all with at most 1 preemption, and 30 schedules in random order (seed 5:',
+    )
+    expect(report.summary).not.toContain('in all')
+  })
+
+  it('draws the same random orders from the same seed', async () => {
+    const orders: string[][] = []
+    for (const seed of [7, 7, 8]) {
+      const seen: string[] = []
+      await explore({
+        url,
+        actors: { alice: noted(seen, 'a'), bob: noted(seen, 'b') },
+        bound: { schedules: 1, random: 20 },
+        seed,
+      })
+      orders.push(seen)
+    }
+    expect(orders[1]).toEqual(orders[0])
+    expect(orders[2]).not.toEqual(orders[0])
+  })
+
+  function noted(seen: string[], letter: string) {
+    return async (db: Pool) => {
+      for (const id of [1, 2, 3]) {
+        await db.query(`select ${id} from pair`)
+        seen.push(letter)
+      }
+    }
+  }
+})
+
+async function insertPair(db: Pool, a: number): Promise<void> {
+  const client = await db.connect()
+  await client.query('begin')
+  await client.query('insert into pair values ($1)', [a])
+  await client.query('update pair set b = 1 where a = $1', [a])
+  await client.query('commit')
+  client.release()
+}
+
+describe('one order, by name', () => {
+  it('runs, and whoever can goes on when it is used up', async () => {
+    const right = await explore({ ...lostUpdate, schedule: ['bob', 'bob', 'bob'], throws: false })
+    expect(right).toMatchObject({ verdict: 'passed', schedules: 1, isExhaustive: false })
+    const wrong = await explore({ ...lostUpdate, schedule: ['bob', 'alice'], throws: false })
+    expect(wrong.race?.schedule).toEqual(['bob', 'alice', 'alice', 'alice', 'bob', 'bob'])
+  })
+
+  it('that cannot be is refused, with who can', async () => {
+    const update = (db: Pool) => db.query('update counter set n = n + 1')
+    await expect(
+      explore({
+        url,
+        setup: start,
+        actors: { alice: update, bob: update },
+        schedule: ['alice', 'bob', 'bob'],
+      }),
+    ).rejects.toMatchObject({
+      code: 'DIBS_EXPLORATION',
+      reason: 'schedule',
+      actor: 'bob',
+      message: "Step 3 of the schedule is bob's, who cannot go on there: only alice can.",
+    })
+    await expect(explore({ ...lostUpdate, schedule: ['eve'] })).rejects.toThrow(
+      'eve, who is not among the actors',
+    )
+  })
+})
+
+describe('a replay', () => {
+  it('that goes another way names the first difference', async () => {
+    const { replay } = await caught(lostUpdate)
+    const changed = async (db: Pool) => {
+      const { rows } = await db.query('select n from counter where id = $1', [1])
+      await db.query('update counter set n = $1', [rows[0].n + 1])
+    }
+    const error = await explore({ ...lostUpdate, actors: { alice: addOne, bob: changed }, replay }).catch(
+      (e: unknown) => e,
+    )
+    assert.ok(error instanceof ScheduleDivergedError)
+    expect(error.step).toBe(3)
+    expect(error.found).toContain('bob: update counter set n = $1')
+    expect(error.message).toContain('random values or the time in a statement')
+  })
+
+  it('of somebody who has less to do now names the step as well', async () => {
+    const { replay } = await caught(lostUpdate)
+    const actors = { alice: addOne, bob: (db: Pool) => db.query('select n from counter where id = $1', [1]) }
+    await expect(explore({ ...lostUpdate, actors, replay })).rejects.toMatchObject({ step: 3 })
+  })
+
+  it('needs a string of these actors', async () => {
+    await expect(explore({ ...lostUpdate, replay: 'v1:abz:001122' })).rejects.toThrow(
+      'of these actors (alice, bob)',
+    )
+    await expect(explore({ ...lostUpdate, replay: 'abba' })).rejects.toThrow('"abba"')
+  })
+
+  it('may come from the environment', async () => {
+    const { replay } = await caught(lostUpdate)
+    process.env.DIBS_REPLAY = replay
+    try {
+      const { report } = await caught(lostUpdate)
+      expect(report).toMatchObject({ schedules: 1 })
+    } finally {
+      delete process.env.DIBS_REPLAY
+    }
+  })
+})
+
+describe('an actor that fails', () => {
+  const fails = {
+    url,
+    setup: start,
+    actors: {
+      alice: async (db: Pool) => {
+        await addOne(db)
+        throw new TypeError('oops')
+      },
+    },
+  }
+
+  it('is a failure of the schedule', async () => {
+    const { printout } = await caught(fails)
+    expect(printout).toContain('TypeError: alice failed: oops')
+  })
+
+  it('unless that error may be', async () => {
+    const report = await explore({
+      ...fails,
+      mayFail: (error, actor) => error instanceof TypeError && actor === 'alice',
+    })
     expect(report.verdict).toBe('passed')
   })
+
+  it('is an outcome that the invariant sees', async () => {
+    const seen: unknown[] = []
+    await explore({
+      ...fails,
+      mayFail: () => true,
+      invariant: (_, outcomes) => void seen.push(outcomes.alice),
+    })
+    expect(seen).toEqual([{ status: 'rejected', reason: new TypeError('oops') }])
+  })
+
+  it('before its first statement is told as such', async () => {
+    const { printout } = await caught({
+      url,
+      actors: {
+        alice: () => {
+          throw new Error('too early')
+        },
+        bob: (db) => db.query('select 1'),
+      },
+    })
+    expect(printout).toContain('Error: alice failed: too early')
+  })
+})
+
+describe('chance and time', () => {
+  it('are the same for an actor in each run, and real for everybody else', async () => {
+    const drawn: unknown[][] = []
+    const exploring = explore({
+      url,
+      clock: new Date('2026-01-01T00:00:00Z'),
+      actors: {
+        alice: async (db) => {
+          drawn.push([Math.random(), randomUUID(), crypto.randomUUID(), Date.now(), new Date().toISOString()])
+          await db.query('select 1')
+        },
+        bob: async (db) => {
+          await db.query('select 2')
+          meanwhile.push(Date.now() > Date.parse('2026-06-01') ? 'real' : 'set')
+        },
+      },
+    })
+    const meanwhile: unknown[] = []
+    const real = [randomUUID(), randomUUID(), Math.random(), Math.random()]
+    await exploring
+    expect(drawn).toHaveLength(2)
+    expect(drawn[1]).toEqual(drawn[0])
+    expect(drawn[0]?.slice(3)).toEqual([Date.parse('2026-01-01T00:00:00Z'), '2026-01-01T00:00:00.001Z'])
+    expect(meanwhile).toEqual(['set', 'set'])
+    expect(new Set(real).size).toBe(4)
+  })
+
+  it('are put back', async () => {
+    const before = [Math.random, Date, crypto.randomUUID, randomUUID]
+    await explore({ url, clock: new Date(0), actors: { alice: (db) => db.query('select 1') } })
+    expect([Math.random, Date, crypto.randomUUID, randomUUID]).toEqual(before)
+  })
+
+  it('of the real kind in a statement are a divergence that is named', async () => {
+    let run = 0
+    const actors = {
+      alice: (db: Pool) => db.query(`update counter set n = ${run++}`),
+      bob: (db: Pool) => db.query('update counter set n = n + 1'),
+    }
+    await expect(explore({ url, setup: start, actors })).rejects.toMatchObject({
+      code: 'DIBS_SCHEDULE_DIVERGED',
+      step: 1,
+      expected: expect.stringContaining('set n = 0'),
+    })
+  })
+})
+
+describe('the pool of the code under test', () => {
+  it('is explored as it is', async () => {
+    const buy = () => addOne(pool)
+    const { schedule } = await caught({
+      pool,
+      setup: () => start(pool),
+      actors: { alice: buy, bob: buy },
+      invariant: async () => assert.equal(await n(pool), 2),
+    })
+    expect(schedule).toEqual(['alice', 'bob', 'bob', 'bob', 'alice', 'alice'])
+  })
+
+  it('is what it was afterwards', async () => {
+    const { connect, query } = pool
+    await explore({ pool, actors: { alice: () => pool.query('select 1') } })
+    expect([pool.connect, pool.query]).toEqual([connect, query])
+    expect((await pool.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+  })
+
+  it('serves everybody else meanwhile', async () => {
+    let served: Promise<unknown> | undefined
+    const outside = () => pool.query('select pg_backend_pid() as pid').then(({ rows }) => rows[0].pid)
+    const own = await outside()
+    const ask = AsyncResource.bind(outside)
+    await explore({
+      pool,
+      actors: {
+        alice: async () => {
+          served ??= ask()
+          await pool.query('select 1')
+        },
+      },
+    })
+    expect(await served).toBe(own)
+  })
+
+  it('is shared by the actors: who waits for a connection is seen to wait', async () => {
+    const nested = async () => {
+      const client = await pool.connect()
+      await client.query('select 1')
+      await pool.query('select 2')
+      client.release()
+    }
+    // Each holds one of two connections and wants a second one.
+    const { printout } = await caught({ pool, actors: { alice: nested, bob: nested } })
+    expect(printout).toContain('bob waits for a connection of its pool (all 2 in use)')
+    expect(printout).toContain('Stuck: Nobody can go on:')
+  })
+})
+
+describe('steps', () => {
+  const stepsOf = async (
+    act: (db: Pool) => unknown,
+    options: Partial<ExploreOptions> = {},
+  ): Promise<string[]> => {
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: act },
+      invariant: () => false,
+      throws: false,
+      ...options,
+    })
+    return report.race?.steps.map(({ text }) => text) ?? []
+  }
+  const on =
+    (...statements: string[]) =>
+    async (db: Pool) => {
+      const client = await db.connect()
+      try {
+        for (const sql of statements) await client.query(sql)
+      } finally {
+        client.release()
+      }
+    }
+
+  it.each([
+    ['a read outside a transaction is one', ['select n from counter'], ['select n from counter']],
+    ['a write is two', ['update counter set n = 1'], ['update counter set n = 1', 'commit (implicit)']],
+    [
+      'a locking read is two',
+      ['select n from counter for update'],
+      ['select n from counter for update', 'commit (implicit)'],
+    ],
+    [
+      'a read that calls what may write is two',
+      [`select setval('entry_id_seq', 3)`],
+      [`select setval('entry_id_seq', 3)`, 'commit (implicit)'],
+    ],
+    [
+      'begin, savepoint and set local are one with the next',
+      ['begin', 'set local work_mem = 100', 'savepoint a', 'select 1', 'release a', 'commit'],
+      ['begin; set local work_mem = 100; savepoint a; select 1', 'release a; commit'],
+    ],
+    [
+      'rollback to a savepoint is one',
+      ['begin', 'savepoint a', 'select 1', 'rollback to a', 'commit'],
+      ['begin; savepoint a; select 1', 'rollback to a', 'commit'],
+    ],
+    [
+      'a set outside a transaction is none',
+      ['set work_mem = 100', 'select 1'],
+      ['set work_mem = 100; select 1'],
+    ],
+    ['what refuses a transaction is whole', ['vacuum counter'], ['vacuum counter']],
+    [
+      'several in one message are several',
+      ['update counter set n = 1; select n from counter; update counter set n = 2'],
+      ['update counter set n = 1', 'select n from counter', 'update counter set n = 2', 'commit (implicit)'],
+    ],
+    [
+      'a transaction in one message is as many as in several',
+      ['begin; update counter set n = 1; commit; select 1'],
+      ['begin; update counter set n = 1', 'commit', 'select 1'],
+    ],
+    [
+      'a do block is two',
+      ['do $$ begin update counter set n = 3; end $$'],
+      ['do $$ begin update counter set n = 3; end $$', 'commit (implicit)'],
+    ],
+    [
+      'a do block that commits is whole',
+      ['do $$ begin update counter set n = 3; commit; end $$'],
+      ['do $$ begin update counter set n = 3; commit; end $$'],
+    ],
+    ['what cannot be parsed is passed on, and its error back', ['selekt'], ['selekt']],
+  ])('%s', async (_, statements, expected) => {
+    expect(await stepsOf(on(...statements), { mayFail: () => true })).toEqual(expected)
+  })
+
+  it('of a statement that fails end with it', async () => {
+    const report = await explore({ url, setup: start, actors: { alice: start }, throws: false })
+    expect(report.race?.steps).toHaveLength(1)
+    expect(report.race?.printout).toContain('-> ERROR 23505 duplicate key value')
+  })
+
+  it('of reads count at SERIALIZABLE', async () => {
+    expect(await stepsOf(on('select 1'), { isolation: 'serializable' })).toEqual([
+      'select 1',
+      'commit (implicit)',
+    ])
+  })
+})
+
+describe('isolation', () => {
+  it.each(['read committed', 'repeatable read', 'serializable'] as const)(
+    'is %s if asked',
+    async (isolation) => {
+      const seen: unknown[] = []
+      const look = async (db: Pool) => {
+        const { rows } = await db.query(`select current_setting('transaction_isolation') as level`)
+        seen.push(rows[0].level)
+      }
+      const report = await explore({ url, isolation, actors: { alice: look } })
+      expect(seen).toEqual([isolation])
+      expect(report.isolation).toBe(isolation)
+    },
+  )
 })

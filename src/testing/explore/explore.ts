@@ -35,11 +35,15 @@ export async function explore(options: ExploreOptions): Promise<ExploreReport> {
 
 async function exploreNow(options: ExploreOptions): Promise<ExploreReport> {
   const stage = await Stage.open(options)
+  let report: ExploreReport
   try {
-    return await new Exploration(stage, options).run()
-  } finally {
-    await stage.close()
+    report = await new Exploration(stage, options).run()
+  } catch (error) {
+    await stage.close().catch(() => {}) // the first error is the one to be told
+    throw error
   }
+  await stage.close()
+  return report
 }
 
 const NAME = /^[^\s/]{1,40}$/

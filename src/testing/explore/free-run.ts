@@ -9,6 +9,8 @@ import type { Request } from '../wire/request.js'
 export class FreeRun implements SessionObserver, Planner {
   /** From now on nothing is looked at. */
   isKnown = false
+  /** Why a transaction was not allowed to end. */
+  failure: unknown
   readonly #planner: Planner
   readonly #beforeEnd: (session: GatedSession) => Promise<void>
 
@@ -33,7 +35,13 @@ export class FreeRun implements SessionObserver, Planner {
   }
 
   async #advance(session: GatedSession): Promise<void> {
-    if (session.step?.endsTransaction) await this.#beforeEnd(session)
-    session.release()
+    try {
+      if (session.step?.endsTransaction) await this.#beforeEnd(session)
+      session.release()
+    } catch (error) {
+      // What must not be committed is not.
+      this.failure = error
+      session.destroy()
+    }
   }
 }

@@ -122,3 +122,14 @@ from relation r
 left join pg_catalog.pg_class c on c.oid = r.oid
 left join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 left join pg_catalog.pg_sequence s on s.seqrelid = r.oid`
+
+/**
+ * Asked on the session itself, before it commits: tables in which it has updated rows and deleted none. One that it has
+ * truncated or altered (ACCESS EXCLUSIVE) is left out: it was emptied, and nobody else could look into it now.
+ */
+export const UPDATED = `
+select coalesce(string_agg(relid::text, ' '), '') as oids
+from pg_catalog.pg_stat_xact_user_tables s
+where n_tup_upd > 0 and n_tup_del = 0 and not exists (
+  select from pg_catalog.pg_locks l
+  where l.pid = pg_catalog.pg_backend_pid() and l.relation = s.relid and l.mode = 'AccessExclusiveLock')`

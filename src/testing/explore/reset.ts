@@ -74,6 +74,17 @@ export class Reset {
     for (const { oid } of this.#unprotected()) this.#own.add(oid)
   }
 
+  /**
+   * Refuses an UPDATE by `setup` of rows that were there before, before it is committed: afterwards they would look as
+   * young as rows that it made. `oids`: tables in which the open transaction has updated rows and deleted none.
+   */
+  async protectUpdates(oids: readonly string[]): Promise<void> {
+    const doubtful = oids.filter((oid) => this.#filled.has(oid))
+    if (doubtful.length === 0) return
+    const tables = doubtful.flatMap((oid) => this.#relations.get(oid) ?? [])
+    await this.#refuseRows(tables, false)
+  }
+
   /** Empties the written tables and sets the sequences back, in one round trip unless something new turned up. */
   async run(): Promise<void> {
     await this.#refresh()

@@ -20,6 +20,7 @@ import { loadParser } from './parse-statements.js'
 import { Points } from './points.js'
 import { Quiescence } from './quiescence.js'
 import { Reset } from './reset.js'
+import { UPDATED } from './reset-queries.js'
 import { SeededGlobals } from './seeded-globals.js'
 import { CLEAN_SESSION, sessionSettings } from './session-settings.js'
 import { StatementPlanner } from './statement-planner.js'
@@ -73,7 +74,7 @@ export class Stage implements SessionObserver {
       splits: true,
       readsCount: this.isolation === 'serializable',
     })
-    this.#free = new FreeRun(planner, (session) => this.noteWrites(session))
+    this.#free = new FreeRun(planner, (session) => this.#noteSetup(session))
     const settings = sessionSettings(control, options.isolation)
     for (const actor of this.actors)
       this.#connections.set(
@@ -151,6 +152,13 @@ export class Stage implements SessionObserver {
     await this.#reset.note(session.pid)
   }
 
+  async #noteSetup(session: GatedSession): Promise<void> {
+    if (this.#options.reset || session.status !== 'T') return
+    await this.#reset.note(session.pid)
+    const { rows } = await session.tell(UPDATED)
+    await this.#reset.protectUpdates((rows[0]?.[0] ?? '').split(' ').filter(Boolean))
+  }
+
   /** Throws if an actor reached the database past the gate. */
   checkOutside(): void {
     this.#outside.check()
@@ -183,9 +191,12 @@ export class Stage implements SessionObserver {
     this.#globals.close()
     this.#outside.close()
     for (const connections of [...this.#connections.values(), this.#invariant]) await connections.close()
-    if (this.#runs > 0) await this.#resetTables()
-    await this.#setup.close()
-    await endClient(this.#control.client)
+    try {
+      if (this.#runs > 0) await this.#resetTables()
+    } finally {
+      await this.#setup.close()
+      await endClient(this.#control.client)
+    }
   }
 
   async #warmUp(): Promise<void> {
@@ -230,6 +241,7 @@ export class Stage implements SessionObserver {
     try {
       await runAs(connections.actor, () => fn?.(connections.pool))
     } catch (error) {
+      if (this.#free.failure) throw this.#free.failure
       throw new ExplorationError(
         `\`${what}\` failed before schedule ${this.#runs + 1}: ${error instanceof Error ? error.message : String(error)}`,
         what,

@@ -41,7 +41,7 @@ export class ActorPool extends pg.Pool {
       Client: class extends pg.Client {
         // biome-ignore lint/suspicious/noExplicitAny: all of pg's overloads at once
         override query(...parameters: any[]): any {
-          actor.lastAsked = new Error()
+          actor.asked.statement = new Error()
           // @ts-expect-error: the overloads are pg's own
           return super.query(...parameters.map(bindCallback))
         }
@@ -60,7 +60,7 @@ export class ActorPool extends pg.Pool {
   override connect(): Promise<PoolClient>
   override connect(callback: Checkout): void
   override connect(callback?: Checkout): Promise<PoolClient> | undefined {
-    this.#options.actor.lastAsked = new Error()
+    this.#options.actor.asked.connection = new Error()
     const client = this.#take()
     if (!callback) return client
     void client.then(

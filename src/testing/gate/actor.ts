@@ -16,8 +16,8 @@ export class Actor {
   connecting = 0
   /** Full pools that it waits for. */
   readonly poolWaits = new Set<string>()
-  /** Made when it last asked for something; its stack is read only if somebody wants to know where that was. */
-  lastAsked: Error | undefined
+  /** Made when it last asked for a connection and for a statement; read only if somebody wants to know where that was. */
+  readonly asked: { connection?: Error | undefined; statement?: Error | undefined } = {}
   /** Sessions by the order in which this run used them first. */
   #labels: GatedSession[] = []
 
@@ -36,7 +36,7 @@ export class Actor {
   begin(): void {
     this.hasStarted = false
     this.outcome = undefined
-    this.lastAsked = undefined
+    this.asked.connection = this.asked.statement = undefined
     this.#labels = []
     this.poolWaits.clear()
     this.connecting = 0

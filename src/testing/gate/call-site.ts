@@ -3,9 +3,9 @@ import { fileURLToPath } from 'node:url'
 const here = fileURLToPath(new URL('..', import.meta.url))
 
 /** The first line of the stack that is neither ours nor a library's, with its path: `buy (/app/shop.ts:12:20)`. */
-export function callSite({ stack = '' }: Error): string | undefined {
-  return stack
-    .split('\n')
+export function callSite(error: Error | undefined): string | undefined {
+  return error?.stack
+    ?.split('\n')
     .slice(1)
     .map((line) => line.replace(/^\s*at /, ''))
     .find(

@@ -75,9 +75,13 @@ export class GatedSession {
         onOpen: () => {
           this.#prepared = options.prepare?.(this)
           if (!this.#prepared) this.#become('idle')
-          else void this.#prepared.then(() => this.state === 'opening' && this.#become('idle'))
+          else
+            void this.#prepared
+              .then(() => this.state === 'opening' && this.#become('idle'))
+              .catch(() => this.destroy())
         },
-        onRequest: (request) => void this.#onRequest(request),
+        // It could not be planned: the explorer's own connection is gone, and the exploration with it.
+        onRequest: (request) => void this.#onRequest(request).catch(() => this.destroy()),
         onTerminate: () => this.#become('closing'),
       },
       { settings: options.settings },

@@ -1,0 +1,235 @@
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import pg, { type Pool } from 'pg'
+import { afterAll, describe, expect, inject, it } from 'vitest'
+import { createRole, directUrl, freshName, withPool } from '../../../test/database.js'
+import { exploredSchema } from '../../../test/explored-schema.js'
+import { ExplorationError } from '../../errors.js'
+import { explore } from './explore.js'
+import type { ExploreOptions } from './options.js'
+
+const { url, schema } = exploredSchema(`
+  create table counter (id int primary key, n int not null);
+  create table kept (id int primary key);
+  insert into kept values (1);
+`)
+
+const start = (db: Pool) => db.query('insert into counter values (1, 0)')
+const look = (db: Pool) => db.query('select n from counter')
+const add = (db: Pool) => db.query('update counter set n = n + 1')
+
+async function refusal(options: ExploreOptions): Promise<ExplorationError> {
+  const error = await explore(options).catch((reason: unknown) => reason)
+  expect(error).toBeInstanceOf(ExplorationError)
+  return error as ExplorationError
+}
+
+const rows = (table: string) =>
+  withPool(async (pool) => (await pool.query(`select count(*)::int as n from ${schema}.${table}`)).rows[0].n)
+
+describe('what cannot be explored', () => {
+  it('an actor that never ends', async () => {
+    const forever = async (db: Pool) => {
+      for (;;) await look(db)
+    }
+    const error = await refusal({ url, actors: { alice: forever }, bound: { steps: 20 } })
+    expect(error).toMatchObject({ reason: 'endless', actor: 'alice' })
+    expect(error.message).toBe(
+      'alice does not end: 20 steps in one schedule, the last one "select n from counter". Bound its loop (retries, polling), or raise bound.steps.',
+    )
+  })
+
+  it('an actor that waits for something unseen, and where it stands', async () => {
+    const never = async (db: Pool) => {
+      await look(db)
+      await new Promise(() => {})
+    }
+    const error = await refusal({ url, actors: { alice: never, bob: look }, patienceMs: 200 })
+    expect(error).toMatchObject({ reason: 'stalled', actor: 'alice' })
+    expect(error.message).toMatch(
+      /^alice has waited 200 ms for something that the explorer cannot see: a timer, the network, .* It last asked the database for something at .*exploration-errors\.test\.ts:\d+/,
+    )
+  })
+
+  it('a lock that somebody else holds, who is named', async () => {
+    const stranger = new pg.Client({ connectionString: url, application_name: 'a stranger' })
+    await stranger.connect()
+    await stranger.query('begin; lock table counter')
+    try {
+      const error = await refusal({ url, actors: { alice: add }, patienceMs: 300 })
+      expect(error).toMatchObject({ reason: 'stalled', actor: 'alice' })
+      expect(error.message).toContain(
+        '(a stranger: "begin; lock table counter"), which is none of the actors',
+      )
+    } finally {
+      await stranger.end()
+    }
+  })
+
+  it('a lock that somebody else holds and frees is waited for', async () => {
+    const stranger = new pg.Client({ connectionString: url })
+    await stranger.connect()
+    await stranger.query('begin; lock table counter in share mode')
+    const freed = setTimeout(() => void stranger.query('commit'), 150)
+    const report = await explore({
+      url,
+      actors: { alice: add, bob: add },
+      bound: { schedules: 1, random: 0 },
+    })
+    clearTimeout(freed)
+    await stranger.end()
+    expect(report.verdict).toBe('passed')
+  })
+
+  it('an invariant that changes data', async () => {
+    const error = await refusal({ url, setup: start, actors: { alice: add }, invariant: add })
+    expect(error).toMatchObject({ reason: 'invariant' })
+    expect(error.message).toContain(
+      'The invariant tried to change data: cannot execute UPDATE in a read-only transaction',
+    )
+    expect(await rows('counter')).toBe(0)
+  })
+
+  it('a setup that fails', async () => {
+    const error = await refusal({
+      url,
+      setup: (db) => db.query('insert into nowhere values (1)'),
+      actors: { alice: look },
+    })
+    expect(error).toMatchObject({ reason: 'setup', cause: { code: '42P01' } })
+    expect(error.message).toBe('`setup` failed before schedule 1: relation "nowhere" does not exist')
+  })
+
+  it('a role without the right to set deadlock_timeout, unless deadlocks may be slow', async () => {
+    const role = freshName('plain')
+    const plain = await createRole(role)
+    const options = {
+      url: `${plain}?options=-csearch_path%3D${schema}`,
+      actors: { alice: (db: Pool) => db.query('select 1') },
+    }
+    try {
+      const error = await refusal(options)
+      expect(error).toMatchObject({ reason: 'privilege' })
+      expect(error.message).toContain(`The role ${role} has no right to set deadlock_timeout`)
+      expect(error.message).toContain(`grant set on parameter deadlock_timeout to "${role}"`)
+      expect((await explore({ ...options, slowDeadlocks: true })).verdict).toBe('passed')
+    } finally {
+      await withPool((pool) => pool.query(`drop role ${role}`))
+    }
+  })
+
+  it.skipIf(!inject('pgBouncerUrl'))('a connection through a pooler', async () => {
+    const error = await refusal({ url: inject('pgBouncerUrl') as string, actors: { alice: look } })
+    expect(error).toMatchObject({ reason: 'connection' })
+    expect(error.message).toContain('goes through a pooler')
+  })
+
+  it('a server that is not there', async () => {
+    const listener = createServer().listen(0, '127.0.0.1')
+    await once(listener, 'listening')
+    const { port } = listener.address() as { port: number }
+    listener.close()
+    const error = await refusal({ url: `postgres://nobody@127.0.0.1:${port}/none`, actors: { alice: look } })
+    expect(error).toMatchObject({ reason: 'connection' })
+    expect(error.message).toContain('ECONNREFUSED')
+  })
+
+  it('TLS', async () => {
+    const error = await refusal({
+      url: 'postgres://nobody@127.0.0.1:1/none?sslmode=require',
+      actors: { alice: look },
+    })
+    expect(error.message).toContain('cannot look into TLS')
+  })
+
+  it('neither pool nor url, no actors, bad names', async () => {
+    await expect(explore({ actors: { alice: look } })).rejects.toMatchObject({
+      code: 'DIBS_INVALID_INPUT',
+      field: 'pool',
+    })
+    await expect(explore({ url, actors: {} })).rejects.toMatchObject({ field: 'actors' })
+    await expect(explore({ url, actors: { 'a b': look } })).rejects.toThrow('without blanks')
+  })
+})
+
+describe('an actor that uses a connection outside its handle', () => {
+  const other = new pg.Pool({ connectionString: url })
+  afterAll(() => other.end())
+
+  it('of another pool', async () => {
+    await other.query('select 1') // connected before
+    const error = await refusal({ url, actors: { alice: () => look(other), bob: look } })
+    expect(error).toMatchObject({ reason: 'outside', actor: 'alice' })
+    expect(error.message).toContain('alice sent "select n from counter" through another pool or client')
+    expect(error.message).toContain('pass the pool that the code uses as `pool`')
+  })
+
+  it('that it opens itself', async () => {
+    const own = async () => {
+      const client = new pg.Client(url)
+      await client.connect()
+      await client.end()
+    }
+    const error = await refusal({ url, actors: { alice: own, bob: look } })
+    expect(error).toMatchObject({ reason: 'outside', actor: 'alice' })
+    expect(error.message).toContain(`alice opened a connection of its own to port ${new URL(directUrl).port}`)
+  })
+
+  it('that nobody sees: it ends without a statement', async () => {
+    const error = await refusal({ url, actors: { alice: look, bob: () => 'done' } })
+    expect(error).toMatchObject({ reason: 'outside', actor: 'bob' })
+    expect(error.message).toContain('bob ended without sending a statement that the explorer could see')
+  })
+})
+
+describe('rows that were there before', () => {
+  it('are not deleted: setup adds to them', async () => {
+    const error = await refusal({
+      url,
+      setup: (db) => db.query('insert into kept values (2)'),
+      actors: { alice: look },
+    })
+    expect(error).toMatchObject({ reason: 'reset' })
+    expect(error.message).toMatch(/kept \(1 row now\).*Make the rows in `setup`/)
+    await withPool((pool) => pool.query(`delete from ${schema}.kept where id = 2`))
+    expect(await rows('kept')).toBe(1)
+  })
+
+  it('are not deleted: setup updates them', async () => {
+    const error = await refusal({
+      url,
+      setup: (db) => db.query('update kept set id = 1'),
+      actors: { alice: look },
+    })
+    expect(error).toMatchObject({ reason: 'reset' })
+    expect(await rows('kept')).toBe(1)
+  })
+
+  it('are not deleted: actors write', async () => {
+    const error = await refusal({ url, actors: { alice: (db) => db.query('update kept set id = 1') } })
+    expect(error).toMatchObject({ reason: 'reset' })
+    expect(await rows('kept')).toBe(1)
+  })
+
+  it('may be put back by the user', async () => {
+    const update = (db: Pool) => db.query('update kept set id = id + 1')
+    const report = await explore({
+      url,
+      actors: { alice: update, bob: update },
+      reset: (db) => db.query('update kept set id = 1'),
+    })
+    expect(report.isExhaustive).toBe(true)
+    expect(await rows('kept')).toBe(1)
+  })
+
+  it('are setup’s own business if it deletes them itself', async () => {
+    await withPool((pool) => pool.query(`insert into ${schema}.counter values (9, 9)`))
+    const setup = async (db: Pool) => {
+      await db.query('delete from counter')
+      await start(db)
+      await db.query('update counter set n = 5')
+    }
+    const report = await explore({ url, setup, actors: { alice: add, bob: add } })
+    expect(report.isExhaustive).toBe(true)
+  })
+})
