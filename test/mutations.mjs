@@ -1,6 +1,7 @@
 // One guard removed at a time; the named tests must notice. `npm run mutate` runs them all.
 const postgres = (file) => `src/postgres/${file}`
 const embedded = (file) => postgres(`embedded/${file}`)
+const explore = (file) => `src/testing/explore/${file}`
 
 /** @type {{ name: string, file: string, from: string, to: string, tests: string[] }[]} */
 export const mutations = [
@@ -437,5 +438,111 @@ export const mutations = [
     from: 'this.#asking ??=',
     to: 'this.#asking =',
     tests: ['src/server/probes.test.ts', 'src/cli/serve.test.ts'],
+  },
+  {
+    name: 'the explorer does not ask who is blocked',
+    file: explore('blocking-probe.ts'),
+    from: 'where cardinality(by) > 0 ${isBlocked}',
+    to: 'where false',
+    tests: [explore('waits.test.ts')],
+  },
+  {
+    name: 'an autocommit statement is one step',
+    file: explore('stage.ts'),
+    from: 'splits: true,',
+    to: 'splits: false,',
+    tests: [explore('acceptance.test.ts')],
+  },
+  {
+    name: 'whoever waits for a stranger counts as blocked',
+    file: explore('quiescence.ts'),
+    from: 'by.every((pid) => ours.includes(pid))',
+    to: 'true',
+    tests: [explore('exploration-errors.test.ts')],
+  },
+  {
+    name: 'a deadlock counts as rest',
+    file: explore('quiescence.ts'),
+    from: 'if (hasCircle(blocked)) return false',
+    to: '',
+    tests: [explore('waits.test.ts')],
+  },
+  {
+    name: 'nobody looks for deadlocks soon',
+    file: explore('schedule-run.ts'),
+    from: `if (isWaitedFor) prelude.push(\`set deadlock_timeout = \${SOON_MS}\`)`,
+    to: `if (isWaitedFor) prelude.push(\`set deadlock_timeout = \${LATE_MS}\`)`,
+    tests: [explore('waits.test.ts')],
+  },
+  {
+    name: 'a schedule that goes another way is believed',
+    file: explore('search.ts'),
+    from: 'if (!isContested(then) && !isContested(now))',
+    to: 'if (false)',
+    tests: [explore('explore.test.ts')],
+  },
+  {
+    name: 'a replay is not compared',
+    file: explore('exploration.ts'),
+    from: 'checkOf(step) !== checks[i]',
+    to: 'false',
+    tests: [explore('explore.test.ts')],
+  },
+  {
+    name: 'reads that lock are one step',
+    file: explore('statement-planner.ts'),
+    from: `statement.kind !== 'read' ||`,
+    to: `statement.kind !== 'read' && !statement.text.startsWith('select') ||`,
+    tests: [explore('acceptance.test.ts'), explore('explore.test.ts')],
+  },
+  {
+    name: 'branches are not looked for beyond the first choice',
+    file: explore('search.ts'),
+    from: 'if (at >= from)',
+    to: 'if (at === from)',
+    tests: [explore('explore.test.ts')],
+  },
+  {
+    name: 'an actor that fails is not a failure',
+    file: explore('failure.ts'),
+    from: `if (outcome.status === 'fulfilled' || mayFail?.(outcome.reason, actor)) continue`,
+    to: 'continue',
+    tests: [explore('explore.test.ts')],
+  },
+  {
+    name: 'the other order of the woken is not sought',
+    file: explore('exploration.ts'),
+    from: 'const WAKE_TRIES = 5',
+    to: 'const WAKE_TRIES = 0',
+    tests: [explore('waits.test.ts')],
+  },
+  {
+    name: 'the invariant may write',
+    file: explore('stage.ts'),
+    from: `default_transaction_read_only: 'on',`,
+    to: '',
+    tests: [explore('exploration-errors.test.ts')],
+  },
+  {
+    name: "an old row that setup updates counts as setup's own",
+    file: explore('stage.ts'),
+    from: 'await this.#reset.protectUpdates(',
+    to: 'void (',
+    tests: [explore('exploration-errors.test.ts')],
+  },
+  {
+    name: 'a point lets a function run through to the next',
+    file: explore('points.ts'),
+    from: `perform pg_advisory_lock_shared(\${EXIT}, pg_backend_pid());
+  perform pg_advisory_unlock_shared(\${EXIT}, pg_backend_pid());`,
+    to: '',
+    tests: [explore('waits.test.ts')],
+  },
+  {
+    name: 'what an actor left in its session stays',
+    file: explore('stage.ts'),
+    from: 'session.tell(CLEAN_SESSION)',
+    to: `session.tell('select 1')`,
+    tests: [explore('sessions.test.ts')],
   },
 ]

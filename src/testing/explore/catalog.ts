@@ -92,8 +92,9 @@ function writesOrLocks({ isVolatile, isBuiltIn, proname }: FoundFunction): boole
   return isVolatile && !(isBuiltIn && HARMLESS.has(proname))
 }
 
-function isAtomic({ isBuiltIn, language, source }: FoundFunction): boolean {
-  if (isBuiltIn || source === null || /\bdibs_point\s*\(/.test(source)) return false
+function isAtomic({ isBuiltIn, proname, language, source }: FoundFunction): boolean {
+  if (isBuiltIn || source === null || proname === 'dibs_point' || /\bdibs_point\s*\(/.test(source))
+    return false
   // `begin atomic … end`, of SQL functions whose body is not a string.
   if (language === 'sql')
     return parseStatements(source.replace(/^\s*begin atomic\b|\bend\s*$/gi, '')).length > 1

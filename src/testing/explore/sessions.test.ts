@@ -1,0 +1,219 @@
+import assert from 'node:assert/strict'
+import pg, { type Pool, type PoolClient } from 'pg'
+import { describe, expect, it } from 'vitest'
+import { exploredSchema } from '../../../test/explored-schema.js'
+import { explore } from './explore.js'
+import type { ExploreOptions } from './options.js'
+
+const { url } = exploredSchema(`
+  create table counter (id int primary key, n int not null);
+  create table parent (id int primary key);
+  create table child (id int primary key, parent int references parent deferrable initially deferred);
+  create table log (id int generated always as identity, what text);
+  create function log_it() returns trigger language plpgsql as $$
+    begin insert into log (what) values (tg_op); return new; end $$;
+  create trigger logged after insert or update on counter for each row execute function log_it();
+`)
+
+const start = (db: Pool) => db.query('insert into counter values (1, 0)')
+
+/** Runs one actor twice (the second is the explorer's own check) and returns what it saw. */
+async function seen(
+  act: (db: Pool) => Promise<unknown>,
+  options: Partial<ExploreOptions> = {},
+): Promise<unknown[]> {
+  const values: unknown[] = []
+  const idle = (db: Pool) => db.query('select 1')
+  await explore({
+    url,
+    setup: start,
+    actors: { alice: async (db) => void values.push(await act(db)), bob: idle },
+    ...options,
+  })
+  return values
+}
+
+async function withClient<T>(db: Pool, fn: (client: PoolClient) => Promise<T>): Promise<T> {
+  const client = await db.connect()
+  try {
+    return await fn(client)
+  } finally {
+    client.release()
+  }
+}
+
+describe('what an actor leaves in its session is gone in the next schedule', () => {
+  it.each([
+    ['a setting', `set work_mem = '1MB'`, `select current_setting('work_mem') as it`, '1MB'],
+    [
+      'a session lock',
+      'select pg_advisory_lock(9)',
+      `select count(*)::int as it from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()`,
+      1,
+    ],
+    [
+      'a temporary table',
+      'create temp table t as select 1',
+      `select to_regclass('pg_temp.t')::text as it`,
+      'pg_temp.t',
+    ],
+  ])('%s', async (_, leave, look, left) => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const before = (await client.query(look)).rows[0].it
+        await client.query(leave)
+        const after = (await client.query(look)).rows[0].it
+        return [before === left, after === left || after === 't']
+      }),
+    )
+    expect(values.length).toBeGreaterThan(1)
+    expect(new Set(values.map(String))).toEqual(new Set(['false,true']))
+  })
+
+  it('but not the names of its prepared statements, which pg remembers', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const query = { name: 'one', text: 'select n from counter where id = $1', values: [1] }
+        return (await client.query(query)).rows[0].n + (await client.query(query)).rows[0].n
+      }),
+    )
+    expect(values.length).toBeGreaterThan(1)
+    expect(new Set(values)).toEqual(new Set([0]))
+  })
+})
+
+describe('an actor may', () => {
+  it('use callbacks', async () => {
+    const values = await seen(
+      (db) =>
+        new Promise((resolve, reject) => {
+          db.query('select n from counter', (error, first) => {
+            if (error) return reject(error)
+            db.connect((_, client, release) => {
+              client?.query('select $1::int as n', [first.rows[0].n + 1], (failed, second) => {
+                release()
+                if (failed) reject(failed)
+                else resolve(second.rows[0].n)
+              })
+            })
+          })
+        }),
+    )
+    expect(new Set(values)).toEqual(new Set([1]))
+  })
+
+  it('send several statements without waiting', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const answers = await Promise.all(
+          ['select 1 as n', 'select 2 as n', 'select 3 as n'].map((sql) => client.query(sql)),
+        )
+        return answers.map(({ rows }) => rows[0].n).join()
+      }),
+    )
+    expect(new Set(values)).toEqual(new Set(['1,2,3']))
+  })
+
+  it('take its time between statements', async () => {
+    const values = await seen(async (db) => {
+      await db.query('select 1')
+      await new Promise((resolve) => setTimeout(resolve, 20))
+      return (await db.query('select 2 as n')).rows[0].n
+    })
+    expect(new Set(values)).toEqual(new Set([2]))
+  })
+
+  it('meet an error at the COMMIT of a statement that went well', async () => {
+    const report = await explore({
+      url,
+      actors: { alice: (db) => db.query('insert into child values (1, 1)') },
+      throws: false,
+    })
+    expect(report.race?.failure.message).toMatch(
+      /alice failed: insert or update on table "child" violates foreign key/,
+    )
+    expect(
+      report.race?.steps.map(
+        ({ effect }) => effect.kind === 'done' && (effect.result.error?.code ?? effect.result.tag),
+      ),
+    ).toEqual(['INSERT 0 1', '23503'])
+  })
+
+  it('go on in a session after an error outside a transaction, and inside one after a savepoint', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        await client.query('select 1 / 0').catch(() => {})
+        await client.query('begin')
+        await client.query('savepoint a')
+        await client.query('select 1 / 0').catch(() => {})
+        await client.query('rollback to savepoint a')
+        const { rows } = await client.query('select n from counter')
+        await client.query('commit')
+        return rows[0].n
+      }),
+    )
+    expect(new Set(values)).toEqual(new Set([0]))
+  })
+
+  it('hear notifications', async () => {
+    const heard: unknown[] = []
+    await explore({
+      url,
+      actors: {
+        alice: (db) =>
+          withClient(db, async (client) => {
+            const got = new Promise<unknown>((resolve) =>
+              client.once('notification', ({ payload }) => resolve(payload)),
+            )
+            await client.query('listen spring')
+            await client.query(`notify spring, 'is here'`)
+            heard.push(await got)
+          }),
+      },
+    })
+    expect(heard).toEqual(['is here'])
+  })
+
+  it('write through triggers and foreign keys: all that is put back', async () => {
+    const report = await explore({
+      url,
+      setup: start,
+      actors: {
+        alice: async (db) => {
+          await db.query('insert into parent values (1)')
+          await db.query('insert into child values (1, 1)')
+        },
+        bob: (db) => db.query('update counter set n = n + 1'),
+      },
+      invariant: async (db) => {
+        const { rows } = await db.query('select array_agg(id order by id) as ids from log')
+        assert.deepEqual(rows[0].ids, [1, 2])
+      },
+    })
+    expect(report.isExhaustive).toBe(true)
+    expect(report.notes).toEqual([
+      "log_it() runs as one step: it has no yield point (perform dibs_point('name')).",
+    ])
+    const pool = new pg.Pool({ connectionString: url })
+    const { rows } = await pool.query(
+      'select (select count(*) from log) + (select count(*) from child) as left',
+    )
+    await pool.end()
+    expect(rows[0].left).toBe('0')
+  })
+
+  it('ask for a type of its own, rows as arrays, and binary', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const rows = await client.query({ text: 'select n, 2 from counter', rowMode: 'array' })
+        const binary = await client.query({
+          text: 'select $1::int as n',
+          values: [7],
+          binary: true,
+        } as pg.QueryConfig)
+        return [rows.rows[0], binary.rows[0].n].join()
+      }),
+    )
+    expect(new Set(values)).toEqual(new Set(['0,2,7']))
+  })
+})
