@@ -442,8 +442,8 @@ export const mutations = [
   {
     name: 'the explorer does not ask who is blocked',
     file: explore('blocking-probe.ts'),
-    from: 'where cardinality(by) > 0 ${isBlocked}',
-    to: 'where false',
+    from: 'rows.map(({ pid, by }) => [',
+    to: 'rows.slice(0, 0).map(({ pid, by }) => [',
     tests: [explore('waits.test.ts')],
   },
   {

@@ -87,7 +87,7 @@ describe('an actor may', () => {
     const values = await seen(
       (db) =>
         new Promise((resolve, reject) => {
-          db.query('select n from counter', (error, first) => {
+          void db.query('select n from counter', (error, first) => {
             if (error) return reject(error)
             db.connect((_, client, release) => {
               client?.query('select $1::int as n', [first.rows[0].n + 1], (failed, second) => {
