@@ -1,6 +1,7 @@
 // One guard removed at a time; the named tests must notice. `npm run mutate` runs them all.
 const postgres = (file) => `src/postgres/${file}`
 const embedded = (file) => postgres(`embedded/${file}`)
+const proxy = (file) => `src/testing/proxy/${file}`
 
 /** @type {{ name: string, file: string, from: string, to: string, tests: string[] }[]} */
 export const mutations = [
@@ -437,5 +438,40 @@ export const mutations = [
     from: 'this.#asking ??=',
     to: 'this.#asking =',
     tests: ['src/server/probes.test.ts', 'src/cli/serve.test.ts'],
+  },
+  {
+    name: 'PgProxy: a cut after a statement comes before it',
+    file: proxy('pass-through.ts'),
+    from: "if (cut?.fault.when === 'before') {",
+    to: 'if (cut) {',
+    tests: [proxy('pg-proxy.test.ts')],
+  },
+  {
+    name: 'PgProxy: a black hole swallows both directions',
+    file: proxy('active-faults.ts'),
+    from: "return this.#of('black-hole').some((fault) => concerns(fault, way))",
+    to: "return this.#of('black-hole').length > 0",
+    tests: [proxy('pg-proxy.test.ts')],
+  },
+  {
+    name: 'PgProxy: the answer to a statement that is cut is handed on as it comes',
+    file: proxy('pass-through.ts'),
+    from: 'if (!request.isClosed || isInvitation(type)) release()',
+    to: 'release()',
+    tests: [proxy('pg-proxy.test.ts')],
+  },
+  {
+    name: 'PgProxy: a slow client does not hold up the server',
+    file: proxy('lane.ts'),
+    from: 'if (!this.#destination.write(bytes)) this.#awaitsDrain = true',
+    to: 'this.#destination.write(bytes)',
+    tests: [proxy('drivers.test.ts')],
+  },
+  {
+    name: 'PgProxy: jitter is not from the seed',
+    file: proxy('proxy-connection.ts'),
+    from: 'this.#luck[way] = random()',
+    to: 'this.#luck[way] = Math.random()',
+    tests: [proxy('pg-proxy.test.ts')],
   },
 ]
