@@ -442,8 +442,8 @@ export const mutations = [
   {
     name: 'PgProxy: a cut after a statement comes before it',
     file: proxy('pass-through.ts'),
-    from: "if (cut?.fault.when === 'before') {",
-    to: 'if (cut) {',
+    from: "if (cut.fault.when === 'before') return",
+    to: 'if (cut) return',
     tests: [proxy('pg-proxy.test.ts')],
   },
   {

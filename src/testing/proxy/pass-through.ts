@@ -27,16 +27,40 @@ export function passThrough(ports: WirePorts, host: PassThroughHost): Connection
     held = []
   }
 
+  /** Requests whose answers are on their way, and who waits for the last of them. */
+  let unanswered = 0
+  let onAnswered = (): void => {}
+
   const passing: Asked = {
     onMessage: ({ bytes }) => ports.toClient(bytes),
-    onReady: (status) => ports.toClient(readyForQuery(status)),
-  }
-  const passingOne: Asked = {
-    onMessage: passing.onMessage,
     onReady: (status) => {
-      passing.onReady(status)
-      wire.next()
+      ports.toClient(readyForQuery(status))
+      unanswered--
+      if (unanswered === 0) onAnswered()
     },
+  }
+  const send = (request: Request): void => {
+    // Without waiting for the answer, so that pipelining stays pipelining. One that is not complete has no end before its answer.
+    const isOpen = !request.isClosed
+    unanswered++
+    wire.send(isOpen ? { onMessage: passing.onMessage, onReady: goOn } : passing)
+    if (!isOpen) wire.next()
+  }
+  const goOn: Asked['onReady'] = (status) => {
+    passing.onReady(status)
+    wire.next()
+  }
+  /** Once all before it is answered, or the client could not tell what became of that. */
+  const cutBefore = (cut: ChosenCut, request: Request): void => {
+    onAnswered = () => {
+      onAnswered = () => {}
+      if (!cut.isEnded) {
+        host.cut(cut, request)
+        if (!isSilence(cut)) return
+      }
+      send(request)
+    }
+    if (unanswered === 0) onAnswered()
   }
   const holding = (cut: ChosenCut, request: Request): Asked => ({
     onMessage: ({ type, bytes }) => {
@@ -50,7 +74,7 @@ export function passThrough(ports: WirePorts, host: PassThroughHost): Connection
         if (!isSilence(cut)) return
       }
       release()
-      passingOne.onReady(status)
+      goOn(status)
     },
   })
 
@@ -61,14 +85,10 @@ export function passThrough(ports: WirePorts, host: PassThroughHost): Connection
       onTerminate() {},
       onRequest(request) {
         const cut = host.onRequest(request)
-        if (cut?.fault.when === 'before') {
-          host.cut(cut, request)
-          if (!isSilence(cut)) return
-        }
-        if (cut?.fault.when === 'after') return void wire.send(holding(cut, request))
-        wire.send(request.isClosed ? passing : passingOne)
-        // Without waiting for the answer, so that pipelining stays pipelining. One that is not complete has no end before its answer.
-        if (request.isClosed) wire.next()
+        if (!cut) return void send(request)
+        if (cut.fault.when === 'before') return void cutBefore(cut, request)
+        unanswered++
+        wire.send(holding(cut, request))
       },
     },
     { tls: host.tls },
