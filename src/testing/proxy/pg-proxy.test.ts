@@ -406,18 +406,18 @@ describe('a script', () => {
       { atMs: 0, kind: 'latency', ms: 1 },
       { atMs: 50, kind: 'black-hole', direction: 'toClient' },
     ]
-    const startedAt = performance.now()
+    proxy.inject({ kind: 'heal' }) // whose time is not after the start
     const playing = proxy.play(JSON.parse(JSON.stringify(script)))
     expect(proxy.history.at(-1)).toMatchObject({ fault: 'latency' }) // at once
     await until(() => proxy.history.some(({ fault }) => fault === 'black-hole'), 'the black hole')
-    expect(await elapsedMs(() => client.query('select 1'))).toBeGreaterThan(10)
-    await playing
-    expect(performance.now() - startedAt).toBeGreaterThanOrEqual(149)
+    await client.query('select 1')
     const faults = proxy.history.filter(({ event }) => event === 'fault')
-    expect(faults.map(({ fault }) => fault)).toEqual(['latency', 'black-hole', 'heal'])
-    const [first, second, third] = faults.map(({ atMs }) => atMs)
-    expect(Number(second) - Number(first)).toBeGreaterThanOrEqual(49)
-    expect(Number(third) - Number(first)).toBeGreaterThanOrEqual(149)
+    expect(faults.map(({ fault }) => fault)).toEqual(['heal', 'latency', 'black-hole', 'heal'])
+    await playing
+    const [startedAt = 0, , silentAt = 0, healedAt = 0] = faults.map(({ atMs }) => atMs)
+    // A timer of Node.js may be a millisecond early.
+    expect(silentAt - startedAt).toBeGreaterThanOrEqual(49)
+    expect(healedAt - startedAt).toBeGreaterThanOrEqual(149)
   })
 
   it('stops when the proxy is closed', async () => {
