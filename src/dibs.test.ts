@@ -4,7 +4,6 @@ import pg from 'pg'
 import { pino } from 'pino'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { requireComponent } from '../test/components.js'
-import { startCutProxy } from '../test/cut-proxy.js'
 import {
   createRole,
   directUrl,
@@ -29,6 +28,7 @@ import {
   SetupError,
 } from './errors.js'
 import { countTraffic } from './testing/count-traffic.js'
+import { PgProxy } from './testing/proxy/pg-proxy.js'
 
 afterEach(() => vi.unstubAllEnvs())
 
@@ -247,19 +247,19 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
 
   // These two go straight to the server anyway.
   it.skipIf(viaPgBouncer)('a server that accepts and never answers', async () => {
-    await using proxy = await startCutProxy(directUrl)
-    proxy.blackHole()
+    await using proxy = await PgProxy.start({ url: directUrl })
+    proxy.inject({ kind: 'black-hole' })
     const error = await openFailure({ url: proxy.url })
     expect(error).toBeInstanceOf(ConnectionLostError)
   })
 
   it.skipIf(viaPgBouncer)('a given pool that would wait for ever', async () => {
-    await using proxy = await startCutProxy(directUrl)
-    proxy.blackHole()
+    await using proxy = await PgProxy.start({ url: directUrl })
+    proxy.inject({ kind: 'black-hole' })
     const pool = new pg.Pool({ connectionString: proxy.url, connectionTimeoutMillis: 0 })
     const error = await openFailure({ pool })
     expect(error).toBeInstanceOf(ConnectionLostError)
-    await proxy[Symbol.asyncDispose]()
+    await proxy.close()
     await pool.end()
   })
 

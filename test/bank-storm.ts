@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { CommitOutcomeUnknownError, DibsError } from '../src/errors.js'
 import type { Database } from '../src/postgres/database.js'
-import type { CutProxy } from './cut-proxy.js'
+import type { PgProxy } from '../src/testing/index.js'
 import { directUrl } from './database.js'
 
 export interface BankReport {
@@ -29,7 +29,7 @@ const ENOUGH = 500
  * Transfers between few accounts at SERIALIZABLE, from many callers at once, while backends are killed and
  * answers to COMMIT are cut off at random. Each transfer leaves its id in a ledger, so that what each caller was told can be held against it.
  */
-export async function bankStorm(database: Database, proxy: CutProxy, seconds: number): Promise<BankReport> {
+export async function bankStorm(database: Database, proxy: PgProxy, seconds: number): Promise<BankReport> {
   const at = `"${database.schema}"`
   await database.pool.query(`
     create table ${at}.bank (id int primary key, balance int not null check (balance >= 0));
@@ -88,9 +88,9 @@ export async function bankStorm(database: Database, proxy: CutProxy, seconds: nu
   const cut = async () => {
     while (goesOn()) {
       await sleep(50 + Math.random() * 100)
-      proxy.cutAfterCommit()
+      const cut = proxy.inject({ kind: 'cut', when: 'after', statement: '/^commit$/', times: 'always' })
       await sleep(5)
-      proxy.heal()
+      cut.end()
     }
   }
   await Promise.all([kill(), cut(), ...Array.from({ length: 8 }, caller)])

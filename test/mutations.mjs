@@ -2,6 +2,7 @@
 const postgres = (file) => `src/postgres/${file}`
 const embedded = (file) => postgres(`embedded/${file}`)
 const explore = (file) => `src/testing/explore/${file}`
+const proxy = (file) => `src/testing/proxy/${file}`
 
 /** @type {{ name: string, file: string, from: string, to: string, tests: string[] }[]} */
 export const mutations = [
@@ -519,8 +520,8 @@ export const mutations = [
   {
     name: 'the invariant may write',
     file: explore('stage.ts'),
-    from: `default_transaction_read_only: 'on',`,
-    to: '',
+    from: `{ ...plain, default_transaction_read_only: 'on' }`,
+    to: 'plain',
     tests: [explore('exploration-errors.test.ts')],
   },
   {
@@ -540,9 +541,44 @@ export const mutations = [
   },
   {
     name: 'what an actor left in its session stays',
-    file: explore('stage.ts'),
+    file: explore('cast.ts'),
     from: 'session.tell(CLEAN_SESSION)',
     to: `session.tell('select 1')`,
     tests: [explore('sessions.test.ts')],
+  },
+  {
+    name: 'PgProxy: a cut after a statement comes before it',
+    file: proxy('pass-through.ts'),
+    from: "if (cut.fault.when === 'before') return",
+    to: 'if (cut) return',
+    tests: [proxy('pg-proxy.test.ts')],
+  },
+  {
+    name: 'PgProxy: a black hole swallows both directions',
+    file: proxy('active-faults.ts'),
+    from: "return this.#of('black-hole').some((fault) => concerns(fault, way))",
+    to: "return this.#of('black-hole').length > 0",
+    tests: [proxy('pg-proxy.test.ts')],
+  },
+  {
+    name: 'PgProxy: the answer to a statement that is cut is handed on as it comes',
+    file: proxy('pass-through.ts'),
+    from: 'if (!request.isClosed || isInvitation(type)) release()',
+    to: 'release()',
+    tests: [proxy('pg-proxy.test.ts')],
+  },
+  {
+    name: 'PgProxy: a slow client does not hold up the server',
+    file: proxy('lane.ts'),
+    from: 'if (!this.#destination.write(bytes)) this.#awaitsDrain = true',
+    to: 'this.#destination.write(bytes)',
+    tests: [proxy('drivers.test.ts')],
+  },
+  {
+    name: 'PgProxy: jitter is not from the seed',
+    file: proxy('proxy-connection.ts'),
+    from: 'this.#luck[way] = random()',
+    to: 'this.#luck[way] = Math.random()',
+    tests: [proxy('pg-proxy.test.ts')],
   },
 ]

@@ -1,15 +1,13 @@
-import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { startCutProxy } from '../../test/cut-proxy.js'
 import { directUrl, dropSchema, freshName, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { newFolder } from '../../test/embedded.js'
 import { keepersOf, processesOf, serversOf } from '../../test/processes.js'
 import { password, type StartedCli, startCli, urlWithPassword } from '../../test/start-cli.js'
 import { until } from '../../test/until.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 
 interface Served extends StartedCli {
   readonly schema: string
@@ -134,8 +132,8 @@ it('stops in order when told to while it starts', async () => {
 })
 
 it('ends with 0 when told to stop while it waits for a server that never answers', async () => {
-  await using proxy = await startCutProxy(directUrl)
-  proxy.blackHole()
+  await using proxy = await PgProxy.start({ url: directUrl })
+  proxy.inject({ kind: 'black-hole' })
   const cli = serve({ url: proxy.url })
   await listening(cli)
   cli.kill('SIGINT')
@@ -198,49 +196,24 @@ it('takes DATABASE_URL', async () => {
 })
 
 it('is unwell while the database does not answer, and well again after', async () => {
-  await using proxy = await startCutProxy(directUrl)
+  await using proxy = await PgProxy.start({ url: directUrl })
   const cli = serve({ url: proxy.url })
   const at = await ready(cli)
-  proxy.blackHole()
+  proxy.inject({ kind: 'black-hole' })
   await until(async () => (await statusOf(`${at}/healthz`)) === 503, 'an answer that it is not well')
   expect(await ask(`${at}/readyz`)).toMatchObject([503, { ready: false, problem: /./ }])
-  proxy.heal()
+  proxy.inject({ kind: 'heal' })
   await until(async () => (await statusOf(`${at}/healthz`)) === 200, 'an answer that it is well')
   expect(await statusOf(`${at}/readyz`)).toBe(200)
   cli.kill('SIGTERM')
   expect(await cli.exit).toBe(0)
 }, 40_000)
 
-/** Hands everything on to the server, until it falls silent: then it does not even say goodbye. */
-async function startSilenceable(): Promise<{ readonly url: string; silence: () => void }> {
-  const sockets = new Set<Socket>()
-  const { port, hostname: host } = new URL(directUrl)
-  const relay = createServer({ allowHalfOpen: true }, (client) => {
-    const server = connect({ port: Number(port), host, allowHalfOpen: true })
-    for (const socket of [client, server]) sockets.add(socket.on('error', () => {}))
-    client.pipe(server).pipe(client)
-  })
-  onTestFinished(() => {
-    for (const socket of sockets) socket.destroy()
-    relay.close()
-  })
-  await once(relay.listen(0, '127.0.0.1'), 'listening')
-  const through = new URL(directUrl)
-  through.hostname = '127.0.0.1'
-  through.port = `${(relay.address() as AddressInfo).port}`
-  return {
-    url: through.href,
-    silence: () => {
-      for (const socket of sockets) socket.unpipe().pause()
-    },
-  }
-}
-
 it('ends soon though the network has gone silent', async () => {
-  const relay = await startSilenceable()
-  const cli = serve({ url: relay.url })
+  await using proxy = await PgProxy.start({ url: directUrl })
+  const cli = serve({ url: proxy.url })
   await ready(cli)
-  relay.silence()
+  proxy.inject({ kind: 'black-hole' }) // which not even a goodbye leaves
   cli.kill('SIGTERM')
   expect(await cli.exit).toBe(0)
 })

@@ -1,6 +1,5 @@
 import pg from 'pg'
 import { expect, it } from 'vitest'
-import { startCutProxy } from '../../test/cut-proxy.js'
 import {
   createRole,
   directUrl,
@@ -11,6 +10,7 @@ import {
   withPool,
 } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
+import { PgProxy } from '../testing/index.js'
 
 const open = (pool: pg.Pool, schema: string, migrate: 'auto' | 'off' = 'auto'): Promise<Dibs> =>
   Dibs.open({ pool, schema, migrate, ...throughPool })
@@ -74,13 +74,13 @@ it('is busy, after two seconds, when all connections are in use', async () => {
 
 it('is unreachable when nobody answers, and when closed', async () => {
   const schema = freshName()
-  await using proxy = await startCutProxy(directUrl)
+  await using proxy = await PgProxy.start({ url: directUrl })
   const pool = new pg.Pool({ connectionString: proxy.url })
   pool.on('error', () => {})
   const dibs = await Dibs.open({ pool, schema })
-  proxy.blackHole()
+  proxy.inject({ kind: 'black-hole' })
   expect(await dibs.health()).toMatchObject({ ok: false, database: 'unreachable' })
-  await proxy[Symbol.asyncDispose]() // or every goodbye would wait
+  await proxy.close() // or every goodbye would wait
   await dibs.close()
   expect(await dibs.health()).toMatchObject({ ok: false, database: 'unreachable' })
   await pool.end()

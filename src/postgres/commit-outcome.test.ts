@@ -1,16 +1,16 @@
 import { randomInt } from 'node:crypto'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { type CutProxy, startCutProxy } from '../../test/cut-proxy.js'
 import { freshName, until, url } from '../../test/database.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
 import { CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
+import { type CutFault, type Injection, PgProxy } from '../testing/index.js'
 import { Database } from './database.js'
 import { type DibsEvents, onEvent } from './events.js'
 import { statement } from './statement.js'
 
 let direct: TestDatabase
-let proxy: CutProxy
+let proxy: PgProxy
 /** Through the proxy, on a pool of one: a broken connection that went back would be the next one out. */
 let database: Database
 let table: string
@@ -19,11 +19,11 @@ beforeAll(async () => {
   direct = await openDatabase()
   table = `"${direct.schema}".written`
   await direct.pool.query(`create table ${table} (id text primary key)`)
-  proxy = await startCutProxy(url)
+  proxy = await PgProxy.start({ url })
 })
 
 beforeEach(() => {
-  proxy.heal()
+  proxy.inject({ kind: 'heal' })
   const pool = new pg.Pool({ connectionString: proxy.url, max: 1 })
   pool.on('error', () => {})
   database = new Database(pool, { schema: direct.schema, prepared: false })
@@ -31,7 +31,7 @@ beforeEach(() => {
 })
 
 afterAll(async () => {
-  await proxy[Symbol.asyncDispose]()
+  await proxy.close()
   await direct.drop()
 })
 
@@ -39,6 +39,9 @@ const write = (id: string) => database.transaction((tx) => tx.query(`insert into
 
 const isWritten = async (id: string): Promise<boolean> =>
   (await direct.pool.query(`select 1 from ${table} where id = $1`, [id])).rows.length === 1
+
+const cutCommit = (when: CutFault['when'], more: Partial<CutFault> = {}): Injection =>
+  proxy.inject({ kind: 'cut', when, statement: '/^commit$/', ...more })
 
 async function expectHealthy(): Promise<void> {
   const id = freshName()
@@ -55,7 +58,7 @@ describe('a connection cut at COMMIT', () => {
     const id = freshName()
     let runs = 0
     let afterCommit = false
-    proxy.cutAfterCommit()
+    const cut = cutCommit('after')
     const error = await database
       .transaction(async (tx) => {
         runs++
@@ -65,8 +68,8 @@ describe('a connection cut at COMMIT', () => {
         await tx.query(`insert into ${table} values ($1)`, [id])
       })
       .catch((reason) => reason)
-    proxy.heal()
     stop()
+    expect(cut.strikes).toBe(1)
     expect(error).toBeInstanceOf(CommitOutcomeUnknownError)
     expect(error).toMatchObject({
       code: 'DIBS_COMMIT_OUTCOME_UNKNOWN',
@@ -83,18 +86,18 @@ describe('a connection cut at COMMIT', () => {
 
   it('before the server sees it: unknown to the caller, undone by the server', async () => {
     const id = freshName()
-    proxy.cutBeforeCommit()
+    const cut = cutCommit('before')
     await expect(write(id)).rejects.toThrow(CommitOutcomeUnknownError)
-    proxy.heal()
+    expect(cut.strikes).toBe(1)
     expect(await isWritten(id)).toBe(false)
     await expectHealthy()
   })
 
   it('by a server that dies with a code and a severity that tell nothing: unknown, and here kept', async () => {
     const id = freshName()
-    proxy.panicAfterCommit()
+    const cut = cutCommit('after', { how: 'panic', severity: 'ПАНИКА' })
     await expect(write(id)).rejects.toThrow(CommitOutcomeUnknownError)
-    proxy.heal()
+    expect(cut.strikes).toBe(1)
     expect(await isWritten(id)).toBe(true)
     await expectHealthy()
   })

@@ -1,13 +1,13 @@
 import pg from 'pg'
 import { expect, it } from 'vitest'
 import { bankStorm, TOTAL } from '../../test/bank-storm.js'
-import { startCutProxy } from '../../test/cut-proxy.js'
 import { url, viaPgBouncer } from '../../test/database.js'
 import { openDatabase } from '../../test/open-database.js'
+import { PgProxy } from '../testing/index.js'
 
 // Behind PgBouncer it is PgBouncer's connections that are killed, while the clients keep theirs: another path.
 it('tells every caller the truth while backends are killed and answers to COMMIT are lost', async () => {
-  await using proxy = await startCutProxy(url)
+  await using proxy = await PgProxy.start({ url })
   const pool = new pg.Pool({ connectionString: proxy.url })
   const database = await openDatabase({ pool })
   const seconds = Number(process.env.SOAK_SECONDS ?? 4)

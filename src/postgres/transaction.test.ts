@@ -2,7 +2,6 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { startCutProxy } from '../../test/cut-proxy.js'
 import { until, url, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
@@ -25,6 +24,7 @@ import {
   TransientError,
 } from '../errors.js'
 import { countTraffic } from '../testing/count-traffic.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { Database } from './database.js'
 import { type DibsEvents, onEvent } from './events.js'
 import { statement } from './statement.js'
@@ -929,7 +929,7 @@ describe('close of an instance whose work waits for a shared pool', () => {
 
 describe('a network that goes silent', () => {
   it('does not hold a transaction beyond its deadline', async () => {
-    await using proxy = await startCutProxy(url)
+    await using proxy = await PgProxy.start({ url })
     await withPool(
       async (pool) => {
         const own = new Database(pool, { schema: database.schema, prepared: false })
@@ -938,7 +938,7 @@ describe('a network that goes silent', () => {
           .transaction(
             async (tx) => {
               await tx.query('select 1')
-              proxy.blackHole()
+              proxy.inject({ kind: 'black-hole' })
               await tx.query('select 2')
             },
             { deadlineMs: 300 },
@@ -952,14 +952,14 @@ describe('a network that goes silent', () => {
   })
 
   it('at COMMIT leaves the outcome unknown', async () => {
-    await using proxy = await startCutProxy(url)
+    await using proxy = await PgProxy.start({ url })
     await withPool(
       async (pool) => {
         const own = new Database(pool, { schema: database.schema, prepared: false })
         const work = own.transaction(
           async (tx) => {
             await tx.query('select 1')
-            proxy.blackHole()
+            proxy.inject({ kind: 'black-hole' })
           },
           { deadlineMs: 300 },
         )

@@ -5,5 +5,22 @@ export type { ExploreBound, ExploreHandle, ExploreOptions, Isolation } from './e
 export type { ExploreReport, FoundRace, RandomPart } from './explore/report.js'
 export { type UntilBlockedOptions, untilBlocked } from './explore/until-blocked.js'
 export type { Outcome } from './gate/actor.js'
+export type {
+  BandwidthFault,
+  BlackHoleFault,
+  CutFault,
+  Direction,
+  Fault,
+  HealFault,
+  Injection,
+  LatencyFault,
+  RefuseFault,
+  ResetFault,
+  ScriptedFault,
+  Strike,
+} from './proxy/fault.js'
+export type { ProxyEvent } from './proxy/history.js'
+export { PgProxy, type PgProxyOptions } from './proxy/pg-proxy.js'
+export { seededRandom } from './seeded-random.js'
 export type { TestClock } from './test-clock.js'
 export { createTestSchema, type TestSchema } from './test-schema.js'

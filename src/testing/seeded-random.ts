@@ -6,7 +6,7 @@
  * const sleepMs = 10 + Math.floor(random() * 40)
  */
 export function seededRandom(seed: number): () => number {
-  let state = mix(seed >>> 0) ^ mix(Math.floor(seed / 2 ** 32) >>> 0)
+  let state = mix((seed >>> 0) + mix(Math.floor(seed / 2 ** 32) >>> 0))
   return () => {
     state = (state + 0x9e3779b9) | 0
     return (mix(state) >>> 0) / 2 ** 32

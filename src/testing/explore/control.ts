@@ -11,6 +11,8 @@ export interface Control {
   readonly isolation: string
   /** How actors connect. */
   readonly config: PoolConfig
+  /** The same for other drivers. */
+  readonly url: string
   /** Deadlocks can be ended soon, with a victim that is known. */
   readonly setsDeadlockTimeout: boolean
 }
@@ -33,6 +35,18 @@ function configOf({ pool, url }: ExploreOptions): PoolConfig {
   if (!pool) return { connectionString: url }
   const { Client: _, ...options } = pool.options as PoolConfig & { Client?: unknown }
   return { ...options, password: pool.options.password }
+}
+
+function urlOf(client: Client, { connectionString, options }: PoolConfig): string {
+  if (connectionString) return connectionString
+  const url = new URL('postgres://localhost')
+  url.hostname = client.host
+  url.port = String(client.port)
+  url.username = client.user ?? ''
+  url.password = typeof client.password === 'string' ? client.password : ''
+  url.pathname = `/${client.database ?? ''}`
+  if (options) url.searchParams.set('options', options)
+  return url.href
 }
 
 /** Connects, and refuses what exploring cannot work with. */
@@ -58,14 +72,17 @@ export async function connectControl(options: ExploreOptions): Promise<Control> 
     )
   }
   try {
-    return { client, config, ...(await inspect(client, options)) }
+    return { client, config, url: urlOf(client, config), ...(await inspect(client, options)) }
   } catch (error) {
     await client.end()
     throw error
   }
 }
 
-async function inspect(client: Client, options: ExploreOptions): Promise<Omit<Control, 'client' | 'config'>> {
+async function inspect(
+  client: Client,
+  options: ExploreOptions,
+): Promise<Omit<Control, 'client' | 'config' | 'url'>> {
   const { rows } = await client.query<{ pid: number; version: string; role: string; isolation: string }>(
     `select pg_backend_pid() as pid, current_user as role, current_setting('server_version_num') as version,
        current_setting('default_transaction_isolation') as isolation`,

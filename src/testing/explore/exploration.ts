@@ -211,7 +211,7 @@ export class Exploration {
     const detailed = found && (await this.#again(found))
     for (const name of this.#stage.catalog.atomicFunctions)
       this.#notes.add(`${name} runs as one step: it has no yield point (perform dibs_point('name')).`)
-    if (this.#stage.keptClients > 0)
+    if (this.#stage.cast.keptClients > 0)
       this.#notes.add(
         'An actor ended without giving back a client that it took from its pool (client.release()).',
       )

@@ -25,7 +25,7 @@ export async function failureOf(
     const { name, message } = errorOf(outcome.reason)
     return { name, message: `${actor} failed: ${message}`, cause: outcome.reason }
   }
-  const [open] = stage.openTransactions
+  const [open] = stage.cast.withOpenTransaction
   if (open) return { name: 'OpenTransaction', message: `${open} has ended and left its transaction open.` }
   if (!invariant) return undefined
   try {

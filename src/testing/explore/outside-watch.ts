@@ -23,7 +23,9 @@ export class OutsideWatch {
       return (watch.#connect as (...parameters: unknown[]) => Socket).apply(this, parameters)
     } as typeof Socket.prototype.connect
     pg.Client.prototype.query = function (this: pg.Client, ...parameters: unknown[]) {
-      if (!(this.connection?.stream instanceof GatedSocket)) watch.#onQuery(parameters[0])
+      // Through the port of an actor it is gated as well.
+      const isGated = this.connection?.stream instanceof GatedSocket || this.port !== watch.#port
+      if (!isGated) watch.#onQuery(parameters[0])
       return (watch.#query as (...parameters: unknown[]) => unknown).apply(this, parameters)
     } as typeof pg.Client.prototype.query
   }

@@ -6,6 +6,8 @@ import type { Blocked, BlockingProbe } from './blocking-probe.js'
 /** When a released step has not answered by then, the server is asked whether it waits for a lock. */
 const FIRST_LOOK_MS = 1
 const LONGEST_PAUSE_MS = 16
+/** Some restlessness ends by the mere passing of time. */
+const RESTLESS_LOOK_MS = 5
 
 /** What the explorer knows of those who run. */
 export interface Company {
@@ -55,7 +57,7 @@ export class Quiescence {
       }
       if (performance.now() - sawAt > patienceMs) return false
       if (isRestless) {
-        await this.#change(patienceMs)
+        await this.#change(RESTLESS_LOOK_MS)
         continue
       }
       if (pauseMs > 0 && (await this.#change(pauseMs))) continue
@@ -117,6 +119,8 @@ export class Quiescence {
 function isResting({ hasStarted, outcome, sessions, connecting, poolWaits }: Actor): boolean {
   if (!hasStarted) return true
   if (connecting > 0) return false
+  // One of several connections that has its answer may bring another request; the only one of its actor is waited for.
+  if (outcome === undefined && [...sessions].some(({ isJustAnswered }) => isJustAnswered)) return false
   const states = [...sessions].map(({ state }) => state)
   if (
     states.some(

@@ -105,7 +105,7 @@ export class ScheduleRun {
         resumed.map(async ([other, { by }]) => ({
           unit: this.#labelOf(other),
           effect: await this.#effectOf(other),
-          after: by.map((pid) => this.#stage.nameOf(pid)),
+          after: by.map((pid) => this.#stage.cast.nameOf(pid)),
         })),
       ),
       options,
@@ -138,7 +138,7 @@ export class ScheduleRun {
     if (wait)
       return {
         kind: 'waits',
-        for: wait.by.map((pid) => this.#stage.nameOf(pid)).toSorted(),
+        for: wait.by.map((pid) => this.#stage.cast.nameOf(pid)).toSorted(),
         ...(this.#options.describes ? { what: await this.#stage.probe.describe(session.pid) } : {}),
       }
     return session.result ? { kind: 'done', result: session.result } : { kind: 'lost' }
@@ -154,7 +154,7 @@ export class ScheduleRun {
   }
 
   #labelOf(session: GatedSession): string {
-    const actor = this.#stage.actorOf(session)
+    const actor = this.#stage.cast.actorOf(session)
     return actor?.labelOf(session) ?? '?'
   }
 
@@ -178,7 +178,7 @@ export class ScheduleRun {
       const locks = [...this.#stage.quiescence.waits]
         .filter(([session]) => actor.sessions.has(session))
         .map(([session, { by }]) => {
-          const holders = by.map((pid) => this.#stage.nameOf(pid)).join(' and ')
+          const holders = by.map((pid) => this.#stage.cast.nameOf(pid)).join(' and ')
           return `${actor.labelOf(session)} waits for ${holders} in: ${session.step?.text}`
         })
       return [...pool, ...locks]

@@ -1,4 +1,6 @@
 import type { Pool, PoolConfig } from 'pg'
+import { PgProxy } from '../proxy/pg-proxy.js'
+import type { WirePorts } from '../wire/wire.js'
 import type { Actor } from './actor.js'
 import { ActorPool } from './actor-pool.js'
 import { GatedSession, type SessionObserver } from './gated-session.js'
@@ -7,8 +9,10 @@ import { Permits } from './permits.js'
 import type { Planner } from './plan.js'
 
 export interface ActorConnectionsOptions {
-  /** Where the server is and how to log in. */
+  /** Where the server is and how to log in, for `pg`. */
   readonly config: PoolConfig
+  /** The same as a URL. */
+  readonly url: string
   readonly planner: Planner
   readonly observer: SessionObserver
   readonly settings: Readonly<Record<string, string>>
@@ -19,18 +23,34 @@ export interface ActorConnectionsOptions {
 /** pg-pool's own default. */
 const DEFAULT_MAX = 10
 
-/** All of one actor's ways to the server; every one goes through the gate. */
+/**
+ * All of one actor's ways to the server, and a gate in each: pools of `pg`, whose sockets are gated within this process,
+ * and a port of its own for whatever else speaks the protocol.
+ */
 export class ActorConnections {
   readonly actor: Actor
-  /** The pool that its function is given. */
-  readonly pool: ActorPool
   readonly #options: ActorConnectionsOptions
   readonly #redirected = new Map<Pool, ActorPool>()
+  #proxy: PgProxy | undefined
+  #pool: ActorPool | undefined
 
-  constructor(actor: Actor, options: ActorConnectionsOptions) {
+  private constructor(actor: Actor, options: ActorConnectionsOptions) {
     this.actor = actor
     this.#options = options
-    this.pool = this.#newPool(new Permits(options.config.max ?? DEFAULT_MAX))
+  }
+
+  static async open(actor: Actor, options: ActorConnectionsOptions): Promise<ActorConnections> {
+    const connections = new ActorConnections(actor, options)
+    connections.#proxy = await PgProxy.start({ url: options.url }, (ports, end) =>
+      connections.#gate(ports, () => end.destroy(), true),
+    )
+    return connections
+  }
+
+  /** The pool that its function is given. */
+  get pool(): ActorPool {
+    this.#pool ??= this.#newPool(new Permits(this.#options.config.max ?? DEFAULT_MAX))
+    return this.#pool
   }
 
   /** Connects, so that the first schedule need not. */
@@ -48,7 +68,7 @@ export class ActorConnections {
 
   /** Takes back clients that nobody gave back; says how many that were. */
   reclaim(): number {
-    return [...this.#pools()].reduce((sum, pool) => sum + pool.reclaim(), 0)
+    return this.#pools().reduce((sum, pool) => sum + pool.reclaim(), 0)
   }
 
   async close(): Promise<void> {
@@ -57,29 +77,29 @@ export class ActorConnections {
       pool.reclaim()
       await pool.end().catch(() => {})
     }
+    await this.#proxy?.close()
   }
 
-  *#pools(): Generator<ActorPool> {
-    yield this.pool
-    yield* this.#redirected.values()
+  #pools(): ActorPool[] {
+    return [...(this.#pool ? [this.#pool] : []), ...this.#redirected.values()]
   }
 
   #newPool(permits: Permits): ActorPool {
     const { config, onChange } = this.#options
     const stream = (): GatedSocket =>
-      new GatedSocket((ports, socket) => this.#open(ports, () => socket.destroy()))
+      new GatedSocket((ports, socket) => this.#gate(ports, () => socket.destroy()))
     return new ActorPool({
       config: { ...config, stream } as PoolConfig,
       actor: this.actor,
       permits,
-      url: '',
+      url: this.#proxy?.url ?? '',
       onChange,
     })
   }
 
-  #open(ports: ConstructorParameters<typeof GatedSession>[0]['ports'], destroy: () => void): GatedSession {
+  #gate(ports: WirePorts, destroy: () => void, isRemote = false): GatedSession {
     const { planner, observer, settings, prepare } = this.#options
-    const session = new GatedSession({ ports, planner, settings, prepare, destroy, observer })
+    const session = new GatedSession({ ports, planner, settings, prepare, destroy, observer, isRemote })
     this.actor.sessions.add(session)
     return session
   }

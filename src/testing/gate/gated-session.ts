@@ -38,10 +38,15 @@ export interface GatedSessionOptions {
   readonly prepare?: ((session: GatedSession) => Promise<void>) | undefined
   /** Ends the connection on both sides. */
   readonly destroy: () => void
+  /** The client reaches it through the network, and what it sends takes its time. */
+  readonly isRemote?: boolean | undefined
 }
 
 /** A notice with this code is a yield point of a function; its message is the point's name. */
 export const POINT_CODE = 'DIBPT'
+
+/** How long a client across the loopback has for its next request before it counts as busy with something else. */
+const ANSWERED_MS = 3
 
 /** SQLSTATEs of "cannot run inside a transaction block" and of a COMMIT inside a procedure that has no right to one. */
 const REFUSES_BLOCK: ReadonlySet<string | undefined> = new Set(['25001', '2D000'])
@@ -60,6 +65,7 @@ export class GatedSession {
   readonly #options: GatedSessionOptions
   readonly #wire: Wire
   #prepared: Promise<void> | undefined
+  #deliveredAt = 0
   #hasSavepoint = false
   #request: Request | undefined
   #plan: Plan | undefined
@@ -85,6 +91,15 @@ export class GatedSession {
         onTerminate: () => this.#become('closing'),
       },
       { settings: options.settings },
+    )
+  }
+
+  /** A reply was handed to a client that may be about to send the next request. */
+  get isJustAnswered(): boolean {
+    return (
+      this.#options.isRemote === true &&
+      this.state === 'idle' &&
+      performance.now() - this.#deliveredAt < ANSWERED_MS
     )
   }
 
@@ -272,6 +287,7 @@ export class GatedSession {
     this.#held = []
     this.#plan = undefined
     this.#request = undefined
+    this.#deliveredAt = performance.now()
     this.#become('idle')
     this.#options.ports.toClient(held)
     this.#wire.next()

@@ -3,6 +3,8 @@
 export const SSL_REQUEST = 80877103
 export const GSS_REQUEST = 80877104
 export const CANCEL_REQUEST = 80877102
+/** The first byte of a client that speaks TLS without asking (`sslnegotiation=direct`). */
+export const TLS_HANDSHAKE = 0x16
 
 /** The code of a message without a letter. */
 export const codeOf = (bytes: Buffer): number => bytes.readInt32BE(4)
@@ -41,10 +43,10 @@ export function readBind(bytes: Buffer): { statement: string; values: (string | 
   const portal = readText(bytes, 5)
   const statement = readText(bytes, portal.end)
   let at = statement.end
-  const formats = Array.from({ length: bytes.readInt16BE(at) }, (_, i) => bytes.readInt16BE(at + 2 + i * 2))
+  const formats = Array.from({ length: bytes.readUInt16BE(at) }, (_, i) => bytes.readInt16BE(at + 2 + i * 2))
   at += 2 + formats.length * 2
   const values: (string | null)[] = []
-  const count = bytes.readInt16BE(at)
+  const count = bytes.readUInt16BE(at)
   at += 2
   for (let i = 0; i < count; i++) {
     const length = bytes.readInt32BE(at)
@@ -61,14 +63,17 @@ export function readBind(bytes: Buffer): { statement: string; values: (string | 
 /** The startup message with `settings` as the session's defaults, on top of what the client asked for itself. */
 export function startupWith(bytes: Buffer, settings: Readonly<Record<string, string>>): Buffer {
   const parameters = new Map<string, string>()
+  const names = Object.keys(settings).map((name) => name.toLowerCase())
+  const isOurs = (name: string): boolean => names.includes(name.toLowerCase())
   for (let at = 8; bytes[at] !== 0 && at < bytes.length; ) {
     const name = readText(bytes, at)
     const value = readText(bytes, name.end)
-    parameters.set(name.value, value.value)
+    // A parameter of its own would win over `options`.
+    if (!isOurs(name.value)) parameters.set(name.value, value.value)
     at = value.end
   }
   const flags = Object.entries(settings).map(
-    ([name, value]) => `-c ${name}=${value.replace(/[\\ ]/g, '\\$&')}`,
+    ([name, value]) => `-c ${name}=${value.replace(/[\\ \t\n\v\f\r]/g, '\\$&')}`,
   )
   // The last one wins, so the client's own come first.
   parameters.set('options', [parameters.get('options'), ...flags].filter(Boolean).join(' '))

@@ -1,5 +1,5 @@
 import { readPid, readStatus, type TransactionStatus } from './backend.js'
-import { CANCEL_REQUEST, codeOf, GSS_REQUEST, SSL_REQUEST, startupWith } from './frontend.js'
+import { CANCEL_REQUEST, codeOf, GSS_REQUEST, SSL_REQUEST, startupWith, TLS_HANDSHAKE } from './frontend.js'
 import { type Message, MessageReader } from './message-reader.js'
 import { Request } from './request.js'
 
@@ -70,6 +70,9 @@ export class Wire {
   }
 
   fromClient(chunk: Buffer): void {
+    // Nothing else begins so: a startup message of that length would be refused.
+    if (this.#fromClient.isUntyped && chunk[0] === TLS_HANDSHAKE && this.#options.tls === 'pass')
+      this.#isOpaque = true
     if (this.#isOpaque) return void this.#ports.toServer(chunk)
     for (const message of this.#fromClient.read(chunk)) {
       if (message.type === '') this.#onUntyped(message)
@@ -132,19 +135,29 @@ export class Wire {
         this.#ports.toServer(message.bytes)
         return void this.#owner.onTerminate()
       case 'p': // a password
+        return void this.#ports.toServer(message.bytes)
       case 'd': // COPY data, its end, its failure
       case 'c':
       case 'f':
-        return void this.#ports.toServer(message.bytes)
+        return void this.#onCopyMessage(message)
     }
-    if (this.#isCopying && message.type === 'S') return void this.#ports.toServer(message.bytes)
-    const open = this.#requests.at(-1) ?? this.#current
-    const request = open && !open.isClosed ? open : new Request()
+    const last = this.#requests.at(-1) ?? this.#current
+    const open = last?.isClosed ? undefined : last
+    // The server ignores the Sync of a COPY's own exchange and answers to the one after its data: they are one request.
+    if (this.#isCopying && !open && message.type === 'S') return void this.#ports.toServer(message.bytes)
+    const request = open ?? new Request()
     if (request !== open) this.#requests.push(request)
     request.add(message, this.#prepared)
     if (request === this.#current && this.#isFlowing) this.#ports.toServer(message.bytes)
     // Whoever flushes waits for an answer before it goes on: its request counts as there though it is not complete.
     if (request.isClosed || message.type === 'H') this.#offer()
+  }
+
+  /** A client that does not wait to be told that it may send: its data stays behind the request. */
+  #onCopyMessage(message: Message): void {
+    const waiting = this.#requests.at(-1) ?? (this.#isFlowing ? undefined : this.#current)
+    if (waiting) waiting.add(message, this.#prepared)
+    else this.#ports.toServer(message.bytes)
   }
 
   #offer(): void {
@@ -160,7 +173,8 @@ export class Wire {
   #onServerMessage(message: Message): void {
     if (!this.#isOpen) return void this.#onGreeting(message)
     if (message.type === 'G') this.#isCopying = true
-    if (message.type === 'C' || message.type === 'E') this.#isCopying = false
+    // Not at its end or its failure: the client's Sync may still be on its way.
+    if (message.type === 'Z') this.#isCopying = false
     if (isUnasked(message.type)) return void this.#ports.toClient(message.bytes)
     const asked = this.#asked[0]
     // Nobody asked: the server says why it ends the connection.
