@@ -16,8 +16,10 @@ const DEFAULT_SCHEDULES = 2_000
 const DEFAULT_RANDOM = 250
 const DEFAULT_STEPS = 500
 const DEFAULT_PATIENCE_MS = 5_000
-/** How often a schedule is run again to see the server wake those who waited in another order. */
+/** How often a schedule is run again to see the server wake those who waited in another order … */
 const WAKE_TRIES = 5
+/** … and how often in vain for the same statements, before it is taken to have one order only. */
+const VAIN_TRIES = 25
 
 interface Failed {
   readonly trace: Trace
@@ -35,6 +37,10 @@ export class Exploration {
   readonly #options: ExploreOptions
   readonly #startedAt = performance.now()
   readonly #notes = new Set<string>()
+  /** By the statements of a contest: how often the other order was sought in vain. */
+  readonly #vainTries = new Map<string, number>()
+  /** Orders of the server's own that were met beside the one that a schedule was first seen with. */
+  readonly #met = new Set<string>()
   /** Schedules that differ. */
   #schedules = 0
   #mostSteps = 0
@@ -81,11 +87,24 @@ export class Exploration {
         frontier.expand(trace, start)
         return this.#seekOtherWakes(trace, start, frontier)
       }
+      this.#meet(trace, from, frontier)
       if (tries >= WAKE_TRIES) {
         this.#notes.add(wakeNote(trace.steps[from] as TraceStep))
         return
       }
     }
+  }
+
+  /** The server has let those who waited go in an order that may be new: what could follow from there is still to be run. */
+  #meet(trace: Trace, at: number, frontier: Frontier): void {
+    const path = trace.steps
+      .slice(0, at + 1)
+      .map((step) => (isContested(step) ? signStep(step) : step.unit))
+      .join('\n')
+    if (this.#met.has(path)) return
+    this.#met.add(path)
+    this.#schedules++
+    frontier.expand(trace, at + 1)
   }
 
   /** Several woken by one step: runs the same choices again, to meet the order that was not seen. */
@@ -94,19 +113,25 @@ export class Exploration {
       if (at < start || !isContested(step)) continue
       const other = await this.#otherWake(trace, at)
       if (this.#found) return
-      if (other) frontier.expand(other, at + 1)
+      if (other) this.#meet(other, at, frontier)
       else this.#notes.add(wakeNote(step))
     }
   }
 
   async #otherWake(trace: Trace, at: number): Promise<Trace | undefined> {
-    const before = signStep(trace.steps[at] as TraceStep)
+    const step = trace.steps[at] as TraceStep
+    const contest = contestOf(trace, at)
     for (let tries = 0; tries < WAKE_TRIES; tries++) {
+      const vain = this.#vainTries.get(contest) ?? 0
+      if (vain >= VAIN_TRIES) return undefined
       const { trace: again } = await this.#runOnce(sameChoices(trace, at), { isNew: false })
       const now = again.steps[at]
-      if (!this.#found && now && signStep(now) === before) continue
-      this.#schedules++
-      return again
+      if (this.#found || (now && signStep(now) !== signStep(step))) {
+        // It does happen, so it is sought every time.
+        this.#vainTries.set(contest, Number.NEGATIVE_INFINITY)
+        return again
+      }
+      this.#vainTries.set(contest, vain + 1)
     }
     return undefined
   }
@@ -259,6 +284,13 @@ const sameChoices =
     return unit !== undefined && options.includes(unit) ? unit : undefined
   }
 
-const wakeNote = (step: TraceStep): string =>
-  `${step.unit}'s ${JSON.stringify(step.text)} wakes ${step.resumed.map(({ unit }) => unit).join(' and ')} at once; ` +
-  `the server let them go on in one order only, in ${WAKE_TRIES} tries.`
+/** What is the same for every contest of this kind, whoever takes part in it. */
+function contestOf({ steps }: Trace, at: number): string {
+  const { text, resumed, waiters } = steps[at] as TraceStep
+  const statementOf = (unit: string): string =>
+    steps.slice(0, at).findLast((step) => step.unit === unit)?.text ?? ''
+  return JSON.stringify([text, waiters, resumed.map(({ unit }) => statementOf(unit)).toSorted()])
+}
+
+const wakeNote = ({ text, waiters }: TraceStep): string =>
+  `${JSON.stringify(text)} frees a lock that ${waiters} wait for; who of them goes first is the server's choice, and it was seen in one order only.`

@@ -1,6 +1,7 @@
 import { ExplorationError } from '../../errors.js'
 import { type Actor, type Outcome, runAs } from '../gate/actor.js'
 import type { GatedSession } from '../gate/gated-session.js'
+import type { Blocked } from './blocking-probe.js'
 import type { Stage } from './stage.js'
 import { type Effect, easyChoice, type Trace, type TraceStep } from './trace.js'
 
@@ -102,12 +103,9 @@ export class ScheduleRun {
       values,
       effect: await this.#effectOf(session),
       resumed: await Promise.all(
-        resumed.map(async ([other, { by }]) => ({
-          unit: this.#labelOf(other),
-          effect: await this.#effectOf(other),
-          after: by.map((pid) => this.#stage.cast.nameOf(pid)),
-        })),
+        resumed.map(async ([other]) => ({ unit: this.#labelOf(other), effect: await this.#effectOf(other) })),
       ),
+      waiters: countWaiters(session.pid, waited),
       options,
       poolWaits: this.#poolWaits(),
     })
@@ -195,4 +193,14 @@ export class ScheduleRun {
       last?.unit,
     )
   }
+}
+
+/** Those who wait for a backend, directly or behind somebody who does. */
+function countWaiters(pid: number, waits: ReadonlyMap<GatedSession, Blocked>): number {
+  const reached = new Set([pid])
+  for (let before = 0; before !== reached.size; ) {
+    before = reached.size
+    for (const wait of waits.values()) if (wait.by.some((other) => reached.has(other))) reached.add(wait.pid)
+  }
+  return reached.size - 1
 }

@@ -11,14 +11,6 @@ export type Effect =
   /** The connection is gone. */
   | { readonly kind: 'lost' }
 
-/** Somebody who had waited and could go on. */
-export interface Resumed {
-  readonly unit: string
-  readonly effect: Effect
-  /** Whom it had waited for. */
-  readonly after: readonly string[]
-}
-
 /** One step of one schedule. */
 export interface TraceStep {
   /** `alice`, or `alice/2` for her second connection. */
@@ -28,7 +20,9 @@ export interface TraceStep {
   readonly values: readonly (string | null)[]
   readonly effect: Effect
   /** Those who had waited and could go on because of this step, with what became of them. */
-  readonly resumed: readonly Resumed[]
+  readonly resumed: readonly { readonly unit: string; readonly effect: Effect }[]
+  /** How many waited for this one before the step, directly or behind each other. */
+  readonly waiters: number
   /** Those who could have been chosen here. */
   readonly options: readonly string[]
   /** Actors that wait for a connection of a full pool after this step. */
@@ -67,16 +61,14 @@ export function signStep({ unit, text, effect, resumed }: TraceStep): string {
 }
 
 /**
- * One step has woken several who did not wait for each other: the server decides who goes first. That shows in what became
- * of them; where the same became of both, the other order would have looked the same.
+ * Several waited for this one, and it let some of them go: the server decides in which order. Also where they stood in
+ * line for a row: the first in line leaves its place before it has locked the row's new version, and may be overtaken.
+ * Where the same became of all of them, the other order would have looked the same.
  */
-export function isContested({ resumed }: TraceStep): boolean {
-  return resumed.some((one, i) =>
-    resumed.slice(i + 1).some((other) => {
-      const isQueued = one.after.includes(other.unit) || other.after.includes(one.unit)
-      return !isQueued && signEffect(one.effect) !== signEffect(other.effect)
-    }),
-  )
+export function isContested({ resumed, waiters }: TraceStep): boolean {
+  if (waiters < 2 || resumed.length === 0) return false
+  const effects = new Set(resumed.map(({ effect }) => signEffect(effect)))
+  return resumed.length < waiters || effects.size > 1
 }
 
 /**
