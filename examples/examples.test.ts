@@ -25,9 +25,65 @@ const run = async (file: string): Promise<string> => {
   return stdout
 }
 
+const read = (file: string): string => readFileSync(join(import.meta.dirname, '..', file), 'utf8')
+
 it('last-item.mjs prints what the README shows', async () => {
-  const readme = readFileSync(join(import.meta.dirname, '../README.md'), 'utf8')
   const output = await run('last-item.mjs')
   expect(output).toContain('1 bought the last item, 9 were told')
-  expect(readme).toContain(output.trim())
+  expect(read('README.md')).toContain(output.trim())
+})
+
+const withoutTimes = (text: string): string => text.replace(/\d+\.\d s\)/g, '… s)')
+
+/** What each prints in essentials: the titles and last lines of its explorations, in order. */
+const races = {
+  'last-item.mjs': [/^Race found/, /^ {2}Error: amount is -1$/, /^No violation in all 4 schedules/],
+  'one-row-only.mjs': [/^Race found/, /^ {2}Error: 2 rows/, /^No violation in all 4 schedules/],
+  'on-call.mjs': [
+    /^Race found .*REPEATABLE READ/,
+    /^ {2}Error: nobody/,
+    /^No violation in all .*SERIALIZABLE/,
+  ],
+  'claim-a-job.mjs': [
+    /^Race found/,
+    /^ {2}Error: job 1 was run twice$/,
+    /^No violation in all \d+ schedules/,
+  ],
+  'deadlock.mjs': [/^Race found/, /40P01/, /^No violation in all \d+ schedules/],
+  'function.mjs': [
+    /^No violation in all \d+ schedules/,
+    /^ {2}Note: total\(\) runs as one step/,
+    /^Race found/,
+    /stops at 'a is read'/,
+    /^ {2}Error: the report says 25/,
+    /^No violation in all \d+ schedules/,
+  ],
+}
+
+const outputs: string[] = []
+
+it.each(Object.entries(races))(
+  'races/%s prints the race, and that the mended code has none',
+  async (file, lines) => {
+    const output = await run(`races/${file}`)
+    outputs.push(withoutTimes(output))
+    let rest = output.split('\n')
+    for (const line of lines) {
+      const found = rest.findIndex((one) => line.test(one))
+      expect(found, `${line} in\n${output}`).toBeGreaterThanOrEqual(0)
+      rest = rest.slice(found + 1)
+    }
+  },
+)
+
+it.each(['README.md', 'docs/exploring.md'])('%s quotes what the examples print', (file) => {
+  const printouts = [...read(file).matchAll(/^```\n((?:Race found|No violation in all)[\s\S]*?)\n```$/gm)]
+  expect(printouts.length).toBeGreaterThan(0)
+  const printed = outputs.join('')
+  for (const [, text] of printouts) expect(printed).toContain(withoutTimes(text as string))
+})
+
+it('docs/exploring.md shows an example as it is', () => {
+  const [, code] = read('docs/exploring.md').match(/^```js\n([\s\S]*?)^```$/m) ?? []
+  expect(read('examples/races/last-item.mjs')).toContain(code)
 })

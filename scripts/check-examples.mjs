@@ -24,6 +24,10 @@ declare const sku: string
 declare const orders: Any
 declare const Order: Any
 declare const retries: { inc(labels: object): void }
+declare const alice: import('pg').PoolClient
+declare const bob: import('pg').PoolClient
+declare function assert(truth: boolean): asserts truth
+declare function buy(db: import('pg').Pool, sku: string): Promise<void>
 declare function work(tx: import('dibs').Transaction): Promise<void>
 declare function isDone(id: string): Promise<boolean>
 declare function tryAgainLater(code: string): void
