@@ -1,4 +1,5 @@
 import type { Pool } from 'pg'
+import { sleep } from '../../postgres/sleep.js'
 import { Actor } from '../gate/actor.js'
 import { ActorConnections, type ActorConnectionsOptions } from '../gate/actor-connections.js'
 import type { ActorPool } from '../gate/actor-pool.js'
@@ -7,11 +8,16 @@ import { Permits } from '../gate/permits.js'
 import { redirectPool } from '../gate/redirect-pool.js'
 import { CLEAN_SESSION } from './session-settings.js'
 
+/** How long to wait for backends to end. */
+const GONE_MS = 2_000
+
 /** What all connections of the exploration have in common, and what each kind has of its own. */
 export interface CastOptions {
   readonly names: readonly string[]
   /** The pool of the code under test. */
   readonly pool: Pool | undefined
+  /** Somebody who is no actor uses it meanwhile. */
+  readonly onStranger: (parameters: readonly unknown[]) => void
   readonly common: Pick<ActorConnectionsOptions, 'config' | 'url' | 'onChange'>
   readonly actors: CastPart
   readonly setup: CastPart
@@ -32,7 +38,7 @@ export class Cast {
   readonly #stopRedirecting: (() => void) | undefined
 
   private constructor(
-    pool: Pool | undefined,
+    { pool, onStranger }: Pick<CastOptions, 'pool' | 'onStranger'>,
     [setup, invariant, ...actors]: [ActorConnections, ActorConnections, ...ActorConnections[]],
   ) {
     this.#setup = setup
@@ -40,10 +46,11 @@ export class Cast {
     this.actors = actors.map(({ actor }) => actor)
     this.#connections = new Map(actors.map((connections) => [connections.actor, connections]))
     this.#permits = new Permits(setup.pool.options.max)
-    this.#stopRedirecting = pool && redirectPool(pool, (actor) => this.#inPlaceOf(pool, actor))
+    this.#stopRedirecting = pool && redirectPool(pool, (actor) => this.#inPlaceOf(pool, actor), onStranger)
   }
 
-  static async open({ names, pool, common, actors, setup, invariant }: CastOptions): Promise<Cast> {
+  static async open(options: CastOptions): Promise<Cast> {
+    const { names, pool, common, actors, setup, invariant } = options
     const open = (name: string, part: CastPart): Promise<ActorConnections> =>
       ActorConnections.open(new Actor(name), { ...common, ...part })
     const all = await Promise.all([
@@ -58,7 +65,7 @@ export class Cast {
       for (const connections of all) await connections.close()
       throw error
     }
-    return new Cast(pool, all as [ActorConnections, ActorConnections, ...ActorConnections[]])
+    return new Cast(options, all as [ActorConnections, ActorConnections, ...ActorConnections[]])
   }
 
   get setup(): ActorConnections {
@@ -92,8 +99,14 @@ export class Cast {
 
   /** After a schedule: takes away what the actors left, clients that they kept, transactions, session state. */
   async clean(): Promise<void> {
-    for (const connections of this.#connections.values()) this.keptClients += connections.reclaim()
-    this.#permits.clear()
+    for (const [actor, connections] of this.#connections) {
+      const hasEnded = actor.outcome !== undefined
+      // Whoever still waits belongs to a run that is over, and must not wake up in the next one.
+      actor.begin()
+      giveUpSessions(actor)
+      const kept = connections.reclaim()
+      if (hasEnded) this.keptClients += kept
+    }
     await Promise.all(this.actors.map(cleanSessions))
   }
 
@@ -106,6 +119,8 @@ export class Cast {
   async closeActors(): Promise<void> {
     this.#stopRedirecting?.()
     for (const connections of [...this.#connections.values(), this.#invariant]) await connections.close()
+    const isLeft = (): boolean => this.actors.some(({ sessions }) => sessions.size > 0)
+    for (let waitedMs = 0; isLeft() && waitedMs < GONE_MS; waitedMs++) await sleep(1)
   }
 
   #inPlaceOf(pool: Pool, actor: Actor): ActorPool | undefined {
@@ -115,12 +130,16 @@ export class Cast {
   }
 }
 
-async function cleanSessions({ sessions }: Actor): Promise<void> {
-  const isWhole = ({ state, status }: GatedSession): boolean => state === 'idle' && status === 'I'
+const isWhole = ({ state, status }: GatedSession): boolean => state === 'idle' && status === 'I'
+
+function giveUpSessions({ sessions }: Actor): void {
   for (const session of sessions) {
     session.begin()
     if (session.state === 'closed') sessions.delete(session)
-    else if (!isWhole(session)) session.destroy()
+    else if (!isWhole(session)) session.abandon()
   }
+}
+
+async function cleanSessions({ sessions }: Actor): Promise<void> {
   await Promise.all([...sessions].filter(isWhole).map((session) => session.tell(CLEAN_SESSION)))
 }

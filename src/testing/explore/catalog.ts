@@ -33,6 +33,7 @@ export class Catalog {
   readonly #functions = new Map<string, boolean>()
   readonly #tables = new Set<string>()
   readonly #atomic = new Set<string>()
+  #hasHiddenWriters = false
 
   constructor(control: Pick<ClientBase, 'query'>) {
     this.#control = control
@@ -52,6 +53,12 @@ export class Catalog {
     }
     for (const name of tables) this.#tables.add(name)
     for (const found of rows) if (isAtomic(found)) this.#atomic.add(found.name)
+    this.#hasHiddenWriters ||= rows.some(({ isVolatile, isBuiltIn }) => isVolatile && !isBuiltIn)
+  }
+
+  /** Functions or triggers were met that may write what no statement names. */
+  get hasHiddenWriters(): boolean {
+    return this.#hasHiddenWriters
   }
 
   /** There is nothing to learn about it. */

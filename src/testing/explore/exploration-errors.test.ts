@@ -149,6 +149,47 @@ describe('what cannot be explored', () => {
     })
     await expect(explore({ url, actors: {} })).rejects.toMatchObject({ field: 'actors' })
     await expect(explore({ url, actors: { 'a b': look } })).rejects.toThrow('without blanks')
+    await expect(explore({ url, actors: { alice: 'look' as never } })).rejects.toThrow(
+      'must be a function, not string',
+    )
+  })
+
+  it('options that are misspelled or out of bounds', async () => {
+    const refused = (options: object, message: string) =>
+      expect(explore({ url, actors: { alice: look }, ...options })).rejects.toThrow(message)
+    await refused({ invariants: look }, 'invariants')
+    await refused({ isolation: 'serialisable' }, 'must be one of read committed')
+    await refused({ bound: { schedules: 0 } }, 'must be 1 or more, not 0')
+    await refused({ bound: { schedules: Number.NaN } }, 'must be 1 or more, not NaN')
+    await refused({ bound: { seconds: 3 } }, 'is no bound')
+    await refused({ patienceMs: 0 }, 'more than 0')
+  })
+
+  it('an exploration within an exploration', async () => {
+    const within = (db: Pool) => look(db).then(() => explore({ url, actors: { bob: look } }))
+    const report = await explore({ url, actors: { alice: within }, throws: false })
+    expect(report.race?.failure.message).toContain('this call comes from within an exploration')
+  })
+
+  it('a schema that actors change, unless it is put back', async () => {
+    const make = (db: Pool) => db.query('create table if not exists made (id int)')
+    const error = await refusal({ url, actors: { alice: make, bob: make } })
+    expect(error).toMatchObject({ reason: 'reset', actor: 'alice' })
+    expect(error.message).toContain('alice changes the schema: "create table if not exists made (id int)"')
+    const report = await explore({
+      url,
+      actors: { alice: make, bob: make },
+      reset: (db) => db.query('drop table if exists made'),
+      throws: false,
+    })
+    expect(report.race?.failure.name).toBe('error 23505')
+  })
+
+  it('rows of a run that was interrupted', async () => {
+    await withPool((pool) => pool.query(`insert into ${schema}.counter values (1, 9)`))
+    const error = await refusal({ url, setup: start, actors: { alice: look } })
+    await withPool((pool) => pool.query(`delete from ${schema}.counter`))
+    expect(error.message).toContain('perhaps since a run that was interrupted: delete it')
   })
 })
 
@@ -160,7 +201,7 @@ describe('an actor that uses a connection outside its handle', () => {
     await other.query('select 1') // connected before
     const error = await refusal({ url, actors: { alice: () => look(other), bob: look } })
     expect(error).toMatchObject({ reason: 'outside', actor: 'alice' })
-    expect(error.message).toContain('alice sent "select n from counter" through another pool or client')
+    expect(error.message).toContain('alice used another pool or client to send "select n from counter"')
     expect(error.message).toContain('pass the pool that the code uses as `pool`')
   })
 

@@ -9,7 +9,7 @@ import { type Choose, ScheduleRun } from './schedule-run.js'
 import { type Branch, BranchFollower, Frontier } from './search.js'
 import { showRace } from './show-race.js'
 import type { Stage } from './stage.js'
-import { summarize } from './summarize.js'
+import { ONE_ASKED_FOR, summarize } from './summarize.js'
 import { actorOf, isContested, signStep, type Trace, type TraceStep } from './trace.js'
 
 const DEFAULT_SCHEDULES = 2_000
@@ -70,7 +70,7 @@ export class Exploration {
     }
     const isDone = frontier.size === 0
     if (isDone) return this.#report(!frontier.isCut, frontier.isCut ? preemptions : null)
-    const reach = frontier.level - 1
+    const reach = frontier.level > 0 ? frontier.level - 1 : null
     const random = await this.#random()
     return this.#report(false, reach, random)
   }
@@ -161,7 +161,7 @@ export class Exploration {
         actorOf(wanted),
       )
     })
-    return this.#report(false, -1)
+    return this.#report(false, ONE_ASKED_FOR)
   }
 
   async #replay(text: string): Promise<ExploreReport> {
@@ -189,7 +189,7 @@ export class Exploration {
         step ? signStep(step) : 'nothing',
       )
     }
-    return this.#report(false, -1)
+    return this.#report(false, ONE_ASKED_FOR)
   }
 
   async #runOnce(choose: Choose, { isNew = true, describes = false } = {}): Promise<Ran> {
@@ -203,6 +203,7 @@ export class Exploration {
       describes,
     })
     const trace = await run.run()
+    this.#stage.end()
     if (isNew) this.#schedules++
     this.#mostSteps = Math.max(this.#mostSteps, trace.steps.length)
     if (this.#schedules === 1 && isNew) this.#checkEachActs(trace)
@@ -234,6 +235,8 @@ export class Exploration {
     const found = this.#found
     const schedules = this.#schedules
     const detailed = found && (await this.#again(found))
+    if (!this.#options.invariant)
+      this.#notes.add('No invariant was given: only actors that fail were looked for.')
     for (const name of this.#stage.catalog.atomicFunctions)
       this.#notes.add(`${name} runs as one step: it has no yield point (perform dibs_point('name')).`)
     if (this.#stage.cast.keptClients > 0)

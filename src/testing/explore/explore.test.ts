@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
-import { AsyncResource } from 'node:async_hooks'
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
 import pg, { type Pool } from 'pg'
 import { afterAll, describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
@@ -379,21 +380,35 @@ describe('the pool of the code under test', () => {
     expect((await pool.query('select 1 as one')).rows).toEqual([{ one: 1 }])
   })
 
-  it('serves everybody else meanwhile', async () => {
-    let served: Promise<unknown> | undefined
-    const outside = () => pool.query('select pg_backend_pid() as pid').then(({ rows }) => rows[0].pid)
-    const own = await outside()
-    const ask = AsyncResource.bind(outside)
+  it('must not be used by anybody else meanwhile: an actor’s work that has lost its way would not be seen', async () => {
+    const server = createServer((_, response) => void addOne(pool).then(() => response.end('done')))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const { port } = server.address() as { port: number }
+    const ask = async () => {
+      await pool.query('select 1')
+      await fetch(`http://127.0.0.1:${port}`)
+    }
+    await expect(explore({ pool, setup: start, actors: { alice: ask, bob: ask } })).rejects.toMatchObject({
+      reason: 'outside',
+      message: expect.stringMatching(
+        /none of the actors used the pool that is explored to send "select n from counter/,
+      ),
+    })
+    server.close()
+  })
+
+  it('is not ended by an actor', async () => {
     await explore({
       pool,
       actors: {
         alice: async () => {
-          served ??= ask()
           await pool.query('select 1')
+          await pool.end()
         },
       },
     })
-    expect(await served).toBe(own)
+    expect((await pool.query('select 1 as one')).rows).toEqual([{ one: 1 }])
   })
 
   it('is shared by the actors: who waits for a connection is seen to wait', async () => {
@@ -407,6 +422,8 @@ describe('the pool of the code under test', () => {
     const { printout } = await caught({ pool, actors: { alice: nested, bob: nested } })
     expect(printout).toContain('bob waits for a connection of its pool (all 2 in use)')
     expect(printout).toContain('Stuck: Nobody can go on:')
+    expect(printout).not.toContain('went another way')
+    expect(printout).not.toContain('client.release')
   })
 })
 

@@ -1,4 +1,5 @@
-import { InvalidInputError, RaceFoundError } from '../../errors.js'
+import { RaceFoundError } from '../../errors.js'
+import { checkOptions } from './check-options.js'
 import { Exploration } from './exploration.js'
 import type { ExploreOptions } from './options.js'
 import type { ExploreReport } from './report.js'
@@ -24,7 +25,7 @@ let previous: Promise<unknown> = Promise.resolve()
  * })
  */
 export async function explore(options: ExploreOptions): Promise<ExploreReport> {
-  const checked = check(options)
+  const checked = checkOptions(options)
   const turn = previous.then(() => exploreNow(checked))
   previous = turn.catch(() => {})
   const report = await turn
@@ -44,29 +45,4 @@ async function exploreNow(options: ExploreOptions): Promise<ExploreReport> {
   }
   await stage.close()
   return report
-}
-
-const NAME = /^[^\s/]{1,40}$/
-const MOST_ACTORS = 26
-
-function check(options: ExploreOptions): ExploreOptions {
-  const { pool, url, actors, replay = process.env.DIBS_REPLAY } = options
-  if (Boolean(pool) === Boolean(url))
-    throw new InvalidInputError('pool', 'or `url` must be given, and not both')
-  const names = Object.keys(actors)
-  if (names.length === 0 || names.length > MOST_ACTORS)
-    throw new InvalidInputError('actors', `must be 1 to ${MOST_ACTORS}, not ${names.length}`)
-  for (const name of names)
-    if (!NAME.test(name))
-      throw new InvalidInputError(
-        'actors',
-        `must have names without blanks and slashes, not ${JSON.stringify(name)}`,
-      )
-  const strangers = options.schedule?.filter((unit) => !names.includes(unit.replace(/\/\d+$/, ''))) ?? []
-  if (strangers.length > 0)
-    throw new InvalidInputError(
-      'schedule',
-      `names ${strangers[0]}, who is not among the actors (${names.join(', ')})`,
-    )
-  return replay ? { ...options, replay } : options
 }

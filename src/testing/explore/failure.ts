@@ -44,6 +44,11 @@ export async function failureOf(
 }
 
 function errorOf(error: unknown): { name: string; message: string } {
-  if (error instanceof Error) return { name: error.name, message: error.message }
+  if (error instanceof Error) {
+    const { code } = error as { code?: unknown }
+    // `pg` calls all of them "error".
+    const name = error.name === 'error' && typeof code === 'string' ? `error ${code}` : error.name
+    return { name, message: error.message }
+  }
   return { name: 'Error', message: String(error) }
 }

@@ -2,6 +2,7 @@ import { Socket, type SocketConnectOpts } from 'node:net'
 import pg from 'pg'
 import { ExplorationError } from '../../errors.js'
 import { currentActor } from '../gate/actor.js'
+import { callSite } from '../gate/call-site.js'
 import { GatedSocket } from '../gate/gated-socket.js'
 
 /**
@@ -13,6 +14,8 @@ export class OutsideWatch {
   readonly #port: number
   readonly #connect = Socket.prototype.connect
   readonly #query = pg.Client.prototype.query
+  /** Actors run: now nobody else may use their pool. */
+  isRunning = false
   #seen: ExplorationError | undefined
 
   constructor(port: number) {
@@ -35,6 +38,17 @@ export class OutsideWatch {
     if (this.#seen) throw this.#seen
   }
 
+  /** Somebody who is no actor has used the pool that is explored. */
+  readonly onStranger = ([query]: readonly unknown[]): void => {
+    if (!this.isRunning) return
+    this.#seen ??= new ExplorationError(
+      `Code that runs for none of the actors used the pool that is explored${sent(query)}, at ${callSite(new Error()) ?? 'a place unknown'}. ` +
+        'The explorer has no say over that, so it would miss races there. If it works for an actor, it has lost its way: ' +
+        'work behind a server or a queue in this process does not know who asked for it. Call the code itself in place of the server.',
+      'outside',
+    )
+  }
+
   close(): void {
     Socket.prototype.connect = this.#connect
     pg.Client.prototype.query = this.#query
@@ -55,8 +69,7 @@ export class OutsideWatch {
   #onQuery(query: unknown): void {
     const actor = currentActor()
     if (!actor) return
-    const text = typeof query === 'string' ? query : (query as { text?: string } | undefined)?.text
-    this.#report(actor.name, `sent ${JSON.stringify(text ?? 'a query')} through another pool or client`)
+    this.#report(actor.name, `used another pool or client${sent(query)}`)
   }
 
   #report(actor: string, did: string): void {
@@ -67,4 +80,10 @@ export class OutsideWatch {
       actor,
     )
   }
+}
+
+/** What was sent, if the argument tells. */
+function sent(query: unknown): string {
+  const text = typeof query === 'string' ? query : (query as { text?: unknown } | undefined)?.text
+  return typeof text === 'string' ? ` to send ${JSON.stringify(text)}` : ''
 }

@@ -147,7 +147,7 @@ describe('the text of each statement', () => {
   it('is the whole message where the parser does not follow', () => {
     const text = 'select 1; selec 2'
     expect(parseStatements(` ${text} `)).toEqual([
-      { text, kind: 'work', functions: [], tables: [], isParsed: false },
+      { text, kind: 'work', functions: [], tables: [], changesSchema: false, isParsed: false },
     ])
     expect(only(`select ${'('.repeat(20_000)}`).isParsed).toBe(false)
     expect(only('select 1').isParsed).toBe(true) // the parser has survived

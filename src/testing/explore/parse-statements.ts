@@ -1,5 +1,5 @@
 import { loadModule, parseSync, scanSync } from 'libpg-query'
-import { type StatementKind, statementKind } from './statement-kind.js'
+import { isSchemaChange, type StatementKind, statementKind } from './statement-kind.js'
 import { isRecord, treeNames } from './tree-names.js'
 
 export type { StatementKind } from './statement-kind.js'
@@ -15,6 +15,8 @@ export interface Statement {
   readonly functions: readonly string[]
   /** Tables it names in any role, written likewise (`stock`, `app.stock`); no names of CTEs. */
   readonly tables: readonly string[]
+  /** It makes, changes or drops what tables are made of, and not only for its own session. */
+  readonly changesSchema: boolean
   /** The parser understood it. If not, `kind` is `work` and `text` the whole message. */
   readonly isParsed: boolean
 }
@@ -52,7 +54,16 @@ function parse(text: string): Statement[] {
     )
   } catch {
     // A newer syntax, an error the server will report, or a tree too deep to walk.
-    return [freeze({ text: text.trim(), kind: 'work', functions: [], tables: [], isParsed: false })]
+    return [
+      freeze({
+        text: text.trim(),
+        kind: 'work',
+        functions: [],
+        tables: [],
+        changesSchema: false,
+        isParsed: false,
+      }),
+    ]
   }
 }
 
@@ -61,7 +72,8 @@ function describe(tree: unknown, bytes: Buffer): Statement {
   const names = treeNames(tree)
   const { functions, tables } = names
   const kind = statementKind(type, isRecord(node) ? node : {}, names)
-  return freeze({ text: withoutTail(bytes), kind, functions, tables, isParsed: true })
+  const changesSchema = isSchemaChange(type, tree)
+  return freeze({ text: withoutTail(bytes), kind, functions, tables, changesSchema, isParsed: true })
 }
 
 /**

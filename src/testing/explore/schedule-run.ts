@@ -2,8 +2,9 @@ import { ExplorationError } from '../../errors.js'
 import { type Actor, type Outcome, runAs } from '../gate/actor.js'
 import type { GatedSession } from '../gate/gated-session.js'
 import type { Blocked } from './blocking-probe.js'
+import { LATE_MS } from './session-settings.js'
 import type { Stage } from './stage.js'
-import { type Effect, easyChoice, type Trace, type TraceStep } from './trace.js'
+import { type Effect, easyChoice, type Trace, type TraceStep, withoutIdleLoops } from './trace.js'
 
 /** Who goes next: one of `options`, or nobody in particular. */
 export type Choose = (options: readonly string[], steps: readonly TraceStep[]) => string | undefined
@@ -20,8 +21,6 @@ export interface ScheduleRunOptions {
 
 /** Whoever may close a circle of waits is the one to find it, and soon. */
 const SOON_MS = 5
-/** Everybody else looks for one only if that fails. */
-export const LATE_MS = 1_000
 
 /** Runs the actors once, in one order. */
 export class ScheduleRun {
@@ -46,7 +45,7 @@ export class ScheduleRun {
       const ready = this.#ready()
       if (ready.size === 0) break
       if (this.#steps.length >= this.#options.maxSteps) throw this.#endless()
-      const options = [...ready.keys()]
+      const options = withoutIdleLoops([...ready.keys()], this.#steps)
       const wanted = this.#options.choose(options, this.#steps)
       const choice = wanted ?? easyChoice(options, this.#steps.at(-1)?.unit)
       await this.#step(choice, ready.get(choice) as GatedSession, options)
@@ -83,11 +82,11 @@ export class ScheduleRun {
     const { quiescence } = this.#stage
     const waited = new Map(quiescence.waits)
     waited.delete(session)
+    // A connection that is lost on the way has no name afterwards.
+    const labels = new Map([...waited.keys()].map((other) => [other, this.#labelOf(other)]))
     const wasAtPoint = this.#isAtPoint(session)
-    const text = wasAtPoint
-      ? `… goes on from '${session.point}'`
-      : [...session.fused, session.step?.text].filter(Boolean).join('; ')
-    const { values } = session
+    const statement = wasAtPoint ? `… goes on from '${session.point}'` : (session.step?.text ?? '')
+    const fused = wasAtPoint ? [] : [...session.fused]
     if (wasAtPoint) await this.#stage.points.release(session.pid)
     else await this.#release(session)
     await this.#settle()
@@ -99,11 +98,15 @@ export class ScheduleRun {
     const resumed = [...waited].filter(([other, { by }]) => this.#hasMoved(other, by))
     this.#steps.push({
       unit,
-      text,
-      values,
+      text: [...fused, statement].join('; '),
+      statement,
+      values: session.values,
       effect: await this.#effectOf(session),
       resumed: await Promise.all(
-        resumed.map(async ([other]) => ({ unit: this.#labelOf(other), effect: await this.#effectOf(other) })),
+        resumed.map(async ([other]) => ({
+          unit: labels.get(other) as string,
+          effect: await this.#effectOf(other),
+        })),
       ),
       waiters: countWaiters(session.pid, waited),
       options,
@@ -120,6 +123,7 @@ export class ScheduleRun {
       if (isWaitedFor) this.#hasty.add(session)
       else this.#hasty.delete(session)
     }
+    if (session.step?.changesSchema) this.#stage.refuseSchemaChange(this.#labelOf(session), session.step.text)
     if (session.step?.endsTransaction) await this.#stage.noteWrites(session)
     session.release(prelude)
   }
@@ -158,7 +162,7 @@ export class ScheduleRun {
 
   #poolWaits(): Record<string, string> {
     const waits = this.#stage.actors.flatMap(({ name, poolWaits }) =>
-      [...poolWaits].map((what) => [name, what]),
+      [...poolWaits].map(({ what }) => [name, what]),
     )
     return Object.fromEntries(waits)
   }
@@ -172,7 +176,7 @@ export class ScheduleRun {
   /** Nobody can move and somebody has not ended: they wait for each other in a way that the server cannot see. */
   #stuck(): string | undefined {
     const waiting = this.#stage.actors.flatMap((actor) => {
-      const pool = [...actor.poolWaits].map((what) => `${actor.name} waits for ${what}`)
+      const pool = [...actor.poolWaits].map(({ what }) => `${actor.name} waits for ${what}`)
       const locks = [...this.#stage.quiescence.waits]
         .filter(([session]) => actor.sessions.has(session))
         .map(([session, { by }]) => {

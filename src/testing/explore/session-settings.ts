@@ -1,6 +1,8 @@
 import type { Control } from './control.js'
 import type { Isolation } from './options.js'
-import { LATE_MS } from './schedule-run.js'
+
+/** Whoever cannot close a circle of waits looks for one only if those who can have failed to. */
+export const LATE_MS = 1_000
 
 /** What every session of an actor begins with: no timeout may decide what happens, only the schedule. */
 export function sessionSettings(

@@ -2,16 +2,28 @@ import assert from 'node:assert/strict'
 import pg, { type Pool, type PoolClient } from 'pg'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
+import { Dibs } from '../../dibs.js'
 import { explore } from './explore.js'
 import type { ExploreOptions } from './options.js'
 
-const { url } = exploredSchema(`
+const { url, schema } = exploredSchema(`
   create table counter (id int primary key, n int not null);
   create table parent (id int primary key);
   create table child (id int primary key, parent int references parent deferrable initially deferred);
   create table log (id int generated always as identity, what text);
   create function log_it() returns trigger language plpgsql as $$
     begin insert into log (what) values (tg_op); return new; end $$;
+  create table part (k int) partition by list (k);
+  create table part1 partition of part for values in (1);
+  create table part2 partition of part for values in (2);
+  create table seldom (k int);
+  create table seldom_log (k int);
+  create function log_seldom() returns trigger language plpgsql as $$
+    begin
+      if new.k > 1 then insert into seldom_log values (new.k); end if;
+      return new;
+    end $$;
+  create trigger seldom_logged after insert on seldom for each row execute function log_seldom();
   create trigger logged after insert or update on counter for each row execute function log_it();
 `)
 
@@ -215,5 +227,116 @@ describe('an actor may', () => {
       }),
     )
     expect(new Set(values)).toEqual(new Set(['0,2,7']))
+  })
+
+  it('write where nobody would expect it: that is put back too', async () => {
+    const insert = (table: string, k: number) => (db: Pool) =>
+      db.query(`insert into ${table} values ($1)`, [k])
+    for (const [table, log] of [
+      ['part', 'part'],
+      ['seldom', 'seldom_log'],
+    ] as const) {
+      const report = await explore({
+        url,
+        actors: { alice: insert(table, 1), bob: insert(table, 2) },
+        invariant: async (db) => {
+          const { rows } = await db.query(`select count(*)::int as n from ${log}`)
+          assert.equal(rows[0].n, table === log ? 2 : 1)
+        },
+      })
+      expect(report.isExhaustive).toBe(true)
+    }
+  })
+
+  it('end its pool', async () => {
+    const values = await seen(async (db) => {
+      const { rows } = await db.query('select n from counter')
+      await db.end()
+      return rows[0].n
+    })
+    expect(new Set(values)).toEqual(new Set([0]))
+  })
+
+  it('use several connections at once, in every schedule the same', async () => {
+    const both = (db: Pool) =>
+      Promise.all([db.query('update counter set n = n + 1'), db.query('insert into parent values (1)')])
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: both, bob: (db) => db.query('select 1') },
+    })
+    expect(report.isExhaustive).toBe(true)
+  })
+
+  it('let go of work that it does not wait for', async () => {
+    const later = async (db: Pool) => {
+      await db.query('select 1')
+      await db.query('select 2')
+    }
+    const report = await explore({
+      url,
+      actors: {
+        alice: async (db) => {
+          void later(db)
+          await db.query('select 3')
+        },
+        bob: (db) => db.query('select 4'),
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+
+  it('poll for what the other does', async () => {
+    const wait = async (db: Pool) => {
+      for (;;) {
+        const { rows } = await db.query('select n from counter')
+        if (rows[0].n > 0) return
+      }
+    }
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: wait, bob: (db) => db.query('update counter set n = 1') },
+    })
+    expect(report.isExhaustive).toBe(true)
+  })
+
+  it('fail where it waited: it keeps its name', async () => {
+    const act = (db: Pool) => db.query('insert into parent values (1)')
+    const report = await explore({
+      url,
+      actors: { alice: act, bob: act },
+      schedule: ['alice', 'bob', 'alice'],
+      throws: false,
+    })
+    expect(report.race?.steps.at(-1)?.resumed.map(({ unit }) => unit)).toEqual(['bob'])
+  })
+
+  it('be a transaction of Dibs', async () => {
+    const pool = new pg.Pool({ connectionString: url })
+    await using dibs = await Dibs.open({ pool, schema, listen: false })
+    const add = (isolation: 'read committed' | 'serializable') => () =>
+      dibs.transaction(
+        async (tx) => {
+          const { rows } = await tx.query<{ n: number }>('select n from counter')
+          await tx.query('update counter set n = $1', [(rows[0]?.n ?? 0) + 1])
+        },
+        { isolation },
+      )
+    const run = (isolation: 'read committed' | 'serializable') =>
+      explore({
+        pool,
+        setup: start,
+        actors: { alice: add(isolation), bob: add(isolation) },
+        invariant: async (db) => {
+          const { rows } = await db.query('select n from counter')
+          assert.equal(rows[0].n, 2)
+        },
+        throws: false,
+      })
+    expect((await run('read committed')).verdict).toBe('race')
+    expect(await run('serializable')).toMatchObject({ verdict: 'passed', isExhaustive: true })
+    await dibs.close()
+    await pool.end()
   })
 })

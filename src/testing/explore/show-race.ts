@@ -10,16 +10,16 @@ type Facts = Omit<ExploreReport, 'summary' | 'race'> & { readonly seed: number |
 export function showRace({ trace, failure }: { trace: Trace; failure: Failure }, facts: Facts): FoundRace {
   const { steps } = trace
   const replay = encodeReplay(steps, facts.actors)
-  const isSerial = isOneAfterTheOther(trace)
+  const isSerial = !trace.stuck && isOneAfterTheOther(trace)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
     : `Race found in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
   const printout = [
     title,
-    showSteps(steps, !isSerial),
+    ...(steps.length > 0 ? [showSteps(steps, !isSerial)] : []),
     `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
     ...facts.notes.map((note) => `  Note: ${note}`),
-    `  Replay: DIBS_REPLAY=${replay}`,
+    ...(steps.length > 0 ? [`  Replay: DIBS_REPLAY=${replay}`] : []),
   ].join('\n')
   return {
     schedule: steps.map(({ unit }) => unit),

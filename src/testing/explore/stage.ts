@@ -93,6 +93,7 @@ export class Stage implements SessionObserver {
 
   /** A session of an actor has changed. */
   onChange(session: GatedSession): void {
+    if (session.state === 'gated') this.cast.actorOf(session)?.labelOf(session) // the first to ask is the first by name
     if (session.state === 'closing') void this.#awaitGone(session).catch(() => session.onGone())
     this.quiescence.touch()
   }
@@ -106,6 +107,12 @@ export class Stage implements SessionObserver {
     this.#runs++
     this.cast.begin()
     this.#globals.begin()
+    this.#outside.isRunning = true
+  }
+
+  /** The actors have all ended, or were given up. */
+  end(): void {
+    this.#outside.isRunning = false
   }
 
   /** The actor's own function. */
@@ -124,9 +131,20 @@ export class Stage implements SessionObserver {
   async noteWrites(session: GatedSession): Promise<void> {
     if (this.#options.reset || session.status === 'I') return
     const key = session.transaction.join('\n')
-    if (this.#noted.has(key)) return
+    // What functions and triggers write may depend on what they find.
+    if (this.#noted.has(key) && !this.catalog.hasHiddenWriters) return
     this.#noted.add(key)
     await this.#reset.note(session.pid)
+  }
+
+  /** Emptying tables does not undo it: the next schedule would start from somewhere else. */
+  refuseSchemaChange(unit: string, text: string): void {
+    if (this.#options.reset) return
+    throw new ExplorationError(
+      `${unit} changes the schema: ${JSON.stringify(text)}. The explorer cannot undo that between schedules. Pass a \`reset\` that does, and empties the tables too.`,
+      'reset',
+      unit,
+    )
   }
 
   /** Throws if an actor reached the database past the gate. */
@@ -139,6 +157,7 @@ export class Stage implements SessionObserver {
   }
 
   async close(): Promise<void> {
+    this.end()
     this.#globals.close()
     this.#outside.close()
     try {
@@ -164,6 +183,7 @@ export class Stage implements SessionObserver {
     return Cast.open({
       names: Object.keys(this.#options.actors),
       pool: this.#options.pool,
+      onStranger: this.#outside.onStranger,
       common: { config, url, onChange: () => this.quiescence.touch() },
       actors: {
         planner: this.#newPlanner(),
@@ -194,8 +214,12 @@ export class Stage implements SessionObserver {
       await runAs(setup.actor, () => fn?.(setup.pool))
     } catch (error) {
       if (this.#free.failure) throw this.#free.failure
+      const isLeftover = this.#runs === 0 && (error as { code?: unknown } | null)?.code === '23505'
       throw new ExplorationError(
-        `\`${what}\` failed before schedule ${this.#runs + 1}: ${error instanceof Error ? error.message : String(error)}`,
+        `\`${what}\` failed before schedule ${this.#runs + 1}: ${error instanceof Error ? error.message : String(error)}` +
+          (isLeftover
+            ? '. The table held that row before, perhaps since a run that was interrupted: delete it.'
+            : ''),
         what,
         undefined,
         { cause: error },

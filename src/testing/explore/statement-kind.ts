@@ -98,3 +98,10 @@ function detachesConcurrently(commands: unknown): boolean {
     (def) => isRecord(def) && isRecord(def.PartitionCmd) && def.PartitionCmd.concurrent === true,
   )
 }
+
+const SCHEMA_CHANGE = /^(?:Alter|CompositeType|Create|Define|Drop|Index|Refresh|Rename|Rule|View)\w*Stmt$/
+
+/** What is temporary goes with its session. */
+export function isSchemaChange(type: string, tree: unknown): boolean {
+  return SCHEMA_CHANGE.test(type) && !JSON.stringify(tree).includes('"relpersistence":"t"')
+}

@@ -43,12 +43,14 @@ export class StatementPlanner implements Planner {
   }
 
   #plan(request: Request, statements: readonly Statement[], session: SessionView): Plan {
+    const changesSchema = statements.some((statement) => statement.changesSchema)
     const opensSavepoint = statements.some(({ kind }) => kind === 'savepoint')
     const whole = (isSplit: boolean): Plan => ({
       steps: [
         {
           text: request.text,
           sends: 'request',
+          changesSchema,
           endsTransaction:
             !isSplit && (session.status === 'I' || statements.some(({ kind }) => FREES.has(kind))),
         },
@@ -103,6 +105,11 @@ function piecesOf(statements: readonly Statement[]): PlannedStep[] {
     groups.at(-2)?.push(...(groups.pop() ?? []))
   return groups.map((group) => {
     const text = group.map((statement) => statement.text).join('; ')
-    return { text, sends: { sql: text }, endsTransaction: group.some(({ kind }) => FREES.has(kind)) }
+    return {
+      text,
+      sends: { sql: text },
+      endsTransaction: group.some(({ kind }) => FREES.has(kind)),
+      changesSchema: group.some((statement) => statement.changesSchema),
+    }
   })
 }

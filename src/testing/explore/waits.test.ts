@@ -207,7 +207,12 @@ describe('a yield point in a function', () => {
 
   it('that is missing is said to be', async () => {
     const add = (db: Pool) => db.query('select add_at_once(1)')
-    const report = await explore({ url, setup: rows, actors: { alice: add, bob: add }, throws: false })
+    const report = await explore({
+      url,
+      setup: rows,
+      actors: { alice: add, bob: add },
+      invariant: () => true,
+    })
     expect(report.notes).toEqual([
       "add_at_once(integer) runs as one step: it has no yield point (perform dibs_point('name')).",
     ])
@@ -284,7 +289,12 @@ describe('an actor with several connections', () => {
       const client = await db.connect()
       await client.query('update counter set n = n + 1 where id = 1')
     }
-    const report = await explore({ url, setup: rows, actors: { alice: keep, bob: keep } })
+    const report = await explore({
+      url,
+      setup: rows,
+      actors: { alice: keep, bob: keep },
+      invariant: () => true,
+    })
     expect(report.notes).toEqual([
       'An actor ended without giving back a client that it took from its pool (client.release()).',
     ])

@@ -3,7 +3,7 @@ import { PgProxy } from '../proxy/pg-proxy.js'
 import type { WirePorts } from '../wire/wire.js'
 import type { Actor } from './actor.js'
 import { ActorPool } from './actor-pool.js'
-import { GatedSession, type SessionObserver } from './gated-session.js'
+import { GatedSession, type GatedSessionOptions, type SessionObserver } from './gated-session.js'
 import { GatedSocket } from './gated-socket.js'
 import { Permits } from './permits.js'
 import type { Planner } from './plan.js'
@@ -42,7 +42,12 @@ export class ActorConnections {
   static async open(actor: Actor, options: ActorConnectionsOptions): Promise<ActorConnections> {
     const connections = new ActorConnections(actor, options)
     connections.#proxy = await PgProxy.start({ url: options.url }, (ports, end) =>
-      connections.#gate(ports, () => end.destroy(), true),
+      // A client elsewhere notices in any case.
+      connections.#gate(ports, {
+        destroy: () => end.destroy(),
+        abandon: () => end.destroy(),
+        isRemote: true,
+      }),
     )
     return connections
   }
@@ -72,11 +77,9 @@ export class ActorConnections {
   }
 
   async close(): Promise<void> {
-    for (const session of this.actor.sessions) session.destroy()
-    for (const pool of this.#pools()) {
-      pool.reclaim()
-      await pool.end().catch(() => {})
-    }
+    this.actor.begin()
+    for (const session of this.actor.sessions) session.abandon()
+    for (const pool of this.#pools()) pool.close()
     await this.#proxy?.close()
   }
 
@@ -87,7 +90,9 @@ export class ActorConnections {
   #newPool(permits: Permits): ActorPool {
     const { config, onChange } = this.#options
     const stream = (): GatedSocket =>
-      new GatedSocket((ports, socket) => this.#gate(ports, () => socket.destroy()))
+      new GatedSocket((ports, socket) =>
+        this.#gate(ports, { destroy: () => socket.destroy(), abandon: () => socket.abandon() }),
+      )
     return new ActorPool({
       config: { ...config, stream } as PoolConfig,
       actor: this.actor,
@@ -97,9 +102,9 @@ export class ActorConnections {
     })
   }
 
-  #gate(ports: WirePorts, destroy: () => void, isRemote = false): GatedSession {
+  #gate(ports: WirePorts, ends: Pick<GatedSessionOptions, 'destroy' | 'abandon' | 'isRemote'>): GatedSession {
     const { planner, observer, settings, prepare } = this.#options
-    const session = new GatedSession({ ports, planner, settings, prepare, destroy, observer, isRemote })
+    const session = new GatedSession({ ports, planner, settings, prepare, observer, ...ends })
     this.actor.sessions.add(session)
     return session
   }

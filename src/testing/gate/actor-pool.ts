@@ -1,6 +1,5 @@
-import { AsyncResource } from 'node:async_hooks'
 import pg, { type PoolClient, type PoolConfig } from 'pg'
-import type { Actor } from './actor.js'
+import { type Actor, bindToActor, isOfEarlierRun } from './actor.js'
 import type { Permits } from './permits.js'
 
 export interface ActorPoolOptions {
@@ -14,9 +13,8 @@ export interface ActorPoolOptions {
   readonly onChange: () => void
 }
 
-/** A callback belongs to whoever gave it, also when the socket of somebody else calls it. */
-const bindCallback = (parameter: unknown): unknown =>
-  typeof parameter === 'function' ? AsyncResource.bind(parameter as () => void) : parameter
+/** What code of an earlier run waits for: it stands still, as if its process had ended. */
+const NEVER: Promise<unknown> = new Promise(() => {})
 
 type Checkout = (
   error: Error | undefined,
@@ -41,9 +39,10 @@ export class ActorPool extends pg.Pool {
       Client: class extends pg.Client {
         // biome-ignore lint/suspicious/noExplicitAny: all of pg's overloads at once
         override query(...parameters: any[]): any {
+          if (isOfEarlierRun()) return NEVER
           actor.asked.statement = new Error()
           // @ts-expect-error: the overloads are pg's own
-          return super.query(...parameters.map(bindCallback))
+          return super.query(...parameters.map(bindToActor))
         }
       },
       max: permits.max,
@@ -60,6 +59,7 @@ export class ActorPool extends pg.Pool {
   override connect(): Promise<PoolClient>
   override connect(callback: Checkout): void
   override connect(callback?: Checkout): Promise<PoolClient> | undefined {
+    if (isOfEarlierRun()) return NEVER as Promise<PoolClient>
     this.#options.actor.asked.connection = new Error()
     const client = this.#take()
     if (!callback) return client
@@ -70,8 +70,24 @@ export class ActorPool extends pg.Pool {
     return undefined
   }
 
+  /** Does nothing: the explorer needs the pool for the next schedule, and ends it with `close`. */
+  override end(): Promise<void>
+  override end(callback: () => void): void
+  override end(callback?: () => void): Promise<void> | undefined {
+    if (!callback) return Promise.resolve()
+    process.nextTick(callback)
+    return undefined
+  }
+
+  /** Does not wait for clients that are out. */
+  close(): void {
+    this.reclaim()
+    void super.end().catch(() => {})
+  }
+
   /** Takes back what nobody gave back; says how many that were. */
   reclaim(): number {
+    this.#options.permits.giveUp()
     const kept = this.#out.size
     for (const client of [...this.#out]) {
       client.release(true)
@@ -84,11 +100,11 @@ export class ActorPool extends pg.Pool {
     const { actor, permits, onChange } = this.#options
     const wait = permits.take()
     if (wait) {
-      const what = `a connection of its pool (all ${permits.max} in use)`
-      actor.poolWaits.add(what)
+      const waiting = { what: `a connection of its pool (all ${permits.max} in use)` }
+      actor.poolWaits.add(waiting)
       onChange()
       await wait
-      actor.poolWaits.delete(what)
+      actor.poolWaits.delete(waiting)
     }
     actor.connecting++
     try {

@@ -10,12 +10,14 @@ export type Outcome =
 export class Actor {
   readonly name: string
   readonly sessions = new Set<GatedSession>()
+  /** Goes up with each run: what still comes from an earlier one is nobody's. */
+  run = 0
   hasStarted = false
   outcome: Outcome | undefined
   /** Checkouts under way that will end by themselves: a new connection is being made. */
   connecting = 0
   /** Full pools that it waits for. */
-  readonly poolWaits = new Set<string>()
+  readonly poolWaits = new Set<{ readonly what: string }>()
   /** Made when it last asked for a connection and for a statement; read only if somebody wants to know where that was. */
   readonly asked: { connection?: Error | undefined; statement?: Error | undefined } = {}
   /** Sessions by the order in which this run used them first. */
@@ -32,8 +34,9 @@ export class Actor {
     return index === 0 ? this.name : `${this.name}/${index + 1}`
   }
 
-  /** Before a new run. */
+  /** Before a new run, and when one is given up. */
   begin(): void {
+    this.run++
     this.hasStarted = false
     this.outcome = undefined
     this.asked.connection = this.asked.statement = undefined
@@ -43,12 +46,28 @@ export class Actor {
   }
 }
 
-/** Whose code is running: kept through awaits, timers and callbacks. */
-const running = new AsyncLocalStorage<Actor>()
+/** Whose code is running, and in which run: kept through awaits, timers and callbacks. */
+const running = new AsyncLocalStorage<{ readonly actor: Actor; readonly run: number } | undefined>()
 
-export const currentActor = (): Actor | undefined => running.getStore()
+export function currentActor(): Actor | undefined {
+  const current = running.getStore()
+  return current && current.run === current.actor.run ? current.actor : undefined
+}
 
-export const runAs = <T>(actor: Actor, fn: () => T): T => running.run(actor, fn)
+/** Code of a run that is over: an actor that was given up, or that did not wait for what it began. */
+export function isOfEarlierRun(): boolean {
+  const current = running.getStore()
+  return current !== undefined && current.run !== current.actor.run
+}
+
+export const runAs = <T>(actor: Actor, fn: () => T): T => running.run({ actor, run: actor.run }, fn)
 
 /** Ours may be called while an actor's code runs, and is not its doing. */
-export const runAsNobody = <T>(fn: () => T): T => running.exit(fn)
+export const runAsNobody = <T>(fn: () => T): T => running.run(undefined, fn)
+
+/** A callback belongs to whoever gave it, also when the socket of somebody else calls it. */
+export function bindToActor<T>(parameter: T): T {
+  if (typeof parameter !== 'function') return parameter
+  const current = running.getStore()
+  return ((...values: unknown[]) => running.run(current, () => parameter(...values))) as T
+}

@@ -38,6 +38,8 @@ export interface GatedSessionOptions {
   readonly prepare?: ((session: GatedSession) => Promise<void>) | undefined
   /** Ends the connection on both sides. */
   readonly destroy: () => void
+  /** The same without the client hearing of it, where that can be done. */
+  readonly abandon: () => void
   /** The client reaches it through the network, and what it sends takes its time. */
   readonly isRemote?: boolean | undefined
 }
@@ -58,6 +60,8 @@ export class GatedSession {
   point: string | undefined
   /** The answer to the step that ran last. */
   result: StepResult | undefined
+  /** Parameters of the request that was there last. */
+  values: readonly (string | null)[] = []
   /** Texts that went to the server at once and belong to the next step's line. */
   fused: string[] = []
   /** Texts of the open transaction, in order. */
@@ -116,10 +120,6 @@ export class GatedSession {
     return this.#plan?.steps[this.#nextStep]
   }
 
-  get values(): readonly (string | null)[] {
-    return this.#request?.values ?? []
-  }
-
   fromClient(chunk: Buffer): void {
     this.#wire.fromClient(chunk)
   }
@@ -142,6 +142,10 @@ export class GatedSession {
     this.#options.destroy()
   }
 
+  abandon(): void {
+    this.#options.abandon()
+  }
+
   /** Lets the next step run. `prelude` goes first, in the same message, and the client hears nothing of it. */
   release(prelude: readonly string[] = []): void {
     const step = this.step
@@ -151,7 +155,7 @@ export class GatedSession {
     this.#become('running')
     if (this.#plan?.isSplit && this.#nextStep === 0) this.#tell('begin')
     if (this.status !== 'E') for (const sql of prelude) this.#tell(sql)
-    this.transaction.push(step.text)
+    this.transaction.push(`${step.text} ${JSON.stringify(this.values)}`)
     this.#send(step)
   }
 
@@ -187,6 +191,7 @@ export class GatedSession {
     this.#request = request
     this.#held = []
     this.#nextStep = 0
+    this.values = request.values
     this.state = 'planning'
     if (this.#prepared) await this.#prepared
     this.#prepared = undefined
@@ -223,6 +228,7 @@ export class GatedSession {
   #onStepDone(reader: ResultReader, status: TransactionStatus): void {
     const plan = this.#plan as Plan
     this.result = reader.result
+    this.transaction.push(this.result.tag)
     if (reader.error) {
       if (!plan.isSplit || status === 'I') return void this.#deliver(status)
       // An autocommit statement that fails is rolled back by the server there and then.
@@ -286,6 +292,7 @@ export class GatedSession {
     const held = Buffer.concat([...this.#held, readyForQuery(status)])
     this.#held = []
     this.#plan = undefined
+    this.values = this.#request?.values ?? [] // some drivers send them only after the server has described the statement
     this.#request = undefined
     this.#deliveredAt = performance.now()
     this.#become('idle')

@@ -42,6 +42,14 @@ export class GatedSocket extends Socket {
     return this
   }
 
+  /** Closes it without the client hearing of it: whoever waits for an answer waits for ever, in place of failing. */
+  abandon(): void {
+    this.removeAllListeners()
+    this.on('error', () => {})
+    this.once('close', () => runAsNobody(() => this.#between.onClose()))
+    this.destroy()
+  }
+
   override write(chunk: Uint8Array | string, ...rest: unknown[]): boolean {
     // What the gate does about it is not the actor's doing.
     runAsNobody(() => this.#between.fromClient(Buffer.from(chunk as string)))

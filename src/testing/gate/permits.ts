@@ -8,10 +8,6 @@ export class Permits {
     this.max = max
   }
 
-  get waiting(): number {
-    return this.#waiting.length
-  }
-
   /** Nothing is returned when one is free; else what to wait for. */
   take(): Promise<void> | undefined {
     if (this.#held < this.max) {
@@ -27,9 +23,8 @@ export class Permits {
     else this.#held--
   }
 
-  /** Whoever held or waited is gone. */
-  clear(): void {
-    this.#held = 0
+  /** Whoever waits is given up, and is never served. */
+  giveUp(): void {
     this.#waiting.length = 0
   }
 }

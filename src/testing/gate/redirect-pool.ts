@@ -1,24 +1,34 @@
 import type { Pool } from 'pg'
-import { type Actor, currentActor } from './actor.js'
+import { type Actor, currentActor, isOfEarlierRun } from './actor.js'
 import type { ActorPool } from './actor-pool.js'
 
 /**
  * While this lasts, whatever an actor's code asks of `pool` goes to the actor's own gated pool instead; anybody else's
  * goes where it always went. So code that has its pool in a module needs no change to be explored.
  */
-export function redirectPool(pool: Pool, poolOf: (actor: Actor) => ActorPool | undefined): () => void {
-  const original = { connect: pool.connect, query: pool.query }
+export function redirectPool(
+  pool: Pool,
+  poolOf: (actor: Actor) => ActorPool | undefined,
+  onStranger: (parameters: readonly unknown[]) => void,
+): () => void {
+  const original = { connect: pool.connect, query: pool.query, end: pool.end }
   const target = (): Pool | undefined => {
     const actor = currentActor()
     return actor && poolOf(actor)
   }
   const redirect =
-    (name: 'connect' | 'query') =>
+    (name: 'connect' | 'query' | 'end') =>
     (...parameters: unknown[]) => {
       const gated = target()
+      if (isOfEarlierRun()) return new Promise(() => {})
+      if (!gated) onStranger(parameters)
       const method = (gated ? gated[name] : original[name]) as (...parameters: unknown[]) => unknown
       return method.apply(gated ?? pool, parameters)
     }
-  Object.assign(pool, { connect: redirect('connect'), query: redirect('query') })
+  Object.assign(pool, {
+    connect: redirect('connect'),
+    query: redirect('query'),
+    end: redirect('end'),
+  })
   return () => void Object.assign(pool, original)
 }
