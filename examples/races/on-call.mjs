@@ -15,8 +15,7 @@ async function goHome(tx, name) {
 
 for (const isolation of ['repeatable read', 'serializable']) {
   // The code under test has its pool from elsewhere: dibs.transaction takes connections of dibs.pool.
-  const leave = (name) =>
-    dibs.transaction((tx) => goHome(tx, name), { isolation, deadlineMs: Number.POSITIVE_INFINITY })
+  const leave = (name) => dibs.transaction((tx) => goHome(tx, name), { isolation })
   const report = await explore({
     pool: dibs.pool,
     isolation,

@@ -469,18 +469,14 @@ describe('steps', () => {
     [
       'begin, savepoint and set local are one with the next',
       ['begin', 'set local work_mem = 100', 'savepoint a', 'select 1', 'release a', 'commit'],
-      ['begin; set local work_mem = 100; savepoint a; select 1', 'release a; commit'],
+      ['begin; savepoint a; select 1', 'release a; commit'],
     ],
     [
       'rollback to a savepoint is one',
       ['begin', 'savepoint a', 'select 1', 'rollback to a', 'commit'],
       ['begin; savepoint a; select 1', 'rollback to a', 'commit'],
     ],
-    [
-      'a set outside a transaction is none',
-      ['set work_mem = 100', 'select 1'],
-      ['set work_mem = 100; select 1'],
-    ],
+    ['a set outside a transaction is none', ['set work_mem = 100', 'select 1'], ['select 1']],
     ['what refuses a transaction is whole', ['vacuum counter'], ['vacuum counter']],
     [
       'several in one message are several',

@@ -2,6 +2,7 @@ import { ExplorationError } from '../../errors.js'
 import { type Actor, type Outcome, runAs } from '../gate/actor.js'
 import type { GatedSession } from '../gate/gated-session.js'
 import type { Blocked } from './blocking-probe.js'
+import { parseStatements } from './parse-statements.js'
 import { LATE_MS } from './session-settings.js'
 import type { Stage } from './stage.js'
 import { type Effect, easyChoice, type Trace, type TraceStep, withoutIdleLoops } from './trace.js'
@@ -86,7 +87,8 @@ export class ScheduleRun {
     const labels = new Map([...waited.keys()].map((other) => [other, this.#labelOf(other)]))
     const wasAtPoint = this.#isAtPoint(session)
     const statement = wasAtPoint ? `… goes on from '${session.point}'` : (session.step?.text ?? '')
-    const fused = wasAtPoint ? [] : [...session.fused]
+    const { request } = session
+    const fused = wasAtPoint ? [] : session.fused.flatMap(worthShowing)
     if (wasAtPoint) await this.#stage.points.release(session.pid)
     else await this.#release(session)
     await this.#settle()
@@ -100,7 +102,7 @@ export class ScheduleRun {
       unit,
       text: [...fused, statement].join('; '),
       statement,
-      values: session.values,
+      values: request?.values ?? [],
       effect: await this.#effectOf(session),
       resumed: await Promise.all(
         resumed.map(async ([other]) => ({
@@ -197,6 +199,17 @@ export class ScheduleRun {
       last?.unit,
     )
   }
+}
+
+/** What a reader wants to see before a statement: BEGIN and its level, savepoints; not what `work_mem` is. */
+function worthShowing(text: string): string[] {
+  return parseStatements(text)
+    .filter(
+      (statement) =>
+        statement.kind !== 'setting' ||
+        /^set\s+(local\s+|session\s+characteristics\s+as\s+)?transaction/i.test(statement.text),
+    )
+    .map((statement) => statement.text)
 }
 
 /** Those who wait for a backend, directly or behind somebody who does. */

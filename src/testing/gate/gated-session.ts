@@ -60,8 +60,6 @@ export class GatedSession {
   point: string | undefined
   /** The answer to the step that ran last. */
   result: StepResult | undefined
-  /** Parameters of the request that was there last. */
-  values: readonly (string | null)[] = []
   /** Texts that went to the server at once and belong to the next step's line. */
   fused: string[] = []
   /** Texts of the open transaction, in order. */
@@ -120,6 +118,11 @@ export class GatedSession {
     return this.#plan?.steps[this.#nextStep]
   }
 
+  /** What the client asked for. Some drivers send parameters only after the server has described the statement. */
+  get request(): Request | undefined {
+    return this.#request
+  }
+
   fromClient(chunk: Buffer): void {
     this.#wire.fromClient(chunk)
   }
@@ -155,7 +158,7 @@ export class GatedSession {
     this.#become('running')
     if (this.#plan?.isSplit && this.#nextStep === 0) this.#tell('begin')
     if (this.status !== 'E') for (const sql of prelude) this.#tell(sql)
-    this.transaction.push(`${step.text} ${JSON.stringify(this.values)}`)
+    this.transaction.push(`${step.text} ${JSON.stringify(this.#request?.values)}`)
     this.#send(step)
   }
 
@@ -191,7 +194,6 @@ export class GatedSession {
     this.#request = request
     this.#held = []
     this.#nextStep = 0
-    this.values = request.values
     this.state = 'planning'
     if (this.#prepared) await this.#prepared
     this.#prepared = undefined
@@ -292,7 +294,6 @@ export class GatedSession {
     const held = Buffer.concat([...this.#held, readyForQuery(status)])
     this.#held = []
     this.#plan = undefined
-    this.values = this.#request?.values ?? [] // some drivers send them only after the server has described the statement
     this.#request = undefined
     this.#deliveredAt = performance.now()
     this.#become('idle')
