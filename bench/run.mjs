@@ -5,6 +5,7 @@ import { cpus } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import { runnerImport } from 'vite'
+import { measureExplorer } from './explorer.mjs'
 import { transactionContest } from './transaction.mjs'
 
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 7)
@@ -73,11 +74,28 @@ try {
         `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} |`,
     ),
   ].join('\n')
-  console.log(`${JSON.stringify(knobs)}\n\n${table}`)
+  const explorer = await exploreFast()
+  const explored = [
+    '| explorer, two actors of four statements | schedules | /s | /s with connecting |',
+    '|---|---|---|---|',
+    ...explorer.map((row) => `| ${row.case} | ${row.schedules} | ${row.perSecond} | ${row.withConnecting} |`),
+  ].join('\n')
+  const page = `${JSON.stringify(knobs)}\n\n${table}\n\n${explored}\n`
+  console.log(page)
   const out = join(import.meta.dirname, 'results')
   mkdirSync(out, { recursive: true })
-  writeFileSync(join(out, 'latest.json'), `${JSON.stringify({ knobs, results }, null, 2)}\n`)
-  writeFileSync(join(out, 'latest.md'), `${JSON.stringify(knobs)}\n\n${table}\n`)
+  writeFileSync(join(out, 'latest.json'), `${JSON.stringify({ knobs, results, explorer }, null, 2)}\n`)
+  writeFileSync(join(out, 'latest.md'), page)
 } finally {
   await server.stop()
+}
+
+/** On a server that keeps nothing through a crash, as one explores. */
+async function exploreFast() {
+  const fast = await module.startPostgres({})
+  try {
+    return await measureExplorer(fast.url, Number(process.env.BENCH_SCHEDULES ?? 1_000))
+  } finally {
+    await fast.stop()
+  }
 }

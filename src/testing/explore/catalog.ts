@@ -34,6 +34,7 @@ export class Catalog {
   readonly #tables = new Set<string>()
   readonly #atomic = new Set<string>()
   #hasHiddenWriters = false
+  #hasTriggers: boolean | undefined
 
   constructor(control: Pick<ClientBase, 'query'>) {
     this.#control = control
@@ -46,14 +47,24 @@ export class Catalog {
   async learn(statement: Statement): Promise<void> {
     const { functions, tables } = this.#unknown(statement)
     if (functions.length + tables.length === 0) return
+    // Mostly there is no trigger anywhere, and the big question can be saved.
+    if (functions.length === 0) this.#hasTriggers ??= await this.#askForTriggers()
+    for (const name of tables) this.#tables.add(name)
+    if (functions.length === 0 && !this.#hasTriggers) return
     const { rows } = await this.#control.query<FoundFunction>(FUNCTION_LOOK_UP, [functions, tables])
     for (const name of functions) {
       const found = rows.filter(({ asked }) => asked === name)
       this.#functions.set(name, found.length === 0 || found.some(writesOrLocks))
     }
-    for (const name of tables) this.#tables.add(name)
     for (const found of rows) if (isAtomic(found)) this.#atomic.add(found.name)
     this.#hasHiddenWriters ||= rows.some(({ isVolatile, isBuiltIn }) => isVolatile && !isBuiltIn)
+  }
+
+  async #askForTriggers(): Promise<boolean> {
+    const { rows } = await this.#control.query<{ has: boolean }>(
+      'select exists (select from pg_catalog.pg_trigger where not tgisinternal) as has',
+    )
+    return rows[0]?.has === true
   }
 
   /** Functions or triggers were met that may write what no statement names. */
@@ -88,6 +99,7 @@ export class Catalog {
 
   /** To be called when the schema was changed. */
   forget(): void {
+    this.#hasTriggers = undefined
     this.#functions.clear()
     this.#tables.clear()
     this.#atomic.clear()

@@ -129,6 +129,7 @@ describe.each(Object.entries(libraries))('%s', (_, add) => {
     expect(report.verdict).toBe('race')
     const counter = report.race?.steps.filter(({ text }) => /counter/.test(text)).map(({ unit }) => unit)
     expect(counter).toEqual(['alice', 'bob', 'bob', 'alice'])
+    expect(report.race?.printout).toMatch(/update "?counter"? set "?n"? = 1 where/) // the parameter, whenever it was sent
     expect(report.notes).toEqual([])
   })
 

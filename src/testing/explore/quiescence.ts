@@ -1,4 +1,3 @@
-import { setImmediate as turn } from 'node:timers/promises'
 import type { Actor } from '../gate/actor.js'
 import type { GatedSession } from '../gate/gated-session.js'
 import type { Blocked, BlockingProbe } from './blocking-probe.js'
@@ -8,6 +7,9 @@ const FIRST_LOOK_MS = 1
 const LONGEST_PAUSE_MS = 16
 /** Some restlessness ends by the mere passing of time. */
 const RESTLESS_LOOK_MS = 5
+
+/** One turn of the event loop. (The one of node:timers/promises takes three times as long.) */
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
 /** What the explorer knows of those who run. */
 export interface Company {

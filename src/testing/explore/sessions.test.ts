@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
+import { finished } from 'node:stream/promises'
 import pg, { type Pool, type PoolClient } from 'pg'
+import postgres from 'postgres'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { Dibs } from '../../dibs.js'
 import { explore } from './explore.js'
-import type { ExploreOptions } from './options.js'
+import type { ExploreHandle, ExploreOptions } from './options.js'
 
 const { url, schema } = exploredSchema(`
   create table counter (id int primary key, n int not null);
@@ -338,5 +340,24 @@ describe('an actor may', () => {
     expect(await run('serializable')).toMatchObject({ verdict: 'passed', isExhaustive: true })
     await dibs.close()
     await pool.end()
+  })
+
+  it('copy in and out, and read with a cursor', async () => {
+    const values = await seen(async (db) => {
+      const sql = postgres((db as ExploreHandle).url, { max: 1, fetch_types: false })
+      try {
+        const into = await sql`copy counter (id, n) from stdin`.writable()
+        into.end('2\t20\n3\t30\n')
+        await finished(into)
+        const out = await sql`copy (select n from counter order by id) to stdout`.readable()
+        const copied = (await out.toArray()).map(String).join('')
+        const read: number[] = []
+        await sql`select n from counter order by id`.cursor(1, ([row]) => void read.push(row?.n))
+        return `${copied.replaceAll('\n', ' ')}| ${read.join(' ')}`
+      } finally {
+        await sql.end()
+      }
+    })
+    expect(new Set(values)).toEqual(new Set(['0 20 30 | 0 20 30']))
   })
 })
