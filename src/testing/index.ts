@@ -2,8 +2,8 @@ export { fastSettings } from '../postgres/embedded/settings.js'
 export { countTraffic, type Traffic } from './count-traffic.js'
 export { explore } from './explore/explore.js'
 export type { ExploreBound, ExploreHandle, ExploreOptions, Isolation } from './explore/options.js'
-export type { ExploreReport, FoundRace, RandomPart } from './explore/report.js'
-export { type UntilBlockedOptions, untilBlocked } from './explore/until-blocked.js'
+export type { ExploreReport, FoundRace, RandomPart } from './explore/report/report.js'
+export { type UntilBlockedOptions, untilBlocked } from './explore/schedule/until-blocked.js'
 export type { Outcome } from './gate/actor.js'
 export type {
   BandwidthFault,

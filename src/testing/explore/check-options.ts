@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../../errors.js'
 import { currentActor } from '../gate/actor.js'
 import type { ExploreBound, ExploreOptions } from './options.js'
-import { actorOf } from './trace.js'
+import { actorOf } from './schedule/trace.js'
 
 const NAME = /^[^\s/]{1,40}$/
 const MOST_ACTORS = 26

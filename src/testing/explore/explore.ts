@@ -1,9 +1,9 @@
 import { RaceFoundError } from '../../errors.js'
 import { checkOptions } from './check-options.js'
-import { Exploration } from './exploration.js'
 import type { ExploreOptions } from './options.js'
-import type { ExploreReport } from './report.js'
-import { Stage } from './stage.js'
+import type { ExploreReport } from './report/report.js'
+import { Exploration } from './search/exploration.js'
+import { Stage } from './stage/stage.js'
 
 /** Two explorations in one process would share its globals and its event loop, and gain nothing. */
 let previous: Promise<unknown> = Promise.resolve()

@@ -1,0 +1,88 @@
+import type { StepResult } from '../../gate/result.js'
+import { countSwitches, type Effect, type TraceStep } from '../schedule/trace.js'
+import { lastUneasyStep } from '../search/frontier.js'
+
+const MAX_TEXT = 78
+
+/** Parameters stand where they are used, so that a line can be read by itself. */
+export function showStatement(text: string, values: readonly (string | null)[]): string {
+  const flat = text.replace(/\s+/g, ' ').trim()
+  const filled = flat.replace(/\$(\d+)/g, (placeholder, n) => {
+    const value = values[Number(n) - 1]
+    if (value === undefined) return placeholder
+    return value === null ? 'null' : /^-?\d+(\.\d+)?$/.test(value) ? value : `'${clip(value, 24)}'`
+  })
+  return clip(filled, MAX_TEXT)
+}
+
+const clip = (text: string, length: number): string =>
+  text.length <= length ? text : `${text.slice(0, length - 1)}…`
+
+export function showResult({ tag, rows, rowCount, error }: StepResult): string {
+  if (error) return `ERROR ${error.code} ${clip(error.message, 90)}`
+  const [first] = rows
+  if (rowCount === 1 && first)
+    return clip(
+      first.length === 1 ? (first[0] ?? 'null') : `(${first.map((v) => v ?? 'null').join(', ')})`,
+      40,
+    )
+  const counted = /^(?:SELECT|UPDATE|DELETE|MERGE|COPY|INSERT \d+) (\d+)$/.exec(tag)?.[1]
+  if (counted !== undefined) return counted === '1' ? '1 row' : `${counted} rows`
+  return tag === 'COMMIT' ? '' : tag.toLowerCase()
+}
+
+function showEffect(effect: Effect): string {
+  switch (effect.kind) {
+    case 'done': {
+      const shown = showResult(effect.result)
+      return shown && `-> ${shown}`
+    }
+    case 'waits':
+      return `.. waits for ${effect.for.join(' and ')}${effect.what ? ` (${effect.what})` : ''}`
+    case 'point':
+      return `-> stops at '${effect.name}'`
+    case 'lost':
+      return '-> its connection is gone'
+  }
+}
+
+const resumes = (unit: string, effect: Effect): string => {
+  if (effect.kind === 'waits') return `${unit} now waits for ${effect.for.join(' and ')}`
+  const shown = effect.kind === 'done' ? showResult(effect.result) : showEffect(effect).slice(3)
+  return `${unit} resumes${shown && `: ${shown}`}`
+}
+
+/** A schedule, one line a step. `marks`: say where it left the schedules before it. */
+export function showSteps(steps: readonly TraceStep[], marks: boolean): string {
+  const turnedAt = marks ? lastUneasyStep(steps) : undefined
+  const numbers = new Map<string, number>()
+  const rows = steps.map((step) => {
+    const number = (numbers.get(step.unit) ?? 0) + 1
+    numbers.set(step.unit, number)
+    return { ...step, number, shown: showStatement(step.text, step.values) }
+  })
+  const unitWidth = Math.max(0, ...rows.map(({ unit }) => unit.length))
+  const textWidth = Math.max(0, ...rows.map(({ shown }) => shown.length))
+  const lines = rows.map((row, i) => {
+    const others = row.resumed.map(({ unit, effect }) => `-> ${resumes(unit, effect)}`)
+    const pools = Object.entries(row.poolWaits).map(([actor, what]) => `.. ${actor} waits for ${what}`)
+    const effect = [showEffect(row.effect), ...others, ...pools].filter(Boolean).join('  ')
+    const mark = i === turnedAt ? `  <-- ${turn(steps, i)}` : ''
+    const number = String(row.number).padStart(2)
+    return `  ${row.unit.padEnd(unitWidth)} ${number}  ${row.shown.padEnd(textWidth)}  ${effect}${mark}`.trimEnd()
+  })
+  return lines.join('\n')
+}
+
+/** What was chosen here, against what comes by itself. */
+function turn(steps: readonly TraceStep[], at: number): string {
+  const last = steps[at - 1]?.unit
+  const { unit, options } = steps[at] as TraceStep
+  if (last !== undefined && options.includes(last)) return `here it goes wrong: ${unit} comes between`
+  return `here it goes wrong: ${unit} before ${options.find((option) => option !== unit)}`
+}
+
+export function showSwitches(steps: readonly TraceStep[]): string {
+  const switches = countSwitches(steps)
+  return switches === 1 ? '1 switch' : `${switches} switches`
+}

@@ -1,0 +1,47 @@
+import type { TraceStep } from '../schedule/trace.js'
+
+/** What was found, as plain JSON. */
+export interface ExploreReport {
+  readonly verdict: 'passed' | 'race'
+  /** One sentence: what was looked at, and how far. */
+  readonly summary: string
+  /** How many schedules were run. */
+  readonly schedules: number
+  /** No schedule was left out. */
+  readonly isExhaustive: boolean
+  /** All schedules with at most so many preemptions were run; null: with any number. */
+  readonly preemptions: number | null
+  /** Schedules in random order, after those in order were too many. */
+  readonly random?: RandomPart | undefined
+  readonly actors: readonly string[]
+  /** Most steps in one schedule. */
+  readonly steps: number
+  readonly isolation: string
+  readonly seconds: number
+  /** What a reader must know to trust the verdict: functions taken for one step, orders of the server's never seen. */
+  readonly notes: readonly string[]
+  readonly race?: FoundRace | undefined
+}
+
+export interface RandomPart {
+  readonly schedules: number
+  readonly seed: number
+  /** A race that needs this many steps in a certain order … */
+  readonly depth: number
+  /** … would have shown with at least this probability. */
+  readonly probability: number
+}
+
+export interface FoundRace {
+  /** Who ran, step by step. */
+  readonly schedule: readonly string[]
+  /** For the option `replay`. */
+  readonly replay: string
+  readonly steps: readonly TraceStep[]
+  /** The schedule as text, with what went wrong and how to run it again. */
+  readonly printout: string
+  /** What went wrong. */
+  readonly failure: { readonly name: string; readonly message: string }
+  /** It went wrong though nobody came between: this is a mistake, not a race. */
+  readonly isSerial: boolean
+}

@@ -1,0 +1,38 @@
+import { countPreemptions, type Trace } from '../schedule/trace.js'
+import type { Failure } from '../search/failure.js'
+import { showSteps, showSwitches } from './printout.js'
+import { encodeReplay } from './replay.js'
+import type { ExploreReport, FoundRace } from './report.js'
+
+type Facts = Omit<ExploreReport, 'summary' | 'race'> & { readonly seed: number | undefined }
+
+/** The printout of a schedule that went wrong. */
+export function showRace({ trace, failure }: { trace: Trace; failure: Failure }, facts: Facts): FoundRace {
+  const { steps } = trace
+  const replay = encodeReplay(steps, facts.actors)
+  const isSerial = !trace.stuck && isOneAfterTheOther(trace)
+  const title = isSerial
+    ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
+    : `Race found in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
+  const printout = [
+    title,
+    ...(steps.length > 0 ? [showSteps(steps, !isSerial)] : []),
+    `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
+    ...facts.notes.map((note) => `  Note: ${note}`),
+    ...(steps.length > 0 ? [`  Replay: DIBS_REPLAY=${replay}`] : []),
+  ].join('\n')
+  return {
+    schedule: steps.map(({ unit }) => unit),
+    replay,
+    steps,
+    printout,
+    failure: { name: failure.name, message: failure.message },
+    isSerial,
+  }
+}
+
+/** Nobody began before another had ended. */
+function isOneAfterTheOther({ steps }: Trace): boolean {
+  const order = steps.map(({ unit }) => unit).filter((unit, i, all) => unit !== all[i - 1])
+  return countPreemptions(steps) === 0 && new Set(order).size === order.length
+}

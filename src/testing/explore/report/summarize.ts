@@ -1,0 +1,25 @@
+import { DEPTH } from '../search/random-order.js'
+import type { ExploreReport } from './report.js'
+
+const count = (n: number, thing: string): string => `${n.toLocaleString('en')} ${thing}${n === 1 ? '' : 's'}`
+
+/** In place of a number of preemptions: there was no search. */
+export const ONE_ASKED_FOR = -1
+
+/** What a report says in one sentence. "All" stands only where all is true. */
+export function summarize(report: Omit<ExploreReport, 'summary' | 'race'>): string {
+  const { schedules, isExhaustive, preemptions, random, actors, steps, isolation, seconds } = report
+  const scope = `(${count(actors.length, 'actor')}, at most ${count(steps, 'step')}, ${isolation.toUpperCase()}, ${seconds.toFixed(1)} s)`
+  if (preemptions === ONE_ASKED_FOR) return `No violation in the one schedule that was asked for ${scope}.`
+  if (isExhaustive) return `No violation in all ${count(schedules, 'schedule')} ${scope}.`
+  const reach =
+    preemptions === null
+      ? 'not even all without a preemption'
+      : `all with at most ${count(preemptions, 'preemption')}`
+  if (!random) return `No violation in ${count(schedules, 'schedule')}: ${reach} ${scope}.`
+  const percent = (random.probability * 100).toFixed(random.probability > 0.99 ? 2 : 1)
+  return (
+    `No violation in ${count(schedules, 'schedule')}: ${reach}, and ${count(random.schedules, 'schedule')} in random order ` +
+    `(seed ${random.seed}: a race that needs ${DEPTH} steps in a certain order would have shown with at least ${percent} %) ${scope}.`
+  )
+}

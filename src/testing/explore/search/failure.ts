@@ -1,0 +1,54 @@
+import { ExplorationError } from '../../../errors.js'
+import type { ExploreOptions } from '../options.js'
+import type { Trace } from '../schedule/trace.js'
+import type { Stage } from '../stage/stage.js'
+
+/** What is wrong with a schedule. */
+export interface Failure {
+  readonly name: string
+  readonly message: string
+  readonly cause?: unknown
+}
+
+const READ_ONLY = '25006'
+
+/** Judges a schedule that has run. */
+export async function failureOf(
+  trace: Trace,
+  stage: Stage,
+  options: ExploreOptions,
+): Promise<Failure | undefined> {
+  const { invariant, mayFail } = options
+  if (trace.stuck) return { name: 'Stuck', message: `Nobody can go on:\n${trace.stuck}` }
+  for (const [actor, outcome] of Object.entries(trace.outcomes)) {
+    if (outcome.status === 'fulfilled' || mayFail?.(outcome.reason, actor)) continue
+    const { name, message } = errorOf(outcome.reason)
+    return { name, message: `${actor} failed: ${message}`, cause: outcome.reason }
+  }
+  const [open] = stage.cast.withOpenTransaction
+  if (open) return { name: 'OpenTransaction', message: `${open} has ended and left its transaction open.` }
+  if (!invariant) return undefined
+  try {
+    const held = await stage.judge((db) => invariant(db, trace.outcomes))
+    return held === false ? { name: 'Invariant', message: 'The invariant returned false.' } : undefined
+  } catch (error) {
+    if ((error as { code?: unknown } | null)?.code === READ_ONLY)
+      throw new ExplorationError(
+        `The invariant tried to change data: ${errorOf(error).message}. It may only look; put writes into the actors or into \`setup\`.`,
+        'invariant',
+        undefined,
+        { cause: error },
+      )
+    return { ...errorOf(error), cause: error }
+  }
+}
+
+function errorOf(error: unknown): { name: string; message: string } {
+  if (error instanceof Error) {
+    const { code } = error as { code?: unknown }
+    // `pg` calls all of them "error".
+    const name = error.name === 'error' && typeof code === 'string' ? `error ${code}` : error.name
+    return { name, message: error.message }
+  }
+  return { name: 'Error', message: String(error) }
+}

@@ -1,0 +1,145 @@
+import type { Pool } from 'pg'
+import { sleep } from '../../../postgres/sleep.js'
+import { Actor } from '../../gate/actor.js'
+import { ActorConnections, type ActorConnectionsOptions } from '../../gate/actor-connections.js'
+import type { ActorPool } from '../../gate/actor-pool.js'
+import type { GatedSession } from '../../gate/gated-session.js'
+import { Permits } from '../../gate/permits.js'
+import { redirectPool } from '../../gate/redirect-pool.js'
+import { CLEAN_SESSION } from './session-settings.js'
+
+/** How long to wait for backends to end. */
+const GONE_MS = 2_000
+
+/** What all connections of the exploration have in common, and what each kind has of its own. */
+export interface CastOptions {
+  readonly names: readonly string[]
+  /** The pool of the code under test. */
+  readonly pool: Pool | undefined
+  /** Somebody who is no actor uses it meanwhile. */
+  readonly onStranger: (parameters: readonly unknown[]) => void
+  readonly common: Pick<ActorConnectionsOptions, 'config' | 'url' | 'onChange'>
+  readonly actors: CastPart
+  readonly setup: CastPart
+  readonly invariant: CastPart
+}
+
+export type CastPart = Pick<ActorConnectionsOptions, 'planner' | 'observer' | 'settings' | 'prepare'>
+
+/** Those who take part, with their connections: the actors, and whoever sets up and judges. */
+export class Cast {
+  readonly actors: readonly Actor[]
+  /** Clients that actors never gave back. */
+  keptClients = 0
+  readonly #setup: ActorConnections
+  readonly #invariant: ActorConnections
+  readonly #connections: ReadonlyMap<Actor, ActorConnections>
+  readonly #permits: Permits
+  readonly #stopRedirecting: (() => void) | undefined
+
+  private constructor(
+    { pool, onStranger }: Pick<CastOptions, 'pool' | 'onStranger'>,
+    [setup, invariant, ...actors]: [ActorConnections, ActorConnections, ...ActorConnections[]],
+  ) {
+    this.#setup = setup
+    this.#invariant = invariant
+    this.actors = actors.map(({ actor }) => actor)
+    this.#connections = new Map(actors.map((connections) => [connections.actor, connections]))
+    this.#permits = new Permits(setup.pool.options.max)
+    this.#stopRedirecting = pool && redirectPool(pool, (actor) => this.#inPlaceOf(pool, actor), onStranger)
+  }
+
+  static async open(options: CastOptions): Promise<Cast> {
+    const { names, pool, common, actors, setup, invariant } = options
+    const open = (name: string, part: CastPart): Promise<ActorConnections> =>
+      ActorConnections.open(new Actor(name), { ...common, ...part })
+    const all = await Promise.all([
+      open('setup', setup),
+      open('invariant', invariant),
+      ...names.map((name) => open(name, actors)),
+    ])
+    try {
+      // Actors that have a pool of their own will not need ours.
+      await Promise.all((pool ? all.slice(0, 2) : all).map((connections) => connections.warmUp()))
+    } catch (error) {
+      for (const connections of all) await connections.close()
+      throw error
+    }
+    return new Cast(options, all as [ActorConnections, ActorConnections, ...ActorConnections[]])
+  }
+
+  get setup(): ActorConnections {
+    return this.#setup
+  }
+
+  get invariant(): ActorConnections {
+    return this.#invariant
+  }
+
+  poolOf(actor: Actor): ActorPool {
+    return (this.#connections.get(actor) as ActorConnections).pool
+  }
+
+  actorOf(session: GatedSession): Actor | undefined {
+    return this.actors.find(({ sessions }) => sessions.has(session))
+  }
+
+  /** Who a backend is, for the reader. */
+  nameOf(pid: number): string {
+    for (const actor of this.actors)
+      for (const session of actor.sessions) if (session.pid === pid) return actor.labelOf(session)
+    return `process ${pid}`
+  }
+
+  /** Actors that have left a transaction open. */
+  get withOpenTransaction(): readonly string[] {
+    const isOpen = ({ status, state }: GatedSession): boolean => status !== 'I' && state !== 'closed'
+    return this.actors.filter(({ sessions }) => [...sessions].some(isOpen)).map(({ name }) => name)
+  }
+
+  /** After a schedule: takes away what the actors left, clients that they kept, transactions, session state. */
+  async clean(): Promise<void> {
+    for (const [actor, connections] of this.#connections) {
+      const hasEnded = actor.outcome !== undefined
+      // Whoever still waits belongs to a run that is over, and must not wake up in the next one.
+      actor.begin()
+      giveUpSessions(actor)
+      const kept = connections.reclaim()
+      if (hasEnded) this.keptClients += kept
+    }
+    await Promise.all(this.actors.map(cleanSessions))
+  }
+
+  /** Before a schedule. */
+  begin(): void {
+    for (const actor of this.actors) actor.begin()
+  }
+
+  /** Of the actors and of the one who judges: their locks must go before the tables can be put back. */
+  async closeActors(): Promise<void> {
+    this.#stopRedirecting?.()
+    for (const connections of [...this.#connections.values(), this.#invariant]) await connections.close()
+    const isLeft = (): boolean => this.actors.some(({ sessions }) => sessions.size > 0)
+    for (let waitedMs = 0; isLeft() && waitedMs < GONE_MS; waitedMs++) await sleep(1)
+  }
+
+  #inPlaceOf(pool: Pool, actor: Actor): ActorPool | undefined {
+    if (actor === this.#setup.actor) return this.#setup.pool
+    if (actor === this.#invariant.actor) return this.#invariant.pool
+    return this.#connections.get(actor)?.inPlaceOf(pool, this.#permits)
+  }
+}
+
+const isWhole = ({ state, status }: GatedSession): boolean => state === 'idle' && status === 'I'
+
+function giveUpSessions({ sessions }: Actor): void {
+  for (const session of sessions) {
+    session.begin()
+    if (session.state === 'closed') sessions.delete(session)
+    else if (!isWhole(session)) session.abandon()
+  }
+}
+
+async function cleanSessions({ sessions }: Actor): Promise<void> {
+  await Promise.all([...sessions].filter(isWhole).map((session) => session.tell(CLEAN_SESSION)))
+}

@@ -1,0 +1,119 @@
+import pg, { type Client, type PoolConfig } from 'pg'
+import { ExplorationError } from '../../../errors.js'
+import type { ExploreOptions } from '../options.js'
+
+/** The explorer's own connection, and what it found there. */
+export interface Control {
+  readonly client: Client
+  readonly pid: number
+  readonly serverVersion: number
+  /** The server's default. */
+  readonly isolation: string
+  /** How actors connect. */
+  readonly config: PoolConfig
+  /** The same for other drivers. */
+  readonly url: string
+  /** Deadlocks can be ended soon, with a victim that is known. */
+  readonly setsDeadlockTimeout: boolean
+}
+
+/** One question at a time; `pg` would line them up as well, and complain. */
+class ControlClient extends pg.Client {
+  #last: Promise<unknown> = Promise.resolve()
+
+  // biome-ignore lint/suspicious/noExplicitAny: all of pg's overloads at once
+  override query(...parameters: any[]): any {
+    // @ts-expect-error: the overloads are pg's own
+    const answer = this.#last.then(() => super.query(...parameters))
+    this.#last = answer.catch(() => {})
+    return answer
+  }
+}
+
+/** `pool.options` hides the password from enumeration. */
+function configOf({ pool, url }: ExploreOptions): PoolConfig {
+  if (!pool) return { connectionString: url }
+  const { Client: _, ...options } = pool.options as PoolConfig & { Client?: unknown }
+  return { ...options, password: pool.options.password }
+}
+
+function urlOf(client: Client, { connectionString, options }: PoolConfig): string {
+  if (connectionString) return connectionString
+  const url = new URL('postgres://localhost')
+  url.hostname = client.host
+  url.port = String(client.port)
+  url.username = client.user ?? ''
+  url.password = typeof client.password === 'string' ? client.password : ''
+  url.pathname = `/${client.database ?? ''}`
+  if (options) url.searchParams.set('options', options)
+  return url.href
+}
+
+/** Connects, and refuses what exploring cannot work with. */
+export async function connectControl(options: ExploreOptions): Promise<Control> {
+  const config = configOf(options)
+  if (config.ssl || /[?&]sslmode=(?!disable)/.test(config.connectionString ?? ''))
+    throw new ExplorationError(
+      'The explorer reads what actors send and cannot look into TLS. Connect without it (sslmode=disable): a test database on this machine needs none.',
+      'connection',
+    )
+  const client = new ControlClient({ ...config, application_name: 'dibs explorer' })
+  client.on('error', () => {})
+  try {
+    await client.connect()
+  } catch (error) {
+    throw new ExplorationError(
+      `The database cannot be reached: ${(error as Error).message}.`,
+      'connection',
+      undefined,
+      {
+        cause: error,
+      },
+    )
+  }
+  try {
+    return { client, config, url: urlOf(client, config), ...(await inspect(client, options)) }
+  } catch (error) {
+    await client.end()
+    throw error
+  }
+}
+
+async function inspect(
+  client: Client,
+  options: ExploreOptions,
+): Promise<Omit<Control, 'client' | 'config' | 'url'>> {
+  const { rows } = await client.query<{ pid: number; version: string; role: string; isolation: string }>(
+    `select pg_backend_pid() as pid, current_user as role, current_setting('server_version_num') as version,
+       current_setting('default_transaction_isolation') as isolation`,
+  )
+  const { pid, version, role, isolation } = rows[0] as (typeof rows)[0]
+  // What the server said when it greeted us; a pooler makes one up.
+  if ((client as Client & { processID?: number }).processID !== pid)
+    throw new ExplorationError(
+      'This connection goes through a pooler (PgBouncer or the like). The explorer must know which backend serves which actor: give it the server itself.',
+      'connection',
+    )
+  return {
+    pid,
+    isolation,
+    serverVersion: Number(version),
+    setsDeadlockTimeout: await trySetting(client, role, options),
+  }
+}
+
+async function trySetting(client: Client, role: string, options: ExploreOptions): Promise<boolean> {
+  if (options.slowDeadlocks) return false
+  try {
+    await client.query("set deadlock_timeout = '1s'")
+    return true
+  } catch (error) {
+    throw new ExplorationError(
+      `The role ${role} has no right to set deadlock_timeout, so a deadlock would take the server's own time and have a victim of its choice. ` +
+        `Explore as a superuser; or, from PostgreSQL 15 on, \`grant set on parameter deadlock_timeout to ${pg.escapeIdentifier(role)}\`; or pass slowDeadlocks: true and live with it.`,
+      'privilege',
+      undefined,
+      { cause: error },
+    )
+  }
+}

@@ -1,0 +1,89 @@
+import { Socket, type SocketConnectOpts } from 'node:net'
+import pg from 'pg'
+import { ExplorationError } from '../../../errors.js'
+import { currentActor } from '../../gate/actor.js'
+import { callSite } from '../../gate/call-site.js'
+import { GatedSocket } from '../../gate/gated-socket.js'
+
+/**
+ * Sees actors reach the database past the gate: what they do there has no place in any schedule, so that a race in it
+ * would never be found. Looks at sockets that an actor opens to the server's port and at statements that it sends through
+ * clients of `pg` made elsewhere.
+ */
+export class OutsideWatch {
+  readonly #port: number
+  readonly #connect = Socket.prototype.connect
+  readonly #query = pg.Client.prototype.query
+  /** Actors run: now nobody else may use their pool. */
+  isRunning = false
+  #seen: ExplorationError | undefined
+
+  constructor(port: number) {
+    this.#port = port
+    const watch = this
+    Socket.prototype.connect = function (this: Socket, ...parameters: unknown[]) {
+      if (!(this instanceof GatedSocket)) watch.#onConnect(parameters)
+      return (watch.#connect as (...parameters: unknown[]) => Socket).apply(this, parameters)
+    } as typeof Socket.prototype.connect
+    pg.Client.prototype.query = function (this: pg.Client, ...parameters: unknown[]) {
+      // Through the port of an actor it is gated as well.
+      const isGated = this.connection?.stream instanceof GatedSocket || this.port !== watch.#port
+      if (!isGated) watch.#onQuery(parameters[0])
+      return (watch.#query as (...parameters: unknown[]) => unknown).apply(this, parameters)
+    } as typeof pg.Client.prototype.query
+  }
+
+  /** Throws if an actor went past the gate. */
+  check(): void {
+    if (this.#seen) throw this.#seen
+  }
+
+  /** Somebody who is no actor has used the pool that is explored. */
+  readonly onStranger = ([query]: readonly unknown[]): void => {
+    if (!this.isRunning) return
+    this.#seen ??= new ExplorationError(
+      `Code that runs for none of the actors used the pool that is explored${sent(query)}, at ${callSite(new Error()) ?? 'a place unknown'}. ` +
+        'The explorer has no say over that, so it would miss races there. If it works for an actor, it has lost its way: ' +
+        'work behind a server or a queue in this process does not know who asked for it. Call the code itself in place of the server.',
+      'outside',
+    )
+  }
+
+  close(): void {
+    Socket.prototype.connect = this.#connect
+    pg.Client.prototype.query = this.#query
+  }
+
+  #onConnect(parameters: readonly unknown[]): void {
+    const actor = currentActor()
+    if (!actor) return
+    const [first] = [parameters].flat(2)
+    const port =
+      typeof first === 'object' && first !== null
+        ? (first as SocketConnectOpts & { port?: number }).port
+        : first
+    const isServer = Number(port) === this.#port || String(port).endsWith(`.s.PGSQL.${this.#port}`)
+    if (isServer) this.#report(actor.name, `opened a connection of its own to port ${this.#port}`)
+  }
+
+  #onQuery(query: unknown): void {
+    const actor = currentActor()
+    if (!actor) return
+    this.#report(actor.name, `used another pool or client${sent(query)}`)
+  }
+
+  #report(actor: string, did: string): void {
+    this.#seen ??= new ExplorationError(
+      `${actor} ${did}. The explorer has no say over that, so it would miss races there. ` +
+        'Use the handle that the actor is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
+      'outside',
+      actor,
+    )
+  }
+}
+
+/** What was sent, if the argument tells. */
+function sent(query: unknown): string {
+  const text = typeof query === 'string' ? query : (query as { text?: unknown } | undefined)?.text
+  return typeof text === 'string' ? ` to send ${JSON.stringify(text)}` : ''
+}

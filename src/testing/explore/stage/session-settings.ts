@@ -1,0 +1,25 @@
+import type { Isolation } from '../options.js'
+import type { Control } from './control.js'
+
+/** Whoever cannot close a circle of waits looks for one only if those who can have failed to. */
+export const LATE_MS = 1_000
+
+/** What every session of an actor begins with: no timeout may decide what happens, only the schedule. */
+export function sessionSettings(
+  { serverVersion, setsDeadlockTimeout }: Pick<Control, 'serverVersion' | 'setsDeadlockTimeout'>,
+  isolation: Isolation | undefined,
+): Record<string, string> {
+  return {
+    lock_timeout: '0',
+    statement_timeout: '0',
+    idle_in_transaction_session_timeout: '0',
+    idle_session_timeout: '0',
+    ...(serverVersion >= 17_00_00 ? { transaction_timeout: '0' } : {}),
+    ...(setsDeadlockTimeout ? { deadlock_timeout: String(LATE_MS) } : {}),
+    ...(isolation ? { default_transaction_isolation: isolation } : {}),
+  }
+}
+
+/** What an actor may have left in its session; settings go back to what the session began with. */
+export const CLEAN_SESSION =
+  'reset all; select pg_advisory_unlock_all(); close all; unlisten *; discard temp; discard sequences'

@@ -1,0 +1,363 @@
+import assert from 'node:assert/strict'
+import { finished } from 'node:stream/promises'
+import pg, { type Pool, type PoolClient } from 'pg'
+import postgres from 'postgres'
+import { describe, expect, it } from 'vitest'
+import { exploredSchema } from '../../../../test/explored-schema.js'
+import { Dibs } from '../../../dibs.js'
+import { explore } from '../explore.js'
+import type { ExploreHandle, ExploreOptions } from '../options.js'
+
+const { url, schema } = exploredSchema(`
+  create table counter (id int primary key, n int not null);
+  create table parent (id int primary key);
+  create table child (id int primary key, parent int references parent deferrable initially deferred);
+  create table log (id int generated always as identity, what text);
+  create function log_it() returns trigger language plpgsql as $$
+    begin insert into log (what) values (tg_op); return new; end $$;
+  create table part (k int) partition by list (k);
+  create table part1 partition of part for values in (1);
+  create table part2 partition of part for values in (2);
+  create table seldom (k int);
+  create table seldom_log (k int);
+  create function log_seldom() returns trigger language plpgsql as $$
+    begin
+      if new.k > 1 then insert into seldom_log values (new.k); end if;
+      return new;
+    end $$;
+  create trigger seldom_logged after insert on seldom for each row execute function log_seldom();
+  create trigger logged after insert or update on counter for each row execute function log_it();
+`)
+
+const start = (db: Pool) => db.query('insert into counter values (1, 0)')
+
+/** Runs one actor twice (the second is the explorer's own check) and returns what it saw. */
+async function seen(
+  act: (db: Pool) => Promise<unknown>,
+  options: Partial<ExploreOptions> = {},
+): Promise<unknown[]> {
+  const values: unknown[] = []
+  const idle = (db: Pool) => db.query('select 1')
+  await explore({
+    url,
+    setup: start,
+    actors: { alice: async (db) => void values.push(await act(db)), bob: idle },
+    ...options,
+  })
+  return values
+}
+
+async function withClient<T>(db: Pool, fn: (client: PoolClient) => Promise<T>): Promise<T> {
+  const client = await db.connect()
+  try {
+    return await fn(client)
+  } finally {
+    client.release()
+  }
+}
+
+describe('what an actor leaves in its session is gone in the next schedule', () => {
+  it.each([
+    ['a setting', `set work_mem = '1MB'`, `select current_setting('work_mem') as it`, '1MB'],
+    [
+      'a session lock',
+      'select pg_advisory_lock(9)',
+      `select count(*)::int as it from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()`,
+      1,
+    ],
+    [
+      'a temporary table',
+      'create temp table t as select 1',
+      `select to_regclass('pg_temp.t')::text as it`,
+      'pg_temp.t',
+    ],
+  ])('%s', async (_, leave, look, left) => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const before = (await client.query(look)).rows[0].it
+        await client.query(leave)
+        const after = (await client.query(look)).rows[0].it
+        return [before === left, after === left || after === 't']
+      }),
+    )
+    expect(values.length).toBeGreaterThan(1)
+    expect(new Set(values.map(String))).toEqual(new Set(['false,true']))
+  })
+
+  it('but not the names of its prepared statements, which pg remembers', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const query = { name: 'one', text: 'select n from counter where id = $1', values: [1] }
+        return (await client.query(query)).rows[0].n + (await client.query(query)).rows[0].n
+      }),
+    )
+    expect(values.length).toBeGreaterThan(1)
+    expect(new Set(values)).toEqual(new Set([0]))
+  })
+})
+
+describe('an actor may', () => {
+  it('use callbacks', async () => {
+    const values = await seen(
+      (db) =>
+        new Promise((resolve, reject) => {
+          void db.query('select n from counter', (error, first) => {
+            if (error) return reject(error)
+            db.connect((_, client, release) => {
+              client?.query('select $1::int as n', [first.rows[0].n + 1], (failed, second) => {
+                release()
+                if (failed) reject(failed)
+                else resolve(second.rows[0].n)
+              })
+            })
+          })
+        }),
+    )
+    expect(new Set(values)).toEqual(new Set([1]))
+  })
+
+  it('send several statements without waiting', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const answers = await Promise.all(
+          ['select 1 as n', 'select 2 as n', 'select 3 as n'].map((sql) => client.query(sql)),
+        )
+        return answers.map(({ rows }) => rows[0].n).join()
+      }),
+    )
+    expect(new Set(values)).toEqual(new Set(['1,2,3']))
+  })
+
+  it('take its time between statements', async () => {
+    const values = await seen(async (db) => {
+      await db.query('select 1')
+      await new Promise((resolve) => setTimeout(resolve, 20))
+      return (await db.query('select 2 as n')).rows[0].n
+    })
+    expect(new Set(values)).toEqual(new Set([2]))
+  })
+
+  it('meet an error at the COMMIT of a statement that went well', async () => {
+    const report = await explore({
+      url,
+      actors: { alice: (db) => db.query('insert into child values (1, 1)') },
+      throws: false,
+    })
+    expect(report.race?.failure.message).toMatch(
+      /alice failed: insert or update on table "child" violates foreign key/,
+    )
+    expect(
+      report.race?.steps.map(
+        ({ effect }) => effect.kind === 'done' && (effect.result.error?.code ?? effect.result.tag),
+      ),
+    ).toEqual(['INSERT 0 1', '23503'])
+  })
+
+  it('go on in a session after an error outside a transaction, and inside one after a savepoint', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        await client.query('select 1 / 0').catch(() => {})
+        await client.query('begin')
+        await client.query('savepoint a')
+        await client.query('select 1 / 0').catch(() => {})
+        await client.query('rollback to savepoint a')
+        const { rows } = await client.query('select n from counter')
+        await client.query('commit')
+        return rows[0].n
+      }),
+    )
+    expect(new Set(values)).toEqual(new Set([0]))
+  })
+
+  it('hear notifications', async () => {
+    const heard: unknown[] = []
+    await explore({
+      url,
+      actors: {
+        alice: (db) =>
+          withClient(db, async (client) => {
+            const got = new Promise<unknown>((resolve) =>
+              client.once('notification', ({ payload }) => resolve(payload)),
+            )
+            await client.query('listen spring')
+            await client.query(`notify spring, 'is here'`)
+            heard.push(await got)
+          }),
+      },
+    })
+    expect(heard).toEqual(['is here'])
+  })
+
+  it('write through triggers and foreign keys: all that is put back', async () => {
+    const report = await explore({
+      url,
+      setup: start,
+      actors: {
+        alice: async (db) => {
+          await db.query('insert into parent values (1)')
+          await db.query('insert into child values (1, 1)')
+        },
+        bob: (db) => db.query('update counter set n = n + 1'),
+      },
+      invariant: async (db) => {
+        const { rows } = await db.query('select array_agg(id order by id) as ids from log')
+        assert.deepEqual(rows[0].ids, [1, 2])
+      },
+    })
+    expect(report.isExhaustive).toBe(true)
+    expect(report.notes).toEqual([
+      "log_it() runs as one step: it has no yield point (perform dibs_point('name')).",
+    ])
+    const pool = new pg.Pool({ connectionString: url })
+    const { rows } = await pool.query(
+      'select (select count(*) from log) + (select count(*) from child) as left',
+    )
+    await pool.end()
+    expect(rows[0].left).toBe('0')
+  })
+
+  it('ask for a type of its own, rows as arrays, and binary', async () => {
+    const values = await seen((db) =>
+      withClient(db, async (client) => {
+        const rows = await client.query({ text: 'select n, 2 from counter', rowMode: 'array' })
+        const binary = await client.query({
+          text: 'select $1::int as n',
+          values: [7],
+          binary: true,
+        } as pg.QueryConfig)
+        return [rows.rows[0], binary.rows[0].n].join()
+      }),
+    )
+    expect(new Set(values)).toEqual(new Set(['0,2,7']))
+  })
+
+  it('write where nobody would expect it: that is put back too', async () => {
+    const insert = (table: string, k: number) => (db: Pool) =>
+      db.query(`insert into ${table} values ($1)`, [k])
+    for (const [table, log] of [
+      ['part', 'part'],
+      ['seldom', 'seldom_log'],
+    ] as const) {
+      const report = await explore({
+        url,
+        actors: { alice: insert(table, 1), bob: insert(table, 2) },
+        invariant: async (db) => {
+          const { rows } = await db.query(`select count(*)::int as n from ${log}`)
+          assert.equal(rows[0].n, table === log ? 2 : 1)
+        },
+      })
+      expect(report.isExhaustive).toBe(true)
+    }
+  })
+
+  it('end its pool', async () => {
+    const values = await seen(async (db) => {
+      const { rows } = await db.query('select n from counter')
+      await db.end()
+      return rows[0].n
+    })
+    expect(new Set(values)).toEqual(new Set([0]))
+  })
+
+  it('use several connections at once, in every schedule the same', async () => {
+    const both = (db: Pool) =>
+      Promise.all([db.query('update counter set n = n + 1'), db.query('insert into parent values (1)')])
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: both, bob: (db) => db.query('select 1') },
+    })
+    expect(report.isExhaustive).toBe(true)
+  })
+
+  it('let go of work that it does not wait for', async () => {
+    const later = async (db: Pool) => {
+      await db.query('select 1')
+      await db.query('select 2')
+    }
+    const report = await explore({
+      url,
+      actors: {
+        alice: async (db) => {
+          void later(db)
+          await db.query('select 3')
+        },
+        bob: (db) => db.query('select 4'),
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+
+  it('poll for what the other does', async () => {
+    const wait = async (db: Pool) => {
+      for (;;) {
+        const { rows } = await db.query('select n from counter')
+        if (rows[0].n > 0) return
+      }
+    }
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: wait, bob: (db) => db.query('update counter set n = 1') },
+    })
+    expect(report.isExhaustive).toBe(true)
+  })
+
+  it('fail where it waited: it keeps its name', async () => {
+    const act = (db: Pool) => db.query('insert into parent values (1)')
+    const report = await explore({
+      url,
+      actors: { alice: act, bob: act },
+      schedule: ['alice', 'bob', 'alice'],
+      throws: false,
+    })
+    expect(report.race?.steps.at(-1)?.resumed.map(({ unit }) => unit)).toEqual(['bob'])
+  })
+
+  it('be a transaction of Dibs', async () => {
+    const pool = new pg.Pool({ connectionString: url })
+    await using dibs = await Dibs.open({ pool, schema, listen: false })
+    const add = (isolation: 'read committed' | 'serializable') => () =>
+      dibs.transaction(
+        async (tx) => {
+          const { rows } = await tx.query<{ n: number }>('select n from counter')
+          await tx.query('update counter set n = $1', [(rows[0]?.n ?? 0) + 1])
+        },
+        { isolation },
+      )
+    const run = (isolation: 'read committed' | 'serializable') =>
+      explore({
+        pool,
+        setup: start,
+        actors: { alice: add(isolation), bob: add(isolation) },
+        invariant: async (db) => {
+          const { rows } = await db.query('select n from counter')
+          assert.equal(rows[0].n, 2)
+        },
+        throws: false,
+      })
+    expect((await run('read committed')).verdict).toBe('race')
+    expect(await run('serializable')).toMatchObject({ verdict: 'passed', isExhaustive: true })
+    await dibs.close()
+    await pool.end()
+  })
+
+  it('copy in and out, and read with a cursor', async () => {
+    const values = await seen(async (db) => {
+      const sql = postgres((db as ExploreHandle).url, { max: 1, fetch_types: false })
+      try {
+        const into = await sql`copy counter (id, n) from stdin`.writable()
+        into.end('2\t20\n3\t30\n')
+        await finished(into)
+        const out = await sql`copy (select n from counter order by id) to stdout`.readable()
+        const copied = (await out.toArray()).map(String).join('')
+        const read: number[] = []
+        await sql`select n from counter order by id`.cursor(1, ([row]) => void read.push(row?.n))
+        return `${copied.replaceAll('\n', ' ')}| ${read.join(' ')}`
+      } finally {
+        await sql.end()
+      }
+    })
+    expect(new Set(values)).toEqual(new Set(['0 20 30 | 0 20 30']))
+  })
+})

@@ -1,0 +1,243 @@
+import { ExplorationError } from '../../../errors.js'
+import { endClient } from '../../../postgres/client.js'
+import { sleep } from '../../../postgres/sleep.js'
+import { type Actor, runAs } from '../../gate/actor.js'
+import type { ActorPool } from '../../gate/actor-pool.js'
+import type { GatedSession, SessionObserver } from '../../gate/gated-session.js'
+import type { ExploreOptions } from '../options.js'
+import { Reset } from '../reset/reset.js'
+import { UPDATED } from '../reset/reset-queries.js'
+import { BlockingProbe } from '../schedule/blocking-probe.js'
+import { explainStall } from '../schedule/explain-stall.js'
+import { Points } from '../schedule/points.js'
+import { Quiescence } from '../schedule/quiescence.js'
+import { Catalog } from '../statements/catalog.js'
+import { loadParser } from '../statements/parse-statements.js'
+import { StatementPlanner } from '../statements/statement-planner.js'
+import { Cast } from './cast.js'
+import { type Control, connectControl } from './control.js'
+import { FreeRun } from './free-run.js'
+import { OutsideWatch } from './outside-watch.js'
+import { SeededGlobals } from './seeded-globals.js'
+import { sessionSettings } from './session-settings.js'
+
+interface Tools {
+  readonly probe: BlockingProbe
+  readonly points: Points
+  readonly reset: Reset
+}
+
+/** Everything that stays the same from schedule to schedule: connections, actors, what was learned about the database. */
+export class Stage implements SessionObserver {
+  readonly controlPid: number
+  readonly setsDeadlockTimeout: boolean
+  /** Of statements that do not say. */
+  readonly isolation: string
+  readonly probe: BlockingProbe
+  readonly points: Points
+  readonly catalog: Catalog
+  readonly quiescence: Quiescence
+  readonly #options: ExploreOptions
+  readonly #control: Control
+  readonly #reset: Reset
+  readonly #free: FreeRun
+  readonly #globals: SeededGlobals
+  readonly #outside: OutsideWatch
+  /** Transactions whose writes are known, by their statements. */
+  readonly #noted = new Set<string>()
+  #cast: Cast | undefined
+  #runs = 0
+
+  private constructor(options: ExploreOptions, control: Control, { probe, points, reset }: Tools) {
+    this.#options = options
+    this.#control = control
+    this.#reset = reset
+    this.controlPid = control.pid
+    this.setsDeadlockTimeout = control.setsDeadlockTimeout
+    this.isolation = options.isolation ?? control.isolation
+    this.probe = probe
+    this.points = points
+    this.catalog = new Catalog(control.client)
+    this.quiescence = new Quiescence(this)
+    this.#free = new FreeRun(this.#newPlanner(), (session) => this.#noteSetup(session))
+    this.#globals = new SeededGlobals(options.seed ?? 1, options.clock)
+    this.#outside = new OutsideWatch(control.client.port)
+  }
+
+  static async open(options: ExploreOptions): Promise<Stage> {
+    await loadParser()
+    const control = await connectControl(options)
+    const { client } = control
+    let stage: Stage | undefined
+    try {
+      const probe = await BlockingProbe.open(client)
+      const points = await Points.open(client)
+      const reset = await Reset.begin(client)
+      stage = new Stage(options, control, { probe, points, reset })
+      stage.#cast = await stage.#openCast()
+      return stage
+    } catch (error) {
+      if (stage) await stage.close()
+      else await endClient(client)
+      throw error
+    }
+  }
+
+  get cast(): Cast {
+    return this.#cast as Cast
+  }
+
+  get actors(): readonly Actor[] {
+    return this.cast.actors
+  }
+
+  /** A session of an actor has changed. */
+  onChange(session: GatedSession): void {
+    if (session.state === 'gated') this.cast.actorOf(session)?.labelOf(session) // the first to ask is the first by name
+    if (session.state === 'closing') void this.#awaitGone(session).catch(() => session.onGone())
+    this.quiescence.touch()
+  }
+
+  /** Puts everything back to where each schedule starts. */
+  async begin(): Promise<void> {
+    if (this.#runs > 0) await Promise.all([this.cast.clean(), this.#resetTables()])
+    await this.#prepare('setup', this.#options.setup)
+    if (this.#runs === 0 && !this.#options.reset) await this.#reset.protectRows()
+    this.#free.isKnown = true
+    this.#runs++
+    this.cast.begin()
+    this.#globals.begin()
+    this.#outside.isRunning = true
+  }
+
+  /** The actors have all ended, or were given up. */
+  end(): void {
+    this.#outside.isRunning = false
+  }
+
+  /** The actor's own function. */
+  play(actor: Actor): unknown {
+    return this.#options.actors[actor.name]?.(this.cast.poolOf(actor))
+  }
+
+  /** Runs a function that may look and not touch. */
+  async judge(fn: (db: ActorPool) => unknown): Promise<unknown> {
+    if (this.#runs === 1 && !this.#options.reset) await this.#reset.protectRows()
+    const { actor, pool } = this.cast.invariant
+    return runAs(actor, () => fn(pool))
+  }
+
+  /** Learns what the session's transaction has written, if such a one was not seen before. */
+  async noteWrites(session: GatedSession): Promise<void> {
+    if (this.#options.reset || session.status === 'I') return
+    const key = session.transaction.join('\n')
+    // What functions and triggers write may depend on what they find.
+    if (this.#noted.has(key) && !this.catalog.hasHiddenWriters) return
+    this.#noted.add(key)
+    await this.#reset.note(session.pid)
+  }
+
+  /** Emptying tables does not undo it: the next schedule would start from somewhere else. */
+  refuseSchemaChange(unit: string, text: string): void {
+    if (this.#options.reset) return
+    throw new ExplorationError(
+      `${unit} changes the schema: ${JSON.stringify(text)}. The explorer cannot undo that between schedules. Pass a \`reset\` that does, and empties the tables too.`,
+      'reset',
+      unit,
+    )
+  }
+
+  /** Throws if an actor reached the database past the gate. */
+  checkOutside(): void {
+    this.#outside.check()
+  }
+
+  explainStall(patienceMs: number): Promise<ExplorationError> {
+    return explainStall(this.cast, this.#control.client, patienceMs)
+  }
+
+  async close(): Promise<void> {
+    this.end()
+    this.#globals.close()
+    this.#outside.close()
+    try {
+      await this.#cast?.closeActors()
+      if (this.#runs > 0) await this.#resetTables()
+    } finally {
+      await this.#cast?.setup.close()
+      await endClient(this.#control.client)
+    }
+  }
+
+  #newPlanner(): StatementPlanner {
+    return new StatementPlanner(this.catalog, {
+      splits: true,
+      readsCount: this.isolation === 'serializable',
+    })
+  }
+
+  #openCast(): Promise<Cast> {
+    const { config, url } = this.#control
+    const plain = sessionSettings(this.#control, undefined)
+    const free = { planner: this.#free, observer: this.#free }
+    return Cast.open({
+      names: Object.keys(this.#options.actors),
+      pool: this.#options.pool,
+      onStranger: this.#outside.onStranger,
+      common: { config, url, onChange: () => this.quiescence.touch() },
+      actors: {
+        planner: this.#newPlanner(),
+        observer: this,
+        settings: sessionSettings(this.#control, this.#options.isolation),
+        prepare: (session) => this.points.hold(session.pid),
+      },
+      setup: { ...free, settings: plain },
+      invariant: { ...free, settings: { ...plain, default_transaction_read_only: 'on' } },
+    })
+  }
+
+  async #noteSetup(session: GatedSession): Promise<void> {
+    if (this.#options.reset || session.status !== 'T') return
+    await this.#reset.note(session.pid)
+    const { rows } = await session.tell(UPDATED)
+    await this.#reset.protectUpdates((rows[0]?.[0] ?? '').split(' ').filter(Boolean))
+  }
+
+  async #resetTables(): Promise<void> {
+    if (this.#options.reset) await this.#prepare('reset', this.#options.reset)
+    else await this.#reset.run()
+  }
+
+  async #prepare(what: 'setup' | 'reset', fn: ((db: ActorPool) => unknown) | undefined): Promise<void> {
+    const { setup } = this.cast
+    try {
+      await runAs(setup.actor, () => fn?.(setup.pool))
+    } catch (error) {
+      if (this.#free.failure) throw this.#free.failure
+      const isLeftover = this.#runs === 0 && (error as { code?: unknown } | null)?.code === '23505'
+      throw new ExplorationError(
+        `\`${what}\` failed before schedule ${this.#runs + 1}: ${error instanceof Error ? error.message : String(error)}` +
+          (isLeftover
+            ? '. The table held that row before, perhaps since a run that was interrupted: delete it.'
+            : ''),
+        what,
+        undefined,
+        { cause: error },
+      )
+    }
+    setup.reclaim()
+  }
+
+  /** The server frees a lost session's locks when its backend is gone, not when the client is. */
+  async #awaitGone(session: GatedSession): Promise<void> {
+    for (let pauseMs = 1; session.pid > 0; pauseMs = Math.min(pauseMs * 2, 50)) {
+      const { rows } = await this.#control.client.query('select from pg_stat_activity where pid = $1', [
+        session.pid,
+      ])
+      if (rows.length === 0) break
+      await sleep(pauseMs)
+    }
+    this.cast.actorOf(session)?.sessions.delete(session)
+    session.onGone()
+  }
+}

@@ -1,0 +1,115 @@
+import type { Plan, PlannedStep, Planner, SessionView } from '../../gate/plan.js'
+import type { Request } from '../../wire/request.js'
+import type { Catalog } from './catalog.js'
+import { parseStatements, type Statement, type StatementKind } from './parse-statements.js'
+
+/** They neither read nor lock: each is one with the statement after it. */
+const QUIET: ReadonlySet<StatementKind> = new Set(['begin', 'savepoint', 'setting'])
+const ENDS: ReadonlySet<StatementKind> = new Set(['commit', 'rollback'])
+const FREES: ReadonlySet<StatementKind> = new Set(['commit', 'rollback', 'rollback-to', 'whole'])
+
+export interface StatementPlannerOptions {
+  /**
+   * An autocommit statement is two steps: its work and its COMMIT. Two such statements that overlap have each taken their
+   * snapshot before the other commits, which no order of whole statements can show.
+   */
+  readonly splits: boolean
+  /** Reads leave traces that count at their COMMIT (SERIALIZABLE). */
+  readonly readsCount: boolean
+}
+
+/** Makes steps of requests. */
+export class StatementPlanner implements Planner {
+  readonly #catalog: Catalog
+  readonly #options: StatementPlannerOptions
+  readonly #unsplittable = new Set<string>()
+
+  constructor(catalog: Catalog, options: StatementPlannerOptions) {
+    this.#catalog = catalog
+    this.#options = options
+  }
+
+  refuseSplit(text: string): void {
+    this.#unsplittable.add(text)
+  }
+
+  plan(request: Request, session: SessionView): Plan | Promise<Plan> {
+    const statements = request.texts.flatMap(parseStatements)
+    const unknown = statements.filter((statement) => !this.#catalog.knows(statement))
+    if (unknown.length === 0) return this.#plan(request, statements, session)
+    return Promise.all(unknown.map((statement) => this.#catalog.learn(statement))).then(() =>
+      this.#plan(request, statements, session),
+    )
+  }
+
+  #plan(request: Request, statements: readonly Statement[], session: SessionView): Plan {
+    const changesSchema = statements.some((statement) => statement.changesSchema)
+    const opensSavepoint = statements.some(({ kind }) => kind === 'savepoint')
+    const whole = (isSplit: boolean): Plan => ({
+      steps: [
+        {
+          text: request.text,
+          sends: 'request',
+          changesSchema,
+          endsTransaction:
+            !isSplit && (session.status === 'I' || statements.some(({ kind }) => FREES.has(kind))),
+        },
+        ...(isSplit ? [COMMIT] : []),
+      ],
+      isSplit,
+      opensSavepoint,
+    })
+    if (statements.every((statement) => this.#isQuiet(statement, session)))
+      return { steps: [], isSplit: false, opensSavepoint }
+    const pieces = request.isSimple ? piecesOf(statements) : []
+    const isControlled = statements.some(({ kind }) => kind === 'begin' || ENDS.has(kind))
+    const isSplit = session.status === 'I' && !isControlled && this.#isSplittable(request, statements)
+    // `insert …; begin; …`: what comes before BEGIN shares its transaction only if it is one message.
+    const isOddlyControlled = session.status === 'I' && isControlled && statements[0]?.kind !== 'begin'
+    if (pieces.length < 2 || isOddlyControlled) return whole(isSplit)
+    if (session.status === 'I' && !isControlled && !isSplit) return whole(false)
+    return { steps: [...pieces, ...(isSplit ? [COMMIT] : [])], isSplit, opensSavepoint }
+  }
+
+  #isQuiet({ kind }: Statement, { status, hasSavepoint }: SessionView): boolean {
+    if (QUIET.has(kind)) return true
+    if (!ENDS.has(kind)) return false
+    // Outside a transaction it does nothing. A failed transaction has freed its locks when it failed, unless a savepoint
+    // keeps those that were taken before it.
+    return status === 'I' || (status === 'E' && !hasSavepoint)
+  }
+
+  #isSplittable(request: Request, statements: readonly Statement[]): boolean {
+    if (!this.#options.splits || this.#unsplittable.has(request.text)) return false
+    if (statements.some(({ kind }) => kind === 'whole')) return false
+    return statements.some(
+      (statement) =>
+        statement.kind !== 'read' || this.#options.readsCount || this.#catalog.mayWrite(statement),
+    )
+  }
+}
+
+/** What PostgreSQL does by itself at the end of a statement outside a transaction. */
+const COMMIT: PlannedStep = { text: 'commit (implicit)', sends: 'commit', endsTransaction: true }
+
+/** The statements of one message, each with the quiet ones before it; quiet ones at the end go with the last. */
+function piecesOf(statements: readonly Statement[]): PlannedStep[] {
+  const groups: Statement[][] = [[]]
+  for (const statement of statements) {
+    const group = groups.at(-1) as Statement[]
+    if (group.some(({ kind }) => !QUIET.has(kind))) groups.push([statement])
+    else group.push(statement)
+  }
+  const last = groups.at(-1) as Statement[]
+  if (groups.length > 1 && last.every(({ kind }) => QUIET.has(kind)))
+    groups.at(-2)?.push(...(groups.pop() ?? []))
+  return groups.map((group) => {
+    const text = group.map((statement) => statement.text).join('; ')
+    return {
+      text,
+      sends: { sql: text },
+      endsTransaction: group.some(({ kind }) => FREES.has(kind)),
+      changesSchema: group.some((statement) => statement.changesSchema),
+    }
+  })
+}
