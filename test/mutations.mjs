@@ -511,10 +511,10 @@ export const mutations = [
     tests: [explore('explore.test.ts')],
   },
   {
-    name: 'the other order of the woken is not sought',
-    file: explore('search/exploration.ts'),
-    from: 'const WAKE_TRIES = 5',
-    to: 'const WAKE_TRIES = 0',
+    name: 'the same order of the woken counts as the other one',
+    file: explore('search/search-all.ts'),
+    from: 'const other = await this.#otherWake(trace, at)',
+    to: 'const other = trace',
     tests: [explore('schedule/waits.test.ts')],
   },
   {
@@ -532,11 +532,10 @@ export const mutations = [
     tests: [explore('exploration-errors.test.ts')],
   },
   {
-    name: 'a point lets a function run through to the next',
+    name: 'a point stops nobody',
     file: explore('schedule/points.ts'),
-    from: `perform pg_advisory_lock_shared(\${EXIT}, pg_backend_pid());
-  perform pg_advisory_unlock_shared(\${EXIT}, pg_backend_pid());`,
-    to: '',
+    from: 'if pg_try_advisory_lock_shared(',
+    to: 'if true or pg_try_advisory_lock_shared(',
     tests: [explore('schedule/waits.test.ts')],
   },
   {

@@ -3,13 +3,15 @@ import type { TraceStep } from '../schedule/trace.js'
 /** What was found, as plain JSON. */
 export interface ExploreReport {
   readonly verdict: 'passed' | 'race'
+  /** A search, or one schedule that was asked for. */
+  readonly mode: 'search' | 'replay' | 'schedule'
   /** One sentence: what was looked at, and how far. */
   readonly summary: string
   /** How many schedules were run. */
   readonly schedules: number
   /** No schedule was left out. */
   readonly isExhaustive: boolean
-  /** All schedules with at most so many preemptions were run; null: with any number. */
+  /** All schedules with at most so many preemptions were run; null: all (`isExhaustive`), or none such can be named. */
   readonly preemptions: number | null
   /** Schedules in random order, after those in order were too many. */
   readonly random?: RandomPart | undefined

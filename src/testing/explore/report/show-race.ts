@@ -4,7 +4,7 @@ import { showSteps, showSwitches } from './printout.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
 
-type Facts = Omit<ExploreReport, 'summary' | 'race'> & { readonly seed: number | undefined }
+type Facts = Omit<ExploreReport, 'summary' | 'race'>
 
 /** The printout of a schedule that went wrong. */
 export function showRace({ trace, failure }: { trace: Trace; failure: Failure }, facts: Facts): FoundRace {

@@ -3,14 +3,11 @@ import type { ExploreReport } from './report.js'
 
 const count = (n: number, thing: string): string => `${n.toLocaleString('en')} ${thing}${n === 1 ? '' : 's'}`
 
-/** In place of a number of preemptions: there was no search. */
-export const ONE_ASKED_FOR = -1
-
 /** What a report says in one sentence. "All" stands only where all is true. */
 export function summarize(report: Omit<ExploreReport, 'summary' | 'race'>): string {
-  const { schedules, isExhaustive, preemptions, random, actors, steps, isolation, seconds } = report
+  const { mode, schedules, isExhaustive, preemptions, random, actors, steps, isolation, seconds } = report
   const scope = `(${count(actors.length, 'actor')}, at most ${count(steps, 'step')}, ${isolation.toUpperCase()}, ${seconds.toFixed(1)} s)`
-  if (preemptions === ONE_ASKED_FOR) return `No violation in the one schedule that was asked for ${scope}.`
+  if (mode !== 'search') return `No violation in the one schedule that was asked for ${scope}.`
   if (isExhaustive) return `No violation in all ${count(schedules, 'schedule')} ${scope}.`
   const reach =
     preemptions === null

@@ -180,6 +180,13 @@ describe('several who are woken at once', () => {
       },
     })
     expect(report.isExhaustive).toBe(true)
+    // In two of the 22 schedules bob and carol wait for alice, who takes back what she did.
+    expect(report.schedules).toBeGreaterThanOrEqual(22)
+    expect(report.schedules).toBeLessThanOrEqual(24)
+    const isSaid = report.notes.some((note) =>
+      note.includes("the server's choice, and it was seen in one order only"),
+    )
+    if (report.schedules < 24) expect(isSaid).toBe(true)
     expect([...winners].toSorted()).toEqual(['bob', 'carol'])
   })
 })

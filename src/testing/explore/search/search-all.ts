@@ -1,0 +1,122 @@
+import { isContested, signStep, type Trace, type TraceStep } from '../schedule/trace.js'
+import { type Branch, BranchFollower, Frontier } from './frontier.js'
+import { sameChoices, type Trials } from './trials.js'
+
+/** How often a schedule is run again to see the server wake those who waited in another order … */
+export const WAKE_TRIES = 5
+/** … and how often in vain for the same statements, before it is taken to have one order only. */
+const VAIN_TRIES = 25
+
+export interface SearchBound {
+  readonly preemptions: number
+  readonly schedules: number
+}
+
+export interface Reached {
+  /** No schedule was left out. */
+  readonly isExhaustive: boolean
+  /** All with at most so many preemptions were run; null: with any number, or not even those without. */
+  readonly preemptions: number | null
+}
+
+/** Runs every schedule within the bound, those with the fewest preemptions first. */
+export class SearchAll {
+  readonly #trials: Trials
+  readonly #bound: SearchBound
+  readonly #notes: Set<string>
+  readonly #frontier: Frontier
+  /** By the statements of a contest: how often the other order was sought in vain. */
+  readonly #vainTries = new Map<string, number>()
+  /** Orders of the server's own that were met beside the one that a schedule was first seen with. */
+  readonly #met = new Set<string>()
+
+  constructor(trials: Trials, bound: SearchBound, notes: Set<string>) {
+    this.#trials = trials
+    this.#bound = bound
+    this.#notes = notes
+    this.#frontier = new Frontier(bound.preemptions)
+  }
+
+  async run(): Promise<Reached> {
+    const { preemptions, schedules } = this.#bound
+    while (this.#trials.schedules < schedules && !this.#trials.found) {
+      const branch = this.#frontier.next()
+      if (!branch) break
+      await this.#follow(branch)
+    }
+    const { level, isCut } = this.#frontier
+    if (level >= 0) return { isExhaustive: false, preemptions: level > 0 ? level - 1 : null }
+    return { isExhaustive: !isCut, preemptions: isCut ? preemptions : null }
+  }
+
+  /** Runs a branch, and again while the server wakes those who waited in another order than the branch stands on. */
+  async #follow(branch: Branch): Promise<void> {
+    for (let tries = 0; ; tries++) {
+      const follower = new BranchFollower(branch)
+      const trace = await this.#trials.run(follower.choose, { isNew: tries === 0 })
+      if (this.#trials.found) return
+      const from = follower.divergedAt
+      if (from === undefined) {
+        const start = branch.parent ? branch.at + 1 : 0
+        this.#frontier.expand(trace, start)
+        return this.#seekOtherWakes(trace, start)
+      }
+      this.#meet(trace, from)
+      if (tries < WAKE_TRIES) continue
+      this.#notes.add(wakeNote(trace.steps[from] as TraceStep))
+      return
+    }
+  }
+
+  /** The server has let those who waited go in an order that may be new: what could follow from there is still to be run. */
+  #meet(trace: Trace, at: number): void {
+    const path = trace.steps
+      .slice(0, at + 1)
+      .map((step) => (isContested(step) ? signStep(step) : step.unit))
+      .join('\n')
+    if (this.#met.has(path)) return
+    this.#met.add(path)
+    this.#trials.schedules++
+    this.#frontier.expand(trace, at + 1)
+  }
+
+  /** Several woken by one step: runs the same choices again, to meet the order that was not seen. */
+  async #seekOtherWakes(trace: Trace, start: number): Promise<void> {
+    for (const [at, step] of trace.steps.entries()) {
+      if (at < start || !isContested(step)) continue
+      const other = await this.#otherWake(trace, at)
+      if (this.#trials.found) return
+      if (other) this.#meet(other, at)
+      else this.#notes.add(wakeNote(step))
+    }
+  }
+
+  async #otherWake(trace: Trace, at: number): Promise<Trace | undefined> {
+    const step = trace.steps[at] as TraceStep
+    const contest = contestOf(trace, at)
+    for (let tries = 0; tries < WAKE_TRIES; tries++) {
+      const vain = this.#vainTries.get(contest) ?? 0
+      if (vain >= VAIN_TRIES) return undefined
+      const again = await this.#trials.run(sameChoices(trace, at), { isNew: false })
+      const now = again.steps[at]
+      if (this.#trials.found || (now && signStep(now) !== signStep(step))) {
+        // It does happen, so it is sought every time.
+        this.#vainTries.set(contest, Number.NEGATIVE_INFINITY)
+        return again
+      }
+      this.#vainTries.set(contest, vain + 1)
+    }
+    return undefined
+  }
+}
+
+/** What is the same for every contest of this kind, whoever takes part in it. */
+function contestOf({ steps }: Trace, at: number): string {
+  const { statement, resumed, waiters } = steps[at] as TraceStep
+  const statementOf = (unit: string): string =>
+    steps.slice(0, at).findLast((step) => step.unit === unit)?.statement ?? ''
+  return JSON.stringify([statement, waiters, resumed.map(({ unit }) => statementOf(unit)).toSorted()])
+}
+
+const wakeNote = ({ statement, waiters }: TraceStep): string =>
+  `${JSON.stringify(statement)} frees a lock that ${waiters} wait for; who of them goes first is the server's choice, and it was seen in one order only.`

@@ -1,0 +1,74 @@
+import { ExplorationError } from '../../../errors.js'
+import type { ExploreOptions } from '../options.js'
+import { type Choose, ScheduleRun } from '../schedule/schedule-run.js'
+import { actorOf, type Trace } from '../schedule/trace.js'
+import type { Stage } from '../stage/stage.js'
+import { type Failure, failureOf } from './failure.js'
+
+const DEFAULT_STEPS = 500
+const DEFAULT_PATIENCE_MS = 5_000
+
+/** A schedule that went wrong. */
+export interface Failed {
+  readonly trace: Trace
+  readonly failure: Failure
+}
+
+export interface TrialOptions {
+  /** Not one that was run before. */
+  readonly isNew?: boolean
+  /** Find words for what was waited for. */
+  readonly describes?: boolean
+}
+
+/** Runs schedules and judges them, and remembers the first that went wrong. */
+export class Trials {
+  /** Schedules that differ. */
+  schedules = 0
+  mostSteps = 0
+  found: Failed | undefined
+  readonly #stage: Stage
+  readonly #options: ExploreOptions
+
+  constructor(stage: Stage, options: ExploreOptions) {
+    this.#stage = stage
+    this.#options = options
+  }
+
+  async run(choose: Choose, { isNew = true, describes = false }: TrialOptions = {}): Promise<Trace> {
+    const { bound, patienceMs = DEFAULT_PATIENCE_MS } = this.#options
+    await this.#stage.begin()
+    const maxSteps = bound?.steps ?? DEFAULT_STEPS
+    const trace = await new ScheduleRun({ stage: this.#stage, choose, maxSteps, patienceMs, describes }).run()
+    this.#stage.end()
+    if (isNew) this.schedules++
+    this.mostSteps = Math.max(this.mostSteps, trace.steps.length)
+    if (isNew && this.schedules === 1) this.#checkEachActs(trace)
+    const failure = await failureOf(trace, this.#stage, this.#options)
+    if (failure) this.found ??= { trace, failure }
+    return trace
+  }
+
+  /** An actor that is never seen is not explored, whatever the verdict would say. */
+  #checkEachActs({ steps, outcomes }: Trace): void {
+    const seen = new Set(steps.map(({ unit }) => actorOf(unit)))
+    const unseen = this.#stage.actors.find(
+      ({ name }) => !seen.has(name) && outcomes[name]?.status === 'fulfilled',
+    )
+    if (!unseen) return
+    throw new ExplorationError(
+      `${unseen.name} ended without sending a statement that the explorer could see. ` +
+        'Use the handle that the actor is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
+      'outside',
+      unseen.name,
+    )
+  }
+}
+
+/** As `trace` went up to and with step `upTo`; then whatever comes easiest. */
+export const sameChoices =
+  ({ steps }: Trace, upTo = steps.length): Choose =>
+  (options, done) => {
+    const unit = done.length <= upTo ? steps[done.length]?.unit : undefined
+    return unit !== undefined && options.includes(unit) ? unit : undefined
+  }
