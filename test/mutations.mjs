@@ -494,7 +494,7 @@ export const mutations = [
     file: explore('statements/statement-planner.ts'),
     from: `statement.kind !== 'read' ||`,
     to: `statement.kind !== 'read' && !statement.text.startsWith('select') ||`,
-    tests: [explore('acceptance.test.ts'), explore('explore.test.ts')],
+    tests: [explore('statements/steps.test.ts')],
   },
   {
     name: 'branches are not looked for beyond the first choice',
@@ -509,13 +509,6 @@ export const mutations = [
     from: `if (outcome.status === 'fulfilled' || mayFail?.(outcome.reason, actor)) continue`,
     to: 'continue',
     tests: [explore('explore.test.ts')],
-  },
-  {
-    name: 'the same order of the woken counts as the other one',
-    file: explore('search/search-all.ts'),
-    from: 'const other = await this.#otherWake(trace, at)',
-    to: 'const other = trace',
-    tests: [explore('schedule/waits.test.ts')],
   },
   {
     name: 'the invariant may write',

@@ -1,0 +1,117 @@
+import type { Pool } from 'pg'
+import { describe, expect, it } from 'vitest'
+import { exploredSchema } from '../../../../test/explored-schema.js'
+import { explore } from '../explore.js'
+import type { ExploreOptions } from '../options.js'
+
+const { url } = exploredSchema(`
+  create table counter (id int primary key, n int not null);
+  create table entry (id int generated always as identity primary key, text text);
+`)
+const start = (db: Pool) => db.query('insert into counter values (1, 0)')
+
+describe('steps', () => {
+  const stepsOf = async (
+    act: (db: Pool) => unknown,
+    options: Partial<ExploreOptions> = {},
+  ): Promise<string[]> => {
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: act },
+      invariant: () => false,
+      throws: false,
+      ...options,
+    })
+    return report.race?.steps.map(({ text }) => text) ?? []
+  }
+  const on =
+    (...statements: string[]) =>
+    async (db: Pool) => {
+      const client = await db.connect()
+      try {
+        for (const sql of statements) await client.query(sql)
+      } finally {
+        client.release()
+      }
+    }
+
+  it.each([
+    ['a read outside a transaction is one', ['select n from counter'], ['select n from counter']],
+    ['a write is two', ['update counter set n = 1'], ['update counter set n = 1', 'commit (implicit)']],
+    [
+      'a locking read is two',
+      ['select n from counter for update'],
+      ['select n from counter for update', 'commit (implicit)'],
+    ],
+    [
+      'a read that calls what may write is two',
+      [`select setval('entry_id_seq', 3)`],
+      [`select setval('entry_id_seq', 3)`, 'commit (implicit)'],
+    ],
+    [
+      'begin, savepoint and set local are one with the next',
+      ['begin', 'set local work_mem = 100', 'savepoint a', 'select 1', 'release a', 'commit'],
+      ['begin; savepoint a; select 1', 'release a; commit'],
+    ],
+    [
+      'rollback to a savepoint is one',
+      ['begin', 'savepoint a', 'select 1', 'rollback to a', 'commit'],
+      ['begin; savepoint a; select 1', 'rollback to a', 'commit'],
+    ],
+    ['a set outside a transaction is none', ['set work_mem = 100', 'select 1'], ['select 1']],
+    ['what refuses a transaction is whole', ['vacuum counter'], ['vacuum counter']],
+    [
+      'several in one message are several',
+      ['update counter set n = 1; select n from counter; update counter set n = 2'],
+      ['update counter set n = 1', 'select n from counter', 'update counter set n = 2', 'commit (implicit)'],
+    ],
+    [
+      'a transaction in one message is as many as in several',
+      ['begin; update counter set n = 1; commit; select 1'],
+      ['begin; update counter set n = 1', 'commit', 'select 1'],
+    ],
+    [
+      'a do block is two',
+      ['do $$ begin update counter set n = 3; end $$'],
+      ['do $$ begin update counter set n = 3; end $$', 'commit (implicit)'],
+    ],
+    [
+      'a do block that commits is whole',
+      ['do $$ begin update counter set n = 3; commit; end $$'],
+      ['do $$ begin update counter set n = 3; commit; end $$'],
+    ],
+    ['what cannot be parsed is passed on, and its error back', ['selekt'], ['selekt']],
+  ])('%s', async (_, statements, expected) => {
+    expect(await stepsOf(on(...statements), { mayFail: () => true })).toEqual(expected)
+  })
+
+  it('of a statement that fails end with it', async () => {
+    const report = await explore({ url, setup: start, actors: { alice: start }, throws: false })
+    expect(report.race?.steps).toHaveLength(1)
+    expect(report.race?.printout).toContain('-> ERROR 23505 duplicate key value')
+  })
+
+  it('of reads count at SERIALIZABLE', async () => {
+    expect(await stepsOf(on('select 1'), { isolation: 'serializable' })).toEqual([
+      'select 1',
+      'commit (implicit)',
+    ])
+  })
+})
+
+describe('isolation', () => {
+  it.each(['read committed', 'repeatable read', 'serializable'] as const)(
+    'is %s if asked',
+    async (isolation) => {
+      const seen: unknown[] = []
+      const look = async (db: Pool) => {
+        const { rows } = await db.query(`select current_setting('transaction_isolation') as level`)
+        seen.push(rows[0].level)
+      }
+      const report = await explore({ url, isolation, actors: { alice: look } })
+      expect(seen).toEqual([isolation])
+      expect(report.isolation).toBe(isolation)
+    },
+  )
+})
