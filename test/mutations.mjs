@@ -534,7 +534,7 @@ export const mutations = [
   {
     name: 'what an actor left in its session stays',
     file: explore('stage/cast.ts'),
-    from: 'session.tell(CLEAN_SESSION)',
+    from: 'session.clean()',
     to: `session.tell('select 1')`,
     tests: [explore('stage/sessions.test.ts')],
   },

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import pg, { type Pool } from 'pg'
+import postgres from 'postgres'
 import { afterAll, describe, expect, inject, it } from 'vitest'
 import { createRole, directUrl, freshName, withPool } from '../../../test/database.js'
 import { exploredSchema } from '../../../test/explored-schema.js'
@@ -216,6 +217,19 @@ describe('an actor that uses a connection outside its handle', () => {
     expect(error.message).toContain(`alice opened a connection of its own to port ${new URL(directUrl).port}`)
   })
 
+  it('of another driver, connected before', async () => {
+    const sql = postgres(url, { max: 1, fetch_types: false })
+    await sql`select 1`
+    const act = async (db: Pool) => {
+      await look(db)
+      await sql`select n from counter`
+    }
+    const error = await refusal({ url, actors: { alice: act, bob: look } })
+    await sql.end()
+    expect(error).toMatchObject({ reason: 'outside', actor: 'alice' })
+    expect(error.message).toContain('alice sent something through another connection')
+  })
+
   it('that nobody sees: it ends without a statement', async () => {
     const error = await refusal({ url, actors: { alice: look, bob: () => 'done' } })
     expect(error).toMatchObject({ reason: 'outside', actor: 'bob' })
@@ -242,6 +256,30 @@ describe('rows that were there before', () => {
       setup: (db) => db.query('update kept set id = 1'),
       actors: { alice: look },
     })
+    expect(error).toMatchObject({ reason: 'reset' })
+    expect(await rows('kept')).toBe(1)
+  })
+
+  it.each([
+    [
+      'beside deleting some',
+      ['delete from kept where id = 9', 'insert into kept values (9)', 'update kept set id = id'],
+    ],
+    ['under a lock', ['lock table kept', 'update kept set id = id']],
+    [
+      'after altering the table',
+      ['alter table kept add column if not exists extra int', 'update kept set extra = 0'],
+    ],
+  ])('are not deleted: setup updates them %s', async (_, statements) => {
+    const setup = async (db: Pool) => {
+      const client = await db.connect()
+      try {
+        for (const sql of ['begin', ...statements, 'commit']) await client.query(sql)
+      } finally {
+        client.release()
+      }
+    }
+    const error = await refusal({ url, setup, actors: { alice: look } })
     expect(error).toMatchObject({ reason: 'reset' })
     expect(await rows('kept')).toBe(1)
   })

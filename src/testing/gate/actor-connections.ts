@@ -1,4 +1,4 @@
-import type { Pool, PoolConfig } from 'pg'
+import type { Pool, PoolClient, PoolConfig } from 'pg'
 import { PgProxy } from '../proxy/pg-proxy.js'
 import type { WirePorts } from '../wire/wire.js'
 import type { Actor } from './actor.js'
@@ -18,6 +18,8 @@ export interface ActorConnectionsOptions {
   readonly settings: Readonly<Record<string, string>>
   readonly prepare?: ((session: GatedSession) => Promise<void>) | undefined
   readonly onChange: () => void
+  /** Of the pool under test: what its owner does to each new connection (search_path, types) belongs to it. */
+  readonly listeners: readonly ((client: PoolClient) => void)[]
 }
 
 /** pg-pool's own default. */
@@ -99,6 +101,7 @@ export class ActorConnections {
       permits,
       url: this.#proxy?.url ?? '',
       onChange,
+      listeners: this.#options.listeners,
     })
   }
 

@@ -11,6 +11,8 @@ export interface ActorPoolOptions {
   /** The server as this actor reaches it by other drivers and from other processes. */
   readonly url: string
   readonly onChange: () => void
+  /** Told of each new connection. */
+  readonly listeners: readonly ((client: PoolClient) => void)[]
 }
 
 /** What code of an earlier run waits for: it stands still, as if its process had ended. */
@@ -54,6 +56,9 @@ export class ActorPool extends pg.Pool {
     this.#options = options
     this.url = options.url
     this.on('error', () => {}) // a connection that was cut while idle
+    // And while it was out: whoever waits for an answer hears of it, and nobody else must.
+    this.on('connect', (client) => client.on('error', () => {}))
+    for (const listener of options.listeners) this.on('connect', listener)
   }
 
   override connect(): Promise<PoolClient>

@@ -34,6 +34,11 @@ export class Actor {
     return index === 0 ? this.name : `${this.name}/${index + 1}`
   }
 
+  /** Sessions in the order in which this run used them first. */
+  get inOrder(): readonly GatedSession[] {
+    return this.#labels.filter((session) => this.sessions.has(session))
+  }
+
   /** Before a new run, and when one is given up. */
   begin(): void {
     this.run++

@@ -50,6 +50,12 @@ export const POINT_CODE = 'DIBPT'
 /** How long a client across the loopback has for its next request before it counts as busy with something else. */
 const ANSWERED_MS = 3
 
+/** What a client may have left in its session; settings go back to what the session began with. */
+const CLEAN_SESSION =
+  'set session authorization default; reset role; reset all; select pg_advisory_unlock_all(); close all; unlisten *; discard temp; discard sequences'
+
+const COMMAND_COMPLETE = 'C'.charCodeAt(0)
+
 /** SQLSTATEs of "cannot run inside a transaction block" and of a COMMIT inside a procedure that has no right to one. */
 const REFUSES_BLOCK: ReadonlySet<string | undefined> = new Set(['25001', '2D000'])
 
@@ -60,6 +66,10 @@ export class GatedSession {
   point: string | undefined
   /** The answer to the step that ran last. */
   result: StepResult | undefined
+  /** A statement that commits by itself was run: nobody knows what it has written. */
+  endsItself: string | undefined
+  /** The client has set `lock_timeout` or `statement_timeout`: a wait may end by itself. */
+  hasTimeout = false
   /** Texts that went to the server at once and belong to the next step's line. */
   fused: string[] = []
   /** Texts of the open transaction, in order. */
@@ -69,6 +79,11 @@ export class GatedSession {
   #prepared: Promise<void> | undefined
   #deliveredAt = 0
   #hasSavepoint = false
+  /** Settings that came before anything else: the owner of the pool gives them to each new connection. */
+  readonly #basis: string[] = []
+  #isFresh = true
+  /** What was sent in a transaction that has had no step yet, from its BEGIN on. */
+  #opening: string[] = []
   #request: Request | undefined
   #plan: Plan | undefined
   #nextStep = 0
@@ -157,6 +172,7 @@ export class GatedSession {
     this.result = undefined
     this.#become('running')
     if (this.#plan?.isSplit && this.#nextStep === 0) this.#tell('begin')
+    this.#beginHere()
     if (this.status !== 'E') for (const sql of prelude) this.#tell(sql)
     this.transaction.push(`${step.text} ${JSON.stringify(this.#request?.values)}`)
     this.#send(step)
@@ -165,9 +181,15 @@ export class GatedSession {
   /** Before a new run: nothing that an earlier one left belongs to it. */
   begin(): void {
     this.fused = []
+    this.hasTimeout = false
     this.transaction = []
     this.point = undefined
     this.result = undefined
+  }
+
+  /** Back to how it was when it was new. */
+  async clean(): Promise<void> {
+    await this.tell([CLEAN_SESSION, ...this.#basis].join('; '))
   }
 
   /** Statements of our own on an idle session. */
@@ -181,6 +203,15 @@ export class GatedSession {
     })
   }
 
+  /**
+   * BEGIN went to the server when the client sent it, so that the client could go on; it counts from the first step on. So the
+   * transaction begins anew here, with all that was said in it: its `now()` is that of the step, and so is its snapshot.
+   */
+  #beginHere(): void {
+    if (this.#opening.length > 0 && this.status === 'T') this.#tell(['rollback', ...this.#opening].join('; '))
+    this.#opening = []
+  }
+
   #become(state: SessionState): void {
     this.state = state
     this.#options.observer.onChange(this)
@@ -192,6 +223,7 @@ export class GatedSession {
 
   async #onRequest(request: Request): Promise<void> {
     this.#request = request
+    this.hasTimeout ||= /\b(?:lock|statement)_timeout\b/i.test(request.text)
     this.#held = []
     this.#nextStep = 0
     this.state = 'planning'
@@ -203,13 +235,23 @@ export class GatedSession {
     })
     // Without an await when there is nothing to wait for: what passes at once arrives in order with what came before.
     this.#plan = plan instanceof Promise ? await plan : plan
+    if (this.#plan.steps.length > 0 || this.#plan.begins) this.#isFresh = false
     if (this.#plan.steps.length > 0) return this.#become('gated')
     this.#become('passing')
     this.fused.push(request.text)
+    if (this.#isFresh && !this.#plan.begins) this.#basis.push(request.text)
+    this.#noteOpening(request.text)
     this.#wire.send({
       onMessage: (message) => this.#hold(message),
       onReady: (status) => this.#deliver(status),
     })
+  }
+
+  #noteOpening(text: string): void {
+    const isBegin = this.status === 'I' && this.#plan?.begins === true
+    if (isBegin) this.#opening = [text]
+    else if (this.status === 'T' && this.#opening.length > 0) this.#opening.push(text)
+    else this.#opening = []
   }
 
   #send({ sends }: PlannedStep): void {
@@ -219,6 +261,7 @@ export class GatedSession {
         if (this.#isPoint(message)) return
         reader.read(message)
         // What our own COMMIT answers is not for the client, unless it failed: then that is the statement's answer.
+        if (sends === 'commit' && message.type === 'E') this.#dropTags()
         if (sends !== 'commit' || message.type === 'E') this.#hold(message)
       },
       onReady: (status) => this.#onStepDone(reader, status),
@@ -251,6 +294,7 @@ export class GatedSession {
     const request = this.#request as Request
     const step: PlannedStep = { text: request.text, sends: 'request', endsTransaction: true }
     this.#options.planner.refuseSplit(request.text)
+    this.endsItself = request.text
     this.#plan = { steps: [step], isSplit: false, opensSavepoint: false }
     this.#nextStep = 0
     this.#held = []
@@ -276,10 +320,13 @@ export class GatedSession {
     return true
   }
 
+  /** A statement whose COMMIT failed has failed, whatever it said before. */
+  #dropTags(): void {
+    this.#held = this.#held.filter((held) => held[0] !== COMMAND_COMPLETE)
+  }
+
   /** Keeps an answer back, except from a client that cannot go on without it. */
   #hold({ type, bytes }: Message): void {
-    // A statement whose COMMIT failed has failed, whatever it said before.
-    if (type === 'E') this.#held = this.#held.filter((held) => held[0] !== 0x43)
     this.#held.push(bytes)
     const waitsForIt = type === 'G' || type === 'W' || !this.#request?.isClosed
     if (!waitsForIt) return

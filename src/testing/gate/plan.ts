@@ -21,6 +21,8 @@ export interface Plan {
   readonly isSplit: boolean
   /** It opens a savepoint. */
   readonly opensSavepoint: boolean
+  /** It is BEGIN, perhaps with settings after it, and nothing else. */
+  readonly begins?: boolean | undefined
 }
 
 /** What a planner must know of the session. */

@@ -30,5 +30,8 @@ export function redirectPool(
     query: redirect('query'),
     end: redirect('end'),
   })
-  return () => void Object.assign(pool, original)
+  // They are the class's own.
+  return () => {
+    for (const name of ['connect', 'query', 'end'] as const) Reflect.deleteProperty(pool, name)
+  }
 }

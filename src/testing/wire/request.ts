@@ -27,7 +27,8 @@ export class Request {
       }
       case 'B': {
         const { statement, values } = readBind(message.bytes)
-        const sql = prepared.get(statement) ?? ''
+        // Prepared by SQL, or before we were there: something is executed, whatever it is.
+        const sql = prepared.get(statement) ?? `execute ${statement || 'unnamed'}`
         if (this.texts.at(-1) !== sql) this.texts.push(sql)
         this.values = values
         break
@@ -40,7 +41,13 @@ export class Request {
       case 'H':
         this.isFlushed = true
         break
+      case 'E':
+        if (this.texts.length === 0) this.texts.push('execute portal')
+        break
       case 'F':
+        this.texts.push('execute function')
+        this.isClosed = true
+        break
       case 'S':
         this.isClosed = true
         break

@@ -9,6 +9,8 @@ export interface ExploreReport {
   readonly summary: string
   /** How many schedules were run. */
   readonly schedules: number
+  /** The search came to its end within its bound. */
+  readonly isComplete: boolean
   /** No schedule was left out. */
   readonly isExhaustive: boolean
   /** All schedules with at most so many preemptions were run; null: all (`isExhaustive`), or none such can be named. */

@@ -124,12 +124,20 @@ left join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 left join pg_catalog.pg_sequence s on s.seqrelid = r.oid`
 
 /**
- * Asked on the session itself, before it commits: tables in which it has updated rows and deleted none. One that it has
- * truncated or altered (ACCESS EXCLUSIVE) is left out: it was emptied, and nobody else could look into it now.
+ * Asked on the session itself, before it commits: tables in which it has updated rows, with how many it has inserted. What it
+ * truncated counts from zero.
  */
 export const UPDATED = `
-select coalesce(string_agg(relid::text, ' '), '') as oids
-from pg_catalog.pg_stat_xact_user_tables s
-where n_tup_upd > 0 and n_tup_del = 0 and not exists (
-  select from pg_catalog.pg_locks l
-  where l.pid = pg_catalog.pg_backend_pid() and l.relation = s.relid and l.mode = 'AccessExclusiveLock')`
+select coalesce(string_agg(relid::text || ':' || n_tup_ins, ' '), '') as updated
+from pg_catalog.pg_stat_xact_user_tables
+where n_tup_upd > 0`
+
+/** Asked there too: the rows of these tables. */
+export const countRows = (tables: readonly string[]): string =>
+  `select concat_ws(' ', ${tables.map((name) => `(select count(*) from only ${name})`).join(', ')}) as counts`
+
+/** And the tables that it has locked against everybody. */
+export const EXCLUSIVE = `
+select coalesce(string_agg(relation::text, ' '), '')
+from pg_catalog.pg_locks
+where pid = pg_catalog.pg_backend_pid() and mode = 'AccessExclusiveLock' and locktype = 'relation'`

@@ -1,6 +1,16 @@
 import type { ClientBase, QueryResult } from 'pg'
 import { ExplorationError } from '../../../errors.js'
-import { type Note, RESOLVE, type Relation, TAKE_NOTE, WRITTEN_BY, type Written } from './reset-queries.js'
+import {
+  countRows,
+  EXCLUSIVE,
+  type Note,
+  RESOLVE,
+  type Relation,
+  TAKE_NOTE,
+  UPDATED,
+  WRITTEN_BY,
+  type Written,
+} from './reset-queries.js'
 
 /** Dead rows go when their page is next read, but their line pointers stay, and every scan walks them. */
 const RUNS_PER_VACUUM = 256
@@ -76,13 +86,26 @@ export class Reset {
 
   /**
    * Refuses an UPDATE by `setup` of rows that were there before, before it is committed: afterwards they would look as
-   * young as rows that it made. `oids`: tables in which the open transaction has updated rows and deleted none.
+   * young as rows that it made. To be called after `note`. `ask` puts a question to the session itself.
    */
-  async protectUpdates(oids: readonly string[]): Promise<void> {
-    const doubtful = oids.filter((oid) => this.#filled.has(oid))
+  async protectUpdates(ask: (sql: string) => Promise<string>): Promise<void> {
+    const updated = (await ask(UPDATED)).split(' ').flatMap((entry) => {
+      const [oid = '', inserted = ''] = entry.split(':')
+      const relation = this.#relations.get(oid)
+      return relation && this.#filled.has(oid) ? [{ relation, inserted: Number(inserted) }] : []
+    })
+    if (updated.length === 0) return
+    const counts = await ask(countRows(updated.map(({ relation }) => relation.name)))
+    // Where there are more rows than this transaction has made, older ones are among them.
+    const doubtful = updated.flatMap(({ relation, inserted }, i) =>
+      Number(counts.split(' ')[i]) > inserted ? [relation] : [],
+    )
     if (doubtful.length === 0) return
-    const tables = doubtful.flatMap((oid) => this.#relations.get(oid) ?? [])
-    await this.#refuseRows(tables, false)
+    // Nobody else can look into a table that it has locked as a whole.
+    const locked = (await ask(EXCLUSIVE)).split(' ')
+    const hidden = doubtful.filter(({ oid }) => locked.includes(oid))
+    if (hidden.length > 0) throw refusal(hidden.map(({ name }) => name))
+    await this.#refuseRows(doubtful, false)
   }
 
   /** Empties the written tables and sets the sequences back, in one round trip unless something new turned up. */
@@ -146,11 +169,7 @@ export class Reset {
       // Actors that have deleted them all would begin the next schedule without them.
       return left > 0 || isByActors ? [`${name} (${left} ${left === 1 ? 'row' : 'rows'} now)`] : []
     })
-    if (named.length === 0) return
-    throw new ExplorationError(
-      `The exploration writes to tables that held rows before it began: ${named.join(', ')}. Emptying these tables between schedules would delete such rows, so nothing was emptied. Make the rows in \`setup\`, delete them beforehand, or pass a \`reset\` of your own.`,
-      'reset',
-    )
+    if (named.length > 0) throw refusal(named)
   }
 
   async #send(): Promise<void> {
@@ -184,6 +203,13 @@ export class Reset {
     const [value, called] = noted ? [noted.last, noted.called] : [start, false]
     return [`pg_catalog.setval('${name.replaceAll("'", "''")}', ${value}, ${called})`]
   }
+}
+
+function refusal(tables: readonly string[]): ExplorationError {
+  return new ExplorationError(
+    `The exploration writes to tables that held rows before it began: ${tables.join(', ')}. Emptying these tables between schedules would delete such rows, so nothing was emptied. Make the rows in \`setup\`, delete them beforehand, or pass a \`reset\` of your own.`,
+    'reset',
+  )
 }
 
 function isUndefinedTable(error: unknown): boolean {

@@ -4,6 +4,8 @@ import type { Blocked, BlockingProbe } from './blocking-probe.js'
 
 /** When a released step has not answered by then, the server is asked whether it waits for a lock. */
 const FIRST_LOOK_MS = 1
+/** The same for a statement that has waited before. A timer cannot be that short. */
+const EARLY_LOOK_MS = 0.3
 const LONGEST_PAUSE_MS = 16
 /** Some restlessness ends by the mere passing of time. */
 const RESTLESS_LOOK_MS = 5
@@ -27,6 +29,8 @@ export class Quiescence {
   /** Who waits for whom, as of the last `settle`. */
   waits: ReadonlyMap<GatedSession, Blocked> = new Map()
   readonly #company: Company
+  /** Statements that have waited for somebody: they are likely to wait again, and then it is asked sooner. */
+  readonly #haveWaited = new Set<string>()
   #activity = 0
   #wake: (() => void) | undefined
 
@@ -46,6 +50,10 @@ export class Quiescence {
    */
   async settle(patienceMs: number): Promise<boolean> {
     let pauseMs = this.waits.size > 0 ? 0 : FIRST_LOOK_MS
+    if (pauseMs > 0 && this.#running().some(({ step }) => this.#haveWaited.has(step?.text ?? ''))) {
+      await this.#changeSoon(EARLY_LOOK_MS)
+      pauseMs = 0
+    }
     let sawAt = performance.now()
     for (let seen = this.#activity; ; ) {
       await this.#calm()
@@ -90,6 +98,7 @@ export class Quiescence {
     // The server is about to end a deadlock: that is no rest.
     if (hasCircle(blocked)) return false
     this.waits = new Map(running.map((session) => [session, blocked.get(session.pid) as Blocked]))
+    for (const { step } of running) this.#haveWaited.add(step?.text ?? '')
     return true
   }
 
@@ -100,6 +109,17 @@ export class Quiescence {
       await turn()
       await turn()
     }
+  }
+
+  /** Something happens though nobody is let go. */
+  changesWithin(ms: number): Promise<boolean> {
+    return this.#change(ms)
+  }
+
+  async #changeSoon(ms: number): Promise<void> {
+    const activity = this.#activity
+    const until = performance.now() + ms
+    while (activity === this.#activity && performance.now() < until) await turn()
   }
 
   /** True if something happened before the time was over. */

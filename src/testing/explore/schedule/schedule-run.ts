@@ -3,7 +3,7 @@ import { type Actor, type Outcome, runAs } from '../../gate/actor.js'
 import type { GatedSession } from '../../gate/gated-session.js'
 import { LATE_MS } from '../stage/session-settings.js'
 import type { Stage } from '../stage/stage.js'
-import { parseStatements } from '../statements/parse-statements.js'
+import { parseStatements, type Statement } from '../statements/parse-statements.js'
 import type { Blocked } from './blocking-probe.js'
 import { type Effect, easyChoice, type Trace, type TraceStep, withoutIdleLoops } from './trace.js'
 
@@ -22,6 +22,11 @@ export interface ScheduleRunOptions {
 
 /** Whoever may close a circle of waits is the one to find it, and soon. */
 const SOON_MS = 5
+
+/** An actor that has taken on another role (SET ROLE) may have no right to; that must not fail its transaction. */
+const setDeadlockTimeout = (ms: number): string =>
+  `do $dibs$ begin perform pg_catalog.set_config('deadlock_timeout', '${ms}', false);
+   exception when insufficient_privilege then null; end $dibs$`
 
 /** Runs the actors once, in one order. */
 export class ScheduleRun {
@@ -44,7 +49,10 @@ export class ScheduleRun {
     }
     for (;;) {
       const ready = this.#ready()
-      if (ready.size === 0) break
+      if (ready.size === 0) {
+        if (await this.#timesOut()) continue
+        break
+      }
       if (this.#steps.length >= this.#options.maxSteps) throw this.#endless()
       const options = withoutIdleLoops([...ready.keys()], this.#steps)
       const wanted = this.#options.choose(options, this.#steps)
@@ -52,6 +60,15 @@ export class ScheduleRun {
       await this.#step(choice, ready.get(choice) as GatedSession, options)
     }
     return { steps: this.#steps, outcomes: this.#outcomes(), stuck: this.#stuck() }
+  }
+
+  /** Nobody can move, but somebody who waits has set itself a time, which may end the wait. */
+  async #timesOut(): Promise<boolean> {
+    const { quiescence } = this.#stage
+    const hasTimeout = [...quiescence.waits.keys()].some(({ hasTimeout }) => hasTimeout)
+    if (!hasTimeout || !(await quiescence.changesWithin(this.#options.patienceMs))) return false
+    await this.#settle()
+    return true
   }
 
   async #start(actor: Actor): Promise<void> {
@@ -70,7 +87,7 @@ export class ScheduleRun {
   #ready(): Map<string, GatedSession> {
     const ready = new Map<string, GatedSession>()
     for (const actor of this.#stage.actors)
-      for (const session of actor.sessions)
+      for (const session of actor.inOrder)
         if (session.state === 'gated' || this.#isAtPoint(session)) ready.set(actor.labelOf(session), session)
     return ready
   }
@@ -88,7 +105,7 @@ export class ScheduleRun {
     const wasAtPoint = this.#isAtPoint(session)
     const statement = wasAtPoint ? `… goes on from '${session.point}'` : (session.step?.text ?? '')
     const { request } = session
-    const fused = wasAtPoint ? [] : session.fused.flatMap(worthShowing)
+    const before = wasAtPoint ? [] : session.fused.flatMap(parseStatements)
     if (wasAtPoint) await this.#stage.points.release(session.pid)
     else await this.#release(session)
     await this.#settle()
@@ -97,11 +114,13 @@ export class ScheduleRun {
       await new Promise((resolve) => setTimeout(resolve, 2 * SOON_MS))
       await this.#settle()
     }
+    if (session.endsItself) this.#stage.refuseUnseenWrites(unit, session.endsItself)
     const resumed = [...waited].filter(([other, { by }]) => this.#hasMoved(other, by))
     this.#steps.push({
       unit,
-      text: [...fused, statement].join('; '),
+      text: [...before.filter(isWorthShowing).map(({ text }) => text), statement].join('; '),
       statement,
+      settings: before.filter((one) => !isWorthShowing(one)).map(({ text }) => text),
       values: request?.values ?? [],
       effect: await this.#effectOf(session),
       resumed: await Promise.all(
@@ -120,8 +139,8 @@ export class ScheduleRun {
     const isWaitedFor = [...this.#stage.quiescence.waits.values()].some(({ by }) => by.includes(session.pid))
     const prelude: string[] = []
     if (this.#stage.setsDeadlockTimeout) {
-      if (isWaitedFor) prelude.push(`set deadlock_timeout = ${SOON_MS}`)
-      else if (this.#hasty.has(session)) prelude.push(`set deadlock_timeout = ${LATE_MS}`)
+      if (isWaitedFor) prelude.push(setDeadlockTimeout(SOON_MS))
+      else if (this.#hasty.has(session)) prelude.push(setDeadlockTimeout(LATE_MS))
       if (isWaitedFor) this.#hasty.add(session)
       else this.#hasty.delete(session)
     }
@@ -202,15 +221,8 @@ export class ScheduleRun {
 }
 
 /** What a reader wants to see before a statement: BEGIN and its level, savepoints; not what `work_mem` is. */
-function worthShowing(text: string): string[] {
-  return parseStatements(text)
-    .filter(
-      (statement) =>
-        statement.kind !== 'setting' ||
-        /^set\s+(local\s+|session\s+characteristics\s+as\s+)?transaction/i.test(statement.text),
-    )
-    .map((statement) => statement.text)
-}
+const isWorthShowing = ({ kind, text }: Statement): boolean =>
+  kind !== 'setting' || /^set\s+(local\s+|session\s+characteristics\s+as\s+)?transaction/i.test(text)
 
 /** Those who wait for a backend, directly or behind somebody who does. */
 function countWaiters(pid: number, waits: ReadonlyMap<GatedSession, Blocked>): number {

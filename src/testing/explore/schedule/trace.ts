@@ -19,6 +19,8 @@ export interface TraceStep {
   readonly text: string
   /** The statement alone. */
   readonly statement: string
+  /** Settings that went before it and are not worth a place in its line. */
+  readonly settings: readonly string[]
   readonly values: readonly (string | null)[]
   readonly effect: Effect
   /** Those who had waited and could go on because of this step, with what became of them. */

@@ -42,7 +42,7 @@ export class Exploration {
     }
     const { preemptions = Number.POSITIVE_INFINITY, schedules = DEFAULT_SCHEDULES } = bound
     const reached = await new SearchAll(this.#trials, { preemptions, schedules }, this.#notes).run()
-    const isComplete = reached.isExhaustive || reached.preemptions === preemptions
+    const isComplete = reached.isComplete
     const random = isComplete || this.#trials.found ? undefined : await this.#runRandom()
     return this.#report('search', reached, random)
   }
@@ -53,10 +53,14 @@ export class Exploration {
     const random = seededRandom(seed)
     const steps = this.#trials.mostSteps
     let done = 0
-    for (; done < runs && !this.#trials.found; done++)
-      await this.#trials.run(randomOrder(this.#actors, steps, random))
+    for (; done < runs && !this.#trials.found; done++) await this.#trials.run(randomOrder(steps, random))
     if (done === 0) return undefined
-    return { schedules: done, seed, depth: DEPTH, probability: chanceOf(this.#actors.length, steps, done) }
+    return {
+      schedules: done,
+      seed,
+      depth: DEPTH,
+      probability: chanceOf(this.#trials.units.size, steps, done),
+    }
   }
 
   async #runNamed(schedule: readonly string[]): Promise<void> {
@@ -101,6 +105,7 @@ export class Exploration {
       verdict: found ? ('race' as const) : ('passed' as const),
       mode,
       schedules,
+      isComplete: !found && reached?.isComplete === true,
       isExhaustive: !found && reached?.isExhaustive === true,
       preemptions: found ? null : (reached?.preemptions ?? null),
       ...(random ? { random } : {}),
@@ -119,6 +124,7 @@ export class Exploration {
     const { catalog, cast } = this.#stage
     if (!this.#options.invariant)
       this.#notes.add('No invariant was given: only actors that fail were looked for.')
+    for (const note of this.#trials.cautions.notes) this.#notes.add(note)
     for (const name of catalog.atomicFunctions)
       this.#notes.add(`${name} runs as one step: it has no yield point (perform dibs_point('name')).`)
     if (cast.keptClients > 0)

@@ -13,6 +13,8 @@ export interface SearchBound {
 }
 
 export interface Reached {
+  /** The search came to its end, and was not cut short by the number of schedules. */
+  readonly isComplete: boolean
   /** No schedule was left out. */
   readonly isExhaustive: boolean
   /** All with at most so many preemptions were run; null: with any number, or not even those without. */
@@ -29,6 +31,8 @@ export class SearchAll {
   readonly #vainTries = new Map<string, number>()
   /** Orders of the server's own that were met beside the one that a schedule was first seen with. */
   readonly #met = new Set<string>()
+  /** A branch stands on an order of the server's that did not come again. */
+  #hasDropped = false
 
   constructor(trials: Trials, bound: SearchBound, notes: Set<string>) {
     this.#trials = trials
@@ -45,8 +49,10 @@ export class SearchAll {
       await this.#follow(branch)
     }
     const { level, isCut } = this.#frontier
-    if (level >= 0) return { isExhaustive: false, preemptions: level > 0 ? level - 1 : null }
-    return { isExhaustive: !isCut, preemptions: isCut ? preemptions : null }
+    if (level >= 0)
+      return { isComplete: false, isExhaustive: false, preemptions: level > 0 ? level - 1 : null }
+    const isWhole = !isCut && !this.#hasDropped && !this.#trials.cautions.hasFullPool
+    return { isComplete: true, isExhaustive: isWhole, preemptions: isCut ? preemptions : null }
   }
 
   /** Runs a branch, and again while the server wakes those who waited in another order than the branch stands on. */
@@ -63,6 +69,7 @@ export class SearchAll {
       }
       this.#meet(trace, from)
       if (tries < WAKE_TRIES) continue
+      this.#hasDropped = true
       this.#notes.add(wakeNote(trace.steps[from] as TraceStep))
       return
     }

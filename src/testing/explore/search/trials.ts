@@ -3,6 +3,7 @@ import type { ExploreOptions } from '../options.js'
 import { type Choose, ScheduleRun } from '../schedule/schedule-run.js'
 import { actorOf, type Trace } from '../schedule/trace.js'
 import type { Stage } from '../stage/stage.js'
+import { Cautions } from './cautions.js'
 import { type Failure, failureOf } from './failure.js'
 
 const DEFAULT_STEPS = 500
@@ -26,7 +27,10 @@ export class Trials {
   /** Schedules that differ. */
   schedules = 0
   mostSteps = 0
+  /** Connections that were seen to act. */
+  readonly units = new Set<string>()
   found: Failed | undefined
+  readonly cautions = new Cautions()
   readonly #stage: Stage
   readonly #options: ExploreOptions
 
@@ -41,6 +45,8 @@ export class Trials {
     const maxSteps = bound?.steps ?? DEFAULT_STEPS
     const trace = await new ScheduleRun({ stage: this.#stage, choose, maxSteps, patienceMs, describes }).run()
     this.#stage.end()
+    this.cautions.read(trace)
+    for (const { unit } of trace.steps) this.units.add(unit)
     if (isNew) this.schedules++
     this.mostSteps = Math.max(this.mostSteps, trace.steps.length)
     if (isNew && this.schedules === 1) this.#checkEachActs(trace)

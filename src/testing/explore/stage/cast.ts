@@ -6,7 +6,6 @@ import type { ActorPool } from '../../gate/actor-pool.js'
 import type { GatedSession } from '../../gate/gated-session.js'
 import { Permits } from '../../gate/permits.js'
 import { redirectPool } from '../../gate/redirect-pool.js'
-import { CLEAN_SESSION } from './session-settings.js'
 
 /** How long to wait for backends to end. */
 const GONE_MS = 2_000
@@ -18,7 +17,7 @@ export interface CastOptions {
   readonly pool: Pool | undefined
   /** Somebody who is no actor uses it meanwhile. */
   readonly onStranger: (parameters: readonly unknown[]) => void
-  readonly common: Pick<ActorConnectionsOptions, 'config' | 'url' | 'onChange'>
+  readonly common: Pick<ActorConnectionsOptions, 'config' | 'url' | 'listeners' | 'onChange'>
   readonly actors: CastPart
   readonly setup: CastPart
   readonly invariant: CastPart
@@ -141,5 +140,5 @@ function giveUpSessions({ sessions }: Actor): void {
 }
 
 async function cleanSessions({ sessions }: Actor): Promise<void> {
-  await Promise.all([...sessions].filter(isWhole).map((session) => session.tell(CLEAN_SESSION)))
+  await Promise.all([...sessions].filter(isWhole).map((session) => session.clean()))
 }

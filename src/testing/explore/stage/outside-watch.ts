@@ -5,6 +5,12 @@ import { currentActor } from '../../gate/actor.js'
 import { callSite } from '../../gate/call-site.js'
 import { GatedSocket } from '../../gate/gated-socket.js'
 
+/** Where every write of every socket comes by, whoever made the socket and when. */
+const socketWrites = Socket.prototype as unknown as Record<
+  '_write' | '_writev',
+  (this: Socket, ...parameters: unknown[]) => unknown
+>
+
 /**
  * Sees actors reach the database past the gate: what they do there has no place in any schedule, so that a race in it
  * would never be found. Looks at sockets that an actor opens to the server's port and at statements that it sends through
@@ -14,6 +20,8 @@ export class OutsideWatch {
   readonly #port: number
   readonly #connect = Socket.prototype.connect
   readonly #query = pg.Client.prototype.query
+  readonly #write = socketWrites._write
+  readonly #writev = socketWrites._writev
   /** Actors run: now nobody else may use their pool. */
   isRunning = false
   #seen: ExplorationError | undefined
@@ -31,6 +39,19 @@ export class OutsideWatch {
       if (!isGated) watch.#onQuery(parameters[0])
       return (watch.#query as (...parameters: unknown[]) => unknown).apply(this, parameters)
     } as typeof pg.Client.prototype.query
+    this.#watchWrites()
+  }
+
+  /** Of drivers that were connected before. */
+  #watchWrites(): void {
+    const watch = this
+    for (const name of ['_write', '_writev'] as const) {
+      const original = name === '_write' ? this.#write : this.#writev
+      socketWrites[name] = function (this: Socket, ...parameters: unknown[]) {
+        if (this.remotePort === watch.#port && !(this instanceof GatedSocket)) watch.#onWrite()
+        return original.apply(this, parameters)
+      }
+    }
   }
 
   /** Throws if an actor went past the gate. */
@@ -52,6 +73,8 @@ export class OutsideWatch {
   close(): void {
     Socket.prototype.connect = this.#connect
     pg.Client.prototype.query = this.#query
+    socketWrites._write = this.#write
+    socketWrites._writev = this.#writev
   }
 
   #onConnect(parameters: readonly unknown[]): void {
@@ -64,6 +87,11 @@ export class OutsideWatch {
         : first
     const isServer = Number(port) === this.#port || String(port).endsWith(`.s.PGSQL.${this.#port}`)
     if (isServer) this.#report(actor.name, `opened a connection of its own to port ${this.#port}`)
+  }
+
+  #onWrite(): void {
+    const actor = currentActor()
+    if (actor) this.#report(actor.name, `sent something through another connection to port ${this.#port}`)
   }
 
   #onQuery(query: unknown): void {

@@ -87,7 +87,12 @@ export class SeededGlobals {
           return nowMs() ?? RealDate.now()
         }
       }
-      return SeededDate as typeof Date
+      // A date made before this is one too.
+      Object.defineProperty(SeededDate, Symbol.hasInstance, {
+        value: (it: unknown) => it instanceof RealDate,
+      })
+      // `Date()` without `new` is a string.
+      return new Proxy(SeededDate, { apply: () => new SeededDate().toString() }) as unknown as typeof Date
     })
   }
 }

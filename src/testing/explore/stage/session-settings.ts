@@ -19,7 +19,3 @@ export function sessionSettings(
     ...(isolation ? { default_transaction_isolation: isolation } : {}),
   }
 }
-
-/** What an actor may have left in its session; settings go back to what the session began with. */
-export const CLEAN_SESSION =
-  'reset all; select pg_advisory_unlock_all(); close all; unlisten *; discard temp; discard sequences'

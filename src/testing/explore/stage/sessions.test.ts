@@ -3,6 +3,7 @@ import { finished } from 'node:stream/promises'
 import pg, { type Pool, type PoolClient } from 'pg'
 import postgres from 'postgres'
 import { describe, expect, it } from 'vitest'
+import { directUrl, freshName, withPool } from '../../../../test/database.js'
 import { exploredSchema } from '../../../../test/explored-schema.js'
 import { Dibs } from '../../../dibs.js'
 import { explore } from '../explore.js'
@@ -18,6 +19,13 @@ const { url, schema } = exploredSchema(`
   create table part (k int) partition by list (k);
   create table part1 partition of part for values in (1);
   create table part2 partition of part for values in (2);
+  create table stamp (began timestamptz, read timestamptz);
+  create table claimed (name text);
+  create function claim() returns int language sql as $$
+    insert into claimed select 'x' where not exists (select from claimed) returning 1 $$;
+  create view claims as select claim() as got;
+  create procedure commit_twice() language plpgsql as $$
+    begin insert into claimed values ('a'); commit; insert into claimed values ('b'); commit; end $$;
   create table seldom (k int);
   create table seldom_log (k int);
   create function log_seldom() returns trigger language plpgsql as $$
@@ -360,4 +368,175 @@ describe('an actor may', () => {
     })
     expect(new Set(values)).toEqual(new Set(['0 20 30 | 0 20 30']))
   })
+
+  it('take on another role', async () => {
+    const role = freshName('part')
+    await withPool((pool) =>
+      pool.query(
+        `create role ${role}; grant usage on schema ${schema} to ${role}; grant all on all tables in schema ${schema} to ${role}`,
+      ),
+    )
+    const act = (db: Pool) =>
+      withClient(db, async (client) => {
+        await client.query('begin')
+        await client.query(`set local role ${role}`)
+        await client.query('update parent set id = id where id = 1')
+        await client.query('update parent set id = id where id = 2')
+        await client.query('commit')
+      })
+    const report = await explore({
+      url,
+      setup: (db) => db.query('insert into parent values (1), (2)'),
+      actors: { alice: act, bob: act },
+    })
+    await withPool((pool) => pool.query(`drop owned by ${role}; drop role ${role}`))
+    expect(report.isExhaustive).toBe(true)
+  })
+
+  it('have a pool whose owner prepares each connection', async () => {
+    const pool = new pg.Pool({ connectionString: directUrl })
+    pool.on('connect', (client) => void client.query(`set search_path = ${schema}`))
+    const add = () => pool.query('update counter set n = n + 1')
+    const report = await explore({
+      pool,
+      setup: () => start(pool),
+      actors: { alice: add, bob: add },
+      invariant: async () => assert.equal((await pool.query('select n from counter')).rows[0].n, 2),
+    })
+    await pool.end()
+    expect(report).toMatchObject({ isExhaustive: true, schedules: 4 })
+  })
+
+  it('begin a transaction that counts from its first step on', async () => {
+    const stamp = (db: Pool) =>
+      withClient(db, async (client) => {
+        await client.query('begin')
+        await client.query('insert into stamp values (now(), clock_timestamp())')
+        await client.query('commit')
+      })
+    const report = await explore({
+      url,
+      actors: { alice: stamp, bob: stamp },
+      invariant: async (db) => {
+        const { rows } = await db.query(`select count(*)::int as n from stamp where read - began > '2ms'`)
+        return rows[0].n === 0
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+
+  it('copy in and go on in one message', async () => {
+    const values = await seen((db) => copyInOneMessage((db as ExploreHandle).url))
+    expect(new Set(values)).toEqual(new Set(['GCTDCZ']))
+  })
+
+  it.each([
+    ['lock table counter', '25P01'],
+    ['declare c cursor for select 1', '25P01'],
+    [`insert into parent values (1); savepoint a; select 1`, '25P01'],
+  ])('not be helped by the gate: %s', async (sql, code) => {
+    const values = await seen((db) => db.query(sql).catch((error: { code: string }) => error.code))
+    expect(new Set(values)).toEqual(new Set([code]))
+  })
 })
+
+describe('what cannot be taken apart is said', () => {
+  const notesOf = async (act: (db: Pool) => unknown): Promise<readonly string[]> =>
+    (
+      await explore({
+        url,
+        setup: start,
+        actors: { alice: act, bob: act },
+        invariant: () => true,
+        mayFail: () => true,
+      })
+    ).notes
+
+  it('a DO block', async () => {
+    expect(await notesOf((db) => db.query('do $$ begin perform 1; end $$'))).toContainEqual(
+      expect.stringContaining('A DO block runs as one step'),
+    )
+  })
+
+  it('statements that lock several rows', async () => {
+    const both = (db: Pool) =>
+      db.query('insert into parent select g from generate_series(1, 2) g on conflict do nothing')
+    expect(await notesOf(both)).toContainEqual(
+      expect.stringContaining('lock more than one row in one statement'),
+    )
+  })
+
+  it('a lock_timeout of its own, which may end what would be stuck', async () => {
+    const report = await explore({
+      url,
+      setup: start,
+      actors: {
+        alice: (db) =>
+          withClient(db, async (client) => {
+            await client.query('begin')
+            await client.query('update counter set n = 1')
+            await db
+              .query(`begin; set local lock_timeout = '50ms'; update counter set n = 2; commit`)
+              .catch(() => {})
+            await client.query('commit')
+          }),
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+
+  it('a read of a view that writes is two steps', async () => {
+    const report = await explore({
+      url,
+      actors: {
+        alice: (db) => db.query('select * from claims'),
+        bob: (db) => db.query('select * from claims'),
+      },
+      invariant: async (db) => (await db.query('select count(*)::int as n from claimed')).rows[0].n === 1,
+      throws: false,
+    })
+    expect(report.verdict).toBe('race')
+  })
+
+  it('a procedure that commits, unless there is a reset', async () => {
+    const call = (db: Pool) => db.query('call commit_twice()')
+    await expect(explore({ url, actors: { alice: call } })).rejects.toMatchObject({
+      reason: 'reset',
+      actor: 'alice',
+    })
+    const reset = (db: Pool) => db.query('delete from claimed')
+    await explore({ url, actors: { alice: call, bob: call }, reset })
+    await withPool((pool) => pool.query(`delete from ${schema}.claimed`))
+  })
+})
+
+/** What the server answers to one message of two statements, by the letters of its messages. */
+async function copyInOneMessage(url: string): Promise<string> {
+  const client = new pg.Client(url)
+  await client.connect()
+  const letters: string[] = []
+  await new Promise<void>((resolve, reject) => {
+    client.query({
+      submit: (connection: Connection) => connection.query('copy counter from stdin; select 1'),
+      handleCopyInResponse: (connection: Connection) => {
+        letters.push('G')
+        connection.endCopyFrom()
+      },
+      handleCommandComplete: () => letters.push('C'),
+      handleRowDescription: () => letters.push('T'),
+      handleDataRow: () => letters.push('D'),
+      handleReadyForQuery: () => {
+        letters.push('Z')
+        resolve()
+      },
+      handleError: reject,
+    } as unknown as pg.Submittable)
+  })
+  await client.end()
+  return letters.join('')
+}
+
+interface Connection {
+  query(sql: string): void
+  endCopyFrom(): void
+}

@@ -1,3 +1,4 @@
+import type { PoolClient } from 'pg'
 import { ExplorationError } from '../../../errors.js'
 import { endClient } from '../../../postgres/client.js'
 import { sleep } from '../../../postgres/sleep.js'
@@ -6,7 +7,6 @@ import type { ActorPool } from '../../gate/actor-pool.js'
 import type { GatedSession, SessionObserver } from '../../gate/gated-session.js'
 import type { ExploreOptions } from '../options.js'
 import { Reset } from '../reset/reset.js'
-import { UPDATED } from '../reset/reset-queries.js'
 import { BlockingProbe } from '../schedule/blocking-probe.js'
 import { explainStall } from '../schedule/explain-stall.js'
 import { Points } from '../schedule/points.js'
@@ -93,9 +93,15 @@ export class Stage implements SessionObserver {
 
   /** A session of an actor has changed. */
   onChange(session: GatedSession): void {
-    if (session.state === 'gated') this.cast.actorOf(session)?.labelOf(session) // the first to ask is the first by name
+    if (session.state === 'gated') this.#onGated(session)
     if (session.state === 'closing') void this.#awaitGone(session).catch(() => session.onGone())
     this.quiescence.touch()
+  }
+
+  #onGated(session: GatedSession): void {
+    // While connecting: what the owner of the pool does to each new connection.
+    if (!this.#outside.isRunning) session.release()
+    else this.cast.actorOf(session)?.labelOf(session) // the first to ask is the first by name
   }
 
   /** Puts everything back to where each schedule starts. */
@@ -147,6 +153,15 @@ export class Stage implements SessionObserver {
     )
   }
 
+  refuseUnseenWrites(unit: string, text: string): void {
+    if (this.#options.reset) return
+    throw new ExplorationError(
+      `${unit} runs a statement that commits by itself: ${JSON.stringify(text)}. The explorer cannot see what it has written, and so not undo it between schedules. Pass a \`reset\` that does.`,
+      'reset',
+      unit,
+    )
+  }
+
   /** Throws if an actor reached the database past the gate. */
   checkOutside(): void {
     this.#outside.check()
@@ -184,7 +199,12 @@ export class Stage implements SessionObserver {
       names: Object.keys(this.#options.actors),
       pool: this.#options.pool,
       onStranger: this.#outside.onStranger,
-      common: { config, url, onChange: () => this.quiescence.touch() },
+      common: {
+        config,
+        url,
+        listeners: connectListeners(this.#options),
+        onChange: () => this.quiescence.touch(),
+      },
       actors: {
         planner: this.#newPlanner(),
         observer: this,
@@ -199,8 +219,7 @@ export class Stage implements SessionObserver {
   async #noteSetup(session: GatedSession): Promise<void> {
     if (this.#options.reset || session.status !== 'T') return
     await this.#reset.note(session.pid)
-    const { rows } = await session.tell(UPDATED)
-    await this.#reset.protectUpdates((rows[0]?.[0] ?? '').split(' ').filter(Boolean))
+    await this.#reset.protectUpdates(async (sql) => (await session.tell(sql)).rows[0]?.[0] ?? '')
   }
 
   async #resetTables(): Promise<void> {
@@ -240,4 +259,8 @@ export class Stage implements SessionObserver {
     this.cast.actorOf(session)?.sessions.delete(session)
     session.onGone()
   }
+}
+
+function connectListeners({ pool }: ExploreOptions): ((client: PoolClient) => void)[] {
+  return (pool?.listeners('connect') ?? []) as ((client: PoolClient) => void)[]
 }

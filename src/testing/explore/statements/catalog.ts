@@ -1,5 +1,5 @@
 import type { ClientBase } from 'pg'
-import { type FoundFunction, FUNCTION_LOOK_UP } from './function-look-up.js'
+import { ANYTHING_HIDDEN, type FoundFunction, FUNCTION_LOOK_UP, TABLE_LOOK_UP } from './function-look-up.js'
 import { parseStatements, type Statement } from './parse-statements.js'
 
 /**
@@ -31,27 +31,36 @@ export class Catalog {
   readonly #control: Pick<ClientBase, 'query'>
   /** Name, as a statement writes it, to whether it may write or lock. */
   readonly #functions = new Map<string, boolean>()
-  readonly #tables = new Set<string>()
+  /** Name to whether reading it may run functions that no statement names. */
+  readonly #tables = new Map<string, boolean>()
+  /** Tables whose triggers are known. */
+  readonly #fired = new Set<string>()
   readonly #atomic = new Set<string>()
   #hasHiddenWriters = false
-  #hasTriggers: boolean | undefined
+  #hasHidden: boolean | undefined
 
   constructor(control: Pick<ClientBase, 'query'>) {
     this.#control = control
   }
 
   /**
-   * Looks up the functions, and the triggers of the tables, that it has not met yet: with one query at most, and
-   * none when all are known.
+   * Looks up the functions, and the triggers of the tables, that it has not met yet; asks nothing when all are
+   * known.
    */
   async learn(statement: Statement): Promise<void> {
-    const { functions, tables } = this.#unknown(statement)
-    if (functions.length + tables.length === 0) return
-    // Mostly there is no trigger anywhere, and the big question can be saved.
-    if (functions.length === 0) this.#hasTriggers ??= await this.#askForTriggers()
-    for (const name of tables) this.#tables.add(name)
-    if (functions.length === 0 && !this.#hasTriggers) return
-    const { rows } = await this.#control.query<FoundFunction>(FUNCTION_LOOK_UP, [functions, tables])
+    const { functions, tables, fired } = this.#unknown(statement)
+    if (functions.length + tables.length + fired.length === 0) return
+    // Mostly there is neither trigger nor view anywhere, and the big questions can be saved.
+    if (tables.length + fired.length > 0) this.#hasHidden ??= await this.#askForHidden()
+    for (const name of tables) this.#tables.set(name, false)
+    for (const name of fired) this.#fired.add(name)
+    if (this.#hasHidden && tables.length > 0) await this.#learnTables(tables)
+    if (functions.length > 0 || (this.#hasHidden && fired.length > 0))
+      await this.#learnFunctions(functions, fired)
+  }
+
+  async #learnFunctions(functions: readonly string[], fired: readonly string[]): Promise<void> {
+    const { rows } = await this.#control.query<FoundFunction>(FUNCTION_LOOK_UP, [functions, fired])
     for (const name of functions) {
       const found = rows.filter(({ asked }) => asked === name)
       this.#functions.set(name, found.length === 0 || found.some(writesOrLocks))
@@ -60,11 +69,14 @@ export class Catalog {
     this.#hasHiddenWriters ||= rows.some(({ isVolatile, isBuiltIn }) => isVolatile && !isBuiltIn)
   }
 
-  async #askForTriggers(): Promise<boolean> {
-    const { rows } = await this.#control.query<{ has: boolean }>(
-      'select exists (select from pg_catalog.pg_trigger where not tgisinternal) as has',
-    )
+  async #askForHidden(): Promise<boolean> {
+    const { rows } = await this.#control.query<{ has: boolean }>(ANYTHING_HIDDEN)
     return rows[0]?.has === true
+  }
+
+  async #learnTables(tables: readonly string[]): Promise<void> {
+    const { rows } = await this.#control.query<{ name: string; hides: boolean }>(TABLE_LOOK_UP, [tables])
+    for (const { name, hides } of rows) this.#tables.set(name, hides)
   }
 
   /** Functions or triggers were met that may write what no statement names. */
@@ -74,19 +86,28 @@ export class Catalog {
 
   /** There is nothing to learn about it. */
   knows(statement: Statement): boolean {
-    const { functions, tables } = this.#unknown(statement)
-    return functions.length + tables.length === 0
+    const { functions, tables, fired } = this.#unknown(statement)
+    return functions.length + tables.length + fired.length === 0
   }
 
-  #unknown(statement: Statement): { functions: string[]; tables: string[] } {
-    const functions = statement.functions.filter((name) => !this.#functions.has(name))
-    const fires = statement.kind === 'work' // a read fires no trigger
-    return { functions, tables: fires ? statement.tables.filter((name) => !this.#tables.has(name)) : [] }
+  /** `fired`: tables whose triggers it may set off; a read sets off none. */
+  #unknown({ kind, functions, tables }: Statement): Record<'functions' | 'tables' | 'fired', string[]> {
+    return {
+      functions: functions.filter((name) => !this.#functions.has(name)),
+      tables: tables.filter((name) => !this.#tables.has(name)),
+      fired: kind === 'work' ? tables.filter((name) => !this.#fired.has(name)) : [],
+    }
   }
 
-  /** Some function it calls is volatile or unknown: it may write or lock, whatever the statement looks like. */
-  mayWrite(statement: Statement): boolean {
-    return statement.functions.some((name) => this.#functions.get(name) ?? true)
+  /**
+   * Some function it calls is volatile or unknown, or what it reads is a view or has policies, which may call such ones: it
+   * may write or lock, whatever the statement looks like.
+   */
+  mayWrite({ functions, tables }: Statement): boolean {
+    return (
+      functions.some((name) => this.#functions.get(name) ?? true) ||
+      tables.some((name) => this.#tables.get(name))
+    )
   }
 
   /**
@@ -99,9 +120,10 @@ export class Catalog {
 
   /** To be called when the schema was changed. */
   forget(): void {
-    this.#hasTriggers = undefined
+    this.#hasHidden = undefined
     this.#functions.clear()
     this.#tables.clear()
+    this.#fired.clear()
     this.#atomic.clear()
   }
 }
@@ -111,12 +133,15 @@ function writesOrLocks({ isVolatile, isBuiltIn, proname }: FoundFunction): boole
   return isVolatile && !(isBuiltIn && HARMLESS.has(proname))
 }
 
-function isAtomic({ isBuiltIn, proname, language, source }: FoundFunction): boolean {
+function isAtomic({ isBuiltIn, isVolatile, proname, language, source }: FoundFunction): boolean {
   if (isBuiltIn || source === null || proname === 'dibs_point' || /\bdibs_point\s*\(/.test(source))
     return false
   // `begin atomic … end`, of SQL functions whose body is not a string.
-  if (language === 'sql')
-    return parseStatements(source.replace(/^\s*begin atomic\b|\bend\s*$/gi, '')).length > 1
+  if (language === 'sql') {
+    const statements = parseStatements(source.replace(/^\s*begin atomic\b|\bend\s*$/gi, ''))
+    // A volatile one sees what is committed anew with each call, also within one statement.
+    return statements.length > 1 || (isVolatile && statements.some(({ tables }) => tables.length > 0))
+  }
   // A trigger that only fills a column in runs no statement. In other languages the words mean nothing.
   return (
     language !== 'plpgsql' ||

@@ -67,3 +67,20 @@ select r.asked, f.oid::pg_catalog.regprocedure::text as name, f.proname, l.lanna
 from reached r
 join pg_catalog.pg_proc f on f.oid = r.oid
 join pg_catalog.pg_language l on l.oid = f.prolang`
+
+/** Triggers, views and policies: what may run functions that no statement names. */
+export const ANYTHING_HIDDEN = `
+select exists (select from pg_catalog.pg_trigger where not tgisinternal)
+    or exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+               where (c.relkind in ('v', 'f') or c.relrowsecurity)
+                 and n.nspname not in ('pg_catalog', 'information_schema')) as has`
+
+/** Views, foreign tables and tables with policies: reading them runs what somebody else wrote. */
+export const TABLE_LOOK_UP = `
+select name, bool_or(c.relkind in ('v', 'f') or c.relrowsecurity) as hides
+from unnest($1::text[]) name, lateral pg_catalog.parse_ident(name) parts
+join pg_catalog.pg_class c on c.relname = parts[cardinality(parts)]
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where n.nspname not in ('pg_catalog', 'information_schema')
+  and (cardinality(parts) = 1 or n.nspname = parts[cardinality(parts) - 1])
+group by name`

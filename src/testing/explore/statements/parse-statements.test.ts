@@ -25,9 +25,6 @@ const kinds: Record<StatementKind, string[]> = {
     'set transaction isolation level serializable',
     'set session characteristics as transaction read only',
     'set role r',
-    'prepare p as select 1',
-    'deallocate p',
-    'deallocate all',
   ],
   read: [
     'select 1',
@@ -147,7 +144,15 @@ describe('the text of each statement', () => {
   it('is the whole message where the parser does not follow', () => {
     const text = 'select 1; selec 2'
     expect(parseStatements(` ${text} `)).toEqual([
-      { text, kind: 'work', functions: [], tables: [], changesSchema: false, isParsed: false },
+      {
+        text,
+        kind: 'work',
+        functions: [],
+        tables: [],
+        changesSchema: false,
+        needsBlock: false,
+        isParsed: false,
+      },
     ])
     expect(only(`select ${'('.repeat(20_000)}`).isParsed).toBe(false)
     expect(only('select 1').isParsed).toBe(true) // the parser has survived

@@ -1,5 +1,5 @@
 import { loadModule, parseSync, scanSync } from 'libpg-query'
-import { isSchemaChange, type StatementKind, statementKind } from './statement-kind.js'
+import { isSchemaChange, NEEDS_BLOCK, type StatementKind, statementKind } from './statement-kind.js'
 import { isRecord, treeNames } from './tree-names.js'
 
 export type { StatementKind } from './statement-kind.js'
@@ -17,6 +17,8 @@ export interface Statement {
   readonly tables: readonly string[]
   /** It makes, changes or drops what tables are made of, and not only for its own session. */
   readonly changesSchema: boolean
+  /** Outside a transaction block it fails or does nothing: LOCK TABLE, a cursor, SET CONSTRAINTS. */
+  readonly needsBlock: boolean
   /** The parser understood it. If not, `kind` is `work` and `text` the whole message. */
   readonly isParsed: boolean
 }
@@ -61,6 +63,7 @@ function parse(text: string): Statement[] {
         functions: [],
         tables: [],
         changesSchema: false,
+        needsBlock: false,
         isParsed: false,
       }),
     ]
@@ -72,8 +75,15 @@ function describe(tree: unknown, bytes: Buffer): Statement {
   const names = treeNames(tree)
   const { functions, tables } = names
   const kind = statementKind(type, isRecord(node) ? node : {}, names)
-  const changesSchema = isSchemaChange(type, tree)
-  return freeze({ text: withoutTail(bytes), kind, functions, tables, changesSchema, isParsed: true })
+  return freeze({
+    text: withoutTail(bytes),
+    kind,
+    functions,
+    tables,
+    changesSchema: isSchemaChange(type, tree),
+    needsBlock: NEEDS_BLOCK.has(type),
+    isParsed: true,
+  })
 }
 
 /**

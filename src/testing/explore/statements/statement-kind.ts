@@ -12,7 +12,7 @@ export type StatementKind =
   | 'rollback-to'
   /** SAVEPOINT, RELEASE. */
   | 'savepoint'
-  /** SET, RESET, SHOW, PREPARE, DEALLOCATE: neither reads rows nor locks them. */
+  /** SET, RESET, SHOW: neither reads rows nor locks them. */
   | 'setting'
   /** A query that by its own words neither writes nor locks; what its functions do is another question. */
   | 'read'
@@ -34,7 +34,16 @@ const TRANSACTION_KINDS: Readonly<Record<string, StatementKind>> = {
   TRANS_STMT_ROLLBACK_PREPARED: 'whole',
 }
 
-const SETTINGS = new Set(['VariableSetStmt', 'VariableShowStmt', 'PrepareStmt', 'DeallocateStmt'])
+const SETTINGS = new Set(['VariableSetStmt', 'VariableShowStmt'])
+
+/** They read and lock nothing, but take the snapshot of a REPEATABLE READ transaction, so they are steps. */
+const SNAPSHOTS = new Set(['PrepareStmt', 'DeallocateStmt'])
+
+export const NEEDS_BLOCK: ReadonlySet<string> = new Set([
+  'LockStmt',
+  'DeclareCursorStmt',
+  'ConstraintsSetStmt',
+])
 
 /** Those that call PreventInTransactionBlock in PostgreSQL's source whatever their options. */
 const WHOLE = new Set([
@@ -52,6 +61,7 @@ const WHOLE = new Set([
 export function statementKind(type: string, node: Record<string, unknown>, names: TreeNames): StatementKind {
   if (type === 'TransactionStmt') return TRANSACTION_KINDS[`${node.kind}`] ?? 'work'
   if (SETTINGS.has(type)) return 'setting'
+  if (SNAPSHOTS.has(type)) return 'read'
   if (WHOLE.has(type) || isWholeByOption(type, node)) return 'whole'
   const runs = type !== 'ExplainStmt' || isOn(node.options, 'analyze')
   if (!runs) return 'read'

@@ -60,13 +60,15 @@ export class StatementPlanner implements Planner {
       opensSavepoint,
     })
     if (statements.every((statement) => this.#isQuiet(statement, session)))
-      return { steps: [], isSplit: false, opensSavepoint }
+      return { steps: [], isSplit: false, opensSavepoint, begins: statements[0]?.kind === 'begin' }
     const pieces = request.isSimple ? piecesOf(statements) : []
     const isControlled = statements.some(({ kind }) => kind === 'begin' || ENDS.has(kind))
     const isSplit = session.status === 'I' && !isControlled && this.#isSplittable(request, statements)
     // `insert …; begin; …`: what comes before BEGIN shares its transaction only if it is one message.
     const isOddlyControlled = session.status === 'I' && isControlled && statements[0]?.kind !== 'begin'
-    if (pieces.length < 2 || isOddlyControlled) return whole(isSplit)
+    const isOnePiece =
+      pieces.length < 2 || isOddlyControlled || hasTail(statements) || statements.some(copiesIn)
+    if (isOnePiece) return whole(isSplit)
     if (session.status === 'I' && !isControlled && !isSplit) return whole(false)
     return { steps: [...pieces, ...(isSplit ? [COMMIT] : [])], isSplit, opensSavepoint }
   }
@@ -81,7 +83,9 @@ export class StatementPlanner implements Planner {
 
   #isSplittable(request: Request, statements: readonly Statement[]): boolean {
     if (!this.#options.splits || this.#unsplittable.has(request.text)) return false
-    if (statements.some(({ kind }) => kind === 'whole')) return false
+    // Some work in a transaction block alone: in one of ours they would not fail as they should.
+    if (statements.some(({ kind, needsBlock }) => kind === 'whole' || kind === 'savepoint' || needsBlock))
+      return false
     return statements.some(
       (statement) =>
         statement.kind !== 'read' || this.#options.readsCount || this.#catalog.mayWrite(statement),
@@ -91,6 +95,16 @@ export class StatementPlanner implements Planner {
 
 /** What PostgreSQL does by itself at the end of a statement outside a transaction. */
 const COMMIT: PlannedStep = { text: 'commit (implicit)', sends: 'commit', endsTransaction: true }
+
+/** What comes after COMMIT in one message is a transaction of its own, or several: only the server can tell. */
+function hasTail(statements: readonly Statement[]): boolean {
+  return statements.some(
+    ({ kind }, i) => ENDS.has(kind) && i + 1 < statements.length && statements[i + 1]?.kind !== 'begin',
+  )
+}
+
+/** Data follows it on the wire, for this message. */
+const copiesIn = ({ text }: Statement): boolean => /^copy\b[\s\S]*\bfrom\s+stdin\b/i.test(text)
 
 /** The statements of one message, each with the quiet ones before it; quiet ones at the end go with the last. */
 function piecesOf(statements: readonly Statement[]): PlannedStep[] {

@@ -68,22 +68,39 @@ describe('steps', () => {
     ],
     [
       'a transaction in one message is as many as in several',
+      ['begin; update counter set n = 1; commit; begin; select 1; commit'],
+      ['begin; update counter set n = 1', 'commit', 'begin; select 1', 'commit'],
+    ],
+    [
+      'what follows a commit in one message is one with it',
       ['begin; update counter set n = 1; commit; select 1'],
-      ['begin; update counter set n = 1', 'commit', 'select 1'],
+      ['begin; update counter set n = 1; commit; select 1'],
+    ],
+    ['what needs a transaction block is not given one', ['lock table counter'], ['lock table counter']],
+    [
+      'prepare is one, since it takes a snapshot',
+      [
+        'begin isolation level repeatable read',
+        'prepare p as select 1',
+        'execute p',
+        'commit',
+        'deallocate p',
+      ],
+      ['begin isolation level repeatable read; prepare p as select 1', 'execute p', 'commit', 'deallocate p'],
     ],
     [
       'a do block is two',
       ['do $$ begin update counter set n = 3; end $$'],
       ['do $$ begin update counter set n = 3; end $$', 'commit (implicit)'],
     ],
-    [
-      'a do block that commits is whole',
-      ['do $$ begin update counter set n = 3; commit; end $$'],
-      ['do $$ begin update counter set n = 3; commit; end $$'],
-    ],
     ['what cannot be parsed is passed on, and its error back', ['selekt'], ['selekt']],
   ])('%s', async (_, statements, expected) => {
     expect(await stepsOf(on(...statements), { mayFail: () => true })).toEqual(expected)
+  })
+
+  it('of a do block that commits: it is whole', async () => {
+    const sql = 'do $$ begin update counter set n = 3; commit; end $$'
+    expect(await stepsOf(on(sql), { reset: (db) => db.query('delete from counter') })).toEqual([sql])
   })
 
   it('of a statement that fails end with it', async () => {
