@@ -1,4 +1,4 @@
-import { readFields, readyForQuery, type TransactionStatus } from '../wire/backend.js'
+import { commandComplete, readFields, readyForQuery, type TransactionStatus } from '../wire/backend.js'
 import { query } from '../wire/frontend.js'
 import type { Message } from '../wire/message-reader.js'
 import type { Request } from '../wire/request.js'
@@ -79,6 +79,8 @@ export class GatedSession {
   #prepared: Promise<void> | undefined
   #deliveredAt = 0
   #hasSavepoint = false
+  /** A BEGIN that the client takes for done and the server has not seen yet. */
+  #begin: string | undefined
   /** Settings that came before anything else: the owner of the pool gives them to each new connection. */
   readonly #basis: string[] = []
   #isFresh = true
@@ -124,8 +126,9 @@ export class GatedSession {
     return this.#wire.pid
   }
 
+  /** As the client sees it. */
   get status(): TransactionStatus {
-    return this.#wire.status
+    return this.#begin === undefined ? this.#wire.status : 'T'
   }
 
   /** The step that waits, or that runs. */
@@ -204,12 +207,21 @@ export class GatedSession {
   }
 
   /**
-   * BEGIN went to the server when the client sent it, so that the client could go on; it counts from the first step on. So the
-   * transaction begins anew here, with all that was said in it: its `now()` is that of the step, and so is its snapshot.
+   * A transaction begins with its first step: its `now()` is that of the step, and so is its snapshot. Where BEGIN had to go
+   * to the server before, because the client said more that must be answered, the transaction begins anew.
    */
   #beginHere(): void {
-    if (this.#opening.length > 0 && this.status === 'T') this.#tell(['rollback', ...this.#opening].join('; '))
+    if (this.#begin !== undefined) this.#sendBegin()
+    else if (this.#opening.length > 0 && this.status === 'T')
+      this.#tell(['rollback', ...this.#opening].join('; '))
     this.#opening = []
+  }
+
+  #sendBegin(): void {
+    if (this.#begin === undefined) return
+    this.#tell(this.#begin)
+    this.#opening = [this.#begin]
+    this.#begin = undefined
   }
 
   #become(state: SessionState): void {
@@ -240,11 +252,21 @@ export class GatedSession {
     this.#become('passing')
     this.fused.push(request.text)
     if (this.#isFresh && !this.#plan.begins) this.#basis.push(request.text)
+    if (this.#plan.beginsAlone && this.status === 'I') return this.#deferBegin(request.text)
+    this.#sendBegin()
     this.#noteOpening(request.text)
     this.#wire.send({
       onMessage: (message) => this.#hold(message),
       onReady: (status) => this.#deliver(status),
     })
+  }
+
+  /** It can be answered without the server, which saves a round trip. */
+  #deferBegin(text: string): void {
+    this.#begin = text
+    const bytes = commandComplete(/^\s*start/i.test(text) ? 'START TRANSACTION' : 'BEGIN')
+    this.#hold({ type: 'C', bytes })
+    this.#deliver('T')
   }
 
   #noteOpening(text: string): void {

@@ -23,6 +23,8 @@ export interface Plan {
   readonly opensSavepoint: boolean
   /** It is BEGIN, perhaps with settings after it, and nothing else. */
   readonly begins?: boolean | undefined
+  /** And without settings, in a simple query. */
+  readonly beginsAlone?: boolean | undefined
 }
 
 /** What a planner must know of the session. */

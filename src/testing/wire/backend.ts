@@ -27,6 +27,13 @@ export function readFields(bytes: Buffer): ReadonlyMap<string, string> {
 export const readTag = (commandComplete: Buffer): string =>
   commandComplete.toString('utf8', 5, commandComplete.length - 1)
 
+export function commandComplete(tag: string): Buffer {
+  const head = Buffer.alloc(5)
+  head.write('C', 0, 'latin1')
+  head.writeInt32BE(tag.length + 5, 1)
+  return Buffer.concat([head, Buffer.from(`${tag}\0`)])
+}
+
 /** RowDescription: which columns come as text. */
 export function readTextColumns(rowDescription: Buffer): readonly boolean[] {
   const count = rowDescription.readInt16BE(5)

@@ -1,5 +1,11 @@
 import type { ClientBase } from 'pg'
-import { ANYTHING_HIDDEN, type FoundFunction, FUNCTION_LOOK_UP, TABLE_LOOK_UP } from './function-look-up.js'
+import {
+  ANYTHING_HIDDEN,
+  BUILT_IN_LOOK_UP,
+  type FoundFunction,
+  FUNCTION_LOOK_UP,
+  TABLE_LOOK_UP,
+} from './function-look-up.js'
 import { parseStatements, type Statement } from './parse-statements.js'
 
 /**
@@ -55,8 +61,18 @@ export class Catalog {
     for (const name of tables) this.#tables.set(name, false)
     for (const name of fired) this.#fired.add(name)
     if (this.#hasHidden && tables.length > 0) await this.#learnTables(tables)
-    if (functions.length > 0 || (this.#hasHidden && fired.length > 0))
-      await this.#learnFunctions(functions, fired)
+    const others = await this.#learnBuiltIns(functions)
+    if (others.length > 0 || (this.#hasHidden && fired.length > 0)) await this.#learnFunctions(others, fired)
+  }
+
+  /** Most are PostgreSQL's own, and nobody else has one of that name: 0.3 ms in place of 5. */
+  async #learnBuiltIns(functions: readonly string[]): Promise<string[]> {
+    if (functions.length === 0) return []
+    const { rows } = await this.#control.query<{ name: string; isVolatile: boolean }>(BUILT_IN_LOOK_UP, [
+      functions,
+    ])
+    for (const { name, isVolatile } of rows) this.#functions.set(name, isVolatile && !HARMLESS.has(name))
+    return functions.filter((name) => !this.#functions.has(name))
   }
 
   async #learnFunctions(functions: readonly string[], fired: readonly string[]): Promise<void> {

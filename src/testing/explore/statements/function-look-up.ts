@@ -84,3 +84,11 @@ join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where n.nspname not in ('pg_catalog', 'information_schema')
   and (cardinality(parts) = 1 or n.nspname = parts[cardinality(parts) - 1])
 group by name`
+
+/** Of these names, those that only PostgreSQL's own functions have. */
+export const BUILT_IN_LOOK_UP = `
+select f.proname::text as name, bool_or(f.provolatile = 'v') as "isVolatile"
+from pg_catalog.pg_proc f
+where f.proname = any ($1::text[])
+group by f.proname
+having bool_and(f.pronamespace = 'pg_catalog'::regnamespace)`

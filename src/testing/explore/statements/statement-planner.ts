@@ -60,7 +60,7 @@ export class StatementPlanner implements Planner {
       opensSavepoint,
     })
     if (statements.every((statement) => this.#isQuiet(statement, session)))
-      return { steps: [], isSplit: false, opensSavepoint, begins: statements[0]?.kind === 'begin' }
+      return { steps: [], isSplit: false, opensSavepoint, ...beginning(request, statements) }
     const pieces = request.isSimple ? piecesOf(statements) : []
     const isControlled = statements.some(({ kind }) => kind === 'begin' || ENDS.has(kind))
     const isSplit = session.status === 'I' && !isControlled && this.#isSplittable(request, statements)
@@ -95,6 +95,14 @@ export class StatementPlanner implements Planner {
 
 /** What PostgreSQL does by itself at the end of a statement outside a transaction. */
 const COMMIT: PlannedStep = { text: 'commit (implicit)', sends: 'commit', endsTransaction: true }
+
+function beginning(
+  { isSimple }: Request,
+  statements: readonly Statement[],
+): Pick<Plan, 'begins' | 'beginsAlone'> {
+  const begins = statements[0]?.kind === 'begin'
+  return { begins, beginsAlone: begins && isSimple && statements.length === 1 }
+}
 
 /** What comes after COMMIT in one message is a transaction of its own, or several: only the server can tell. */
 function hasTail(statements: readonly Statement[]): boolean {
