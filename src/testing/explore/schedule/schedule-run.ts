@@ -5,7 +5,8 @@ import { LATE_MS } from '../stage/session-settings.js'
 import type { Stage } from '../stage/stage.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
 import type { Blocked } from './blocking-probe.js'
-import { type Effect, easyChoice, type Trace, type TraceStep, withoutIdleLoops } from './trace.js'
+import { findIdleLoop } from './idle-loop.js'
+import { type Effect, easyChoice, type Trace, type TraceStep } from './trace.js'
 
 /** Who goes next: one of `options`, or nobody in particular. */
 export type Choose = (options: readonly string[], steps: readonly TraceStep[]) => string | undefined
@@ -54,10 +55,11 @@ export class ScheduleRun {
         break
       }
       if (this.#steps.length >= this.#options.maxSteps) throw this.#endless()
-      const options = withoutIdleLoops([...ready.keys()], this.#steps)
+      const loops = findIdleLoop([...ready.keys()], this.#steps)
+      const options = [...ready.keys()].filter((unit) => unit !== loops)
       const wanted = this.#options.choose(options, this.#steps)
       const choice = wanted ?? easyChoice(options, this.#steps.at(-1)?.unit)
-      await this.#step(choice, ready.get(choice) as GatedSession, options)
+      await this.#step(choice, ready.get(choice) as GatedSession, { options, loops })
     }
     return { steps: this.#steps, outcomes: this.#outcomes(), stuck: this.#stuck() }
   }
@@ -96,7 +98,11 @@ export class ScheduleRun {
     return this.#stage.quiescence.waits.get(session)?.by.includes(this.#stage.controlPid) === true
   }
 
-  async #step(unit: string, session: GatedSession, options: readonly string[]): Promise<void> {
+  async #step(
+    unit: string,
+    session: GatedSession,
+    choice: Pick<TraceStep, 'options' | 'loops'>,
+  ): Promise<void> {
     const { quiescence } = this.#stage
     const waited = new Map(quiescence.waits)
     waited.delete(session)
@@ -130,7 +136,7 @@ export class ScheduleRun {
         })),
       ),
       waiters: countWaiters(session.pid, waited),
-      options,
+      ...choice,
       poolWaits: this.#poolWaits(),
     })
   }

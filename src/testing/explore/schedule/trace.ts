@@ -29,6 +29,8 @@ export interface TraceStep {
   readonly waiters: number
   /** Those who could have been chosen here. */
   readonly options: readonly string[]
+  /** One who could have, and was left out because it only asks the same again and again. */
+  readonly loops?: string | undefined
   /** Actors that wait for a connection of a full pool after this step. */
   readonly poolWaits: Readonly<Record<string, string>>
 }
@@ -87,33 +89,6 @@ export function easyChoice(options: readonly string[], last: string | undefined)
 
 export const isPreemption = (options: readonly string[], last: string | undefined, choice: string): boolean =>
   last !== undefined && choice !== last && options.includes(last)
-
-/** So many times the same without anybody else moving is a loop that waits for somebody. */
-const SAME_TIMES = 3
-const LONGEST_LOOP = 4
-
-/**
- * Leaves out whoever asks the same again and again and gets the same answer: it waits for somebody else, who must be let go
- * for it to end. (As fair schedulers do; without it a loop that polls would be run for ever.)
- */
-export function withoutIdleLoops(options: readonly string[], steps: readonly TraceStep[]): readonly string[] {
-  const last = steps.at(-1)?.unit
-  if (last === undefined || options.length < 2 || !options.includes(last)) return options
-  const isLoop = (length: number): boolean => {
-    const recent = steps.slice(-length * SAME_TIMES)
-    const isSame = (step: TraceStep, i: number): boolean =>
-      step.unit === last && isSameStep(step, recent[i % length] as TraceStep)
-    return recent.length === length * SAME_TIMES && recent.every(isSame)
-  }
-  const loops = Array.from({ length: LONGEST_LOOP }, (_, i) => isLoop(i + 1)).includes(true)
-  return loops ? options.filter((option) => option !== last) : options
-}
-
-function isSameStep(a: TraceStep, b: TraceStep): boolean {
-  const sign = ({ statement, values, effect }: TraceStep): string =>
-    JSON.stringify([statement, values, effect])
-  return sign(a) === sign(b)
-}
 
 /** Times an actor was left though it could have gone on. */
 export function countPreemptions(steps: readonly TraceStep[]): number {

@@ -4,12 +4,20 @@ import { actorOf, type Trace, type TraceStep } from '../schedule/trace.js'
 export class Cautions {
   /** A pool was full, and who got its next connection was not tried in every order. */
   hasFullPool = false
+  /** An actor that polls was made to wait for the others. */
+  hasIdleLoop = false
   readonly #manyRows = new Map<string, string>()
   readonly #notes = new Set<string>()
 
   read({ steps }: Trace): void {
     for (const step of steps) {
       if (Object.keys(step.poolWaits).length > 0) this.hasFullPool = true
+      if (step.loops) {
+        this.hasIdleLoop = true
+        this.#notes.add(
+          `${actorOf(step.loops)} asks the same again and again, and was made to wait for somebody else to move: orders in which it goes on asking were not run.`,
+        )
+      }
       if (locksManyRows(step)) this.#manyRows.set(actorOf(step.unit), step.statement)
       if (/^do\b/i.test(step.statement) && !step.statement.includes('dibs_point'))
         this.#notes.add("A DO block runs as one step: it has no yield point (perform dibs_point('name')).")

@@ -51,7 +51,8 @@ export class SearchAll {
     const { level, isCut } = this.#frontier
     if (level >= 0)
       return { isComplete: false, isExhaustive: false, preemptions: level > 0 ? level - 1 : null }
-    const isWhole = !isCut && !this.#hasDropped && !this.#trials.cautions.hasFullPool
+    const { hasFullPool, hasIdleLoop } = this.#trials.cautions
+    const isWhole = !isCut && !this.#hasDropped && !hasFullPool && !hasIdleLoop
     return { isComplete: true, isExhaustive: isWhole, preemptions: isCut ? preemptions : null }
   }
 
