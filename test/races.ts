@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Pool, PoolClient } from 'pg'
 import type { ExploreOptions } from '../src/testing/explore/options.js'
+import { inTransaction } from './in-transaction.js'
 
 /** Code as it is found in the wild, right or wrong, and what the explorer must say of it. */
 export interface Case {
@@ -26,24 +27,6 @@ export const tables = `
   create table run (id int generated always as identity, job int not null, by int not null);
   create table token (key text primary key, by int not null);
 `
-
-async function inTransaction(
-  db: Pool,
-  fn: (client: PoolClient) => Promise<unknown>,
-  begin = 'begin',
-): Promise<void> {
-  const client = await db.connect()
-  try {
-    await client.query(begin)
-    await fn(client)
-    await client.query('commit')
-  } catch (error) {
-    await client.query('rollback')
-    throw error
-  } finally {
-    client.release()
-  }
-}
 
 type Queryable = Pick<PoolClient, 'query'>
 

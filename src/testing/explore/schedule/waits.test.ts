@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
-import pg, { type Pool, type PoolClient } from 'pg'
+import pg, { type Pool } from 'pg'
 import { afterAll, describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../../test/explored-schema.js'
+import { inTransaction } from '../../../../test/in-transaction.js'
 import { explore } from '../explore.js'
 import { untilBlocked } from './until-blocked.js'
 
@@ -39,20 +40,6 @@ pool.on('error', () => {})
 afterAll(() => pool.end())
 
 const rows = (db: Pool) => db.query('insert into counter values (1, 0), (2, 0)')
-
-async function inTransaction(db: Pool, fn: (client: PoolClient) => Promise<unknown>): Promise<void> {
-  const client = await db.connect()
-  try {
-    await client.query('begin')
-    await fn(client)
-    await client.query('commit')
-  } catch (error) {
-    await client.query('rollback')
-    throw error
-  } finally {
-    client.release()
-  }
-}
 
 const inOrder =
   (...ids: number[]) =>
