@@ -65,10 +65,15 @@ export class Points {
 
 /** One at a time, whoever else is about to do the same. The names come from the catalog, quoted. */
 async function declare(control: ClientBase, schema: string, parameters: string): Promise<void> {
-  await control.query(`
-    begin;
-    select pg_advisory_xact_lock(${ENTRANCE}, 0);
-    create or replace function ${schema}.dibs_point(${parameters}) returns void
-      language plpgsql set lock_timeout = 0 as $dibs$${body}$dibs$;
-    commit`)
+  try {
+    await control.query(`
+      select pg_advisory_xact_lock(${ENTRANCE}, 0);
+      create or replace function ${schema}.dibs_point(${parameters}) returns void
+        language plpgsql set lock_timeout = 0 as $dibs$${body}$dibs$`)
+  } catch (error) {
+    if (!NOT_OURS.has((error as { code?: string }).code ?? '')) throw error
+  }
 }
+
+/** Somebody else's schema: it was dropped meanwhile, or is not ours to change. */
+const NOT_OURS: ReadonlySet<string> = new Set(['3F000', '42501', 'XX000'])
