@@ -14,16 +14,17 @@ export function acceptExplorer(runs: number): void {
     const verdict = one.isWrong ? 'race' : 'passed'
 
     it.each([
-      { actors: 2, bound: {}, reach: null },
-      { actors: 3, bound: { preemptions: 2, schedules: 3_000, random: 0 }, reach: 2 },
-    ])(`${verdict} with $actors actors`, { timeout: 60_000 * runs }, async ({ actors, bound, reach }) => {
+      { actors: 2, bound: {} },
+      { actors: 3, bound: { preemptions: 2, schedules: 3_000, random: 0 } },
+    ])(`${verdict} with $actors actors`, { timeout: 60_000 * runs }, async ({ actors, bound }) => {
       const stories = new Set<string | undefined>()
       for (let run = 0; run < runs; run++) {
         const report = await explore({ url, ...optionsOf(one, actors), bound, throws: false })
         expect(report.verdict, report.race?.printout ?? report.summary).toBe(verdict)
         expect(report.race?.isSerial ?? false).toBe(false)
+        // Of three who wait, the server may have chosen one order only: complete, but for that.
         if (!one.isWrong)
-          expect(report.isExhaustive || report.preemptions === reach, report.summary).toBe(true)
+          expect(actors === 2 ? report.isExhaustive : report.isComplete, report.summary).toBe(true)
         stories.add(report.race?.replay)
       }
       expect(stories.size).toBe(1)

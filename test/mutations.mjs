@@ -471,8 +471,8 @@ export const mutations = [
   {
     name: 'nobody looks for deadlocks soon',
     file: explore('schedule/schedule-run.ts'),
-    from: `if (isWaitedFor) prelude.push(\`set deadlock_timeout = \${SOON_MS}\`)`,
-    to: `if (isWaitedFor) prelude.push(\`set deadlock_timeout = \${LATE_MS}\`)`,
+    from: 'prelude.push(setDeadlockTimeout(SOON_MS, session))',
+    to: 'prelude.push(setDeadlockTimeout(LATE_MS, session))',
     tests: [explore('schedule/waits.test.ts')],
   },
   {

@@ -1,5 +1,6 @@
 import pg, { type PoolClient, type PoolConfig } from 'pg'
 import { type Actor, bindToActor, isOfEarlierRun } from './actor.js'
+import { GatedSocket } from './gated-socket.js'
 import type { Permits } from './permits.js'
 
 export interface ActorPoolOptions {
@@ -13,6 +14,18 @@ export interface ActorPoolOptions {
   readonly onChange: () => void
   /** Told of each new connection. */
   readonly listeners: readonly ((client: PoolClient) => void)[]
+}
+
+/** What listeners to `connect` have asked of a new client is its owner's, and what comes from now on is the actor's. */
+function handOver(client: PoolClient): void {
+  // What is not queued was sent, and has been counted.
+  const { _queryQueue } = client as unknown as { _queryQueue?: readonly unknown[] }
+  socketOf(client)?.handOver(_queryQueue?.length ?? 0)
+}
+
+function socketOf(client: PoolClient): GatedSocket | undefined {
+  const { stream } = client.connection as unknown as { stream: unknown }
+  return stream instanceof GatedSocket ? stream : undefined
 }
 
 /** What code of an earlier run waits for: it stands still, as if its process had ended. */
@@ -57,7 +70,10 @@ export class ActorPool extends pg.Pool {
     this.url = options.url
     this.on('error', () => {}) // a connection that was cut while idle
     // And while it was out: whoever waits for an answer hears of it, and nobody else must.
-    this.on('connect', (client) => client.on('error', () => {}))
+    this.on('connect', (client) => {
+      client.on('error', () => {})
+      socketOf(client)?.takeOver()
+    })
     for (const listener of options.listeners) this.on('connect', listener)
   }
 
@@ -125,6 +141,7 @@ export class ActorPool extends pg.Pool {
 
   #track(client: PoolClient): PoolClient {
     this.#out.add(client)
+    handOver(client)
     const release = client.release
     client.release = (error) => {
       client.release = release

@@ -20,6 +20,8 @@ export class Actor {
   readonly poolWaits = new Set<{ readonly what: string }>()
   /** Made when it last asked for a connection and for a statement; read only if somebody wants to know where that was. */
   readonly asked: { connection?: Error | undefined; statement?: Error | undefined } = {}
+  /** Made where it still asked for something after its function had returned and the schedule was over. */
+  late: Error | undefined
   /** Sessions by the order in which this run used them first. */
   #labels: GatedSession[] = []
 
@@ -52,7 +54,14 @@ export class Actor {
 }
 
 /** Whose code is running, and in which run: kept through awaits, timers and callbacks. */
-const running = new AsyncLocalStorage<{ readonly actor: Actor; readonly run: number } | undefined>()
+const running = new AsyncLocalStorage<Appearance | undefined>()
+
+interface Appearance {
+  readonly actor: Actor
+  readonly run: number
+  /** Its function has returned. */
+  hasEnded: boolean
+}
 
 export function currentActor(): Actor | undefined {
   const current = running.getStore()
@@ -62,10 +71,19 @@ export function currentActor(): Actor | undefined {
 /** Code of a run that is over: an actor that was given up, or that did not wait for what it began. */
 export function isOfEarlierRun(): boolean {
   const current = running.getStore()
-  return current !== undefined && current.run !== current.actor.run
+  if (current === undefined || current.run === current.actor.run) return false
+  if (current.hasEnded) current.actor.late ??= new Error()
+  return true
 }
 
-export const runAs = <T>(actor: Actor, fn: () => T): T => running.run({ actor, run: actor.run }, fn)
+export const runAs = <T>(actor: Actor, fn: () => T): T =>
+  running.run({ actor, run: actor.run, hasEnded: false }, fn)
+
+/** The function of whoever is acting has returned; what it began may still go on. */
+export function markEnded(): void {
+  const current = running.getStore()
+  if (current) current.hasEnded = true
+}
 
 /** Ours may be called while an actor's code runs, and is not its doing. */
 export const runAsNobody = <T>(fn: () => T): T => running.run(undefined, fn)

@@ -54,6 +54,12 @@ const ANSWERED_MS = 3
 const CLEAN_SESSION =
   'set session authorization default; reset role; reset all; select pg_advisory_unlock_all(); close all; unlisten *; discard temp; discard sequences'
 
+/** Those of SQL: what a driver has prepared it remembers. */
+const DEALLOCATE = `do $$ declare one record; begin
+  for one in select name from pg_catalog.pg_prepared_statements where from_sql loop
+    execute format('deallocate %I', one.name);
+  end loop; end $$`
+
 const COMMAND_COMPLETE = 'C'.charCodeAt(0)
 
 /** SQLSTATEs of "cannot run inside a transaction block" and of a COMMIT inside a procedure that has no right to one. */
@@ -70,6 +76,8 @@ export class GatedSession {
   endsItself: string | undefined
   /** The client has set `lock_timeout` or `statement_timeout`: a wait may end by itself. */
   hasTimeout = false
+  /** The client has taken on another role, which may have fewer rights. */
+  hasOtherRole = false
   /** Texts that went to the server at once and belong to the next step's line. */
   fused: string[] = []
   /** Texts of the open transaction, in order. */
@@ -81,9 +89,12 @@ export class GatedSession {
   #hasSavepoint = false
   /** A BEGIN that the client takes for done and the server has not seen yet. */
   #begin: string | undefined
-  /** Settings that came before anything else: the owner of the pool gives them to each new connection. */
+  /** What the owner of the pool does to each new connection (`pool.on('connect')`). */
   readonly #basis: string[] = []
-  #isFresh = true
+  /** How many more requests are the owner's. */
+  #ownerRequests = 0
+  /** Statements were prepared by SQL, which stay in the session. */
+  #hasPrepared = false
   /** What was sent in a transaction that has had no step yet, from its BEGIN on. */
   #opening: string[] = []
   #request: Request | undefined
@@ -174,9 +185,10 @@ export class GatedSession {
     this.point = undefined
     this.result = undefined
     this.#become('running')
-    if (this.#plan?.isSplit && this.#nextStep === 0) this.#tell('begin')
-    this.#beginHere()
-    if (this.status !== 'E') for (const sql of prelude) this.#tell(sql)
+    // Before the transaction where it begins here: some settings take a snapshot, which would be too early within it.
+    const begins = this.#beginning()
+    for (const sql of [...begins.slice(0, 1), ...(this.status === 'E' ? [] : prelude), ...begins.slice(1)])
+      if (sql !== '') this.#tell(sql)
     this.transaction.push(`${step.text} ${JSON.stringify(this.#request?.values)}`)
     this.#send(step)
   }
@@ -185,14 +197,30 @@ export class GatedSession {
   begin(): void {
     this.fused = []
     this.hasTimeout = false
+    this.hasOtherRole = false
     this.transaction = []
     this.point = undefined
     this.result = undefined
   }
 
-  /** Back to how it was when it was new. */
+  /** Back to how it was when it was new; if that fails, it ends. */
   async clean(): Promise<void> {
-    await this.tell([CLEAN_SESSION, ...this.#basis].join('; '))
+    this.#begin = undefined
+    this.#opening = []
+    if (this.#wire.status !== 'I') await this.tell('rollback')
+    const { error } = await this.tell(this.#hasPrepared ? `${CLEAN_SESSION}; ${DEALLOCATE}` : CLEAN_SESSION)
+    if (error) return this.abandon()
+    for (const sql of this.#basis) await this.tell(sql)
+  }
+
+  /** Until it is handed over, what is asked for is the doing of its owner. */
+  takeOver(): void {
+    this.#ownerRequests = Number.POSITIVE_INFINITY
+  }
+
+  /** From now on it is the client's; `queued` requests that its owner has made are still to come. */
+  handOver(queued: number): void {
+    this.#ownerRequests = queued
   }
 
   /** Statements of our own on an idle session. */
@@ -209,18 +237,23 @@ export class GatedSession {
   /**
    * A transaction begins with its first step: its `now()` is that of the step, and so is its snapshot. Where BEGIN had to go
    * to the server before, because the client said more that must be answered, the transaction begins anew.
+   *
+   * @returns what is to be sent before our own settings, and after them
    */
-  #beginHere(): void {
-    if (this.#begin !== undefined) this.#sendBegin()
-    else if (this.#opening.length > 0 && this.status === 'T')
-      this.#tell(['rollback', ...this.#opening].join('; '))
+  #beginning(): readonly string[] {
+    const opening = this.#opening
+    const begin = this.#begin
     this.#opening = []
+    this.#begin = undefined
+    if (this.#plan?.isSplit && this.#nextStep === 0) return ['', 'begin']
+    if (begin !== undefined) return ['', begin]
+    // A comment at the end of one must not swallow the next.
+    return opening.length > 0 && this.status === 'T' ? ['rollback', opening.join('\n; ')] : []
   }
 
   #sendBegin(): void {
     if (this.#begin === undefined) return
     this.#tell(this.#begin)
-    this.#opening = [this.#begin]
     this.#begin = undefined
   }
 
@@ -235,26 +268,40 @@ export class GatedSession {
 
   async #onRequest(request: Request): Promise<void> {
     this.#request = request
+    this.hasOtherRole ||= /\bset\s+(?:local\s+|session\s+)?(?:role|session\s+authorization)\b/i.test(
+      request.text,
+    )
     this.hasTimeout ||= /\b(?:lock|statement)_timeout\b/i.test(request.text)
     this.#held = []
     this.#nextStep = 0
     this.state = 'planning'
     if (this.#prepared) await this.#prepared
     this.#prepared = undefined
+    if (this.#ownerRequests > 0) return this.#passOwners(request)
+    this.#hasPrepared ||= /^\s*prepare\s+(?!transaction)/i.test(request.text)
     const plan = this.#options.planner.plan(request, {
       status: this.status,
       hasSavepoint: this.#hasSavepoint,
     })
     // Without an await when there is nothing to wait for: what passes at once arrives in order with what came before.
     this.#plan = plan instanceof Promise ? await plan : plan
-    if (this.#plan.steps.length > 0 || this.#plan.begins) this.#isFresh = false
     if (this.#plan.steps.length > 0) return this.#become('gated')
     this.#become('passing')
     this.fused.push(request.text)
-    if (this.#isFresh && !this.#plan.begins) this.#basis.push(request.text)
     if (this.#plan.beginsAlone && this.status === 'I') return this.#deferBegin(request.text)
-    this.#sendBegin()
     this.#noteOpening(request.text)
+    this.#sendBegin()
+    this.#wire.send({
+      onMessage: (message) => this.#hold(message),
+      onReady: (status) => this.#deliver(status),
+    })
+  }
+
+  /** Not the client's doing: it goes to the server at once, and again after each schedule. */
+  #passOwners(request: Request): void {
+    this.#ownerRequests--
+    if (request.values.length === 0) this.#basis.push(request.text)
+    this.#become('passing')
     this.#wire.send({
       onMessage: (message) => this.#hold(message),
       onReady: (status) => this.#deliver(status),
@@ -269,9 +316,10 @@ export class GatedSession {
     this.#deliver('T')
   }
 
+  /** What a transaction without a step has said so far; the status is still the one before. */
   #noteOpening(text: string): void {
-    const isBegin = this.status === 'I' && this.#plan?.begins === true
-    if (isBegin) this.#opening = [text]
+    if (this.#begin !== undefined) this.#opening = [this.#begin, text]
+    else if (this.status === 'I' && this.#plan?.begins) this.#opening = [text]
     else if (this.status === 'T' && this.#opening.length > 0) this.#opening.push(text)
     else this.#opening = []
   }

@@ -7,6 +7,8 @@ export interface Between {
   fromClient(chunk: Buffer): void
   fromServer(chunk: Buffer): void
   onClose(): void
+  takeOver(): void
+  handOver(queued: number): void
 }
 
 /**
@@ -48,6 +50,16 @@ export class GatedSocket extends Socket {
     this.on('error', () => {})
     this.once('close', () => runAsNobody(() => this.#between.onClose()))
     this.destroy()
+  }
+
+  /** The client is new, and its owner may do something to it. */
+  takeOver(): void {
+    this.#between.takeOver()
+  }
+
+  /** The client is handed out, with so many requests of its owner still to be sent. */
+  handOver(queued: number): void {
+    this.#between.handOver(queued)
   }
 
   override write(chunk: Uint8Array | string, ...rest: unknown[]): boolean {

@@ -9,6 +9,8 @@ export interface PlannedStep {
   readonly sends: 'request' | 'commit' | { readonly sql: string }
   /** It ends a transaction: what was written is published, locks are freed. */
   readonly endsTransaction: boolean
+  /** It holds a COMMIT and what it commits. */
+  readonly commitsItself?: boolean | undefined
   /** It changes tables themselves, which emptying them does not undo. */
   readonly changesSchema?: boolean | undefined
 }

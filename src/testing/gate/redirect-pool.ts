@@ -2,6 +2,8 @@ import type { Pool } from 'pg'
 import { type Actor, currentActor, isOfEarlierRun } from './actor.js'
 import type { ActorPool } from './actor-pool.js'
 
+const NAMES = ['connect', 'query', 'end'] as const
+
 /**
  * While this lasts, whatever an actor's code asks of `pool` goes to the actor's own gated pool instead; anybody else's
  * goes where it always went. So code that has its pool in a module needs no change to be explored.
@@ -12,6 +14,11 @@ export function redirectPool(
   onStranger: (parameters: readonly unknown[]) => void,
 ): () => void {
   const original = { connect: pool.connect, query: pool.query, end: pool.end }
+  const own = NAMES.map((name) => Object.getOwnPropertyDescriptor(pool, name))
+  let stop = (): void => {}
+  const stopped = new Promise<void>((resolve) => {
+    stop = resolve
+  })
   const target = (): Pool | undefined => {
     const actor = currentActor()
     return actor && poolOf(actor)
@@ -20,7 +27,11 @@ export function redirectPool(
     (name: 'connect' | 'query' | 'end') =>
     (...parameters: unknown[]) => {
       const gated = target()
-      if (isOfEarlierRun()) return new Promise(() => {})
+      // A loop that an actor has started in the background: it may go on when this is over.
+      if (isOfEarlierRun())
+        return stopped.then(() =>
+          (original[name] as (...parameters: unknown[]) => unknown).apply(pool, parameters),
+        )
       if (!gated) onStranger(parameters)
       const method = (gated ? gated[name] : original[name]) as (...parameters: unknown[]) => unknown
       return method.apply(gated ?? pool, parameters)
@@ -30,8 +41,12 @@ export function redirectPool(
     query: redirect('query'),
     end: redirect('end'),
   })
-  // They are the class's own.
   return () => {
-    for (const name of ['connect', 'query', 'end'] as const) Reflect.deleteProperty(pool, name)
+    for (const [i, name] of NAMES.entries()) {
+      const before = own[i]
+      if (before) Object.defineProperty(pool, name, before)
+      else Reflect.deleteProperty(pool, name)
+    }
+    stop()
   }
 }

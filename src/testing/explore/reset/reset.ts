@@ -65,6 +65,11 @@ export class Reset {
     if (unknown.length > 0) await this.#resolve(unknown)
   }
 
+  /** How many things were written that nobody else could see yet: they were made in that transaction. */
+  get newRelations(): number {
+    return this.#of('unseen').length
+  }
+
   /** The tables written so far, as quoted and qualified names. */
   get tables(): readonly string[] {
     return this.#names('table', 'partitioned')

@@ -1,5 +1,5 @@
 import { ExplorationError } from '../../../errors.js'
-import { type Actor, type Outcome, runAs } from '../../gate/actor.js'
+import { type Actor, markEnded, type Outcome, runAs } from '../../gate/actor.js'
 import type { GatedSession } from '../../gate/gated-session.js'
 import { LATE_MS } from '../stage/session-settings.js'
 import type { Stage } from '../stage/stage.js'
@@ -24,9 +24,14 @@ export interface ScheduleRunOptions {
 /** Whoever may close a circle of waits is the one to find it, and soon. */
 const SOON_MS = 5
 
-/** An actor that has taken on another role (SET ROLE) may have no right to; that must not fail its transaction. */
-const setDeadlockTimeout = (ms: number): string =>
-  `do $dibs$ begin perform pg_catalog.set_config('deadlock_timeout', '${ms}', false);
+/**
+ * An actor that has taken on another role may have no right to; that must not fail its transaction. Else plainly, since DO
+ * takes a snapshot.
+ */
+const setDeadlockTimeout = (ms: number, { hasOtherRole }: GatedSession): string =>
+  !hasOtherRole
+    ? `set deadlock_timeout = ${ms}`
+    : `do $dibs$ begin perform pg_catalog.set_config('deadlock_timeout', '${ms}', false);
    exception when insufficient_privilege then null; end $dibs$`
 
 /** Runs the actors once, in one order. */
@@ -55,7 +60,8 @@ export class ScheduleRun {
         break
       }
       if (this.#steps.length >= this.#options.maxSteps) throw this.#endless()
-      const loops = findIdleLoop([...ready.keys()], this.#steps)
+      const nextOf = (unit: string): string => ready.get(unit)?.step?.text ?? ''
+      const loops = findIdleLoop([...ready.keys()], this.#steps, nextOf)
       const options = [...ready.keys()].filter((unit) => unit !== loops)
       const wanted = this.#options.choose(options, this.#steps)
       const choice = wanted ?? easyChoice(options, this.#steps.at(-1)?.unit)
@@ -77,12 +83,20 @@ export class ScheduleRun {
     let outcome: Outcome
     actor.hasStarted = true
     try {
-      outcome = { status: 'fulfilled', value: await runAs(actor, () => this.#stage.play(actor)) }
+      outcome = { status: 'fulfilled', value: await runAs(actor, () => this.#play(actor)) }
     } catch (reason) {
       outcome = { status: 'rejected', reason }
     }
     actor.outcome = outcome
     this.#stage.quiescence.touch()
+  }
+
+  async #play(actor: Actor): Promise<unknown> {
+    try {
+      return await this.#stage.play(actor)
+    } finally {
+      markEnded()
+    }
   }
 
   /** What could be let go now, by its label, in the order of the actors. */
@@ -120,7 +134,8 @@ export class ScheduleRun {
       await new Promise((resolve) => setTimeout(resolve, 2 * SOON_MS))
       await this.#settle()
     }
-    if (session.endsItself) this.#stage.refuseUnseenWrites(unit, session.endsItself)
+    const itself = session.endsItself
+    if (itself) this.#stage.refuseUnseenWrites(unit, itself)
     const resumed = [...waited].filter(([other, { by }]) => this.#hasMoved(other, by))
     this.#steps.push({
       unit,
@@ -145,11 +160,12 @@ export class ScheduleRun {
     const isWaitedFor = [...this.#stage.quiescence.waits.values()].some(({ by }) => by.includes(session.pid))
     const prelude: string[] = []
     if (this.#stage.setsDeadlockTimeout) {
-      if (isWaitedFor) prelude.push(setDeadlockTimeout(SOON_MS))
-      else if (this.#hasty.has(session)) prelude.push(setDeadlockTimeout(LATE_MS))
+      if (isWaitedFor) prelude.push(setDeadlockTimeout(SOON_MS, session))
+      else if (this.#hasty.has(session)) prelude.push(setDeadlockTimeout(LATE_MS, session))
       if (isWaitedFor) this.#hasty.add(session)
       else this.#hasty.delete(session)
     }
+    if (session.step?.commitsItself) this.#stage.refuseUnseenWrites(this.#labelOf(session), session.step.text)
     if (session.step?.changesSchema) this.#stage.refuseSchemaChange(this.#labelOf(session), session.step.text)
     if (session.step?.endsTransaction) await this.#stage.noteWrites(session)
     session.release(prelude)

@@ -1,4 +1,5 @@
 import { ExplorationError, ScheduleDivergedError } from '../../../errors.js'
+import { callSite } from '../../gate/call-site.js'
 import { seededRandom } from '../../seeded-random.js'
 import type { ExploreOptions } from '../options.js'
 import { checkOf, decodeReplay } from '../report/replay.js'
@@ -106,7 +107,7 @@ export class Exploration {
       mode,
       schedules,
       isComplete: !found && reached?.isComplete === true,
-      isExhaustive: !found && reached?.isExhaustive === true,
+      isExhaustive: !found && reached?.isExhaustive === true && !this.#stage.actors.some(({ late }) => late),
       preemptions: found ? null : (reached?.preemptions ?? null),
       ...(random ? { random } : {}),
       actors: this.#actors,
@@ -125,6 +126,11 @@ export class Exploration {
     if (!this.#options.invariant)
       this.#notes.add('No invariant was given: only actors that fail were looked for.')
     for (const note of this.#trials.cautions.notes) this.#notes.add(note)
+    for (const { name, late } of this.#stage.actors)
+      if (late)
+        this.#notes.add(
+          `${name} did not wait for what it began, at ${callSite(late) ?? 'a place unknown'}: that came after the schedule was over, and was not run.`,
+        )
     for (const name of catalog.atomicFunctions)
       this.#notes.add(`${name} runs as one step: it has no yield point (perform dibs_point('name')).`)
     if (cast.keptClients > 0)

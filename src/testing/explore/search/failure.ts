@@ -32,6 +32,7 @@ export async function failureOf(
     const held = await stage.judge((db) => invariant(db, trace.outcomes))
     return held === false ? { name: 'Invariant', message: 'The invariant returned false.' } : undefined
   } catch (error) {
+    if (error instanceof ExplorationError) throw error
     if ((error as { code?: unknown } | null)?.code === READ_ONLY)
       throw new ExplorationError(
         `The invariant tried to change data: ${errorOf(error).message}. It may only look; put writes into the actors or into \`setup\`.`,

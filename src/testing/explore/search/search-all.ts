@@ -31,8 +31,8 @@ export class SearchAll {
   readonly #vainTries = new Map<string, number>()
   /** Orders of the server's own that were met beside the one that a schedule was first seen with. */
   readonly #met = new Set<string>()
-  /** A branch stands on an order of the server's that did not come again. */
-  #hasDropped = false
+  /** An order of the server's own did not come, or did not come again. */
+  #hasUnseen = false
 
   constructor(trials: Trials, bound: SearchBound, notes: Set<string>) {
     this.#trials = trials
@@ -52,7 +52,7 @@ export class SearchAll {
     if (level >= 0)
       return { isComplete: false, isExhaustive: false, preemptions: level > 0 ? level - 1 : null }
     const { hasFullPool, hasIdleLoop } = this.#trials.cautions
-    const isWhole = !isCut && !this.#hasDropped && !hasFullPool && !hasIdleLoop
+    const isWhole = !isCut && !this.#hasUnseen && !hasFullPool && !hasIdleLoop
     return { isComplete: true, isExhaustive: isWhole, preemptions: isCut ? preemptions : null }
   }
 
@@ -70,7 +70,7 @@ export class SearchAll {
       }
       this.#meet(trace, from)
       if (tries < WAKE_TRIES) continue
-      this.#hasDropped = true
+      this.#hasUnseen = true
       this.#notes.add(wakeNote(trace.steps[from] as TraceStep))
       return
     }
@@ -94,8 +94,13 @@ export class SearchAll {
       if (at < start || !isContested(step)) continue
       const other = await this.#otherWake(trace, at)
       if (this.#trials.found) return
-      if (other) this.#meet(other, at)
-      else this.#notes.add(wakeNote(step))
+      if (other) {
+        this.#meet(other, at)
+        await this.#seekOtherWakes(other, at + 1)
+      } else {
+        this.#hasUnseen = true
+        this.#notes.add(wakeNote(step))
+      }
     }
   }
 

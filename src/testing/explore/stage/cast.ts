@@ -106,7 +106,9 @@ export class Cast {
       const kept = connections.reclaim()
       if (hasEnded) this.keptClients += kept
     }
-    await Promise.all(this.actors.map(cleanSessions))
+    const helpers = [this.#setup, this.#invariant]
+    for (const helper of helpers) helper.reclaim()
+    await Promise.all([...this.actors, ...helpers.map(({ actor }) => actor)].map(cleanSessions))
   }
 
   /** Before a schedule. */
@@ -129,16 +131,15 @@ export class Cast {
   }
 }
 
-const isWhole = ({ state, status }: GatedSession): boolean => state === 'idle' && status === 'I'
-
 function giveUpSessions({ sessions }: Actor): void {
   for (const session of sessions) {
     session.begin()
     if (session.state === 'closed') sessions.delete(session)
-    else if (!isWhole(session)) session.abandon()
+    else if (session.state !== 'idle') session.abandon()
   }
 }
 
 async function cleanSessions({ sessions }: Actor): Promise<void> {
-  await Promise.all([...sessions].filter(isWhole).map((session) => session.clean()))
+  const idle = [...sessions].filter(({ state }) => state === 'idle')
+  await Promise.all(idle.map((session) => session.clean()))
 }

@@ -1,14 +1,17 @@
 import type { GatedSession, SessionObserver } from '../../gate/gated-session.js'
 import type { Plan, Planner, SessionView } from '../../gate/plan.js'
 import type { Request } from '../../wire/request.js'
+import { unseenWrites } from './unseen-writes.js'
 
 /**
  * How `setup` and the like run: every step at once, but the first time one by one, so that what each transaction has
  * written can be seen before it ends.
  */
 export class FreeRun implements SessionObserver, Planner {
-  /** From now on nothing is looked at. */
-  isKnown = false
+  /** Nothing new was asked for since the last run. */
+  #isKnown = false
+  /** Requests that were looked at, with their parameters. */
+  readonly #seen = new Set<string>()
   /** Why a transaction was not allowed to end. */
   failure: unknown
   readonly #planner: Planner
@@ -19,8 +22,17 @@ export class FreeRun implements SessionObserver, Planner {
     this.#beforeEnd = beforeEnd
   }
 
+  /** A run is over, and what it wrote is known. */
+  learned(): void {
+    this.#isKnown = true
+  }
+
   plan(request: Request, session: SessionView): Plan | Promise<Plan> {
-    return this.isKnown
+    const key = JSON.stringify([request.text, request.values])
+    // From something new on, the rest of the run is looked at too: it may be in the same transaction.
+    if (!this.#seen.has(key)) this.#isKnown = false
+    this.#seen.add(key)
+    return this.#isKnown
       ? { steps: [], isSplit: false, opensSavepoint: false }
       : this.#planner.plan(request, session)
   }
@@ -36,6 +48,7 @@ export class FreeRun implements SessionObserver, Planner {
 
   async #advance(session: GatedSession): Promise<void> {
     try {
+      if (session.step?.commitsItself) throw unseenWrites('`setup`', session.step.text)
       if (session.step?.endsTransaction) await this.#beforeEnd(session)
       session.release()
     } catch (error) {

@@ -18,6 +18,7 @@ const socketWrites = Socket.prototype as unknown as Record<
  */
 export class OutsideWatch {
   readonly #port: number
+  readonly #address: string | undefined
   readonly #connect = Socket.prototype.connect
   readonly #query = pg.Client.prototype.query
   readonly #write = socketWrites._write
@@ -26,11 +27,12 @@ export class OutsideWatch {
   isRunning = false
   #seen: ExplorationError | undefined
 
-  constructor(port: number) {
+  constructor(port: number, address: string | undefined) {
     this.#port = port
+    this.#address = address
     const watch = this
     Socket.prototype.connect = function (this: Socket, ...parameters: unknown[]) {
-      if (!(this instanceof GatedSocket)) watch.#onConnect(parameters)
+      if (!(this instanceof GatedSocket)) watch.#onConnect(this, parameters)
       return (watch.#connect as (...parameters: unknown[]) => Socket).apply(this, parameters)
     } as typeof Socket.prototype.connect
     pg.Client.prototype.query = function (this: pg.Client, ...parameters: unknown[]) {
@@ -48,7 +50,8 @@ export class OutsideWatch {
     for (const name of ['_write', '_writev'] as const) {
       const original = name === '_write' ? this.#write : this.#writev
       socketWrites[name] = function (this: Socket, ...parameters: unknown[]) {
-        if (this.remotePort === watch.#port && !(this instanceof GatedSocket)) watch.#onWrite()
+        const isServer = this.remotePort === watch.#port && this.remoteAddress === watch.#address
+        if (isServer && !(this instanceof GatedSocket)) watch.#onWrite()
         return original.apply(this, parameters)
       }
     }
@@ -77,7 +80,7 @@ export class OutsideWatch {
     socketWrites._writev = this.#writev
   }
 
-  #onConnect(parameters: readonly unknown[]): void {
+  #onConnect(socket: Socket, parameters: readonly unknown[]): void {
     const actor = currentActor()
     if (!actor) return
     const [first] = [parameters].flat(2)
@@ -85,8 +88,12 @@ export class OutsideWatch {
       typeof first === 'object' && first !== null
         ? (first as SocketConnectOpts & { port?: number }).port
         : first
-    const isServer = Number(port) === this.#port || String(port).endsWith(`.s.PGSQL.${this.#port}`)
-    if (isServer) this.#report(actor.name, `opened a connection of its own to port ${this.#port}`)
+    const report = (): void =>
+      this.#report(actor.name, `opened a connection of its own to port ${this.#port}`)
+    if (String(port).endsWith(`.s.PGSQL.${this.#port}`)) report()
+    // Another host may have something else on that port.
+    if (Number(port) === this.#port)
+      socket.once('connect', () => socket.remoteAddress === this.#address && report())
   }
 
   #onWrite(): void {
@@ -101,6 +108,7 @@ export class OutsideWatch {
   }
 
   #report(actor: string, did: string): void {
+    if (!this.isRunning) return // setup and the invariant may go where they like
     this.#seen ??= new ExplorationError(
       `${actor} ${did}. The explorer has no say over that, so it would miss races there. ` +
         'Use the handle that the actor is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',

@@ -19,11 +19,13 @@ const { url, schema } = exploredSchema(`
   create table part (k int) partition by list (k);
   create table part1 partition of part for values in (1);
   create table part2 partition of part for values in (2);
-  create table stamp (began timestamptz, read timestamptz);
+  create table stamp (name text, began timestamptz, read timestamptz);
   create table claimed (name text);
   create function claim() returns int language sql as $$
     insert into claimed select 'x' where not exists (select from claimed) returning 1 $$;
   create view claims as select claim() as got;
+  create function ensure_made() returns void language plpgsql as $$ begin
+    if to_regclass('made_by_function') is null then create table made_by_function (id int); end if; end $$;
   create procedure commit_twice() language plpgsql as $$
     begin insert into claimed values ('a'); commit; insert into claimed values ('b'); commit; end $$;
   create table seldom (k int);
@@ -427,19 +429,25 @@ describe('an actor may', () => {
     expect(report).toMatchObject({ isExhaustive: true, schedules: 4 })
   })
 
-  it('begin a transaction that counts from its first step on', async () => {
-    const stamp = (db: Pool) =>
+  it.each([
+    [[]],
+    [['set local work_mem = 200']],
+    [[`set local work_mem = '200kB' -- a comment`, 'savepoint a']],
+  ])('begin a transaction that counts from its first step on, also with %j', async (settings) => {
+    const stamp = (name: string) => (db: Pool) =>
       withClient(db, async (client) => {
-        await client.query('begin')
-        await client.query('insert into stamp values (now(), clock_timestamp())')
+        for (const sql of ['begin', ...settings]) await client.query(sql)
+        await client.query('insert into stamp values ($1, now(), clock_timestamp())', [name])
         await client.query('commit')
       })
     const report = await explore({
       url,
-      actors: { alice: stamp, bob: stamp },
+      actors: { alice: stamp('alice'), bob: stamp('bob') },
+      schedule: ['bob', 'bob', 'alice', 'alice'],
       invariant: async (db) => {
-        const { rows } = await db.query(`select count(*)::int as n from stamp where read - began > '2ms'`)
-        return rows[0].n === 0
+        const { rows } = await db.query(`
+            select (select began from stamp where name = 'alice') > (select read from stamp where name = 'bob') as is_later`)
+        return rows[0].is_later
       },
     })
     expect(report.verdict).toBe('passed')
@@ -457,6 +465,111 @@ describe('an actor may', () => {
   ])('not be helped by the gate: %s', async (sql, code) => {
     const values = await seen((db) => db.query(sql).catch((error: { code: string }) => error.code))
     expect(new Set(values)).toEqual(new Set([code]))
+  })
+})
+
+describe('what setup and the invariant leave', () => {
+  const add = (db: Pool) => db.query('update counter set n = n + 1')
+
+  it('open, is refused', async () => {
+    const open = (db: Pool) => withClient(db, (client) => client.query('begin; select n from counter'))
+    const run = (options: Partial<ExploreOptions>) =>
+      explore({ url, actors: { alice: add, bob: add }, ...options })
+    await expect(run({ setup: start, invariant: open })).rejects.toMatchObject({ reason: 'invariant' })
+    await expect(run({ setup: open })).rejects.toMatchObject({ reason: 'setup' })
+  })
+
+  it('in their sessions, is gone in the next schedule', async () => {
+    const report = await explore({
+      url,
+      setup: async (db) => {
+        await start(db)
+        await db.query('create temp table mine as select 1')
+      },
+      actors: { alice: add, bob: add },
+      invariant: async (db) => {
+        const client = await db.connect() // kept
+        const { rows } = await client.query('select n from counter')
+        await client.query('set search_path = pg_catalog')
+        return rows[0].n === 2
+      },
+    })
+    expect(report).toMatchObject({ verdict: 'passed', schedules: 4 })
+  })
+
+  it('half done, is put back', async () => {
+    const setup = async (db: Pool) => {
+      await start(db)
+      throw new Error('no more')
+    }
+    await expect(explore({ url, setup, actors: { alice: add } })).rejects.toMatchObject({ reason: 'setup' })
+    const left = await withPool((pool) => pool.query(`select from ${schema}.counter`))
+    expect(left.rowCount).toBe(0)
+  })
+
+  it('elsewhere each time, is put back too', async () => {
+    let run = 0
+    const report = await explore({
+      url,
+      setup: (db) => db.query('insert into part values ($1)', [1 + (run++ % 2)]),
+      actors: {
+        alice: (db) => db.query('select count(*) from part'),
+        bob: (db) => db.query('select 1 from part'),
+      },
+      invariant: async (db) => (await db.query('select count(*)::int as n from part')).rows[0].n === 1,
+    })
+    expect(report.verdict).toBe('passed')
+  })
+})
+
+describe('what an actor does too late', () => {
+  it('is said, and is no part of the next schedule', async () => {
+    const late = async (db: Pool) => {
+      await db.query('select 1')
+      setTimeout(() => void db.query('update counter set n = 100'), 20)
+    }
+    const slow = async (db: Pool) => {
+      await db.query('select 2')
+      await new Promise((resolve) => setTimeout(resolve, 30))
+    }
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: late, bob: slow },
+      schedule: ['bob', 'alice'],
+      invariant: () => true,
+    })
+    expect(report.verdict).toBe('passed')
+    const twice = await explore({
+      url,
+      setup: start,
+      actors: { alice: late, bob: (db) => db.query('select 2') },
+      invariant: async () => {
+        await new Promise((resolve) => setTimeout(resolve, 40))
+      },
+    })
+    expect(twice.isExhaustive).toBe(false)
+    expect(twice.notes).toContainEqual(
+      expect.stringMatching(/alice did not wait for what it began, at .*sessions\.test\.ts/),
+    )
+  })
+
+  it('after a failed transaction that nobody rolled back, does not disturb the next schedule', async () => {
+    const fail = (db: Pool) =>
+      withClient(db, async (client) => {
+        await client.query('begin')
+        await client.query('select 1 / 0')
+      })
+    const startedAt = performance.now()
+    const report = await explore({
+      url,
+      actors: { alice: fail, bob: fail },
+      mayFail: () => true,
+      throws: false,
+    })
+    expect(report.race?.failure.message).toContain('left its transaction open')
+    expect(report.notes).not.toContainEqual(expect.stringContaining('went another way'))
+    expect(performance.now() - startedAt).toBeLessThan(4_000)
   })
 })
 
@@ -513,6 +626,20 @@ describe('what cannot be taken apart is said', () => {
         bob: (db) => db.query('select * from claims'),
       },
       invariant: async (db) => (await db.query('select count(*)::int as n from claimed')).rows[0].n === 1,
+      throws: false,
+    })
+    expect(report.verdict).toBe('race')
+  })
+
+  it('a table that a function makes, unless there is a reset', async () => {
+    const ensure = (db: Pool) => db.query('select ensure_made()')
+    await expect(explore({ url, actors: { alice: ensure, bob: ensure } })).rejects.toMatchObject({
+      reason: 'reset',
+    })
+    const report = await explore({
+      url,
+      actors: { alice: ensure, bob: ensure },
+      reset: (db) => db.query('drop table if exists made_by_function'),
       throws: false,
     })
     expect(report.verdict).toBe('race')

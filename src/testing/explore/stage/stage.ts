@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import type { PoolClient } from 'pg'
 import { ExplorationError } from '../../../errors.js'
 import { endClient } from '../../../postgres/client.js'
@@ -20,6 +21,7 @@ import { FreeRun } from './free-run.js'
 import { OutsideWatch } from './outside-watch.js'
 import { SeededGlobals } from './seeded-globals.js'
 import { sessionSettings } from './session-settings.js'
+import { unseenWrites } from './unseen-writes.js'
 
 interface Tools {
   readonly probe: BlockingProbe
@@ -46,6 +48,7 @@ export class Stage implements SessionObserver {
   /** Transactions whose writes are known, by their statements. */
   readonly #noted = new Set<string>()
   #cast: Cast | undefined
+  #hasBegun = false
   #runs = 0
 
   private constructor(options: ExploreOptions, control: Control, { probe, points, reset }: Tools) {
@@ -61,7 +64,7 @@ export class Stage implements SessionObserver {
     this.quiescence = new Quiescence(this)
     this.#free = new FreeRun(this.#newPlanner(), (session) => this.#noteSetup(session))
     this.#globals = new SeededGlobals(options.seed ?? 1, options.clock)
-    this.#outside = new OutsideWatch(control.client.port)
+    this.#outside = new OutsideWatch(control.client.port, addressOf(control))
   }
 
   static async open(options: ExploreOptions): Promise<Stage> {
@@ -107,9 +110,10 @@ export class Stage implements SessionObserver {
   /** Puts everything back to where each schedule starts. */
   async begin(): Promise<void> {
     if (this.#runs > 0) await Promise.all([this.cast.clean(), this.#resetTables()])
+    this.#hasBegun = true
     await this.#prepare('setup', this.#options.setup)
     if (this.#runs === 0 && !this.#options.reset) await this.#reset.protectRows()
-    this.#free.isKnown = true
+    this.#free.learned()
     this.#runs++
     this.cast.begin()
     this.#globals.begin()
@@ -119,6 +123,8 @@ export class Stage implements SessionObserver {
   /** The actors have all ended, or were given up. */
   end(): void {
     this.#outside.isRunning = false
+    // What comes from them now comes too late.
+    for (const actor of this.#cast?.actors ?? []) actor.run++
   }
 
   /** The actor's own function. */
@@ -129,18 +135,35 @@ export class Stage implements SessionObserver {
   /** Runs a function that may look and not touch. */
   async judge(fn: (db: ActorPool) => unknown): Promise<unknown> {
     if (this.#runs === 1 && !this.#options.reset) await this.#reset.protectRows()
-    const { actor, pool } = this.cast.invariant
-    return runAs(actor, () => fn(pool))
+    const { invariant } = this.cast
+    try {
+      return await runAs(invariant.actor, () => fn(invariant.pool))
+    } finally {
+      this.#checkClosed(invariant.actor, 'invariant')
+    }
+  }
+
+  /** A transaction that is left open would show the same data for ever, or keep its locks. */
+  #checkClosed(actor: Actor, what: 'setup' | 'reset' | 'invariant'): void {
+    if (![...actor.sessions].some(({ state, status }) => state === 'idle' && status !== 'I')) return
+    throw new ExplorationError(
+      `\`${what}\` has left a transaction open. End it with COMMIT or ROLLBACK.`,
+      what,
+    )
   }
 
   /** Learns what the session's transaction has written, if such a one was not seen before. */
   async noteWrites(session: GatedSession): Promise<void> {
     if (this.#options.reset || session.status === 'I') return
     const key = session.transaction.join('\n')
-    // What functions and triggers write may depend on what they find.
+    // What functions, triggers and partitions write may depend on what they find.
     if (this.#noted.has(key) && !this.catalog.hasHiddenWriters) return
     this.#noted.add(key)
+    const before = this.#reset.newRelations
     await this.#reset.note(session.pid)
+    // A function has made a table. What is temporary goes with its session.
+    const isNew = this.#reset.newRelations > before && !/\btemp(?:orary)?\b/i.test(key)
+    if (isNew) this.refuseSchemaChange(this.cast.actorOf(session)?.name ?? '', session.transaction.join(' '))
   }
 
   /** Emptying tables does not undo it: the next schedule would start from somewhere else. */
@@ -154,12 +177,7 @@ export class Stage implements SessionObserver {
   }
 
   refuseUnseenWrites(unit: string, text: string): void {
-    if (this.#options.reset) return
-    throw new ExplorationError(
-      `${unit} runs a statement that commits by itself: ${JSON.stringify(text)}. The explorer cannot see what it has written, and so not undo it between schedules. Pass a \`reset\` that does.`,
-      'reset',
-      unit,
-    )
+    if (!this.#options.reset) throw unseenWrites(unit, text)
   }
 
   /** Throws if an actor reached the database past the gate. */
@@ -177,7 +195,8 @@ export class Stage implements SessionObserver {
     this.#outside.close()
     try {
       await this.#cast?.closeActors()
-      if (this.#runs > 0) await this.#resetTables()
+      if (this.#runs === 0 && this.#hasBegun && !this.#options.reset) await this.#reset.protectRows()
+      if (this.#hasBegun) await this.#resetTables()
     } finally {
       await this.#cast?.setup.close()
       await endClient(this.#control.client)
@@ -244,7 +263,7 @@ export class Stage implements SessionObserver {
         { cause: error },
       )
     }
-    setup.reclaim()
+    this.#checkClosed(setup.actor, what)
   }
 
   /** The server frees a lost session's locks when its backend is gone, not when the client is. */
@@ -259,6 +278,10 @@ export class Stage implements SessionObserver {
     this.cast.actorOf(session)?.sessions.delete(session)
     session.onGone()
   }
+}
+
+function addressOf({ client }: Control): string | undefined {
+  return (client.connection.stream as Socket).remoteAddress
 }
 
 function connectListeners({ pool }: ExploreOptions): ((client: PoolClient) => void)[] {

@@ -54,6 +54,7 @@ export class Catalog {
    * known.
    */
   async learn(statement: Statement): Promise<void> {
+    this.#hasHiddenWriters ||= /^(?:do|call|execute)\b/i.test(statement.text)
     const { functions, tables, fired } = this.#unknown(statement)
     if (functions.length + tables.length + fired.length === 0) return
     // Mostly there is neither trigger nor view anywhere, and the big questions can be saved.
@@ -93,6 +94,7 @@ export class Catalog {
   async #learnTables(tables: readonly string[]): Promise<void> {
     const { rows } = await this.#control.query<{ name: string; hides: boolean }>(TABLE_LOOK_UP, [tables])
     for (const { name, hides } of rows) this.#tables.set(name, hides)
+    this.#hasHiddenWriters ||= rows.some(({ hides }) => hides)
   }
 
   /** Functions or triggers were met that may write what no statement names. */

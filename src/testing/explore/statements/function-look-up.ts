@@ -72,12 +72,12 @@ join pg_catalog.pg_language l on l.oid = f.prolang`
 export const ANYTHING_HIDDEN = `
 select exists (select from pg_catalog.pg_trigger where not tgisinternal)
     or exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-               where (c.relkind in ('v', 'f') or c.relrowsecurity)
+               where (c.relkind in ('v', 'f', 'p') or c.relrowsecurity)
                  and n.nspname not in ('pg_catalog', 'information_schema')) as has`
 
-/** Views, foreign tables and tables with policies: reading them runs what somebody else wrote. */
+/** Views, foreign tables and tables with policies run what somebody else wrote; partitions are other tables. */
 export const TABLE_LOOK_UP = `
-select name, bool_or(c.relkind in ('v', 'f') or c.relrowsecurity) as hides
+select name, bool_or(c.relkind in ('v', 'f', 'p') or c.relrowsecurity) as hides
 from unnest($1::text[]) name, lateral pg_catalog.parse_ident(name) parts
 join pg_catalog.pg_class c on c.relname = parts[cardinality(parts)]
 join pg_catalog.pg_namespace n on n.oid = c.relnamespace

@@ -113,5 +113,7 @@ const SCHEMA_CHANGE = /^(?:Alter|CompositeType|Create|Define|Drop|Index|Refresh|
 
 /** What is temporary goes with its session. */
 export function isSchemaChange(type: string, tree: unknown): boolean {
-  return SCHEMA_CHANGE.test(type) && !JSON.stringify(tree).includes('"relpersistence":"t"')
+  const text = JSON.stringify(tree)
+  const isInto = type === 'SelectStmt' && text.includes('"intoClause"')
+  return (SCHEMA_CHANGE.test(type) || isInto) && !text.includes('"relpersistence":"t"')
 }

@@ -51,6 +51,10 @@ export class StatementPlanner implements Planner {
           text: request.text,
           sends: 'request',
           changesSchema,
+          commitsItself:
+            session.status === 'I' &&
+            statements.some(({ kind }) => ENDS.has(kind)) &&
+            statements.some(({ kind }) => kind === 'work'),
           endsTransaction:
             !isSplit && (session.status === 'I' || statements.some(({ kind }) => FREES.has(kind))),
         },

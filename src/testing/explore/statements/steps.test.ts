@@ -95,7 +95,8 @@ describe('steps', () => {
     ],
     ['what cannot be parsed is passed on, and its error back', ['selekt'], ['selekt']],
   ])('%s', async (_, statements, expected) => {
-    expect(await stepsOf(on(...statements), { mayFail: () => true })).toEqual(expected)
+    const reset = (db: Pool) => db.query('delete from counter')
+    expect(await stepsOf(on(...statements), { mayFail: () => true, reset })).toEqual(expected)
   })
 
   it('of a do block that commits: it is whole', async () => {
