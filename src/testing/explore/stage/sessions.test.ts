@@ -497,6 +497,20 @@ describe('what setup and the invariant leave', () => {
     expect(report).toMatchObject({ verdict: 'passed', schedules: 4 })
   })
 
+  it('by a procedure that commits, is refused unless there is a reset', async () => {
+    const setup = (db: Pool) => db.query('call commit_twice()')
+    await expect(explore({ url, setup, actors: { alice: add } })).rejects.toMatchObject({ reason: 'reset' })
+    await withPool((pool) => pool.query(`delete from ${schema}.claimed`))
+    const string = (db: Pool) =>
+      db.query(`begin; insert into claimed values ('a'); commit; insert into claimed values ('b')`)
+    await expect(explore({ url, setup: string, actors: { alice: add } })).rejects.toMatchObject({
+      reason: 'reset',
+    })
+    const reset = (db: Pool) => db.query('delete from claimed')
+    const report = await explore({ url, setup: string, actors: { alice: add, bob: add }, reset })
+    expect(report.isExhaustive).toBe(true)
+  })
+
   it('half done, is put back', async () => {
     const setup = async (db: Pool) => {
       await start(db)
@@ -629,6 +643,23 @@ describe('what cannot be taken apart is said', () => {
       throws: false,
     })
     expect(report.verdict).toBe('race')
+  })
+
+  it('a DO block that writes elsewhere each time: that is put back', async () => {
+    const branch = `do $$ begin
+      if (select n from counter) = 0 then insert into claimed values ('a'); else insert into stamp values ('b'); end if; end $$`
+    const report = await explore({
+      url,
+      setup: start,
+      actors: { alice: (db) => db.query(branch), bob: (db) => db.query('update counter set n = 1') },
+      invariant: async (db) => {
+        const { rows } = await db.query(
+          'select (select count(*) from claimed) + (select count(*) from stamp) as n',
+        )
+        return rows[0].n === '1'
+      },
+    })
+    expect(report.verdict).toBe('passed')
   })
 
   it('a table that a function makes, unless there is a reset', async () => {

@@ -23,6 +23,9 @@ import { SeededGlobals } from './seeded-globals.js'
 import { sessionSettings } from './session-settings.js'
 import { unseenWrites } from './unseen-writes.js'
 
+/** What these write is not in their text. */
+const OPAQUE = /(?:^|;\s*)(?:do|call|execute)\b/im
+
 interface Tools {
   readonly probe: BlockingProbe
   readonly points: Points
@@ -109,7 +112,9 @@ export class Stage implements SessionObserver {
 
   /** Puts everything back to where each schedule starts. */
   async begin(): Promise<void> {
-    if (this.#runs > 0) await Promise.all([this.cast.clean(), this.#resetTables()])
+    // A `reset` of the user's runs in a session that is being cleaned; ours has its own.
+    if (this.#runs > 0 && this.#options.reset) await this.cast.clean().then(() => this.#resetTables())
+    else if (this.#runs > 0) await Promise.all([this.cast.clean(), this.#resetTables()])
     this.#hasBegun = true
     await this.#prepare('setup', this.#options.setup)
     if (this.#runs === 0 && !this.#options.reset) await this.#reset.protectRows()
@@ -157,7 +162,7 @@ export class Stage implements SessionObserver {
     if (this.#options.reset || session.status === 'I') return
     const key = session.transaction.join('\n')
     // What functions, triggers and partitions write may depend on what they find.
-    if (this.#noted.has(key) && !this.catalog.hasHiddenWriters) return
+    if (this.#noted.has(key) && !this.catalog.hasHiddenWriters && !OPAQUE.test(key)) return
     this.#noted.add(key)
     const before = this.#reset.newRelations
     await this.#reset.note(session.pid)
@@ -168,7 +173,7 @@ export class Stage implements SessionObserver {
 
   /** Emptying tables does not undo it: the next schedule would start from somewhere else. */
   refuseSchemaChange(unit: string, text: string): void {
-    if (this.#options.reset) return
+    if (this.#options.reset) return void this.catalog.forget()
     throw new ExplorationError(
       `${unit} changes the schema: ${JSON.stringify(text)}. The explorer cannot undo that between schedules. Pass a \`reset\` that does, and empties the tables too.`,
       'reset',
@@ -236,7 +241,9 @@ export class Stage implements SessionObserver {
   }
 
   async #noteSetup(session: GatedSession): Promise<void> {
-    if (this.#options.reset || session.status !== 'T') return
+    if (this.#options.reset) return
+    if (session.step?.commitsItself) throw unseenWrites('`setup`', session.step.text)
+    if (session.status !== 'T') return
     await this.#reset.note(session.pid)
     await this.#reset.protectUpdates(async (sql) => (await session.tell(sql)).rows[0]?.[0] ?? '')
   }
@@ -264,6 +271,8 @@ export class Stage implements SessionObserver {
       )
     }
     this.#checkClosed(setup.actor, what)
+    const itself = [...setup.actor.sessions].find(({ endsItself }) => endsItself)?.endsItself
+    if (itself && !this.#options.reset) throw unseenWrites('`setup`', itself)
   }
 
   /** The server frees a lost session's locks when its backend is gone, not when the client is. */

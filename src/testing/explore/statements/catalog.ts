@@ -54,7 +54,6 @@ export class Catalog {
    * known.
    */
   async learn(statement: Statement): Promise<void> {
-    this.#hasHiddenWriters ||= /^(?:do|call|execute)\b/i.test(statement.text)
     const { functions, tables, fired } = this.#unknown(statement)
     if (functions.length + tables.length + fired.length === 0) return
     // Mostly there is neither trigger nor view anywhere, and the big questions can be saved.
