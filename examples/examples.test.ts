@@ -63,9 +63,9 @@ const races = {
 const outputs: string[] = []
 
 it.each(Object.entries(races))(
-  'races/%s prints the race, and that the mended code has none',
+  'exploring/%s prints the race, and that the mended code has none',
   async (file, lines) => {
-    const output = await run(`races/${file}`)
+    const output = await run(`exploring/${file}`)
     outputs.push(withoutTimes(output))
     let rest = output.split('\n')
     for (const line of lines) {
@@ -85,5 +85,5 @@ it.each(['README.md', 'docs/exploring.md'])('%s quotes what the examples print',
 
 it('docs/exploring.md shows an example as it is', () => {
   const [, code] = read('docs/exploring.md').match(/^```js\n([\s\S]*?)^```$/m) ?? []
-  expect(read('examples/races/last-item.mjs')).toContain(code)
+  expect(read('examples/exploring/last-item.mjs')).toContain(code)
 })

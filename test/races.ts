@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Pool, PoolClient } from 'pg'
+import { inTransaction } from '../examples/races/in-transaction.js'
 import type { ExploreOptions } from '../src/testing/explore/options.js'
-import { inTransaction } from './in-transaction.js'
 
 /** Code as it is found in the wild, right or wrong, and what the explorer must say of it. */
 export interface Case {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import pg, { type Pool } from 'pg'
 import { afterAll, describe, expect, it } from 'vitest'
+import { inTransaction } from '../../../../examples/races/in-transaction.js'
 import { exploredSchema } from '../../../../test/explored-schema.js'
-import { inTransaction } from '../../../../test/in-transaction.js'
 import { explore } from '../explore.js'
 import { untilBlocked } from './until-blocked.js'
 

@@ -1,0 +1,32 @@
+import type { ExploreHandle, ExploreOptions } from 'dibs/testing'
+
+/** One way to write a thing, and what the explorer must say of it. */
+export interface Variant {
+  /** Its code stands in the same file between `// #region <name>` and `// #endregion`. */
+  readonly name: string
+  readonly verdict: 'race' | 'passed'
+  readonly actors: ExploreOptions['actors']
+  /** Where it needs another start than the rest. */
+  readonly setup?: (db: ExploreHandle) => unknown
+  /** Where it must hold something else than the rest. */
+  readonly invariant?: ExploreOptions['invariant']
+  readonly isolation?: ExploreOptions['isolation']
+  readonly mayFail?: ExploreOptions['mayFail']
+}
+
+/** A pattern that is recommended somewhere and does not hold, beside one that does. */
+export interface Race {
+  /** A few words, for the heading. */
+  readonly title: string
+  /** What is recommended, in which kind of text, and what it promises. Markdown. */
+  readonly claim: string
+  /** What really happens, which statement comes between which. Markdown. */
+  readonly fault: string
+  /** Why the right version holds. Markdown. */
+  readonly remedy: string
+  readonly tables: string
+  readonly setup: (db: ExploreHandle) => unknown
+  readonly invariant: ExploreOptions['invariant']
+  /** In the order of the page; mostly `wrong`, then `right`. */
+  readonly variants: readonly Variant[]
+}
