@@ -15,6 +15,7 @@ const KNOWN: Record<keyof ExploreOptions, true> = {
   invariant: true,
   mayFail: true,
   bound: true,
+  everyOrder: true,
   isolation: true,
   seed: true,
   clock: true,

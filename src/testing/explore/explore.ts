@@ -2,7 +2,7 @@ import { RaceFoundError } from '../../errors.js'
 import { checkOptions } from './check-options.js'
 import type { ExploreOptions } from './options.js'
 import type { ExploreReport } from './report/report.js'
-import { Exploration } from './search/exploration.js'
+import { Exploration, type Insight } from './search/exploration.js'
 import { Stage } from './stage/stage.js'
 
 /** Two explorations in one process would share its globals and its event loop, and gain nothing. */
@@ -25,20 +25,25 @@ let previous: Promise<unknown> = Promise.resolve()
  * })
  */
 export async function explore(options: ExploreOptions): Promise<ExploreReport> {
-  const checked = checkOptions(options)
-  const turn = previous.then(() => exploreNow(checked))
-  previous = turn.catch(() => {})
-  const report = await turn
+  const report = await exploreWith(options)
   const { race } = report
   if (!race || options.throws === false) return report
   throw new RaceFoundError(race.printout, race.schedule, race.replay, report)
 }
 
-async function exploreNow(options: ExploreOptions): Promise<ExploreReport> {
+/** For tests of the explorer itself. */
+export async function exploreWith(options: ExploreOptions, insight: Insight = {}): Promise<ExploreReport> {
+  const checked = checkOptions(options)
+  const turn = previous.then(() => exploreNow(checked, insight))
+  previous = turn.catch(() => {})
+  return turn
+}
+
+async function exploreNow(options: ExploreOptions, insight: Insight): Promise<ExploreReport> {
   const stage = await Stage.open(options)
   let report: ExploreReport
   try {
-    report = await new Exploration(stage, options).run()
+    report = await new Exploration(stage, options, insight).run()
   } catch (error) {
     await stage.close().catch(() => {}) // the first error is the one to be told
     throw error

@@ -38,6 +38,11 @@ export interface ExploreOptions {
   /** Errors that an actor may end with. Any other that it does not handle is a failure of the schedule. */
   readonly mayFail?: ((error: unknown, actor: string) => boolean) | undefined
   readonly bound?: ExploreBound | undefined
+  /**
+   * True: also schedules that differ from another only in the order of steps that commute. For actors that share memory,
+   * the order of which the database does not know.
+   */
+  readonly everyOrder?: boolean | undefined
   /** For transactions and statements that do not say. Default: the server's. */
   readonly isolation?: Isolation | undefined
   /** For random orders, and for what actors draw at random. Default 1. */

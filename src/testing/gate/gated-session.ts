@@ -90,7 +90,7 @@ export class GatedSession {
   /** A BEGIN that the client takes for done and the server has not seen yet. */
   #begin: string | undefined
   /** What the owner of the pool does to each new connection (`pool.on('connect')`). */
-  readonly #basis: string[] = []
+  readonly basis: string[] = []
   /** How many more requests are the owner's. */
   #ownerRequests = 0
   /** Statements were prepared by SQL, which stay in the session. */
@@ -140,6 +140,12 @@ export class GatedSession {
   /** As the client sees it. */
   get status(): TransactionStatus {
     return this.#begin === undefined ? this.#wire.status : 'T'
+  }
+
+  /** A transaction has done something and is not over. An error frees its locks, unless a savepoint keeps some. */
+  get holdsLocks(): boolean {
+    if (this.#opening.length > 0) return false
+    return this.#wire.status === 'T' || (this.#wire.status === 'E' && this.#hasSavepoint)
   }
 
   /** The step that waits, or that runs. */
@@ -210,7 +216,7 @@ export class GatedSession {
     if (this.#wire.status !== 'I') await this.tell('rollback')
     const { error } = await this.tell(this.#hasPrepared ? `${CLEAN_SESSION}; ${DEALLOCATE}` : CLEAN_SESSION)
     if (error) return this.abandon()
-    for (const sql of this.#basis) await this.tell(sql)
+    for (const sql of this.basis) await this.tell(sql)
   }
 
   /** Until it is handed over, what is asked for is the doing of its owner. */
@@ -300,7 +306,7 @@ export class GatedSession {
   /** Not the client's doing: it goes to the server at once, and again after each schedule. */
   #passOwners(request: Request): void {
     this.#ownerRequests--
-    if (request.values.length === 0) this.#basis.push(request.text)
+    if (request.values.length === 0) this.basis.push(request.text)
     this.#become('passing')
     this.#wire.send({
       onMessage: (message) => this.#hold(message),

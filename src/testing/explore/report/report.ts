@@ -7,8 +7,12 @@ export interface ExploreReport {
   readonly mode: 'search' | 'replay' | 'schedule'
   /** One sentence: what was looked at, and how far. */
   readonly summary: string
-  /** How many schedules were run. */
+  /** How many schedules were run that can be told apart. */
   readonly schedules: number
+  /** Further ones, which turned out to differ from those only in the order of steps that commute. */
+  readonly repeats: number
+  /** Statements that were taken to touch more than they say, so that more orders were run than needed, and why. */
+  readonly widened: readonly string[]
   /** The search came to its end within its bound. */
   readonly isComplete: boolean
   /** No schedule was left out. */

@@ -6,10 +6,23 @@ import type { Stage } from '../stage/stage.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
 import type { Blocked } from './blocking-probe.js'
 import { findIdleLoop } from './idle-loop.js'
-import { type Effect, easyChoice, type Trace, type TraceStep } from './trace.js'
+import { type PendingStep, pendingStepOf } from './pending-step.js'
+import { type Effect, easyChoice, type Moment, type Trace, type TraceStep } from './trace.js'
+
+/** Where a schedule stands when somebody must be chosen. */
+export interface Crossing {
+  readonly steps: readonly TraceStep[]
+  readonly moments: readonly Moment[]
+  /** What each of the options would do. */
+  readonly pending: ReadonlyMap<string, PendingStep>
+}
 
 /** Who goes next: one of `options`, or nobody in particular. */
-export type Choose = (options: readonly string[], steps: readonly TraceStep[]) => string | undefined
+export type Choose = (
+  options: readonly string[],
+  steps: readonly TraceStep[],
+  crossing: Crossing,
+) => string | undefined
 
 export interface ScheduleRunOptions {
   readonly stage: Stage
@@ -39,6 +52,7 @@ export class ScheduleRun {
   readonly #options: ScheduleRunOptions
   readonly #stage: Stage
   readonly #steps: TraceStep[] = []
+  readonly #moments: Moment[] = []
   /** Sessions whose deadlock check may come soon. */
   readonly #hasty = new Set<GatedSession>()
 
@@ -63,11 +77,22 @@ export class ScheduleRun {
       const nextOf = (unit: string): string => ready.get(unit)?.step?.text ?? ''
       const loops = findIdleLoop([...ready.keys()], this.#steps, nextOf)
       const options = [...ready.keys()].filter((unit) => unit !== loops)
-      const wanted = this.#options.choose(options, this.#steps)
+      const pending = this.#pending(options, ready)
+      const wanted = this.#options.choose(options, this.#steps, {
+        steps: this.#steps,
+        moments: this.#moments,
+        pending,
+      })
       const choice = wanted ?? easyChoice(options, this.#steps.at(-1)?.unit)
       await this.#step(choice, ready.get(choice) as GatedSession, { options, loops })
+      this.#moments.push({ pending, open: this.#open() })
     }
-    return { steps: this.#steps, outcomes: this.#outcomes(), stuck: this.#stuck() }
+    return {
+      steps: this.#steps,
+      moments: this.#moments,
+      outcomes: this.#outcomes(),
+      stuck: this.#stuck(),
+    }
   }
 
   /** Nobody can move, but somebody who waits has set itself a time, which may end the wait. */
@@ -106,6 +131,21 @@ export class ScheduleRun {
       for (const session of actor.inOrder)
         if (session.state === 'gated' || this.#isAtPoint(session)) ready.set(actor.labelOf(session), session)
     return ready
+  }
+
+  #pending(
+    options: readonly string[],
+    ready: ReadonlyMap<string, GatedSession>,
+  ): ReadonlyMap<string, PendingStep> {
+    const stepOf = (session: GatedSession): PendingStep => pendingStepOf(session, this.#isAtPoint(session))
+    return new Map(options.map((unit) => [unit, stepOf(ready.get(unit) as GatedSession)]))
+  }
+
+  #open(): ReadonlySet<string> {
+    const open = this.#stage.actors.flatMap((actor) =>
+      actor.inOrder.filter(({ holdsLocks }) => holdsLocks).map((session) => actor.labelOf(session)),
+    )
+    return new Set(open)
   }
 
   #isAtPoint(session: GatedSession): boolean {

@@ -1,5 +1,6 @@
 import type { Outcome } from '../../gate/actor.js'
 import type { StepResult } from '../../gate/result.js'
+import type { PendingStep } from './pending-step.js'
 
 /** What became of a statement that was let go. */
 export type Effect =
@@ -35,8 +36,18 @@ export interface TraceStep {
   readonly poolWaits: Readonly<Record<string, string>>
 }
 
+/** What is known of a step that a report does not need. */
+export interface Moment {
+  /** What each who could have been chosen would have done. */
+  readonly pending: ReadonlyMap<string, PendingStep>
+  /** Those whose transactions are open after the step, with all they hold. */
+  readonly open: ReadonlySet<string>
+}
+
 export interface Trace {
   readonly steps: readonly TraceStep[]
+  /** One for each step. */
+  readonly moments: readonly Moment[]
   readonly outcomes: Readonly<Record<string, Outcome>>
   /** The schedule cannot go on: who waits, and for what. */
   readonly stuck?: string | undefined

@@ -2,6 +2,8 @@ import { ExplorationError, ScheduleDivergedError } from '../../../errors.js'
 import { callSite } from '../../gate/call-site.js'
 import { seededRandom } from '../../seeded-random.js'
 import type { ExploreOptions } from '../options.js'
+import type { DependentPair } from '../reduce/dependence.js'
+import { Reduction } from '../reduce/reduction.js'
 import { checkOf, decodeReplay } from '../report/replay.js'
 import type { ExploreReport, RandomPart } from '../report/report.js'
 import { showRace } from '../report/show-race.js'
@@ -10,10 +12,17 @@ import { actorOf, isContested, signStep, type Trace, type TraceStep } from '../s
 import type { Stage } from '../stage/stage.js'
 import { chanceOf, DEPTH, randomOrder } from './random-order.js'
 import { type Reached, SearchAll, WAKE_TRIES } from './search-all.js'
-import { type Failed, sameChoices, Trials } from './trials.js'
+import { type Failed, type OnTrace, sameChoices, Trials } from './trials.js'
 
 const DEFAULT_SCHEDULES = 2_000
 const DEFAULT_RANDOM = 250
+
+/** What tests of the explorer want to change and to see. */
+export interface Insight {
+  /** Which steps do not commute. */
+  readonly pairs?: readonly DependentPair[]
+  readonly onTrace?: OnTrace
+}
 
 /** One call of `explore`: which schedules are run, and what they say together. */
 export class Exploration {
@@ -23,16 +32,18 @@ export class Exploration {
   readonly #trials: Trials
   readonly #startedAt = performance.now()
   readonly #notes = new Set<string>()
+  readonly #reduction: Reduction
 
-  constructor(stage: Stage, options: ExploreOptions) {
+  constructor(stage: Stage, options: ExploreOptions, { pairs, onTrace }: Insight) {
     this.#stage = stage
+    this.#reduction = new Reduction(stage.catalog, stage.isolation, pairs)
     this.#options = options
     this.#actors = Object.keys(options.actors)
-    this.#trials = new Trials(stage, options)
+    this.#trials = new Trials(stage, options, onTrace)
   }
 
   async run(): Promise<ExploreReport> {
-    const { replay, schedule, bound = {} } = this.#options
+    const { replay, schedule, bound = {}, everyOrder = false } = this.#options
     if (replay !== undefined) {
       await this.#replay(replay)
       return this.#report('replay')
@@ -42,7 +53,13 @@ export class Exploration {
       return this.#report('schedule')
     }
     const { preemptions = Number.POSITIVE_INFINITY, schedules = DEFAULT_SCHEDULES } = bound
-    const reached = await new SearchAll(this.#trials, { preemptions, schedules }, this.#notes).run()
+    const search = new SearchAll(
+      this.#trials,
+      this.#reduction,
+      { preemptions, schedules, everyOrder },
+      this.#notes,
+    )
+    const reached = await search.run()
     const isComplete = reached.isComplete
     const random = isComplete || this.#trials.found ? undefined : await this.#runRandom()
     return this.#report('search', reached, random)
@@ -106,6 +123,8 @@ export class Exploration {
       verdict: found ? ('race' as const) : ('passed' as const),
       mode,
       schedules,
+      repeats: this.#trials.repeats,
+      widened: this.#reduction.widened,
       isComplete: !found && reached?.isComplete === true,
       isExhaustive: !found && reached?.isExhaustive === true && !this.#stage.actors.some(({ late }) => late),
       preemptions: found ? null : (reached?.preemptions ?? null),

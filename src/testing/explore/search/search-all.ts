@@ -1,5 +1,7 @@
-import { isContested, signStep, type Trace, type TraceStep } from '../schedule/trace.js'
-import { type Branch, BranchFollower, Frontier } from './frontier.js'
+import type { Reduction } from '../reduce/reduction.js'
+import { isContested, type Moment, signStep, type Trace, type TraceStep } from '../schedule/trace.js'
+import { type Branch, BranchFollower, Frontier, type Sleeping } from './frontier.js'
+import { moveOf, Sleepers } from './sleepers.js'
 import { sameChoices, type Trials } from './trials.js'
 
 /** How often a schedule is run again to see the server wake those who waited in another order … */
@@ -10,6 +12,8 @@ const VAIN_TRIES = 25
 export interface SearchBound {
   readonly preemptions: number
   readonly schedules: number
+  /** Also those schedules that differ only in the order of steps that commute. */
+  readonly everyOrder: boolean
 }
 
 export interface Reached {
@@ -21,12 +25,16 @@ export interface Reached {
   readonly preemptions: number | null
 }
 
-/** Runs every schedule within the bound, those with the fewest preemptions first. */
+/**
+ * Runs every schedule within the bound, those with the fewest preemptions first; of those that differ only in the order of
+ * steps that commute, one. Not so within a bound of preemptions: the one that is run might be beyond it.
+ */
 export class SearchAll {
   readonly #trials: Trials
   readonly #bound: SearchBound
   readonly #notes: Set<string>
-  readonly #frontier: Frontier
+  readonly #reduction: Reduction
+  #frontier: Frontier
   /** By the statements of a contest: how often the other order was sought in vain. */
   readonly #vainTries = new Map<string, number>()
   /** Orders of the server's own that were met beside the one that a schedule was first seen with. */
@@ -34,23 +42,37 @@ export class SearchAll {
   /** An order of the server's own did not come, or did not come again. */
   #hasUnseen = false
 
-  constructor(trials: Trials, bound: SearchBound, notes: Set<string>) {
+  constructor(trials: Trials, reduction: Reduction, bound: SearchBound, notes: Set<string>) {
     this.#trials = trials
+    this.#reduction = reduction
     this.#bound = bound
     this.#notes = notes
     this.#frontier = new Frontier(bound.preemptions)
   }
 
+  /** Schedules are left out that others stand for. */
+  get isReduced(): boolean {
+    const { preemptions, everyOrder } = this.#bound
+    return !everyOrder && preemptions === Number.POSITIVE_INFINITY && !this.#reduction.off
+  }
+
   async run(): Promise<Reached> {
     const { preemptions, schedules } = this.#bound
-    while (this.#trials.schedules < schedules && !this.#trials.found) {
+    let { version } = this.#reduction
+    while (this.#trials.schedules + this.#trials.repeats < schedules && !this.#trials.found) {
       const branch = this.#frontier.next()
       if (!branch) break
       await this.#follow(branch)
+      if (version === this.#reduction.version) continue
+      version = this.#reduction.version
+      this.#startAnew()
     }
     const { level, isCut } = this.#frontier
-    if (level >= 0)
-      return { isComplete: false, isExhaustive: false, preemptions: level > 0 ? level - 1 : null }
+    if (level >= 0) {
+      // Those that others stand for may be at a level that was not reached.
+      const last = level > 0 && !this.isReduced ? level - 1 : null
+      return { isComplete: false, isExhaustive: false, preemptions: last }
+    }
     const { hasFullPool, hasIdleLoop } = this.#trials.cautions
     const isWhole = !isCut && !this.#hasUnseen && !hasFullPool && !hasIdleLoop
     return { isComplete: true, isExhaustive: isWhole, preemptions: isCut ? preemptions : null }
@@ -59,14 +81,19 @@ export class SearchAll {
   /** Runs a branch, and again while the server wakes those who waited in another order than the branch stands on. */
   async #follow(branch: Branch): Promise<void> {
     for (let tries = 0; ; tries++) {
-      const follower = new BranchFollower(branch)
-      const trace = await this.#trials.run(follower.choose, { isNew: tries === 0 })
+      const sleepers = this.isReduced ? new Sleepers(this.#reduction, branch) : undefined
+      const follower = new BranchFollower(branch, sleepers)
+      const trace = await this.#trials.run(follower.choose, {
+        isNew: tries === 0,
+        isRepeat: () => sleepers?.repeatsFrom !== undefined,
+      })
+      this.#reduction.read(trace)
       if (this.#trials.found) return
       const from = follower.divergedAt
       if (from === undefined) {
         const start = branch.parent ? branch.at + 1 : 0
-        this.#frontier.expand(trace, start)
-        return this.#seekOtherWakes(trace, start)
+        this.#frontier.expand(trace, start, this.#sleeping(trace, sleepers))
+        return this.#seekOtherWakes(trace, start, sleepers?.repeatsFrom)
       }
       this.#meet(trace, from)
       if (tries < WAKE_TRIES) continue
@@ -85,12 +112,31 @@ export class SearchAll {
     if (this.#met.has(path)) return
     this.#met.add(path)
     this.#trials.schedules++
-    this.#frontier.expand(trace, at + 1)
+    this.#frontier.expand(trace, at + 1, this.#sleeping(trace))
+  }
+
+  /** It was thought that steps commute which do not: what was left out because of it must be run. */
+  #startAnew(): void {
+    this.#frontier = new Frontier(this.#bound.preemptions)
+    this.#met.clear()
+    this.#hasUnseen = false
+    this.#trials.schedules = 0
+    this.#trials.repeats = 0
+  }
+
+  #sleeping(trace: Trace, sleepers?: Sleepers): Sleeping | undefined {
+    if (!this.isReduced) return undefined
+    return {
+      at: sleepers?.at ?? [],
+      reluctant: sleepers?.reluctant ?? [],
+      repeatsFrom: sleepers?.repeatsFrom,
+      moveOf: (unit, at) => moveOf(unit, trace.moments[at] as Moment, this.#reduction),
+    }
   }
 
   /** Several woken by one step: runs the same choices again, to meet the order that was not seen. */
-  async #seekOtherWakes(trace: Trace, start: number): Promise<void> {
-    for (const [at, step] of trace.steps.entries()) {
+  async #seekOtherWakes(trace: Trace, start: number, end = trace.steps.length): Promise<void> {
+    for (const [at, step] of trace.steps.slice(0, end).entries()) {
       if (at < start || !isContested(step)) continue
       const other = await this.#otherWake(trace, at)
       if (this.#trials.found) return

@@ -18,14 +18,21 @@ export interface Failed {
 export interface TrialOptions {
   /** Not one that was run before. */
   readonly isNew?: boolean
+  /** Asked afterwards: another that was or will be run stands for it. */
+  readonly isRepeat?: () => boolean
   /** Find words for what was waited for. */
   readonly describes?: boolean
 }
+
+/** Hears of each schedule before it is judged; `repeats`: another stands for it. */
+export type OnTrace = (trace: Trace, repeats: boolean) => void
 
 /** Runs schedules and judges them, and remembers the first that went wrong. */
 export class Trials {
   /** Schedules that differ. */
   schedules = 0
+  /** Schedules that turned out to be others in another order of steps that commute. */
+  repeats = 0
   mostSteps = 0
   /** Connections that were seen to act. */
   readonly units = new Set<string>()
@@ -33,21 +40,29 @@ export class Trials {
   readonly cautions = new Cautions()
   readonly #stage: Stage
   readonly #options: ExploreOptions
+  readonly #onTrace: OnTrace | undefined
 
-  constructor(stage: Stage, options: ExploreOptions) {
+  constructor(stage: Stage, options: ExploreOptions, onTrace?: OnTrace) {
+    this.#onTrace = onTrace
     this.#stage = stage
     this.#options = options
   }
 
-  async run(choose: Choose, { isNew = true, describes = false }: TrialOptions = {}): Promise<Trace> {
+  async run(
+    choose: Choose,
+    { isNew = true, isRepeat, describes = false }: TrialOptions = {},
+  ): Promise<Trace> {
     const { bound, patienceMs = DEFAULT_PATIENCE_MS } = this.#options
     await this.#stage.begin()
     const maxSteps = bound?.steps ?? DEFAULT_STEPS
     const trace = await new ScheduleRun({ stage: this.#stage, choose, maxSteps, patienceMs, describes }).run()
     this.#stage.end()
     this.cautions.read(trace)
+    const repeats = isRepeat?.() === true
+    this.#onTrace?.(trace, repeats)
     for (const { unit } of trace.steps) this.units.add(unit)
-    if (isNew) this.schedules++
+    if (isNew && repeats) this.repeats++
+    else if (isNew) this.schedules++
     this.mostSteps = Math.max(this.mostSteps, trace.steps.length)
     if (isNew && this.schedules === 1) this.#checkEachActs(trace)
     const failure = await failureOf(trace, this.#stage, this.#options)

@@ -63,7 +63,7 @@ export class Stage implements SessionObserver {
     this.isolation = options.isolation ?? control.isolation
     this.probe = probe
     this.points = points
-    this.catalog = new Catalog(control.client)
+    this.catalog = new Catalog(control.client, connectListeners(options).length === 0)
     this.quiescence = new Quiescence(this)
     this.#free = new FreeRun(this.#newPlanner(), (session) => this.#noteSetup(session))
     this.#globals = new SeededGlobals(options.seed ?? 1, options.clock)

@@ -7,6 +7,7 @@ import {
   TABLE_LOOK_UP,
 } from './function-look-up.js'
 import { parseStatements, type Statement } from './parse-statements.js'
+import { TableBook, type TableFacts } from './table-facts.js'
 
 /**
  * Built-in functions that PostgreSQL calls volatile because each call may answer something else, or because they
@@ -32,11 +33,17 @@ const HARMLESS = new Set([
   'uuidv7',
 ])
 
+/** Built-in functions that are not volatile and yet see more than their parameters and the tables beside them. */
+const FAR_SIGHTED =
+  /^(?:(?:query|table|schema|database|cursor)_to_xml|txid_|pg_current_|pg_export_|pg_snapshot_|pg_visible_|pg_xact_|pg_get_|pg_relation_|pg_table_|has_)/
+
 /** What the server knows about the functions that statements call, directly, in turn, or through triggers. */
 export class Catalog {
   readonly #control: Pick<ClientBase, 'query'>
   /** Name, as a statement writes it, to whether it may write or lock. */
   readonly #functions = new Map<string, boolean>()
+  /** Name to why a call of it may do or see anything. */
+  readonly #surprises = new Map<string, string>()
   /** Name to whether reading it may run functions that no statement names. */
   readonly #tables = new Map<string, boolean>()
   /** Tables whose triggers are known. */
@@ -45,8 +52,12 @@ export class Catalog {
   #hasHiddenWriters = false
   #hasHidden: boolean | undefined
 
-  constructor(control: Pick<ClientBase, 'query'>) {
+  readonly #book: TableBook
+
+  /** @param isPathKnown actors have the same search_path as `control` */
+  constructor(control: Pick<ClientBase, 'query'>, isPathKnown = true) {
     this.#control = control
+    this.#book = new TableBook(control, isPathKnown)
   }
 
   /**
@@ -56,6 +67,7 @@ export class Catalog {
   async learn(statement: Statement): Promise<void> {
     const { functions, tables, fired } = this.#unknown(statement)
     if (functions.length + tables.length + fired.length === 0) return
+    await this.#book.learn(tables)
     // Mostly there is neither trigger nor view anywhere, and the big questions can be saved.
     if (tables.length + fired.length > 0) this.#hasHidden ??= await this.#askForHidden()
     for (const name of tables) this.#tables.set(name, false)
@@ -71,7 +83,11 @@ export class Catalog {
     const { rows } = await this.#control.query<{ name: string; isVolatile: boolean }>(BUILT_IN_LOOK_UP, [
       functions,
     ])
-    for (const { name, isVolatile } of rows) this.#functions.set(name, isVolatile && !HARMLESS.has(name))
+    for (const { name, isVolatile } of rows) {
+      this.#functions.set(name, isVolatile && !HARMLESS.has(name))
+      if ((isVolatile && !HARMLESS.has(name)) || FAR_SIGHTED.test(name))
+        this.#surprises.set(name, `${name}() sees or does more than it says`)
+    }
     return functions.filter((name) => !this.#functions.has(name))
   }
 
@@ -80,6 +96,9 @@ export class Catalog {
     for (const name of functions) {
       const found = rows.filter(({ asked }) => asked === name)
       this.#functions.set(name, found.length === 0 || found.some(writesOrLocks))
+      const isPlain = found.every((one) => one.isBuiltIn && !one.isVolatile && !FAR_SIGHTED.test(one.proname))
+      if (found.length === 0) this.#surprises.set(name, `${name}() is not known`)
+      else if (!isPlain) this.#surprises.set(name, `it calls ${found[0]?.name}`)
     }
     for (const found of rows) if (isAtomic(found)) this.#atomic.add(found.name)
     this.#hasHiddenWriters ||= rows.some(({ isVolatile, isBuiltIn }) => isVolatile && !isBuiltIn)
@@ -127,6 +146,15 @@ export class Catalog {
     )
   }
 
+  /** Why a call of it may do or see anything; undefined if it does not. */
+  surpriseOf(name: string): string | undefined {
+    return this.#functions.has(name) ? this.#surprises.get(name) : `${name}() is not known`
+  }
+
+  table(name: string): TableFacts {
+    return this.#book.of(name)
+  }
+
   /**
    * Functions met so far that run statements of their own and have no yield point between them, so that the
    * explorer tries no order of these: `app.take(text)`, sorted.
@@ -139,6 +167,8 @@ export class Catalog {
   forget(): void {
     this.#hasHidden = undefined
     this.#functions.clear()
+    this.#surprises.clear()
+    this.#book.forget()
     this.#tables.clear()
     this.#fired.clear()
     this.#atomic.clear()

@@ -21,6 +21,8 @@ export interface Statement {
   readonly needsBlock: boolean
   /** The parser understood it. If not, `kind` is `work` and `text` the whole message. */
   readonly isParsed: boolean
+  /** As libpg-query gives it. */
+  readonly tree?: unknown
 }
 
 /** A run of an explorer sends few texts many times. */
@@ -83,6 +85,7 @@ function describe(tree: unknown, bytes: Buffer): Statement {
     changesSchema: isSchemaChange(type, tree),
     needsBlock: NEEDS_BLOCK.has(type),
     isParsed: true,
+    tree,
   })
 }
 

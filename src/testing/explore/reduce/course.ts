@@ -1,0 +1,91 @@
+import type { StepResult } from '../../gate/result.js'
+import { actorOf, type Effect, type TraceStep } from '../schedule/trace.js'
+import { ADVISORY, EMPTY, type Footprint, join, type Lock } from './footprint.js'
+
+/** A step that somebody can take, or has taken. */
+export interface Move {
+  readonly unit: string
+  readonly footprint: Footprint
+}
+
+/** Where one of those who run stands. */
+export interface Standing {
+  /** All that its open transaction has done, and the advisory locks of its session. */
+  readonly done: Footprint
+  /** Its transaction has taken its snapshot, at levels where that happens once. */
+  readonly hasSnapshot: boolean
+  /** What it waits to do. */
+  readonly waiting: Footprint | undefined
+  /** Locks of `done` that it has for sure, because the server counted as many rows as there were keys. */
+  readonly sure: readonly Lock[]
+}
+
+const FRESH: Standing = { done: EMPTY, hasSnapshot: false, waiting: undefined, sure: [] }
+
+/** Keeps book of who holds what, step by step. */
+export class Course {
+  readonly #standings = new Map<string, Standing>()
+
+  of(unit: string): Standing {
+    return this.#standings.get(unit) ?? FRESH
+  }
+
+  get units(): readonly string[] {
+    return [...this.#standings.keys()]
+  }
+
+  /** @param open those whose transactions are open, with their locks, after the step */
+  take({ unit, effect, resumed }: TraceStep, footprint: Footprint, open: ReadonlySet<string>): void {
+    const { done, sure } = this.of(unit)
+    this.#set(unit, { done: join(done, footprint), hasSnapshot: true, waiting: footprint, sure })
+    for (const other of [{ unit, effect }, ...resumed]) this.#answer(other.unit, other.effect)
+    for (const [other, { done, waiting }] of this.#standings)
+      if (!waiting && !open.has(other)) this.#set(other, { ...FRESH, done: whatStays(done) })
+  }
+
+  #answer(unit: string, effect: Effect): void {
+    const standing = this.of(unit)
+    if (effect.kind === 'waits' || effect.kind === 'point' || !standing.waiting) return
+    const count = effect.kind === 'done' ? countOf(effect.result) : 0
+    const sure = standing.waiting.locks.filter(({ place }) => place.keys?.size === count)
+    this.#set(unit, { ...standing, waiting: undefined, sure: [...standing.sure, ...sure] })
+  }
+
+  /** The locks that a step adds to those that its unit has. */
+  newLocks({ unit, footprint }: Move): readonly Lock[] {
+    const { sure } = this.of(unit)
+    return footprint.locks.filter((lock) => !sure.some((held) => covers(held, lock)))
+  }
+
+  #set(unit: string, standing: Standing): void {
+    this.#standings.set(unit, standing)
+  }
+
+  /** Those who wait for a unit, directly or behind each other, and the unit itself. */
+  behind(unit: string, waitsFor: (waiter: string, holder: string) => boolean): readonly string[] {
+    const found = new Set([unit])
+    for (const holder of found)
+      for (const other of this.units) if (this.of(other).waiting && waitsFor(other, holder)) found.add(other)
+    return [...found]
+  }
+}
+
+/** Rows locked or written, as the server counts them. */
+function countOf({ tag, error }: StepResult): number {
+  return error ? 0 : Number(/^(?:SELECT|UPDATE|DELETE|INSERT 0) (\d+)$/.exec(tag)?.[1] ?? 0)
+}
+
+function covers(held: Lock, wanted: Lock): boolean {
+  const { table, index, keys } = wanted.place
+  if (held.place.table !== table || held.place.index !== index || held.strength < wanted.strength)
+    return false
+  return keys !== undefined && [...keys].every((key) => held.place.keys?.has(key))
+}
+
+/** Some advisory locks outlive their transaction; which ones is not kept book of. */
+function whatStays({ locks }: Footprint): Footprint {
+  const kept = locks.filter(({ place }) => place.table === ADVISORY)
+  return kept.length > 0 ? { ...EMPTY, locks: kept } : EMPTY
+}
+
+export const areOfOneActor = (a: string, b: string): boolean => actorOf(a) === actorOf(b)

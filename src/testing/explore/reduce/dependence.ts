@@ -1,0 +1,135 @@
+import { areOfOneActor, type Course, type Move } from './course.js'
+import { conflictAny, type Footprint, meetAny, shares } from './footprint.js'
+
+/** What was learned on the way and holds for every schedule. */
+export interface Levels {
+  /** Some transaction may be at REPEATABLE READ. */
+  readonly isRepeatable: boolean
+  /** Tables whose rows somebody takes in the order in which they lie there. */
+  readonly disordered: ReadonlySet<string>
+}
+
+/** A reason why the order of two steps of different actors may matter. Asked both ways round. */
+export interface DependentPair {
+  readonly name: string
+  readonly holds: (a: Move, b: Move, course: Course, levels: Levels) => boolean
+}
+
+/**
+ * When the order of two steps matters at READ COMMITTED, and what REPEATABLE READ adds to it. Whatever is not here
+ * commutes: two reads; a read and a write that is not committed; two inserts of different keys; a write by key and the
+ * COMMIT that it may have to wait for, since it finds the same row and checks it anew, whether it waits or comes later.
+ */
+export const DEPENDENT_PAIRS: readonly DependentPair[] = [
+  {
+    name: 'one that may do anything',
+    holds: ({ footprint, unit }, _b, course) =>
+      footprint.everything !== undefined ||
+      (footprint.ends !== undefined && course.of(unit).done.everything !== undefined),
+  },
+  {
+    name: 'a read, and the commit of what it reads',
+    holds: ({ footprint }, b, course) => {
+      const published = publishedBy(b, course)
+      return published !== undefined && meetAny(footprint.reads, [...published.adds, ...published.changes])
+    },
+  },
+  {
+    name: 'a search for a row by its key, and the commit that adds it',
+    holds: ({ footprint }, b, course) => {
+      const published = publishedBy(b, course)
+      const sought = footprint.locks.flatMap(({ place, seeks }) => (seeks ? place : []))
+      return published !== undefined && meetAny(sought, published.adds)
+    },
+  },
+  {
+    name: 'a lock, and a lock',
+    holds: (a, b, course) => conflictAny(course.newLocks(a), course.newLocks(b)),
+  },
+  {
+    name: 'a look whether a lock is free, and whoever may free it',
+    holds: ({ footprint }, b, course) =>
+      footprint.tries.length > 0 &&
+      course
+        .behind(b.unit, (waiter, holder) => waitsFor(waiter, waitingOf(waiter, course), holder, course))
+        .some((unit) =>
+          meetAny(
+            footprint.tries,
+            course.of(unit).done.locks.map(({ place }) => place),
+          ),
+        ),
+  },
+  {
+    name: 'two that close a circle of waits',
+    holds: (a, b, course) => reaches(a, b, course) && reaches(b, a, course),
+  },
+  {
+    name: 'two numbers of one sequence',
+    holds: (a, b) => shares(a.footprint.draws, b.footprint.draws),
+  },
+  {
+    name: 'a lock of a table, and a use of it',
+    holds: (a, b, course) => {
+      const { shuts } = a.footprint.ends ? course.of(a.unit).done : a.footprint
+      return shares(shuts, b.footprint.touches)
+    },
+  },
+  {
+    name: 'rows put into a table whose order somebody sees',
+    // One that waits meets the rows where they lay before, one that comes later where they lie then.
+    holds: (a, b, course, { disordered }) => {
+      const put = publishedBy(b, course)?.puts ?? b.footprint.puts
+      const met = b.footprint.ends ? a.footprint.touches : a.footprint.puts
+      return [...met].some((table) => disordered.has(table) && put.has(table))
+    },
+  },
+  {
+    name: 'the snapshot of a transaction, and a commit',
+    holds: ({ unit }, b, course, { isRepeatable }) => {
+      const published = isRepeatable && !course.of(unit).hasSnapshot ? publishedBy(b, course) : undefined
+      return published !== undefined && published.adds.length + published.changes.length > 0
+    },
+  },
+]
+
+/** What a step shows to others, if it is a COMMIT. */
+function publishedBy({ unit, footprint }: Move, course: Course): Footprint | undefined {
+  return footprint.ends === 'commit' ? course.of(unit).done : undefined
+}
+
+const waitingOf = (unit: string, course: Course): Footprint | undefined => course.of(unit).waiting
+
+/** Somebody else has what the step wants, so that it will probably wait. */
+export const mayWait = ({ unit, footprint }: Move, course: Course): boolean =>
+  course.units.some((other) => waitsFor(unit, footprint, other, course))
+
+/** `waiter` wants what `holder` has, or wants too and asked for first. */
+function waitsFor(waiter: string, wants: Footprint | undefined, holder: string, course: Course): boolean {
+  if (!wants || waiter === holder) return false
+  const { done } = course.of(holder)
+  return conflictAny(wants.locks, done.locks) || shares(wants.touches, done.shuts)
+}
+
+/** If both steps are taken, the one may come to wait for the other, perhaps behind others who wait already. */
+function reaches(from: Move, to: Move, course: Course): boolean {
+  const wants = (unit: string): Footprint | undefined =>
+    unit === from.unit ? from.footprint : unit === to.unit ? to.footprint : waitingOf(unit, course)
+  const seen = new Set([from.unit])
+  for (const unit of seen) {
+    if (unit === to.unit) return true
+    for (const next of course.units) if (waitsFor(unit, wants(unit), next, course)) seen.add(next)
+  }
+  return false
+}
+
+/** The order of the two may matter from here. */
+export function areDependent(
+  a: Move,
+  b: Move,
+  course: Course,
+  levels: Levels,
+  pairs: readonly DependentPair[] = DEPENDENT_PAIRS,
+): boolean {
+  if (areOfOneActor(a.unit, b.unit)) return true
+  return pairs.some(({ holds }) => holds(a, b, course, levels) || holds(b, a, course, levels))
+}

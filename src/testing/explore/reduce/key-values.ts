@@ -1,0 +1,103 @@
+import type { PendingStep } from '../schedule/pending-step.js'
+import type { Column } from '../statements/table-facts.js'
+import { inside, list, type Node, names } from './node.js'
+
+/** Parameters of a statement. */
+export type Values = PendingStep['values']
+
+/** Casts that leave a key what it is. */
+const PLAIN_CASTS = new Set(['int2', 'int4', 'int8', 'text', 'varchar', 'uuid'])
+
+/** A constant or parameter as text; undefined: something else. */
+export function constantOf(node: unknown, values: Values): string | null | undefined {
+  const cast = inside(node, 'TypeCast')
+  if (cast) {
+    const type = inside(cast, 'typeName')
+    if (!type || type.arrayBounds !== undefined || !PLAIN_CASTS.has(names(type.names).at(-1) ?? ''))
+      return undefined
+    return constantOf(cast.arg, values)
+  }
+  const parameter = inside(node, 'ParamRef')
+  if (parameter) return values?.[Number(parameter.number) - 1]
+  const constant = inside(node, 'A_Const')
+  if (!constant) return undefined
+  if (constant.isnull) return null
+  if (constant.ival !== undefined) return `${inside(constant, 'ival')?.ival ?? 0}` // zeros are left out
+  if (constant.sval !== undefined) return `${inside(constant, 'sval')?.sval ?? ''}`
+  return undefined
+}
+
+/** So that texts are equal where PostgreSQL finds the values equal; undefined: cannot be told. */
+export function keyOf(text: string | null | undefined, column: Column | undefined): string | undefined {
+  if (text === undefined || text === null || !column?.isPlain) return undefined
+  switch (column.type) {
+    case 'text':
+    case 'varchar':
+      return text
+    case 'uuid':
+      return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text) ? text.toLowerCase() : undefined
+    default:
+      return /^[-+]?\d{1,18}$/.test(text) ? BigInt(text.replace('+', '')).toString() : undefined
+  }
+}
+
+/** Which rows a condition can be true for, by the columns of a key: all combinations; undefined: any. */
+export function keysIn(
+  where: unknown,
+  columns: readonly Column[],
+  isColumn: (field: unknown, name: string) => boolean,
+  values: Values,
+): ReadonlySet<string> | undefined {
+  if (columns.length === 0) return undefined
+  const parts = conjuncts(where)
+  let keys: string[][] = [[]]
+  for (const column of columns) {
+    const found = parts.map((part) => valuesFor(part, column, isColumn, values)).find((one) => one)
+    if (!found) return undefined
+    keys = keys.flatMap((key) => found.map((value) => [...key, value]))
+  }
+  return new Set(keys.map(joinKey))
+}
+
+export const joinKey = (parts: readonly string[]): string => JSON.stringify(parts)
+
+function conjuncts(where: unknown): readonly unknown[] {
+  const bool = inside(where, 'BoolExpr')
+  return bool?.boolop === 'AND_EXPR' ? list(bool.args).flatMap(conjuncts) : [where]
+}
+
+/** `column = value`, `value = column`, `column in (…)`, `column = any ('{…}')`. */
+function valuesFor(
+  part: unknown,
+  column: Column,
+  isColumn: (field: unknown, name: string) => boolean,
+  values: Values,
+): readonly string[] | undefined {
+  const expression = inside(part, 'A_Expr')
+  if (!expression || !isEquals(expression)) return undefined
+  const { kind, lexpr, rexpr } = expression
+  const isLeft = isColumn(lexpr, column.name)
+  if (!isLeft && !(kind === 'AEXPR_OP' && isColumn(rexpr, column.name))) return undefined
+  const texts = ((): readonly (string | null | undefined)[] => {
+    if (kind === 'AEXPR_OP') return [constantOf(isLeft ? rexpr : lexpr, values)]
+    if (kind === 'AEXPR_IN') return list(inside(rexpr, 'List')?.items).map((item) => constantOf(item, values))
+    return kind === 'AEXPR_OP_ANY' ? elementsOf(constantOf(withoutCast(rexpr), values)) : [undefined]
+  })()
+  const keys = texts.map((text) => keyOf(text, column))
+  return keys.includes(undefined) ? undefined : (keys as string[])
+}
+
+function isEquals({ name }: Node): boolean {
+  const parts = names(name)
+  return parts.at(-1) === '=' && (parts.length === 1 || parts[0] === 'pg_catalog')
+}
+
+/** `$1::int[]` */
+const withoutCast = (node: unknown): unknown => inside(node, 'TypeCast')?.arg ?? node
+
+/** Of an array's text, where it is simple. */
+function elementsOf(text: string | null | undefined): readonly (string | undefined)[] {
+  const inner = /^\{([\w,"-]*)\}$/.exec(text ?? '')?.[1]
+  if (inner === undefined) return [undefined]
+  return inner === '' ? [] : inner.split(',').map((item) => /^"?([\w-]+)"?$/.exec(item)?.[1])
+}

@@ -1,0 +1,28 @@
+import type { GatedSession } from '../../gate/gated-session.js'
+import { parseStatements, type Statement } from '../statements/parse-statements.js'
+
+/** What a unit would do if it were let go. */
+export interface PendingStep {
+  /** What was sent before it and is one with it. */
+  readonly before: readonly string[]
+  readonly statements: readonly Statement[]
+  /** Parameters; undefined where they are not known yet, or belong to several statements. */
+  readonly values: readonly (string | null)[] | undefined
+  /** It is the COMMIT of a statement outside a transaction. */
+  readonly isCommit: boolean
+  /** It goes on within a function. */
+  readonly isWithin: boolean
+}
+
+/** Reads it off a session at the gate, or at a yield point. */
+export function pendingStepOf({ step, request, fused, basis }: GatedSession, isWithin: boolean): PendingStep {
+  const sends = step?.sends
+  const texts = typeof sends === 'object' ? [sends.sql] : (request?.texts ?? [])
+  return {
+    before: [...basis, ...fused],
+    statements: sends === 'commit' ? [] : texts.flatMap(parseStatements),
+    values: request?.isClosed && request.texts.length === 1 ? request.values : undefined,
+    isCommit: sends === 'commit',
+    isWithin,
+  }
+}
