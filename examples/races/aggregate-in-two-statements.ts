@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict'
+import type { Pool } from 'pg'
+import { inTransaction } from './in-transaction.js'
+import type { Race } from './race.js'
+
+// #region wrong
+const finish = async (db: Pool, child: number) => {
+  await db.query(`update child set status = 'done' where id = $1`, [child])
+  const { rows } = await db.query(`select count(*)::int as n from child where status = 'done'`)
+  await db.query('update parent set done = $1', [rows[0].n])
+}
+// #endregion
+
+// #region one-statement
+const finishInOne = async (db: Pool, child: number) => {
+  await db.query(`update child set status = 'done' where id = $1`, [child])
+  await db.query(`update parent set done = (select count(*) from child where status = 'done')`)
+}
+// #endregion
+
+// #region right
+const finishLocked = (db: Pool, child: number) =>
+  inTransaction(db, async (tx) => {
+    await tx.query(`update child set status = 'done' where id = $1`, [child])
+    await tx.query('select from parent for update')
+    await tx.query(`update parent set done = (select count(*) from child where status = 'done')`)
+  })
+// #endregion
+
+export const race: Race = {
+  title: 'A total, counted and then written',
+  claim:
+    'The same standard recounts totals from their source and writes them to the parent. "Safe for concurrent execution", "always accurate, no lost updates".',
+  fault:
+    'A count is old as soon as it is read. Alice counts 1; bob finishes his child, counts 2 and writes 2; alice writes her 1 over it. Nobody counts again, so it stays 1.',
+  remedy:
+    'The parent is locked by a statement of its own, before the count. The next statement sees all that was committed until then, and nobody else can write a total before this one is committed.',
+  tables: `
+    create table parent (done int not null);
+    create table child (id int primary key, status text not null)`,
+  setup: (db) =>
+    db.query(`
+      insert into parent values (0);
+      insert into child values (1, 'open'), (2, 'open')`),
+  invariant: async (db) => {
+    const { rows } = await db.query(
+      `select done, (select count(*)::int from child where status = 'done') as truth from parent`,
+    )
+    assert.equal(rows[0].done, rows[0].truth, `the total says ${rows[0].done}, and there are ${rows[0].truth}`)
+  },
+  variants: [
+    {
+      name: 'wrong',
+      verdict: 'race',
+      actors: { alice: (db) => finish(db, 1), bob: (db) => finish(db, 2) },
+    },
+    {
+      name: 'one-statement',
+      title: 'Still wrong: in one statement',
+      text: 'Bob waits for the parent row that alice has written. When he goes on, PostgreSQL gives him the newest version of that row, but his count is that of the moment when his statement began.',
+      verdict: 'race',
+      actors: { alice: (db) => finishInOne(db, 1), bob: (db) => finishInOne(db, 2) },
+    },
+    {
+      name: 'right',
+      verdict: 'passed',
+      actors: { alice: (db) => finishLocked(db, 1), bob: (db) => finishLocked(db, 2) },
+    },
+  ],
+}

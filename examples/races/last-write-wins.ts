@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict'
+import type { Pool } from 'pg'
+import { kv, kvTable } from './kv.js'
+import type { Race } from './race.js'
+
+// #region wrong
+const changeAvatar = async (db: Pool) => {
+  const child = await kv.get(db, 'child')
+  await kv.set(db, 'child', { ...child, avatar: 'owl' })
+}
+// #endregion
+
+// #region right
+const patchAvatar = (db: Pool) =>
+  db.query(`update kv set value = value || '{"avatar": "owl"}' where key = 'child'`)
+// #endregion
+
+/** Right by itself: one statement. */
+const award = (db: Pool) =>
+  db.query(
+    `update kv set value = value || jsonb_build_object('points', (value->>'points')::int + 5) where key = 'child'`,
+  )
+
+export const race: Race = {
+  title: 'Last write wins, and takes the points along',
+  claim:
+    'The same reference: for a profile (name, avatar), where "occasional overwrites are acceptable", read the object, merge, and write it back. Not for points. But the points of a child stand in the same object.',
+  fault:
+    'Bob awards five points in one correct statement, between the read and the write of alice. She writes the whole object, with the points that she has read.',
+  remedy: 'Write what you change and nothing else. `||` merges into the newest version of the row.',
+  tables: kvTable,
+  setup: (db) => kv.set(db, 'child', { avatar: 'cat', points: 0 }),
+  invariant: async (db) => {
+    const child = await kv.get(db, 'child')
+    assert.equal(child.points, 5, `5 points were awarded, and there are ${child.points}`)
+  },
+  variants: [
+    { name: 'wrong', verdict: 'race', actors: { alice: changeAvatar, bob: award } },
+    { name: 'right', verdict: 'passed', actors: { alice: patchAvatar, bob: award } },
+  ],
+}

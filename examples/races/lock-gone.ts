@@ -1,0 +1,56 @@
+import type { Pool } from 'pg'
+import { kv, kvTable } from './kv.js'
+import type { Race } from './race.js'
+
+// Seconds. It is 10 for both.
+// #region shared
+const release = (db: Pool, holder: string) =>
+  db.query(`delete from kv where key = 'lock' and value->>'holder' = $1`, [holder])
+// #endregion
+
+// #region wrong
+const acquire = async (db: Pool, holder: string) => {
+  if (await kv.setIfAbsent(db, 'lock', { holder, at: 10 })) return 'acquired'
+  const lock = await kv.get(db, 'lock')
+  return lock.at < 10 - 3 ? 'stale' : 'busy'
+}
+// #endregion
+
+// #region right
+const acquireInOne = async (db: Pool, holder: string) => {
+  const { rowCount } = await db.query(
+    `insert into kv values ('lock', $1) on conflict (key) do update set value = $1
+     where (kv.value->>'at')::int < 10 - 3`,
+    [{ holder, at: 10 }],
+  )
+  return rowCount === 1 ? 'acquired' : 'busy'
+}
+// #endregion
+
+const hold = (acquireLock: typeof acquire, holder: string) => async (db: Pool) => {
+  if ((await acquireLock(db, holder)) === 'acquired') await release(db, holder)
+}
+
+export const race: Race = {
+  title: 'The lock that is gone when it is looked at',
+  claim: 'The same reference: if the lock is taken, read it to see how old it is.',
+  fault:
+    'Alice releases between the INSERT of bob, which fails, and his SELECT, which finds nothing. He came at the best moment, when the lock is free, and crashes.',
+  remedy:
+    'The statement that fails to take the lock is the one that knows why. Whoever must look afterwards has to expect that there is nothing.',
+  tables: kvTable,
+  setup: () => {},
+  invariant: () => {},
+  variants: [
+    {
+      name: 'wrong',
+      verdict: 'race',
+      actors: { alice: hold(acquire, 'alice'), bob: hold(acquire, 'bob') },
+    },
+    {
+      name: 'right',
+      verdict: 'passed',
+      actors: { alice: hold(acquireInOne, 'alice'), bob: hold(acquireInOne, 'bob') },
+    },
+  ],
+}

@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict'
+import type { Pool } from 'pg'
+import { answersOf } from './answers-of.js'
+import { inTransaction } from './in-transaction.js'
+import { kv, kvTable } from './kv.js'
+import type { Race } from './race.js'
+
+// #region wrong
+const create = async (db: Pool, id: string) => {
+  if (!(await kv.setIfAbsent(db, 'claim:k', { id, status: 'PENDING' }))) {
+    const claim = await kv.get(db, 'claim:k')
+    return kv.get(db, claim.id)
+  }
+  await kv.set(db, id, { id })
+  await kv.set(db, 'claim:k', { id, status: 'ACTIVE' })
+  return { id }
+}
+// #endregion
+
+// #region right
+const createInOne = (db: Pool, id: string) =>
+  inTransaction(db, async (tx) => {
+    if (!(await kv.setIfAbsent(tx, 'claim:k', { id }))) {
+      const claim = await kv.get(tx, 'claim:k')
+      return kv.get(tx, claim.id)
+    }
+    await kv.set(tx, id, { id })
+    return { id }
+  })
+// #endregion
+
+export const race: Race = {
+  title: 'The loser that reads too early',
+  claim:
+    'A quick reference for claims in a key-value store: claim first, then create; "return existing result if claim fails".',
+  fault:
+    'A claim says that somebody will create the event, not that it is there. Bob loses, and reads between the claim of alice and her event. He returns nothing, as a success.',
+  remedy:
+    'Claim and event are committed together. The loser waits at the claim until both are there, or neither. Where the work is too long for a transaction, a PENDING claim is an answer of its own: "in progress, ask again".',
+  tables: kvTable,
+  setup: () => {},
+  invariant: (_, outcomes) => {
+    for (const [name, answer] of Object.entries(answersOf(outcomes))) assert(answer, `${name} got no event`)
+  },
+  variants: [
+    {
+      name: 'wrong',
+      verdict: 'race',
+      actors: { alice: (db) => create(db, 'A'), bob: (db) => create(db, 'B') },
+    },
+    {
+      name: 'right',
+      verdict: 'passed',
+      actors: { alice: (db) => createInOne(db, 'A'), bob: (db) => createInOne(db, 'B') },
+    },
+  ],
+}

@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict'
+import type { Pool } from 'pg'
+import { answersOf } from './answers-of.js'
+import type { Race } from './race.js'
+
+// #region shared
+/** Takes the lock if its time is over, for three seconds. Its fence goes up each time. */
+const acquire = async (db: Pool, now: number): Promise<number | undefined> => {
+  const { rows } = await db.query(
+    'update lock set until = $1 + 3, fence = fence + 1 where until <= $1 returning fence',
+    [now],
+  )
+  return rows[0]?.fence
+}
+// #endregion
+
+// #region wrong
+const award = async (db: Pool, now: number) => {
+  if (!(await acquire(db, now))) return 'busy'
+  const { rows } = await db.query('select points from child')
+  await db.query('update child set points = $1', [rows[0].points + 5])
+  return 'awarded'
+}
+// #endregion
+
+// #region late
+const awardFenced = async (db: Pool, now: number) => {
+  const fence = await acquire(db, now)
+  if (!fence) return 'busy'
+  const { rows } = await db.query('select points from child')
+  const { rowCount } = await db.query('update child set points = $1, fence = $2 where fence <= $2', [
+    rows[0].points + 5,
+    fence,
+  ])
+  return rowCount === 1 ? 'awarded' : 'lock lost'
+}
+// #endregion
+
+// #region right
+const awardFencedThroughout = async (db: Pool, now: number) => {
+  const fence = await acquire(db, now)
+  if (!fence) return 'busy'
+  const { rows } = await db.query('update child set fence = $1 where fence < $1 returning points', [fence])
+  if (rows.length === 0) return 'lock lost'
+  const { rowCount } = await db.query('update child set points = $1 where fence = $2', [
+    rows[0].points + 5,
+    fence,
+  ])
+  return rowCount === 1 ? 'awarded' : 'lock lost'
+}
+// #endregion
+
+const both = (fn: (db: Pool, now: number) => Promise<string>) => ({
+  alice: (db: Pool) => fn(db, 0),
+  bob: (db: Pool) => fn(db, 10),
+})
+
+export const race: Race = {
+  title: 'A holder that pauses, without a fence',
+  claim:
+    'The same reference reads, checks and writes a counter under a lock with a time limit; the patterns for NestJS and Prisma recommend such a lock for "financial operations". Alice takes the lock at second 0 and pauses, for a garbage collection or a slow network. Bob takes it over at second 10.',
+  fault:
+    'A time limit ends the lock, not its holder. Alice wakes up, does not know that she has lost the lock, and writes what she computed from her old read over the points of bob.',
+  remedy:
+    'The fence is raised where the data is, before they are read. From then on the row refuses the write of every earlier holder. Better still, if the work allows it: one guarded UPDATE (`points = points + 5 where points + 5 <= cap`), and no lock at all.',
+  tables: `
+    create table lock (until int not null, fence int not null);
+    create table child (points int not null, fence int not null)`,
+  setup: (db) => db.query('insert into lock values (0, 0); insert into child values (0, 0)'),
+  invariant: async (db, outcomes) => {
+    const awards = Object.values(answersOf(outcomes)).filter((answer) => answer === 'awarded').length
+    const { rows } = await db.query('select points from child')
+    assert.equal(rows[0].points, awards * 5, `${awards} awards of 5, and ${rows[0].points} points`)
+  },
+  variants: [
+    { name: 'wrong', verdict: 'race', actors: both(award) },
+    {
+      name: 'late',
+      title: 'Still wrong: a fence at the write only',
+      text: 'The row learns of the new fence when bob writes. Until then it takes the write of alice, and bob has already read.',
+      verdict: 'race',
+      actors: both(awardFenced),
+    },
+    { name: 'right', verdict: 'passed', actors: both(awardFencedThroughout) },
+  ],
+}
