@@ -12,10 +12,11 @@ const finish = async (db: Pool, child: number) => {
 // #endregion
 
 // #region one-statement
-const finishInOne = async (db: Pool, child: number) => {
-  await db.query(`update child set status = 'done' where id = $1`, [child])
-  await db.query(`update parent set done = (select count(*) from child where status = 'done')`)
-}
+const finishInOne = (db: Pool, child: number) =>
+  inTransaction(db, async (tx) => {
+    await tx.query(`update child set status = 'done' where id = $1`, [child])
+    await tx.query(`update parent set done = (select count(*) from child where status = 'done')`)
+  })
 // #endregion
 
 // #region right
@@ -30,11 +31,11 @@ const finishLocked = (db: Pool, child: number) =>
 export const race: Race = {
   title: 'A total, counted and then written',
   claim:
-    'The same standard recounts totals from their source and writes them to the parent. "Safe for concurrent execution", "always accurate, no lost updates".',
+    'The standard: never increment a total; count its source again and write the result. "Safe for concurrent execution." "Always accurate, no lost updates."',
   fault:
-    'A count is old as soon as it is read. Alice counts 1; bob finishes his child, counts 2 and writes 2; alice writes her 1 over it. Nobody counts again, so it stays 1.',
+    'Alice counts 1. Bob finishes his child, counts 2 and writes 2. Alice writes her 1 over it, and since nobody counts again, it stays.',
   remedy:
-    'The parent is locked by a statement of its own, before the count. The next statement sees all that was committed until then, and nobody else can write a total before this one is committed.',
+    'A statement of its own locks the parent. The next one, which counts, begins after the wait and sees what was committed until then, and nobody else can write a total before COMMIT.',
   tables: `
     create table parent (done int not null);
     create table child (id int primary key, status text not null)`,
@@ -46,7 +47,7 @@ export const race: Race = {
     const { rows } = await db.query(
       `select done, (select count(*)::int from child where status = 'done') as truth from parent`,
     )
-    assert.equal(rows[0].done, rows[0].truth, `the total says ${rows[0].done}, and there are ${rows[0].truth}`)
+    assert(rows[0].done === rows[0].truth, `the total says ${rows[0].done}, and there are ${rows[0].truth}`)
   },
   variants: [
     {
@@ -56,8 +57,8 @@ export const race: Race = {
     },
     {
       name: 'one-statement',
-      title: 'Still wrong: in one statement',
-      text: 'Bob waits for the parent row that alice has written. When he goes on, PostgreSQL gives him the newest version of that row, but his count is that of the moment when his statement began.',
+      title: 'Still wrong: one statement, in a transaction',
+      text: 'Bob waits for the parent, which alice has written. When he goes on, he gets the newest version of that row, but his count is still that of the moment when his statement began: it does not have the child of alice, who had not committed.',
       verdict: 'race',
       actors: { alice: (db) => finishInOne(db, 1), bob: (db) => finishInOne(db, 2) },
     },

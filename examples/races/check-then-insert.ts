@@ -32,20 +32,20 @@ const orderOnce = (db: Pool, id: string) =>
 export const race: Race = {
   title: 'An idempotency key, looked up and then inserted',
   claim:
-    'A set of state-management patterns for NestJS and Prisma looks the key up, executes, and stores key and response in the same transaction: "second request returns cached response".',
+    'The patterns: look the key up; if it is new, execute, and store key and response in the same transaction. "Second request returns cached response."',
   fault:
-    'The lookup finds nothing until the other request has committed. Both execute; the second fails on the key that it stores last, and its user gets an error in place of the stored response. The transaction takes its order back, but not what it did elsewhere: a card is charged twice.',
+    'Until one has committed, the other finds no key. Both execute, and the second fails at the very end, on the key: an error in place of the stored response. Its order is rolled back. A card that it has charged stays charged, twice.',
   remedy:
-    'The key comes first. The second request waits there until the first has committed, having done nothing yet, and then reads the response. If the first rolls back, the second executes.',
+    'The key comes first. There the second waits for the first, before it has done anything, and then reads the response. If the first rolls back, the second executes.',
   tables: `
     create table request (key text primary key, response text not null);
     create table orders (id text primary key)`,
   setup: () => {},
   invariant: async (db, outcomes) => {
     const { alice, bob } = answersOf(outcomes)
-    assert.equal(alice, bob, `alice was told ${alice}, and bob ${bob}`)
+    assert(alice === bob, `alice was told ${alice}, and bob ${bob}`)
     const { rows } = await db.query('select id from orders')
-    assert.equal(rows.length, 1, `${rows.length} orders`)
+    assert(rows.length === 1, `${rows.length} orders`)
   },
   variants: [
     {

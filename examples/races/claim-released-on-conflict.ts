@@ -35,16 +35,16 @@ const cancel = (db: Pool) => kv.del(db, 'once:today')
 export const race: Race = {
   title: 'A claim that is released on conflict',
   claim:
-    'The same reference: a request that finds the day taken deletes its idempotency claim and reports the conflict. Alice sends a request and, as its answer is lost, sends it again; meanwhile bob, who had the day, cancels.',
+    'The reference: one event a day. A request that finds the day taken deletes its idempotency claim and reports the conflict. The answer to alice is lost, so she sends the same request again; meanwhile bob, who had the day, cancels.',
   fault:
-    'The deleted claim was all that was known of the request. Bob cancels between the two, and the repetition, which must have the answer of the first, is executed. One key, two answers.',
+    'The claim was all that anybody knew of the request. Bob cancels after alice has met his event, and her repetition, which should get the answer of the first, is executed. One key, two answers.',
   remedy:
-    'A conflict is an outcome as well. It is stored under the key, and whoever repeats the request gets it again. Only a request that came to no outcome leaves no claim: its transaction rolls back.',
+    'A conflict is an outcome too. It is stored under the key, and a repetition gets it again. Only a request without an outcome leaves no claim: its transaction rolls back.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'once:today', { by: 'bob' }),
   invariant: (_, outcomes) => {
     const [first, second] = answersOf(outcomes).alice as string[]
-    assert.equal(first, second, `first answer: ${first}; the same request again: ${second}`)
+    assert(first === second, `first answer: ${first}; the same request again: ${second}`)
   },
   variants: [
     { name: 'wrong', verdict: 'race', actors: { alice: twice(log), bob: cancel } },

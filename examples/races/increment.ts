@@ -34,12 +34,13 @@ const finishGuarded = (db: Pool, item: number) =>
 
 export const race: Race = {
   title: 'The increment that loses nothing',
+  line: 'forbidden as a lost update, and right',
   claim:
-    'The same standard forbids `done = done + 1` for counters that many pods write: "Lost updates!" Two workers finish two items:',
+    'The standard forbids `count = count + 1`: "Don\'t do this - lost updates!" Two workers finish two items.',
   fault:
-    'No update is lost in any order. The second UPDATE waits for the first to commit, and then adds to the newest version of the row. That holds at READ COMMITTED; at the levels above, the second UPDATE fails with 40001, to be repeated.',
+    'No order loses anything. The second UPDATE waits until the first is committed, and then adds to the newest version of the row. (Above READ COMMITTED it fails with 40001, to be repeated.)',
   remedy:
-    'The transition names the status that it comes from. Whoever updates no row was not the one who finished the item, and does not count it.',
+    'The UPDATE of the item names the status that it comes from. Whoever updates no row has not finished the item, and does not count it.',
   tables: `
     create table batch (done int not null);
     create table item (id int primary key, status text not null)`,
@@ -51,7 +52,7 @@ export const race: Race = {
     const { rows } = await db.query(
       `select done, (select count(*)::int from item where status = 'done') as truth from batch`,
     )
-    assert.equal(rows[0].done, rows[0].truth, `the counter says ${rows[0].done}, and there are ${rows[0].truth}`)
+    assert(rows[0].done === rows[0].truth, `the counter says ${rows[0].done}, and there are ${rows[0].truth}`)
   },
   variants: [
     {
@@ -62,8 +63,8 @@ export const race: Race = {
     },
     {
       name: 'redelivered',
-      title: 'What does go wrong: an item that comes twice',
-      text: 'This is what speaks against increments: they are not idempotent. Both workers were given item 1, both read that it is open, and both count it.',
+      title: 'Wrong: an item that comes twice',
+      text: 'What does speak against increments: they count again what comes again. Both workers were given item 1, both read that it is open, and both count it.',
       verdict: 'race',
       actors: { alice: (db) => finishOnce(db, 1), bob: (db) => finishOnce(db, 1) },
     },

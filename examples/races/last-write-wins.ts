@@ -24,15 +24,15 @@ const award = (db: Pool) =>
 export const race: Race = {
   title: 'Last write wins, and takes the points along',
   claim:
-    'The same reference: for a profile (name, avatar), where "occasional overwrites are acceptable", read the object, merge, and write it back. Not for points. But the points of a child stand in the same object.',
+    'The reference: for a name or an avatar, where "occasional overwrites are acceptable", read the object, merge, write it back. Never for points. But the points of a child are in the same object.',
   fault:
-    'Bob awards five points in one correct statement, between the read and the write of alice. She writes the whole object, with the points that she has read.',
-  remedy: 'Write what you change and nothing else. `||` merges into the newest version of the row.',
+    'Bob awards five points, in one correct statement, between the SELECT and the INSERT of alice. She writes the whole object back, with the points that she has read.',
+  remedy: 'Write what you change, and nothing else. `||` merges it into the newest version of the row.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'child', { avatar: 'cat', points: 0 }),
   invariant: async (db) => {
     const child = await kv.get(db, 'child')
-    assert.equal(child.points, 5, `5 points were awarded, and there are ${child.points}`)
+    assert(child.points === 5, `5 points were awarded, and there are ${child.points}`)
   },
   variants: [
     { name: 'wrong', verdict: 'race', actors: { alice: changeAvatar, bob: award } },

@@ -22,17 +22,18 @@ const awardWithinCap = async (db: Pool) => {
 export const race: Race = {
   title: 'The lock that is finalized and never released',
   claim:
-    'The same reference, where an operation takes an idempotency claim, a singleton claim and the lock of a quota: "Finalize locks after success" (PENDING → ACTIVE), all of them.',
+    'The reference, for an operation that takes an idempotency claim and the lock of a daily quota: "finalize locks after success", PENDING → ACTIVE, all of them.',
   fault:
-    'Not a race: it is wrong with one award alone. A claim is a record and stays; a lock is for the moment and must go. Nobody deletes this one, so every later award is busy until the lock counts as stale: one award in three seconds.',
-  remedy: 'A quota needs no lock. The UPDATE checks and takes in one statement; a second one waits for it and checks again.',
+    'Not a race: one award alone is enough. A claim is a record, and stays; a lock must go. Nobody releases this one, so everybody else is busy until it counts as stale: one award in three seconds.',
+  remedy:
+    'A quota needs no lock. One UPDATE checks and adds; a second one waits for it, and checks the newest version of the row.',
   tables: `
     ${kvTable};
     create table child (points int not null, cap int not null)`,
   setup: (db) => db.query('insert into child values (0, 50)'),
   invariant: async (db) => {
     const { rowCount } = await db.query(`select from kv where key = 'caplock'`)
-    assert.equal(rowCount, 0, 'everybody is done, and the lock is taken')
+    assert(rowCount === 0, 'everybody is done, and the lock is taken')
   },
   variants: [
     {

@@ -2,7 +2,6 @@ import type { Pool } from 'pg'
 import { kv, kvTable } from './kv.js'
 import type { Race } from './race.js'
 
-// Seconds. It is 10 for both.
 // #region shared
 const release = (db: Pool, holder: string) =>
   db.query(`delete from kv where key = 'lock' and value->>'holder' = $1`, [holder])
@@ -33,11 +32,11 @@ const hold = (acquireLock: typeof acquire, holder: string) => async (db: Pool) =
 
 export const race: Race = {
   title: 'The lock that is gone when it is looked at',
-  claim: 'The same reference: if the lock is taken, read it to see how old it is.',
+  claim: 'The reference: if the lock is taken, read it, to see how old it is (seconds; it is 10).',
   fault:
-    'Alice releases between the INSERT of bob, which fails, and his SELECT, which finds nothing. He came at the best moment, when the lock is free, and crashes.',
+    'Alice releases between the INSERT of bob, which finds the lock taken, and his SELECT, which finds none. The lock is free, and he crashes.',
   remedy:
-    'The statement that fails to take the lock is the one that knows why. Whoever must look afterwards has to expect that there is nothing.',
+    'The statement that takes the lock also looks at its age; there is nothing left to look at afterwards. Whoever does look must be ready to find nothing.',
   tables: kvTable,
   setup: () => {},
   invariant: () => {},

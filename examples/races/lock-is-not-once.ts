@@ -18,9 +18,7 @@ const report = async (db: Pool, instance: string) => {
 // #region right
 const reportOnce = (db: Pool) =>
   inTransaction(db, async (tx) => {
-    const { rowCount } = await tx.query(
-      `insert into slot values ('report', 'monday') on conflict do nothing`,
-    )
+    const { rowCount } = await tx.query(`insert into slot values ('report', 'monday') on conflict do nothing`)
     if (rowCount === 1) await tx.query(`insert into run values ('report', 'monday')`) // the job
   })
 // #endregion
@@ -28,11 +26,11 @@ const reportOnce = (db: Pool) =>
 export const race: Race = {
   title: 'A lock is not "once"',
   claim:
-    'The same patterns guard a scheduled job on many instances by a distributed lock: "Scheduled job runs on one instance only". The lock is even released correctly, by its holder.',
+    'The patterns: a distributed lock, so that a "scheduled job runs on one instance only". It is even released correctly, by its holder.',
   fault:
-    'This is not even a race. A lock keeps two from running at the same time. It does not keep the second from running when the first is done, and clocks of instances are never quite the same.',
+    'Not even a race. A lock keeps two instances from running at the same time. When the first is done, the second runs, and the clocks of two instances always differ a little.',
   remedy:
-    'What must happen once is a row with a unique key: this job, this slot. It is written in the transaction that does the work, and it stays.',
+    'What must happen once is a row with a unique key: this job, this day. It is committed with the work, and it stays.',
   tables: `
     ${kvTable};
     create table slot (job text, day text, primary key (job, day));
@@ -40,7 +38,7 @@ export const race: Race = {
   setup: () => {},
   invariant: async (db) => {
     const { rows } = await db.query('select count(*)::int as runs from run')
-    assert.equal(rows[0].runs, 1, `the report of monday ran ${rows[0].runs} times`)
+    assert(rows[0].runs === 1, `the report of monday ran ${rows[0].runs} times`)
   },
   variants: [
     {

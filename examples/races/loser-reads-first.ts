@@ -31,12 +31,11 @@ const createInOne = (db: Pool, id: string) =>
 
 export const race: Race = {
   title: 'The loser that reads too early',
-  claim:
-    'A quick reference for claims in a key-value store: claim first, then create; "return existing result if claim fails".',
+  claim: 'The reference: claim first, then create. "Return existing result if claim fails."',
   fault:
-    'A claim says that somebody will create the event, not that it is there. Bob loses, and reads between the claim of alice and her event. He returns nothing, as a success.',
+    'A claim says that somebody is about to create the event, not that it is there. Bob loses, looks for the event before alice has written it, and returns nothing, as a success.',
   remedy:
-    'Claim and event are committed together. The loser waits at the claim until both are there, or neither. Where the work is too long for a transaction, a PENDING claim is an answer of its own: "in progress, ask again".',
+    'Claim and event are committed together; the loser waits at the claim until both are there, or neither. Where the work is too long for a transaction, PENDING must be an answer of its own: in progress, ask again.',
   tables: kvTable,
   setup: () => {},
   invariant: (_, outcomes) => {

@@ -3,8 +3,8 @@ import type { Pool } from 'pg'
 import { answersOf } from './answers-of.js'
 import type { Race } from './race.js'
 
-// Seconds. The worker starts at 0 and is slow; the monitor looks at 180.
 // #region shared
+// Seconds. The worker starts at 0 and is slow; the monitor looks at 180.
 const start = (db: Pool) =>
   db.query(`update task set status = 'executing', started_at = 0 where id = 1 and status = 'ready'`)
 
@@ -37,11 +37,11 @@ const workGuarded = async (db: Pool) => {
 export const race: Race = {
   title: 'The monitor that fails a live worker',
   claim:
-    'The same standard has a monitor that fails tasks which have been executing for more than two minutes: "System recovers from pod crashes." The worker writes `completed` by id when it is done.',
+    'The standard: a monitor fails what has been executing for more than two minutes. "System recovers from pod crashes." A worker that is done writes `completed`, by id.',
   fault:
-    'A slow worker looks like a dead one. The monitor fails its task, and whoever watches is told; then the worker completes the failed task, since its UPDATE asks for the id only. Had the monitor given the task to another worker, it would have run twice.',
+    'A slow worker looks like a dead one. The monitor fails its task and tells whoever watches; then the worker completes the failed task. Had the monitor given the task to another worker, it would have run twice.',
   remedy:
-    'The end names the state that it comes from, so a task ends once, and a worker that is too late learns it and throws its result away. Where the task is given out again, "executing" is not enough, since the other worker executes it too: name the attempt as well. A live worker should also renew its lease, so that the monitor leaves it alone.',
+    'The UPDATE names the status that it comes from, so a task ends once, and a worker that is too late learns it. Where tasks are given out again, `executing` may be true of somebody else: name the attempt too. And let a live worker renew its time, so that the monitor leaves it alone.',
   tables: 'create table task (id int primary key, status text not null, started_at int)',
   setup: (db) => db.query(`insert into task values (1, 'ready')`),
   invariant: async (_, outcomes) => {

@@ -58,11 +58,11 @@ const both = (fn: (db: Pool, now: number) => Promise<string>) => ({
 export const race: Race = {
   title: 'A holder that pauses, without a fence',
   claim:
-    'The same reference reads, checks and writes a counter under a lock with a time limit; the patterns for NestJS and Prisma recommend such a lock for "financial operations". Alice takes the lock at second 0 and pauses, for a garbage collection or a slow network. Bob takes it over at second 10.',
+    'The reference reads, adds and writes under a lock that ends after three seconds. The patterns recommend such a lock for "financial operations". Alice takes it at second 0 and pauses, for a garbage collection or a slow network. Bob comes at second 10.',
   fault:
-    'A time limit ends the lock, not its holder. Alice wakes up, does not know that she has lost the lock, and writes what she computed from her old read over the points of bob.',
+    'Time ends the lock, but not its holder. Alice does not know that she has lost it, and writes the sum of what she read over the points of bob.',
   remedy:
-    'The fence is raised where the data is, before they are read. From then on the row refuses the write of every earlier holder. Better still, if the work allows it: one guarded UPDATE (`points = points + 5 where points + 5 <= cap`), and no lock at all.',
+    'The row learns of the fence before it is read, and from then on refuses the write of every earlier holder. Better still, where one statement can do the work: `set points = points + 5`, and no lock.',
   tables: `
     create table lock (until int not null, fence int not null);
     create table child (points int not null, fence int not null)`,
@@ -70,14 +70,14 @@ export const race: Race = {
   invariant: async (db, outcomes) => {
     const awards = Object.values(answersOf(outcomes)).filter((answer) => answer === 'awarded').length
     const { rows } = await db.query('select points from child')
-    assert.equal(rows[0].points, awards * 5, `${awards} awards of 5, and ${rows[0].points} points`)
+    assert(rows[0].points === awards * 5, `${awards} awards of 5, and ${rows[0].points} points`)
   },
   variants: [
     { name: 'wrong', verdict: 'race', actors: both(award) },
     {
       name: 'late',
       title: 'Still wrong: a fence at the write only',
-      text: 'The row learns of the new fence when bob writes. Until then it takes the write of alice, and bob has already read.',
+      text: 'The row learns of a new fence with the first write. Bob holds the lock and has read; the write of alice, with the older fence, is still taken, and he writes over it.',
       verdict: 'race',
       actors: both(awardFenced),
     },

@@ -46,16 +46,16 @@ const transferInOrder = (db: Pool, from: string, to: string) =>
 export const race: Race = {
   title: 'Two transfers in opposite directions',
   claim:
-    'The same patterns transfer money by an optimistic lock: debit if the version is unchanged, else try again, at most three times; then credit.',
+    'The patterns: transfer money under an optimistic lock. Debit if the version has not changed, else try again, three times at most; then credit.',
   fault:
-    'An optimistic lock locks too: each UPDATE holds its row until the end. Alice holds a and wants b, bob holds b and wants a. The server ends one of them with 40P01, which the retry does not know.',
+    'An optimistic lock locks as well: an UPDATE holds its row until COMMIT. Alice holds `a` and wants `b`, bob holds `b` and wants `a`. The server ends one of them with 40P01, which the retry does not know.',
   remedy:
-    'All transfers take the accounts in the same order, so nobody waits in a circle. The guard stands in the UPDATE, which makes the version needless.',
+    'Every transfer takes the accounts in the same order, so nobody waits in a circle. The guard stands in the UPDATE; no version is needed.',
   tables: 'create table account (id text primary key, balance int not null, version int not null default 0)',
   setup: (db) => db.query(`insert into account values ('a', 10), ('b', 10)`),
   invariant: async (db) => {
     const { rows } = await db.query('select sum(balance)::int as total from account')
-    assert.equal(rows[0].total, 20, `there are ${rows[0].total} in all`)
+    assert(rows[0].total === 20, `there are ${rows[0].total} in all`)
   },
   variants: [
     {

@@ -27,6 +27,8 @@ export interface Variant {
 export interface Race {
   /** A few words, for the heading. */
   readonly title: string
+  /** What comes of it, for the table of contents; where not given, what the invariant said. Markdown. */
+  readonly line?: string
   /** What is recommended, in which kind of text, and what it promises. Markdown. */
   readonly claim: string
   /** What really happens, which statement comes between which. Markdown. */

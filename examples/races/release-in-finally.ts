@@ -46,16 +46,16 @@ const bob = (db: Pool) => acquire(db, 'bob', 10)
 export const race: Race = {
   title: 'Released in `finally`, whoever holds it',
   claim:
-    'The same reference: "try/finally ensures lock release". Alice takes the lock at second 0 and is slow. Bob comes at second 10, may take it over, and is at work when this ends.',
+    'The reference: "try/finally ensures lock release". Alice takes the lock at second 0 and is slow. Bob comes at second 10, takes over what is stale, and is still at work when alice is done.',
   fault:
-    'Bob takes the stale lock over, correctly. When alice is done, she deletes the lock by its key, and it is the lock of bob. The next one walks in while bob is at work.',
-  remedy: 'A lock is released by its holder: the DELETE names it. Alice deletes nothing, and could learn from it.',
+    'Bob takes the stale lock over, as he may. Then alice deletes the lock by its key, and it is that of bob. The next one walks in while he is at work.',
+  remedy:
+    'The DELETE names the holder. Alice deletes nothing, and can tell by it that she had lost the lock.',
   tables: kvTable,
   setup: () => {},
   invariant: async (db, outcomes) => {
     const { rows } = await db.query(`select value->>'holder' as holder from kv where key = 'lock'`)
-    if (answersOf(outcomes).bob)
-      assert.equal(rows[0]?.holder, 'bob', 'bob is at work, and his lock is gone')
+    if (answersOf(outcomes).bob) assert(rows[0]?.holder === 'bob', 'bob is at work, and his lock is gone')
   },
   variants: [
     { name: 'wrong', verdict: 'race', actors: { alice: (db) => withLock(db, 'alice', 0), bob } },

@@ -43,17 +43,17 @@ const again = (fn: typeof log) => async (db: Pool) => {
 export const race: Race = {
   title: 'A claim that is released twice',
   claim:
-    'The same reference takes several claims one after the other and keeps a list of them: "Release all locks on any error." On a conflict it releases them and throws; the `catch` around it releases them again. The request of alice meets a conflict; bob cancels what was in the way and sends the same request again.',
+    'The reference: keep a list of the claims, and "release all locks on any error". A conflict releases them and throws; the `catch` around it releases them again. Alice meets a conflict. Bob cancels what was in her way and sends the same request again.',
   fault:
-    'After the first release the key is free, and bob claims it. The second release deletes the claim of bob, whose event is there. The next repetition will make another.',
+    'After the first DELETE the key is free, and bob claims it. The second DELETE takes the claim of bob, whose event is there. The next repetition makes another event.',
   remedy:
-    'ROLLBACK takes back what this transaction has done, once, and nothing else; a list of claims kept by hand cannot know whose they are by now. It also works when the process dies.',
+    'ROLLBACK takes back what this transaction has done and nothing else, also when the process dies. A list kept by hand does not know whose the claims are by now.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'once:today', { id: 'other' }),
   invariant: async (db) => {
     const events = await db.query(`select from kv where key like 'event:%'`)
     const claims = await db.query(`select from kv where key = 'claim:k'`)
-    assert.equal(events.rowCount, claims.rowCount, `${events.rowCount} event, ${claims.rowCount} claims`)
+    assert(events.rowCount === claims.rowCount, `${events.rowCount} event, ${claims.rowCount} claims`)
   },
   variants: [
     {

@@ -28,11 +28,11 @@ const claimAndWork = async (db: Pool) => {
 export const race: Race = {
   title: 'SKIP LOCKED outside a transaction',
   claim:
-    'A concurrency standard for services in many pods has each worker take an item with `FOR UPDATE SKIP LOCKED` and then mark it. "Each item processed by exactly one pod."',
+    'The standard: each worker takes an item with `FOR UPDATE SKIP LOCKED`, then marks it. "Each item processed by exactly one pod."',
   fault:
-    'The pool runs every statement in a transaction of its own. The row lock ends with the SELECT that took it, before the UPDATE that should be protected. Bob selects in that gap, finds nothing locked and nothing marked, and takes the same item.',
+    'The pool runs every statement in a transaction of its own, so the row lock ends with the SELECT that took it. Bob selects before alice has marked the item, finds it neither locked nor marked, and takes it too.',
   remedy:
-    'One UPDATE locks and marks. Its lock lasts until the mark is committed, so another worker sees either the lock, and skips, or the mark.',
+    'One UPDATE locks and marks, and its lock lasts until the mark is committed. Another worker sees the lock, and skips the item, or sees the mark.',
   tables: `
     create table item (id int primary key, status text not null);
     create table run (item int not null)`,

@@ -4,8 +4,8 @@ import { answersOf } from './answers-of.js'
 import { kv, kvTable } from './kv.js'
 import type { Race } from './race.js'
 
-// Seconds. Somebody took the lock at 0 and died; it is 10 now.
 // #region wrong
+// Seconds. Somebody took the lock at 0 and died; it is 10 now.
 const acquire = async (db: Pool, holder: string) => {
   for (let attempt = 1; attempt <= 2; attempt++) {
     if (await kv.setIfAbsent(db, 'lock', { holder, at: 10 })) return 'acquired'
@@ -30,16 +30,16 @@ const acquireOrTakeOver = async (db: Pool, holder: string) => {
 export const race: Race = {
   title: 'A stale lock, deleted by its key',
   claim:
-    'A quick reference for claims in a key-value store: if the lock is older than three seconds, its holder has crashed; "stale lock - force release", then try again.',
+    'The reference: a lock older than three seconds was left by a crash. "Stale lock - force release", then try again.',
   fault:
-    'Both see the stale lock. Bob deletes it and acquires. Then alice deletes too, and what she deletes is no longer what she has seen: it is the fresh lock of bob. Both hold it.',
+    'Alice sees the stale lock. Bob sees it too, deletes it and acquires. Then alice deletes, and what she deletes is not what she has seen: it is the fresh lock of bob.',
   remedy:
-    'One statement takes a free lock or a stale one. The second waits for the first, and looks at the age of the newest version of the row: it is fresh.',
+    'One statement takes the lock if it is free or stale. A second one waits for it, and then looks at the newest version of the row, which is fresh.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'lock', { holder: 'the dead', at: 0 }),
   invariant: (_, outcomes) => {
     const holders = Object.entries(answersOf(outcomes)).filter(([, answer]) => answer === 'acquired')
-    assert.equal(holders.length, 1, `${holders.length} hold the lock`)
+    assert(holders.length === 1, `${holders.length} hold the lock`)
   },
   variants: [
     {

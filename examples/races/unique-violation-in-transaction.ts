@@ -36,16 +36,16 @@ const createOrFind = (db: Pool, id: string) =>
 export const race: Race = {
   title: 'A unique violation inside a transaction',
   claim:
-    'The same standard creates by idempotency key: look, insert, and on a unique violation fetch what the other has created. Here the caller has a transaction open, as callers have.',
+    'The standard: look the key up, else insert, and on a unique violation "fetch and return" what the other has created. Here the caller has a transaction open, as callers do.',
   fault:
-    'An error aborts the transaction in PostgreSQL. Bob waits for the key that alice inserts, gets the violation he is ready for, and is refused the SELECT that should follow.',
+    'Bob inserts between the SELECT and the INSERT of alice. She is ready for the violation; but in PostgreSQL an error ends the transaction, and her next SELECT is refused. All that the caller did before is lost as well.',
   remedy:
-    '`on conflict do nothing` waits in the same way, and is no error. The SELECT is a new statement, so at READ COMMITTED it sees what the other has committed.',
+    '`on conflict do nothing` waits for the other in the same way, and is no error. The SELECT after it sees, at READ COMMITTED, what the other has committed.',
   tables: 'create table resource (key text primary key, id text not null)',
   setup: () => {},
   invariant: (_, outcomes) => {
     const { alice, bob } = answersOf(outcomes)
-    assert.equal(alice, bob, `alice was told ${alice}, and bob ${bob}`)
+    assert(alice === bob, `alice was told ${alice}, and bob ${bob}`)
   },
   variants: [
     {
