@@ -2,7 +2,7 @@ import { explore } from 'dibs/testing'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../test/explored-schema.js'
 import { topics } from './index.js'
-import type { ExploredRace, ExploredTopic } from './page.js'
+import { type ExploredRace, type ExploredTopic, shown } from './page.js'
 
 /**
  * What the explorer must say of each variant, so many times in a row, down to the schedule it shows. The reports of what is
@@ -24,7 +24,7 @@ function acceptRace({ race, reports }: ExploredRace, runs: number): void {
 
   it.each(race.variants)('$name: $verdict', { timeout: 20_000 * runs }, async (variant) => {
     const { verdict, actors, isolation, mayFail } = variant
-    const replays = new Set<string | undefined>()
+    const stories = new Set<string>()
     for (let run = 0; run < runs; run++) {
       const report = await explore({
         url,
@@ -35,13 +35,13 @@ function acceptRace({ race, reports }: ExploredRace, runs: number): void {
         mayFail,
         throws: false,
       })
-      const shown = report.race?.printout ?? report.summary
-      expect(report.verdict, shown).toBe(verdict)
-      if (verdict === 'passed') expect(report.isExhaustive, shown).toBe(true)
-      else expect(report.race?.isSerial, shown).toBe(variant.isSerial ?? false)
-      replays.add(report.race?.replay)
+      const story = shown(report)
+      expect(report.verdict, story).toBe(verdict)
+      if (verdict === 'passed') expect(report.isExhaustive, story).toBe(true)
+      else expect(report.race?.isSerial, story).toBe(variant.isSerial ?? false)
+      stories.add(story)
       if (run === 0) reports.push(report)
     }
-    expect([...replays], 'one schedule, the same each time').toHaveLength(1)
+    expect([...stories], 'the same each time, down to the schedule and its replay string').toHaveLength(1)
   })
 }

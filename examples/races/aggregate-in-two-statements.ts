@@ -31,11 +31,11 @@ const finishLocked = (db: Pool, child: number) =>
 export const race: Race = {
   title: 'A total, counted and then written',
   claim:
-    'The standard: never increment a total; count its source again and write the result. "Safe for concurrent execution." "Always accurate, no lost updates."',
+    'The pod standard: never increment a total; count its source again, and write the result. "Metrics always accurate, no lost updates."',
   fault:
     'Alice counts 1. Bob finishes his child, counts 2 and writes 2. Alice writes her 1 over it, and since nobody counts again, it stays.',
   remedy:
-    'A statement of its own locks the parent. The next one, which counts, begins after the wait and sees what was committed until then, and nobody else can write a total before COMMIT.',
+    'A statement of its own locks the parent. The next one begins after that wait, so it counts all that is committed, and nobody else writes a total before COMMIT.',
   tables: `
     create table parent (done int not null);
     create table child (id int primary key, status text not null)`,
@@ -58,7 +58,7 @@ export const race: Race = {
     {
       name: 'one-statement',
       title: 'Still wrong: one statement, in a transaction',
-      text: 'Bob waits for the parent, which alice has written. When he goes on, he gets the newest version of that row, but his count is still that of the moment when his statement began: it does not have the child of alice, who had not committed.',
+      text: "Bob waits for the parent, which alice has written. When he goes on, he gets the newest version of that row, but his count is still that of the moment when his statement began, before alice's child was committed.",
       verdict: 'race',
       actors: { alice: (db) => finishInOne(db, 1), bob: (db) => finishInOne(db, 2) },
     },

@@ -31,10 +31,11 @@ const orderOnce = (db: Pool, id: string) =>
 
 export const race: Race = {
   title: 'An idempotency key, looked up and then inserted',
+  line: 'alice gets an error in place of the stored response',
   claim:
-    'The patterns: look the key up; if it is new, execute, and store key and response in the same transaction. "Second request returns cached response."',
+    'The NestJS patterns: look the key up; if it is new, execute, and store key and response in the same transaction. "Second request returns cached response."',
   fault:
-    'Until one has committed, the other finds no key. Both execute, and the second fails at the very end, on the key: an error in place of the stored response. Its order is rolled back. A card that it has charged stays charged, twice.',
+    'Until one has committed, the other finds no key. Both execute, and the second fails at the very end, on the key. Its order is rolled back; a card that it has charged stays charged, a second time.',
   remedy:
     'The key comes first. There the second waits for the first, before it has done anything, and then reads the response. If the first rolls back, the second executes.',
   tables: `

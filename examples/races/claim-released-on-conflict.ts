@@ -35,9 +35,9 @@ const cancel = (db: Pool) => kv.del(db, 'once:today')
 export const race: Race = {
   title: 'A claim that is released on conflict',
   claim:
-    'The reference: one event a day. A request that finds the day taken deletes its idempotency claim and reports the conflict. The answer to alice is lost, so she sends the same request again; meanwhile bob, who had the day, cancels.',
+    'The claim reference: one event a day. A request that finds the day taken deletes its idempotency claim and reports the conflict. The answer to alice is lost, so she sends the same request again; meanwhile bob, who had the day, cancels.',
   fault:
-    'The claim was all that anybody knew of the request. Bob cancels after alice has met his event, and her repetition, which should get the answer of the first, is executed. One key, two answers.',
+    'The claim was all that anybody knew of the request. Bob cancels after alice has met his event, and her repetition, which must get the answer of the first, is executed. One key, two answers.',
   remedy:
     'A conflict is an outcome too. It is stored under the key, and a repetition gets it again. Only a request without an outcome leaves no claim: its transaction rolls back.',
   tables: kvTable,

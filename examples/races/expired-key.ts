@@ -42,9 +42,9 @@ const afterCleanUp = (fn: (db: Pool) => Promise<string>) => async (db: Pool) => 
 export const race: Race = {
   title: 'A key that expires between the insert and the read',
   claim:
-    'The patterns: keep a key for 24 hours, and clean up with a DELETE. And to create a thing once: "INSERT ... ON CONFLICT DO NOTHING → check if inserted". Both together; bob cleans up before his request.',
+    'The NestJS patterns: keep a key for 24 hours, and clean up with a DELETE. And to create a thing once: "INSERT ... ON CONFLICT DO NOTHING → check if inserted". Both together; bob cleans up before his request.',
   fault:
-    'The INSERT of alice meets the expired key and does nothing; bob deletes the key; her SELECT finds nothing. Her order is neither made nor answered. Had nobody cleaned up, the expired key would still have counted.',
+    "Alice's INSERT meets the expired key and does nothing; bob deletes the key; her SELECT finds nothing. Her order is neither made nor answered. Had nobody cleaned up, the expired key would still have counted.",
   remedy:
     'One statement decides whether the key is new, live or expired, and takes over an expired one. It also locks a live one, so that nobody deletes it before it is read.',
   tables: 'create table request (key text primary key, response text not null, expires int not null)',

@@ -36,7 +36,7 @@ export const race: Race = {
   title: 'The increment that loses nothing',
   line: 'forbidden as a lost update, and right',
   claim:
-    'The standard forbids `count = count + 1`: "Don\'t do this - lost updates!" Two workers finish two items.',
+    'The pod standard forbids `count = count + 1`: "DON\'T DO THIS - Lost updates!" Two workers finish two items.',
   fault:
     'No order loses anything. The second UPDATE waits until the first is committed, and then adds to the newest version of the row. (Above READ COMMITTED it fails with 40001, to be repeated.)',
   remedy:

@@ -25,9 +25,9 @@ const buyIfThere = async (db: Pool) => {
 export const race: Race = {
   title: 'The last item in stock',
   claim:
-    'The example that all of them know, and that a transaction is said to cure: read the stock, refuse if there is none left, then take one.',
+    'The NestJS patterns name this as the wrong way, and are right. A transaction around it, often thought to help, does not.',
   fault:
-    'A transaction at READ COMMITTED does not keep what it has read. Bob buys between the SELECT and the UPDATE of alice, who then takes one from zero.',
+    "A transaction at READ COMMITTED does not keep what it has read. Bob buys between alice's SELECT and her UPDATE, and she takes one from zero.",
   remedy:
     'The condition stands in the statement that writes. If that has to wait, PostgreSQL checks the condition again on the newest version of the row. The second buyer updates no row, and knows it.',
   tables: 'create table stock (sku text primary key, amount int not null)',

@@ -3,6 +3,13 @@ import type { Pool } from 'pg'
 import { kv, kvTable } from './kv.js'
 import type { Race } from './race.js'
 
+// #region shared
+const award = (db: Pool) =>
+  db.query(
+    `update kv set value = value || jsonb_build_object('points', (value->>'points')::int + 5) where key = 'child'`,
+  )
+// #endregion
+
 // #region wrong
 const changeAvatar = async (db: Pool) => {
   const child = await kv.get(db, 'child')
@@ -15,18 +22,12 @@ const patchAvatar = (db: Pool) =>
   db.query(`update kv set value = value || '{"avatar": "owl"}' where key = 'child'`)
 // #endregion
 
-/** Right by itself: one statement. */
-const award = (db: Pool) =>
-  db.query(
-    `update kv set value = value || jsonb_build_object('points', (value->>'points')::int + 5) where key = 'child'`,
-  )
-
 export const race: Race = {
   title: 'Last write wins, and takes the points along',
   claim:
-    'The reference: for a name or an avatar, where "occasional overwrites are acceptable", read the object, merge, write it back. Never for points. But the points of a child are in the same object.',
+    'The claim reference: for a name or an avatar, where "occasional overwrites are acceptable", read the object, merge, write it back. Never for points. But a child\'s points are in the same object.',
   fault:
-    'Bob awards five points, in one correct statement, between the SELECT and the INSERT of alice. She writes the whole object back, with the points that she has read.',
+    "Bob awards five points, in one correct statement, between alice's SELECT and her INSERT. She writes the whole object back, with the points that she has read.",
   remedy: 'Write what you change, and nothing else. `||` merges it into the newest version of the row.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'child', { avatar: 'cat', points: 0 }),

@@ -22,7 +22,7 @@ const awardWithinCap = async (db: Pool) => {
 export const race: Race = {
   title: 'The lock that is finalized and never released',
   claim:
-    'The reference, for an operation that takes an idempotency claim and the lock of a daily quota: "finalize locks after success", PENDING → ACTIVE, all of them.',
+    'The claim reference, for an operation that takes an idempotency claim and the lock of a daily quota: "Finalize locks after success", PENDING → ACTIVE, all of them.',
   fault:
     'Not a race: one award alone is enough. A claim is a record, and stays; a lock must go. Nobody releases this one, so everybody else is busy until it counts as stale: one award in three seconds.',
   remedy:

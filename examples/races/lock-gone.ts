@@ -32,9 +32,11 @@ const hold = (acquireLock: typeof acquire, holder: string) => async (db: Pool) =
 
 export const race: Race = {
   title: 'The lock that is gone when it is looked at',
-  claim: 'The reference: if the lock is taken, read it, to see how old it is (seconds; it is 10).',
+  line: 'bob crashes because the lock is free',
+  claim:
+    'The claim reference: if the lock is taken, read it, to see how old it is. (In seconds; it is 10.) Alice and bob each take the lock and release it.',
   fault:
-    'Alice releases between the INSERT of bob, which finds the lock taken, and his SELECT, which finds none. The lock is free, and he crashes.',
+    "Alice releases between bob's INSERT, which finds the lock taken, and his SELECT, which finds none. The lock is free, and he crashes.",
   remedy:
     'The statement that takes the lock also looks at its age; there is nothing left to look at afterwards. Whoever does look must be ready to find nothing.',
   tables: kvTable,

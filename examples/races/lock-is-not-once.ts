@@ -26,9 +26,9 @@ const reportOnce = (db: Pool) =>
 export const race: Race = {
   title: 'A lock is not "once"',
   claim:
-    'The patterns: a distributed lock, so that a "scheduled job runs on one instance only". It is even released correctly, by its holder.',
+    'The NestJS patterns: a distributed lock, so that a "scheduled job runs on one instance only". It is even released correctly, by its holder.',
   fault:
-    'Not even a race. A lock keeps two instances from running at the same time. When the first is done, the second runs, and the clocks of two instances always differ a little.',
+    'Not even a race. A lock keeps two instances from running at the same time. When the first is done and the second comes a moment later, the job runs again.',
   remedy:
     'What must happen once is a row with a unique key: this job, this day. It is committed with the work, and it stays.',
   tables: `

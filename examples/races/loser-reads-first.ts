@@ -31,7 +31,7 @@ const createInOne = (db: Pool, id: string) =>
 
 export const race: Race = {
   title: 'The loser that reads too early',
-  claim: 'The reference: claim first, then create. "Return existing result if claim fails."',
+  claim: 'The claim reference: claim first, then create. "Return existing result if claim fails."',
   fault:
     'A claim says that somebody is about to create the event, not that it is there. Bob loses, looks for the event before alice has written it, and returns nothing, as a success.',
   remedy:

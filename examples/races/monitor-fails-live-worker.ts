@@ -37,7 +37,7 @@ const workGuarded = async (db: Pool) => {
 export const race: Race = {
   title: 'The monitor that fails a live worker',
   claim:
-    'The standard: a monitor fails what has been executing for more than two minutes. "System recovers from pod crashes." A worker that is done writes `completed`, by id.',
+    'The pod standard: a monitor fails what has been executing for more than two minutes. "System recovers from pod crashes." A worker that is done writes `completed`, by id.',
   fault:
     'A slow worker looks like a dead one. The monitor fails its task and tells whoever watches; then the worker completes the failed task. Had the monitor given the task to another worker, it would have run twice.',
   remedy:

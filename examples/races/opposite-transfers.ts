@@ -45,8 +45,9 @@ const transferInOrder = (db: Pool, from: string, to: string) =>
 
 export const race: Race = {
   title: 'Two transfers in opposite directions',
+  line: 'alice fails with 40P01, deadlock detected',
   claim:
-    'The patterns: transfer money under an optimistic lock. Debit if the version has not changed, else try again, three times at most; then credit.',
+    'The NestJS patterns: transfer money under an optimistic lock. Debit if the version has not changed, else try again, three times at most; then credit.',
   fault:
     'An optimistic lock locks as well: an UPDATE holds its row until COMMIT. Alice holds `a` and wants `b`, bob holds `b` and wants `a`. The server ends one of them with 40P01, which the retry does not know.',
   remedy:

@@ -1,4 +1,5 @@
 import type { ExploreReport } from 'dibs/testing'
+import { kvTable } from './kv.js'
 import type { Race } from './race.js'
 
 /** A race and what the explorer said of its variants, in their order. */
@@ -20,24 +21,26 @@ export type Read = (file: string) => string
 export function racesPage(topics: readonly ExploredTopic[], read: Read): string {
   return [
     '<!-- Made from examples/races by `npm run docs`. Do not edit. -->',
-    intro(topics),
+    intro,
     ...topics.map(contents),
     helpers(read),
     ...topics.flatMap(({ title, races }) => [`## ${title}`, ...races.map((one) => section(one, read))]),
   ].join('\n\n')
 }
 
-const intro = (topics: readonly ExploredTopic[]): string => `# Races, as recommended
+const intro = `# Races in print
 
-${topics.flatMap(({ races }) => races).length} pieces of advice on concurrency that somebody has published and others follow. Each is shown with the order of
-statements that breaks it, as [\`explore\`](exploring.md) prints it ([how to read it](exploring.md#reading-the-printout)), and with
-code that holds in every order of its statements.
+What five documents say about concurrency, run on a real PostgreSQL in every order of the statements. Where it does not
+hold, here is the order that breaks it, as [\`explore\`](exploring.md) prints it ([how to read that](exploring.md#reading-the-printout)),
+and then code that holds in every order.
 
-They come from five documents: a concurrency standard for services in many pods (*the standard*), a quick reference for claims in
-a key-value store (*the reference*), a fix for a job system's races (*the fix*), a set of state-management patterns for NestJS and
-Prisma (*the patterns*), and an analysis of a command bus (*the analysis*). The code is ours: theirs, made as small as it can be and
-still go wrong in the same way. The tests explore all of it on every change, and this page is what they print. \`No violation in all
-20 schedules\` is true of these actors on these rows, and [claims no more](exploring.md#how-far-it-looks-and-what-it-claims).`
+The documents: a concurrency standard for services in many pods (*the pod standard*), a quick reference for claims in a
+key-value store (*the claim reference*), a fix for a job system's races (*the job fix*), a set of state-management patterns for
+NestJS and Prisma (*the NestJS patterns*), an analysis of a command bus (*the bus analysis*). Quotations
+are theirs. The code is ours, as small as it can be and still go wrong in the same way.
+
+The tests run all of it, and this page is made of what they print. "No violation in all 20 schedules" speaks of these actors
+and these rows, [and of nothing else](exploring.md#how-far-it-looks-and-what-it-claims).`
 
 const contents = ({ title, races }: ExploredTopic): string =>
   [
@@ -73,7 +76,7 @@ function section({ id, race, reports }: ExploredRace, read: Read): string {
   return [
     `### ${race.title}`,
     race.claim,
-    block('sql', undent(race.tables)),
+    ...tablesOf(race),
     ...(shared ? [code(shared)] : []),
     ...race.variants.flatMap((variant, n) => {
       const report = reports[n]
@@ -82,12 +85,20 @@ function section({ id, race, reports }: ExploredRace, read: Read): string {
       return [
         `#### ${variant.title ?? capitalized(variant.name)}`,
         code(regionOf(text, variant.name)),
-        block('', report.race?.printout ?? withoutSeconds(report.summary)),
+        block('', shown(report)),
         variant.text ?? (isLast ? race.remedy : n === 0 ? race.fault : ''),
       ].filter((part) => part !== '')
     }),
     `<sub>[examples/races/${id}.ts](../examples/races/${id}.ts)</sub>`,
   ].join('\n\n')
+}
+
+/** All but the key-value store, which is shown once. */
+function tablesOf({ tables }: Race): string[] {
+  const own = undent(tables)
+    .split('\n')
+    .filter((line) => !line.startsWith(kvTable))
+  return own.length > 0 ? [block('sql', own.join('\n'))] : []
 }
 
 const block = (language: string, text: string): string => `\`\`\`${language}\n${text}\n\`\`\``
@@ -111,5 +122,6 @@ const undent = (sql: string): string =>
 
 const capitalized = (name: string): string => `${name.charAt(0).toUpperCase()}${name.slice(1)}`
 
-/** How long it took is different each time. */
-const withoutSeconds = (summary: string): string => summary.replace(/, \d+\.\d s\)/, ')')
+/** What the explorer said, without how long it took, which is different each time. */
+export const shown = (report: ExploreReport): string =>
+  report.race?.printout ?? report.summary.replace(/, \d+\.\d s\)/, ')')

@@ -46,11 +46,10 @@ const bob = (db: Pool) => acquire(db, 'bob', 10)
 export const race: Race = {
   title: 'Released in `finally`, whoever holds it',
   claim:
-    'The reference: "try/finally ensures lock release". Alice takes the lock at second 0 and is slow. Bob comes at second 10, takes over what is stale, and is still at work when alice is done.',
+    'The claim reference: "try/finally ensures lock release". Alice takes the lock at second 0 and is slow. Bob comes at second 10, takes over what is stale, and is still at work when alice is done.',
   fault:
-    'Bob takes the stale lock over, as he may. Then alice deletes the lock by its key, and it is that of bob. The next one walks in while he is at work.',
-  remedy:
-    'The DELETE names the holder. Alice deletes nothing, and can tell by it that she had lost the lock.',
+    "Bob takes the stale lock over, as he may. Then alice deletes the lock by its key, and it is bob's. The next one walks in while he is at work.",
+  remedy: 'The DELETE names the holder. Alice deletes nothing, and knows by that that she had lost the lock.',
   tables: kvTable,
   setup: () => {},
   invariant: async (db, outcomes) => {

@@ -42,10 +42,11 @@ const again = (fn: typeof log) => async (db: Pool) => {
 
 export const race: Race = {
   title: 'A claim that is released twice',
+  line: 'an event without its claim',
   claim:
-    'The reference: keep a list of the claims, and "release all locks on any error". A conflict releases them and throws; the `catch` around it releases them again. Alice meets a conflict. Bob cancels what was in her way and sends the same request again.',
+    'The claim reference: keep a list of the claims, and "release all locks on any error". A conflict releases them and throws; the `catch` around it releases them again. Alice meets a conflict. Bob cancels what was in her way and sends the same request again.',
   fault:
-    'After the first DELETE the key is free, and bob claims it. The second DELETE takes the claim of bob, whose event is there. The next repetition makes another event.',
+    "After alice's first DELETE the key is free, and bob claims it. Her second DELETE takes bob's claim, though his event is there. The next repetition makes another event.",
   remedy:
     'ROLLBACK takes back what this transaction has done and nothing else, also when the process dies. A list kept by hand does not know whose the claims are by now.',
   tables: kvTable,

@@ -28,7 +28,7 @@ const claimAndWork = async (db: Pool) => {
 export const race: Race = {
   title: 'SKIP LOCKED outside a transaction',
   claim:
-    'The standard: each worker takes an item with `FOR UPDATE SKIP LOCKED`, then marks it. "Each item processed by exactly one pod."',
+    'The pod standard: each worker takes an item with `FOR UPDATE SKIP LOCKED`, then marks it. "Each item processed by exactly one pod."',
   fault:
     'The pool runs every statement in a transaction of its own, so the row lock ends with the SELECT that took it. Bob selects before alice has marked the item, finds it neither locked nor marked, and takes it too.',
   remedy:

@@ -30,9 +30,9 @@ const acquireOrTakeOver = async (db: Pool, holder: string) => {
 export const race: Race = {
   title: 'A stale lock, deleted by its key',
   claim:
-    'The reference: a lock older than three seconds was left by a crash. "Stale lock - force release", then try again.',
+    'The claim reference: a lock older than three seconds was left by a crash. "Stale lock - force release", then try again.',
   fault:
-    'Alice sees the stale lock. Bob sees it too, deletes it and acquires. Then alice deletes, and what she deletes is not what she has seen: it is the fresh lock of bob.',
+    "Alice sees the stale lock. Bob sees it too, deletes it and acquires. Then alice deletes, and what she deletes is not what she has seen: it is bob's fresh lock.",
   remedy:
     'One statement takes the lock if it is free or stale. A second one waits for it, and then looks at the newest version of the row, which is fresh.',
   tables: kvTable,

@@ -35,10 +35,11 @@ const createOrFind = (db: Pool, id: string) =>
 
 export const race: Race = {
   title: 'A unique violation inside a transaction',
+  line: 'alice fails with 25P02, current transaction is aborted',
   claim:
-    'The standard: look the key up, else insert, and on a unique violation "fetch and return" what the other has created. Here the caller has a transaction open, as callers do.',
+    'The pod standard: look the key up, else insert, and on a unique violation "fetch and return" what the other has created. Here the caller has a transaction open, as callers do.',
   fault:
-    'Bob inserts between the SELECT and the INSERT of alice. She is ready for the violation; but in PostgreSQL an error ends the transaction, and her next SELECT is refused. All that the caller did before is lost as well.',
+    "Bob inserts between alice's SELECT and her INSERT. She is ready for the violation; but in PostgreSQL an error aborts the transaction, so her next SELECT is refused, and all that the caller did before is lost.",
   remedy:
     '`on conflict do nothing` waits for the other in the same way, and is no error. The SELECT after it sees, at READ COMMITTED, what the other has committed.',
   tables: 'create table resource (key text primary key, id text not null)',
