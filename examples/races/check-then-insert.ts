@@ -31,7 +31,7 @@ const orderOnce = (db: Pool, id: string) =>
 
 export const race: Race = {
   title: 'An idempotency key, looked up and then inserted',
-  line: 'alice gets an error in place of the stored response',
+  line: 'an error in place of the stored response',
   claim:
     'The NestJS patterns: look the key up; if it is new, execute, and store key and response in the same transaction. "Second request returns cached response."',
   fault:

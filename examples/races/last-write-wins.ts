@@ -33,6 +33,7 @@ export const race: Race = {
   setup: (db) => kv.set(db, 'child', { avatar: 'cat', points: 0 }),
   invariant: async (db) => {
     const child = await kv.get(db, 'child')
+    assert(child.avatar === 'owl', `the avatar is ${child.avatar}`)
     assert(child.points === 5, `5 points were awarded, and there are ${child.points}`)
   },
   variants: [

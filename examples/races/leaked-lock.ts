@@ -6,17 +6,14 @@ import type { Race } from './race.js'
 // #region wrong
 const award = async (db: Pool, id: string) => {
   if (!(await kv.setIfAbsent(db, 'caplock', { id, status: 'PENDING' }))) return 'busy'
-  await db.query('update child set points = points + 5')
-  await kv.set(db, 'caplock', { ...(await kv.get(db, 'caplock')), status: 'ACTIVE' }) // finalize all locks
-  return 'awarded'
+  const { rows } = await db.query('select points, cap from child')
+  if (rows[0].points + 5 <= rows[0].cap) await db.query('update child set points = $1', [rows[0].points + 5])
+  await kv.set(db, 'caplock', { id, status: 'ACTIVE' }) // finalize
 }
 // #endregion
 
 // #region right
-const awardWithinCap = async (db: Pool) => {
-  const { rowCount } = await db.query('update child set points = points + 5 where points + 5 <= cap')
-  return rowCount === 1 ? 'awarded' : 'cap reached'
-}
+const awardWithinCap = (db: Pool) => db.query('update child set points = points + 5 where points + 5 <= cap')
 // #endregion
 
 export const race: Race = {
@@ -30,10 +27,11 @@ export const race: Race = {
   tables: `
     ${kvTable};
     create table child (points int not null, cap int not null)`,
-  setup: (db) => db.query('insert into child values (0, 50)'),
+  setup: (db) => db.query('insert into child values (45, 50)'),
   invariant: async (db) => {
-    const { rowCount } = await db.query(`select from kv where key = 'caplock'`)
-    assert(rowCount === 0, 'everybody is done, and the lock is taken')
+    const { rows } = await db.query('select points from child')
+    assert(rows[0].points === 50, `${rows[0].points} points, and the cap is 50`)
+    assert((await kv.get(db, 'caplock')) === undefined, 'everybody is done, and the lock is taken')
   },
   variants: [
     {

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { kv, kvTable } from './kv.js'
 import type { Race } from './race.js'
@@ -32,7 +33,7 @@ const hold = (acquireLock: typeof acquire, holder: string) => async (db: Pool) =
 
 export const race: Race = {
   title: 'The lock that is gone when it is looked at',
-  line: 'bob crashes because the lock is free',
+  line: 'a crash because the lock is free',
   claim:
     'The claim reference: if the lock is taken, read it, to see how old it is. (In seconds; it is 10.) Alice and bob each take the lock and release it.',
   fault:
@@ -41,7 +42,9 @@ export const race: Race = {
     'The statement that takes the lock also looks at its age; there is nothing left to look at afterwards. Whoever does look must be ready to find nothing.',
   tables: kvTable,
   setup: () => {},
-  invariant: () => {},
+  invariant: async (db) => {
+    assert((await kv.get(db, 'lock')) === undefined, 'everybody is done, and the lock is taken')
+  },
   variants: [
     {
       name: 'wrong',

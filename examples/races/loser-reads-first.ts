@@ -39,7 +39,9 @@ export const race: Race = {
   tables: kvTable,
   setup: () => {},
   invariant: (_, outcomes) => {
-    for (const [name, answer] of Object.entries(answersOf(outcomes))) assert(answer, `${name} got no event`)
+    const { alice, bob } = answersOf(outcomes) as Record<string, { id: string } | undefined>
+    assert(alice && bob, `${alice ? 'bob' : 'alice'} got no event`)
+    assert(alice.id === bob.id, `alice got ${alice.id}, and bob ${bob.id}`)
   },
   variants: [
     {

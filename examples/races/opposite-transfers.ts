@@ -45,7 +45,7 @@ const transferInOrder = (db: Pool, from: string, to: string) =>
 
 export const race: Race = {
   title: 'Two transfers in opposite directions',
-  line: 'alice fails with 40P01, deadlock detected',
+  line: 'one fails with 40P01, deadlock detected',
   claim:
     'The NestJS patterns: transfer money under an optimistic lock. Debit if the version has not changed, else try again, three times at most; then credit.',
   fault:

@@ -35,7 +35,7 @@ const createOrFind = (db: Pool, id: string) =>
 
 export const race: Race = {
   title: 'A unique violation inside a transaction',
-  line: 'alice fails with 25P02, current transaction is aborted',
+  line: 'one fails with 25P02, current transaction is aborted',
   claim:
     'The pod standard: look the key up, else insert, and on a unique violation "fetch and return" what the other has created. Here the caller has a transaction open, as callers do.',
   fault:
