@@ -49,7 +49,7 @@ export const race: Race = {
     'The claim reference: "try/finally ensures lock release". Alice takes the lock at second 0 and is slow. Bob comes at second 10, takes over what is stale, and is still at work when alice is done.',
   fault:
     "Bob takes the stale lock over, as he may. Then alice deletes the lock by its key, and it is bob's. The next one walks in while he is at work.",
-  remedy: 'The DELETE names the holder. Alice deletes nothing, and knows by that that she had lost the lock.',
+  remedy: 'The DELETE names the holder. Alice deletes nothing, which tells her that she has lost the lock.',
   tables: kvTable,
   setup: () => {},
   invariant: async (db, outcomes) => {
