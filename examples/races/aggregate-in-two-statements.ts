@@ -58,7 +58,7 @@ export const race: Race = {
     {
       name: 'one-statement',
       title: 'Still wrong: one statement, in a transaction',
-      text: "Bob waits for the parent, which alice has written. When he goes on, he gets the newest version of that row, but his count is still that of the moment when his statement began, before alice's child was committed.",
+      text: "Bob waits for the parent, which alice has written. When he goes on, he gets the newest version of that row, but his count is still that of the moment when his statement began, before alice's child was committed. (Outside a transaction the gap is inside the statement, between its snapshot and its row lock, where the explorer does not look. It is smaller, and it is there.)",
       verdict: 'race',
       actors: { alice: (db) => finishInOne(db, 1), bob: (db) => finishInOne(db, 2) },
     },
