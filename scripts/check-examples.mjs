@@ -82,7 +82,9 @@ ${code.replace(/^import .*$/gm, '').replace(/^export /gm, '')}
 
 const files = [
   'README.md',
-  ...readdirSync(join(root, 'docs')).map((name) => `docs/${name}`),
+  ...readdirSync(join(root, 'docs'))
+    .filter((name) => name !== 'races.md') // parts of files that are compiled as they are
+    .map((name) => `docs/${name}`),
   ...readdirSync(join(root, 'src'), { recursive: true })
     .filter((name) => /\.ts$/.test(name) && !/\.(test|soak|test-d)\.ts$/.test(name))
     .map((name) => `src/${name}`),

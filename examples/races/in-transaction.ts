@@ -1,5 +1,6 @@
 import type { Pool, PoolClient } from 'pg'
 
+// #region inTransaction
 /** As most code has it: BEGIN and COMMIT by hand, ROLLBACK after an error. */
 export async function inTransaction<T>(
   db: Pool,
@@ -19,3 +20,4 @@ export async function inTransaction<T>(
     tx.release()
   }
 }
+// #endregion

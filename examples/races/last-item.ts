@@ -24,11 +24,12 @@ const buyIfThere = async (db: Pool) => {
 
 export const race: Race = {
   title: 'The last item in stock',
-  claim: 'Read the stock in a transaction, refuse if there is none left, then take one.',
+  claim:
+    'The NestJS patterns name this as the wrong way, and are right. A transaction around it, often thought to help, does not.',
   fault:
-    'A transaction at READ COMMITTED does not keep what it has read. Both buyers read 1 before either has written; the second UPDATE waits for the first, and then takes one from zero.',
+    "A transaction at READ COMMITTED does not keep what it has read. Bob buys between alice's SELECT and her UPDATE, and she takes one from zero.",
   remedy:
-    'The condition stands in the statement that writes. PostgreSQL checks it again on the newest version of the row after a wait, so the second buyer updates no row and knows it.',
+    'The condition stands in the statement that writes. If that has to wait, PostgreSQL checks the condition again on the newest version of the row. The second buyer updates no row, and knows it.',
   tables: 'create table stock (sku text primary key, amount int not null)',
   setup: (db) => db.query(`insert into stock values ('lamp', 1)`),
   invariant: async (db) => {

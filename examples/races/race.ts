@@ -4,6 +4,10 @@ import type { ExploreHandle, ExploreOptions } from 'dibs/testing'
 export interface Variant {
   /** Its code stands in the same file between `// #region <name>` and `// #endregion`. */
   readonly name: string
+  /** Its heading, where that is not the name. */
+  readonly title?: string
+  /** What to say of it, where it is neither the first, which has the fault, nor the last, which has the remedy. Markdown. */
+  readonly text?: string
   readonly verdict: 'race' | 'passed'
   readonly actors: ExploreOptions['actors']
   /** Where it needs another start than the rest. */
@@ -12,12 +16,19 @@ export interface Variant {
   readonly invariant?: ExploreOptions['invariant']
   readonly isolation?: ExploreOptions['isolation']
   readonly mayFail?: ExploreOptions['mayFail']
+  /** Wrong with nobody in between: a mistake, not a race. */
+  readonly isSerial?: true
 }
 
-/** A pattern that is recommended somewhere and does not hold, beside one that does. */
+/**
+ * A pattern that is recommended somewhere and does not hold, beside one that does. Code that several variants use stands
+ * between `// #region shared` and `// #endregion`.
+ */
 export interface Race {
   /** A few words, for the heading. */
   readonly title: string
+  /** What comes of it, for the table of contents; where not given, what the invariant said. Markdown. */
+  readonly line?: string
   /** What is recommended, in which kind of text, and what it promises. Markdown. */
   readonly claim: string
   /** What really happens, which statement comes between which. Markdown. */

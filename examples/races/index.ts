@@ -1,0 +1,50 @@
+import type { Race } from './race.js'
+
+/** Races of one subject. A race's id is the name of its file. */
+export interface Topic {
+  readonly title: string
+  readonly races: Readonly<Record<string, () => Promise<{ readonly race: Race }>>>
+}
+
+/** In the order of the page. */
+export const topics: readonly Topic[] = [
+  {
+    title: 'Queues and workers',
+    races: {
+      'skip-locked-autocommit': () => import('./skip-locked-autocommit.js'),
+      'monitor-fails-live-worker': () => import('./monitor-fails-live-worker.js'),
+      'lock-is-not-once': () => import('./lock-is-not-once.js'),
+    },
+  },
+  {
+    title: 'Stock, totals and money',
+    races: {
+      'last-item': () => import('./last-item.js'),
+      'aggregate-in-two-statements': () => import('./aggregate-in-two-statements.js'),
+      increment: () => import('./increment.js'),
+      'last-write-wins': () => import('./last-write-wins.js'),
+      'opposite-transfers': () => import('./opposite-transfers.js'),
+    },
+  },
+  {
+    title: 'Idempotency keys and claims',
+    races: {
+      'check-then-insert': () => import('./check-then-insert.js'),
+      'unique-violation-in-transaction': () => import('./unique-violation-in-transaction.js'),
+      'expired-key': () => import('./expired-key.js'),
+      'loser-reads-first': () => import('./loser-reads-first.js'),
+      'claim-released-on-conflict': () => import('./claim-released-on-conflict.js'),
+      'released-twice': () => import('./released-twice.js'),
+    },
+  },
+  {
+    title: 'Locks that live in a table',
+    races: {
+      'stale-lock-deleted': () => import('./stale-lock-deleted.js'),
+      'lock-gone': () => import('./lock-gone.js'),
+      'release-in-finally': () => import('./release-in-finally.js'),
+      'no-fence': () => import('./no-fence.js'),
+      'leaked-lock': () => import('./leaked-lock.js'),
+    },
+  },
+]

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict'
+import type { Pool } from 'pg'
+import { answersOf } from './answers-of.js'
+import type { Race } from './race.js'
+
+// #region shared
+/** Takes the lock if its time is over, for three seconds. Its fence goes up each time. */
+const acquire = async (db: Pool, now: number): Promise<number | undefined> => {
+  const { rows } = await db.query(
+    'update lock set until = $1 + 3, fence = fence + 1 where until <= $1 returning fence',
+    [now],
+  )
+  return rows[0]?.fence
+}
+// #endregion
+
+// #region wrong
+const award = async (db: Pool, now: number) => {
+  if (!(await acquire(db, now))) return 'busy'
+  const { rows } = await db.query('select points from child')
+  await db.query('update child set points = $1', [rows[0].points + 5])
+  return 'awarded'
+}
+// #endregion
+
+// #region late
+const awardFenced = async (db: Pool, now: number) => {
+  const fence = await acquire(db, now)
+  if (!fence) return 'busy'
+  const { rows } = await db.query('select points from child')
+  const { rowCount } = await db.query('update child set points = $1, fence = $2 where fence <= $2', [
+    rows[0].points + 5,
+    fence,
+  ])
+  return rowCount === 1 ? 'awarded' : 'lock lost'
+}
+// #endregion
+
+// #region right
+const awardInOneRow = async (db: Pool, now: number) => {
+  const { rows } = await db.query(
+    'update child set until = $1 + 3, fence = fence + 1 where until <= $1 returning points, fence',
+    [now],
+  )
+  if (rows.length === 0) return 'busy'
+  const { rowCount } = await db.query('update child set points = $1 where fence = $2', [
+    rows[0].points + 5,
+    rows[0].fence,
+  ])
+  return rowCount === 1 ? 'awarded' : 'lock lost'
+}
+// #endregion
+
+const both = (fn: (db: Pool, now: number) => Promise<string>) => ({
+  alice: (db: Pool) => fn(db, 0),
+  bob: (db: Pool) => fn(db, 10),
+})
+
+export const race: Race = {
+  title: 'A holder that pauses, without a fence',
+  claim:
+    'The claim reference reads, adds and writes under a lock that ends after three seconds; the NestJS patterns recommend such a lock for "financial operations". Alice takes it at second 0 and pauses, for a garbage collection or a slow network. Bob comes at second 10.',
+  fault:
+    "Time ends the lock, but not its holder. Alice does not know that she has lost it, and writes over bob's points what she makes of her old read.",
+  remedy:
+    'The lock stands in the row that it protects: one statement takes it, raises the fence and reads, and from then on the row refuses the write of every earlier holder. Where the lock must be elsewhere, raise the fence in the row before you read it. Better still, where one statement can do the work: `set points = points + 5`, and no lock.',
+  tables: `
+    create table lock (until int not null, fence int not null);
+    create table child (points int not null, until int not null, fence int not null)`,
+  setup: (db) => db.query('insert into lock values (0, 0); insert into child values (0, 0, 0)'),
+  invariant: async (db, outcomes) => {
+    const awards = Object.values(answersOf(outcomes)).filter((answer) => answer === 'awarded').length
+    const { rows } = await db.query('select points from child')
+    assert(rows[0].points === awards * 5, `${awards} awards of 5, and ${rows[0].points} points`)
+  },
+  variants: [
+    { name: 'wrong', verdict: 'race', actors: both(award) },
+    {
+      name: 'late',
+      title: 'Still wrong: a fence at the write only',
+      text: "The row learns of a fence only when somebody writes. Bob holds the lock, and reads before alice's write is committed. Her fence is older than his, but the row does not know his yet and takes her write; then he writes over it.",
+      verdict: 'race',
+      actors: both(awardFenced),
+    },
+    { name: 'right', verdict: 'passed', actors: both(awardInOneRow) },
+  ],
+}

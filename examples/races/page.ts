@@ -1,0 +1,127 @@
+import type { ExploreReport } from 'dibs/testing'
+import { kvTable } from './kv.js'
+import type { Race } from './race.js'
+
+/** A race and what the explorer said of its variants, in their order. */
+export interface ExploredRace {
+  readonly id: string
+  readonly race: Race
+  readonly reports: ExploreReport[]
+}
+
+export interface ExploredTopic {
+  readonly title: string
+  readonly races: readonly ExploredRace[]
+}
+
+/** The text of a file of this folder. */
+export type Read = (file: string) => string
+
+/** The page of all races: docs/races.md. */
+export function racesPage(topics: readonly ExploredTopic[], read: Read): string {
+  return [
+    '<!-- Made from examples/races by `npm run docs`. Do not edit. -->',
+    intro,
+    ...topics.map(contents),
+    helpers(read),
+    ...topics.flatMap(({ title, races }) => [`## ${title}`, ...races.map((one) => section(one, read))]),
+  ].join('\n\n')
+}
+
+const intro = `# Races in print
+
+What five documents say about concurrency, run on a real PostgreSQL in every order of the statements. Where it does not
+hold, here is the order that breaks it, as [\`explore\`](exploring.md) prints it ([how to read that](exploring.md#reading-the-printout)),
+and then code that holds in every order.
+
+The documents: a concurrency standard for services in many pods (*the pod standard*), a quick reference for claims in a
+key-value store (*the claim reference*), a fix for a job system's races (*the job fix*), a set of state-management patterns for
+NestJS and Prisma (*the NestJS patterns*), an analysis of a command bus (*the bus analysis*). Quotations
+are theirs. The code is ours, as small as it can be and still go wrong in the same way.
+
+The tests run all of it, and this page is made of what they print. "No violation in all 20 schedules" speaks of these actors
+and these rows, [and of nothing else](exploring.md#how-far-it-looks-and-what-it-claims).`
+
+const contents = ({ title, races }: ExploredTopic): string =>
+  [
+    `**${title}**`,
+    '',
+    ...races.map(
+      ({ race, reports }) => `- [${race.title}](#${anchorOf(race.title)}): ${lineOf(race, reports)}`,
+    ),
+  ].join('\n')
+
+const lineOf = (race: Race, reports: readonly ExploreReport[]): string =>
+  race.line ?? reports.find((report) => report.race)?.race?.failure.message ?? ''
+
+/** As GitHub makes them. */
+const anchorOf = (title: string): string =>
+  title
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+    .replaceAll(' ', '-')
+
+const helpers = (read: Read): string => `<details>
+<summary>What the code uses: <code>inTransaction</code>, and <code>kv</code>, a key-value store of one table</summary>
+
+${code(regionOf(read('in-transaction.ts'), 'inTransaction'))}
+
+${code(regionOf(read('kv.ts'), 'kv'))}
+
+</details>`
+
+function section({ id, race, reports }: ExploredRace, read: Read): string {
+  const text = read(`${id}.ts`)
+  const shared = regionOf(text, 'shared')
+  return [
+    `### ${race.title}`,
+    race.claim,
+    ...tablesOf(race),
+    ...(shared ? [code(shared)] : []),
+    ...race.variants.flatMap((variant, n) => {
+      const report = reports[n]
+      if (!report) throw new Error(`${id}, ${variant.name}: it was not explored. Run all of races.test.ts.`)
+      const isLast = n === race.variants.length - 1
+      return [
+        `#### ${variant.title ?? capitalized(variant.name)}`,
+        code(regionOf(text, variant.name)),
+        block('', shown(report)),
+        variant.text ?? (isLast ? race.remedy : n === 0 ? race.fault : ''),
+      ].filter((part) => part !== '')
+    }),
+    `<sub>[examples/races/${id}.ts](../examples/races/${id}.ts)</sub>`,
+  ].join('\n\n')
+}
+
+/** All but the key-value store, which is shown once. */
+function tablesOf({ tables }: Race): string[] {
+  const own = undent(tables)
+    .split('\n')
+    .filter((line) => !line.startsWith(kvTable))
+  return own.length > 0 ? [block('sql', own.join('\n'))] : []
+}
+
+const block = (language: string, text: string): string => `\`\`\`${language}\n${text}\n\`\`\``
+const code = (text: string | undefined): string => block('ts', text ?? '')
+
+/** What stands between `// #region name` and the next `// #endregion`. */
+function regionOf(text: string, name: string): string | undefined {
+  const start = text.split(`// #region ${name}\n`)[1]
+  return start
+    ?.split('// #endregion')[0]
+    ?.trimEnd()
+    .replace(/^export /gm, '')
+}
+
+const undent = (sql: string): string =>
+  sql
+    .trim()
+    .split('\n')
+    .map((line) => line.trim())
+    .join('\n')
+
+const capitalized = (name: string): string => `${name.charAt(0).toUpperCase()}${name.slice(1)}`
+
+/** What the explorer said, without how long it took, which is different each time. */
+export const shown = (report: ExploreReport): string =>
+  report.race?.printout ?? report.summary.replace(/, \d+\.\d s\)/, ')')
