@@ -5,6 +5,8 @@ export interface Variant {
   /** Its code stands in the same file between `// #region <name>` and `// #endregion`. */
   readonly name: string
   readonly verdict: 'race' | 'passed'
+  /** Goes wrong with nobody in between: a mistake that no lock would have prevented. */
+  readonly isSerial?: true
   readonly actors: ExploreOptions['actors']
   /** Where it needs another start than the rest. */
   readonly setup?: (db: ExploreHandle) => unknown
