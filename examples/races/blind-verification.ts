@@ -21,6 +21,12 @@ const compare = async (db: Pool) => {
   const holder = new Map(jobs.rows.map(({ id, claimed_by }) => [id, claimed_by]))
   return bots.rows.filter(({ name, current_job }) => holder.get(current_job) !== name).length
 }
+
+const claim = (db: Pool) =>
+  inTransaction(db, async (tx) => {
+    await tx.query(`update job set status = 'claimed', claimed_by = 'ann' where id = 2`)
+    await tx.query(`update bot set current_job = 2 where name = 'ann'`)
+  })
 // #endregion
 
 // #region right
@@ -34,16 +40,10 @@ const compareInOne = async (db: Pool) => {
 }
 // #endregion
 
-const claim = (db: Pool) =>
-  inTransaction(db, async (tx) => {
-    await tx.query(`update job set status = 'claimed', claimed_by = 'ann' where id = 2`)
-    await tx.query(`update bot set current_job = 2 where name = 'ann'`)
-  })
-
 export const race: Race = {
   title: 'The verification that sees nothing',
   claim:
-    'A fix for a job system’s races gives four queries that must all return 0, and takes that for proof of “100 % consistency”: pending jobs with an owner, claimed jobs without one, bots whose job does not exist, jobs with two bots.',
+    'A fix for a job system’s races gives four queries that must all return 0, and takes that for “100% consistency”: pending jobs with an owner, claimed jobs without one, bots whose job does not exist, jobs with two bots.',
   fault:
     'Three of the queries look at one table each, and the one about two asks only whether a job exists. The incident was that the tables disagreed: cid’s row names job 1, and job 1 is pending. All four return 0 on it, and the constraints that the fix adds accept it. Comparing the tables in two reads errs the other way: ann’s claim commits between the SELECT from `job` and the one from `bot`, and a healthy claim is reported as broken.',
   remedy:

@@ -31,7 +31,7 @@ const claimByKey = (domain: string) => async (db: Pool) => {
 export const race: Race = {
   title: 'The claim that forgets half of the key',
   claim:
-    'An analysis of a command bus: `for update skip locked` chooses the rows of one domain, an UPDATE joined to them claims them, and so “each worker gets a distinct set”.',
+    'An analysis of a command bus: `for update skip locked` chooses the rows of one domain, an UPDATE joined to them claims them, and so each worker gets “a distinct set of processes”.',
   fault:
     'The key is `(domain, id)`, and the join names only `id`. What was chosen and locked is one row; what is updated is every row with that id. The claim of `orders` takes the process of `billing` along, which nobody had locked and whose status nobody looked at, and the worker of `billing` finds nothing to do. It takes no bad timing.',
   remedy:

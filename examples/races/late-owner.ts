@@ -48,8 +48,11 @@ export const race: Race = {
     create table result (job int not null, bot text not null)`,
   setup: (db) => db.query(`insert into job values (1, 'claimed', 'ann', 1, true)`),
   invariant: async (db) => {
-    const { rows } = await db.query('select bot from result order by bot')
-    assert(rows.length === 1, `job 1 has the results of ${rows.map(({ bot }) => bot).join(' and ')}`)
+    const { rows } = await db.query(
+      `select claimed_by, (select string_agg(bot, ' and ' order by bot) from result) as bots from job`,
+    )
+    const { claimed_by, bots } = rows[0]
+    assert(bots === claimed_by, `the job is ${claimed_by}’s, and has a result of ${bots}`)
   },
   variants: [
     {

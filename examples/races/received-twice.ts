@@ -54,9 +54,11 @@ export const race: Race = {
     create table command (id int primary key, status text not null, attempt int not null, hidden_until int not null);
     create table charge (command int not null)`,
   setup: (db) => db.query(`insert into command values (1, 'PENDING', 0, 0)`),
-  invariant: async (db) => {
+  invariant: async (db, { bob }) => {
     const { rows } = await db.query('select count(*)::int as n from charge')
     assert(rows[0].n === 1, `charged ${rows[0].n} times`)
+    const isRefused = bob?.status === 'fulfilled' && bob.value === 'too late'
+    assert(!isRefused, 'bob has received it last, and was refused')
   },
   variants: [
     { name: 'wrong', verdict: 'race', actors: { ann: work(0), bob: work(31) } },

@@ -35,7 +35,7 @@ const claimInOnePlace = (bot: string) => async (db: Pool) => {
 export const race: Race = {
   title: 'The stuck job that SKIP LOCKED does not skip',
   claim:
-    'A fix for a job system’s races: a job was `pending` although a bot’s row still pointed at it, every bot failed on that oldest job, and nothing was claimed any more. `for update skip locked` in the claim is said to be the cure: each bot passes over what another one has, without waiting and without errors.',
+    'A fix for a job system’s races: a job was `pending` although a bot’s row still pointed at it, every bot failed on that oldest job, and nothing was claimed any more. `for update skip locked` in the claim is said to be the cure: “No waiting, no deadlocks, no race conditions.”',
   fault:
     'SKIP LOCKED passes over rows that are locked, and nobody has locked the stuck job. So ann’s UPDATE claims it, the unique index refuses her second statement, which points her row at it, and the rollback makes it the oldest pending job again, for bob. It takes no bad timing: the first bot fails with nobody in between. The good job behind it is never reached.',
   remedy:
