@@ -45,7 +45,7 @@ export const race: Race = {
   claim:
     'A fix for a job system’s races gives four queries that must all return 0, and takes that for “100% consistency”: pending jobs with an owner, claimed jobs without one, bots whose job does not exist, jobs with two bots.',
   fault:
-    'Three of the queries look at one table each, and the one about two asks only whether a job exists. The incident was that the tables disagreed: cid’s row names job 1, and job 1 is pending. All four return 0 on it, and the constraints that the fix adds accept it. Comparing the tables in two reads errs the other way: ann’s claim commits between the SELECT from `job` and the one from `bot`, and a healthy claim is reported as broken.',
+    'Three of the queries look at one table each, and the one about two asks only whether a job exists. The incident was that the tables disagreed: cid’s row names job 1, and job 1 is pending. All four return 0 on it, with nobody in between, and the constraints that the fix adds accept it. Comparing the tables in two reads errs the other way: ann’s claim commits between the SELECT from `job` and the one from `bot`, and a healthy claim is reported as broken.',
   remedy:
     'One statement compares both tables, in both directions. A statement sees one snapshot, and a claim commits both its rows together, so it reports the broken pair and never a claim that is under way.',
   tables: `
