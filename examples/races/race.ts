@@ -9,6 +9,8 @@ export interface Variant {
   /** What to say of it, where it is neither the first, which has the fault, nor the last, which has the remedy. Markdown. */
   readonly text?: string
   readonly verdict: 'race' | 'passed'
+  /** Goes wrong with nobody in between: a mistake that no lock would have prevented. */
+  readonly isSerial?: true
   readonly actors: ExploreOptions['actors']
   /** Where it needs another start than the rest. */
   readonly setup?: (db: ExploreHandle) => unknown

@@ -1,0 +1,49 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import type { Pool } from 'pg'
+import { inTransaction } from './in-transaction.js'
+import type { Race } from './race.js'
+
+// #region wrong
+const pay = (db: Pool) =>
+  inTransaction(db, async (tx) => {
+    const { rows } = await tx.query(`select result from execution where process = 7 and step = 'pay'`)
+    if (rows.length > 0) return rows[0].result
+    await tx.query('insert into payment (process) values (7)')
+    await tx.query(`insert into execution values (7, 'pay', $1, 'paid')`, [randomUUID()])
+    return 'paid'
+  })
+// #endregion
+
+// #region right
+const payOnce = (db: Pool) =>
+  inTransaction(db, async (tx) => {
+    const { rowCount } = await tx.query(`insert into step values (7, 'pay', 'paid') on conflict do nothing`)
+    if (rowCount === 1) await tx.query('insert into payment (process) values (7)')
+    const { rows } = await tx.query(`select result from step where process = 7 and name = 'pay'`)
+    return rows[0].result
+  })
+// #endregion
+
+export const race: Race = {
+  title: 'An idempotency key that is new each time',
+  claim:
+    'An analysis of a command bus: for “exactly-once step execution”, look whether the step has a recorded result and return that; else run the step, and record its result under process, step and a fresh random `execution_id`.',
+  fault:
+    'Two workers look before either has recorded anything, as when a claim was taken over from a worker that still runs. The primary key would stop the second record, but its last column is random, so no two records ever collide. Both pay, and both record it.',
+  remedy:
+    'The key is what must happen once: process and step. It is inserted first, before the effect. The second worker waits there until the first has committed, inserts nothing, and returns the recorded result. Where the effect is outside the database, the same two values are the idempotency key to send along.',
+  tables: `
+    create table execution (process int, step text, execution_id uuid, result text, primary key (process, step, execution_id));
+    create table step (process int, name text, result text, primary key (process, name));
+    create table payment (process int not null)`,
+  setup: () => {},
+  invariant: async (db) => {
+    const { rows } = await db.query('select count(*)::int as n from payment')
+    assert(rows[0].n === 1, `paid ${rows[0].n} times`)
+  },
+  variants: [
+    { name: 'wrong', verdict: 'race', actors: { ann: pay, bob: pay } },
+    { name: 'right', verdict: 'passed', actors: { ann: payOnce, bob: payOnce } },
+  ],
+}
