@@ -14,6 +14,11 @@ export const topics: readonly Topic[] = [
       'skip-locked-autocommit': () => import('./skip-locked-autocommit.js'),
       'monitor-fails-live-worker': () => import('./monitor-fails-live-worker.js'),
       'lock-is-not-once': () => import('./lock-is-not-once.js'),
+      'stuck-job': () => import('./stuck-job.js'),
+      'blind-verification': () => import('./blind-verification.js'),
+      'late-owner': () => import('./late-owner.js'),
+      'last-of-batch': () => import('./last-of-batch.js'),
+      'poison-command': () => import('./poison-command.js'),
     },
   },
   {
@@ -35,6 +40,21 @@ export const topics: readonly Topic[] = [
       'loser-reads-first': () => import('./loser-reads-first.js'),
       'claim-released-on-conflict': () => import('./claim-released-on-conflict.js'),
       'released-twice': () => import('./released-twice.js'),
+    },
+  },
+  {
+    title: 'Commands and processes',
+    races: {
+      'two-responses': () => import('./two-responses.js'),
+      'wait-timeout': () => import('./wait-timeout.js'),
+      'terminal-guard': () => import('./terminal-guard.js'),
+      'unguarded-finish': () => import('./unguarded-finish.js'),
+      'received-twice': () => import('./received-twice.js'),
+      'forgotten-domain': () => import('./forgotten-domain.js'),
+      'stale-retry': () => import('./stale-retry.js'),
+      heartbeat: () => import('./heartbeat.js'),
+      'random-execution-id': () => import('./random-execution-id.js'),
+      'shallow-merge': () => import('./shallow-merge.js'),
     },
   },
   {

@@ -18,8 +18,6 @@ export interface Variant {
   readonly invariant?: ExploreOptions['invariant']
   readonly isolation?: ExploreOptions['isolation']
   readonly mayFail?: ExploreOptions['mayFail']
-  /** Wrong with nobody in between: a mistake, not a race. */
-  readonly isSerial?: true
 }
 
 /**

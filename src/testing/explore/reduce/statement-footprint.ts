@@ -316,11 +316,11 @@ class StatementReader {
       bare,
       list(call.args).map((argument) => constantOf(argument, this.#values)),
     )
-    if (lock) return this.#add(lock)
+    if (lock) return void this.#add(lock)
     if (bare === 'nextval') {
       const sequence = constantOf(list(call.args)[0], this.#values)
       const name = /"?([^".]+)"?$/.exec(sequence ?? '')?.[1]
-      return this.#add(name ? { draws: new Set([name]) } : everything('nextval of an unknown sequence'))
+      return void this.#add(name ? { draws: new Set([name]) } : everything('nextval of an unknown sequence'))
     }
     if (ORDERED_AGGREGATES.test(bare) && call.agg_order === undefined) this.#gathers = true
     const surprise = this.#lore.surpriseOf(parts.join('.'))
