@@ -4,7 +4,7 @@ import type { StepLink } from '../links.js'
 import type { FoundRace } from '../report.js'
 import type { Layout, Row } from './layout.js'
 import { showEffect } from './show-effect.js'
-import { showSql } from './show-sql.js'
+import { isContinued, showSql } from './show-sql.js'
 
 /** All that is known of a step. */
 export function showDetail(row: Row, race: FoundRace, { rows, lanes }: Layout): Html {
@@ -13,7 +13,7 @@ export function showDetail(row: Row, race: FoundRace, { rows, lanes }: Layout): 
   return html`<section class="detail" data-detail="${index}" hidden>
 <h2><span class="swatch color-${lanes[lane]?.color}"></span>${unit}, step ${number} of ${rows.filter((other) => other.lane === lane).length}</h2>
 ${turn && html`<p class="turn">${turn}</p>`}
-<pre><code>${showSql(dedent(step.text))}</code></pre>
+<pre><code>${isContinued(step.text) ? step.text : showSql(dedent(step.text))}</code></pre>
 ${field('Values', values.length > 0 && showValues(values))}
 ${field('Settings before it', settings.length > 0 && settings.map((text) => html`<code>${text}</code>`))}
 ${field('What became of it', showOutcome(row, race))}
@@ -34,7 +34,7 @@ ${field(
       ([actor, what]) => html`<span class="line">${actor} waits for ${what}</span>`,
     ),
 )}
-${field('Hangs together with', showLinks(index, race))}
+${field('In connection with others', showLinks(index, race))}
 ${field(
   'Could have gone here',
   html`${options.map((option) => html`<span class="option${option === unit && ' chosen'}">${option}${option === unit && ' ✓'}</span> `)}${loops && html`<span class="line">Not ${loops}, who only asks the same again and again.</span>`}`,
@@ -73,30 +73,31 @@ function showAnswer({ tag, rows, rowCount, error }: StepResult): Html {
   }${more > 0 && html`<span class="line">and ${more} more ${more === 1 ? 'row' : 'rows'}</span>`}`
 }
 
+/** What arrows say and the fields above do not. */
 function showLinks(index: number, { links, steps }: FoundRace): Html[] | false {
   const lines = links.flatMap((link): Html[] => {
-    const what = link.what && `: ${link.what}`
-    const name = (at: number): Html => html`${toStep(at)} (${steps[at]?.unit})`
-    if (link.to === index)
-      return [html`<span class="line">${FROM[link.kind]} ${name(link.from)}${what}</span>`]
-    if (link.from === index) return [html`<span class="line">${TO[link.kind]} ${name(link.to)}${what}</span>`]
-    return []
+    const { kind, from, to, what } = link
+    if (kind === 'frees' || (from !== index && to !== index)) return []
+    const isTarget = to === index
+    const other = isTarget ? from : to
+    const words = (isTarget ? OF_TARGET : OF_SOURCE)[kind](html`${steps[other]?.unit}`, toStep(other))
+    return [html`<span class="line">${words}${what && `: ${what}`}</span>`]
   })
   return lines.length > 0 && lines
 }
 
-const FROM: Record<StepLink['kind'], string> = {
-  blocks: 'waits for what is held since or before',
-  frees: 'is let go on by',
-  reads: 'sees what is published by',
-  misses: 'comes too early to see what is published by',
+type Words = Record<Exclude<StepLink['kind'], 'frees'>, (unit: Html, step: Html) => Html>
+
+const OF_TARGET: Words = {
+  blocks: (unit, step) => html`waits for ${unit}, who came as far as ${step}`,
+  reads: (unit, step) => html`sees what ${unit} commits in ${step}`,
+  misses: (unit, step) => html`does not see what ${unit} commits only in ${step}`,
 }
 
-const TO: Record<StepLink['kind'], string> = {
-  blocks: 'holds what is waited for by',
-  frees: 'lets go on',
-  reads: 'publishes what is seen by',
-  misses: 'publishes what was not seen by',
+const OF_SOURCE: Words = {
+  blocks: (unit, step) => html`${unit} waits for it from ${step} on`,
+  reads: (unit, step) => html`${unit} sees this in ${step}`,
+  misses: (unit, step) => html`${unit} did not see this in ${step}`,
 }
 
 /** Without the indentation that the statement has from the code around it. */

@@ -182,5 +182,14 @@
   if (lanes) {
     new ResizeObserver(draw).observe(lanes)
     document.fonts?.ready.then(draw)
+    // Paper has another width, and nobody tells once it has been laid out.
+    addEventListener('beforeprint', () => {
+      document.documentElement.dataset.printing = ''
+      draw()
+    })
+    addEventListener('afterprint', () => {
+      delete document.documentElement.dataset.printing
+      draw()
+    })
   }
 }

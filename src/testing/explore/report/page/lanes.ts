@@ -1,9 +1,10 @@
 import { type Html, html } from '../../../page/html.js'
+import type { TraceStep } from '../../schedule/trace.js'
 import { showStatement } from '../printout.js'
 import type { FoundRace } from '../report.js'
 import type { Aside, Lane, Layout, Row } from './layout.js'
 import { showEffect, showResumed } from './show-effect.js'
-import { showSql } from './show-sql.js'
+import { isContinued, showSql } from './show-sql.js'
 
 /** As much of a statement as a box shows; the whole of it stands beside. */
 const MAX_BOX_TEXT = 320
@@ -21,7 +22,7 @@ ${showPauses(layout)}
 <ol class="rows">
 ${rows.map((row) => showRow(row, layout, race))}
 </ol>
-<div class="ending" style="${place(0, rows.length, endSlot)}"><b>${race.failure.name}</b> ${race.failure.message}</div>
+<div class="ending" style="${place(0, rows.length, endSlot)}"><b class="ending-name">${race.failure.name}</b> ${race.failure.message}</div>
 </div>`
 }
 
@@ -61,8 +62,8 @@ function showPauses({ pauses, lanes, rows, endSlot }: Layout): Html[] {
 }
 
 function showRow(row: Row, layout: Layout, race: FoundRace): Html {
-  const { index, step, lane, number, slot, turn, isImplicit, asides } = row
-  const { unit, text, values, effect } = step
+  const { index, step, lane, slot, turn, isImplicit, asides } = row
+  const { unit, effect } = step
   const color = layout.lanes[lane]?.color
   const isBad = effect.kind === 'lost' || (effect.kind === 'done' && effect.result.error !== undefined)
   const classes = ['box', isImplicit && 'implicit', isBad && 'failed', turn && 'turned', effect.kind]
@@ -71,8 +72,8 @@ function showRow(row: Row, layout: Layout, race: FoundRace): Html {
 <span class="dot color-${color} ${effect.kind}${isBad && ' failed'}" data-dot="${index}" style="${place(lane, index, slot)}" aria-hidden="true"></span>
 <button type="button" class="${classes.filter(Boolean).join(' ')} color-${color}" data-step="${index}" data-lane="${lane}" style="${place(lane, index, slot)}">
 ${turn && html`<span class="turn">${turn}</span>`}
-<span class="who"><span class="nth">${index + 1}</span> ${unit} <span class="own">${number}</span></span>
-<code>${showSql(showStatement(text, values, MAX_BOX_TEXT))}</code>
+<span class="who"><span class="nth">${index + 1}</span> ${unit}</span>
+${showText(step)}
 ${showEffect(effect)}
 ${step.poolWaits[unit] && showPoolWait(unit, step.poolWaits[unit])}
 ${showSeen(index, race)}
@@ -80,6 +81,11 @@ ${showSeen(index, race)}
 ${asides.map((aside) => showAside(aside, row, layout))}
 </li>
 `
+}
+
+function showText({ text, values }: TraceStep): Html {
+  if (isContinued(text)) return html`<span class="continued">${text}</span>`
+  return html`<code>${showSql(showStatement(text, values, MAX_BOX_TEXT))}</code>`
 }
 
 /** What it saw of others, and what it came too early to see. */

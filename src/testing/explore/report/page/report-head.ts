@@ -16,6 +16,7 @@ export function showHead(report: ExploreReport): Html {
 </header>
 <p class="summary">${summary}</p>
 ${race?.anomaly && html`<p class="explanation">${race.anomaly.explanation}</p>`}
+${!race && html`<p class="explanation">${claimOf(report)}</p>`}
 ${race && html`<p class="failure"><b>${race.failure.name}</b> <span>${race.failure.message}</span></p>`}
 ${showFigures(report)}
 ${notes.length > 0 && html`<ul class="notes">${notes.map((note) => html`<li><b>Note</b> ${note}</li>`)}</ul>`}
@@ -54,8 +55,20 @@ function reachOf({ mode, verdict, isExhaustive, isComplete, preemptions }: Explo
   return isComplete ? 'all that were ours to choose, see the notes' : 'not even all without a preemption'
 }
 
+/** What a report that found nothing stands for, and what not. */
+function claimOf({ mode, isExhaustive, isComplete, preemptions }: ExploreReport): string {
+  if (mode !== 'search') return 'This one schedule was run and was right. It says nothing about any other.'
+  if (isExhaustive)
+    return 'Every order of these steps, of these actors, on this data, was run and was right. Other data, more actors and other paths through the code are other questions.'
+  if (preemptions !== null)
+    return 'Every order with no more preemptions than that was run and was right. One with more may go wrong.'
+  return isComplete
+    ? 'Every order that was ours to choose was run and was right. The notes say what was not seen.'
+    : 'There are more orders than were run. One of the others may go wrong.'
+}
+
 function showReplay({ replay, printout }: FoundRace): Html {
   return html`<div class="replay"><span>Run it again</span> <code id="replay">DIBS_REPLAY=${replay}</code>
-<button type="button" data-copy="replay">Copy</button></div>
-<details class="printout"><summary>The printout</summary><pre>${printout}</pre></details>`
+<button type="button" data-copy="replay">Copy</button>
+<details class="printout"><summary>The printout</summary><pre tabindex="0">${printout}</pre></details></div>`
 }
