@@ -2,6 +2,7 @@ import { RaceFoundError } from '../../errors.js'
 import { checkOptions } from './check-options.js'
 import type { ExploreOptions } from './options.js'
 import type { ExploreReport } from './report/report.js'
+import { withPage } from './report/write-page.js'
 import { Exploration } from './search/exploration.js'
 import { Stage } from './stage/stage.js'
 
@@ -28,7 +29,7 @@ export async function explore(options: ExploreOptions): Promise<ExploreReport> {
   const checked = checkOptions(options)
   const turn = previous.then(() => exploreNow(checked))
   previous = turn.catch(() => {})
-  const report = await turn
+  const report = await withPage(await turn, checked)
   const { race } = report
   if (!race || options.throws === false) return report
   throw new RaceFoundError(race.printout, race.schedule, race.replay, report)

@@ -2,6 +2,8 @@
 // lanes, so that none goes through a box.
 {
   const NS = 'http://www.w3.org/2000/svg'
+  /** What fits on a sheet of A4 or Letter. */
+  const PAPER_PX = 920
   const ENDS = {
     blocks: 'M0 -6V6', // a bar: here it comes to a halt
     frees: 'M0 0L-8 -4.5V4.5Z',
@@ -184,7 +186,9 @@
     document.fonts?.ready.then(draw)
     // Paper has another width, and nobody tells once it has been laid out.
     addEventListener('beforeprint', () => {
-      document.documentElement.dataset.printing = ''
+      const { dataset } = document.documentElement
+      dataset.printing = 'page'
+      if (lanes.offsetHeight > PAPER_PX) dataset.printing = 'pages'
       draw()
     })
     addEventListener('afterprint', () => {

@@ -14,10 +14,10 @@ export function showLanes(race: FoundRace, layout: Layout): Html {
   const { lanes, rows, endSlot } = layout
   const links = JSON.stringify(race.links.map(({ kind, from, to }) => ({ kind, from, to })))
   return html`<div class="lanes" id="lanes" style="--lanes:${lanes.length}">
+<div class="band" aria-hidden="true"></div>
 ${lanes.map(showHead)}
 ${lanes.map((lane, i) => showRail(lane, i, layout))}
 ${showPauses(layout)}
-<div class="band" aria-hidden="true"></div>
 <svg class="links" aria-hidden="true" data-links="${links}"></svg>
 <ol class="rows">
 ${rows.map((row) => showRow(row, layout, race))}

@@ -12,7 +12,7 @@
     return found ? Math.min(Math.max(Number(found[1]), 1), boxes.length) - 1 : undefined
   }
 
-  const show = (index, { scrolls = true } = {}) => {
+  const show = (index, behavior = calm.matches ? 'auto' : 'smooth') => {
     const hadFocus = boxes.includes(document.activeElement)
     current = index
     boxes.forEach((box, i) => {
@@ -34,7 +34,7 @@
       button.disabled = target(button.getAttribute('data-go')) === index
     document.dispatchEvent(new CustomEvent('dibs-step', { detail: index }))
     if (hadFocus) boxes[index].focus({ preventScroll: true })
-    if (scrolls) boxes[index].scrollIntoView({ block: 'nearest', behavior: calm.matches ? 'auto' : 'smooth' })
+    if (behavior !== 'none') boxes[index].scrollIntoView({ block: 'nearest', behavior })
   }
 
   const go = (index) => {
@@ -90,6 +90,6 @@
       if (index !== undefined) show(index)
     })
     const asked = fromAddress()
-    show(asked ?? 0, { scrolls: asked !== undefined })
+    show(asked ?? 0, asked === undefined ? 'none' : 'auto')
   }
 }
