@@ -144,7 +144,7 @@
     const { kind, inX, inY, sign, steps } = arrow
     const turn = sign < 0 ? 0 : 180
     // Short of the edge, so that the end is not under the box.
-    const tip = inX + sign * (kind === 'blocks' ? 3 : 2)
+    const tip = inX + sign * (kind === 'blocks' ? 5 : 3)
     const group = element('g', { class: kind, 'data-steps': steps.join(' ') })
     group.append(
       element('path', {

@@ -62,7 +62,7 @@ function showPauses({ pauses, lanes, rows, endSlot }: Layout): Html[] {
 }
 
 function showRow(row: Row, layout: Layout, race: FoundRace): Html {
-  const { index, step, lane, slot, turn, isImplicit, asides } = row
+  const { index, step, lane, slot, pool, turn, isImplicit, asides } = row
   const { unit, effect } = step
   const color = layout.lanes[lane]?.color
   const isBad = effect.kind === 'lost' || (effect.kind === 'done' && effect.result.error !== undefined)
@@ -71,11 +71,11 @@ function showRow(row: Row, layout: Layout, race: FoundRace): Html {
 <span class="number" style="${place(lane, index, slot)}" aria-hidden="true">${index + 1}</span>
 <span class="dot color-${color} ${effect.kind}${isBad && ' failed'}" data-dot="${index}" style="${place(lane, index, slot)}" aria-hidden="true"></span>
 <button type="button" class="${classes.filter(Boolean).join(' ')} color-${color}" data-step="${index}" data-lane="${lane}" style="${place(lane, index, slot)}">
-${turn && html`<span class="turn">${turn}</span>`}
 <span class="who"><span class="nth">${index + 1}</span> ${unit}</span>
+${turn && html`<span class="turn">${turn}</span>`}
 ${showText(step)}
 ${showEffect(effect)}
-${step.poolWaits[unit] && showPoolWait(unit, step.poolWaits[unit])}
+${pool && showPoolWait(unit, pool)}
 ${showSeen(index, race)}
 </button>
 ${asides.map((aside) => showAside(aside, row, layout))}

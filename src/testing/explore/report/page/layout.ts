@@ -1,4 +1,4 @@
-import { actorOf, type TraceStep } from '../../schedule/trace.js'
+import { actorOf, IMPLICIT_COMMIT, type TraceStep } from '../../schedule/trace.js'
 import { findPauses, type Pause } from '../pauses.js'
 import { findTurn } from '../printout.js'
 import type { ExploreReport, FoundRace } from '../report.js'
@@ -30,6 +30,8 @@ export interface Row {
   /** Its line where all lanes share one column; one more for each of its asides. */
   readonly slot: number
   readonly asides: readonly Aside[]
+  /** What its own actor waits for at its pool. */
+  readonly pool?: string | undefined
   /** What went wrong here, in words. */
   readonly turn?: string | undefined
   readonly isImplicit: boolean
@@ -60,9 +62,10 @@ export function layOut({ steps, isSerial }: FoundRace, { actors }: ExploreReport
     numbers.set(step.unit, number)
     last.set(step.unit, index)
     const own = slot++
+    const waits = new Map(Object.entries(step.poolWaits)) // an actor may be called `constructor`
     const asides = lanes.flatMap(({ unit }, lane): Omit<Aside, 'slot'>[] => {
       const resumed = step.resumed.find((other) => other.unit === unit)
-      const pool = unit === step.unit ? undefined : step.poolWaits[unit]
+      const pool = unit === step.unit ? undefined : waits.get(unit)
       return resumed || pool ? [{ lane, resumed, of: resumed && last.get(unit), pool }] : []
     })
     return {
@@ -72,8 +75,9 @@ export function layOut({ steps, isSerial }: FoundRace, { actors }: ExploreReport
       number,
       slot: own,
       asides: asides.map((aside) => ({ ...aside, slot: slot++ })),
+      pool: waits.get(step.unit),
       turn: turn?.at === index ? turn.text : undefined,
-      isImplicit: step.text === 'commit (implicit)',
+      isImplicit: step.statement === IMPLICIT_COMMIT,
     }
   })
   return { lanes, rows, pauses: findPauses(steps), endSlot: slot }
