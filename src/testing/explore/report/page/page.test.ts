@@ -61,7 +61,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   let browser: Browser
   beforeAll(async () => {
     browser = await startBrowser()
-  })
+  }, 60_000)
   afterAll(() => browser?.close())
 
   const current = (page: Page) => page.locator('.box[aria-current="step"]')
