@@ -23,7 +23,7 @@ ${field(
     row.asides.map(
       (aside) =>
         aside.resumed &&
-        html`<span class="line">${aside.resumed.unit} ${aside.of !== undefined && toStep(aside.of)} ${aside.resumed.effect.kind === 'waits' ? 'still waits' : 'goes on'} ${showEffect(aside.resumed.effect)}</span>`,
+        html`<span class="line">${aside.resumed.unit} ${aside.of !== undefined && toStep(aside.of)} ${aside.resumed.effect.kind === 'waits' ? 'now' : 'goes on'} ${showEffect(aside.resumed.effect)}</span>`,
     ),
 )}
 ${field('Waited for it before', waiters > 0 && (waiters === 1 ? 'one statement' : `${waiters} statements`))}

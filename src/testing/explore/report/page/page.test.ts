@@ -157,7 +157,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       expect(bob).toContain('waits for alice/2 (row lock, stock) until step 5, alice/2’s')
       expect(carol).toContain('waits for bob and process 7 (row lock, stock) and never goes on')
       expect(commit).toContain('bob step 3 goes on ✕ ERROR 40001 could not serialize access')
-      expect(commit).toContain('carol step 4 still waits waits for alice (row lock, stock)')
+      expect(commit).toContain('carol step 4 now waits for alice (row lock, stock)')
       expect(commit).toContain('Waited for it before 2 statements')
       expect(lost).toContain('✕ its connection is gone')
     })
@@ -289,7 +289,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   })
 
   it('takes what users wrote for text, wherever it stands', async () => {
-    const evil = `</script></style><script>alert(1)</script><img src=x onerror=alert(2)>"' onclick='alert(3)' x="`
+    const evil = `${'long'.repeat(60)}</script></style><script>alert(1)</script><img src=x onerror=alert(2)>"' onclick='alert(3)' x="`
     const steps = [
       madeStep(evil, `select '${evil}' -- ${evil}`, rows('SELECT 1', [evil, null]), {
         values: [evil],
@@ -317,6 +317,10 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       expect(await page.locator('.summary').innerText()).toBe(evil)
       expect(await page.locator('.box').first().innerText()).toContain(evil.slice(0, 20))
       expect(await page.title()).toContain(evil.slice(0, 20))
+      for (const width of [320, 1400]) {
+        await page.setViewportSize({ width, height: 844 })
+        expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width)
+      }
       expect(faults).toEqual([])
     })
   })

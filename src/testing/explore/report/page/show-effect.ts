@@ -21,6 +21,6 @@ export function showEffect(effect: Effect): Html | undefined {
 
 /** What became of one that had waited. */
 export function showResumed(unit: string, effect: Effect): Html {
-  const verb = effect.kind === 'waits' ? 'stays' : 'goes on'
+  const verb = effect.kind === 'waits' ? 'now' : 'goes on'
   return html`<span class="resumes"><span class="who">${unit}</span> ${verb}</span>${showEffect(effect)}`
 }
