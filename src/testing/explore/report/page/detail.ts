@@ -8,13 +8,13 @@ import { isContinued, showSql } from './show-sql.js'
 
 /** All that is known of a step. */
 export function showDetail(row: Row, race: FoundRace, { rows, lanes }: Layout): Html {
-  const { index, step, number, turn, lane } = row
+  const { index, step, number, turn, lane, isImplicit } = row
   const { unit, settings, values, options, loops, waiters, poolWaits, resumed } = step
   return html`<section class="detail" data-detail="${index}" hidden>
 <h2><span class="swatch color-${lanes[lane]?.color}"></span>${unit}, step ${number} of ${rows.filter((other) => other.lane === lane).length}</h2>
 ${turn && html`<p class="turn">${turn}</p>`}
 <pre><code>${isContinued(step.text) ? step.text : showSql(dedent(step.text))}</code></pre>
-${field('Values', values.length > 0 && showValues(values))}
+${field('Values', !isImplicit && values.length > 0 && showValues(values))}
 ${field('Settings before it', settings.length > 0 && settings.map((text) => html`<code>${text}</code>`))}
 ${field('What became of it', showOutcome(row, race))}
 ${field(

@@ -167,7 +167,7 @@
     for (const path of group.children) path.classList.toggle('now', isNow)
   }
   document.addEventListener('dibs-step', (event) => {
-    current = event.detail
+    current = /** @type {CustomEvent<number>} */ (event).detail
     for (const group of svg?.children ?? []) mark(group)
   })
 

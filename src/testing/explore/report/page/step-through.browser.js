@@ -1,8 +1,14 @@
 // Steps through the schedule: arrow keys, buttons, clicks, and `#step=4` in the address.
 {
-  const boxes = [...document.querySelectorAll('.box')]
-  const details = [...document.querySelectorAll('.detail')]
+  /** @type {(selector: string) => HTMLElement[]} */
+  const all = (selector) => Array.from(document.querySelectorAll(selector))
+  const boxes = all('.box')
+  const details = all('.detail')
+  const numbers = all('.number')
+  /** @type {HTMLElement} */
   const band = document.querySelector('.band')
+  /** @type {NodeListOf<HTMLButtonElement>} */
+  const buttons = document.querySelectorAll('[data-go]')
   const place = document.getElementById('place')
   const calm = matchMedia('(prefers-reduced-motion: reduce)')
   let current = 0
@@ -12,15 +18,16 @@
     return found ? Math.min(Math.max(Number(found[1]), 1), boxes.length) - 1 : undefined
   }
 
+  /** @type {(index: number, behavior?: ScrollBehavior | 'none') => void} */
   const show = (index, behavior = calm.matches ? 'auto' : 'smooth') => {
-    const hadFocus = boxes.includes(document.activeElement)
+    const hadFocus = boxes.some((box) => box === document.activeElement)
     current = index
     boxes.forEach((box, i) => {
       box.tabIndex = i === index ? 0 : -1
       if (i === index) box.setAttribute('aria-current', 'step')
       else box.removeAttribute('aria-current')
     })
-    document.querySelectorAll('.number').forEach((number, i) => {
+    numbers.forEach((number, i) => {
       number.classList.toggle('now', i === index)
     })
     details.forEach((detail, i) => {
@@ -30,8 +37,7 @@
     for (const name of ['--row', '--slot'])
       band.style.setProperty(name, boxes[index].style.getPropertyValue(name))
     place.textContent = `Step ${index + 1} of ${boxes.length}`
-    for (const button of document.querySelectorAll('[data-go]'))
-      button.disabled = target(button.getAttribute('data-go')) === index
+    for (const button of buttons) button.disabled = target(button.getAttribute('data-go')) === index
     document.dispatchEvent(new CustomEvent('dibs-step', { detail: index }))
     if (hadFocus) boxes[index].focus({ preventScroll: true })
     if (behavior !== 'none') boxes[index].scrollIntoView({ block: 'nearest', behavior })
@@ -83,7 +89,7 @@
     })
     for (const aside of document.querySelectorAll('[data-of-step]'))
       aside.addEventListener('click', () => go(Number(aside.getAttribute('data-of-step'))))
-    for (const button of document.querySelectorAll('[data-go]'))
+    for (const button of buttons)
       button.addEventListener('click', () => go(target(button.getAttribute('data-go'))))
     addEventListener('hashchange', () => {
       const index = fromAddress()
