@@ -101,7 +101,7 @@ const OF_SOURCE: Words = {
 }
 
 /** Without the indentation that the statement has from the code around it. */
-export function dedent(text: string): string {
+function dedent(text: string): string {
   const lines = text.trim().split('\n')
   const margins = lines
     .slice(1)

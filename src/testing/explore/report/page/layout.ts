@@ -49,7 +49,8 @@ export interface Aside {
   readonly pool?: string | undefined
 }
 
-export const COLORS = 6
+/** As many as the style has. */
+const COLORS = 6
 
 export function layOut({ steps, isSerial }: FoundRace, { actors }: ExploreReport): Layout {
   const lanes = findLanes(steps, actors)

@@ -57,6 +57,9 @@ function long(): ExploreReport {
 
 const reports = { race: lastLamp(), everything: everything(), long: long(), passed }
 
+/** For what the browser does in its own time. */
+const soon = { timeout: 10_000 }
+
 describe.skipIf(!hasBrowser)('the page in a browser', () => {
   let browser: Browser
   beforeAll(async () => {
@@ -181,9 +184,9 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
         await page.setViewportSize({ width, height: 844 })
         await page.keyboard.press('Home')
         await expect
-          .poll(() => classes(page, '.link:not(.sample *)'))
+          .poll(() => classes(page, '.link:not(.sample *)'), soon)
           .toEqual(['blocks', 'frees', 'misses', 'reads'])
-        await expect.poll(() => classes(page, '.link.now')).toEqual(['misses'])
+        await expect.poll(() => classes(page, '.link.now'), soon).toEqual(['misses'])
         await page.keyboard.press('End')
         expect(await classes(page, '.link.now')).toEqual([])
       }
@@ -275,13 +278,23 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
     )
   })
 
+  it('has no schedule and no string to replay where nobody came to a step', async () => {
+    await withPageOpen(browser, reportPage(madeReport([])), async ({ page, faults }) => {
+      expect(await page.locator('.lanes, .panel, [data-copy]').count()).toBe(0)
+      expect(await page.locator('.failure').innerText()).toContain('amount is -1')
+      await page.locator('summary').click()
+      expect(await page.locator('.printout pre').innerText()).toContain('Race found in schedule 3')
+      expect(faults).toEqual([])
+    })
+  })
+
   it('copies the string that runs it again', async () => {
     await withPageOpen(
       browser,
       reportPage(lastLamp()),
       async ({ page }) => {
         await page.getByRole('button', { name: 'Copy' }).click()
-        await expect.poll(() => page.locator('[data-copy]').innerText()).toBe('Copied')
+        await expect.poll(() => page.locator('[data-copy]').innerText(), soon).toBe('Copied')
         expect(await page.evaluate('navigator.clipboard.readText()')).toBe('DIBS_REPLAY=v1:abba:01020304')
       },
       { permissions: ['clipboard-read', 'clipboard-write'] },

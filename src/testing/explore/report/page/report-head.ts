@@ -20,7 +20,7 @@ ${!race && html`<p class="explanation">${claimOf(report)}</p>`}
 ${race && html`<p class="failure"><b>${race.failure.name}</b> <span>${race.failure.message}</span></p>`}
 ${showFigures(report)}
 ${notes.length > 0 && html`<ul class="notes">${notes.map((note) => html`<li><b>Note</b> ${note}</li>`)}</ul>`}
-${race && race.steps.length > 0 && showReplay(race)}`
+${race && showReplay(race)}`
 }
 
 function showFigures(report: ExploreReport): Html {
@@ -67,8 +67,11 @@ function claimOf({ mode, isExhaustive, isComplete, preemptions }: ExploreReport)
     : 'There are more orders than were run. One of the others may go wrong.'
 }
 
-function showReplay({ replay, printout }: FoundRace): Html {
-  return html`<div class="replay"><span>Run it again</span> <code id="replay">DIBS_REPLAY=${replay}</code>
-<button type="button" data-copy="replay">Copy</button>
+function showReplay({ replay, printout, steps }: FoundRace): Html {
+  return html`<div class="replay">${
+    steps.length > 0 &&
+    html`<span>Run it again</span> <code id="replay">DIBS_REPLAY=${replay}</code>
+<button type="button" data-copy="replay">Copy</button>`
+  }
 <details class="printout"><summary>The printout</summary><pre tabindex="0">${printout}</pre></details></div>`
 }
