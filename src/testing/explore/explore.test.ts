@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import pg, { type Pool } from 'pg'
 import { afterAll, describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
@@ -56,6 +59,20 @@ describe('a race', () => {
       ].join('\n'),
     )
     expect(replay).toMatch(/^v1:abbbaa:[0-9a-f]{12}$/)
+  })
+
+  it('is written as a page as well, and names it at its end', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'dibs-page-'))
+    const page = join(folder, 'race.html')
+    try {
+      const { printout, report } = await caught({ ...lostUpdate, page })
+      expect(printout.split('\n').at(-1)).toBe(`  Page: ${page}`)
+      expect(report).toMatchObject({ page, race: { links: [] } })
+      expect(readFileSync(page, 'utf8')).toContain('somebody was not counted')
+    } finally {
+      rmSync(folder, { recursive: true })
+    }
+    await expect(explore({ ...lostUpdate, page: '' })).rejects.toThrow('must be the path of a file')
   })
 
   it('is reported in place of that if asked, as plain JSON of the same type as a success', async () => {

@@ -1,4 +1,5 @@
 import type { TraceStep } from '../schedule/trace.js'
+import type { StepLink } from './links.js'
 
 /** What was found, as plain JSON. */
 export interface ExploreReport {
@@ -29,6 +30,8 @@ export interface ExploreReport {
   /** What a reader must know to trust the verdict: functions taken for one step, orders of the server's never seen. */
   readonly notes: readonly string[]
   readonly race?: FoundRace | undefined
+  /** The file that its page was written to. */
+  readonly page?: string | undefined
 }
 
 export interface RandomPart {
@@ -46,6 +49,10 @@ export interface FoundRace {
   /** For the option `replay`. */
   readonly replay: string
   readonly steps: readonly TraceStep[]
+  /** How the steps hang together: who waits for whom, who reads what of whom. */
+  readonly links: readonly StepLink[]
+  /** What this kind of race is called, where that is known. */
+  readonly anomaly?: { readonly name: string; readonly explanation: string } | undefined
   /** The schedule as text, with what went wrong and how to run it again. */
   readonly printout: string
   /** What went wrong. */

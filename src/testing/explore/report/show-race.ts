@@ -1,5 +1,6 @@
 import { countPreemptions, type Trace } from '../schedule/trace.js'
 import type { Failure } from '../search/failure.js'
+import { findLinks } from './links.js'
 import { showSteps, showSwitches } from './printout.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
@@ -25,6 +26,7 @@ export function showRace({ trace, failure }: { trace: Trace; failure: Failure },
     schedule: steps.map(({ unit }) => unit),
     replay,
     steps,
+    links: findLinks(steps),
     printout,
     failure: { name: failure.name, message: failure.message },
     isSerial,
