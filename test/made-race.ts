@@ -45,6 +45,7 @@ export function madeReport(steps: readonly TraceStep[], race: Partial<FoundRace>
     mode: 'search',
     summary: 'Race found in schedule 3 (2 switches, READ COMMITTED).',
     schedules: 3,
+    reduction: { off: null, repeats: 1, widened: [] },
     isComplete: false,
     isExhaustive: false,
     preemptions: null,

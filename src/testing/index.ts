@@ -4,7 +4,7 @@ export { explore } from './explore/explore.js'
 export type { ExploreBound, ExploreHandle, ExploreOptions, Isolation } from './explore/options.js'
 export type { StepLink } from './explore/report/links.js'
 export { reportPage } from './explore/report/page/report-page.js'
-export type { ExploreReport, FoundRace, RandomPart } from './explore/report/report.js'
+export type { ExploreReport, FoundRace, RandomPart, ReductionPart } from './explore/report/report.js'
 export { type UntilBlockedOptions, untilBlocked } from './explore/schedule/until-blocked.js'
 export type { Outcome } from './gate/actor.js'
 export type {

@@ -281,9 +281,12 @@ export class GatedSession {
     this.#held = []
     this.#nextStep = 0
     this.state = 'planning'
+    // Told when it comes: by the time that all is prepared, the session may have been handed over.
+    const isOwners = this.#ownerRequests > 0
+    if (isOwners) this.#ownerRequests--
     if (this.#prepared) await this.#prepared
     this.#prepared = undefined
-    if (this.#ownerRequests > 0) return this.#passOwners(request)
+    if (isOwners) return this.#passOwners(request)
     this.#hasPrepared ||= /^\s*prepare\s+(?!transaction)/i.test(request.text)
     const plan = this.#options.planner.plan(request, {
       status: this.status,
@@ -305,7 +308,6 @@ export class GatedSession {
 
   /** Not the client's doing: it goes to the server at once, and again after each schedule. */
   #passOwners(request: Request): void {
-    this.#ownerRequests--
     if (request.values.length === 0) this.basis.push(request.text)
     this.#become('passing')
     this.#wire.send({

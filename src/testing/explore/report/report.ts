@@ -10,10 +10,8 @@ export interface ExploreReport {
   readonly summary: string
   /** How many schedules were run that can be told apart. */
   readonly schedules: number
-  /** Further ones, which turned out to differ from those only in the order of steps that commute. */
-  readonly repeats: number
-  /** Statements that were taken to touch more than they say, so that more orders were run than needed, and why. */
-  readonly widened: readonly string[]
+  /** How far schedules were left out because others stand for them. */
+  readonly reduction: ReductionPart
   /** The search came to its end within its bound. */
   readonly isComplete: boolean
   /** No schedule was left out. */
@@ -32,6 +30,16 @@ export interface ExploreReport {
   readonly race?: FoundRace | undefined
   /** The file that its page was written to. */
   readonly page?: string | undefined
+}
+
+/** Of schedules that differ only in the order of steps that commute, one is enough. */
+export interface ReductionPart {
+  /** Why every order was run nevertheless; null: it was not. */
+  readonly off: string | null
+  /** Schedules beside those counted, which turned out to be like one of them. */
+  readonly repeats: number
+  /** What was taken to touch more than it says, so that more orders were run than needed, and why. */
+  readonly widened: readonly string[]
 }
 
 export interface RandomPart {

@@ -14,10 +14,10 @@ export function showRace({ trace, failure }: { trace: Trace; failure: Failure },
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
-    : `Race found in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
+    : `${trace.stuck ? 'Stuck' : 'Race found'} in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
   const printout = [
     title,
-    ...(steps.length > 0 ? [showSteps(steps, !isSerial)] : []),
+    ...(steps.length > 0 ? [showSteps(steps, !isSerial && facts.mode !== 'schedule')] : []),
     `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
     ...facts.notes.map((note) => `  Note: ${note}`),
     ...(steps.length > 0 ? [`  Replay: DIBS_REPLAY=${replay}`] : []),

@@ -161,19 +161,20 @@ describe('several who are woken at once', () => {
         carol: (db) => insert(db, 'carol', 'commit'),
       },
       mayFail: () => true,
+      everyOrder: true,
       invariant: async (db) => {
         const { rows } = await db.query('select by from key')
         winners.add(rows.map(({ by }) => by).join())
       },
     })
-    expect(report.isExhaustive).toBe(true)
     // In two of the 22 schedules bob and carol wait for alice, who takes back what she did.
     expect(report.schedules).toBeGreaterThanOrEqual(22)
     expect(report.schedules).toBeLessThanOrEqual(24)
     const isSaid = report.notes.some((note) =>
       note.includes("the server's choice, and it was seen in one order only"),
     )
-    if (report.schedules < 24) expect(isSaid).toBe(true)
+    expect(isSaid).toBe(report.schedules < 24)
+    expect(report.isExhaustive).toBe(!isSaid)
     expect([...winners].toSorted()).toEqual(['bob', 'carol'])
   })
 })
@@ -316,7 +317,7 @@ describe('an actor with several connections', () => {
         assert.equal(rows[0].n, 2)
       },
     })
-    expect(report).toMatchObject({ isExhaustive: true, schedules: 4 })
+    expect(report).toMatchObject({ isExhaustive: true, schedules: 2 })
   })
 })
 

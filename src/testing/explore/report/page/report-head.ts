@@ -1,5 +1,6 @@
 import { type Html, html } from '../../../page/html.js'
 import type { ExploreReport, FoundRace } from '../report.js'
+import { showReach } from '../summarize.js'
 
 export const titleOf = ({ verdict, race, mode }: ExploreReport): string => {
   if (verdict === 'race') return race?.isSerial ? 'Wrong, with nobody in between' : 'Race found'
@@ -19,12 +20,13 @@ ${race?.anomaly && html`<p class="explanation">${race.anomaly.explanation}</p>`}
 ${!race && html`<p class="explanation">${claimOf(report)}</p>`}
 ${race && html`<p class="failure"><b>${race.failure.name}</b> <span>${race.failure.message}</span></p>`}
 ${showFigures(report)}
+${showReduction(report)}
 ${notes.length > 0 && html`<ul class="notes">${notes.map((note) => html`<li><b>Note</b> ${note}</li>`)}</ul>`}
 ${race && showReplay(race)}`
 }
 
 function showFigures(report: ExploreReport): Html {
-  const { schedules, isolation, seconds, actors, steps, random } = report
+  const { schedules, isolation, seconds, actors, steps, random, reduction } = report
   const figures = [
     [schedules === 1 ? 'schedule run' : 'schedules run', schedules.toLocaleString('en')],
     ['isolation', isolation.toUpperCase()],
@@ -32,6 +34,7 @@ function showFigures(report: ExploreReport): Html {
     ['most steps in one', steps.toLocaleString('en')],
     ['seconds', seconds.toFixed(1)],
     ['how far', reachOf(report)],
+    ...(reduction.repeats > 0 ? [['like one of them', reduction.repeats.toLocaleString('en')]] : []),
     ...(random
       ? [
           [
@@ -44,15 +47,22 @@ function showFigures(report: ExploreReport): Html {
   return html`<dl class="figures">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
 }
 
+/** Why more was run than need be. */
+function showReduction({ mode, reduction: { off, widened } }: ExploreReport): Html | false {
+  const lines = [...(off === null || mode !== 'search' ? [] : [`Every order was run: ${off}.`]), ...widened]
+  if (lines.length === 0) return false
+  return html`<details class="widened"><summary>Why more orders were run than differ</summary>
+<ul>${lines.map((line) => html`<li>${line}</li>`)}</ul></details>`
+}
+
 /** What was looked at; "all" only where all is true. */
-function reachOf({ mode, verdict, isExhaustive, isComplete, preemptions }: ExploreReport): string {
+function reachOf(report: ExploreReport): string {
+  const { mode, verdict, isExhaustive, reduction } = report
   if (mode === 'replay') return 'a replay of one schedule'
   if (mode === 'schedule') return 'one schedule, by name'
   if (verdict === 'race') return 'up to the first that went wrong'
-  if (isExhaustive) return 'every schedule'
-  if (preemptions !== null)
-    return preemptions === 1 ? 'all with at most 1 preemption' : `all with at most ${preemptions} preemptions`
-  return isComplete ? 'all that were ours to choose, see the notes' : 'not even all without a preemption'
+  if (isExhaustive) return reduction.off === null ? 'every schedule that can be told apart' : 'every schedule'
+  return showReach(report)
 }
 
 /** What a report that found nothing stands for, and what not. */
