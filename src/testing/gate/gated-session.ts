@@ -36,6 +36,8 @@ export interface GatedSessionOptions {
   readonly settings: Readonly<Record<string, string>>
   /** What must be done before the first request. */
   readonly prepare?: ((session: GatedSession) => Promise<void>) | undefined
+  /** Somebody has got it from a pool. */
+  readonly onHandOver?: ((session: GatedSession) => void) | undefined
   /** Ends the connection on both sides. */
   readonly destroy: () => void
   /** The same without the client hearing of it, where that can be done. */
@@ -227,6 +229,7 @@ export class GatedSession {
   /** From now on it is the client's; `queued` requests that its owner has made are still to come. */
   handOver(queued: number): void {
     this.#ownerRequests = queued
+    this.#options.onHandOver?.(this)
   }
 
   /** Statements of our own on an idle session. */

@@ -264,7 +264,7 @@ class StatementReader {
     )
     for (const unique of touched) {
       const entries = placeOf(table, unique, undefined)
-      this.#add({ locks: [{ place: entries, strength: UPDATE, seeks: unique.isPrimary }] })
+      this.#add({ locks: [{ place: entries, strength: UPDATE, seeks: false }] })
       if (unique.isPrimary) this.#add({ adds: [entries] })
     }
     if (facts.referenced?.columns.some((one) => set.includes(one)))

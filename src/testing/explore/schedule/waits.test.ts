@@ -257,6 +257,21 @@ describe('an actor with several connections', () => {
     expect(report.race?.schedule).toEqual(['alice', 'alice', 'alice/2', 'alice/2'])
   })
 
+  it('has the same names for them in each run, also where they are new', { timeout: 30_000 }, async () => {
+    const add = (db: Pool, id: number) =>
+      inTransaction(db, (tx) => tx.query('update counter set n = n + 1 where id = $1', [id]))
+    // Each exploration connects anew, and whichever connection is there first must not be the first.
+    for (let run = 0; run < 5; run++) {
+      const report = await explore({
+        url,
+        setup: rows,
+        actors: { alice: (db) => Promise.all([add(db, 1), add(db, 2), add(db, 3)]) },
+        bound: { schedules: 10, random: 0 },
+      })
+      expect(report.verdict).toBe('passed')
+    }
+  })
+
   it('may be in its own way', async () => {
     const nested = (db: Pool) =>
       inTransaction(db, async (client) => {
