@@ -567,17 +567,10 @@ export const mutations = [
     tests: [explore('reduce/self-check.test.ts')],
   },
   {
-    name: 'reduction: what the server decided by itself wakes nobody',
-    file: explore('search/sleepers.ts'),
-    from: '    !isContested(step) &&\n',
-    to: '',
-    tests: [explore('schedule/waits.test.ts'), explore('reduce/self-check.test.ts')],
-  },
-  {
     name: 'reduction: a transaction that has only begun has its snapshot',
-    file: explore('../gate/gated-session.ts'),
-    from: 'if (this.#opening.length > 0) return false',
-    to: '',
+    file: 'src/testing/gate/gated-session.ts',
+    from: "return this.#wire.status === 'T' ||",
+    to: "return this.status === 'T' ||",
     tests: [explore('reduce/self-check.test.ts')],
   },
   {

@@ -78,6 +78,12 @@ export const corpus: Readonly<Record<string, Program>> = {
       [[`select nextval('s')`, 'update a set n = n + 1 where id = 3']],
     ],
   },
+  'a lock of a row that is not there': {
+    actors: [
+      [['select n from a where id = 1 for update', `select nextval('s')`, 'insert into a values (1, 1, 10)']],
+      [[`select nextval('s')`, 'insert into a values (1, 2, 20)', 'rollback']],
+    ],
+  },
   'a row that is deleted and comes back': {
     setup: rows,
     actors: [
@@ -322,7 +328,7 @@ export const corpus: Readonly<Record<string, Program>> = {
     actors: [
       [['update a set n = 1 where id = 1'], `select nextval('s')`],
       [
-        'insert into log values (1)',
+        ['insert into log values (1)', 'rollback'],
         ['select n from a where id = 2', `select nextval('s')`, 'select n from a where id = 1'],
       ],
     ],

@@ -62,10 +62,10 @@ export class SearchAll {
     while (this.#trials.schedules + this.#trials.repeats < schedules && !this.#trials.found) {
       const branch = this.#frontier.next()
       if (!branch) break
+      const wasReduced = this.isReduced
       await this.#follow(branch)
-      if (version === this.#reduction.version) continue
+      if (version !== this.#reduction.version && wasReduced) this.#startAnew()
       version = this.#reduction.version
-      this.#startAnew()
     }
     const { level, isCut } = this.#frontier
     if (level >= 0) {
