@@ -50,6 +50,8 @@ export interface FoundRace {
   readonly printout: string
   /** What went wrong. */
   readonly failure: { readonly name: string; readonly message: string }
+  /** What the literature calls it, where the schedule shows it for certain, and who did what in which step. */
+  readonly anomaly?: { readonly name: string; readonly explanation: string } | undefined
   /** It went wrong though nobody came between: this is a mistake, not a race. */
   readonly isSerial: boolean
 }

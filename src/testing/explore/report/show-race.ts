@@ -1,5 +1,7 @@
 import { countPreemptions, type Trace } from '../schedule/trace.js'
 import type { Failure } from '../search/failure.js'
+import type { Knowledge } from './accesses.js'
+import { anomalyOf } from './anomaly.js'
 import { showSteps, showSwitches } from './printout.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
@@ -7,16 +9,22 @@ import type { ExploreReport, FoundRace } from './report.js'
 type Facts = Omit<ExploreReport, 'summary' | 'race'>
 
 /** The printout of a schedule that went wrong. */
-export function showRace({ trace, failure }: { trace: Trace; failure: Failure }, facts: Facts): FoundRace {
+export function showRace(
+  { trace, failure }: { trace: Trace; failure: Failure },
+  facts: Facts,
+  knowledge: Knowledge,
+): FoundRace {
   const { steps } = trace
   const replay = encodeReplay(steps, facts.actors)
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
+  const anomaly = isSerial ? undefined : anomalyOf(trace, knowledge)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
     : `Race found in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
   const printout = [
     title,
     ...(steps.length > 0 ? [showSteps(steps, !isSerial)] : []),
+    ...(anomaly ? [`  ${anomaly.explanation}`] : []),
     `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
     ...facts.notes.map((note) => `  Note: ${note}`),
     ...(steps.length > 0 ? [`  Replay: DIBS_REPLAY=${replay}`] : []),
@@ -27,6 +35,7 @@ export function showRace({ trace, failure }: { trace: Trace; failure: Failure },
     steps,
     printout,
     failure: { name: failure.name, message: failure.message },
+    ...(anomaly ? { anomaly } : {}),
     isSerial,
   }
 }
