@@ -64,7 +64,7 @@ export async function exploreProgram(program: Program, how: How): Promise<Explor
 }
 
 /** Tells what it has seen; an error ends its piece, not the actor. */
-async function play(db: Pool, pieces: readonly Piece[]): Promise<unknown[]> {
+export async function play(db: Pool, pieces: readonly Piece[]): Promise<unknown[]> {
   const seen: unknown[] = []
   for (const piece of pieces) {
     const client = await db.connect()

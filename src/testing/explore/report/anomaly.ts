@@ -40,8 +40,8 @@ interface Victim {
   readonly unit: string
   /** The step that it waited in. */
   readonly name: string
-  /** Those who waited for it, directly or behind each other. */
-  readonly behind: readonly string[]
+  /** Who waited for whom: it, and those behind it. */
+  readonly circle: readonly string[]
 }
 
 interface Wait {
@@ -59,7 +59,11 @@ function victimOf({ steps }: Trace): Victim | undefined {
     const victim = answers.find(
       (one) => one.effect.kind === 'done' && one.effect.result.error?.code === '40P01',
     )
-    if (victim) return { unit: victim.unit, name: named(victim.unit), behind: behind(victim.unit, waits) }
+    if (victim) {
+      const name = named(victim.unit)
+      const last = waits.get(victim.unit)?.told ?? `${name} closed the circle`
+      return { unit: victim.unit, name, circle: [...behind(victim.unit, waits), last] }
+    }
     for (const one of answers) {
       waits.delete(one.unit)
       if (one.effect.kind !== 'waits') continue
@@ -88,7 +92,7 @@ function hasFailedBy({ outcomes }: Trace, { unit }: Victim): boolean {
   return false
 }
 
-const deadlock = ({ name, behind }: Victim): Anomaly => ({
+const deadlock = ({ name, circle }: Victim): Anomaly => ({
   name: 'deadlock',
-  explanation: `Deadlock: ${[...behind, `${name} closed the circle`].join(', ')}, and the server ended ${name} with 40P01.`,
+  explanation: `Deadlock: ${circle.join(', ')}, and the server ended ${name} with 40P01.`,
 })
