@@ -28,6 +28,9 @@ const again = (name: string, env: Record<string, string>) => ({
       'src/postgres/embedded/**',
       'src/cli/**',
       'src/server/**',
+      // What a report looks like does not depend on the server.
+      'src/testing/explore/report/**',
+      'src/testing/page/**',
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
       ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/gate/**'] : []),
     ],

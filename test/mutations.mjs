@@ -539,6 +539,20 @@ export const mutations = [
     tests: [explore('stage/sessions.test.ts')],
   },
   {
+    name: 'a page takes what users wrote for markup',
+    file: 'src/testing/page/html.ts',
+    from: 'escapeHtml(String(part))',
+    to: 'String(part)',
+    tests: [explore('report/page/page.test.ts')],
+  },
+  {
+    name: 'a page that cannot be written hides the race',
+    file: explore('report/write-page.ts'),
+    from: '    const note = `The page',
+    to: '    throw error\n    const note = `The page',
+    tests: [explore('report/write-page.test.ts')],
+  },
+  {
     name: 'PgProxy: a cut after a statement comes before it',
     file: proxy('pass-through.ts'),
     from: "if (cut.fault.when === 'before') return",

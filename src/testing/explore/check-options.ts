@@ -22,6 +22,7 @@ const KNOWN: Record<keyof ExploreOptions, true> = {
   replay: true,
   schedule: true,
   throws: true,
+  page: true,
   reset: true,
   patienceMs: true,
   slowDeadlocks: true,
@@ -37,12 +38,14 @@ export function checkOptions(options: ExploreOptions): ExploreOptions {
       'actors',
       'must not explore themselves: this call comes from within an exploration',
     )
-  const { pool, url, replay = process.env.DIBS_REPLAY, isolation, bound = {}, patienceMs = 1 } = options
+  const { pool, url, replay = process.env.DIBS_REPLAY, isolation, bound = {}, patienceMs = 1, page } = options
   for (const name of Object.keys(options))
     if (!(name in KNOWN))
       throw new InvalidInputError(name, `is no option of explore: ${Object.keys(KNOWN).join(', ')} are`)
   if (Boolean(pool) === Boolean(url))
     throw new InvalidInputError('pool', 'or `url` must be given, and not both')
+  if (page !== undefined && (typeof page !== 'string' || page === ''))
+    throw new InvalidInputError('page', `must be the path of a file, not ${JSON.stringify(page)}`)
   checkActors(options)
   if (isolation !== undefined && !ISOLATIONS.includes(isolation))
     throw new InvalidInputError(

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import pg, { type Pool } from 'pg'
 import { afterAll, describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
@@ -58,6 +61,20 @@ describe('a race', () => {
     expect(replay).toMatch(/^v1:abbbaa:[0-9a-f]{12}$/)
   })
 
+  it('is written as a page as well, and names it at its end', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'dibs-page-'))
+    const page = join(folder, 'race.html')
+    try {
+      const { printout, report } = await caught({ ...lostUpdate, page })
+      expect(printout.split('\n').at(-1)).toBe(`  Page: ${page}`)
+      expect(report).toMatchObject({ page, race: { links: [] } })
+      expect(readFileSync(page, 'utf8')).toContain('somebody was not counted')
+    } finally {
+      rmSync(folder, { recursive: true })
+    }
+    await expect(explore({ ...lostUpdate, page: '' })).rejects.toThrow('must be the path of a file')
+  })
+
   it('is reported in place of that if asked, as plain JSON of the same type as a success', async () => {
     const report = await explore({ ...lostUpdate, throws: false })
     expect(JSON.parse(JSON.stringify(report))).toEqual(report)
@@ -112,15 +129,20 @@ describe('a race', () => {
 
 describe('the search', () => {
   it('knows how many schedules there are', async () => {
+    const actors = { alice: (db: Pool) => insertPair(db, 1), bob: (db: Pool) => insertPair(db, 2) }
     // Two actors of three steps each that do not wait for each other: 6 over 3.
-    const report = await explore({
-      url,
-      actors: { alice: (db) => insertPair(db, 1), bob: (db) => insertPair(db, 2) },
+    const every = await explore({ url, actors, everyOrder: true })
+    expect(every).toMatchObject({
+      schedules: 20,
+      reduction: { off: 'every order was asked for', repeats: 0, widened: [] },
     })
-    expect(report.schedules).toBe(20)
-    expect(report.summary).toMatch(
+    expect(every.summary).toMatch(
       /^No violation in all 20 schedules \(2 actors, at most 6 steps, READ COMMITTED/,
     )
+    // What they do commutes, and so one stands for all.
+    const report = await explore({ url, actors })
+    expect(report).toMatchObject({ schedules: 1, isExhaustive: true, reduction: { off: null } })
+    expect(report.summary).toMatch(/^No violation in all 1 distinguishable schedule \(/)
   })
 
   it('goes by preemptions', async () => {
@@ -144,6 +166,7 @@ describe('the search', () => {
       url,
       actors: { alice: (db: Pool) => insertPair(db, 1), bob: (db: Pool) => insertPair(db, 2) },
       bound: { schedules: 7, random: 30 },
+      everyOrder: true,
       seed: 5,
     }
     const report = await explore(options)

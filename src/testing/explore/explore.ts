@@ -2,6 +2,7 @@ import { RaceFoundError } from '../../errors.js'
 import { checkOptions } from './check-options.js'
 import type { ExploreOptions } from './options.js'
 import type { ExploreReport } from './report/report.js'
+import { withPage } from './report/write-page.js'
 import { Exploration, type Insight } from './search/exploration.js'
 import { Stage } from './stage/stage.js'
 
@@ -36,7 +37,7 @@ export async function exploreWith(options: ExploreOptions, insight: Insight = {}
   const checked = checkOptions(options)
   const turn = previous.then(() => exploreNow(checked, insight))
   previous = turn.catch(() => {})
-  return turn
+  return withPage(await turn, checked)
 }
 
 async function exploreNow(options: ExploreOptions, insight: Insight): Promise<ExploreReport> {

@@ -55,6 +55,11 @@ export interface ExploreOptions {
   readonly schedule?: readonly string[] | undefined
   /** False: a race is not thrown but reported. */
   readonly throws?: boolean | undefined
+  /**
+   * The file to which the report is written as a page, whatever was found. Default: for a race, one in the folder that the
+   * environment's `DIBS_REPORT` names.
+   */
+  readonly page?: string | undefined
   /** Puts the tables back between schedules, in place of the explorer, which empties those that were written. */
   readonly reset?: ((db: ExploreHandle) => unknown) | undefined
   /** How long nothing may happen before the explorer says that an actor waits for something it cannot see. Default 5,000. */

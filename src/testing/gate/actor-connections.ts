@@ -107,7 +107,9 @@ export class ActorConnections {
 
   #gate(ports: WirePorts, ends: Pick<GatedSessionOptions, 'destroy' | 'abandon' | 'isRemote'>): GatedSession {
     const { planner, observer, settings, prepare } = this.#options
-    const session = new GatedSession({ ports, planner, settings, prepare, observer, ...ends })
+    // The first to be handed out is the first by name: which one then asks first may be a matter of chance.
+    const onHandOver = (one: GatedSession): void => void this.actor.labelOf(one)
+    const session = new GatedSession({ ports, planner, settings, prepare, observer, onHandOver, ...ends })
     this.actor.sessions.add(session)
     return session
   }

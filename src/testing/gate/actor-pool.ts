@@ -46,6 +46,8 @@ export class ActorPool extends pg.Pool {
   readonly url: string
   readonly #options: ActorPoolOptions
   readonly #out = new Set<PoolClient>()
+  /** Clients are handed out in the order in which they were asked for, however long connecting takes. */
+  #lastConnecting: Promise<unknown> | undefined
 
   constructor(options: ActorPoolOptions) {
     const { config, actor, permits } = options
@@ -109,6 +111,7 @@ export class ActorPool extends pg.Pool {
   /** Takes back what nobody gave back; says how many that were. */
   reclaim(): number {
     this.#options.permits.giveUp()
+    this.#lastConnecting = undefined
     const kept = this.#out.size
     for (const client of [...this.#out]) {
       client.release(true)
@@ -128,8 +131,12 @@ export class ActorPool extends pg.Pool {
       actor.poolWaits.delete(waiting)
     }
     actor.connecting++
+    const connecting = super.connect()
+    const turn = this.#lastConnecting
+    this.#lastConnecting = connecting.catch(() => {})
     try {
-      return this.#track(await super.connect())
+      await turn
+      return this.#track(await connecting)
     } catch (error) {
       permits.give()
       throw error

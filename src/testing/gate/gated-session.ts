@@ -36,6 +36,8 @@ export interface GatedSessionOptions {
   readonly settings: Readonly<Record<string, string>>
   /** What must be done before the first request. */
   readonly prepare?: ((session: GatedSession) => Promise<void>) | undefined
+  /** Somebody has got it from a pool. */
+  readonly onHandOver?: ((session: GatedSession) => void) | undefined
   /** Ends the connection on both sides. */
   readonly destroy: () => void
   /** The same without the client hearing of it, where that can be done. */
@@ -227,6 +229,7 @@ export class GatedSession {
   /** From now on it is the client's; `queued` requests that its owner has made are still to come. */
   handOver(queued: number): void {
     this.#ownerRequests = queued
+    this.#options.onHandOver?.(this)
   }
 
   /** Statements of our own on an idle session. */
@@ -281,9 +284,12 @@ export class GatedSession {
     this.#held = []
     this.#nextStep = 0
     this.state = 'planning'
+    // Told when it comes: by the time that all is prepared, the session may have been handed over.
+    const isOwners = this.#ownerRequests > 0
+    if (isOwners) this.#ownerRequests--
     if (this.#prepared) await this.#prepared
     this.#prepared = undefined
-    if (this.#ownerRequests > 0) return this.#passOwners(request)
+    if (isOwners) return this.#passOwners(request)
     this.#hasPrepared ||= /^\s*prepare\s+(?!transaction)/i.test(request.text)
     const plan = this.#options.planner.plan(request, {
       status: this.status,
@@ -305,7 +311,6 @@ export class GatedSession {
 
   /** Not the client's doing: it goes to the server at once, and again after each schedule. */
   #passOwners(request: Request): void {
-    this.#ownerRequests--
     if (request.values.length === 0) this.basis.push(request.text)
     this.#become('passing')
     this.#wire.send({

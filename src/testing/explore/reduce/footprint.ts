@@ -52,6 +52,8 @@ export interface Footprint {
   readonly touches: ReadonlySet<string>
   /** Tables it locks as a whole. */
   readonly shuts: ReadonlySet<string>
+  /** What it reads beside the rows that it locks, as of before it has its locks. */
+  readonly aside: readonly Place[]
   readonly ends?: 'commit' | 'rollback' | undefined
 }
 
@@ -69,6 +71,7 @@ export const EMPTY: Footprint = Object.freeze({
   shows: NOTHING,
   touches: NOTHING,
   shuts: NOTHING,
+  aside: [],
 })
 
 export const everything = (why: string): Footprint => ({ ...EMPTY, everything: why })
@@ -109,6 +112,7 @@ export function join(a: Footprint, b: Footprint): Footprint {
     shows: unite(a.shows, b.shows),
     touches: unite(a.touches, b.touches),
     shuts: unite(a.shuts, b.shuts),
+    aside: [...a.aside, ...b.aside],
     ends: b.ends ?? a.ends,
   }
 }

@@ -1,9 +1,9 @@
 import type { PendingStep } from '../schedule/pending-step.js'
 import type { Trace } from '../schedule/trace.js'
-import type { Statement } from '../statements/parse-statements.js'
-import type { Course, Move } from './course.js'
+import { parseStatements, type Statement } from '../statements/parse-statements.js'
+import { areOfOneActor, type Course, type Move } from './course.js'
 import { areDependent, DEPENDENT_PAIRS, type DependentPair, type Levels } from './dependence.js'
-import { EMPTY, everything, type Footprint, join } from './footprint.js'
+import { EMPTY, everything, type Footprint, join, meetAny } from './footprint.js'
 import type { Values } from './key-values.js'
 import { type Lore, statementFootprint } from './statement-footprint.js'
 
@@ -22,6 +22,8 @@ export class Reduction implements Levels {
   readonly #footprints = new Map<string, Footprint>()
   /** By the statement: why it was taken to touch everything. */
   readonly #widened = new Map<string, string>()
+  /** By the unit: what it was seen to do, and in which words. */
+  readonly #seen = new Map<string, Map<Footprint, string>>()
 
   constructor(lore: Lore, isolation: string, pairs: readonly DependentPair[] = DEPENDENT_PAIRS) {
     this.#lore = lore
@@ -31,6 +33,24 @@ export class Reduction implements Levels {
 
   get disordered(): ReadonlySet<string> {
     return this.#disordered
+  }
+
+  /** What steps cannot show: a statement begins, looks around, and then locks, and all of it is one step. */
+  get notes(): readonly string[] {
+    const all = [...this.#seen].flatMap(([unit, footprints]) =>
+      [...footprints].map(([footprint, text]) => ({ unit, footprint, text })),
+    )
+    const texts = all.filter(({ unit, footprint: { aside } }) =>
+      all.some(
+        (other) =>
+          !areOfOneActor(unit, other.unit) &&
+          meetAny(aside, [...other.footprint.adds, ...other.footprint.changes]),
+      ),
+    )
+    return [...new Set(texts.map(({ text }) => text))].map(
+      (text) =>
+        `${JSON.stringify(text)} reads other rows than those it locks. What is committed after it has read them and before it has its lock was not tried.`,
+    )
   }
 
   /** What was taken to touch more than it says, and why. */
@@ -49,27 +69,33 @@ export class Reduction implements Levels {
 
   footprintOf(pending: PendingStep): Footprint {
     const { before, statements, values, isCommit, isWithin } = pending
-    for (const text of before) this.#readSetting(text)
-    for (const { text } of statements) this.#readSetting(text, values)
-    if (isCommit) return { ...EMPTY, ends: 'commit' }
-    if (isWithin) return this.#widen(statements, everything('it goes on within a function'))
-    const key = JSON.stringify([statements.map(({ text }) => text), values])
+    const key = JSON.stringify([before, statements.map(({ text }) => text), values, isCommit, isWithin])
     const known = this.#footprints.get(key)
     if (known) return known
+    const footprint = this.#read(pending)
+    this.#footprints.set(key, footprint)
+    for (const statement of [...before.flatMap(parseStatements), ...statements])
+      this.#readSetting(statement, values)
+    for (const table of footprint.disordered) this.#disorder(table)
+    if (footprint.everything) this.#widened.set(textOf(pending), footprint.everything)
+    return footprint
+  }
+
+  #read({ statements, values, isCommit, isWithin }: PendingStep): Footprint {
+    if (isCommit) return { ...EMPTY, ends: 'commit' }
+    if (isWithin) return everything('it goes on within a function')
     const found = statements
       .map((statement) => statementFootprint(statement, values, this.#lore))
       .reduce(join, EMPTY)
     // What it commits is not only its own.
     const mixes = found.ends && statements.some(({ kind }) => kind === 'work')
-    const footprint = mixes ? everything('it holds a COMMIT and what it commits') : found
-    this.#footprints.set(key, this.#widen(statements, footprint))
-    for (const table of footprint.disordered) this.#disorder(table)
-    return footprint
+    return mixes ? everything('it holds a COMMIT and what it commits') : found
   }
 
   /** What a schedule shows that no statement says. */
   read({ steps, moments }: Trace): void {
     for (const [i, step] of steps.entries()) {
+      this.#remember(step.unit, moments[i]?.pending.get(step.unit))
       if (Object.keys(step.poolWaits).length > 0) this.#turnOff('a pool was full')
       const results = [step, ...step.resumed].flatMap(({ unit, effect }) =>
         effect.kind === 'done' && effect.result.rowCount > 1 ? unit : [],
@@ -82,10 +108,10 @@ export class Reduction implements Levels {
     }
   }
 
-  #widen(statements: readonly Statement[], footprint: Footprint): Footprint {
-    if (footprint.everything)
-      this.#widened.set(statements.map(({ text }) => text).join('; '), footprint.everything)
-    return footprint
+  #remember(unit: string, pending: PendingStep | undefined): void {
+    if (!pending) return
+    const seen = this.#seen.get(unit) ?? new Map<Footprint, string>()
+    this.#seen.set(unit, seen.set(this.footprintOf(pending), textOf(pending)))
   }
 
   #disorder(table: string): void {
@@ -94,12 +120,10 @@ export class Reduction implements Levels {
     this.version++
   }
 
-  #readSetting(text: string, values: Values = []): void {
-    if (/\bset_config\b/i.test(text)) {
-      const all = [text, ...(values ?? [])].join(' ')
-      if (/isolation|search_path/i.test(all)) this.#turnOff('set_config changes the level or the search path')
-    }
-    if (!/^\s*(?:set|begin|start|commit|rollback|end|abort|alter)\b/i.test(text)) return
+  #readSetting({ kind, text }: Statement, values: Values): void {
+    if (/\bset_config\b/i.test(text) && /isolation|search_path/i.test([text, ...(values ?? [])].join(' ')))
+      this.#turnOff('set_config changes the level or the search path')
+    if (kind !== 'begin' && kind !== 'setting') return
     if (/\bsearch_path\b/i.test(text)) this.#turnOff('an actor sets search_path')
     this.#readLevel(text)
   }
@@ -117,3 +141,5 @@ export class Reduction implements Levels {
     this.version++
   }
 }
+
+const textOf = ({ statements }: PendingStep): string => statements.map(({ text }) => text).join('; ')

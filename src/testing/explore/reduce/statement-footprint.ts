@@ -84,6 +84,9 @@ class StatementReader {
     if (kind === 'LockStmt') this.#readLockTable(node as Node)
     else if (QUERIES.has(kind)) this.#visit(tree, new Set())
     else this.#add(everything(`${kind.replace(/Stmt$/, '')} is not understood in detail`))
+    const rows = this.#found.locks.filter(({ seeks, strength }) => seeks && strength > KEY_SHARE)
+    const isLocked = (read: Place): boolean => rows.some(({ place }) => place === read)
+    if (rows.length > 0) this.#add({ aside: this.#found.reads.filter((read) => !isLocked(read)) })
     if (this.#gathers) this.#add({ disordered: this.#found.touches })
     const returns = list(inside(node, 'returningClause')?.exprs).length > 0
     this.#add({ shows: kind === 'SelectStmt' ? this.#unsorted : returns ? this.#found.touches : new Set() })
@@ -149,8 +152,8 @@ class StatementReader {
         if (waitPolicy !== 'LockWaitBlock') this.#add({ tries: [place] })
       }
     }
-    const isSorted = isAlone && mentions.every((one) => isSortedByKey(select, one))
-    if (isSorted) return
+    const isOne = (one: Mention): boolean => this.#rows(one, select.whereClause, true).keys?.size === 1
+    if (isAlone && mentions.every((one) => isOne(one) || isSortedByKey(select, one))) return
     const tables = new Set(mentions.map(({ name }) => name))
     if (picksByOrder(select)) this.#add({ disordered: tables })
     else this.#unsorted = new Set([...this.#unsorted, ...tables])
@@ -261,7 +264,7 @@ class StatementReader {
     )
     for (const unique of touched) {
       const entries = placeOf(table, unique, undefined)
-      this.#add({ locks: [{ place: entries, strength: UPDATE, seeks: unique.isPrimary }] })
+      this.#add({ locks: [{ place: entries, strength: UPDATE, seeks: false }] })
       if (unique.isPrimary) this.#add({ adds: [entries] })
     }
     if (facts.referenced?.columns.some((one) => set.includes(one)))

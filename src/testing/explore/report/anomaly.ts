@@ -1,5 +1,5 @@
 import { actorOf, type Trace } from '../schedule/trace.js'
-import { type History, historyOf, type Knowledge } from './accesses.js'
+import type { History } from './accesses.js'
 import type { Anomaly } from './anomaly-name.js'
 import { duplicateClaim } from './duplicate-claim.js'
 import { lockRelease } from './lock-release.js'
@@ -24,10 +24,9 @@ const FINDERS: readonly ((history: History) => Anomaly | undefined)[] = [
  * The name of a schedule that went wrong, where the trace alone shows that it is true. Undefined: none of these, or it cannot be
  * told. What went wrong may still be something else that the same schedule shows.
  */
-export function anomalyOf(trace: Trace, knowledge: Knowledge): Anomaly | undefined {
+export function anomalyOf(trace: Trace, history: History | undefined): Anomaly | undefined {
   const victim = victimOf(trace)
   if (victim && hasFailedBy(trace, victim)) return deadlock(victim)
-  const history = historyOf(trace, knowledge)
   for (const find of history ? FINDERS : []) {
     const found = find(history as History)
     if (found) return found

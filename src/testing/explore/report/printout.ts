@@ -5,17 +5,21 @@ import { lastUneasyStep } from '../search/frontier.js'
 const MAX_TEXT = 78
 
 /** Parameters stand where they are used, so that a line can be read by itself. */
-export function showStatement(text: string, values: readonly (string | null)[]): string {
+export function showStatement(
+  text: string,
+  values: readonly (string | null)[],
+  maxLength: number = MAX_TEXT,
+): string {
   const flat = text.replace(/\s+/g, ' ').trim()
   const filled = flat.replace(/\$(\d+)/g, (placeholder, n) => {
     const value = values[Number(n) - 1]
     if (value === undefined) return placeholder
     return value === null ? 'null' : /^-?\d+(\.\d+)?$/.test(value) ? value : `'${clip(value, 24)}'`
   })
-  return clip(filled, MAX_TEXT)
+  return clip(filled, maxLength)
 }
 
-const clip = (text: string, length: number): string =>
+export const clip = (text: string, length: number): string =>
   text.length <= length ? text : `${text.slice(0, length - 1)}…`
 
 export function showResult({ tag, rows, rowCount, error }: StepResult): string {
@@ -54,7 +58,7 @@ const resumes = (unit: string, effect: Effect): string => {
 
 /** A schedule, one line a step. `marks`: say where it left the schedules before it. */
 export function showSteps(steps: readonly TraceStep[], marks: boolean): string {
-  const turnedAt = marks ? lastUneasyStep(steps) : undefined
+  const turn = marks ? findTurn(steps) : undefined
   const numbers = new Map<string, number>()
   const rows = steps.map((step) => {
     const number = (numbers.get(step.unit) ?? 0) + 1
@@ -67,19 +71,24 @@ export function showSteps(steps: readonly TraceStep[], marks: boolean): string {
     const others = row.resumed.map(({ unit, effect }) => `-> ${resumes(unit, effect)}`)
     const pools = Object.entries(row.poolWaits).map(([actor, what]) => `.. ${actor} waits for ${what}`)
     const effect = [showEffect(row.effect), ...others, ...pools].filter(Boolean).join('  ')
-    const mark = i === turnedAt ? `  <-- ${turn(steps, i)}` : ''
+    const mark = i === turn?.at ? `  <-- ${turn.text}` : ''
     const number = String(row.number).padStart(2)
     return `  ${row.unit.padEnd(unitWidth)} ${number}  ${row.shown.padEnd(textWidth)}  ${effect}${mark}`.trimEnd()
   })
   return lines.join('\n')
 }
 
-/** What was chosen here, against what comes by itself. */
-function turn(steps: readonly TraceStep[], at: number): string {
+/** Where a schedule last left the path that was right: what was chosen there, against what comes by itself. */
+export function findTurn(
+  steps: readonly TraceStep[],
+): { readonly at: number; readonly text: string } | undefined {
+  const at = lastUneasyStep(steps)
+  if (at === undefined) return undefined
   const last = steps[at - 1]?.unit
   const { unit, options } = steps[at] as TraceStep
-  if (last !== undefined && options.includes(last)) return `here it goes wrong: ${unit} comes between`
-  return `here it goes wrong: ${unit} before ${options.find((option) => option !== unit)}`
+  const comesBetween = last !== undefined && options.includes(last)
+  const what = comesBetween ? 'comes between' : `before ${options.find((option) => option !== unit)}`
+  return { at, text: `here it goes wrong: ${unit} ${what}` }
 }
 
 export function showSwitches(steps: readonly TraceStep[]): string {

@@ -1,4 +1,5 @@
 import type { TraceStep } from '../schedule/trace.js'
+import type { StepLink } from './links.js'
 
 /** What was found, as plain JSON. */
 export interface ExploreReport {
@@ -9,10 +10,8 @@ export interface ExploreReport {
   readonly summary: string
   /** How many schedules were run that can be told apart. */
   readonly schedules: number
-  /** Further ones, which turned out to differ from those only in the order of steps that commute. */
-  readonly repeats: number
-  /** Statements that were taken to touch more than they say, so that more orders were run than needed, and why. */
-  readonly widened: readonly string[]
+  /** How far schedules were left out because others stand for them. */
+  readonly reduction: ReductionPart
   /** The search came to its end within its bound. */
   readonly isComplete: boolean
   /** No schedule was left out. */
@@ -29,6 +28,18 @@ export interface ExploreReport {
   /** What a reader must know to trust the verdict: functions taken for one step, orders of the server's never seen. */
   readonly notes: readonly string[]
   readonly race?: FoundRace | undefined
+  /** The file that its page was written to. */
+  readonly page?: string | undefined
+}
+
+/** Of schedules that differ only in the order of steps that commute, one is enough. */
+export interface ReductionPart {
+  /** Why every order was run nevertheless; null: it was not. */
+  readonly off: string | null
+  /** Schedules beside those counted, which turned out to be like one of them. */
+  readonly repeats: number
+  /** What was taken to touch more than it says, so that more orders were run than needed, and why. */
+  readonly widened: readonly string[]
 }
 
 export interface RandomPart {
@@ -46,12 +57,14 @@ export interface FoundRace {
   /** For the option `replay`. */
   readonly replay: string
   readonly steps: readonly TraceStep[]
+  /** How the steps hang together: who waits for whom, who reads what of whom. */
+  readonly links: readonly StepLink[]
+  /** What this kind of race is called, where the schedule shows it for certain, and who did what in which step. */
+  readonly anomaly?: { readonly name: string; readonly explanation: string } | undefined
   /** The schedule as text, with what went wrong and how to run it again. */
   readonly printout: string
   /** What went wrong. */
   readonly failure: { readonly name: string; readonly message: string }
-  /** What the literature calls it, where the schedule shows it for certain, and who did what in which step. */
-  readonly anomaly?: { readonly name: string; readonly explanation: string } | undefined
   /** It went wrong though nobody came between: this is a mistake, not a race. */
   readonly isSerial: boolean
 }

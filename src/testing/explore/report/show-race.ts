@@ -1,8 +1,10 @@
 import { countPreemptions, type Trace } from '../schedule/trace.js'
 import type { Failure } from '../search/failure.js'
-import type { Knowledge } from './accesses.js'
+import { historyOf, type Knowledge } from './accesses.js'
 import { anomalyOf } from './anomaly.js'
+import { findLinks } from './links.js'
 import { showSteps, showSwitches } from './printout.js'
+import { readLinks } from './read-links.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
 
@@ -17,13 +19,14 @@ export function showRace(
   const { steps } = trace
   const replay = encodeReplay(steps, facts.actors)
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
-  const anomaly = isSerial ? undefined : anomalyOf(trace, knowledge)
+  const history = historyOf(trace, knowledge)
+  const anomaly = isSerial ? undefined : anomalyOf(trace, history)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
-    : `Race found in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
+    : `${trace.stuck ? 'Stuck' : 'Race found'} in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
   const printout = [
     title,
-    ...(steps.length > 0 ? [showSteps(steps, !isSerial)] : []),
+    ...(steps.length > 0 ? [showSteps(steps, !isSerial && facts.mode !== 'schedule')] : []),
     ...(anomaly ? [`  ${anomaly.explanation}`] : []),
     `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
     ...facts.notes.map((note) => `  Note: ${note}`),
@@ -33,6 +36,7 @@ export function showRace(
     schedule: steps.map(({ unit }) => unit),
     replay,
     steps,
+    links: [...findLinks(steps), ...(history ? readLinks(history) : [])],
     printout,
     failure: { name: failure.name, message: failure.message },
     ...(anomaly ? { anomaly } : {}),

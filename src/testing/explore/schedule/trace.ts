@@ -53,6 +53,9 @@ export interface Trace {
   readonly stuck?: string | undefined
 }
 
+/** The statement of the step in which PostgreSQL commits what was no transaction. */
+export const IMPLICIT_COMMIT = 'commit (implicit)'
+
 /** The name of the actor that a unit belongs to. */
 export const actorOf = (unit: string): string => unit.replace(/\/\d+$/, '')
 

@@ -82,7 +82,7 @@ export class Exploration {
   }
 
   async #runNamed(schedule: readonly string[]): Promise<void> {
-    await this.#trials.run((options, steps) => {
+    const { steps } = await this.#trials.run((options, steps) => {
       const wanted = schedule[steps.length]
       if (wanted === undefined || options.includes(wanted)) return wanted
       throw new ExplorationError(
@@ -91,6 +91,12 @@ export class Exploration {
         actorOf(wanted),
       )
     })
+    if (steps.length < schedule.length)
+      throw new ExplorationError(
+        `The schedule names ${schedule.length} steps, and all actors have ended after ${steps.length}.`,
+        'schedule',
+        actorOf(schedule[steps.length] as string),
+      )
   }
 
   async #replay(text: string): Promise<void> {
@@ -123,10 +129,17 @@ export class Exploration {
       verdict: found ? ('race' as const) : ('passed' as const),
       mode,
       schedules,
-      repeats: this.#trials.repeats,
-      widened: this.#reduction.widened,
+      reduction: {
+        off: this.#whyUnreduced(),
+        repeats: this.#trials.repeats,
+        widened: this.#reduction.widened,
+      },
       isComplete: !found && reached?.isComplete === true,
-      isExhaustive: !found && reached?.isExhaustive === true && !this.#stage.actors.some(({ late }) => late),
+      isExhaustive:
+        !found &&
+        reached?.isExhaustive === true &&
+        this.#reduction.notes.length === 0 &&
+        !this.#stage.actors.some(({ late }) => late),
       preemptions: found ? null : (reached?.preemptions ?? null),
       ...(random ? { random } : {}),
       actors: this.#actors,
@@ -144,8 +157,17 @@ export class Exploration {
     return { ...facts, summary: race.printout.split('\n')[0] as string, race }
   }
 
+  #whyUnreduced(): string | null {
+    const { replay, schedule, everyOrder, bound } = this.#options
+    if (replay !== undefined || schedule) return 'one schedule was asked for'
+    if (everyOrder) return 'every order was asked for'
+    if (bound?.preemptions !== undefined) return 'there is a bound of preemptions'
+    return this.#reduction.off ?? null
+  }
+
   #noteWhatWasSeen(): void {
     const { catalog, cast } = this.#stage
+    for (const note of this.#reduction.notes) this.#notes.add(note)
     if (!this.#options.invariant)
       this.#notes.add('No invariant was given: only actors that fail were looked for.')
     for (const note of this.#trials.cautions.notes) this.#notes.add(note)

@@ -61,11 +61,11 @@ export class Trials {
     const repeats = isRepeat?.() === true
     this.#onTrace?.(trace, repeats)
     for (const { unit } of trace.steps) this.units.add(unit)
-    if (isNew && repeats) this.repeats++
-    else if (isNew) this.schedules++
     this.mostSteps = Math.max(this.mostSteps, trace.steps.length)
-    if (isNew && this.schedules === 1) this.#checkEachActs(trace)
+    if (isNew && this.schedules === 0) this.#checkEachActs(trace)
     const failure = await failureOf(trace, this.#stage, this.#options)
+    if (isNew && repeats && !failure) this.repeats++
+    else if (isNew) this.schedules++
     if (failure) this.found ??= { trace, failure }
     return trace
   }

@@ -1,5 +1,6 @@
 import type { Plan, PlannedStep, Planner, SessionView } from '../../gate/plan.js'
 import type { Request } from '../../wire/request.js'
+import { IMPLICIT_COMMIT } from '../schedule/trace.js'
 import type { Catalog } from './catalog.js'
 import { parseStatements, type Statement, type StatementKind } from './parse-statements.js'
 
@@ -98,7 +99,7 @@ export class StatementPlanner implements Planner {
 }
 
 /** What PostgreSQL does by itself at the end of a statement outside a transaction. */
-const COMMIT: PlannedStep = { text: 'commit (implicit)', sends: 'commit', endsTransaction: true }
+const COMMIT: PlannedStep = { text: IMPLICIT_COMMIT, sends: 'commit', endsTransaction: true }
 
 function beginning(
   { isSimple }: Request,

@@ -1,0 +1,20 @@
+// Buttons that copy the text of an element: <button data-copy="its id">.
+for (const button of document.querySelectorAll('[data-copy]')) {
+  const label = button.textContent
+  button.addEventListener('click', async () => {
+    const source = document.getElementById(button.getAttribute('data-copy') ?? '')
+    if (!source) return
+    let isCopied = true
+    try {
+      await navigator.clipboard.writeText(source.textContent ?? '')
+    } catch {
+      // Not allowed to, or not there: then it is marked, for the reader's own keys.
+      getSelection()?.selectAllChildren(source)
+      isCopied = false
+    }
+    button.textContent = isCopied ? 'Copied' : 'Marked'
+    setTimeout(() => {
+      button.textContent = label
+    }, 1500)
+  })
+}

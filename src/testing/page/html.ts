@@ -1,0 +1,25 @@
+/** Text that is markup already. Only `html` makes it. */
+export class Html {
+  constructor(readonly text: string) {}
+}
+
+type Part = string | number | false | undefined | Html | readonly Part[]
+
+const SIGNS: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
+
+/** Text as text, in an element or in an attribute with quotes. */
+export const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (sign) => SIGNS[sign] as string)
+
+/**
+ * Markup in which whatever is filled in is text, unless it is markup from here. So nothing that comes from a user (SQL, an
+ * error, a name) can be forgotten.
+ */
+export function html(literals: TemplateStringsArray, ...parts: Part[]): Html {
+  return new Html(literals.map((literal, i) => (i === 0 ? '' : show(parts[i - 1])) + literal).join(''))
+}
+
+function show(part: Part): string {
+  if (part === undefined || part === false) return ''
+  if (part instanceof Html) return part.text
+  return typeof part === 'object' ? part.map(show).join('') : escapeHtml(String(part))
+}

@@ -1,0 +1,47 @@
+import { createHash } from 'node:crypto'
+import { pageFiles } from './generated/page-files.js'
+import { Html, html } from './html.js'
+
+export interface PageParts {
+  readonly title: string
+  /** What the tab shows: a cross or a tick. */
+  readonly isBad: boolean
+  readonly body: Html
+  /** Names of files that the page needs beside its own: `*.css` and `*.browser.js` under src/testing. */
+  readonly files: readonly (keyof typeof pageFiles)[]
+  /** Rules that are made for this page alone. */
+  readonly style?: string | undefined
+}
+
+const OWN = ['page/page.css', 'page/theme.browser.js', 'page/copy.browser.js'] as const
+
+/** One file that needs no other: it can be opened from a folder, kept by a build server, or sent by mail. */
+export function pageDocument({ title, isBad, body, files, style = '' }: PageParts): string {
+  const read = (end: string): string[] =>
+    [...OWN, ...files].filter((file) => file.endsWith(end)).map((file) => pageFiles[file])
+  const scripts = read('.js')
+  const hashes = scripts.map((text) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`)
+  // The page may run what is written here and nothing else, and may not reach anything.
+  const policy = `default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src ${hashes.join(' ')}; base-uri 'none'; form-action 'none'`
+  return html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${title}</title>
+<link rel="icon" href="${icon(isBad)}">
+<style>${new Html([...read('.css'), style].join('\n'))}</style>
+</head>
+<body>
+${body}
+${scripts.map((text) => html`<script>${new Html(text)}</script>\n`)}</body>
+</html>
+`.text
+}
+
+function icon(isBad: boolean): string {
+  const [color, sign] = isBad ? ['#b42318', 'M5 5l6 6M11 5l-6 6'] : ['#1a7f4b', 'M4 8l3 3 5-6']
+  const image = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="8" fill="${color}"/><path d="${sign}" fill="none" stroke="#fff" stroke-width="2"/></svg>`
+  return `data:image/svg+xml,${encodeURIComponent(image)}`
+}
