@@ -40,6 +40,7 @@ export async function measureExplorer(url, schedules) {
         actors: { alice: (db) => act(db, 0), bob: (db) => act(db, 1) },
         invariant: (db) => db.query('select sum(n) from explored'),
         bound: { schedules: schedules - done, random: 0 },
+        everyOrder: true,
       })
       done += report.schedules
       seconds += report.seconds

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import pg from 'pg'
 import { runnerImport } from 'vite'
 import { measureExplorer } from './explorer.mjs'
+import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
 
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 7)
@@ -74,17 +75,28 @@ try {
         `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} |`,
     ),
   ].join('\n')
-  const explorer = await exploreFast()
+  const { explorer, reduction } = await exploreFast()
   const explored = [
     '| explorer, two actors of four statements | schedules | /s | /s with connecting |',
     '|---|---|---|---|',
     ...explorer.map((row) => `| ${row.case} | ${row.schedules} | ${row.perSecond} | ${row.withConnecting} |`),
   ].join('\n')
-  const page = `${JSON.stringify(knobs)}\n\n${table}\n\n${explored}\n`
+  const reduced = [
+    '| three actors, exhaustive | statements each | schedules | and repeats | seconds | every order | seconds |',
+    '|---|---|---|---|---|---|---|',
+    ...reduction.map(
+      (row) =>
+        `| ${row.case} | ${row.statements} | ${row.schedules} | ${row.repeats} | ${row.seconds} | ${row.everyOrder} | ${row.everySeconds} |`,
+    ),
+  ].join('\n')
+  const page = `${JSON.stringify(knobs)}\n\n${table}\n\n${explored}\n\n${reduced}\n`
   console.log(page)
   const out = join(import.meta.dirname, 'results')
   mkdirSync(out, { recursive: true })
-  writeFileSync(join(out, 'latest.json'), `${JSON.stringify({ knobs, results, explorer }, null, 2)}\n`)
+  writeFileSync(
+    join(out, 'latest.json'),
+    `${JSON.stringify({ knobs, results, explorer, reduction }, null, 2)}\n`,
+  )
   writeFileSync(join(out, 'latest.md'), page)
 } finally {
   await server.stop()
@@ -94,7 +106,10 @@ try {
 async function exploreFast() {
   const fast = await module.startPostgres({})
   try {
-    return await measureExplorer(fast.url, Number(process.env.BENCH_SCHEDULES ?? 1_000))
+    return {
+      explorer: await measureExplorer(fast.url, Number(process.env.BENCH_SCHEDULES ?? 1_000)),
+      reduction: await measureReduction(fast.url, Number(process.env.BENCH_EVERY_ORDER ?? 2_000)),
+    }
   } finally {
     await fast.stop()
   }
