@@ -207,12 +207,12 @@ describe('told from near misses', () => {
     [
       'lost update, of a statement that had to wait',
       { x: [read, write], y: [write], order: 'xyxyx' },
-      `Lost update on row 1 of a: x read n (x 1) and later set it (x 2); a change of y's was committed in between (y 2), and was written over.`,
+      `Lost update on row 1 of a: x read n (x 1) and set it (x 2), over a change that y committed in between (y 2).`,
     ],
     [
       'lost update, whose write adds to what it finds',
       { x: [read, 'update a set n = n - 1 where id = 1'], y: [write], order: 'xyyxx' },
-      `Lost update on row 1 of a: x read n (x 1) and later set it (x 2); a change of y's was committed in between (y 2), so that what x 1 had seen no longer held.`,
+      `Lost update on row 1 of a: x read n (x 1) and changed it (x 2), but y had changed it too, committed in between (y 2).`,
     ],
     [
       'write skew by key',

@@ -42,14 +42,15 @@ interface Found {
 
 function explain({ nameOf }: History, { read, other, own, columns }: Found): Anomaly {
   const isBlind = columns.some((column) => own.sets?.get(column))
-  const end = isBlind
-    ? 'and was written over'
-    : `so that what ${stepName(read.access)} had seen no longer held`
+  const [reader, writer] = [read.access.actor, other.access.actor]
+  const them = columns.length === 1 ? 'it' : 'them'
+  const between = `committed in between (${nameOf(other.committed)})`
   return {
     name: 'lost update',
     explanation:
-      `Lost update on ${place(own)}: ${read.access.actor} read ${enumerate(columns)} (${stepName(read.access)}) and ` +
-      `later set ${columns.length === 1 ? 'it' : 'them'} (${stepName(own.access)}); ` +
-      `a change of ${other.access.actor}'s was committed in between (${nameOf(other.committed)}), ${end}.`,
+      `Lost update on ${place(own)}: ${reader} read ${enumerate(columns)} (${stepName(read.access)}) and ` +
+      (isBlind
+        ? `set ${them} (${stepName(own.access)}), over a change that ${writer} ${between}.`
+        : `changed ${them} (${stepName(own.access)}), but ${writer} had changed ${them} too, ${between}.`),
   }
 }
