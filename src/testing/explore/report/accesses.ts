@@ -4,6 +4,7 @@ import type { Values } from '../reduce/key-values.js'
 import type { Lore } from '../reduce/statement-footprint.js'
 import type { PendingStep } from '../schedule/pending-step.js'
 import { actorOf, type Effect, type Trace } from '../schedule/trace.js'
+import { bareName } from '../statements/table-facts.js'
 import {
   keysAnswered,
   type ReadShape,
@@ -55,6 +56,8 @@ export interface History {
   readonly accesses: readonly Access[]
   readonly reads: readonly Read[]
   readonly writes: readonly Write[]
+  /** Tables that were written in a way that is not understood. */
+  readonly vague: ReadonlySet<string>
   /** Tables that had one row, or none, all the time. */
   readonly singles: ReadonlySet<string>
   /** Index of a step to its name in the printout. */
@@ -85,6 +88,8 @@ export function historyOf({ steps, moments }: Trace, knowledge: Knowledge): Hist
   const open = new Map<string, DraftTransaction>()
   const numbers: number[] = []
   const counts = new Map<string, number>()
+  /** Tables as statements name them. */
+  const written = new Set<string>()
 
   const finish = (access: Draft, effect: Effect, step: number): boolean => {
     if (effect.kind !== 'done') return effect.kind === 'waits'
@@ -96,6 +101,7 @@ export function historyOf({ steps, moments }: Trace, knowledge: Knowledge): Hist
     const { error, tag } = effect.result
     if (error && transaction.hasSavepoint) return false
     const isOver = error !== undefined || !moments[step]?.open.has(unit)
+    if (footprint.ends && !isOver) return false // AND CHAIN
     if (isOver && !error && footprint.ends !== 'rollback' && tag !== 'ROLLBACK') transaction.committed = step
     if (isOver) open.delete(unit)
     return true
@@ -109,6 +115,9 @@ export function historyOf({ steps, moments }: Trace, knowledge: Knowledge): Hist
     const footprint = pending && footprintOf(pending)
     const level = pending && levelOf(pending)
     if (!footprint || footprint.everything || level === 'unknown') return undefined
+    // What it did before has ended without a step of anybody's: its own timeout.
+    if (running.has(unit)) return undefined
+    for (const { tables } of pending.statements) for (const name of tables) written.add(name)
     const transaction = open.get(unit) ?? {
       isRepeatable: REPEATABLE.test(level ?? knowledge.isolation),
       hasSavepoint: false,
@@ -144,11 +153,14 @@ export function historyOf({ steps, moments }: Trace, knowledge: Knowledge): Hist
       if (answered && !finish(answered, other.effect, i)) return undefined
     }
   }
+  // `stock` and `app.stock` may be one table or two.
+  if (new Set([...written].map(bareName)).size < written.size) return undefined
   const reads = accesses.flatMap(readsOf)
   return {
     accesses,
     reads,
     writes: accesses.flatMap(writesOf),
+    vague: new Set(accesses.flatMap(vagueOf)),
     singles: singlesOf(accesses, reads),
     nameOf: (step) => `${steps[step]?.unit} ${numbers[step]}`,
   }
@@ -177,6 +189,10 @@ function readsOf(access: Access): Read[] {
   })
 }
 
+function vagueOf({ footprint, shape }: Access): string[] {
+  return shape?.write ? [] : [...footprint.adds, ...footprint.changes].map(({ table }) => table)
+}
+
 function writesOf(access: Access): Write[] {
   const { shape, transaction } = access
   if (!shape?.write || transaction.committed === undefined || writtenBy(access) === 0) return []
@@ -187,8 +203,8 @@ function writesOf(access: Access): Write[] {
 function singlesOf(accesses: readonly Access[], reads: readonly Read[]): ReadonlySet<string> {
   const added = new Set(accesses.flatMap(({ footprint }) => footprint.adds.map(({ table }) => table)))
   const alone = reads.filter(
-    ({ where, isCut, isPlain, locks, access }) =>
-      where === undefined && !isCut && isPlain && !locks && access.result.rowCount === 1,
+    ({ where, isCut, isPlain, isWithin, locks, access }) =>
+      where === undefined && !isCut && isPlain && !isWithin && !locks && access.result.rowCount === 1,
   )
   return new Set(alone.flatMap(({ table }) => (added.has(table) ? [] : table)))
 }

@@ -57,7 +57,7 @@ describe('races as they are found in the wild', () => {
 })
 
 describe('told from near misses', () => {
-  const { url } = exploredSchema(`
+  const { url, schema } = exploredSchema(`
     create table a (id int primary key, n int not null, m int not null);
     create table booking (room int not null, slot int not null, by text not null);
     create table kind (name text primary key, most int not null);
@@ -116,6 +116,60 @@ describe('told from near misses', () => {
         x: ['select n from logged where id = 1', 'update logged set n = 1 where id = 1'],
         y: ['update logged set n = 2 where id = 1'],
         order: 'xyyxx',
+      },
+    ],
+    [
+      'a read row, and another of those that were written',
+      {
+        x: [read, 'update a set n = 1 where id = 2'],
+        y: ['update a set n = 5 where id in (1, 2)'],
+        order: 'xyyxx',
+      },
+    ],
+    ['a read that was rolled back', { x: [[read, 'select 1 / 0'], write], y: [write], order: 'xyyxxx' }],
+    [
+      'a row that was skipped',
+      {
+        x: [['select n from a where n = 0 for update skip locked', 'update a set n = 1 where id = 2']],
+        y: [['select n from a where id = 2', write]],
+        order: 'yyxyxx',
+      },
+    ],
+    [
+      'a savepoint that was gone back to',
+      { x: [read, ['savepoint s', write, 'rollback to s', write]], y: [write], order: 'xyyxxxx' },
+    ],
+    [
+      'a table that is named in two ways',
+      {
+        x: [read, write],
+        y: [`update "a" set n = 5 where id = 1`, `update ${schema}.a set n = 5`],
+        order: 'xyyyyxx',
+      },
+    ],
+    [
+      'an advisory lock that was taken after the change',
+      {
+        x: [[write, 'select pg_advisory_lock(7)', 'select pg_advisory_unlock(7)']],
+        y: [
+          'select pg_advisory_lock(7)',
+          'select n from a where id = 1',
+          'select pg_advisory_unlock(7)',
+          `insert into seen values (1)`,
+        ],
+        order: 'xxxyyyxyy',
+      },
+    ],
+    [
+      'a lock that somebody may have changed in between',
+      {
+        x: [`insert into lock values ('l', 'x') on conflict do nothing`, `delete from lock where name = 'l'`],
+        y: [
+          `delete from lock where name = 'l'`,
+          `with gone as (delete from lock returning 1) insert into lock select 'l', 'y' from gone`,
+          `insert into lock values ('l', 'y') on conflict do nothing`,
+        ],
+        order: 'xxyyyyyyxx',
       },
     ],
     [
@@ -208,6 +262,15 @@ describe('told from near misses', () => {
       'lost update, of a statement that had to wait',
       { x: [read, write], y: [write], order: 'xyxyx' },
       `Lost update on row 1 of a: x read n (x 1) and set it (x 2), over a change that y committed in between (y 2).`,
+    ],
+    [
+      'duplicate claim, asked for with EXISTS',
+      {
+        x: [['select exists (select from booking where room = 1)', `insert into booking values (1, 1, 'x')`]],
+        y: [['select exists (select from booking where room = 1)', `insert into booking values (1, 1, 'y')`]],
+        order: 'xyyyxx',
+      },
+      `Duplicate claim on booking: y and x asked for the same (y 1 and x 1), each before the other's commit, and both inserted one (y 2 and x 2).`,
     ],
     [
       'lost update, whose write adds to what it finds',

@@ -33,12 +33,19 @@ export const follows = (read: Read, write: Write): boolean =>
   read.access.actor !== write.access.actor && read.sees > write.committed && touches(write, read)
 
 /** Both certainly wrote one row. */
-export function areOfOneRow({ singles }: History, a: Write, b: Write): boolean {
+function areOfOneRow({ singles }: History, a: Write, b: Write): boolean {
   if (a.table !== b.table) return false
   if (a.isWhole || b.isWhole || singles.has(a.table)) return true
   return (
     a.keys !== undefined && b.keys !== undefined && shares(a.keys, b.keys) && hasAllKeys(a) && hasAllKeys(b)
   )
+}
+
+/** And that row, or one of those, was read. */
+export function areOfReadRow(history: History, read: Read, a: Write, b: Write): boolean {
+  if (!areOfOneRow(history, a, b)) return false
+  const [first, ...others] = [read.keys, a.keys, b.keys].filter((keys) => keys !== undefined)
+  return !first || [...first].some((key) => others.every((keys) => keys.has(key)))
 }
 
 /** They certainly did not write one row. */
@@ -47,6 +54,9 @@ export function areOfOtherRows(a: Write, b: Write): boolean {
   if (a.kind === 'insert' || b.kind === 'insert') return true
   return a.keys !== undefined && b.keys !== undefined && !shares(a.keys, b.keys)
 }
+
+/** Not in a transaction that was rolled back. */
+export const isKept = ({ access }: Read): boolean => access.transaction.committed !== undefined
 
 /** The write is what the unit did after the read, or in the same transaction. */
 export function actsOn(write: Write, read: Read): boolean {

@@ -1,6 +1,6 @@
 import type { Access, History, Read, Write } from './accesses.js'
 import type { Anomaly } from './anomaly-name.js'
-import { actsOn, areOfOneRow, looksAgain, misses } from './conflicts.js'
+import { actsOn, areOfReadRow, isKept, looksAgain, misses } from './conflicts.js'
 import { matches } from './row-match.js'
 import type { WriteShape } from './statement-shape.js'
 import { enumerate, place, stepName } from './words.js'
@@ -75,18 +75,23 @@ function isRefused({ result, shape }: Access, read: Read): boolean {
 }
 
 /** No row; or one, with the 0 of a count or the `false` of EXISTS in it. */
-function hasFoundNothing({ access, isDenied, isWithin }: Read): boolean {
-  if (isWithin) return isDenied
+function hasFoundNothing({ access, isDenied, isWithin, isPlain }: Read): boolean {
   const { rowCount, rows } = access.result
-  return rowCount === 0 || (rowCount === 1 && rows[0]?.length === 1 && /^(0|f)$/.test(rows[0][0] ?? ''))
+  const only = rowCount === 1 && rows[0]?.length === 1 ? rows[0][0] : undefined
+  if (isWithin) return isDenied || (only === 'f' && !access.shape?.write)
+  return rowCount === 0 || (only === '0' && !isPlain)
 }
 
 function updatedTwice(history: History): Anomaly | undefined {
   for (const [read, otherRead] of pairs(history))
     for (const other of later(history, otherRead, 'update')) {
-      if (!misses(read, other)) continue
+      if (!misses(read, other) || !isKept(read) || !isKept(otherRead)) continue
       for (const own of later(history, read, 'update')) {
-        if (!misses(otherRead, own) || own.access.done < other.committed || !areOfOneRow(history, own, other))
+        if (
+          !misses(otherRead, own) ||
+          own.access.done < other.committed ||
+          !areOfReadRow(history, read, own, other)
+        )
           continue
         const columns = [...read.whereColumns].filter((one) => own.sets?.get(one) && other.sets?.get(one))
         const isGuarded = [...own.whereColumns].some((column) => own.sets?.has(column))

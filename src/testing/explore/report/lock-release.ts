@@ -24,6 +24,8 @@ function releasedBeforeCommit(history: History): Anomaly | undefined {
       if (!release.shape?.unlocks.length || release.transaction !== transaction || step > release.step)
         continue
       const keys = new Set(release.shape.unlocks)
+      const isHeld = accesses.some((one) => one.unit === unit && one.step < step && takes(one, keys))
+      if (!isHeld || release.result.rows[0]?.[0] !== 't') continue
       for (const taken of accesses) {
         if (taken.unit === unit || taken.done < release.step || !takes(taken, keys)) continue
         const stale = reads.find(
@@ -53,6 +55,7 @@ const takes = ({ footprint, result }: Access, keys: ReadonlySet<string>): boolea
 /** A row that is deleted by its key alone, when it is no longer the one that the same actor had put there or looked at. */
 function releasedOfAnother(history: History): Anomaly | undefined {
   for (const release of history.writes) {
+    if (history.vague.has(release.table)) continue
     if (release.kind !== 'delete' || release.keys?.size !== 1 || writtenBy(release.access) !== 1) continue
     const columns = release.facts.uniques.find(({ isPrimary }) => isPrimary)?.columns ?? []
     if ([...release.whereColumns].some((column) => !columns.includes(column))) continue

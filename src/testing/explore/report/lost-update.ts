@@ -1,6 +1,6 @@
 import type { History, Read, Write } from './accesses.js'
 import type { Anomaly } from './anomaly-name.js'
-import { actsOn, areOfOneRow, looksAgain, misses } from './conflicts.js'
+import { actsOn, areOfReadRow, isKept, looksAgain, misses } from './conflicts.js'
 import { enumerate, place, stepName } from './words.js'
 
 /**
@@ -11,7 +11,8 @@ import { enumerate, place, stepName } from './words.js'
 export function lostUpdate(history: History): Anomaly | undefined {
   for (const read of history.reads)
     for (const other of history.writes) {
-      if (other.kind === 'insert' || other.kind === 'delete' || !misses(read, other)) continue
+      if (!isKept(read) || other.kind === 'insert' || other.kind === 'delete' || !misses(read, other))
+        continue
       for (const own of history.writes) {
         const columns = overwritten(history, read, other, own)
         if (columns.length === 0 || looksAgain(history, read, other.committed, own)) continue
@@ -25,7 +26,7 @@ export function lostUpdate(history: History): Anomaly | undefined {
 function overwritten(history: History, read: Read, other: Write, own: Write): readonly string[] {
   if (own.kind !== 'update' && own.kind !== 'put') return []
   if (!actsOn(own, read) || own.access === read.access || own.access.step < read.access.step) return []
-  if (own.access.done < other.committed || !areOfOneRow(history, own, other)) return []
+  if (own.access.done < other.committed || !areOfReadRow(history, read, own, other)) return []
   const columns = [...(own.sets?.keys() ?? [])].filter(
     (column) => other.sets?.has(column) && read.columns.has(column),
   )

@@ -1,6 +1,6 @@
 import type { History, Read, Write } from './accesses.js'
 import type { Anomaly } from './anomaly-name.js'
-import { actsOn, areOfOtherRows, follows, looksAgain, misses, touches } from './conflicts.js'
+import { actsOn, areOfOtherRows, follows, isKept, looksAgain, misses, touches } from './conflicts.js'
 import { enumerate, place, stepName } from './words.js'
 
 /** Two of whom each has read, before the other's COMMIT, what the other then wrote; and they wrote other rows. */
@@ -33,9 +33,6 @@ function isCrossed(history: History, { read, other, otherRead, own }: Crossing):
     return false
   return isKept(read) && isKept(otherRead)
 }
-
-/** Not in a transaction that was rolled back. */
-const isKept = ({ access }: Read): boolean => access.transaction.committed !== undefined
 
 /** `alice read child (alice 2) before the commit of bob's change (bob 1)` */
 const missing = (read: Read, { access, kind }: Write): string =>

@@ -110,22 +110,22 @@ function readShape(
   const { table, alias, facts } = mention(range, lore)
   const targets = list(select.targetList).map((target) => plainColumn(inside(target, 'ResTarget')?.val))
   const keyAt = primaryOf(facts)?.map((column) => targets.indexOf(column))
+  const skips = JSON.stringify(select.lockingClause ?? null).includes('LockWaitSkip')
   return {
     table,
     facts,
-    keys: keysOf(select.whereClause, facts, values),
+    // SKIP LOCKED: which rows it came to is in its answer alone.
+    keys: skips ? undefined : keysOf(select.whereClause, facts, values),
     where: select.whereClause,
     whereColumns: columnsIn(select.whereClause, facts, [table, alias]),
     columns: columnsIn(own, facts, [table, alias]),
     isCut:
+      skips ||
       select.limitCount !== undefined ||
       select.limitOffset !== undefined ||
       select.distinctClause !== undefined,
     locks: list(select.lockingClause).length > 0,
-    isPlain:
-      !isWithin &&
-      !/"(?:FuncCall|GroupingSet)"/.test(JSON.stringify(own)) &&
-      select.groupClause === undefined,
+    isPlain: select.groupClause === undefined && !JSON.stringify(own).includes('"FuncCall"'),
     isDenied,
     isWithin,
     ...(keyAt && keyAt.length > 0 && !keyAt.includes(-1) && !isWithin ? { keyAt } : {}),

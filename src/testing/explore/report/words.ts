@@ -1,4 +1,5 @@
 import type { Access, Read, Write } from './accesses.js'
+import { clip } from './printout.js'
 
 /** As it stands in the printout. */
 export const stepName = ({ unit, number }: Access): string => `${unit} ${number}`
@@ -8,7 +9,7 @@ export function place({ table, keys }: Pick<Read | Write, 'table' | 'keys'>): st
   if (keys?.size !== 1) return table
   const [key] = keys
   const parts = (JSON.parse(key as string) as string[]).map((part) =>
-    /^-?\d+$/.test(part) ? part : `'${part}'`,
+    /^-?\d+$/.test(part) ? part : `'${clip(part.replace(/\s+/g, ' '), 24)}'`,
   )
   return `row ${parts.join(', ')} of ${table}`
 }
