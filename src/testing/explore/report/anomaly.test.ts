@@ -173,6 +173,70 @@ describe('told from near misses', () => {
       },
     ],
     [
+      'one side of a write skew, and another column',
+      {
+        x: [[read, 'update a set n = 1 where id = 2']],
+        y: [['select n from a where id = 2', 'update a set m = 1 where id = 1']],
+        order: 'xyyyxx',
+      },
+    ],
+    [
+      'one side of a write skew, and a row that is not there',
+      {
+        x: [['select n from a where id = 9', 'update a set n = 1 where id = 2']],
+        y: [['select n from a where id = 2', 'update a set n = 5 where id in (3, 9)']],
+        order: 'xyyyxx',
+      },
+    ],
+    [
+      'two who write the same row, of whom the second asks for what it has read',
+      {
+        x: [[read, 'update a set n = 6 where id = 1 and n = 5']],
+        y: [[read, write]],
+        order: 'xyyyxx',
+      },
+    ],
+    [
+      'two claims of which the second asks whether it is free',
+      {
+        x: ['select id from a where m = 0 and id = 1', 'update a set m = 1 where id = 1 and m = 0'],
+        y: ['select id from a where m = 0 and id = 1', 'update a set m = 0 where id = 1'],
+        order: 'xyyyxx',
+      },
+    ],
+    [
+      'a second read that sees the whole',
+      {
+        x: [[read, 'select n from a']],
+        y: [[write, 'update a set n = 5 where id = 2']],
+        order: 'xyyyxx',
+      },
+    ],
+    [
+      'two reads that belong to different deeds',
+      {
+        x: [read, 'insert into seen values (1)', 'select n from a where id = 2'],
+        y: [[write, 'update a set n = 5 where id = 2']],
+        order: 'xyyyxxx',
+      },
+    ],
+    [
+      'an advisory lock that is given back too soon, to one who only looks',
+      {
+        x: [['select pg_advisory_lock(7)', write, 'select pg_advisory_unlock(7)']],
+        y: [['select pg_advisory_lock(7)', read, 'select pg_advisory_unlock(7)']],
+        order: 'xxxyyxyy',
+      },
+    ],
+    [
+      'a row that was skipped by its key',
+      {
+        x: [['select n from a where id = 1 for update skip locked', 'update a set n = 1 where id = 2']],
+        y: [['select n from a where id = 2', write]],
+        order: 'yyxyxx',
+      },
+    ],
+    [
       'two that read and write what is their own',
       {
         x: [[read, 'update a set m = 1 where id = 1']],
@@ -191,8 +255,8 @@ describe('told from near misses', () => {
     [
       'a condition that the row may not fulfil',
       {
-        x: [['select count(*) from a where m = 1', 'update a set n = 1 where id = 1']],
-        y: [['select count(*) from a where m = 1', 'update a set n = 1 where id = 2']],
+        x: [['select count(n) from a where m = 1', 'update a set n = 1 where id = 1']],
+        y: [['select count(n) from a where m = 1', 'update a set n = 1 where id = 2']],
         order: 'xyyyxx',
       },
     ],
