@@ -10,6 +10,7 @@ const copy = mkdtempSync(join(tmpdir(), 'dibs-mutate-'))
 for (const part of [
   'src',
   'test',
+  'examples',
   'sql',
   'dist',
   'package.json',

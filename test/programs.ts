@@ -12,6 +12,8 @@ export interface Program {
   readonly setup?: string
   readonly actors: readonly (readonly Piece[])[]
   readonly isolation?: Isolation
+  /** How transactions begin. */
+  readonly begin?: string
 }
 
 export interface Explored {
@@ -31,7 +33,7 @@ interface How {
 }
 
 export async function exploreProgram(program: Program, how: How): Promise<Explored> {
-  const { setup, actors, isolation } = program
+  const { setup, actors, isolation, begin = 'begin' } = program
   const { url, tables, everyOrder, pairs } = how
   const ends = new Set<string>()
   let hasWaits = false
@@ -42,7 +44,9 @@ export async function exploreProgram(program: Program, how: How): Promise<Explor
       everyOrder,
       isolation: isolation ?? 'read committed',
       ...(setup === undefined ? {} : { setup: (db) => db.query(setup) }),
-      actors: Object.fromEntries(actors.map((pieces, i) => ['abc'[i], (db: Pool) => play(db, pieces)])),
+      actors: Object.fromEntries(
+        actors.map((pieces, i) => ['abc'[i], (db: Pool) => play(db, pieces, begin)]),
+      ),
       invariant: async (db, outcomes) => {
         const rows = await Promise.all(
           tables.map(async (table) => (await db.query(`select * from ${table} t order by t::text`)).rows),
@@ -64,17 +68,17 @@ export async function exploreProgram(program: Program, how: How): Promise<Explor
 }
 
 /** Tells what it has seen; an error ends its piece, not the actor. */
-export async function play(db: Pool, pieces: readonly Piece[]): Promise<unknown[]> {
+export async function play(db: Pool, pieces: readonly Piece[], begin = 'begin'): Promise<unknown[]> {
   const seen: unknown[] = []
   for (const piece of pieces) {
     const client = await db.connect()
     try {
       const run = async (sql: string): Promise<void> => {
-        const { command, rowCount, rows } = await client.query({ text: sql, rowMode: 'array' })
-        seen.push([command, rowCount, rows])
+        const result = await client.query({ text: sql, rowMode: 'array' })
+        for (const { command, rowCount, rows } of [result].flat()) seen.push([command, rowCount, rows])
       }
       if (typeof piece === 'string') await run(piece)
-      else for (const sql of ['begin', ...piece, 'commit']) await run(sql)
+      else for (const sql of [begin, ...piece, 'commit']) await run(sql)
     } catch (error) {
       seen.push((error as { code?: string }).code)
       await client.query('rollback')

@@ -316,6 +316,17 @@ export const corpus: Readonly<Record<string, Program>> = {
       [['select n from a where id = 2', `select nextval('s')`, 'select n from a where id = 1']],
     ],
   },
+  'repeatable read: what was committed before it is read, said by BEGIN': {
+    setup: rows,
+    begin: 'begin isolation level repeatable read; set local work_mem = 200',
+    actors: [
+      [['update a set n = 1 where id = 1'], `select nextval('s')`],
+      [
+        'insert into log values (1)',
+        ['select n from a where id = 2', `select nextval('s')`, 'select n from a where id = 1'],
+      ],
+    ],
+  },
   'repeatable read: an update that loses': {
     setup: rows,
     isolation: 'repeatable read',

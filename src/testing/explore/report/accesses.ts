@@ -3,7 +3,7 @@ import type { Footprint } from '../reduce/footprint.js'
 import type { Values } from '../reduce/key-values.js'
 import type { Lore } from '../reduce/statement-footprint.js'
 import type { PendingStep } from '../schedule/pending-step.js'
-import { actorOf, type Effect, type Trace } from '../schedule/trace.js'
+import { actorOf, type Effect, type Moment, type Trace } from '../schedule/trace.js'
 import { bareName } from '../statements/table-facts.js'
 import {
   keysAnswered,
@@ -72,7 +72,6 @@ export interface Knowledge {
   readonly isolation: string
 }
 
-type Draft = { -readonly [K in keyof Access]: Access[K] } & { transaction: DraftTransaction }
 interface DraftTransaction {
   committed?: number
   snapshot?: number
@@ -80,89 +79,113 @@ interface DraftTransaction {
   hasSavepoint: boolean
 }
 
+type Draft = { -readonly [K in keyof Access]: Access[K] } & { transaction: DraftTransaction }
+
 /** Undefined: some step may have done what nobody can tell from outside (a function, a trigger), so that nothing is certain. */
 export function historyOf({ steps, moments }: Trace, knowledge: Knowledge): History | undefined {
-  const { footprintOf, lore } = knowledge
-  const accesses: Draft[] = []
-  const running = new Map<string, Draft>()
-  const open = new Map<string, DraftTransaction>()
-  const numbers: number[] = []
-  const counts = new Map<string, number>()
-  /** Tables as statements name them. */
-  const written = new Set<string>()
+  const book = new Book(knowledge)
+  for (const [i, { unit, effect, resumed }] of steps.entries()) {
+    const { pending, open } = moments[i] as Moment
+    const begun = book.begin(unit, i, pending.get(unit))
+    const answers = begun ? [{ unit, effect }, ...resumed] : []
+    if (!begun || !answers.every((one) => book.answer(one.unit, one.effect, i, open))) return undefined
+  }
+  return book.history
+}
 
-  const finish = (access: Draft, effect: Effect, step: number): boolean => {
-    if (effect.kind !== 'done') return effect.kind === 'waits'
-    const { transaction, unit, footprint } = access
-    access.done = step
-    access.result = effect.result
-    running.delete(unit)
-    accesses.push(access)
-    const { error, tag } = effect.result
-    if (error && transaction.hasSavepoint) return false
-    const isOver = error !== undefined || !moments[step]?.open.has(unit)
-    if (footprint.ends && !isOver) return false // AND CHAIN
-    if (isOver && !error && footprint.ends !== 'rollback' && tag !== 'ROLLBACK') transaction.committed = step
-    if (isOver) open.delete(unit)
-    return true
+/** Keeps book of transactions, step by step. Says false where it cannot. */
+class Book {
+  readonly #knowledge: Knowledge
+  readonly #accesses: Draft[] = []
+  readonly #running = new Map<string, Draft>()
+  readonly #open = new Map<string, DraftTransaction>()
+  readonly #counts = new Map<string, number>()
+  readonly #names: string[] = []
+  /** Tables as statements name them. */
+  readonly #tables = new Set<string>()
+
+  constructor(knowledge: Knowledge) {
+    this.#knowledge = knowledge
   }
 
-  for (const [i, { unit, effect, resumed }] of steps.entries()) {
-    const number = (counts.get(unit) ?? 0) + 1
-    counts.set(unit, number)
-    numbers.push(number)
-    const pending = moments[i]?.pending.get(unit)
-    const footprint = pending && footprintOf(pending)
-    const level = pending && levelOf(pending)
-    if (!footprint || footprint.everything || level === 'unknown') return undefined
-    // What it did before has ended without a step of anybody's: its own timeout.
-    if (running.has(unit)) return undefined
-    for (const { tables } of pending.statements) for (const name of tables) written.add(name)
-    const transaction = open.get(unit) ?? {
-      isRepeatable: REPEATABLE.test(level ?? knowledge.isolation),
-      hasSavepoint: false,
-    }
-    if (level !== undefined) transaction.isRepeatable = REPEATABLE.test(level)
-    open.set(unit, transaction)
-    const kinds = pending.statements.map(({ kind }) => kind)
-    if (kinds.includes('rollback-to')) return undefined
-    if (kinds.includes('savepoint') || pending.before.some((text) => /^\s*savepoint\b/i.test(text)))
-      transaction.hasSavepoint = true
-    const work = pending.statements.filter(
-      ({ kind }) => kind === 'work' || kind === 'read' || kind === 'whole',
-    )
+  begin(unit: string, step: number, pending: PendingStep | undefined): boolean {
+    const number = (this.#counts.get(unit) ?? 0) + 1
+    this.#counts.set(unit, number)
+    this.#names.push(`${unit} ${number}`)
+    // Still running: what it did before has ended without a step of anybody's, by a timeout of its own.
+    const transaction = pending && !this.#running.has(unit) && this.#transactionOf(unit, pending)
+    const footprint = pending && this.#knowledge.footprintOf(pending)
+    if (!transaction || !footprint || footprint.everything) return false
+    const { statements, values } = pending
+    for (const { tables } of statements) for (const name of tables) this.#tables.add(name)
+    const work = statements.filter(({ kind }) => kind === 'work' || kind === 'read' || kind === 'whole')
     const isLock = work.some(({ text }) => /^lock\b/i.test(text))
-    if (transaction.isRepeatable && work.length > 0 && !isLock) transaction.snapshot ??= i
+    if (transaction.isRepeatable && work.length > 0 && !isLock) transaction.snapshot ??= step
     const [only, ...more] = work
-    const access: Draft = {
+    this.#running.set(unit, {
       unit,
       actor: actorOf(unit),
       number,
-      step: i,
-      done: i,
-      sign: JSON.stringify([work.map(({ text }) => text), pending.values]),
-      values: pending.values,
+      step,
+      done: step,
+      sign: JSON.stringify([work.map(({ text }) => text), values]),
+      values,
       footprint,
-      shape: only && more.length === 0 ? shapeOf(only, pending.values, lore) : undefined,
+      shape: only && more.length === 0 ? shapeOf(only, values, this.#knowledge.lore) : undefined,
       result: { tag: '', rows: [], rowCount: 0 },
       transaction,
-    }
-    running.set(unit, access)
-    for (const other of [{ unit, effect }, ...resumed]) {
-      const answered = running.get(other.unit)
-      if (answered && !finish(answered, other.effect, i)) return undefined
-    }
+    })
+    return true
   }
-  // `stock` and `app.stock` may be one table or two.
-  if (new Set([...written].map(bareName)).size < written.size) return undefined
-  const reads = accesses.flatMap(readsOf)
-  return {
-    accesses,
-    reads,
-    writes: accesses.flatMap(writesOf),
-    vague: new Set(accesses.flatMap(vagueOf)),
-    singles: singlesOf(accesses, reads),
-    nameOf: (step) => `${steps[step]?.unit} ${numbers[step]}`,
+
+  #transactionOf(unit: string, pending: PendingStep): DraftTransaction | undefined {
+    const { before, statements } = pending
+    const level = levelOf(pending)
+    if (level === 'unknown' || statements.some(({ kind }) => kind === 'rollback-to')) return undefined
+    const known = this.#open.get(unit)
+    const transaction = known ?? {
+      isRepeatable: REPEATABLE.test(this.#knowledge.isolation),
+      hasSavepoint: false,
+    }
+    if (level !== undefined) transaction.isRepeatable = REPEATABLE.test(level)
+    transaction.hasSavepoint ||=
+      statements.some(({ kind }) => kind === 'savepoint') ||
+      before.some((text) => /^\s*savepoint\b/i.test(text))
+    this.#open.set(unit, transaction)
+    return transaction
+  }
+
+  answer(unit: string, effect: Effect, step: number, open: ReadonlySet<string>): boolean {
+    const access = this.#running.get(unit)
+    if (effect.kind !== 'done') return effect.kind === 'waits'
+    if (!access) return false
+    const { transaction, footprint } = access
+    access.done = step
+    access.result = effect.result
+    this.#running.delete(unit)
+    this.#accesses.push(access)
+    const { error, tag } = effect.result
+    const isOver = error !== undefined || !open.has(unit)
+    if (error && transaction.hasSavepoint) return false
+    if (footprint.ends && !isOver) return false // AND CHAIN
+    if (isOver && !error && footprint.ends !== 'rollback' && tag !== 'ROLLBACK') transaction.committed = step
+    if (isOver) this.#open.delete(unit)
+    return true
+  }
+
+  get history(): History | undefined {
+    // `stock` and `app.stock` may be one table or two.
+    if (new Set([...this.#tables].map(bareName)).size < this.#tables.size) return undefined
+    const accesses = this.#accesses
+    const reads = accesses.flatMap(readsOf)
+    return {
+      accesses,
+      reads,
+      writes: accesses.flatMap(writesOf),
+      vague: new Set(accesses.flatMap(vagueOf)),
+      singles: singlesOf(accesses, reads),
+      nameOf: (step) => this.#names[step] ?? '',
+    }
   }
 }
 

@@ -26,6 +26,7 @@ async function linksOf(x: readonly Piece[], y: readonly Piece[], order: string):
 
 it.each<[string, readonly Piece[], readonly Piece[], string, string[]]>([
   ['a lost update: missed', [read(1), write(1)], [write(1)], 'xyyxx', ['misses 2 0 row 1 of a']],
+  ['by one of two', [read(1), write(1)], [read(1), write(1)], 'xyyyxx', ['misses 3 0 row 1 of a']],
   ['one after the other: seen', [write(1)], [read(1)], 'xxy', ['reads 1 2 row 1 of a']],
   ['over and done with: nothing', [read(1), write(2)], [write(1)], 'xxxyy', []],
   ['a read that nothing came of: nothing', [read(1)], [write(1)], 'xyy', []],

@@ -1,5 +1,5 @@
 import type { History, Read, Write } from './accesses.js'
-import { follows, misses } from './conflicts.js'
+import { areOfOtherRows, follows, misses } from './conflicts.js'
 import type { StepLink } from './links.js'
 import { place } from './words.js'
 
@@ -36,13 +36,19 @@ function missedBy(read: Read, history: History): StepLink[] {
   return first && matters(read, first, history) ? [link('misses', read, first)] : []
 }
 
-/** The reader was not over and done with when it was committed: it wrote later, or saw later what else was committed then. */
+/**
+ * The reader was not over and done with when it was committed: it wrote later, or saw later
+ * what else was committed then; or the two missed each other.
+ */
 function matters({ access }: Read, missed: Write, { reads, writes }: History): boolean {
   const own = writes.filter((write) => write.access.unit === access.unit)
   if (own.some(({ committed }) => committed > missed.committed)) return true
   return reads.some((other) => {
     if (other.access.unit === access.unit)
       return writes.some((write) => write.committed === missed.committed && follows(other, write))
-    return other.access.unit === missed.access.unit && own.some((write) => misses(other, write))
+    return (
+      other.access.unit === missed.access.unit &&
+      own.some((write) => misses(other, write) && areOfOtherRows(write, missed))
+    )
   })
 }
