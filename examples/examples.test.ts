@@ -37,26 +37,43 @@ const withoutTimes = (text: string): string => text.replace(/\d+\.\d s\)/g, '…
 
 /** What each prints in essentials: the titles and last lines of its explorations, in order. */
 const races = {
-  'last-item.mjs': [/^Race found/, /^ {2}Error: amount is -1$/, /^No violation in all 4 schedules/],
-  'one-row-only.mjs': [/^Race found/, /^ {2}Error: 2 rows/, /^No violation in all 4 schedules/],
+  'last-item.mjs': [
+    /^Race found/,
+    /^ {2}Lost update/,
+    /^ {2}Error: amount is -1$/,
+    /^No violation in all 2 distinguishable schedules/,
+  ],
+  'one-row-only.mjs': [
+    /^Race found/,
+    /^ {2}Duplicate claim/,
+    /^ {2}Error: 2 rows/,
+    /^No violation in all 2 distinguishable schedules/,
+  ],
   'on-call.mjs': [
     /^Race found .*REPEATABLE READ/,
+    /^ {2}Write skew/,
     /^ {2}Error: nobody/,
     /^No violation in all .*SERIALIZABLE/,
   ],
   'claim-a-job.mjs': [
     /^Race found/,
+    /^ {2}Duplicate claim/,
     /^ {2}Error: job 1 was run twice$/,
-    /^No violation in all \d+ schedules/,
+    /^No violation in all \d+ distinguishable schedules/,
   ],
-  'deadlock.mjs': [/^Race found/, /40P01/, /^No violation in all \d+ schedules/],
+  'deadlock.mjs': [
+    /^Race found/,
+    /^ {2}Deadlock/,
+    /40P01/,
+    /^No violation in all \d+ distinguishable schedules/,
+  ],
   'function.mjs': [
-    /^No violation in all \d+ schedules/,
+    /^No violation in all \d+ distinguishable schedules/,
     /^ {2}Note: total\(\) runs as one step/,
     /^Race found/,
     /stops at 'a is read'/,
     /^ {2}Error: the report says 25/,
-    /^No violation in all \d+ schedules/,
+    /^No violation in all \d+ distinguishable schedules/,
   ],
 }
 

@@ -68,7 +68,7 @@ export async function exploreProgram(program: Program, how: How): Promise<Explor
 }
 
 /** Tells what it has seen; an error ends its piece, not the actor. */
-async function play(db: Pool, pieces: readonly Piece[], begin: string): Promise<unknown[]> {
+export async function play(db: Pool, pieces: readonly Piece[], begin = 'begin'): Promise<unknown[]> {
   const seen: unknown[] = []
   for (const piece of pieces) {
     const client = await db.connect()

@@ -65,6 +65,7 @@ export const race: Race = {
     {
       name: 'right',
       verdict: 'passed',
+      hasNotes: true,
       actors: { alice: (db) => finishLocked(db, 1), bob: (db) => finishLocked(db, 2) },
     },
   ],

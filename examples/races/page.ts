@@ -39,7 +39,7 @@ key-value store (*the claim reference*), a fix for a job system's races (*the jo
 NestJS and Prisma (*the NestJS patterns*), an analysis of a command bus (*the bus analysis*). Quotations
 are theirs. The code is ours, as small as it can be and still go wrong in the same way.
 
-The tests run all of it, and this page is made of what they print. "No violation in all 20 schedules" speaks of these actors
+The tests run all of it, and this page is made of what they print. "No violation in all 6 distinguishable schedules" speaks of these actors
 and these rows, [and of nothing else](exploring.md#how-far-it-looks-and-what-it-claims).`
 
 const contents = ({ title, races }: ExploredTopic): string =>
@@ -124,4 +124,5 @@ const capitalized = (name: string): string => `${name.charAt(0).toUpperCase()}${
 
 /** What the explorer said, without how long it took, which is different each time. */
 export const shown = (report: ExploreReport): string =>
-  report.race?.printout ?? report.summary.replace(/, \d+\.\d s\)/, ')')
+  report.race?.printout ??
+  [report.summary.replace(/, \d+\.\d s\)/, ')'), ...report.notes.map((note) => `  Note: ${note}`)].join('\n')

@@ -53,6 +53,7 @@ describe('a race', () => {
         '  bob    3  commit (implicit)',
         '  alice  2  update counter set n = 1 where id = 1  -> 1 row',
         '  alice  3  commit (implicit)',
+        '  Lost update on row 1 of counter: alice read n (alice 1) and set it (alice 2), over a change that bob committed in between (bob 3).',
         '  AssertionError: somebody was not counted',
         '  1 !== 2',
         `  Replay: DIBS_REPLAY=${replay}`,
@@ -67,7 +68,10 @@ describe('a race', () => {
     try {
       const { printout, report } = await caught({ ...lostUpdate, page })
       expect(printout.split('\n').at(-1)).toBe(`  Page: ${page}`)
-      expect(report).toMatchObject({ page, race: { links: [] } })
+      expect(report).toMatchObject({
+        page,
+        race: { links: [{ kind: 'misses', from: 3, to: 0 }], anomaly: { name: 'lost update' } },
+      })
       expect(readFileSync(page, 'utf8')).toContain('somebody was not counted')
     } finally {
       rmSync(folder, { recursive: true })

@@ -16,11 +16,8 @@ export interface StepLink {
   readonly what?: string | undefined
 }
 
-/** All that the trace itself tells. Who reads from whom needs to be known of each statement, and joins here. */
-export const findLinks = (steps: readonly TraceStep[]): StepLink[] => lockLinks(steps)
-
-/** Who waits for whom, and who lets whom go on. */
-function lockLinks(steps: readonly TraceStep[]): StepLink[] {
+/** Who waits for whom, and who lets whom go on: all that the steps themselves tell. `readLinks` knows the rest. */
+export function findLinks(steps: readonly TraceStep[]): StepLink[] {
   const links: StepLink[] = []
   /** The last step of each unit: where its statement waits, if it does, and as much as is known of where it took a lock. */
   const last = new Map<string, number>()

@@ -59,7 +59,7 @@ export interface FoundRace {
   readonly steps: readonly TraceStep[]
   /** How the steps hang together: who waits for whom, who reads what of whom. */
   readonly links: readonly StepLink[]
-  /** What this kind of race is called, where that is known. */
+  /** What this kind of race is called, where the schedule shows it for certain, and who did what in which step. */
   readonly anomaly?: { readonly name: string; readonly explanation: string } | undefined
   /** The schedule as text, with what went wrong and how to run it again. */
   readonly printout: string

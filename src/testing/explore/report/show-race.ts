@@ -1,23 +1,33 @@
 import { countPreemptions, type Trace } from '../schedule/trace.js'
 import type { Failure } from '../search/failure.js'
+import { historyOf, type Knowledge } from './accesses.js'
+import { anomalyOf } from './anomaly.js'
 import { findLinks } from './links.js'
 import { showSteps, showSwitches } from './printout.js'
+import { readLinks } from './read-links.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
 
 type Facts = Omit<ExploreReport, 'summary' | 'race'>
 
 /** The printout of a schedule that went wrong. */
-export function showRace({ trace, failure }: { trace: Trace; failure: Failure }, facts: Facts): FoundRace {
+export function showRace(
+  { trace, failure }: { trace: Trace; failure: Failure },
+  facts: Facts,
+  knowledge: Knowledge,
+): FoundRace {
   const { steps } = trace
   const replay = encodeReplay(steps, facts.actors)
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
+  const history = historyOf(trace, knowledge)
+  const anomaly = isSerial ? undefined : anomalyOf(trace, history)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
     : `${trace.stuck ? 'Stuck' : 'Race found'} in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
   const printout = [
     title,
     ...(steps.length > 0 ? [showSteps(steps, !isSerial && facts.mode !== 'schedule')] : []),
+    ...(anomaly ? [`  ${anomaly.explanation}`] : []),
     `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
     ...facts.notes.map((note) => `  Note: ${note}`),
     ...(steps.length > 0 ? [`  Replay: DIBS_REPLAY=${replay}`] : []),
@@ -26,9 +36,10 @@ export function showRace({ trace, failure }: { trace: Trace; failure: Failure },
     schedule: steps.map(({ unit }) => unit),
     replay,
     steps,
-    links: findLinks(steps),
+    links: [...findLinks(steps), ...(history ? readLinks(history) : [])],
     printout,
     failure: { name: failure.name, message: failure.message },
+    ...(anomaly ? { anomaly } : {}),
     isSerial,
   }
 }

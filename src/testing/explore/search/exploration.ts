@@ -149,7 +149,11 @@ export class Exploration {
       notes: [...this.#notes],
     }
     if (!detailed) return { ...facts, summary: summarize(facts) }
-    const race = showRace(detailed, facts)
+    const race = showRace(detailed, facts, {
+      footprintOf: (pending) => this.#reduction.footprintOf(pending),
+      lore: this.#stage.catalog,
+      isolation: this.#stage.isolation,
+    })
     return { ...facts, summary: race.printout.split('\n')[0] as string, race }
   }
 

@@ -1,0 +1,111 @@
+import type { Access, History, Read, Write } from './accesses.js'
+import type { Anomaly } from './anomaly-name.js'
+import { actsOn, areOfReadRow, isKept, looksAgain, misses } from './conflicts.js'
+import { matches } from './row-match.js'
+import type { WriteShape } from './statement-shape.js'
+import { enumerate, place, stepName } from './words.js'
+
+/**
+ * Two asked for the same in the same words, each before the other's COMMIT, and both took it: both inserted the row
+ * that they had not found, or both set, in the row that they had found by it, the column that they had asked for. A unique
+ * key may have refused the second INSERT: it is a duplicate claim all the same, with an error at its end.
+ */
+export function duplicateClaim(history: History): Anomaly | undefined {
+  return insertedTwice(history) ?? refusedInsert(history) ?? updatedTwice(history)
+}
+
+/** Pairs of reads in the same words. */
+function pairs({ reads }: History): (readonly [Read, Read])[] {
+  return reads.flatMap((a) =>
+    reads
+      .filter(
+        (b) => a.access.actor !== b.access.actor && a.access.sign === b.access.sign && a.table === b.table,
+      )
+      .map((b) => [a, b] as const),
+  )
+}
+
+const later = (history: History, read: Read, kind: Write['kind']): readonly Write[] =>
+  history.writes.filter((write) => write.kind === kind && actsOn(write, read) && write.table === read.table)
+
+function insertedTwice(history: History): Anomaly | undefined {
+  for (const [read, otherRead] of pairs(history)) {
+    if (!hasFoundNothing(read) || !hasFoundNothing(otherRead)) continue
+    for (const other of later(history, otherRead, 'insert'))
+      for (const own of later(history, read, 'insert')) {
+        if (!misses(read, other) || !misses(otherRead, own) || own.access.step < other.access.step) continue
+        if (looksAgain(history, read, other.committed, own)) continue
+        return told(
+          read,
+          otherRead,
+          `both inserted one (${stepName(other.access)} and ${stepName(own.access)})`,
+        )
+      }
+  }
+  return undefined
+}
+
+function refusedInsert(history: History): Anomaly | undefined {
+  for (const [read, otherRead] of pairs(history)) {
+    if (!hasFoundNothing(read) || !hasFoundNothing(otherRead)) continue
+    const refused = history.accesses.find(
+      (access) =>
+        access.unit === read.access.unit && access.step >= read.access.step && isRefused(access, read),
+    )
+    const other = later(history, otherRead, 'insert').find(
+      (write) => misses(read, write) && refused && write.committed <= refused.done,
+    )
+    if (!refused || !other) continue
+    return told(
+      read,
+      otherRead,
+      `both inserted one (${stepName(other.access)} and ${stepName(refused)}), of which a unique key let the first stand`,
+    )
+  }
+  return undefined
+}
+
+/** An INSERT of what the read had not found, which met a unique key. */
+function isRefused({ result, shape }: Access, read: Read): boolean {
+  const write: WriteShape | undefined = shape?.write
+  if (result.error?.code !== '23505' || write?.kind !== 'insert' || write.table !== read.table) return false
+  return (write.rows ?? []).some(
+    (row) => matches(read.where, row, read.facts.columns, read.access.values) === true,
+  )
+}
+
+/** No row; or one, with the 0 of a count or the `false` of EXISTS in it. */
+function hasFoundNothing({ access, isDenied, isWithin, isPlain }: Read): boolean {
+  const { rowCount, rows } = access.result
+  const only = rowCount === 1 && rows[0]?.length === 1 ? rows[0][0] : undefined
+  if (isWithin) return isDenied || (only === 'f' && !access.shape?.write)
+  return rowCount === 0 || (only === '0' && !isPlain)
+}
+
+function updatedTwice(history: History): Anomaly | undefined {
+  for (const [read, otherRead] of pairs(history))
+    for (const other of later(history, otherRead, 'update')) {
+      if (!misses(read, other) || !isKept(read) || !isKept(otherRead)) continue
+      for (const own of later(history, read, 'update')) {
+        if (
+          !misses(otherRead, own) ||
+          own.access.done < other.committed ||
+          !areOfReadRow(history, read, own, other)
+        )
+          continue
+        const columns = [...read.whereColumns].filter((one) => own.sets?.get(one) && other.sets?.get(one))
+        const isGuarded = [...own.whereColumns].some((column) => own.sets?.has(column))
+        if (columns.length === 0 || isGuarded || looksAgain(history, read, other.committed, own)) continue
+        const both = `both set ${enumerate(columns)} of the same row (${stepName(other.access)} and ${stepName(own.access)})`
+        return told({ ...read, keys: own.keys }, otherRead, both)
+      }
+    }
+  return undefined
+}
+
+const told = (read: Read, otherRead: Read, deed: string): Anomaly => ({
+  name: 'duplicate claim',
+  explanation:
+    `Duplicate claim on ${place(read)}: ${otherRead.access.actor} and ${read.access.actor} asked for the same ` +
+    `(${stepName(otherRead.access)} and ${stepName(read.access)}), each before the other's commit, and ${deed}.`,
+})

@@ -1,0 +1,58 @@
+import type { Pool } from 'pg'
+import { expect, it } from 'vitest'
+import { exploredSchema } from '../../../../test/explored-schema.js'
+import { type Piece, play } from '../../../../test/programs.js'
+import { explore } from '../explore.js'
+
+const { url } = exploredSchema('create table a (id int primary key, n int not null)')
+
+const read = (id: number) => `select n from a where id = ${id}`
+const write = (id: number) => `update a set n = n + 1 where id = ${id}`
+
+/** `misses 3 0 row 1 of a`: the read of step 0 came before the commit of step 3. */
+async function linksOf(x: readonly Piece[], y: readonly Piece[], order: string): Promise<string[]> {
+  const { race } = await explore({
+    url,
+    setup: (db) => db.query('insert into a values (1, 0), (2, 0)'),
+    actors: { x: (db: Pool) => play(db, x), y: (db: Pool) => play(db, y) },
+    schedule: [...order],
+    invariant: () => false,
+    throws: false,
+  })
+  expect(race?.schedule.join('')).toBe(order)
+  const links = race?.links.filter(({ kind }) => kind === 'reads' || kind === 'misses') ?? []
+  return links.map(({ kind, from, to, what }) => `${kind} ${from} ${to} ${what}`)
+}
+
+it.each<[string, readonly Piece[], readonly Piece[], string, string[]]>([
+  ['a lost update: missed', [read(1), write(1)], [write(1)], 'xyyxx', ['misses 2 0 row 1 of a']],
+  ['by one of two', [read(1), write(1)], [read(1), write(1)], 'xyyyxx', ['misses 3 0 row 1 of a']],
+  ['one after the other: seen', [write(1)], [read(1)], 'xxy', ['reads 1 2 row 1 of a']],
+  ['over and done with: nothing', [read(1), write(2)], [write(1)], 'xxxyy', []],
+  ['a read that nothing came of: nothing', [read(1)], [write(1)], 'xyy', []],
+  ['another row: nothing', [read(2), write(2)], [write(1)], 'xyyxx', []],
+  ['of several that are seen, the last', [write(1), write(1)], [read(1)], 'xxxxy', ['reads 3 4 row 1 of a']],
+  [
+    'of several that are missed, the first',
+    [read(1), write(2)],
+    [write(1), write(1)],
+    'xyyyyxx',
+    ['misses 2 0 row 1 of a'],
+  ],
+  [
+    'a read skew: half missed, half seen',
+    [read(1), read(2)],
+    [[write(1), write(2)]],
+    'xyyyx',
+    ['misses 3 0 row 1 of a', 'reads 3 4 row 2 of a'],
+  ],
+  [
+    'a write skew: both missed',
+    [[read(1), write(2)]],
+    [[read(2), write(1)]],
+    'xyyyxx',
+    ['misses 3 0 row 1 of a', 'misses 5 1 row 2 of a'],
+  ],
+])('%s', async (_name, x, y, order, links) => {
+  expect((await linksOf(x, y, order)).toSorted()).toEqual(links.toSorted())
+})

@@ -1,0 +1,60 @@
+import { constantOf, keyOf, type Values } from '../reduce/key-values.js'
+import { inside, list, names } from '../reduce/node.js'
+import type { Column } from '../statements/table-facts.js'
+
+/** A row that an INSERT names, as far as its values are constants or parameters. */
+export type GivenRow = ReadonlyMap<string, string | null>
+
+/** Whether a condition holds for a row; undefined: it cannot be told without asking the server. */
+export function matches(
+  where: unknown,
+  row: GivenRow,
+  columns: readonly Column[],
+  values: Values,
+): boolean | undefined {
+  const bool = inside(where, 'BoolExpr')
+  if (bool) {
+    const parts = list(bool.args).map((part) => matches(part, row, columns, values))
+    if (bool.boolop === 'NOT_EXPR') return parts[0] === undefined ? undefined : !parts[0]
+    const decides = bool.boolop === 'OR_EXPR'
+    if (parts.includes(decides)) return decides
+    return parts.includes(undefined) ? undefined : !decides
+  }
+  const test = inside(where, 'NullTest')
+  if (test) {
+    const value = row.get(columnOf(test.arg) ?? '')
+    return value === undefined ? undefined : (value === null) === (test.nulltesttype === 'IS_NULL')
+  }
+  const expression = inside(where, 'A_Expr')
+  if (expression?.kind !== 'AEXPR_OP') return undefined
+  const isLeft = columnOf(expression.lexpr) !== undefined
+  const name = columnOf(isLeft ? expression.lexpr : expression.rexpr)
+  const column = columns.find((one) => one.name === name)
+  const own = keyOf(row.get(name ?? ''), column)
+  const other = keyOf(constantOf(isLeft ? expression.rexpr : expression.lexpr, values), column)
+  const operator = names(expression.name)
+  if (own === undefined || other === undefined || operator.length !== 1) return undefined
+  return isLeft
+    ? compare(own, `${operator[0]}`, other, column)
+    : compare(other, `${operator[0]}`, own, column)
+}
+
+function compare(a: string, operator: string, b: string, column: Column | undefined): boolean | undefined {
+  if (operator === '=') return a === b
+  if (operator === '<>') return a !== b
+  // The order of texts is a matter of their collation.
+  if (!column?.type.startsWith('int')) return undefined
+  switch (operator) {
+    case '<':
+      return BigInt(a) < BigInt(b)
+    case '<=':
+      return BigInt(a) <= BigInt(b)
+    case '>':
+      return BigInt(a) > BigInt(b)
+    case '>=':
+      return BigInt(a) >= BigInt(b)
+  }
+  return undefined
+}
+
+const columnOf = (node: unknown): string | undefined => names(inside(node, 'ColumnRef')?.fields).at(-1)
