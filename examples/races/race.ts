@@ -16,8 +16,6 @@ export interface Variant {
   readonly setup?: (db: ExploreHandle) => unknown
   /** Where it must hold something else than the rest. */
   readonly invariant?: ExploreOptions['invariant']
-  /** Every order of the explorer's was run; a note says what else there is. */
-  readonly hasNotes?: true
   readonly isolation?: ExploreOptions['isolation']
   readonly mayFail?: ExploreOptions['mayFail']
 }

@@ -1,9 +1,9 @@
 import type { PendingStep } from '../schedule/pending-step.js'
-import type { Trace } from '../schedule/trace.js'
+import type { Moment, Trace } from '../schedule/trace.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
-import { areOfOneActor, type Course, type Move } from './course.js'
+import { areOfOneActor, Course, type Move } from './course.js'
 import { areDependent, DEPENDENT_PAIRS, type DependentPair, type Levels } from './dependence.js'
-import { EMPTY, everything, type Footprint, join, meetAny } from './footprint.js'
+import { EMPTY, everything, type Footprint, join, KEY_SHARE, meetAny } from './footprint.js'
 import type { Values } from './key-values.js'
 import { type Lore, statementFootprint } from './statement-footprint.js'
 
@@ -22,8 +22,10 @@ export class Reduction implements Levels {
   readonly #footprints = new Map<string, Footprint>()
   /** By the statement: why it was taken to touch everything. */
   readonly #widened = new Map<string, string>()
-  /** By the unit: what it was seen to do, and in which words. */
-  readonly #seen = new Map<string, Map<Footprint, string>>()
+  /** Statements that read other rows than those they lock, and do not have the lock before. */
+  readonly #asides = new Map<string, Move & { readonly text: string }>()
+  /** By the unit: what changes something. */
+  readonly #writes = new Map<string, Set<Footprint>>()
 
   constructor(lore: Lore, isolation: string, pairs: readonly DependentPair[] = DEPENDENT_PAIRS) {
     this.#lore = lore
@@ -37,16 +39,13 @@ export class Reduction implements Levels {
 
   /** What steps cannot show: a statement begins, looks around, and then locks, and all of it is one step. */
   get notes(): readonly string[] {
-    const all = [...this.#seen].flatMap(([unit, footprints]) =>
-      [...footprints].map(([footprint, text]) => ({ unit, footprint, text })),
-    )
-    const texts = all.filter(({ unit, footprint: { aside } }) =>
-      all.some(
-        (other) =>
-          !areOfOneActor(unit, other.unit) &&
-          meetAny(aside, [...other.footprint.adds, ...other.footprint.changes]),
-      ),
-    )
+    const isChanged = (unit: string, { aside }: Footprint): boolean =>
+      [...this.#writes].some(
+        ([other, footprints]) =>
+          !areOfOneActor(unit, other) &&
+          [...footprints].some(({ adds, changes }) => meetAny(aside, [...adds, ...changes])),
+      )
+    const texts = [...this.#asides.values()].filter(({ unit, footprint }) => isChanged(unit, footprint))
     return [...new Set(texts.map(({ text }) => text))].map(
       (text) =>
         `${JSON.stringify(text)} reads other rows than those it locks. What is committed after it has read them and before it has its lock was not tried.`,
@@ -94,8 +93,13 @@ export class Reduction implements Levels {
 
   /** What a schedule shows that no statement says. */
   read({ steps, moments }: Trace): void {
+    const course = new Course()
     for (const [i, step] of steps.entries()) {
-      this.#remember(step.unit, moments[i]?.pending.get(step.unit))
+      const moment = moments[i] as Moment
+      const pending = moment.pending.get(step.unit) as PendingStep
+      const move = { unit: step.unit, footprint: this.footprintOf(pending) }
+      this.#readMove(move, pending, course)
+      course.take(step, move.footprint, moment.open)
       if (Object.keys(step.poolWaits).length > 0) this.#turnOff('a pool was full')
       const results = [step, ...step.resumed].flatMap(({ unit, effect }) =>
         effect.kind === 'done' && effect.result.rowCount > 1 ? unit : [],
@@ -108,10 +112,14 @@ export class Reduction implements Levels {
     }
   }
 
-  #remember(unit: string, pending: PendingStep | undefined): void {
-    if (!pending) return
-    const seen = this.#seen.get(unit) ?? new Map<Footprint, string>()
-    this.#seen.set(unit, seen.set(this.footprintOf(pending), textOf(pending)))
+  #readMove(move: Move, pending: PendingStep, course: Course): void {
+    const { unit, footprint } = move
+    if (footprint.adds.length + footprint.changes.length > 0)
+      this.#writes.set(unit, (this.#writes.get(unit) ?? new Set()).add(footprint))
+    const mayWait = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
+    const text = textOf(pending)
+    if (footprint.aside.length > 0 && mayWait)
+      this.#asides.set(JSON.stringify([unit, text, pending.values]), { ...move, text })
   }
 
   #disorder(table: string): void {

@@ -64,7 +64,7 @@ export class SearchAll {
       if (!branch) break
       const wasReduced = this.isReduced
       await this.#follow(branch)
-      if (version !== this.#reduction.version && wasReduced) this.#startAnew()
+      if (version !== this.#reduction.version && wasReduced && !this.#trials.found) this.#startAnew()
       version = this.#reduction.version
     }
     const { level, isCut } = this.#frontier
