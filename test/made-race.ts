@@ -61,6 +61,7 @@ export function madeReport(steps: readonly TraceStep[], race: Partial<FoundRace>
       links: findLinks(steps),
       printout: 'Race found in schedule 3 (2 switches, READ COMMITTED).',
       failure: { name: 'Error', message: 'amount is -1' },
+      turn: { step: 1, text: 'here it goes wrong: bob comes between' },
       isSerial: false,
       ...race,
     },

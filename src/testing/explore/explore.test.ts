@@ -98,7 +98,10 @@ describe('a race', () => {
     for (let i = 0; i < 5; i++) {
       const again = await caught({ ...lostUpdate, replay })
       expect(again.schedule).toEqual(['alice', 'bob', 'bob', 'bob', 'alice', 'alice'])
-      expect(again.printout.split('\n').slice(1)).toEqual(printout.split('\n').slice(1))
+      // Only a search knows which order was right.
+      const shown = printout.replace(/ {2}<-- here it goes wrong.*$/m, '')
+      expect(shown).not.toBe(printout)
+      expect(again.printout.split('\n').slice(1)).toEqual(shown.split('\n').slice(1))
       expect((again.report as { schedules: number }).schedules).toBe(1)
     }
   })

@@ -1,6 +1,6 @@
 import type { StepResult } from '../../gate/result.js'
 import { countSwitches, type Effect, type TraceStep } from '../schedule/trace.js'
-import { lastUneasyStep } from '../search/frontier.js'
+import type { Turn } from './report.js'
 
 const MAX_TEXT = 78
 
@@ -56,9 +56,8 @@ const resumes = (unit: string, effect: Effect): string => {
   return `${unit} resumes${shown && `: ${shown}`}`
 }
 
-/** A schedule, one line a step. `marks`: say where it left the schedules before it. */
-export function showSteps(steps: readonly TraceStep[], marks: boolean): string {
-  const turn = marks ? findTurn(steps) : undefined
+/** A schedule, one line a step. */
+export function showSteps(steps: readonly TraceStep[], turn: Turn | undefined): string {
   const numbers = new Map<string, number>()
   const rows = steps.map((step) => {
     const number = (numbers.get(step.unit) ?? 0) + 1
@@ -71,24 +70,20 @@ export function showSteps(steps: readonly TraceStep[], marks: boolean): string {
     const others = row.resumed.map(({ unit, effect }) => `-> ${resumes(unit, effect)}`)
     const pools = Object.entries(row.poolWaits).map(([actor, what]) => `.. ${actor} waits for ${what}`)
     const effect = [showEffect(row.effect), ...others, ...pools].filter(Boolean).join('  ')
-    const mark = i === turn?.at ? `  <-- ${turn.text}` : ''
+    const mark = i === turn?.step ? `  <-- ${turn.text}` : ''
     const number = String(row.number).padStart(2)
     return `  ${row.unit.padEnd(unitWidth)} ${number}  ${row.shown.padEnd(textWidth)}  ${effect}${mark}`.trimEnd()
   })
   return lines.join('\n')
 }
 
-/** Where a schedule last left the path that was right: what was chosen there, against what comes by itself. */
-export function findTurn(
-  steps: readonly TraceStep[],
-): { readonly at: number; readonly text: string } | undefined {
-  const at = lastUneasyStep(steps)
-  if (at === undefined) return undefined
+/** What was chosen at a step, against what comes by itself. */
+export function turnAt(steps: readonly TraceStep[], at: number): Turn {
   const last = steps[at - 1]?.unit
   const { unit, options } = steps[at] as TraceStep
   const comesBetween = last !== undefined && options.includes(last)
   const what = comesBetween ? 'comes between' : `before ${options.find((option) => option !== unit)}`
-  return { at, text: `here it goes wrong: ${unit} ${what}` }
+  return { step: at, text: `here it goes wrong: ${unit} ${what}` }
 }
 
 export function showSwitches(steps: readonly TraceStep[]): string {

@@ -51,6 +51,13 @@ export interface RandomPart {
   readonly probability: number
 }
 
+/** The last choice that differs from a schedule that was right; what comes after it follows by itself. */
+export interface Turn {
+  /** Index into `steps`. */
+  readonly step: number
+  readonly text: string
+}
+
 export interface FoundRace {
   /** Who ran, step by step. */
   readonly schedule: readonly string[]
@@ -65,6 +72,8 @@ export interface FoundRace {
   readonly printout: string
   /** What went wrong. */
   readonly failure: { readonly name: string; readonly message: string }
+  /** Where it left a schedule that was right, if a search has found it. */
+  readonly turn?: Turn | undefined
   /** It went wrong though nobody came between: this is a mistake, not a race. */
   readonly isSerial: boolean
 }

@@ -1,9 +1,9 @@
 import { countPreemptions, type Trace } from '../schedule/trace.js'
-import type { Failure } from '../search/failure.js'
+import type { Failed } from '../search/failure.js'
 import { historyOf, type Knowledge } from './accesses.js'
 import { anomalyOf } from './anomaly.js'
 import { findLinks } from './links.js'
-import { showSteps, showSwitches } from './printout.js'
+import { showSteps, showSwitches, turnAt } from './printout.js'
 import { readLinks } from './read-links.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
@@ -12,7 +12,7 @@ type Facts = Omit<ExploreReport, 'summary' | 'race'>
 
 /** The printout of a schedule that went wrong. */
 export function showRace(
-  { trace, failure }: { trace: Trace; failure: Failure },
+  { trace, failure, turnedAt }: Failed,
   facts: Facts,
   knowledge: Knowledge,
 ): FoundRace {
@@ -21,12 +21,13 @@ export function showRace(
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
   const history = historyOf(trace, knowledge)
   const anomaly = isSerial ? undefined : anomalyOf(trace, history)
+  const turn = turnedAt === undefined || isSerial ? undefined : turnAt(steps, turnedAt)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
     : `${trace.stuck ? 'Stuck' : 'Race found'} in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
   const printout = [
     title,
-    ...(steps.length > 0 ? [showSteps(steps, !isSerial && facts.mode !== 'schedule')] : []),
+    ...(steps.length > 0 ? [showSteps(steps, turn)] : []),
     ...(anomaly ? [`  ${anomaly.explanation}`] : []),
     `  ${failure.name}: ${failure.message.replace(/\s*\n\s*/g, '\n  ')}`.trimEnd(),
     ...facts.notes.map((note) => `  Note: ${note}`),
@@ -40,6 +41,7 @@ export function showRace(
     printout,
     failure: { name: failure.name, message: failure.message },
     ...(anomaly ? { anomaly } : {}),
+    ...(turn ? { turn } : {}),
     isSerial,
   }
 }

@@ -10,9 +10,10 @@ import { showRace } from '../report/show-race.js'
 import { summarize } from '../report/summarize.js'
 import { actorOf, isContested, signStep, type Trace, type TraceStep } from '../schedule/trace.js'
 import type { Stage } from '../stage/stage.js'
+import type { Failed } from './failure.js'
 import { chanceOf, DEPTH, randomOrder } from './random-order.js'
 import { type Reached, SearchAll, WAKE_TRIES } from './search-all.js'
-import { type Failed, type OnTrace, sameChoices, Trials } from './trials.js'
+import { type OnTrace, sameChoices, Trials } from './trials.js'
 
 const DEFAULT_SCHEDULES = 2_000
 const DEFAULT_RANDOM = 250
@@ -191,7 +192,7 @@ export class Exploration {
     try {
       const trace = await this.#trials.run(sameChoices(found.trace), { isNew: false, describes: true })
       const again = this.#trials.found as Failed | undefined
-      if (again && sign(trace) === sign(found.trace)) return again
+      if (again && sign(trace) === sign(found.trace)) return { ...again, turnedAt: found.turnedAt }
     } catch {
       // What was found stands.
     }

@@ -10,6 +10,14 @@ export interface Failure {
   readonly cause?: unknown
 }
 
+/** A schedule that went wrong. */
+export interface Failed {
+  readonly trace: Trace
+  readonly failure: Failure
+  /** The step at which it left a schedule that was right. */
+  readonly turnedAt?: number | undefined
+}
+
 const READ_ONLY = '25006'
 
 /** Judges a schedule that has run. */

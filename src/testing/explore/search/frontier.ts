@@ -71,16 +71,18 @@ export class Frontier {
     const to = sleeping?.repeatsFrom ?? trace.steps.length
     for (const [at, { unit, options }] of trace.steps.slice(0, to).entries()) {
       const last = trace.steps[at - 1]?.unit
+      // To leave one who would have had to wait is none.
+      const willing = options.filter((option) => !sleeping?.reluctant[at]?.has(option))
       let sleep = sleeping?.at[at] ?? AWAKE
       let taken = unit
       for (const choice of at < from ? [] : inOrder(options, sleeping?.reluctant[at])) {
         if (choice === unit || sleep.has(choice)) continue
         if (sleeping) sleep = new Map([...sleep, [taken, sleeping.moveOf(taken, at)]])
         taken = choice
-        const isUneasy = isPreemption(options, last, choice)
+        const isUneasy = isPreemption(willing, last, choice)
         this.#add({ parent: trace, at, choice, preemptions: preemptions + Number(isUneasy), sleep })
       }
-      preemptions += Number(isPreemption(options, last, unit))
+      preemptions += Number(isPreemption(willing, last, unit))
     }
   }
 
@@ -140,10 +142,4 @@ export class BranchFollower {
     this.divergedAt = i
     this.#sleepers?.forgetStart()
   }
-}
-
-/** The step at which a schedule last left the easy path: up to there it is one that was run before. */
-export function lastUneasyStep(steps: readonly TraceStep[]): number | undefined {
-  const at = steps.findLastIndex(({ options, unit }, i) => unit !== easyChoice(options, steps[i - 1]?.unit))
-  return at < 0 ? undefined : at
 }

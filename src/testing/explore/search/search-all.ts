@@ -88,7 +88,7 @@ export class SearchAll {
         isRepeat: () => sleepers?.repeatsFrom !== undefined,
       })
       this.#reduction.read(trace)
-      if (this.#trials.found) return
+      if (this.#trials.found) return this.#noteTurn(branch)
       const from = follower.divergedAt
       if (from === undefined) {
         const start = branch.parent ? branch.at + 1 : 0
@@ -101,6 +101,11 @@ export class SearchAll {
       this.#notes.add(wakeNote(trace.steps[from] as TraceStep))
       return
     }
+  }
+
+  #noteTurn({ parent, at }: Branch): void {
+    const { found } = this.#trials
+    if (found && parent) this.#trials.found = { ...found, turnedAt: at }
   }
 
   /** The server has let those who waited go in an order that may be new: what could follow from there is still to be run. */

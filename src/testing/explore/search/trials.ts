@@ -4,16 +4,10 @@ import { type Choose, ScheduleRun } from '../schedule/schedule-run.js'
 import { actorOf, type Trace } from '../schedule/trace.js'
 import type { Stage } from '../stage/stage.js'
 import { Cautions } from './cautions.js'
-import { type Failure, failureOf } from './failure.js'
+import { type Failed, failureOf } from './failure.js'
 
 const DEFAULT_STEPS = 500
 const DEFAULT_PATIENCE_MS = 5_000
-
-/** A schedule that went wrong. */
-export interface Failed {
-  readonly trace: Trace
-  readonly failure: Failure
-}
 
 export interface TrialOptions {
   /** Not one that was run before. */

@@ -1,6 +1,5 @@
 import { actorOf, IMPLICIT_COMMIT, type TraceStep } from '../../schedule/trace.js'
 import { findPauses, type Pause } from '../pauses.js'
-import { findTurn } from '../printout.js'
 import type { ExploreReport, FoundRace } from '../report.js'
 
 /** Where everything of a schedule has its place: a lane for each unit, time going down. */
@@ -52,9 +51,8 @@ export interface Aside {
 /** As many as the style has. */
 const COLORS = 6
 
-export function layOut({ steps, isSerial }: FoundRace, { actors }: ExploreReport): Layout {
+export function layOut({ steps, turn }: FoundRace, { actors }: ExploreReport): Layout {
   const lanes = findLanes(steps, actors)
-  const turn = isSerial ? undefined : findTurn(steps)
   const numbers = new Map<string, number>()
   const last = new Map<string, number>()
   let slot = 0
@@ -77,7 +75,7 @@ export function layOut({ steps, isSerial }: FoundRace, { actors }: ExploreReport
       slot: own,
       asides: asides.map((aside) => ({ ...aside, slot: slot++ })),
       pool: waits.get(step.unit),
-      turn: turn?.at === index ? turn.text : undefined,
+      turn: turn?.step === index ? turn.text : undefined,
       isImplicit: step.statement === IMPLICIT_COMMIT,
     }
   })

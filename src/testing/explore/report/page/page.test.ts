@@ -171,7 +171,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       expect(text).toContain(`set local work_mem = '8MB'`)
       expect(text).toContain('does not see what bob commits only in step 5: stock (lamp)')
       expect(await page.locator('.turn:visible').allInnerTexts()).toEqual([
-        'here it goes wrong: alice comes between',
+        'here it goes wrong: bob comes between',
       ])
     })
   })
