@@ -31,6 +31,8 @@ const again = (name: string, env: Record<string, string>) => ({
       // What a report looks like does not depend on the server.
       'src/testing/explore/report/**',
       'src/testing/page/**',
+      // Long, and about what the explorer makes of statements; its corpus runs everywhere.
+      'src/testing/explore/reduce/self-check.test.ts',
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
       ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/gate/**'] : []),
     ],

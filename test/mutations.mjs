@@ -557,14 +557,14 @@ export const mutations = [
     file: explore('reduce/course.ts'),
     from: 'place.keys?.size === count',
     to: 'place.keys',
-    tests: [explore('reduce/self-check.test.ts')],
+    tests: [explore('reduce/corpus.test.ts')],
   },
   {
     name: 'reduction: who slept goes on sleeping, whatever happens',
     file: explore('search/sleepers.ts'),
     from: '!this.#reduction.areDependent(sleeper, move, this.#course)',
     to: 'true',
-    tests: [explore('reduce/self-check.test.ts')],
+    tests: [explore('reduce/corpus.test.ts')],
   },
   {
     name: 'reduction: a transaction that has only begun has its snapshot',
@@ -585,7 +585,7 @@ export const mutations = [
     file: explore('statements/table-facts.ts'),
     from: 'found.trigger !== null',
     to: 'false',
-    tests: [explore('reduce/self-check.test.ts')],
+    tests: [explore('reduce/corpus.test.ts')],
   },
   {
     name: 'reduction: a changed key is not a new one',
@@ -606,14 +606,14 @@ export const mutations = [
     file: explore('reduce/reduction.ts'),
     from: "this.#turnOff('at SERIALIZABLE reads count as well')",
     to: 'void 0',
-    tests: [explore('reduce/self-check.test.ts')],
+    tests: [explore('reduce/corpus.test.ts')],
   },
   {
     name: 'reduction: what was learned too late is not made good',
     file: explore('search/search-all.ts'),
     from: '      this.#startAnew()\n',
     to: '',
-    tests: [explore('reduce/self-check.test.ts')],
+    tests: [explore('reduce/corpus.test.ts')],
   },
   {
     name: 'PgProxy: a cut after a statement comes before it',

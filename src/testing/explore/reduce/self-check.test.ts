@@ -9,20 +9,10 @@ import { DEPENDENT_PAIRS } from './dependence.js'
 const { url } = exploredSchema(schema)
 const { all, reduced } = exploringAt(url)
 
-describe('a reduced search reaches every end that the whole one reaches', () => {
-  it.each(Object.entries(corpus))('%s', { timeout: 60_000 }, async (_name, program) => {
-    const whole = await all(program)
-    const part = await reduced(program)
-    expect(whole.report.isComplete, whole.report.summary).toBe(true)
-    expect(part.report.isComplete, part.report.summary).toBe(true)
-    expect(sorted(part.ends)).toEqual(sorted(whole.ends))
-  })
-
-  // The same ones each time; `npm run soak` draws others.
-  it('programs that nobody thought of', { timeout: 120_000 }, () =>
-    checkGenerated(url, twoActors, { numRuns: 30, seed: 5 }),
-  )
-})
+// The same programs each time; `npm run soak` draws others.
+it('programs that nobody thought of end in the same ways', { timeout: 120_000 }, () =>
+  checkGenerated(url, twoActors, { numRuns: 30, seed: 5 }),
+)
 
 /** A program that ends in fewer ways if the search does not know of this kind of pairs. */
 const betrayers: Readonly<Record<string, string>> = {
