@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../test/explored-schema.js'
 import { topics } from './index.js'
 import { type ExploredRace, type ExploredTopic, shown } from './page.js'
+import { schemaOf } from './race.js'
 
 /**
  * What the explorer must say of each variant, so many times in a row, down to the schedule it shows. The reports of what is
@@ -20,7 +21,7 @@ export async function acceptRaces(runs: number): Promise<readonly ExploredTopic[
 }
 
 function acceptRace({ race, reports }: ExploredRace, runs: number): void {
-  const { url } = exploredSchema(race.tables)
+  const { url } = exploredSchema(schemaOf(race))
 
   it.each(race.variants)('$name: $verdict', { timeout: 20_000 * runs }, async (variant) => {
     const { verdict, actors, isolation, mayFail } = variant

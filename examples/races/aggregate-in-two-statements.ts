@@ -30,10 +30,11 @@ const finishLocked = (db: Pool, child: number) =>
 
 export const race: Race = {
   title: 'A total, counted and then written',
+  line: 'two are done, and the total says 1',
   claim:
-    'The pod standard: never increment a total; count its source again, and write the result. "Metrics always accurate, no lost updates."',
+    'The pod standard: never increment a total; count its source again and write the result. Then the total is always right.',
   fault:
-    'Alice counts 1. Bob finishes his child, counts 2 and writes 2. Alice writes her 1 over it, and since nobody counts again, it stays.',
+    'Alice counts 1. Bob finishes his child, counts 2 and writes 2. Alice writes her 1 over it. Nobody counts again, so it stays.',
   remedy:
     'A statement of its own locks the parent. The next one begins after that wait, so it counts all that is committed, and nobody else writes a total before COMMIT.',
   tables: `
@@ -58,7 +59,7 @@ export const race: Race = {
     {
       name: 'one-statement',
       title: 'Still wrong: one statement, in a transaction',
-      text: "Bob waits for the parent, which alice has written. When he goes on, he gets the newest version of that row, but his count is still that of the moment when his statement began, before alice's child was committed. (Outside a transaction the gap is inside the statement, between its snapshot and its row lock, where the explorer does not look. It is smaller, and it is there.)",
+      text: "Bob waits for the parent, which alice has written. When he goes on, he has the newest version of that row, but his count is of the moment when his statement began, before alice's child was committed. (Without a transaction the gap is smaller: between the snapshot of the one statement and its row lock, where the explorer does not look.)",
       verdict: 'race',
       actors: { alice: (db) => finishInOne(db, 1), bob: (db) => finishInOne(db, 2) },
     },

@@ -24,8 +24,8 @@ const compare = async (db: Pool) => {
 
 const claim = (db: Pool) =>
   inTransaction(db, async (tx) => {
-    await tx.query(`update job set status = 'claimed', claimed_by = 'ann' where id = 2`)
-    await tx.query(`update bot set current_job = 2 where name = 'ann'`)
+    await tx.query(`update job set status = 'claimed', claimed_by = 'alice' where id = 2`)
+    await tx.query(`update bot set current_job = 2 where name = 'alice'`)
   })
 // #endregion
 
@@ -41,26 +41,33 @@ const compareInOne = async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'The verification that sees nothing',
+  title: 'A consistency check, table by table',
+  line: 'it reports 0 on the broken rows',
   claim:
-    'A fix for a job system’s races gives four queries that must all return 0, and takes that for “100% consistency”: pending jobs with an owner, claimed jobs without one, bots whose job does not exist, jobs with two bots.',
+    'The job fix: four queries must return 0, and then the data are consistent. They count pending jobs with an owner, claimed jobs without one, bots whose job does not exist, and jobs with two bots.',
   fault:
-    'Three of the queries look at one table each, and the one about two asks only whether a job exists. The incident was that the tables disagreed: cid’s row names job 1, and job 1 is pending. All four return 0 on it, with nobody in between, and the constraints that the fix adds accept it. Comparing the tables in two reads errs the other way: ann’s claim commits between the SELECT from `job` and the one from `bot`, and a healthy claim is reported as broken.',
+    "The incident was that two tables disagreed: carol's row names job 1, and job 1 is pending. Three of the queries look at one table each, and the other asks only whether the job exists. All of them return 0, and the constraints accept the rows.",
   remedy:
-    'One statement compares both tables, in both directions. A statement sees one snapshot, and a claim commits both its rows together, so it reports the broken pair and never a claim that is under way.',
+    'One statement compares the tables, in both directions. It sees one snapshot, and a claim commits its two rows together, so it reports the broken pair and never a claim that is under way. Better still is to have nothing to compare: [one row that says who has the job](#skip-locked-against-a-stuck-job).',
   tables: `
     create table job (id int primary key, status text not null default 'pending', claimed_by text,
       check ((status = 'pending') = (claimed_by is null)));
     create table bot (name text primary key, current_job int unique references job)`,
   setup: (db) =>
-    db.query(`insert into job values (1), (2); insert into bot values ('ann', null), ('cid', 1)`),
+    db.query(`insert into job values (1), (2); insert into bot values ('alice', null), ('carol', 1)`),
   invariant: (_db, { operator }) => {
     const found = operator?.status === 'fulfilled' ? operator.value : undefined
     assert(found === 1, `one bot and its job disagree, and the check reports ${found}`)
   },
   variants: [
-    { name: 'wrong', verdict: 'race', isSerial: true, actors: { operator: verify, ann: claim } },
-    { name: 'in two reads', verdict: 'race', actors: { operator: compare, ann: claim } },
-    { name: 'right', verdict: 'passed', actors: { operator: compareInOne, ann: claim } },
+    { name: 'wrong', verdict: 'race', isSerial: true, actors: { operator: verify, alice: claim } },
+    {
+      name: 'in two reads',
+      title: 'Still wrong: both tables, in two reads',
+      text: "This errs the other way. Alice's claim commits between the two SELECTs, and is reported as broken though it is healthy.",
+      verdict: 'race',
+      actors: { operator: compare, alice: claim },
+    },
+    { name: 'right', verdict: 'passed', actors: { operator: compareInOne, alice: claim } },
   ],
 }

@@ -30,14 +30,14 @@ const orderOnce = (db: Pool, id: string) =>
 // #endregion
 
 export const race: Race = {
-  title: 'An idempotency key, looked up and then inserted',
+  title: 'A key, looked up and then inserted',
   line: 'an error in place of the stored response',
   claim:
-    'The NestJS patterns: look the key up; if it is new, execute, and store key and response in the same transaction. "Second request returns cached response."',
+    'The NestJS patterns: look the key up. If it is new, execute, and store key and response in the same transaction; a second request then gets the stored response.',
   fault:
-    'Until one has committed, the other finds no key. Both execute, and the second fails at the very end, on the key. Its order is rolled back; a card that it has charged stays charged, a second time.',
+    'Until bob has committed, alice finds no key. Both execute, and she fails at the very end, on the key. Her order is rolled back; a card charged on the way stays charged, twice.',
   remedy:
-    'The key comes first. There the second waits for the first, before it has done anything, and then reads the response. If the first rolls back, the second executes.',
+    'The key comes first. There the second request waits for the first, before it has done anything, and then reads the response; if the first rolls back, the second executes. A response that is known only at the end is written with an UPDATE in the same transaction. A card is outside of it: send the key along.',
   tables: `
     create table request (key text primary key, response text not null);
     create table orders (id text primary key)`,

@@ -33,13 +33,14 @@ const twice = (fn: (db: Pool) => Promise<unknown>) => async (db: Pool) => [await
 const cancel = (db: Pool) => kv.del(db, 'once:today')
 
 export const race: Race = {
-  title: 'A claim that is released on conflict',
+  title: 'A claim, released on conflict',
+  line: 'one key gets two answers',
   claim:
-    'The claim reference: one event a day. A request that finds the day taken deletes its idempotency claim and reports the conflict. The answer to alice is lost, so she sends the same request again; meanwhile bob, who had the day, cancels.',
+    "The claim reference: one event a day. A request that finds the day taken deletes its idempotency claim and reports the conflict. The day is bob's, and he cancels. Alice sends her request twice, since the first answer is lost on its way.",
   fault:
-    'The claim was all that anybody knew of the request. Bob cancels after alice has met his event, and her repetition, which must get the answer of the first, is executed. One key, two answers.',
+    "The claim was all that anybody knew of the request. Alice meets bob's event and is refused; he cancels; her repetition, which should get the same answer, is executed.",
   remedy:
-    'A conflict is an outcome too. It is stored under the key, and a repetition gets it again. Only a request without an outcome leaves no claim: its transaction rolls back.',
+    'A conflict is an outcome too. It is stored under the key, and a repetition gets it again. A request that dies before it has an outcome leaves no claim, since its transaction rolls back.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'once:today', { by: 'bob' }),
   invariant: (_, outcomes) => {

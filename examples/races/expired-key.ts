@@ -40,13 +40,14 @@ const afterCleanUp = (fn: (db: Pool) => Promise<string>) => async (db: Pool) => 
 }
 
 export const race: Race = {
-  title: 'A key that expires between the insert and the read',
+  title: 'A key, cleaned up before it is read',
+  line: 'a request gets no answer',
   claim:
-    'The NestJS patterns: keep a key for 24 hours, and clean up with a DELETE. And to create a thing once: "INSERT ... ON CONFLICT DO NOTHING → check if inserted". Both together; bob cleans up before his request.',
+    'The NestJS patterns: keep a key for 24 hours and clean up with a DELETE; create a thing once with `on conflict do nothing`, and see whether a row was inserted. Here are both together. Alice and bob send the same request; bob cleans up before his.',
   fault:
-    "Alice's INSERT meets the expired key and does nothing; bob deletes the key; her SELECT finds nothing. Her order is neither made nor answered. Had nobody cleaned up, the expired key would still have counted.",
+    "Alice's INSERT meets the expired key and does nothing. Bob deletes the key. Her SELECT finds none, and she has no answer to give.",
   remedy:
-    'One statement decides whether the key is new, live or expired, and takes over an expired one. It also locks a live one, so that nobody deletes it before it is read.',
+    'One statement decides whether the key is new, live or expired, and takes an expired one over, whether or not somebody cleans up. It locks a live one too, so that nobody deletes that before it is read.',
   tables: 'create table request (key text primary key, response text not null, expires int not null)',
   setup: (db) => db.query(`insert into request values ('k', 'first order', 24)`),
   invariant: (_, outcomes) => {

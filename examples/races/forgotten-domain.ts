@@ -29,13 +29,13 @@ const claimByKey = (domain: string) => async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'The claim that forgets half of the key',
+  title: 'A claim by half of the key',
+  line: 'a worker claims processes of another domain',
   claim:
-    'An analysis of a command bus: `for update skip locked` chooses the rows of one domain, an UPDATE joined to them claims them, and so each worker gets “a distinct set of processes”.',
+    'The bus analysis: `for update skip locked` selects processes of one domain, and an UPDATE joined to them claims them. So no two workers get the same one.',
   fault:
-    'The key is `(domain, id)`, and the join names only `id`. What was chosen and locked is one row; what is updated is every row with that id. The claim of `orders` takes the process of `billing` along, which nobody had locked and whose status nobody looked at, and the worker of `billing` finds nothing to do. It takes no bad timing.',
-  remedy:
-    'The UPDATE names the whole key of the rows that were locked. Locks protect rows, so the statement that writes must write exactly those.',
+    'The key is `(domain, id)`, and the join names only `id`. One row was selected and locked; every row with that id is updated. The worker of `orders` gets the process of `billing` too, whose lock it does not have and whose status it has not seen, and the worker of `billing` finds nothing to do.',
+  remedy: 'The UPDATE names the whole key, so it writes the rows that were locked and no others.',
   tables: 'create table process (domain text, id int, status text not null, primary key (domain, id))',
   setup: (db) => db.query(`insert into process values ('orders', 1, 'PENDING'), ('billing', 1, 'PENDING')`),
   invariant: (_db, outcomes) => {

@@ -4,7 +4,7 @@ import { inTransaction } from './in-transaction.js'
 import type { Race } from './race.js'
 
 // #region wrong
-// On a connection of its own, since nobody sees what a transaction writes before it commits.
+// On another connection, since nobody sees what a transaction writes before it commits.
 const beat = (db: Pool) => db.query('update process set leased_until = 90 where id = 7')
 
 const run = (db: Pool) =>
@@ -25,21 +25,24 @@ const takeOver = async (db: Pool) => {
 
 // #region right
 const runInSteps = async (db: Pool) => {
-  await db.query('update process set step = 1 where id = 7 and claim = 1')
-  await db.query('update process set leased_until = 90 where id = 7 and claim = 1')
-  const { rowCount } = await db.query('update process set step = 2 where id = 7 and claim = 1')
-  return rowCount === 1 ? 'done' : 'lost the claim'
+  // A step, a heartbeat, a step.
+  for (const change of ['step = 1', 'leased_until = 90', 'step = 2']) {
+    const { rowCount } = await db.query(`update process set ${change} where id = 7 and claim = 1`)
+    if (rowCount === 0) return 'lost the claim'
+  }
+  return 'done'
 }
 // #endregion
 
 export const race: Race = {
-  title: 'The heartbeat that waits for its own transaction',
+  title: 'A heartbeat beside an open transaction',
+  line: 'it waits for the transaction that it is to keep alive',
   claim:
-    'An analysis of a command bus: a process runs in one transaction, and a heartbeat renews its claim meanwhile, so that long processes are not given to somebody else.',
+    'The bus analysis: a process runs in one transaction, and a heartbeat renews its claim meanwhile, so that nobody takes a long process over.',
   fault:
-    'The transaction has updated the row of the process and keeps it locked until it commits; the heartbeat updates the same row. Here the run awaits its heartbeat, the heartbeat waits for the run, and both wait for ever: PostgreSQL sees no deadlock, because half of the circle is an `await`. From a timer, as in the analysis, the heartbeat waits alone, until the COMMIT, when nobody needs it any more. Either way the poller that looks for stale claims stands behind the same lock.',
+    'The transaction has updated the row of the process, and holds it until COMMIT; the heartbeat updates the same row. Here the run awaits its heartbeat, and the heartbeat waits for the run, for ever: PostgreSQL sees no deadlock, because half of the circle is an `await`. Sent from a timer, as in the analysis, the heartbeat waits until COMMIT, when nobody needs it any more. Either way the poller that looks for stale claims stands behind the same lock.',
   remedy:
-    'No transaction is open while the work is done. Each step and each heartbeat is a short statement by itself, and names the claim it belongs to. If the poller was faster than the heartbeat, what follows matches no row, and the run knows it.',
+    'No transaction is open while the work is done. Each step and each heartbeat is a short statement of its own, and names the claim it belongs to. Once the poller has taken over, the next one matches no row, and the run stops.',
   tables:
     'create table process (id int primary key, claim int not null, leased_until int not null, step int not null)',
   setup: (db) => db.query('insert into process values (7, 1, 60, 0)'),

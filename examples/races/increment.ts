@@ -33,14 +33,14 @@ const finishGuarded = (db: Pool, item: number) =>
 // #endregion
 
 export const race: Race = {
-  title: 'The increment that loses nothing',
-  line: 'forbidden as a lost update, and right',
+  title: 'A counter, incremented in place',
+  line: 'nothing is lost, but what comes twice is counted twice',
   claim:
-    'The pod standard forbids `count = count + 1`: "DON\'T DO THIS - Lost updates!" Two workers finish two items.',
+    'The pod standard forbids `count = count + 1`, since it loses updates. Two workers finish two items.',
   fault:
-    'No order loses anything. The second UPDATE waits until the first is committed, and then adds to the newest version of the row. (Above READ COMMITTED it fails with 40001, to be repeated.)',
+    'No order loses anything. The second UPDATE waits until the first is committed, and adds to the newest version of the row. (Above READ COMMITTED it fails with 40001, and is to be repeated.)',
   remedy:
-    'The UPDATE of the item names the status that it comes from. Whoever updates no row has not finished the item, and does not count it.',
+    'The UPDATE of the item names the status it starts from. Whoever updates no row has not finished the item, and does not count it.',
   tables: `
     create table batch (done int not null);
     create table item (id int primary key, status text not null)`,
@@ -63,8 +63,8 @@ export const race: Race = {
     },
     {
       name: 'redelivered',
-      title: 'Wrong: an item that comes twice',
-      text: 'What does speak against increments: they count again what comes again. Both workers were given item 1, both read that it is open, and both count it.',
+      title: 'Wrong: when an item comes twice',
+      text: 'What does speak against increments: what comes twice is counted twice. Both workers were given item 1. Bob finishes it after alice has read that it is open, and she counts it again.',
       verdict: 'race',
       actors: { alice: (db) => finishOnce(db, 1), bob: (db) => finishOnce(db, 1) },
     },

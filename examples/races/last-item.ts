@@ -23,13 +23,14 @@ const buyIfThere = async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'The last item in stock',
+  title: 'A stock, checked and then lowered',
+  line: 'one item left, and two are sold',
   claim:
-    'The NestJS patterns name this as the wrong way, and are right. A transaction around it, often thought to help, does not.',
+    'The NestJS patterns list this as a mistake, and are right. A transaction around it is often thought to be the cure, and is not.',
   fault:
-    "A transaction at READ COMMITTED does not keep what it has read. Bob buys between alice's SELECT and her UPDATE, and she takes one from zero.",
+    "At READ COMMITTED a transaction does not keep what it has read from changing. Bob buys between alice's SELECT and her UPDATE, and she takes one from zero. The update that gets lost is the one her check should have seen.",
   remedy:
-    'The condition stands in the statement that writes. If that has to wait, PostgreSQL checks the condition again on the newest version of the row. The second buyer updates no row, and knows it.',
+    'The condition stands in the statement that writes. If that statement has to wait, PostgreSQL checks the condition again on the newest version of the row. The second buyer updates no row, and is told. Add `check (amount >= 0)` to the table for all the code that forgets.',
   tables: 'create table stock (sku text primary key, amount int not null)',
   setup: (db) => db.query(`insert into stock values ('lamp', 1)`),
   invariant: async (db) => {

@@ -31,13 +31,14 @@ const finishUnderLock = (item: number) => (db: Pool) =>
 // #endregion
 
 export const race: Race = {
-  title: 'The last one of a batch',
+  title: 'A batch that its last worker completes',
+  line: 'it is completed never, or twice',
   claim:
-    'The usual way to notice that a batch is complete: each worker marks its item, counts those that are not done, and whoever counts none calls the handler for the end of the batch.',
+    'Common practice: each worker marks its item and counts those that are left; whoever counts none completes the batch.',
   fault:
-    'In a transaction nobody is the last: bob’s UPDATE is not committed when ann counts, and ann’s is not when bob counts, so each sees one item left, and the batch never ends. Statement by statement both are the last: each has committed its own UPDATE before either counts.',
+    'Nobody is the last. Alice counts one left, since bob has not marked his. Bob counts one left, since alice has not committed hers. All items are done, and the batch never ends.',
   remedy:
-    'Lock the row of the batch first. Those who finish at the same time then count one after the other, and the count is a statement of its own after the wait, so that it sees what the one before has committed. (At REPEATABLE READ it would not.)',
+    'Lock the row of the batch first. Workers then mark and count one after the other, and the count is a statement that begins after the wait, so it sees what the one before has committed. (At REPEATABLE READ it would not.)',
   tables: `
     create table batch (id int primary key);
     create table item (id int primary key, batch int not null references batch, is_done boolean not null default false);
@@ -48,12 +49,19 @@ export const race: Race = {
     assert(rows[0].n === 1, `all items are done, and the batch was completed ${rows[0].n} times`)
   },
   variants: [
-    { name: 'in a transaction', verdict: 'race', actors: { ann: finish(1), bob: finish(2) } },
+    {
+      name: 'in a transaction',
+      title: 'Wrong: in a transaction',
+      verdict: 'race',
+      actors: { alice: finish(1), bob: finish(2) },
+    },
     {
       name: 'statement by statement',
+      title: 'Still wrong: statement by statement',
+      text: 'Now both are the last. Each has committed its own UPDATE before either counts, so both count none left.',
       verdict: 'race',
-      actors: { ann: finishByStatement(1), bob: finishByStatement(2) },
+      actors: { alice: finishByStatement(1), bob: finishByStatement(2) },
     },
-    { name: 'right', verdict: 'passed', actors: { ann: finishUnderLock(1), bob: finishUnderLock(2) } },
+    { name: 'right', verdict: 'passed', actors: { alice: finishUnderLock(1), bob: finishUnderLock(2) } },
   ],
 }

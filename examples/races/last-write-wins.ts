@@ -23,12 +23,13 @@ const patchAvatar = (db: Pool) =>
 // #endregion
 
 export const race: Race = {
-  title: 'Last write wins, and takes the points along',
+  title: 'An object, merged and written back',
+  line: 'five points are awarded, and gone',
   claim:
-    'The claim reference: for a name or an avatar, where "occasional overwrites are acceptable", read the object, merge, write it back. Never for points. But a child\'s points are in the same object.',
+    "The claim reference: for a name or an avatar an overwrite now and then does no harm, so read the object, merge, and write it back. Not for points. But a child's points are in the same object.",
   fault:
-    "Bob awards five points, in one correct statement, between alice's SELECT and her INSERT. She writes the whole object back, with the points that she has read.",
-  remedy: 'Write what you change, and nothing else. `||` merges it into the newest version of the row.',
+    "Bob awards five points, in one correct statement, between alice's SELECT and her INSERT. She writes the whole object back, with the points as she has read them.",
+  remedy: 'Write what you change, and nothing else. `||` puts it into the newest version of the row.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'child', { avatar: 'cat', points: 0 }),
   invariant: async (db) => {

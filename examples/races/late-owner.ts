@@ -36,30 +36,31 @@ const completeWithFence = (db: Pool, bot: string, version: number) =>
 // #endregion
 
 export const race: Race = {
-  title: 'The owner who comes back',
+  title: 'An owner, checked before the write',
+  line: 'one job gets two results',
   claim:
-    'A fix for a job system’s races: a job is claimed in one statement, which counts `version` up and returns it; the job of a bot that has fallen silent goes to another. To complete a job, check in a transaction that it is still this bot’s, and write.',
+    'The job fix: one statement claims a job, raises its `version` and returns it. The job of a silent bot goes to another. To complete a job, a bot checks in a transaction that the job is still its own, and writes.',
   fault:
-    'Nobody asks for the version that the claim returned. Ann was only slow. She reads that the job is hers. Bob takes it over and completes it. Then comes her UPDATE, which names nothing but the id and succeeds, and there are two results.',
+    'Alice was only slow. She reads that the job is hers; bob takes it over and completes it; then her UPDATE, which names nothing but the id, succeeds. The version that would have stopped her is there, and nobody asks for it.',
   remedy:
-    'The version is a fence: each write after the claim names the one it was claimed with, in the WHERE of the statement that writes. After a takeover it matches no row. The name of the bot would not do, since the same bot may claim the same job again.',
+    'The version is a fence: every write after a claim names the version of that claim, in the WHERE of the statement that writes. After a takeover it matches no row. The name of the bot would not do, since the same bot may claim the same job again.',
   tables: `
     create table job (id int primary key, status text not null, claimed_by text, version int not null, is_silent boolean not null);
     create table result (job int not null, bot text not null)`,
-  setup: (db) => db.query(`insert into job values (1, 'claimed', 'ann', 1, true)`),
+  setup: (db) => db.query(`insert into job values (1, 'claimed', 'alice', 1, true)`),
   invariant: async (db) => {
     const { rows } = await db.query(
       `select claimed_by, (select string_agg(bot, ' and ' order by bot) from result) as bots from job`,
     )
     const { claimed_by, bots } = rows[0]
-    assert(bots === claimed_by, `the job is ${claimed_by}’s, and has a result of ${bots}`)
+    assert(bots === claimed_by, `the job is ${claimed_by}'s, and has a result of ${bots}`)
   },
   variants: [
     {
       name: 'wrong',
       verdict: 'race',
       actors: {
-        ann: (db) => complete(db, 'ann'),
+        alice: (db) => complete(db, 'alice'),
         bob: async (db) => ((await takeOver(db)) ? complete(db, 'bob') : 'nothing to do'),
       },
     },
@@ -67,7 +68,7 @@ export const race: Race = {
       name: 'right',
       verdict: 'passed',
       actors: {
-        ann: (db) => completeWithFence(db, 'ann', 1),
+        alice: (db) => completeWithFence(db, 'alice', 1),
         bob: async (db) => {
           const version = await takeOver(db)
           return version ? completeWithFence(db, 'bob', version) : 'nothing to do'

@@ -17,11 +17,12 @@ const awardWithinCap = (db: Pool) => db.query('update child set points = points 
 // #endregion
 
 export const race: Race = {
-  title: 'The lock that is finalized and never released',
+  title: 'A lock, finalized like a claim',
+  line: 'it is never released',
   claim:
-    'The claim reference, for an operation that takes an idempotency claim and the lock of a daily quota: "Finalize locks after success", PENDING → ACTIVE, all of them.',
+    'The claim reference: an operation takes an idempotency claim and the lock of a daily quota. After success it finalizes both, from PENDING to ACTIVE.',
   fault:
-    'Not a race: one award alone is enough. A claim is a record, and stays; a lock must go. Nobody releases this one, so everybody else is busy until it counts as stale: one award in three seconds.',
+    'A claim is a record, and stays; a lock must go. Nobody releases this one, so bob is told that it is busy, and so is everybody until it counts as stale.',
   remedy:
     'A quota needs no lock. One UPDATE checks and adds; a second one waits for it, and checks the newest version of the row.',
   tables: `

@@ -24,13 +24,14 @@ const reportOnce = (db: Pool) =>
 // #endregion
 
 export const race: Race = {
-  title: 'A lock is not "once"',
+  title: 'A lock around a scheduled job',
+  line: 'the job runs twice, with no race at all',
   claim:
-    'The NestJS patterns: a distributed lock, so that a "scheduled job runs on one instance only". It is even released correctly, by its holder.',
+    'The NestJS patterns: under a distributed lock, only one instance runs a scheduled job. (Here its holder even releases it correctly.)',
   fault:
-    'Not even a race. A lock keeps two instances from running at the same time. When the first is done and the second comes a moment later, the job runs again.',
+    'A lock keeps two instances from running at the same time. Alice runs the job and is done; a moment later bob runs it again.',
   remedy:
-    'What must happen once is a row with a unique key: this job, this day. It is committed with the work, and it stays.',
+    'What must happen once is a row with a unique key: this job, this day. It is committed with the work, and it stays. Take the day from the schedule, not from the clock of the instance.',
   tables: `
     ${kvTable};
     create table slot (job text, day text, primary key (job, day));

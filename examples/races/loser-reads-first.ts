@@ -30,12 +30,13 @@ const createInOne = (db: Pool, id: string) =>
 // #endregion
 
 export const race: Race = {
-  title: 'The loser that reads too early',
-  claim: 'The claim reference: claim first, then create. "Return existing result if claim fails."',
+  title: 'A claim, committed before its result',
+  line: 'the loser gets nothing, as a success',
+  claim: 'The claim reference: claim first, then create. Whoever loses the claim returns what is there.',
   fault:
-    'A claim says that somebody is about to create the event, not that it is there. Bob loses, looks for the event before alice has written it, and returns nothing, as a success.',
+    'A claim says that somebody is about to create the event, not that it is there. Bob loses, looks for the event before alice has written it, and returns nothing.',
   remedy:
-    'Claim and event are committed together; the loser waits at the claim until both are there, or neither. Where the work is too long for a transaction, PENDING must be an answer of its own: in progress, ask again.',
+    'Claim and event are committed together. The loser waits at the claim until both are there, or neither. Where the work is too long for a transaction, PENDING must be an answer of its own: in progress, ask again.',
   tables: kvTable,
   setup: () => {},
   invariant: (_, outcomes) => {

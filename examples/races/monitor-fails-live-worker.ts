@@ -35,13 +35,14 @@ const workGuarded = async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'The monitor that fails a live worker',
+  title: 'A monitor that fails slow workers',
+  line: 'a task is reported as failed, and then completed',
   claim:
-    'The pod standard: a monitor fails what has been executing for more than two minutes. "System recovers from pod crashes." A worker that is done writes `completed`, by id.',
+    'The pod standard: to recover from crashes, a monitor fails every task that has been executing for more than two minutes. A worker that is done writes `completed`, by id.',
   fault:
-    'A slow worker looks like a dead one. The monitor fails its task and tells whoever watches; then the worker completes the failed task. Had the monitor given the task to another worker, it would have run twice.',
+    'A slow worker looks like a dead one. The monitor fails its task and reports that; then the worker completes the failed task.',
   remedy:
-    'The UPDATE names the status that it comes from, so a task ends once, and a worker that is too late learns it. Where tasks are given out again, `executing` may be true of somebody else: name the attempt too. And let a live worker renew its time, so that the monitor leaves it alone.',
+    'The UPDATE names the status it starts from, so a task ends once, and a worker that comes too late is told. Where failed tasks are given out again, `executing` may be true of another worker: then name the attempt too, as in the next race. And let a live worker renew its time, so that the monitor leaves it alone.',
   tables: 'create table task (id int primary key, status text not null, started_at int)',
   setup: (db) => db.query(`insert into task values (1, 'ready')`),
   invariant: async (_, outcomes) => {

@@ -2,6 +2,7 @@ import { explore } from 'dibs/testing'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../test/explored-schema.js'
 import { topics } from './index.js'
+import { schemaOf } from './race.js'
 
 const races = await Promise.all(
   topics.flatMap((topic) =>
@@ -10,7 +11,7 @@ const races = await Promise.all(
 )
 
 describe.each(races)('no schedule of right code has a name: $id', ({ race }) => {
-  const { url } = exploredSchema(race.tables)
+  const { url } = exploredSchema(schemaOf(race))
   const right = race.variants.filter(({ verdict }) => verdict === 'passed')
 
   it.each(right)('$name', { timeout: 120_000 }, async ({ actors, isolation, mayFail, ...variant }) => {

@@ -57,13 +57,14 @@ const both = (fn: (db: Pool, now: number) => Promise<string>) => ({
 })
 
 export const race: Race = {
-  title: 'A holder that pauses, without a fence',
+  title: 'A lock that ends after three seconds',
+  line: 'a holder that paused writes after it has lost the lock',
   claim:
-    'The claim reference reads, adds and writes under a lock that ends after three seconds; the NestJS patterns recommend such a lock for "financial operations". Alice takes it at second 0 and pauses, for a garbage collection or a slow network. Bob comes at second 10.',
+    'The claim reference reads, adds and writes under a lock that ends after three seconds; the NestJS patterns recommend such a lock for money. Alice takes it at second 0 and pauses, for a garbage collection or a slow network. Bob comes at second 10.',
   fault:
-    "Time ends the lock, but not its holder. Alice does not know that she has lost it, and writes over bob's points what she makes of her old read.",
+    "Time ends the lock, but not its holder. Alice does not know that she has lost it, and writes over bob's points what she has made of her old read.",
   remedy:
-    'The lock stands in the row that it protects: one statement takes it, raises the fence and reads, and from then on the row refuses the write of every earlier holder. Where the lock must be elsewhere, raise the fence in the row before you read it. Better still, where one statement can do the work: `set points = points + 5`, and no lock.',
+    'The lock stands in the row that it protects. One statement takes it, raises the fence and reads; from then on the row refuses every earlier holder. Where the lock must be elsewhere, raise the fence in the row before you read it. And where one statement can do the work, `set points = points + 5` needs no lock.',
   tables: `
     create table lock (until int not null, fence int not null);
     create table child (points int not null, until int not null, fence int not null)`,
@@ -78,7 +79,7 @@ export const race: Race = {
     {
       name: 'late',
       title: 'Still wrong: a fence at the write only',
-      text: "The row learns of a fence only when somebody writes. Bob holds the lock, and reads before alice's write is committed. Her fence is older than his, but the row does not know his yet and takes her write; then he writes over it.",
+      text: "The row refuses an older fence, but learns of a fence only when somebody writes. Bob takes the lock over and reads between alice's UPDATE and its COMMIT, so he does not see her points. His fence is the newer one, and he writes over hers.",
       verdict: 'race',
       actors: both(awardFenced),
     },

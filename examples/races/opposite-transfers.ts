@@ -44,14 +44,14 @@ const transferInOrder = (db: Pool, from: string, to: string) =>
 // #endregion
 
 export const race: Race = {
-  title: 'Two transfers in opposite directions',
-  line: 'one fails with 40P01, deadlock detected',
+  title: 'A transfer under an optimistic lock',
+  line: 'two in opposite directions deadlock',
   claim:
     'The NestJS patterns: transfer money under an optimistic lock. Debit if the version has not changed, else try again, three times at most; then credit.',
   fault:
-    'An optimistic lock locks as well: an UPDATE holds its row until COMMIT. Alice holds `a` and wants `b`, bob holds `b` and wants `a`. The server ends one of them with 40P01, which the retry does not know.',
+    'An optimistic lock locks as well: an UPDATE holds its row until COMMIT. Alice holds `a` and wants `b`, bob holds `b` and wants `a`. The server ends alice with 40P01, which the retry does not expect.',
   remedy:
-    'Every transfer takes the accounts in the same order, so nobody waits in a circle. The guard stands in the UPDATE; no version is needed.',
+    'Every transfer takes the accounts in the same order, so nobody waits in a circle. The guard stands in the UPDATE, and no version is needed. Repeat a transaction after 40P01 all the same: other code may lock in another order.',
   tables: 'create table account (id text primary key, balance int not null, version int not null default 0)',
   setup: (db) => db.query(`insert into account values ('a', 10), ('b', 10)`),
   invariant: async (db) => {

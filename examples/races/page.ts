@@ -30,29 +30,25 @@ export function racesPage(topics: readonly ExploredTopic[], read: Read): string 
 
 const intro = `# Races in print
 
-What five documents say about concurrency, run on a real PostgreSQL in every order of the statements. Where it does not
-hold, here is the order that breaks it, as [\`explore\`](exploring.md) prints it ([how to read that](exploring.md#reading-the-printout)),
-and then code that holds in every order.
+Five documents advise on concurrency. Here their advice runs on a real PostgreSQL, in every order of the statements. Where
+it does not hold, this page shows the order that breaks it, as [\`explore\`](exploring.md) prints it
+([how to read that](exploring.md#reading-the-printout)), and then code that holds in every order.
 
 The documents: a concurrency standard for services in many pods (*the pod standard*), a quick reference for claims in a
 key-value store (*the claim reference*), a fix for a job system's races (*the job fix*), a set of state-management patterns for
-NestJS and Prisma (*the NestJS patterns*), an analysis of a command bus (*the bus analysis*). Quotations
-are theirs. The code is ours, as small as it can be and still go wrong in the same way.
+NestJS and Prisma (*the NestJS patterns*), and an analysis of a command bus (*the bus analysis*). The code is ours, as small
+as it can be and still go wrong in the same way, at READ COMMITTED, the default of PostgreSQL. Where a printout says
+"with nobody in between", no bad timing is needed: the code goes wrong also when one runs after the other.
 
-The tests run all of it, and this page is made of what they print. "No violation in all 6 distinguishable schedules" speaks of these actors
-and these rows, [and of nothing else](exploring.md#how-far-it-looks-and-what-it-claims).`
+The tests run all of it, and this page is made of what they print. "No violation in all 6 distinguishable schedules" speaks
+of these actors and these rows, [and of nothing else](exploring.md#how-far-it-looks-and-what-it-claims).`
 
 const contents = ({ title, races }: ExploredTopic): string =>
   [
     `**${title}**`,
     '',
-    ...races.map(
-      ({ race, reports }) => `- [${race.title}](#${anchorOf(race.title)}): ${lineOf(race, reports)}`,
-    ),
+    ...races.map(({ race: { title, line } }) => `- [${title}](#${anchorOf(title)}): ${line}`),
   ].join('\n')
-
-const lineOf = (race: Race, reports: readonly ExploreReport[]): string =>
-  race.line ?? reports.find((report) => report.race)?.race?.failure.message ?? ''
 
 /** As GitHub makes them. */
 const anchorOf = (title: string): string =>
@@ -113,11 +109,12 @@ function regionOf(text: string, name: string): string | undefined {
     .replace(/^export /gm, '')
 }
 
+/** Without the indentation that it has in the source; a line that continues another stays indented by two. */
 const undent = (sql: string): string =>
   sql
     .trim()
     .split('\n')
-    .map((line) => line.trim())
+    .map((line) => line.trim().replace(/^(?!create )/, '  '))
     .join('\n')
 
 const capitalized = (name: string): string => `${name.charAt(0).toUpperCase()}${name.slice(1)}`

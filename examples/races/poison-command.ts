@@ -10,7 +10,7 @@ const receive = (now: number) => async (db: Pool) => {
      returning status`,
     [now],
   )
-  // The handler runs if there is a row, and takes the process down: the `catch` that looks at max_attempts does not run.
+  // If there is a row, the handler runs, and takes the process down before a `catch` could compare the attempts.
   return rows[0]?.status
 }
 // #endregion
@@ -24,18 +24,20 @@ const receiveOrPark = (now: number) => async (db: Pool) => {
      returning status`,
     [now],
   )
+  // The handler runs if it is IN_PROGRESS.
   return rows[0]?.status
 }
 // #endregion
 
 export const race: Race = {
-  title: 'The command that kills its worker',
+  title: 'A limit of attempts, checked in `catch`',
+  line: 'a command that kills its worker has no limit',
   claim:
-    'An analysis of a command bus: if a worker crashes, the message comes back, its attempts are counted, and it “eventually moves” to the troubleshooting queue once there were too many. Risk: none.',
+    'The bus analysis: if a worker crashes, its message comes back, its attempts are counted, and after too many it goes to the troubleshooting queue. No risk is seen.',
   fault:
-    'Attempts are counted when a command is received, and compared with their maximum when a handler throws. A handler that takes its process down throws nothing. So the command is received by ann for the third time of three, by bob for the fourth, and so on, one worker after the other.',
+    'Attempts are counted when a command is received, and compared with the limit when its handler throws. A handler that takes its process down throws nothing. Alice receives the command for the third time of three, bob for the fourth, and so on through all workers.',
   remedy:
-    'The statement that counts an attempt also refuses one too many, and parks the command. It needs nobody who survives.',
+    'The statement that counts an attempt also refuses one too many, and parks the command. It needs no survivor.',
   tables: `create table command (id int primary key, status text not null,
     attempts int not null, max_attempts int not null, hidden_until int not null)`,
   // Two attempts of three are used up, and the message is visible again.
@@ -47,7 +49,7 @@ export const race: Race = {
     assert(2 + begun.length <= 3, `attempt ${2 + begun.length} of 3 has begun`)
   },
   variants: [
-    { name: 'wrong', verdict: 'race', isSerial: true, actors: { ann: receive(0), bob: receive(31) } },
-    { name: 'right', verdict: 'passed', actors: { ann: receiveOrPark(0), bob: receiveOrPark(31) } },
+    { name: 'wrong', verdict: 'race', isSerial: true, actors: { alice: receive(0), bob: receive(31) } },
+    { name: 'right', verdict: 'passed', actors: { alice: receiveOrPark(0), bob: receiveOrPark(31) } },
   ],
 }

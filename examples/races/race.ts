@@ -25,10 +25,10 @@ export interface Variant {
  * between `// #region shared` and `// #endregion`.
  */
 export interface Race {
-  /** A few words, for the heading. */
+  /** What is recommended, for the heading: a noun phrase. Markdown. */
   readonly title: string
-  /** What comes of it, for the table of contents; where not given, what the invariant said. Markdown. */
-  readonly line?: string
+  /** What goes wrong, for the table of contents. Markdown. */
+  readonly line: string
   /** What is recommended, in which kind of text, and what it promises. Markdown. */
   readonly claim: string
   /** What really happens, which statement comes between which. Markdown. */
@@ -36,8 +36,13 @@ export interface Race {
   /** Why the right version holds. Markdown. */
   readonly remedy: string
   readonly tables: string
+  /** Made after the tables. Shown in the region of the variant that calls them. */
+  readonly functions?: string
   readonly setup: (db: ExploreHandle) => unknown
   readonly invariant: ExploreOptions['invariant']
   /** In the order of the page; mostly `wrong`, then `right`. */
   readonly variants: readonly Variant[]
 }
+
+export const schemaOf = ({ tables, functions }: Race): string =>
+  functions ? `${tables}; ${functions}` : tables

@@ -40,7 +40,6 @@ const names: Readonly<Record<string, string>> = {
   'aggregate-in-two-statements, wrong': '-',
   // An INSERT that does nothing is no read.
   'expired-key, wrong': '-',
-  'lock-gone, wrong': '-',
   'claim-released-on-conflict, wrong': '-',
   // It was read too early, not at two times.
   'loser-reads-first, wrong': '-',

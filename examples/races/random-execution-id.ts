@@ -26,13 +26,14 @@ const payOnce = (db: Pool) =>
 // #endregion
 
 export const race: Race = {
-  title: 'An idempotency key that is new each time',
+  title: 'A key with a random part',
+  line: 'a step is paid twice',
   claim:
-    'An analysis of a command bus: for “exactly-once step execution”, look whether the step has a recorded result and return that; else run the step, and record its result under process, step and a fresh random `execution_id`.',
+    'The bus analysis: to execute a step exactly once, return its recorded result if there is one; else run the step, and record the result under process, step and a fresh random `execution_id`.',
   fault:
-    'Two workers look before either has recorded anything, as when a claim was taken over from a worker that still runs. The primary key would stop the second record, but its last column is random, so no two records ever collide. Both pay, and both record it.',
+    'Both look before either has recorded anything, as when a claim was taken over from a worker that still runs. The primary key should stop the second record. But its last column is random, so no two records ever collide, and both pay.',
   remedy:
-    'The key is what must happen once: process and step. It is inserted first, before the effect. The second worker waits there until the first has committed, inserts nothing, and returns the recorded result. Where the effect is outside the database, the same two values are the idempotency key to send along.',
+    'The key is what must happen once: process and step. It is inserted before the effect. There the second worker waits until the first has committed, inserts nothing, and returns the recorded result. For an effect outside the database, the same two values are the idempotency key to send along.',
   tables: `
     create table execution (process int, step text, execution_id uuid, result text, primary key (process, step, execution_id));
     create table step (process int, name text, result text, primary key (process, name));
@@ -43,7 +44,7 @@ export const race: Race = {
     assert(rows[0].n === 1, `paid ${rows[0].n} times`)
   },
   variants: [
-    { name: 'wrong', verdict: 'race', actors: { ann: pay, bob: pay } },
-    { name: 'right', verdict: 'passed', actors: { ann: payOnce, bob: payOnce } },
+    { name: 'wrong', verdict: 'race', actors: { alice: pay, bob: pay } },
+    { name: 'right', verdict: 'passed', actors: { alice: payOnce, bob: payOnce } },
   ],
 }

@@ -43,13 +43,14 @@ const workWithFence = (now: number) => async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'Received twice',
+  title: 'A guard against finished commands',
+  line: 'a command is received while it runs, and charged twice',
   claim:
-    "An analysis of a command bus: whoever reads a message hides it for 30 seconds, and receives its command only if that is `not in ('COMPLETED', 'CANCELED')`. This “prevents duplicate processing”. (Message and command are one row here.)",
+    "The bus analysis: whoever reads a message hides it for 30 seconds, and receives its command only if that is `not in ('COMPLETED', 'CANCELED')`. So nothing is processed twice. (Message and command are one row here.)",
   fault:
-    'It prevents a second run after the end of the first, and duplicates begin before that. Ann receives the command at second 0, and her handler is slow. At second 31 bob reads the message again; the command is IN_PROGRESS, which the guard lets pass. Bob charges between ann’s receipt and her own charge.',
+    'The guard stops a second run after the first has ended. Duplicates begin earlier. Alice receives the command at second 0, and her handler is slow. At second 31 bob receives it too, since it is IN_PROGRESS, and charges before she does.',
   remedy:
-    'The attempt that a receipt has counted is its fence. Effect and outcome are one transaction, and it begins with the UPDATE that names the attempt: both may work, and one counts. An effect outside the database is not undone by a rollback; send the id of the command along as its key, so that the other side refuses the second.',
+    'The number of the attempt is a fence. Effect and outcome are one transaction, and it begins with the UPDATE that names the attempt: both may work, and one counts. An effect outside the database does not roll back; send the id of the command along as its key, so that the other side refuses the second.',
   tables: `
     create table command (id int primary key, status text not null, attempt int not null, hidden_until int not null);
     create table charge (command int not null)`,
@@ -61,7 +62,7 @@ export const race: Race = {
     assert(!isRefused, 'bob has received it last, and was refused')
   },
   variants: [
-    { name: 'wrong', verdict: 'race', actors: { ann: work(0), bob: work(31) } },
-    { name: 'right', verdict: 'passed', actors: { ann: workWithFence(0), bob: workWithFence(31) } },
+    { name: 'wrong', verdict: 'race', actors: { alice: work(0), bob: work(31) } },
+    { name: 'right', verdict: 'passed', actors: { alice: workWithFence(0), bob: workWithFence(31) } },
   ],
 }

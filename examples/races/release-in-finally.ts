@@ -44,12 +44,14 @@ const withOwnLock = async (db: Pool, holder: string, now: number) => {
 const bob = (db: Pool) => acquire(db, 'bob', 10)
 
 export const race: Race = {
-  title: 'Released in `finally`, whoever holds it',
+  title: 'A lock, released in `finally`',
+  line: 'the lock of the next holder is deleted',
   claim:
-    'The claim reference: "try/finally ensures lock release". Alice takes the lock at second 0 and is slow. Bob comes at second 10, takes over what is stale, and is still at work when alice is done.',
+    'The claim reference: `finally` makes sure that the lock is released. Alice takes it at second 0 and is slow. Bob comes at second 10, takes it over as stale, and is still at work when alice is done.',
   fault:
     "Bob takes the stale lock over, as he may. Then alice deletes the lock by its key, and it is bob's. The next one walks in while he is at work.",
-  remedy: 'The DELETE names the holder. Alice deletes nothing, which tells her that she has lost the lock.',
+  remedy:
+    'The DELETE names the holder, so alice deletes nothing. Make `holder` a new value for each time the lock is taken: the name of a process may be that of the next holder too.',
   tables: kvTable,
   setup: () => {},
   invariant: async (db, outcomes) => {

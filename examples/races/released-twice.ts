@@ -41,14 +41,14 @@ const again = (fn: typeof log) => async (db: Pool) => {
 }
 
 export const race: Race = {
-  title: 'A claim that is released twice',
-  line: 'an event without its claim',
+  title: 'A claim, released twice',
+  line: "another request's claim is deleted",
   claim:
-    'The claim reference: keep a list of the claims, and "release all locks on any error". A conflict releases them and throws; the `catch` around it releases them again. Alice meets a conflict. Bob cancels what was in her way and sends the same request again.',
+    'The claim reference: keep a list of the claims, and release them all on any error. A conflict releases them and throws; the `catch` around it releases them again. Alice meets a conflict. Bob cancels what was in her way and sends the same request again.',
   fault:
-    "After alice's first DELETE the key is free, and bob claims it. Her second DELETE takes bob's claim, though his event is there. The next repetition makes another event.",
+    "After alice's first DELETE the key is free, and bob claims it. Her second DELETE takes bob's claim, though his event is there. One more repetition would make another event.",
   remedy:
-    'ROLLBACK takes back what this transaction has done and nothing else, also when the process dies. A list kept by hand does not know whose the claims are by now.',
+    'ROLLBACK takes back what this transaction has done and nothing else, also when the process dies. A list kept by hand does not know whose the claims are by now. (To remember the conflict, store it instead of throwing, [as above](#a-claim-released-on-conflict).)',
   tables: kvTable,
   setup: (db) => kv.set(db, 'once:today', { id: 'other' }),
   invariant: async (db) => {

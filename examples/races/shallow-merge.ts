@@ -13,13 +13,14 @@ const respondInPlace = (name: string) => (db: Pool) =>
 // #endregion
 
 export const race: Race = {
-  title: 'A merge that does not merge',
+  title: 'A state, patched in one UPDATE',
+  line: 'one of two responses is lost, with no race at all',
   claim:
-    'An analysis of a command bus: responses write a patch, `state || patch`, in a single UPDATE, and the merge “preserves existing state”.',
+    'The bus analysis: a response writes a patch, `state || patch`, in a single UPDATE. The merge keeps what is there.',
   fault:
-    'The UPDATE is atomic and waits its turn, and still one response is lost: `||` merges the outermost keys only. Both patches hold `checks`, so the second replaces what the first has put there. It takes no bad timing.',
+    'The UPDATE is atomic and waits its turn, and still one response is lost: `||` merges the outermost keys only. Both patches hold `checks`, so the second replaces what the first has put there.',
   remedy:
-    'The statement writes at the depth where the responses differ, with `jsonb_set`. Better still is a row for each response, which needs no merge at all.',
+    '`jsonb_set` writes at the depth where the responses differ. (Where `checks` is missing it writes nothing, and says nothing: make it with the process.) Better still is a row for each response, which needs no merge.',
   tables: 'create table process (id int primary key, state jsonb not null)',
   setup: (db) => db.query(`insert into process values (7, '{"checks": {}}')`),
   invariant: async (db) => {

@@ -26,13 +26,14 @@ const claimAndWork = async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'SKIP LOCKED outside a transaction',
+  title: '`SKIP LOCKED` outside a transaction',
+  line: 'two workers process one item',
   claim:
-    'The pod standard: each worker takes an item with `FOR UPDATE SKIP LOCKED`, then marks it. "Each item processed by exactly one pod."',
+    'The pod standard: a worker selects an item with `FOR UPDATE SKIP LOCKED` and then marks it. So no two pods process the same one.',
   fault:
-    'The pool runs every statement in a transaction of its own, so the row lock ends with the SELECT that took it. Bob selects before alice has marked the item, finds it neither locked nor marked, and takes it too.',
+    'The pool runs each statement in a transaction of its own, so the row lock ends with the SELECT that took it. Bob selects before alice has marked the item, finds it neither locked nor marked, and takes it too.',
   remedy:
-    'One UPDATE locks and marks, and its lock lasts until the mark is committed. Another worker sees the lock, and skips the item, or sees the mark.',
+    'One UPDATE locks and marks, and holds the lock until the mark is committed. Another worker meets the lock and skips the item, or meets the mark. A worker that dies now leaves its item at `processing`: the next two races are about giving it to somebody else.',
   tables: `
     create table item (id int primary key, status text not null);
     create table run (item int not null)`,

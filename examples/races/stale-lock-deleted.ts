@@ -29,12 +29,13 @@ const acquireOrTakeOver = async (db: Pool, holder: string) => {
 
 export const race: Race = {
   title: 'A stale lock, deleted by its key',
+  line: 'two hold the lock',
   claim:
-    'The claim reference: a lock older than three seconds was left by a crash. "Stale lock - force release", then try again.',
+    'The claim reference: a lock older than three seconds was left by a crash. Delete it, and try again.',
   fault:
-    "Alice sees the stale lock. Bob sees it too, deletes it and acquires. Then alice deletes, and what she deletes is not what she has seen: it is bob's fresh lock.",
+    "Both see the stale lock. Alice deletes it and acquires. Then bob deletes, and what he deletes is not what he has seen: it is alice's fresh lock.",
   remedy:
-    'One statement takes the lock if it is free or stale. A second one waits for it, and then looks at the newest version of the row, which is fresh.',
+    'One statement takes the lock if it is free or stale. A second one waits for it, looks at the newest version of the row, which is fresh, and takes nothing.',
   tables: kvTable,
   setup: (db) => kv.set(db, 'lock', { holder: 'the dead', at: 0 }),
   invariant: (_, outcomes) => {

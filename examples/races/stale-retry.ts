@@ -45,13 +45,14 @@ const claimPendingFrom = (now: number) => async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'A stale claim goes back to the wrong queue',
+  title: 'A claim that erases where it came from',
+  line: 'a retry is started as a new process',
   claim:
-    'An analysis of a command bus: two pollers, for new processes and for due retries, each release the stale claims of their own kind before they claim. A retry is told from a new process by its `next_retry_at`.',
+    'The bus analysis: two pollers, one for new processes and one for due retries, each release the stale claims of their own kind before they claim. A retry is told by its `next_retry_at`.',
   fault:
-    'Claiming a retry sets `next_retry_at` to null, so a claimed retry looks like a new process from then on, and the branch that would release it as a retry never matches. Its worker dies; a minute later the poller of new processes releases the claim to PENDING, and its next statement starts the process as if it were new. It takes no bad timing.',
+    'Claiming a retry sets its `next_retry_at` to null; from then on it looks like a new process. Its worker dies. A minute later the poller of new processes releases the claim to PENDING, and starts the process from its beginning.',
   remedy:
-    'A claim keeps what it came from, in a column of its own, and a release puts exactly that back. Nothing that is needed to undo a claim is erased by the claim.',
+    'A claim keeps the status it came from, and a release puts exactly that back. A claim erases nothing that its release needs.',
   tables: `create table process (id int primary key, status text not null,
     claimed_at int, claimed_from text, next_retry_at int)`,
   setup: (db) => db.query(`insert into process values (7, 'WAITING_FOR_RETRY', null, null, 0)`),

@@ -33,22 +33,23 @@ const claimInOnePlace = (bot: string) => async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'The stuck job that SKIP LOCKED does not skip',
+  title: '`SKIP LOCKED` against a stuck job',
+  line: 'nothing is claimed any more',
   claim:
-    'A fix for a job system’s races: a job was `pending` although a bot’s row still pointed at it, every bot failed on that oldest job, and nothing was claimed any more. `for update skip locked` in the claim is said to be the cure: “No waiting, no deadlocks, no race conditions.”',
+    "The job fix: a job was `pending` while a bot's row still pointed at it. Every bot failed on that job, the oldest, and nothing was claimed any more. The cure is said to be `for update skip locked` in the claim. Here carol, long gone, still points at job 1.",
   fault:
-    'SKIP LOCKED passes over rows that are locked, and nobody has locked the stuck job. So ann’s UPDATE claims it, the unique index refuses her second statement, which points her row at it, and the rollback makes it the oldest pending job again, for bob. It takes no bad timing: the first bot fails with nobody in between. The good job behind it is never reached.',
+    'Nobody has locked the stuck job, so there is nothing to skip. Alice claims it, the unique key on `current_job` refuses her second statement, and the rollback makes it the oldest pending job again, for bob. Job 2 is never reached.',
   remedy:
-    'Who has a job stands in one place, the row of the job. Two rows that must agree can disagree, and one cannot: there is no pointer left that could refuse the claim, and the same rows are drained. One job for each bot is still guarded, by a unique index on the job.',
+    "One row says who has a job: the job's own. Two rows that must agree can disagree; one cannot. On the same rows, stale pointer and all, both jobs are claimed. A unique index on the job still keeps each bot to one.",
   tables: `
     create table job (id int primary key, status text not null default 'pending', claimed_by text,
       check ((status = 'pending') = (claimed_by is null)));
     create unique index on job (claimed_by) where status = 'claimed';
     create table bot (name text primary key, current_job int unique references job)`,
-  // The state of the incident: cid was given up for dead and job 1 put back, but cid's row still names it.
+  // The state of the incident: carol was given up for dead and job 1 put back, but carol's row still names it.
   setup: (db) =>
     db.query(`insert into job values (1), (2);
-              insert into bot values ('ann', null), ('bob', null), ('cid', 1)`),
+              insert into bot values ('alice', null), ('bob', null), ('carol', 1)`),
   invariant: async (db) => {
     const { rows } = await db.query(`select id from job where status = 'pending' order by id`)
     assert(
@@ -61,14 +62,14 @@ export const race: Race = {
       name: 'wrong',
       verdict: 'race',
       isSerial: true,
-      actors: { ann: claim('ann'), bob: claim('bob') },
+      actors: { alice: claim('alice'), bob: claim('bob') },
       // A bot survives a failed claim, and so the invariant shows what it costs.
       mayFail: (error) => (error as { code?: string }).code === '23505',
     },
     {
       name: 'right',
       verdict: 'passed',
-      actors: { ann: claimInOnePlace('ann'), bob: claimInOnePlace('bob') },
+      actors: { alice: claimInOnePlace('alice'), bob: claimInOnePlace('bob') },
     },
   ],
 }

@@ -34,14 +34,16 @@ const moveIfOpen = (status: string) => async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'The guard of a terminal status',
+  title: 'A status, checked in a stored procedure',
+  line: 'a completed process is parked',
   claim:
-    'An analysis of a command bus: one stored procedure makes every change of status. It looks first whether the process has ended, which “prevents status regression”, and then does a “single atomic UPDATE”.',
+    'The bus analysis: one stored procedure makes every change of status. It first checks that the process has not ended, so that none goes back, and then changes the status in one atomic UPDATE.',
   fault:
-    'The UPDATE is atomic, but the guard stands in another statement, and being in one function does not join the two: at READ COMMITTED each statement of a function sees what has been committed meanwhile. The worker completes the process between the SELECT and the UPDATE with which an operator parks it. (`dibs_point` marks where the explorer may stop inside the function.)',
+    'The UPDATE is atomic, but the guard is another statement, and a function does not join the two: at READ COMMITTED each statement in it sees what has been committed meanwhile. The worker completes the process between the SELECT and the UPDATE of the operator, who parks it. (`dibs_point` marks where the explorer may stop inside the function.)',
   remedy:
-    'The guard stands in the WHERE of the UPDATE. PostgreSQL checks it on the newest version of the row, also after it has waited for it.',
-  tables: `create table process (id int primary key, status text not null); ${moveProcess}`,
+    'The guard stands in the WHERE of the UPDATE, in a function or not. PostgreSQL checks it on the newest version of the row, also after a wait.',
+  tables: 'create table process (id int primary key, status text not null)',
+  functions: moveProcess,
   setup: (db) => db.query(`insert into process values (7, 'IN_PROGRESS')`),
   invariant: async (db, { worker }) => {
     const isCompleted = worker?.status === 'fulfilled' && worker.value

@@ -20,13 +20,14 @@ const respondUnderLock = (db: Pool, response: object) =>
 // #endregion
 
 export const race: Race = {
-  title: 'Two responses, and one is lost',
+  title: 'A state, loaded and saved in a transaction',
+  line: 'one of two responses is lost',
   claim:
-    'An analysis of a command bus: a response loads the state of its process, changes it, saves it, and resumes the process. All of it “runs in a transaction”, and therefore “atomically”.',
+    'The bus analysis: a response loads the state of its process, changes it and saves it. All of that is in a transaction, and so it is atomic.',
   fault:
-    'At READ COMMITTED a transaction keeps nobody from writing what it has read. The response about fraud is loaded, saved and committed between the SELECT and the UPDATE of the one about risk, which then writes a whole state without it.',
+    'At READ COMMITTED a transaction keeps nobody from writing what it has read. The response about fraud is loaded, saved and committed between the SELECT and the UPDATE of the response about risk, which then saves a whole state without it.',
   remedy:
-    'Lock first, then load. `for update` waits where the other response is under way, and returns the row as that one left it.',
+    'Lock first, then load. `for update` waits while the other response is under way, and returns the row as that one left it.',
   tables: 'create table process (id int primary key, state jsonb not null)',
   setup: (db) => db.query(`insert into process values (7, '{}')`),
   invariant: async (db) => {

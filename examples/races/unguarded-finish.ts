@@ -24,13 +24,14 @@ const finishAttempt = (status: string, attempt: number) => async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'A lock is not a guard',
+  title: 'A row lock in place of a guard',
+  line: 'a completed command goes to troubleshooting',
   claim:
-    'An analysis of a command bus: finishing a command is guarded, since it takes the row with `for update` before it writes the outcome.',
+    'The bus analysis: finishing a command is safe, since it takes the row with `for update` before it writes the outcome.',
   fault:
-    'The lock decides who writes first, and then lets the other write as well: what it has read is looked at only for whether there is a row. The worker of attempt 2 completes the command; the worker of attempt 1, too slow to keep its message hidden, then fails and puts the command into the troubleshooting queue. It takes no bad timing: one after the other is enough.',
+    'The lock decides who writes first, and then lets the other write as well: the status that was read is not looked at. The worker of attempt 2 completes the command. Then the worker of attempt 1, whose message came back while it was busy, fails and sends the command to troubleshooting.',
   remedy:
-    'The write names what it may be applied to: a command in progress, and the attempt that this worker was given when it received it. Whoever does not hold that attempt any more matches no row.',
+    'The UPDATE names what it may be applied to: a command in progress, and the attempt that this worker was given. Whoever no longer holds that attempt matches no row.',
   tables: 'create table command (id int primary key, status text not null, attempt int not null)',
   setup: (db) => db.query(`insert into command values (1, 'IN_PROGRESS', 2)`),
   invariant: async (db) => {

@@ -34,14 +34,14 @@ const createOrFind = (db: Pool, id: string) =>
 // #endregion
 
 export const race: Race = {
-  title: 'A unique violation inside a transaction',
-  line: 'one fails with 25P02, current transaction is aborted',
+  title: 'A unique violation, caught in a transaction',
+  line: 'the transaction is aborted, with all that was done in it',
   claim:
-    'The pod standard: look the key up, else insert, and on a unique violation "fetch and return" what the other has created. Here the caller has a transaction open, as callers do.',
+    'The pod standard: look the key up, else insert; on a unique violation, read and return what the other has created. Here the caller has a transaction open, as callers do.',
   fault:
-    "Bob inserts between alice's SELECT and her INSERT. She is ready for the violation; but in PostgreSQL an error aborts the transaction, so her next SELECT is refused, and all that the caller did before is lost.",
+    "Bob inserts between alice's SELECT and her INSERT. She expects the violation; but in PostgreSQL an error aborts the transaction, so her next SELECT is refused, and all that the caller has done before is lost.",
   remedy:
-    '`on conflict do nothing` waits for the other in the same way, and is no error. The SELECT after it sees, at READ COMMITTED, what the other has committed.',
+    '`on conflict do nothing` waits for the other all the same, and then is no error. At READ COMMITTED the SELECT after it sees what the other has committed.',
   tables: 'create table resource (key text primary key, id text not null)',
   setup: () => {},
   invariant: (_, outcomes) => {

@@ -54,13 +54,14 @@ const timeOutIfWaiting = async (db: Pool) => {
 // #endregion
 
 export const race: Race = {
-  title: 'The timeout and the response',
+  title: 'A timeout, checked in a transaction',
+  line: 'a response is confirmed, and then erased',
   claim:
-    'An analysis of a command bus asks what happens if a wait times out at the moment when its response arrives, and answers: low risk, since both run in transactions, which serialize the change of status, and the status is checked. Its improvement is an advisory lock around responses.',
+    'The bus analysis: a wait may time out just as its response arrives. The risk is called low, since both check the status, in transactions, which are said to run one after the other.',
   fault:
-    'Transactions at READ COMMITTED do not serialize what they have only read. The timeout reads WAITING; the response reads it too, completes the process and commits; then the UPDATE of the timeout replaces status and state by what it made of the old ones. The approval is erased, and its sender was told that it counts. The advisory lock changes nothing, since only responses take it: two who must exclude each other have to take the same one.',
+    'Transactions at READ COMMITTED do not run one after the other. The timeout reads WAITING. The response reads it too, completes the process and commits. Then the timeout writes what it has made of the old row. The approval is gone, and its sender was told that it counts.',
   remedy:
-    'The transition is one statement, and its WHERE says from where: this status, this wait by its number. Whoever comes second finds no such row, knows it, and has written nothing.',
+    'The transition is one statement, and its WHERE says from where: this status, this wait by its number. Whoever comes second finds no such row, is told, and has written nothing.',
   tables:
     'create table process (id int primary key, status text not null, wait int not null, state jsonb not null)',
   setup: (db) => db.query(`insert into process values (7, 'WAITING', 3, '{}')`),
@@ -79,6 +80,8 @@ export const race: Race = {
     { name: 'wrong', verdict: 'race', actors: { timeout: timeOut, response: respond } },
     {
       name: 'under an advisory lock',
+      title: 'Still wrong: under an advisory lock',
+      text: 'The improvement that the analysis proposes is an advisory lock around responses. The timeout does not take it, so it excludes nobody: two who must exclude each other have to take the same lock.',
       verdict: 'race',
       actors: { timeout: timeOut, response: respondUnderLock },
     },

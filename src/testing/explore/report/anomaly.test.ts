@@ -334,12 +334,12 @@ describe('told from near misses', () => {
         y: [['select exists (select from booking where room = 1)', `insert into booking values (1, 1, 'y')`]],
         order: 'xyyyxx',
       },
-      `Duplicate claim on booking: y and x asked for the same (y 1 and x 1), each before the other's commit, and both inserted one (y 2 and x 2).`,
+      `Duplicate claim on booking: neither y 1 nor x 1 could see the other's row, and both inserted one (y 2 and x 2).`,
     ],
     [
       'lost update, whose write adds to what it finds',
       { x: [read, 'update a set n = n - 1 where id = 1'], y: [write], order: 'xyyxx' },
-      `Lost update on row 1 of a: x read n (x 1) and changed it (x 2), but y had changed it too, committed in between (y 2).`,
+      `Lost update on row 1 of a: x read n (x 1) and changed it (x 2), but y changed it too and committed in between (y 2).`,
     ],
     [
       'write skew by key',

@@ -38,7 +38,8 @@ function insertedTwice(history: History): Anomaly | undefined {
         return told(
           read,
           otherRead,
-          `both inserted one (${stepName(other.access)} and ${stepName(own.access)})`,
+          'row',
+          `inserted one (${stepName(other.access)} and ${stepName(own.access)})`,
         )
       }
   }
@@ -56,11 +57,8 @@ function refusedInsert(history: History): Anomaly | undefined {
       (write) => misses(read, write) && refused && write.committed <= refused.done,
     )
     if (!refused || !other) continue
-    return told(
-      read,
-      otherRead,
-      `both inserted one (${stepName(other.access)} and ${stepName(refused)}), of which a unique key let the first stand`,
-    )
+    const both = `inserted one (${stepName(other.access)} and ${stepName(refused)}); a unique key refused the second`
+    return told(read, otherRead, 'row', both)
   }
   return undefined
 }
@@ -96,16 +94,16 @@ function updatedTwice(history: History): Anomaly | undefined {
         const columns = [...read.whereColumns].filter((one) => own.sets?.get(one) && other.sets?.get(one))
         const isGuarded = [...own.whereColumns].some((column) => own.sets?.has(column))
         if (columns.length === 0 || isGuarded || looksAgain(history, read, other.committed, own)) continue
-        const both = `both set ${enumerate(columns)} of the same row (${stepName(other.access)} and ${stepName(own.access)})`
-        return told({ ...read, keys: own.keys }, otherRead, both)
+        const both = `set ${enumerate(columns)} (${stepName(other.access)} and ${stepName(own.access)})`
+        return told({ ...read, keys: own.keys }, otherRead, 'change', both)
       }
     }
   return undefined
 }
 
-const told = (read: Read, otherRead: Read, deed: string): Anomaly => ({
+const told = (read: Read, otherRead: Read, unseen: 'row' | 'change', both: string): Anomaly => ({
   name: 'duplicate claim',
   explanation:
-    `Duplicate claim on ${place(read)}: ${otherRead.access.actor} and ${read.access.actor} asked for the same ` +
-    `(${stepName(otherRead.access)} and ${stepName(read.access)}), each before the other's commit, and ${deed}.`,
+    `Duplicate claim on ${place(read)}: neither ${stepName(otherRead.access)} nor ${stepName(read.access)} could see ` +
+    `the other's ${unseen}, and both ${both}.`,
 })

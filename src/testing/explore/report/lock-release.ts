@@ -73,8 +73,8 @@ function releasedOfAnother(history: History): Anomaly | undefined {
     return {
       name: 'dirty lock release',
       explanation:
-        `Dirty lock release: ${stepName(release.access)} deleted ${place(release)}, which ${actor} had tried to take in ` +
-        `${stepName(tried)} and which was ${holder.access.actor}'s by then (${stepName(holder.access)}).`,
+        `Dirty lock release: ${stepName(release.access)} deleted ${place(release)}, which ${stepName(tried)} had tried to ` +
+        `take, but which was ${holder.access.actor}'s by then (${stepName(holder.access)}).`,
     }
   }
   return undefined

@@ -52,6 +52,6 @@ function explain({ nameOf }: History, { read, other, own, columns }: Found): Ano
       `Lost update on ${place(own)}: ${reader} read ${enumerate(columns)} (${stepName(read.access)}) and ` +
       (isBlind
         ? `set ${them} (${stepName(own.access)}), over a change that ${writer} ${between}.`
-        : `changed ${them} (${stepName(own.access)}), but ${writer} had changed ${them} too, ${between}.`),
+        : `changed ${them} (${stepName(own.access)}), but ${writer} changed ${them} too and ${between}.`),
   }
 }
