@@ -7,6 +7,8 @@ export class Request {
   readonly texts: string[] = []
   /** Parameters of its last Bind. */
   values: readonly (string | null)[] = []
+  /** How many Binds it has. */
+  binds = 0
   /** Sync or a simple query has ended it; until then more of it may come. */
   isClosed = false
   /** The client waits for an answer though the request is not closed. */
@@ -31,6 +33,7 @@ export class Request {
         const sql = prepared.get(statement) ?? `execute ${statement || 'unnamed'}`
         if (this.texts.at(-1) !== sql) this.texts.push(sql)
         this.values = values
+        this.binds++
         break
       }
       case 'Q':

@@ -13,7 +13,7 @@ export function advisoryLock(
   if (found[2] === 'unlock') return EMPTY
   const isKnown = parameters.every((text) => typeof text === 'string' && /^-?\d{1,18}$/.test(text))
   const keys = isKnown ? new Set([parameters.map((text) => BigInt(text as string)).join()]) : undefined
-  const place = { table: ADVISORY, index: '', keys }
+  const place = { table: ADVISORY, index: 'key', keys }
   return {
     locks: [{ place, strength: found[3] === '_shared' ? SHARE : UPDATE, seeks: false }],
     ...(found[1] ? { tries: [place] } : {}),

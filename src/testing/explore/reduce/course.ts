@@ -1,6 +1,6 @@
 import type { StepResult } from '../../gate/result.js'
 import { actorOf, type Effect, type TraceStep } from '../schedule/trace.js'
-import { ADVISORY, EMPTY, type Footprint, join, type Lock } from './footprint.js'
+import { ADVISORY, EMPTY, type Footprint, join, type Lock, UPDATE } from './footprint.js'
 
 /** A step that somebody can take, or has taken. */
 export interface Move {
@@ -36,18 +36,24 @@ export class Course {
 
   /** @param open those whose transactions are open, with their locks, after the step */
   take({ unit, effect, resumed }: TraceStep, footprint: Footprint, open: ReadonlySet<string>): void {
-    const { done, sure } = this.of(unit)
-    this.#set(unit, { done: join(done, footprint), hasSnapshot: true, waiting: footprint, sure })
+    const { done, sure, hasSnapshot } = this.of(unit)
+    this.#set(unit, {
+      done: join(done, footprint),
+      hasSnapshot: hasSnapshot || !footprint.isEarly,
+      waiting: footprint,
+      sure: footprint.ends ? [] : sure,
+    })
     for (const other of [{ unit, effect }, ...resumed]) this.#answer(other.unit, other.effect)
     for (const [other, { done, waiting }] of this.#standings)
-      if (!waiting && !open.has(other)) this.#set(other, { ...FRESH, done: whatStays(done) })
+      if (!waiting && (!open.has(other) || (other === unit && endsTransaction(footprint))))
+        this.#set(other, { ...FRESH, done: whatStays(done) })
   }
 
   #answer(unit: string, effect: Effect): void {
     const standing = this.of(unit)
     if (effect.kind === 'waits' || effect.kind === 'point' || !standing.waiting) return
     const count = effect.kind === 'done' ? countOf(effect.result) : 0
-    const sure = standing.waiting.locks.filter(({ place }) => place.keys?.size === count)
+    const sure = standing.waiting.holds.filter(({ place }) => place.keys?.size === count)
     this.#set(unit, { ...standing, waiting: undefined, sure: [...standing.sure, ...sure] })
   }
 
@@ -82,9 +88,15 @@ function covers(held: Lock, wanted: Lock): boolean {
   return keys !== undefined && [...keys].every((key) => held.place.keys?.has(key))
 }
 
+/** Also of COMMIT AND CHAIN, after which another one is open. */
+const endsTransaction = ({ ends }: Footprint): boolean => ends === 'commit' || ends === 'rollback'
+
+const ANY_ADVISORY: Lock = { place: { table: ADVISORY, index: 'key' }, strength: UPDATE, seeks: false }
+
 /** Some advisory locks outlive their transaction; which ones is not kept book of. */
-function whatStays({ locks }: Footprint): Footprint {
-  const kept = locks.filter(({ place }) => place.table === ADVISORY)
+function whatStays({ locks, everything }: Footprint): Footprint {
+  const own = locks.filter(({ place }) => place.table === ADVISORY)
+  const kept = everything === undefined ? own : [...own, ANY_ADVISORY]
   return kept.length > 0 ? { ...EMPTY, locks: kept } : EMPTY
 }
 

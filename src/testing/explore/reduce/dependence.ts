@@ -5,8 +5,10 @@ import { conflictAny, type Footprint, meetAny, shares } from './footprint.js'
 export interface Levels {
   /** Some transaction may be at REPEATABLE READ. */
   readonly isRepeatable: boolean
-  /** Tables whose rows somebody takes in the order in which they lie there. */
-  readonly disordered: ReadonlySet<string>
+  /** Somebody takes the rows of this table in the order in which they lie there. */
+  isDisordered(table: string): boolean
+  /** Statements that did not wait for rows that others had locked, because they did not meet a condition. */
+  readonly eager: ReadonlySet<Footprint>
 }
 
 /** A reason why the order of two steps of different actors may matter. Asked both ways round. */
@@ -25,13 +27,16 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     name: 'one that may do anything',
     holds: ({ footprint, unit }, _b, course) =>
       footprint.everything !== undefined ||
-      (footprint.ends !== undefined && course.of(unit).done.everything !== undefined),
+      (footprint.ends !== undefined && course.of(unit).done.everything !== undefined) ||
+      // Whoever waits for it goes on when it ends.
+      behind(unit, course).some((other) => waitingOf(other, course)?.everything !== undefined),
   },
   {
     name: 'a read, and the commit of what it reads',
-    holds: ({ footprint }, b, course) => {
+    holds: ({ footprint }, b, course, { eager }) => {
       const published = publishedBy(b, course)
-      return published !== undefined && meetAny(footprint.reads, [...published.adds, ...published.changes])
+      const reads = eager.has(footprint) ? [...footprint.reads, ...footprint.conditional] : footprint.reads
+      return published !== undefined && meetAny(reads, [...published.adds, ...published.changes])
     },
   },
   {
@@ -50,14 +55,16 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     name: 'a look whether a lock is free, and whoever may free it',
     holds: ({ footprint }, b, course) =>
       footprint.tries.length > 0 &&
-      course
-        .behind(b.unit, (waiter, holder) => waitsFor(waiter, waitingOf(waiter, course), holder, course))
-        .some((unit) =>
+      behind(b.unit, course).some((unit) => {
+        const { everything, locks } = course.of(unit).done
+        return (
+          everything !== undefined ||
           meetAny(
             footprint.tries,
-            course.of(unit).done.locks.map(({ place }) => place),
-          ),
-        ),
+            locks.map(({ place }) => place),
+          )
+        )
+      }),
   },
   {
     name: 'two that close a circle of waits',
@@ -68,19 +75,12 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     holds: (a, b) => shares(a.footprint.draws, b.footprint.draws),
   },
   {
-    name: 'a lock of a table, and a use of it',
-    holds: (a, b, course) => {
-      const { shuts } = a.footprint.ends ? course.of(a.unit).done : a.footprint
-      return shares(shuts, b.footprint.touches)
-    },
-  },
-  {
     name: 'rows put into a table whose order somebody sees',
     // One that waits meets the rows where they lay before, one that comes later where they lie then.
-    holds: (a, b, course, { disordered }) => {
+    holds: (a, b, course, levels) => {
       const put = publishedBy(b, course)?.puts ?? b.footprint.puts
       const met = b.footprint.ends ? a.footprint.touches : a.footprint.puts
-      return [...met].some((table) => disordered.has(table) && put.has(table))
+      return [...met].some((table) => put.has(table) && levels.isDisordered(table))
     },
   },
   {
@@ -97,6 +97,9 @@ function publishedBy({ unit, footprint }: Move, course: Course): Footprint | und
   return footprint.ends === 'commit' ? course.of(unit).done : undefined
 }
 
+const behind = (unit: string, course: Course): readonly string[] =>
+  course.behind(unit, (waiter, holder) => waitsFor(waiter, waitingOf(waiter, course), holder, course))
+
 const waitingOf = (unit: string, course: Course): Footprint | undefined => course.of(unit).waiting
 
 /** Somebody else has what the step wants, so that it will probably wait. */
@@ -107,7 +110,8 @@ export const mayWait = ({ unit, footprint }: Move, course: Course): boolean =>
 function waitsFor(waiter: string, wants: Footprint | undefined, holder: string, course: Course): boolean {
   if (!wants || waiter === holder) return false
   const { done } = course.of(holder)
-  return conflictAny(wants.locks, done.locks) || shares(wants.touches, done.shuts)
+  if (done.everything !== undefined) return true
+  return wants.everything === undefined ? conflictAny(wants.locks, done.locks) : done.locks.length > 0
 }
 
 /** If both steps are taken, the one may come to wait for the other, perhaps behind others who wait already. */

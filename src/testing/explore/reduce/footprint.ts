@@ -2,13 +2,13 @@
 export interface Place {
   /** Its name without a schema: two tables of one name are taken for one, which errs on the safe side. */
   readonly table: string
-  /** `rows`: the rows themselves, by primary key. Else the name of another unique index. */
+  /** `ROWS`: the rows themselves, by primary key. Else the name of another unique index. */
   readonly index: string
   /** Keys, as text that is equal where PostgreSQL says equal; none given: any. */
   readonly keys?: ReadonlySet<string> | undefined
 }
 
-export const ROWS = 'rows'
+export const ROWS = ''
 
 /** Stands for a table: what advisory locks lock. */
 export const ADVISORY = 'advisory locks'
@@ -50,11 +50,16 @@ export interface Footprint {
   readonly shows: ReadonlySet<string>
   /** Tables it names. */
   readonly touches: ReadonlySet<string>
-  /** Tables it locks as a whole. */
-  readonly shuts: ReadonlySet<string>
+  /** Rows locked by key under a further condition: those that do not meet it are not waited for. */
+  readonly conditional: readonly Place[]
+  /** Locks that it has for sure, if the server counts as many rows as there are keys. */
+  readonly holds: readonly Lock[]
+  /** At REPEATABLE READ the snapshot is still to come. */
+  readonly isEarly?: boolean | undefined
   /** What it reads beside the rows that it locks, as of before it has its locks. */
   readonly aside: readonly Place[]
-  readonly ends?: 'commit' | 'rollback' | undefined
+  /** What it ends: a transaction, or what was done since a savepoint. */
+  readonly ends?: 'commit' | 'rollback' | 'savepoint' | undefined
 }
 
 const NOTHING: ReadonlySet<string> = new Set()
@@ -70,7 +75,8 @@ export const EMPTY: Footprint = Object.freeze({
   disordered: NOTHING,
   shows: NOTHING,
   touches: NOTHING,
-  shuts: NOTHING,
+  conditional: [],
+  holds: [],
   aside: [],
 })
 
@@ -99,6 +105,8 @@ const unite = (some: ReadonlySet<string>, others: ReadonlySet<string>): Readonly
 
 /** Both, one after the other. */
 export function join(a: Footprint, b: Footprint): Footprint {
+  if (a === EMPTY) return b
+  if (b === EMPTY) return a
   return {
     everything: a.everything ?? b.everything,
     reads: [...a.reads, ...b.reads],
@@ -111,7 +119,9 @@ export function join(a: Footprint, b: Footprint): Footprint {
     disordered: unite(a.disordered, b.disordered),
     shows: unite(a.shows, b.shows),
     touches: unite(a.touches, b.touches),
-    shuts: unite(a.shuts, b.shuts),
+    conditional: [...a.conditional, ...b.conditional],
+    holds: [...a.holds, ...b.holds],
+    isEarly: a.isEarly && b.isEarly,
     aside: [...a.aside, ...b.aside],
     ends: b.ends ?? a.ends,
   }

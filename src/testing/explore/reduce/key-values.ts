@@ -13,19 +13,26 @@ export function constantOf(node: unknown, values: Values): string | null | undef
   const cast = inside(node, 'TypeCast')
   if (cast) {
     const type = inside(cast, 'typeName')
-    if (!type || type.arrayBounds !== undefined || !PLAIN_CASTS.has(names(type.names).at(-1) ?? ''))
+    const isPlain = type && type.arrayBounds === undefined && type.typmods === undefined
+    // A cast of a cast may have changed the text.
+    if (!isPlain || !PLAIN_CASTS.has(names(type.names).at(-1) ?? '') || inside(cast.arg, 'TypeCast'))
       return undefined
     return constantOf(cast.arg, values)
   }
   const parameter = inside(node, 'ParamRef')
-  if (parameter) return values?.[Number(parameter.number) - 1]
+  if (parameter) return textOf(values?.[Number(parameter.number) - 1])
   const constant = inside(node, 'A_Const')
   if (!constant) return undefined
   if (constant.isnull) return null
   if (constant.ival !== undefined) return `${inside(constant, 'ival')?.ival ?? 0}` // zeros are left out
+  if (constant.fval !== undefined) return `${inside(constant, 'fval')?.fval}`
   if (constant.sval !== undefined) return `${inside(constant, 'sval')?.sval ?? ''}`
   return undefined
 }
+
+/** Parameters in binary are known by their size alone. */
+const textOf = (value: string | null | undefined): string | null | undefined =>
+  value && /^<\d+ bytes?>$/.test(value) ? undefined : value
 
 /** So that texts are equal where PostgreSQL finds the values equal; undefined: cannot be told. */
 export function keyOf(text: string | null | undefined, column: Column | undefined): string | undefined {
@@ -41,6 +48,9 @@ export function keyOf(text: string | null | undefined, column: Column | undefine
   }
 }
 
+/** More are taken for any. */
+const MOST_KEYS = 1_000
+
 /** Which rows a condition can be true for, by the columns of a key: all combinations; undefined: any. */
 export function keysIn(
   where: unknown,
@@ -54,6 +64,7 @@ export function keysIn(
   for (const column of columns) {
     const found = parts.map((part) => valuesFor(part, column, isColumn, values)).find((one) => one)
     if (!found) return undefined
+    if (keys.length * found.length > MOST_KEYS) return undefined
     keys = keys.flatMap((key) => found.map((value) => [...key, value]))
   }
   return new Set(keys.map(joinKey))
@@ -61,7 +72,8 @@ export function keysIn(
 
 export const joinKey = (parts: readonly string[]): string => JSON.stringify(parts)
 
-function conjuncts(where: unknown): readonly unknown[] {
+/** What must all be true. */
+export function conjuncts(where: unknown): readonly unknown[] {
   const bool = inside(where, 'BoolExpr')
   return bool?.boolop === 'AND_EXPR' ? list(bool.args).flatMap(conjuncts) : [where]
 }
@@ -97,7 +109,6 @@ const withoutCast = (node: unknown): unknown => inside(node, 'TypeCast')?.arg ??
 
 /** Of an array's text, where it is simple. */
 function elementsOf(text: string | null | undefined): readonly (string | undefined)[] {
-  const inner = /^\{([\w,"-]*)\}$/.exec(text ?? '')?.[1]
-  if (inner === undefined) return [undefined]
-  return inner === '' ? [] : inner.split(',').map((item) => /^"?([\w-]+)"?$/.exec(item)?.[1])
+  if (!/^\{[\w-]+(?:,[\w-]+)*\}$/.test(text ?? '')) return [undefined]
+  return (text ?? '').slice(1, -1).split(',')
 }

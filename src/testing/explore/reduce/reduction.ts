@@ -2,10 +2,14 @@ import type { PendingStep } from '../schedule/pending-step.js'
 import type { Moment, Trace } from '../schedule/trace.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
 import { areOfOneActor, Course, type Move } from './course.js'
-import { areDependent, DEPENDENT_PAIRS, type DependentPair, type Levels } from './dependence.js'
+import { areDependent, DEPENDENT_PAIRS, type DependentPair, type Levels, mayWait } from './dependence.js'
 import { EMPTY, everything, type Footprint, join, KEY_SHARE, meetAny } from './footprint.js'
 import type { Values } from './key-values.js'
-import { type Lore, statementFootprint } from './statement-footprint.js'
+import { statementFootprint } from './statement-footprint.js'
+import type { Lore } from './statement-reader.js'
+
+/** No table has this name. */
+const ANY_TABLE = ''
 
 /**
  * Knows which steps commute, so that of all schedules that differ in the order of such steps only, one is run. What it
@@ -16,6 +20,7 @@ export class Reduction implements Levels {
   isRepeatable = false
   /** Why every schedule must be run. */
   off: string | undefined
+  readonly eager = new Set<Footprint>()
   readonly #disordered = new Set<string>()
   readonly #lore: Lore
   readonly #pairs: readonly DependentPair[]
@@ -33,8 +38,8 @@ export class Reduction implements Levels {
     this.#readLevel(isolation)
   }
 
-  get disordered(): ReadonlySet<string> {
-    return this.#disordered
+  isDisordered(table: string): boolean {
+    return this.#disordered.has(table) || this.#disordered.has(ANY_TABLE)
   }
 
   /** What steps cannot show: a statement begins, looks around, and then locks, and all of it is one step. */
@@ -54,9 +59,9 @@ export class Reduction implements Levels {
 
   /** What was taken to touch more than it says, and why. */
   get widened(): readonly string[] {
-    const tables = [...this.#disordered].map(
-      (table) => `${table}: somebody takes its rows in the order in which they happen to lie there`,
-    )
+    const tables = [...this.#disordered]
+      .filter((table) => table !== ANY_TABLE)
+      .map((table) => `${table}: somebody takes its rows in the order in which they happen to lie there`)
     return [
       ...new Set([...[...this.#widened].map(([text, why]) => `${JSON.stringify(text)}: ${why}`), ...tables]),
     ]
@@ -67,8 +72,9 @@ export class Reduction implements Levels {
   }
 
   footprintOf(pending: PendingStep): Footprint {
-    const { before, statements, values, isCommit, isWithin } = pending
-    const key = JSON.stringify([before, statements.map(({ text }) => text), values, isCommit, isWithin])
+    const { before, statements, values, isCommit, isWithin, isAlone } = pending
+    const texts = statements.map(({ text }) => text)
+    const key = JSON.stringify([before, texts, values, isCommit, isWithin, isAlone])
     const known = this.#footprints.get(key)
     if (known) return known
     const footprint = this.#read(pending)
@@ -76,19 +82,21 @@ export class Reduction implements Levels {
     for (const statement of [...before.flatMap(parseStatements), ...statements])
       this.#readSetting(statement, values)
     for (const table of footprint.disordered) this.#disorder(table)
+    // What cannot be read may look at rows as they lie, wherever.
+    if (footprint.everything && !footprint.isEarly) this.#disorder(ANY_TABLE)
     if (footprint.everything) this.#widened.set(textOf(pending), footprint.everything)
     return footprint
   }
 
-  #read({ statements, values, isCommit, isWithin }: PendingStep): Footprint {
+  #read({ statements, values, isCommit, isWithin, isAlone }: PendingStep): Footprint {
     if (isCommit) return { ...EMPTY, ends: 'commit' }
     if (isWithin) return everything('it goes on within a function')
     const found = statements
       .map((statement) => statementFootprint(statement, values, this.#lore))
       .reduce(join, EMPTY)
     // What it commits is not only its own.
-    const mixes = found.ends && statements.some(({ kind }) => kind === 'work')
-    return mixes ? everything('it holds a COMMIT and what it commits') : found
+    const mixes = (found.ends !== undefined || isAlone) && statements.some(({ kind }) => kind === 'work')
+    return mixes ? { ...everything('it commits what it does itself'), ends: 'commit' } : found
   }
 
   /** What a schedule shows that no statement says. */
@@ -99,6 +107,7 @@ export class Reduction implements Levels {
       const pending = moment.pending.get(step.unit) as PendingStep
       const move = { unit: step.unit, footprint: this.footprintOf(pending) }
       this.#readMove(move, pending, course)
+      if (step.effect.kind === 'done') this.#readHaste(move, course)
       course.take(step, move.footprint, moment.open)
       if (Object.keys(step.poolWaits).length > 0) this.#turnOff('a pool was full')
       const results = [step, ...step.resumed].flatMap(({ unit, effect }) =>
@@ -116,10 +125,18 @@ export class Reduction implements Levels {
     const { unit, footprint } = move
     if (footprint.adds.length + footprint.changes.length > 0)
       this.#writes.set(unit, (this.#writes.get(unit) ?? new Set()).add(footprint))
-    const mayWait = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
+    const isNew = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
     const text = textOf(pending)
-    if (footprint.aside.length > 0 && mayWait)
+    if (footprint.aside.length > 0 && isNew)
       this.#asides.set(JSON.stringify([unit, text, pending.values]), { ...move, text })
+  }
+
+  /** It could have waited and did not: then it matters whether it comes before or after the one it could have waited for. */
+  #readHaste(move: Move, course: Course): void {
+    const { footprint } = move
+    if (footprint.conditional.length === 0 || this.eager.has(footprint) || !mayWait(move, course)) return
+    this.eager.add(footprint)
+    this.version++
   }
 
   #disorder(table: string): void {
@@ -128,12 +145,14 @@ export class Reduction implements Levels {
     this.version++
   }
 
-  #readSetting({ kind, text }: Statement, values: Values): void {
+  #readSetting({ kind, text, tree }: Statement, values: Values): void {
     if (/\bset_config\b/i.test(text) && /isolation|search_path/i.test([text, ...(values ?? [])].join(' ')))
       this.#turnOff('set_config changes the level or the search path')
     if (kind !== 'begin' && kind !== 'setting') return
-    if (/\bsearch_path\b/i.test(text)) this.#turnOff('an actor sets search_path')
-    this.#readLevel(text)
+    // Of the tree, where all ways to say it are one.
+    const said = JSON.stringify(tree)
+    if (/\bsearch_path\b/i.test(said)) this.#turnOff('an actor sets search_path')
+    this.#readLevel(said)
   }
 
   #readLevel(text: string): void {

@@ -24,7 +24,6 @@ const betrayers: Readonly<Record<string, string>> = {
   'a look whether a lock is free, and whoever may free it': 'skip locked, and one who rolls back',
   'two that close a circle of waits': 'two updates in opposite order',
   'two numbers of one sequence': 'numbers of a sequence, told apart',
-  'a lock of a table, and a use of it': 'a lock of a table, and a read',
   'rows put into a table whose order somebody sees': 'rows taken as they lie',
   'the snapshot of a transaction, and a commit': 'repeatable read: what was committed before it is read',
 }

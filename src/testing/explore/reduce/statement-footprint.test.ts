@@ -11,7 +11,8 @@ const { url } = exploredSchema(`
   create table pair (x int, y text, n int, primary key (x, y));
   create table loose (v int);
   create table big (id bigint primary key, u uuid default gen_random_uuid() unique);
-  create table word (id varchar(20) primary key);
+  create table word (id varchar primary key);
+  create table short (id varchar(20) primary key);
   create table padded (id char(5) primary key);
   create table priced (id numeric primary key);
   create table parent (id int primary key, n int);
@@ -45,13 +46,13 @@ beforeAll(async () => {
 afterAll(() => control.end())
 
 const showPlace = ({ table, index, keys }: Place): string =>
-  `${table}${index === 'rows' ? '' : `.${index}`}[${keys ? [...keys].map((key) => (key.startsWith('[') ? JSON.parse(key).join() : key)).join(' ') : '*'}]`
+  `${table}${index === '' ? '' : `.${index}`}[${keys ? [...keys].map((key) => (key.startsWith('[') ? JSON.parse(key).join() : key)).join(' ') : '*'}]`
 const showLock = ({ place, strength, seeks }: Lock): string =>
   `${showPlace(place)} ${['key share', 'share', 'no key update', 'update'][strength]}${seeks ? '' : ' claim'}`
 
 /** What is not empty, in words. */
 function show(footprint: Footprint): Record<string, unknown> {
-  const { everything, reads, locks, tries, adds, changes, draws, disordered, shuts, aside } = footprint
+  const { everything, reads, locks, tries, adds, changes, draws, disordered, aside, conditional } = footprint
   if (everything !== undefined) return { everything }
   const all = {
     reads: reads.map(showPlace),
@@ -61,7 +62,7 @@ function show(footprint: Footprint): Record<string, unknown> {
     changes: changes.map(showPlace),
     draws: [...draws],
     disordered: [...disordered],
-    shuts: [...shuts],
+    conditional: conditional.map(showPlace),
     aside: aside.map(showPlace),
   }
   return Object.fromEntries(Object.entries(all).filter(([, found]) => found.length > 0))
@@ -92,13 +93,16 @@ describe('a statement reads, locks and changes', () => {
     [`select n from pair where x = 1 and y = 'p'`, { reads: ['pair[1,p]'] }],
     ['select n from pair where x = 1', { reads: ['pair[*]'] }],
     ['select from word where id = $1', { reads: ['word[ab]'] }, ['ab']],
+    ['select from short where id = $1', { reads: ['short[*]'] }, ['ab']],
+    ['select from word where id = $1', { reads: ['word[*]'] }, ['<2 bytes>']],
     [`select from padded where id = 'ab'`, { reads: ['padded[*]'] }],
     ['select from priced where id = 1', { reads: ['priced[*]'] }],
     ['select a.n from a join parent p on p.id = a.n where a.id = 1', { reads: ['a[1]', 'parent[*]'] }],
     ['select (select max(v) from loose) from a where id = 1', { reads: ['a[1]', 'loose[*]'] }],
     ['with loose as (select 1 as v) select v from loose', {}],
     ['select n from a where id = 1 for update', { locks: ['a[1] update'] }],
-    ['select n from a where id = 1 for key share', { locks: ['a[1] key share'] }],
+    ['select n from a where id = 1 for key share', { reads: ['a[1]'], locks: ['a[1] key share'] }],
+    ['select n from a where id = 1 and n > 0 for update', { locks: ['a[1] update'], conditional: ['a[1]'] }],
     ['select n from a where n = 1 for share', { reads: ['a[*]'], locks: ['a[*] share'] }],
     ['select n from a where id = 1 for update nowait', { locks: ['a[1] update'], tries: ['a[1]'] }],
     [
@@ -107,27 +111,46 @@ describe('a statement reads, locks and changes', () => {
     ],
     ['select id from a order by n limit 1', { reads: ['a[*]'], disordered: ['a'] }],
     ['select array_agg(n) from a', { reads: ['a[*]'], disordered: ['a'] }],
-    ['select array_agg(n order by id) from a', { reads: ['a[*]'] }],
+    ['select array_agg(n order by id) from a', { reads: ['a[*]'], disordered: ['a'] }],
     ['select distinct on (n) id from a', { reads: ['a[*]'], disordered: ['a'] }],
-    ['update a set n = n + 1 where id = 1', { locks: ['a[1] no key update'], changes: ['a[1]'] }],
-    ['update a set n = 1', { reads: ['a[*]'], locks: ['a[*] no key update'], changes: ['a[*]'] }],
+    [
+      'update a set n = n + 1 where id = 1',
+      { locks: ['a.a_email_key[*] key share claim', 'a[1] no key update'], changes: ['a[1]'] },
+    ],
+    [
+      'update a set n = 1',
+      {
+        reads: ['a[*]'],
+        locks: ['a.a_email_key[*] key share claim', 'a[*] no key update'],
+        changes: ['a[*]'],
+      },
+    ],
     [
       `update a set email = 'x' where id = 1`,
       { locks: ['a.a_email_key[*] update claim', 'a[1] update'], changes: ['a[1]'] },
     ],
     [
       'update a set id = 2 where id = 1',
-      { locks: ['a[*] update claim', 'a[1] update'], adds: ['a[*]'], changes: ['a[*]'] },
+      {
+        locks: ['a.a_email_key[*] key share claim', 'a[*] update claim', 'a[1] update'],
+        adds: ['a[*]'],
+        changes: ['a[*]'],
+      },
     ],
     [
       'update a set n = (select max(v) from loose) where id = 1',
-      { reads: ['loose[*]'], locks: ['a[1] no key update'], changes: ['a[1]'], aside: ['loose[*]'] },
+      {
+        reads: ['loose[*]'],
+        locks: ['a.a_email_key[*] key share claim', 'a[1] no key update'],
+        changes: ['a[1]'],
+        aside: ['loose[*]'],
+      },
     ],
     [
       'update a set n = p.n from parent p where a.id = 1 and p.id = 2',
       {
-        reads: ['a[1]', 'parent[2]'],
-        locks: ['a[1] no key update'],
+        reads: ['parent[2]', 'a[1]'],
+        locks: ['a.a_email_key[*] key share claim', 'a[1] no key update'],
         changes: ['a[1]'],
         aside: ['parent[2]'],
       },
@@ -175,13 +198,13 @@ describe('a statement reads, locks and changes', () => {
       },
       ['p'],
     ],
-    ['lock table a', { reads: ['a[*]'], shuts: ['a'] }],
-    ['select pg_advisory_xact_lock(1, $1)', { locks: ['advisory locks.[1,2] update claim'] }, ['2']],
+    ['lock table a', { everything: 'LOCK TABLE' }],
+    ['select pg_advisory_xact_lock(1, $1)', { locks: ['advisory locks.key[1,2] update claim'] }, ['2']],
     [
       'select pg_try_advisory_lock_shared(5)',
-      { locks: ['advisory locks.[5] share claim'], tries: ['advisory locks.[5]'] },
+      { locks: ['advisory locks.key[5] share claim'], tries: ['advisory locks.key[5]'] },
     ],
-    ['select pg_advisory_lock(hashtext($1))', { locks: ['advisory locks.[*] update claim'] }, ['x']],
+    ['select pg_advisory_lock(hashtext($1))', { locks: ['advisory locks.key[*] update claim'] }, ['x']],
     ['commit', {}],
   ])('%s', async (sql, expected, values = []) => {
     expect(show(await footprintOf(sql, values))).toEqual(expected)
@@ -213,7 +236,7 @@ describe('a statement is taken to touch everything', () => {
     ['merge into a using loose on id = v when matched then do nothing', 'Merge is not understood in detail'],
     [
       'with x as (merge into a using loose on id = v when matched then delete returning id) select * from x',
-      'MERGE is not understood in detail',
+      'Merge is not understood in detail',
     ],
     ['execute something', 'Execute is not understood in detail'],
     ['selec 1', '"selec 1" is not understood'],

@@ -1,7 +1,7 @@
 import type { StepResult } from '../../gate/result.js'
 import type { Footprint } from '../reduce/footprint.js'
 import type { Values } from '../reduce/key-values.js'
-import type { Lore } from '../reduce/statement-footprint.js'
+import type { Lore } from '../reduce/statement-reader.js'
 import type { PendingStep } from '../schedule/pending-step.js'
 import { actorOf, type Effect, type Moment, type Trace } from '../schedule/trace.js'
 import { bareName } from '../statements/table-facts.js'

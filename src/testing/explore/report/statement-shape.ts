@@ -1,7 +1,7 @@
 import type { StepResult } from '../../gate/result.js'
 import { constantOf, joinKey, keyOf, keysIn, type Values } from '../reduce/key-values.js'
 import { inside, list, type Node, names } from '../reduce/node.js'
-import type { Lore } from '../reduce/statement-footprint.js'
+import type { Lore } from '../reduce/statement-reader.js'
 import type { Statement } from '../statements/parse-statements.js'
 import type { TableFacts } from '../statements/table-facts.js'
 import { isRecord } from '../statements/tree-names.js'

@@ -12,17 +12,21 @@ export interface PendingStep {
   readonly isCommit: boolean
   /** It goes on within a function. */
   readonly isWithin: boolean
+  /** It is not in a transaction that somebody else ends. */
+  readonly isAlone: boolean
 }
 
 /** Reads it off a session at the gate, or at a yield point. */
-export function pendingStepOf({ step, request, fused, basis }: GatedSession, isWithin: boolean): PendingStep {
+export function pendingStepOf(session: GatedSession, isWithin: boolean): PendingStep {
+  const { step, request, fused, basis, status } = session
   const sends = step?.sends
   const texts = typeof sends === 'object' ? [sends.sql] : (request?.texts ?? [])
   return {
     before: [...basis, ...fused],
     statements: sends === 'commit' ? [] : texts.flatMap(parseStatements),
-    values: request?.isClosed && request.texts.length === 1 ? request.values : undefined,
+    values: request?.isClosed && request.texts.length === 1 && request.binds < 2 ? request.values : undefined,
     isCommit: sends === 'commit',
     isWithin,
+    isAlone: status === 'I' && step?.endsTransaction === true,
   }
 }

@@ -4,6 +4,7 @@ import {
   BUILT_IN_LOOK_UP,
   type FoundFunction,
   FUNCTION_LOOK_UP,
+  OWN_OPERATORS,
   TABLE_LOOK_UP,
 } from './function-look-up.js'
 import { parseStatements, type Statement } from './parse-statements.js'
@@ -44,6 +45,8 @@ export class Catalog {
   readonly #functions = new Map<string, boolean>()
   /** Name to why a call of it may do or see anything. */
   readonly #surprises = new Map<string, string>()
+  readonly #builtIn = new Set<string>()
+  #operators: ReadonlySet<string> | undefined
   /** Name to whether reading it may run functions that no statement names. */
   readonly #tables = new Map<string, boolean>()
   /** Tables whose triggers are known. */
@@ -68,6 +71,7 @@ export class Catalog {
     const { functions, tables, fired } = this.#unknown(statement)
     if (functions.length + tables.length + fired.length === 0) return
     await this.#book.learn(tables)
+    this.#operators ??= await this.#askForOperators()
     // Mostly there is neither trigger nor view anywhere, and the big questions can be saved.
     if (tables.length + fired.length > 0) this.#hasHidden ??= await this.#askForHidden()
     for (const name of tables) this.#tables.set(name, false)
@@ -84,6 +88,7 @@ export class Catalog {
       functions,
     ])
     for (const { name, isVolatile } of rows) {
+      this.#builtIn.add(name)
       this.#functions.set(name, isVolatile && !HARMLESS.has(name))
       if ((isVolatile && !HARMLESS.has(name)) || FAR_SIGHTED.test(name))
         this.#surprises.set(name, `${name}() sees or does more than it says`)
@@ -96,6 +101,7 @@ export class Catalog {
     for (const name of functions) {
       const found = rows.filter(({ asked }) => asked === name)
       this.#functions.set(name, found.length === 0 || found.some(writesOrLocks))
+      if (found.length > 0 && found.every(({ isBuiltIn }) => isBuiltIn)) this.#builtIn.add(name)
       const isPlain = found.every((one) => one.isBuiltIn && !one.isVolatile && !FAR_SIGHTED.test(one.proname))
       if (found.length === 0) this.#surprises.set(name, `${name}() is not known`)
       else if (!isPlain) this.#surprises.set(name, `it calls ${found[0]?.name}`)
@@ -107,6 +113,11 @@ export class Catalog {
   async #askForHidden(): Promise<boolean> {
     const { rows } = await this.#control.query<{ has: boolean }>(ANYTHING_HIDDEN)
     return rows[0]?.has === true
+  }
+
+  async #askForOperators(): Promise<ReadonlySet<string>> {
+    const { rows } = await this.#control.query<{ name: string }>(OWN_OPERATORS)
+    return new Set(rows.map(({ name }) => name))
   }
 
   async #learnTables(tables: readonly string[]): Promise<void> {
@@ -151,6 +162,16 @@ export class Catalog {
     return this.#functions.has(name) ? this.#surprises.get(name) : `${name}() is not known`
   }
 
+  /** There is no function of the user's of that name. */
+  isBuiltIn(name: string): boolean {
+    return this.#builtIn.has(name)
+  }
+
+  /** The user has made an operator of that name. */
+  isOwnOperator(name: string): boolean {
+    return this.#operators?.has(name) === true
+  }
+
   table(name: string): TableFacts {
     return this.#book.of(name)
   }
@@ -168,6 +189,8 @@ export class Catalog {
     this.#hasHidden = undefined
     this.#functions.clear()
     this.#surprises.clear()
+    this.#builtIn.clear()
+    this.#operators = undefined
     this.#book.forget()
     this.#tables.clear()
     this.#fired.clear()

@@ -92,3 +92,12 @@ from pg_catalog.pg_proc f
 where f.proname = any ($1::text[])
 group by f.proname
 having bool_and(f.pronamespace = 'pg_catalog'::regnamespace)`
+
+/** Operators that the user has made; those of extensions do no harm. */
+export const OWN_OPERATORS = `
+select distinct o.oprname::text as name
+from pg_catalog.pg_operator o
+where o.oprnamespace <> 'pg_catalog'::regnamespace
+  and not exists (
+    select from pg_catalog.pg_depend d
+    where d.classid = 'pg_catalog.pg_operator'::regclass and d.objid = o.oid and d.deptype = 'e')`

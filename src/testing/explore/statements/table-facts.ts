@@ -3,6 +3,9 @@ import type { ClientBase } from 'pg'
 export interface Column {
   readonly name: string
   readonly type: string
+  readonly isNotNull: boolean
+  /** It tells when, and so what came first. */
+  readonly isTime: boolean
   /** Equal texts are equal values, and other texts other values. */
   readonly isPlain: boolean
   /** The sequence that its default draws from. */
@@ -168,21 +171,33 @@ select json_build_object(
         and d.objid in (select oid from pg_catalog.pg_attrdef where adrelid = t.oid)
       or d.classid = 'pg_catalog.pg_constraint'::regclass
         and d.objid in (select oid from pg_catalog.pg_constraint where conrelid = t.oid)
+      or d.classid = 'pg_catalog.pg_constraint'::regclass
+        and d.objid in (
+          select c.oid from pg_catalog.pg_constraint c
+          join pg_catalog.pg_attribute a on a.atttypid = c.contypid and a.attrelid = t.oid)
       or d.classid = 'pg_catalog.pg_class'::regclass
         and d.objid in (select indexrelid from pg_catalog.pg_index where indrelid = t.oid))),
   'isDeferrable', exists (select from pg_catalog.pg_constraint where t.oid in (conrelid, confrelid) and condeferrable),
   'columns', coalesce((
     select json_agg(json_build_object(
       'name', a.attname, 'type', y.typname,
+      'isNotNull', a.attnotnull, 'isTime', y.typcategory = 'D',
       'isPlain', y.typnamespace = 'pg_catalog'::regnamespace and y.typname in ('int2', 'int4', 'int8', 'uuid', 'text', 'varchar')
+        and a.atttypmod = -1
         and coalesce((select collisdeterministic from pg_catalog.pg_collation l where l.oid = a.attcollation), true),
       'sequence', (
         select min(s.relname::text) from pg_catalog.pg_depend d
         join pg_catalog.pg_class s on s.oid = d.objid and s.relkind = 'S'
         where d.refclassid = 'pg_catalog.pg_class'::regclass and d.refobjid = t.oid and d.refobjsubid = a.attnum
-          and d.deptype in ('a', 'i')),
+            and d.deptype in ('a', 'i') and not exists (
+              select from pg_catalog.pg_attrdef n where n.adrelid = t.oid and n.adnum = a.attnum)
+          or s.oid in (
+            select n.refobjid from pg_catalog.pg_depend n
+            join pg_catalog.pg_attrdef e on e.oid = n.objid
+            where n.classid = 'pg_catalog.pg_attrdef'::regclass and n.refclassid = 'pg_catalog.pg_class'::regclass
+              and e.adrelid = t.oid and e.adnum = a.attnum)),
       'default', case
-        when a.attidentity <> '' or a.attgenerated <> '' then 'some'
+        when a.attidentity <> '' or a.attgenerated <> '' or y.typtype = 'd' then 'some'
         when e.expression is null then 'null'
         when e.expression in ('gen_random_uuid()', 'uuidv4()', 'uuidv7()') then 'fresh'
         else 'some' end
@@ -196,7 +211,14 @@ select json_build_object(
   'uniques', coalesce((
     select json_agg(json_build_object(
       'name', c.relname, 'isPrimary', i.indisprimary,
-      'columns', case when i.indexprs is null and i.indpred is null and not i.indisexclusion then (
+      'columns', case when i.indexprs is null and i.indpred is null and not i.indisexclusion
+        and not coalesce((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean, false)
+        and not exists (
+          select from pg_catalog.pg_attribute g
+          where g.attrelid = t.oid and g.attgenerated <> '' and g.attnum = any (i.indkey::int2[]))
+        and not exists (
+          select from pg_catalog.pg_collation l
+          where l.oid = any (i.indcollation::oid[]) and not l.collisdeterministic) then (
         select json_agg(a.attname order by k.n)
         from unnest(i.indkey::int2[]) with ordinality k (attnum, n)
         join pg_catalog.pg_attribute a on a.attrelid = t.oid and a.attnum = k.attnum

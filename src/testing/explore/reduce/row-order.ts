@@ -1,0 +1,25 @@
+import type { TableFacts } from '../statements/table-facts.js'
+import { isRecord } from '../statements/tree-names.js'
+import { inside, list, type Node, names } from './node.js'
+
+/** Rows come by something that no two of them have in common. */
+export function isSortedByKey({ sortClause }: Node, { uniques, columns }: TableFacts): boolean {
+  const by = list(sortClause).map((sort) => inside(inside(inside(sort, 'SortBy'), 'node'), 'ColumnRef'))
+  const sorted = by.map((column) => names(column?.fields).at(-1))
+  const isSure = (name: string): boolean =>
+    sorted.includes(name) && columns.some((column) => column.name === name && column.isNotNull)
+  return uniques.some((unique) => unique.columns?.every(isSure))
+}
+
+/** LIMIT, OFFSET and DISTINCT ON leave rows out by the order in which they come. */
+export const picksByOrder = ({ limitCount, limitOffset, distinctClause }: Node): boolean =>
+  limitCount !== undefined ||
+  limitOffset !== undefined ||
+  list(distinctClause).some((one) => isRecord(one) && Object.keys(one).length > 0)
+
+/** A call whose answer depends on the order in which rows come: aggregates that keep them, and windows. */
+export const gathersRows = ({ funcname, over, agg_order, agg_within_group }: Node): boolean =>
+  over !== undefined ||
+  agg_order !== undefined ||
+  agg_within_group !== undefined ||
+  /_agg$|^any_value$/.test(names(funcname).at(-1) ?? '')

@@ -1,0 +1,438 @@
+import type { TableFacts, UniqueIndex } from '../statements/table-facts.js'
+import { isRecord } from '../statements/tree-names.js'
+import { advisoryLock } from './advisory-locks.js'
+import {
+  EMPTY,
+  everything,
+  type Footprint,
+  join,
+  KEY_SHARE,
+  type Lock,
+  NO_KEY_UPDATE,
+  type Place,
+  ROWS,
+  SHARE,
+  UPDATE,
+} from './footprint.js'
+import { InsertedRows } from './inserted-rows.js'
+import { conjuncts, constantOf, keysIn, type Values } from './key-values.js'
+import { inside, list, type Node, names } from './node.js'
+import { gathersRows, isSortedByKey, picksByOrder } from './row-order.js'
+
+/** What a footprint needs to know of the database. */
+export interface Lore {
+  table(name: string): TableFacts
+  /** Why a call of it may do or see anything; undefined if it does not. */
+  surpriseOf(functionName: string): string | undefined
+  /** There is no function of the user's of that name. */
+  isBuiltIn(functionName: string): boolean
+  /** The user has made an operator of that name. */
+  isOwnOperator(name: string): boolean
+}
+
+/** What may stand in a statement for it to be understood; anything else makes it touch everything. */
+const KNOWN_NODES = new Set(
+  (
+    'SelectStmt InsertStmt UpdateStmt DeleteStmt ResTarget ColumnRef String A_Star A_Const ParamRef TypeCast A_Expr ' +
+    'BoolExpr NullTest BooleanTest FuncCall RangeVar JoinExpr RangeSubselect SubLink SortBy List A_ArrayExpr CaseExpr ' +
+    'CaseWhen CoalesceExpr MinMaxExpr SetToDefault LockingClause CommonTableExpr MultiAssignRef RowExpr ' +
+    'SQLValueFunction IndexElem WindowDef Integer Float Boolean CollateClause'
+  ).split(' '),
+)
+
+const SYSTEM_COLUMNS = new Set(['xmin', 'xmax', 'cmin', 'cmax', 'ctid', 'tableoid'])
+
+const STRENGTHS: Readonly<Record<string, number>> = {
+  LCS_FORKEYSHARE: KEY_SHARE,
+  LCS_FORSHARE: SHARE,
+  LCS_FORNOKEYUPDATE: NO_KEY_UPDATE,
+  LCS_FORUPDATE: UPDATE,
+}
+
+const NO_NAMES: ReadonlySet<string> = new Set()
+
+/** A table as it stands in a statement. */
+interface Mention {
+  readonly name: string
+  /** Under which its columns may be written. */
+  readonly alias: string
+  /** Its columns have other names here. */
+  readonly isRenamed: boolean
+  readonly facts: TableFacts
+}
+
+/** Reads one statement's tree. */
+export class StatementReader {
+  readonly #values: Values
+  readonly #lore: Lore
+  #found: Footprint = EMPTY
+  /** Something puts rows together as they come. */
+  #gathers = false
+  #unsorted: ReadonlySet<string> = NO_NAMES
+  /** Columns that it names, and tables that it reads. */
+  readonly #columns = new Set<string>()
+  readonly #read = new Map<string, TableFacts>()
+  /** Within another statement: what the server counts is not about this one. */
+  #depth = 0
+
+  constructor(values: Values, lore: Lore) {
+    this.#values = values
+    this.#lore = lore
+  }
+
+  read(tree: unknown): Footprint {
+    const [kind = '', node] = isRecord(tree) ? (Object.entries(tree)[0] ?? []) : []
+    if (kind === 'LockStmt') return { ...everything('LOCK TABLE'), isEarly: true }
+    if (!/^(?:Select|Insert|Update|Delete)Stmt$/.test(kind))
+      return everything(`${kind.replace(/Stmt$/, '')} is not understood in detail`)
+    this.#visit(tree, NO_NAMES)
+    const inner = isRecord(node) ? node : {}
+    this.#readAside()
+    this.#add({ disordered: this.#gathers ? this.#found.touches : this.#timed })
+    this.#add({ shows: this.#shown(kind, inner) })
+    if (this.#found.draws.size > 0 && !drawsOnce(kind, inner))
+      this.#add(everything('it draws numbers for several rows, or for one that it may have to wait for'))
+    return this.#found
+  }
+
+  #add(part: Partial<Footprint>): void {
+    this.#found = join(this.#found, { ...EMPTY, ...part })
+  }
+
+  #readAside(): void {
+    const rows = this.#found.locks.filter(({ seeks, strength }) => seeks && strength > KEY_SHARE)
+    const isLocked = (read: Place): boolean => rows.some(({ place }) => place === read)
+    if (rows.length > 0) this.#add({ aside: this.#found.reads.filter((read) => !isLocked(read)) })
+  }
+
+  /** Tables of which it looks at times: who came first had the earlier one. */
+  get #timed(): ReadonlySet<string> {
+    const isTimed = ({ columns }: TableFacts): boolean =>
+      columns.some(({ name, isTime }) => isTime && this.#columns.has(name))
+    return new Set([...this.#read].flatMap(([table, facts]) => (isTimed(facts) ? table : [])))
+  }
+
+  /** Tables of which several rows come back in no order. */
+  #shown(kind: string, node: Node): ReadonlySet<string> {
+    if (kind === 'SelectStmt') return this.#unsorted
+    const isInOwnOrder = kind === 'InsertStmt' && new InsertedRows(node, [], undefined).rows !== undefined
+    return node.returningClause !== undefined && !isInOwnOrder ? this.#found.touches : NO_NAMES
+  }
+
+  /** Everything at any depth; `ctes` are names that are no tables here. */
+  #visit(node: unknown, ctes: ReadonlySet<string>): void {
+    if (Array.isArray(node)) for (const item of node) this.#visit(item, ctes)
+    if (!isRecord(node)) return
+    for (const [key, value] of Object.entries(node)) {
+      if (/^[A-Z]/.test(key) && !KNOWN_NODES.has(key))
+        this.#add(everything(`${key.replace(/Stmt$/, '')} is not understood in detail`))
+      if (/^(?:Select|Insert|Update|Delete)Stmt$/.test(key) && isRecord(value))
+        this.#visitStatement(key, value, ctes)
+      else {
+        if (isRecord(value)) this.#readNode(key, value)
+        this.#visit(value, ctes)
+      }
+    }
+  }
+
+  #visitStatement(kind: string, node: Node, outer: ReadonlySet<string>): void {
+    this.#depth++
+    const ctes = this.#visitWith(node, outer)
+    if (kind === 'SelectStmt') this.#readSelect(node, ctes)
+    else if (kind === 'InsertStmt') this.#readInsert(node)
+    else if (kind === 'UpdateStmt') this.#readUpdate(node, ctes)
+    else this.#readDelete(node, ctes)
+    for (const [key, value] of Object.entries(node)) {
+      // Both sides of a UNION are queries without a name for what they are.
+      if ((key === 'larg' || key === 'rarg') && isRecord(value))
+        this.#visitStatement('SelectStmt', value, ctes)
+      else if (key !== 'withClause') this.#visit(value, ctes)
+    }
+    this.#depth--
+  }
+
+  /** In `with a as (select … from a)` the inner name is the table, and the outer one is not. */
+  #visitWith({ withClause }: Node, outer: ReadonlySet<string>): ReadonlySet<string> {
+    if (!isRecord(withClause)) return outer
+    const scope = new Set(outer)
+    const ctes = list(withClause.ctes).map((cte) => inside(cte, 'CommonTableExpr') ?? {})
+    if (withClause.recursive) for (const { ctename } of ctes) scope.add(`${ctename}`)
+    for (const cte of ctes) {
+      this.#visit(cte, new Set(scope))
+      scope.add(`${cte.ctename}`)
+    }
+    return scope
+  }
+
+  #readNode(kind: string, node: Node): void {
+    if (kind === 'FuncCall') this.#readCall(node)
+    else if (kind === 'SubLink') this.#gathers ||= node.subLinkType === 'ARRAY_SUBLINK'
+    else if (kind === 'A_Expr') {
+      const operator = names(node.name).at(-1) ?? ''
+      if (this.#lore.isOwnOperator(operator)) this.#add(everything(`it uses the operator ${operator}`))
+    } else if (kind === 'ColumnRef') {
+      const column = names(node.fields).at(-1)
+      if (column !== undefined && SYSTEM_COLUMNS.has(column)) this.#add(everything(`it reads ${column}`))
+      if (column !== undefined) this.#columns.add(column)
+    }
+  }
+
+  #mention(range: Node): Mention {
+    const relname = `${range.relname}`
+    const quote = (name: string): string =>
+      /^[a-z_][a-z0-9_$]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`
+    const name = [range.schemaname, relname].flatMap((part) => (part ? [quote(`${part}`)] : [])).join('.')
+    const facts = this.#lore.table(name)
+    if (facts.opaque) this.#add(everything(facts.opaque))
+    this.#add({ touches: new Set([relname]) })
+    this.#read.set(relname, facts)
+    const alias = inside(range, 'alias')
+    return {
+      name: relname,
+      alias: `${alias?.aliasname ?? relname}`,
+      isRenamed: alias?.colnames !== undefined,
+      facts,
+    }
+  }
+
+  /** Tables that a FROM clause names, in joins too; what else stands there is visited by itself. */
+  #mentions(from: unknown, ctes: ReadonlySet<string>): Mention[] {
+    if (Array.isArray(from)) return from.flatMap((item) => this.#mentions(item, ctes))
+    const range = inside(from, 'RangeVar')
+    if (range) return !range.schemaname && ctes.has(`${range.relname}`) ? [] : [this.#mention(range)]
+    const joined = inside(from, 'JoinExpr')
+    return joined ? this.#mentions([joined.larg, joined.rarg], ctes) : []
+  }
+
+  #readSelect(select: Node, ctes: ReadonlySet<string>): void {
+    const mentions = this.#mentions(select.fromClause, ctes)
+    const isAlone = mentions.length === 1 && inside(list(select.fromClause)[0], 'RangeVar') !== undefined
+    const clauses = list(select.lockingClause).map((clause) => inside(clause, 'LockingClause') ?? {})
+    if (clauses.length > 0 && mentions.length < countTables(select.fromClause))
+      this.#add(everything('it locks what another query finds'))
+    for (const one of mentions) {
+      const own = clauses.filter(({ lockedRels }) => locksThis(lockedRels, one.alias))
+      this.#readRows(one, select.whereClause, isAlone, own)
+    }
+    if (isAlone && mentions.every((one) => this.#isOne(one, select) || isSortedByKey(select, one.facts)))
+      return
+    const tables = new Set(mentions.map(({ name }) => name))
+    if (picksByOrder(select)) this.#add({ disordered: tables })
+    else this.#unsorted = new Set([...this.#unsorted, ...tables])
+  }
+
+  #readRows(one: Mention, where: unknown, isAlone: boolean, clauses: readonly Node[]): void {
+    const place = this.#rows(one, where, isAlone)
+    if (clauses.length === 0) this.#add({ reads: [place] })
+    for (const { strength: name, waitPolicy } of clauses) {
+      const strength = STRENGTHS[`${name}`] ?? UPDATE
+      this.#readLock({ place, strength, seeks: true }, one, where, isAlone)
+      // It does not wait for one who changes the row but for its key, and sees it as it was.
+      if (strength === KEY_SHARE) this.#add({ reads: [place] })
+      if (waitPolicy !== 'LockWaitBlock') this.#add({ tries: [place] })
+    }
+  }
+
+  /**
+   * A lock of rows. What one by key waits for is what it would have found afterwards, since it looks again; unless a further
+   * condition holds only afterwards. A scan, and a join, see the rest as of before.
+   */
+  #readLock(lock: Lock, one: Mention, where: unknown, isAlone: boolean, sure = lock.strength): void {
+    const { place } = lock
+    this.#add({ locks: [lock] })
+    if (!place.keys || !isAlone) return void this.#add({ reads: [place] })
+    const isKeyAlone = conjuncts(where).length === primaryOf(one.facts)?.columns?.length
+    if (!isKeyAlone) this.#add({ conditional: [place] })
+    if (this.#depth === 1) this.#add({ holds: [{ ...lock, strength: sure }] })
+  }
+
+  #isOne(one: Mention, { whereClause }: Node): boolean {
+    return one.facts.uniques.some((unique) => this.#keys(one, whereClause, unique.columns, true)?.size === 1)
+  }
+
+  #readInsert(insert: Node): void {
+    const mention = this.#mention(inside(insert, 'relation') ?? {})
+    const { name, facts } = mention
+    if (facts.opaqueWrites) this.#add(everything(facts.opaqueWrites))
+    const inserted = new InsertedRows(insert, facts.columns, this.#values)
+    this.#add({ draws: inserted.draws, puts: new Set([name]) })
+    for (const unique of facts.uniques) {
+      const keys = inserted.keysOf(unique.columns)
+      if (keys?.size === 0) continue
+      this.#add({ locks: [{ place: placeOf(name, unique, keys), strength: UPDATE, seeks: false }] })
+    }
+    const keys = inserted.keysOf(primaryOf(facts)?.columns ?? null)
+    this.#add({ adds: [{ table: name, index: ROWS, keys: keys?.size === 0 ? undefined : keys }] })
+    this.#readForeignKeys(facts, (wanted) => inserted.keysOf(wanted))
+    const conflict = inside(insert, 'onConflictClause')
+    // Of several rows with one key, the first to come counts.
+    if (conflict && !inserted.rows) this.#gathers = true
+    if (conflict?.action === 'ONCONFLICT_UPDATE') this.#readOnConflict(conflict, mention)
+  }
+
+  /** The parent's row is looked for and locked, weakly. */
+  #readForeignKeys(
+    { foreignKeys }: TableFacts,
+    keysOf: (columns: readonly string[]) => ReadonlySet<string> | undefined,
+  ): void {
+    for (const { columns, table, isToPrimary } of foreignKeys) {
+      const found = isToPrimary ? keysOf(columns) : undefined
+      const place = { table, index: ROWS, keys: found }
+      if (found?.size !== 0)
+        this.#add({ locks: [{ place, strength: KEY_SHARE, seeks: true }], touches: new Set([table]) })
+    }
+  }
+
+  #readOnConflict(clause: Node, { name, facts }: Mention): void {
+    const inferred = list(inside(clause, 'infer')?.indexElems).map((one) => inside(one, 'IndexElem')?.name)
+    const primary = primaryOf(facts)
+    const isByKey =
+      primary?.columns?.length === inferred.length &&
+      primary.columns.every((column) => inferred.includes(column))
+    // Else the row is found by another key than the one that rows are known by.
+    const claimed = this.#found.locks.find(({ place }) => place.table === name && place.index === ROWS)?.place
+    const place = isByKey && claimed ? claimed : { table: name, index: ROWS }
+    this.#readChange(place, facts, clause.targetList)
+    this.#add({ locks: [{ place, strength: UPDATE, seeks: false }] })
+  }
+
+  #readUpdate(update: Node, ctes: ReadonlySet<string>): void {
+    const mention = this.#mention(inside(update, 'relation') ?? {})
+    if (mention.facts.opaqueWrites) this.#add(everything(mention.facts.opaqueWrites))
+    const isAlone = this.#readOthers(update.fromClause, update.whereClause, ctes)
+    const place = this.#rows(mention, update.whereClause, isAlone)
+    const strength = this.#readChange(place, mention.facts, update.targetList)
+    // A key that is set to what it was takes the weaker lock.
+    const sure = Math.min(strength, NO_KEY_UPDATE)
+    this.#readLock({ place, strength, seeks: true }, mention, update.whereClause, isAlone, sure)
+  }
+
+  #readDelete(remove: Node, ctes: ReadonlySet<string>): void {
+    const mention = this.#mention(inside(remove, 'relation') ?? {})
+    const { name, facts } = mention
+    if (facts.opaqueWrites) this.#add(everything(facts.opaqueWrites))
+    if (facts.referenced)
+      this.#add(everything(`${facts.referenced.by} refers to ${name}, of which rows are deleted`))
+    const isAlone = this.#readOthers(remove.usingClause, remove.whereClause, ctes)
+    const place = this.#rows(mention, remove.whereClause, isAlone)
+    for (const unique of facts.uniques.filter(({ isPrimary }) => !isPrimary))
+      this.#add({ locks: [{ place: placeOf(name, unique), strength: UPDATE, seeks: false }] })
+    this.#add({ changes: [place] })
+    this.#readLock({ place, strength: UPDATE, seeks: true }, mention, remove.whereClause, isAlone)
+  }
+
+  /** Of UPDATE … FROM and DELETE … USING. @returns there are none */
+  #readOthers(from: unknown, where: unknown, ctes: ReadonlySet<string>): boolean {
+    const places = this.#mentions(from, ctes).map((one) => this.#rows(one, where, false))
+    this.#add({ reads: places })
+    // If several match, it takes the first to come.
+    if (list(from).length > 0 && !places.every(({ keys }) => keys?.size === 1)) this.#gathers = true
+    return list(from).length === 0
+  }
+
+  /** What a SET list does to keys. @returns the strength of the row's lock */
+  #readChange(place: Place, facts: TableFacts, targets: unknown): number {
+    const { table } = place
+    const set = list(targets).map((target) => inside(target, 'ResTarget') ?? {})
+    const columns = set.map(({ name }) => `${name}`)
+    if (set.some(({ val }) => inside(val, 'SetToDefault')))
+      this.#add(everything('it sets a column to its default'))
+    const isTouched = ({ columns: own }: UniqueIndex): boolean =>
+      !own || own.some((one) => columns.includes(one))
+    for (const unique of facts.uniques) {
+      // Whoever inserts the key of a row that is being changed waits, also where the key stays.
+      if (isTouched(unique) || !unique.isPrimary)
+        this.#add({
+          locks: [
+            { place: placeOf(table, unique), strength: isTouched(unique) ? UPDATE : KEY_SHARE, seeks: false },
+          ],
+        })
+      if (isTouched(unique) && unique.isPrimary) this.#add({ adds: [placeOf(table, unique)] })
+    }
+    if (facts.referenced?.columns.some((one) => columns.includes(one)))
+      this.#add(everything(`${facts.referenced.by} refers to ${table}, whose key is changed`))
+    const moved = facts.foreignKeys.filter((key) => key.columns.some((one) => columns.includes(one)))
+    this.#readForeignKeys({ ...facts, foreignKeys: moved }, () => undefined)
+    const touched = facts.uniques.filter(isTouched)
+    const hasMoved = touched.some(({ isPrimary }) => isPrimary)
+    this.#add({ changes: [hasMoved ? { table, index: ROWS } : place], puts: new Set([table]) })
+    return touched.length > 0 ? UPDATE : NO_KEY_UPDATE
+  }
+
+  /** Rows of a table that a condition can be true for. */
+  #rows(one: Mention, where: unknown, isAlone: boolean): Place {
+    const columns = primaryOf(one.facts)?.columns ?? null
+    return { table: one.name, index: ROWS, keys: this.#keys(one, where, columns, isAlone) }
+  }
+
+  #keys(
+    { alias, facts, isRenamed }: Mention,
+    where: unknown,
+    wanted: readonly string[] | null,
+    isAlone: boolean,
+  ): ReadonlySet<string> | undefined {
+    if (isRenamed || !wanted) return undefined
+    const columns = wanted.flatMap((name) => facts.columns.find((one) => one.name === name) ?? [])
+    const isColumn = (field: unknown, column: string): boolean => {
+      const parts = names(inside(field, 'ColumnRef')?.fields)
+      if (parts.at(-1) !== column) return false
+      return parts.length === 1 ? isAlone : parts.length === 2 && parts[0] === alias
+    }
+    return keysIn(where, columns, isColumn, this.#values)
+  }
+
+  #readCall(call: Node): void {
+    const parts = names(call.funcname)
+    const bare = parts.at(-1) ?? ''
+    const isBuiltIn = this.#lore.isBuiltIn(parts.join('.'))
+    const parameters = list(call.args).map((argument) => constantOf(argument, this.#values))
+    const lock = isBuiltIn ? advisoryLock(bare, parameters) : undefined
+    if (lock) return void this.#add(lock)
+    if (bare === 'nextval' && isBuiltIn) {
+      const sequence = sequenceOf(list(call.args)[0], this.#values)
+      return void this.#add(
+        sequence ? { draws: new Set([sequence]) } : everything('nextval of an unknown sequence'),
+      )
+    }
+    if (gathersRows(call)) this.#gathers = true
+    const surprise = this.#lore.surpriseOf(parts.join('.'))
+    if (surprise) this.#add(everything(surprise))
+  }
+}
+
+const primaryOf = ({ uniques }: TableFacts): UniqueIndex | undefined =>
+  uniques.find(({ isPrimary }) => isPrimary)
+
+const placeOf = (
+  table: string,
+  { name, isPrimary }: UniqueIndex,
+  keys?: ReadonlySet<string> | undefined,
+): Place => ({ table, index: isPrimary ? ROWS : name, keys })
+
+/** FOR UPDATE OF names aliases; without OF all are locked. */
+function locksThis(lockedRels: unknown, alias: string): boolean {
+  const rels = list(lockedRels).map((rel) => inside(rel, 'RangeVar')?.relname)
+  return rels.length === 0 || rels.includes(alias)
+}
+
+/** Whatever a FROM clause takes rows from. */
+function countTables(from: unknown): number {
+  if (Array.isArray(from)) return from.reduce((sum, item) => sum + countTables(item), 0)
+  const joined = inside(from, 'JoinExpr')
+  return joined ? countTables([joined.larg, joined.rarg]) : 1
+}
+
+/** One row, whose numbers are drawn before it can come to wait. */
+function drawsOnce(kind: string, node: Node): boolean {
+  if (kind === 'SelectStmt') return node.fromClause === undefined && node.larg === undefined
+  return kind === 'InsertStmt' && new InsertedRows(node, [], undefined).rows?.length === 1
+}
+
+/** A sequence by its name, folded as PostgreSQL does. */
+function sequenceOf(argument: unknown, values: Values): string | undefined {
+  const cast = inside(argument, 'TypeCast')
+  const isRegclass = names(inside(cast, 'typeName')?.names).at(-1) === 'regclass'
+  const text = constantOf(isRegclass ? cast?.arg : argument, values) ?? ''
+  const [, quoted, plain] = /(?:"([^"]+)"|([^".]+))$/.exec(text) ?? []
+  return quoted ?? plain?.toLowerCase()
+}
