@@ -33,6 +33,7 @@ const again = (name: string, env: Record<string, string>) => ({
       'src/testing/page/**',
       // Long, and about what the explorer makes of statements; its corpus runs everywhere.
       'src/testing/explore/reduce/self-check.test.ts',
+      'src/testing/explore/reduce/hostile.test.ts',
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
       ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/gate/**'] : []),
     ],
