@@ -34,7 +34,7 @@ export interface Lore {
 const KNOWN_NODES = new Set(
   (
     'SelectStmt InsertStmt UpdateStmt DeleteStmt ResTarget ColumnRef String A_Star A_Const ParamRef TypeCast A_Expr ' +
-    'BoolExpr NullTest BooleanTest FuncCall RangeVar JoinExpr RangeSubselect SubLink SortBy List A_ArrayExpr CaseExpr ' +
+    'BoolExpr NullTest BooleanTest FuncCall RangeVar JoinExpr RangeSubselect RangeFunction SubLink SortBy List A_ArrayExpr CaseExpr ' +
     'CaseWhen CoalesceExpr MinMaxExpr SetToDefault LockingClause CommonTableExpr MultiAssignRef RowExpr ' +
     'SQLValueFunction IndexElem WindowDef Integer Float Boolean CollateClause'
   ).split(' '),

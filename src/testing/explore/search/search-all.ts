@@ -64,9 +64,12 @@ export class SearchAll {
       if (!branch) break
       const wasReduced = this.isReduced
       await this.#follow(branch)
-      if (version !== this.#reduction.version && wasReduced && !this.#trials.found) this.#startAnew()
+      // Nothing hung on it yet when the first one was run.
+      const hasLearned = version !== this.#reduction.version && branch.parent !== undefined
+      if (hasLearned && wasReduced && !this.#trials.found) this.#startAnew()
       version = this.#reduction.version
     }
+    this.#trials.found ??= this.#trials.foundInRepeat
     const { level, isCut } = this.#frontier
     if (level >= 0) {
       // Those that others stand for may be at a level that was not reached.

@@ -31,6 +31,8 @@ export class Trials {
   /** Connections that were seen to act. */
   readonly units = new Set<string>()
   found: Failed | undefined
+  /** The same among those for which others stand. */
+  foundInRepeat: Failed | undefined
   readonly cautions = new Cautions()
   readonly #stage: Stage
   readonly #options: ExploreOptions
@@ -58,9 +60,11 @@ export class Trials {
     this.mostSteps = Math.max(this.mostSteps, trace.steps.length)
     if (isNew && this.schedules === 0) this.#checkEachActs(trace)
     const failure = await failureOf(trace, this.#stage, this.#options)
-    if (isNew && repeats && !failure) this.repeats++
+    if (isNew && repeats) this.repeats++
     else if (isNew) this.schedules++
-    if (failure) this.found ??= { trace, failure }
+    // The one that stands for it goes wrong too, and tells it better.
+    if (failure && repeats) this.foundInRepeat ??= { trace, failure }
+    else if (failure) this.found ??= { trace, failure }
     return trace
   }
 
