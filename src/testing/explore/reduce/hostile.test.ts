@@ -1,12 +1,14 @@
-import { describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it } from 'vitest'
+import { dropSchema } from '../../../../test/database.js'
 import { exploredSchema } from '../../../../test/explored-schema.js'
-import { hostile, schema2, tables2 } from '../../../../test/hostile-programs.js'
+import { hostile, hostileSchema, hostileTables, otherSchema } from '../../../../test/hostile-programs.js'
 import { exploreProgram } from '../../../../test/programs.js'
 import { schema, tables } from '../../../../test/reduction-corpus.js'
 import { sorted } from '../../../../test/self-check.js'
 
-const { url } = exploredSchema(schema + schema2)
-const all = [...tables, ...tables2]
+const { url } = exploredSchema(schema + hostileSchema)
+afterAll(() => dropSchema(otherSchema))
+const all = [...tables, ...hostileTables]
 
 describe('a reduced search misses nothing of', () => {
   it.each(Object.entries(hostile))('%s', { timeout: 60_000 }, async (_name, program) => {
