@@ -499,8 +499,8 @@ export const mutations = [
   {
     name: 'branches are not looked for beyond the first choice',
     file: explore('search/frontier.ts'),
-    from: 'if (at >= from)',
-    to: 'if (at === from)',
+    from: 'at < from ? [] :',
+    to: 'at !== from ? [] :',
     tests: [explore('explore.test.ts')],
   },
   {
@@ -611,8 +611,8 @@ export const mutations = [
   {
     name: 'reduction: what was learned too late is not made good',
     file: explore('search/search-all.ts'),
-    from: '      this.#startAnew()\n',
-    to: '',
+    from: 'this.#trials.found) this.#startAnew()',
+    to: 'this.#trials.found) void 0',
     tests: [explore('reduce/corpus.test.ts')],
   },
   {
