@@ -19,7 +19,7 @@ const direct = {
 }
 
 /** What depends on the server, again in another way. What starts servers of its own does not. */
-const again = (name: string, env: Record<string, string>) => ({
+const again = (name: string, env: Record<string, string>, left: readonly string[] = []) => ({
   test: {
     ...common,
     name,
@@ -36,6 +36,7 @@ const again = (name: string, env: Record<string, string>) => ({
       'src/testing/explore/reduce/hostile.test.ts',
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
       ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/gate/**'] : []),
+      ...left,
     ],
     env,
   },
@@ -48,7 +49,9 @@ if (requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBounc
 if (!process.env.TEST_DATABASE_URL) {
   if (requireComponent('PostgreSQL 14', postgres14, 'the suite on the oldest server that must work'))
     projects.push(again('postgres-14', { DIBS_TEST_ON: 'postgres-14' }))
-  if (systemPostgres) projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }))
+  // Between the oldest and the newest, where the long explorations have run.
+  const left = ['src/testing/explore/acceptance.test.ts', 'src/testing/explore/reduce/**']
+  if (systemPostgres) projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }, left))
 }
 
 export default defineConfig({
