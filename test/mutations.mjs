@@ -639,8 +639,8 @@ export const mutations = [
   {
     name: 'reduction: what cannot be read holds nothing',
     file: explore('reduce/dependence.ts'),
-    from: 'if (done.everything !== undefined) return true',
-    to: '',
+    from: 'everything !== undefined ||\n          meetAny(',
+    to: 'meetAny(',
     tests: [explore('reduce/hostile.test.ts')],
   },
   {
