@@ -1,6 +1,7 @@
 // Packs sql/*.sql into src/postgres/migrations/generated/migrations.ts, so that the built package needs no files beside it.
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { writeIfChanged } from './write-if-changed.mjs'
 
 const root = join(import.meta.dirname, '..')
 const target = join(root, 'src/postgres/migrations/generated/migrations.ts')
@@ -16,11 +17,4 @@ import { readMigrations } from '../read-migrations.js'
 export const migrations = readMigrations(${JSON.stringify(sources, null, 2)})
 `
 
-let before = ''
-try {
-  before = readFileSync(target, 'utf8')
-} catch {}
-if (before !== body) {
-  mkdirSync(join(target, '..'), { recursive: true })
-  writeFileSync(target, body)
-}
+writeIfChanged(target, body)

@@ -261,6 +261,18 @@ export const corpus: Readonly<Record<string, Program>> = {
   'rows taken as they lie': {
     actors: [1, 2].map((v) => [`insert into heap values (${v})`, 'select v from heap limit 1']),
   },
+  'rows taken as they lie, from a query within': {
+    actors: [1, 2].map((v) => [
+      `insert into heap values (${v})`,
+      'select v from (select v from heap) x limit 1',
+    ]),
+  },
+  'rows taken as they lie, by another name': {
+    actors: [1, 2].map((v) => [
+      `insert into a values (${v}, 0, ${v})`,
+      'select u, n as id from a order by id limit 1',
+    ]),
+  },
   'several rows returned as they lie': {
     actors: [['insert into heap values (1)', 'select v from heap'], ['insert into heap values (2)']],
   },

@@ -29,7 +29,7 @@ export const race: Race = {
   title: 'A key with a random part',
   line: 'a step is paid twice',
   claim:
-    'The bus analysis: to execute a step exactly once, return its recorded result if there is one; else run the step, and record the result under process, step and a fresh random `execution_id`.',
+    'The bus analysis: to run a step no more than once, return its recorded result if there is one; else run the step, and record the result under process, step and a fresh random `execution_id`.',
   fault:
     'Both look before either has recorded anything, as when a claim was taken over from a worker that still runs. The primary key should stop the second record. But its last column is random, so no two records ever collide, and both pay.',
   remedy:

@@ -48,7 +48,10 @@ export class Reduction implements Levels {
       [...this.#writes].some(
         ([other, footprints]) =>
           !areOfOneActor(unit, other) &&
-          [...footprints].some(({ adds, changes }) => meetAny(aside, [...adds, ...changes])),
+          [...footprints].some(
+            ({ everything, adds, changes }) =>
+              everything !== undefined || meetAny(aside, [...adds, ...changes]),
+          ),
       )
     const texts = [...this.#asides.values()].filter(({ unit, footprint }) => isChanged(unit, footprint))
     return [...new Set(texts.map(({ text }) => text))].map(
@@ -123,7 +126,7 @@ export class Reduction implements Levels {
 
   #readMove(move: Move, pending: PendingStep, course: Course): void {
     const { unit, footprint } = move
-    if (footprint.adds.length + footprint.changes.length > 0)
+    if (footprint.everything !== undefined || footprint.adds.length + footprint.changes.length > 0)
       this.#writes.set(unit, (this.#writes.get(unit) ?? new Set()).add(footprint))
     const isNew = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
     const text = textOf(pending)

@@ -3,11 +3,15 @@ import { isRecord } from '../statements/tree-names.js'
 import { inside, list, type Node, names } from './node.js'
 
 /** Rows come by something that no two of them have in common. */
-export function isSortedByKey({ sortClause }: Node, { uniques, columns }: TableFacts): boolean {
+export function isSortedByKey({ sortClause, targetList }: Node, { uniques, columns }: TableFacts): boolean {
   const by = list(sortClause).map((sort) => inside(inside(inside(sort, 'SortBy'), 'node'), 'ColumnRef'))
   const sorted = by.map((column) => names(column?.fields).at(-1))
+  // `select n as id … order by id` sorts by n.
+  const given = list(targetList).map((target) => inside(target, 'ResTarget')?.name)
   const isSure = (name: string): boolean =>
-    sorted.includes(name) && columns.some((column) => column.name === name && column.isNotNull)
+    sorted.includes(name) &&
+    !given.includes(name) &&
+    columns.some((column) => column.name === name && column.isNotNull)
   return uniques.some((unique) => unique.columns?.every(isSure))
 }
 

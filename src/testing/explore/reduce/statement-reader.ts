@@ -1,5 +1,5 @@
 import type { TableFacts, UniqueIndex } from '../statements/table-facts.js'
-import { isRecord } from '../statements/tree-names.js'
+import { isRecord, quoteIfNeeded } from '../statements/tree-names.js'
 import { advisoryLock } from './advisory-locks.js'
 import {
   EMPTY,
@@ -179,9 +179,9 @@ export class StatementReader {
 
   #mention(range: Node): Mention {
     const relname = `${range.relname}`
-    const quote = (name: string): string =>
-      /^[a-z_][a-z0-9_$]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`
-    const name = [range.schemaname, relname].flatMap((part) => (part ? [quote(`${part}`)] : [])).join('.')
+    const name = [range.schemaname, relname]
+      .flatMap((part) => (part ? [quoteIfNeeded(`${part}`)] : []))
+      .join('.')
     const facts = this.#lore.table(name)
     if (facts.opaque) this.#add(everything(facts.opaque))
     this.#add({ touches: new Set([relname]) })
@@ -217,6 +217,9 @@ export class StatementReader {
     if (isAlone && mentions.every((one) => this.#isOne(one, select) || isSortedByKey(select, one.facts)))
       return
     const tables = new Set(mentions.map(({ name }) => name))
+    // Of rows that another query finds, or both sides of a UNION, any table may be behind it.
+    const isPlain = select.larg === undefined && mentions.length === countTables(select.fromClause)
+    if (picksByOrder(select) && !isPlain) this.#gathers = true
     if (picksByOrder(select)) this.#add({ disordered: tables })
     else this.#unsorted = new Set([...this.#unsorted, ...tables])
   }
@@ -417,6 +420,7 @@ function locksThis(lockedRels: unknown, alias: string): boolean {
 
 /** Whatever a FROM clause takes rows from. */
 function countTables(from: unknown): number {
+  if (from === undefined) return 0
   if (Array.isArray(from)) return from.reduce((sum, item) => sum + countTables(item), 0)
   const joined = inside(from, 'JoinExpr')
   return joined ? countTables([joined.larg, joined.rarg]) : 1

@@ -9,9 +9,8 @@ import { findIdleLoop } from './idle-loop.js'
 import { type PendingStep, pendingStepOf } from './pending-step.js'
 import { type Effect, easyChoice, type Moment, type Trace, type TraceStep } from './trace.js'
 
-/** Where a schedule stands when somebody must be chosen. */
+/** What is known where somebody must be chosen. */
 export interface Crossing {
-  readonly steps: readonly TraceStep[]
   readonly moments: readonly Moment[]
   /** What each of the options would do. */
   readonly pending: ReadonlyMap<string, PendingStep>
@@ -78,11 +77,7 @@ export class ScheduleRun {
       const loops = findIdleLoop([...ready.keys()], this.#steps, nextOf)
       const options = [...ready.keys()].filter((unit) => unit !== loops)
       const pending = this.#pending(options, ready)
-      const wanted = this.#options.choose(options, this.#steps, {
-        steps: this.#steps,
-        moments: this.#moments,
-        pending,
-      })
+      const wanted = this.#options.choose(options, this.#steps, { moments: this.#moments, pending })
       const choice = wanted ?? easyChoice(options, this.#steps.at(-1)?.unit)
       await this.#step(choice, ready.get(choice) as GatedSession, { options, loops })
       this.#moments.push({ pending, open: this.#open() })

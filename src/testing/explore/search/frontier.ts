@@ -123,7 +123,7 @@ export class BranchFollower {
     const i = steps.length
     if (parent && i > 0 && i <= at && this.divergedAt === undefined)
       this.#compare(i - 1, steps[i - 1] as TraceStep)
-    const choices = this.#sleepers?.choices(options, crossing) ?? options
+    const choices = this.#sleepers?.choices(options, steps, crossing) ?? options
     if (this.divergedAt !== undefined || i > at || !parent) return easyChoice(choices, steps[i - 1]?.unit)
     const wanted = i === at ? (choice as string) : (parent.steps[i] as TraceStep).unit
     if (options.includes(wanted)) return wanted

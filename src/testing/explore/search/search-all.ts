@@ -69,8 +69,14 @@ export class SearchAll {
       if (hasLearned && wasReduced && !this.#trials.found) this.#startAnew()
       version = this.#reduction.version
     }
-    this.#trials.found ??= this.#trials.foundInRepeat
     const { level, isCut } = this.#frontier
+    if (!this.#trials.found && this.#trials.foundInRepeat) {
+      this.#trials.found = this.#trials.foundInRepeat
+      if (level < 0)
+        this.#notes.add(
+          'This schedule was taken to be like another, which did not go wrong. That is a fault of the explorer: run with everyOrder, and please report it.',
+        )
+    }
     if (level >= 0) {
       // Those that others stand for may be at a level that was not reached.
       const last = level > 0 && !this.isReduced ? level - 1 : null
@@ -165,6 +171,7 @@ export class SearchAll {
       const vain = this.#vainTries.get(contest) ?? 0
       if (vain >= VAIN_TRIES) return undefined
       const again = await this.#trials.run(sameChoices(trace, at), { isNew: false })
+      this.#reduction.read(again)
       const now = again.steps[at]
       if (this.#trials.found || (now && signStep(now) !== signStep(step))) {
         // It does happen, so it is sought every time.

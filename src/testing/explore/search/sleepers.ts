@@ -33,7 +33,11 @@ export class Sleepers {
    * Whom to choose from: those of `options` that are awake, and of them those who will not have to wait, since waiting for a
    * lock and asking for it later are mostly the same. Anybody, once the schedule only repeats another.
    */
-  choices(options: readonly string[], { steps, moments, pending }: Crossing): readonly string[] {
+  choices(
+    options: readonly string[],
+    steps: readonly TraceStep[],
+    { moments, pending }: Crossing,
+  ): readonly string[] {
     const i = steps.length
     if (this.repeatsFrom !== undefined) return options
     const sleep = this.#sleepAt(i, steps[i - 1], moments[i - 1])

@@ -87,6 +87,6 @@ function textOf(part: unknown): string {
 }
 
 /** So that PostgreSQL's own `parse_ident` can take the name apart again. */
-function quoteIfNeeded(name: string): string {
+export function quoteIfNeeded(name: string): string {
   return /^[a-z_][a-z0-9_$]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`
 }
