@@ -11,6 +11,13 @@ export interface StepResult {
   readonly error?: { readonly code: string; readonly message: string } | undefined
 }
 
+/** Rows read, locked or written, as the server counts them. */
+export function countOf({ tag, error }: StepResult): { readonly command: string; readonly count: number } {
+  const [, command = '', count = '0'] =
+    /^(SELECT|UPDATE|DELETE|MERGE|COPY|INSERT) (?:\d+ )?(\d+)$/.exec(tag) ?? []
+  return error ? { command, count: 0 } : { command, count: Number(count) }
+}
+
 /** More rows are counted and not kept. */
 const KEPT_ROWS = 3
 

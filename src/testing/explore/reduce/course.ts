@@ -1,4 +1,4 @@
-import type { StepResult } from '../../gate/result.js'
+import { countOf } from '../../gate/result.js'
 import { actorOf, type Effect, type TraceStep } from '../schedule/trace.js'
 import { ADVISORY, EMPTY, type Footprint, join, type Lock, UPDATE } from './footprint.js'
 
@@ -52,7 +52,7 @@ export class Course {
   #answer(unit: string, effect: Effect): void {
     const standing = this.of(unit)
     if (effect.kind === 'waits' || effect.kind === 'point' || !standing.waiting) return
-    const count = effect.kind === 'done' ? countOf(effect.result) : 0
+    const count = effect.kind === 'done' ? countOf(effect.result).count : 0
     const sure = standing.waiting.holds.filter(({ place }) => place.keys?.size === count)
     this.#set(unit, { ...standing, waiting: undefined, sure: [...standing.sure, ...sure] })
   }
@@ -74,11 +74,6 @@ export class Course {
       for (const other of this.units) if (this.of(other).waiting && waitsFor(other, holder)) found.add(other)
     return [...found]
   }
-}
-
-/** Rows locked or written, as the server counts them. */
-function countOf({ tag, error }: StepResult): number {
-  return error ? 0 : Number(/^(?:SELECT|UPDATE|DELETE|INSERT 0) (\d+)$/.exec(tag)?.[1] ?? 0)
 }
 
 function covers(held: Lock, wanted: Lock): boolean {

@@ -1,4 +1,4 @@
-import { isRecord } from '../statements/tree-names.js'
+import { isRecord, quoteIfNeeded } from '../statements/tree-names.js'
 
 /** A node of libpg-query's JSON: one key, which is its kind. */
 export type Node = Readonly<Record<string, unknown>>
@@ -17,3 +17,7 @@ export const names = (value: unknown): readonly (string | undefined)[] =>
     const text = inside(part, 'String')
     return text && `${text.sval ?? ''}`
   })
+
+/** A table as a RangeVar names it, written as the catalog is asked for it. */
+export const tableName = ({ schemaname, relname }: Node): string =>
+  [schemaname, relname].flatMap((part) => (part ? [quoteIfNeeded(`${part}`)] : [])).join('.')

@@ -1,5 +1,5 @@
 import type { TableFacts, UniqueIndex } from '../statements/table-facts.js'
-import { isRecord, quoteIfNeeded } from '../statements/tree-names.js'
+import { isRecord } from '../statements/tree-names.js'
 import { advisoryLock } from './advisory-locks.js'
 import {
   EMPTY,
@@ -16,7 +16,7 @@ import {
 } from './footprint.js'
 import { InsertedRows } from './inserted-rows.js'
 import { conjuncts, constantOf, keysIn, type Values } from './key-values.js'
-import { inside, list, type Node, names } from './node.js'
+import { inside, list, type Node, names, tableName } from './node.js'
 import { gathersRows, isSortedByKey, picksByOrder } from './row-order.js'
 
 /** What a footprint needs to know of the database. */
@@ -179,10 +179,7 @@ export class StatementReader {
 
   #mention(range: Node): Mention {
     const relname = `${range.relname}`
-    const name = [range.schemaname, relname]
-      .flatMap((part) => (part ? [quoteIfNeeded(`${part}`)] : []))
-      .join('.')
-    const facts = this.#lore.table(name)
+    const facts = this.#lore.table(tableName(range))
     if (facts.opaque) this.#add(everything(facts.opaque))
     this.#add({ touches: new Set([relname]) })
     this.#read.set(relname, facts)

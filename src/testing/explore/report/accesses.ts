@@ -1,4 +1,4 @@
-import type { StepResult } from '../../gate/result.js'
+import { countOf, type StepResult } from '../../gate/result.js'
 import type { Footprint } from '../reduce/footprint.js'
 import type { Values } from '../reduce/key-values.js'
 import type { Lore } from '../reduce/statement-reader.js'
@@ -119,8 +119,7 @@ class Book {
     const { statements, values } = pending
     for (const { tables } of statements) for (const name of tables) this.#tables.add(name)
     const work = statements.filter(({ kind }) => kind === 'work' || kind === 'read' || kind === 'whole')
-    const isLock = work.some(({ text }) => /^lock\b/i.test(text))
-    if (transaction.isRepeatable && work.length > 0 && !isLock) transaction.snapshot ??= step
+    if (transaction.isRepeatable && work.length > 0) transaction.snapshot ??= step
     const [only, ...more] = work
     this.#running.set(unit, {
       unit,
@@ -234,6 +233,6 @@ function singlesOf(accesses: readonly Access[], reads: readonly Read[]): Readonl
 
 /** Rows, as the server counts them. */
 export function writtenBy({ result }: Access): number {
-  if (result.error) return 0
-  return Number(/^(?:UPDATE|DELETE|INSERT 0) (\d+)$/.exec(result.tag)?.[1] ?? 0)
+  const { command, count } = countOf(result)
+  return command === 'SELECT' ? 0 : count
 }

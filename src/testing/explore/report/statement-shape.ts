@@ -1,6 +1,6 @@
 import type { StepResult } from '../../gate/result.js'
 import { constantOf, joinKey, keyOf, keysIn, type Values } from '../reduce/key-values.js'
-import { inside, list, type Node, names } from '../reduce/node.js'
+import { inside, list, type Node, names, tableName } from '../reduce/node.js'
 import type { Lore } from '../reduce/statement-reader.js'
 import type { Statement } from '../statements/parse-statements.js'
 import type { TableFacts } from '../statements/table-facts.js'
@@ -200,10 +200,8 @@ function setsOf(targets: unknown): ReadonlyMap<string, boolean> {
 
 function mention(range: Node, lore: Lore): { table: string; alias: string; facts: TableFacts } {
   const table = `${range.relname}`
-  const quote = (name: string): string =>
-    /^[a-z_][a-z0-9_$]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`
-  const name = [range.schemaname, table].flatMap((part) => (part ? [quote(`${part}`)] : [])).join('.')
-  return { table, alias: `${inside(range, 'alias')?.aliasname ?? table}`, facts: lore.table(name) }
+  const facts = lore.table(tableName(range))
+  return { table, alias: `${inside(range, 'alias')?.aliasname ?? table}`, facts }
 }
 
 const primaryOf = ({ uniques }: TableFacts): readonly string[] | undefined =>

@@ -1,3 +1,4 @@
+import { countOf } from '../../gate/result.js'
 import { actorOf, type Trace, type TraceStep } from '../schedule/trace.js'
 
 /** What a schedule shows of things that the explorer cannot take apart, or leaves to chance. */
@@ -44,10 +45,7 @@ export class Cautions {
 /** By the server's own count. */
 function locksManyRows({ effect, statement }: TraceStep): boolean {
   if (effect.kind !== 'done') return false
-  const { tag } = effect.result
-  const written = /^(?:UPDATE|DELETE|MERGE|INSERT \d+) (\d+)$/.exec(tag)?.[1]
-  const locked = /\bfor\s+(?:no\s+key\s+update|update|key\s+share|share)\b/i.test(statement)
-    ? /^SELECT (\d+)$/.exec(tag)?.[1]
-    : undefined
-  return Number(written ?? locked ?? 0) > 1
+  const { command, count } = countOf(effect.result)
+  const locks = /\bfor\s+(?:no\s+key\s+update|update|key\s+share|share)\b/i.test(statement)
+  return count > 1 && command !== 'COPY' && (command !== 'SELECT' || locks)
 }
