@@ -34,18 +34,25 @@ export class Points {
 
   /** Makes `dibs_point` do its work wherever it is declared; declares it where a function calls it and nobody did. */
   static async open(control: ClientBase): Promise<Points> {
+    // A cast to regnamespace would give a number for a schema that is dropped just now.
     const { rows: callers } = await control.query<{ schema: string }>(`
-      select distinct pronamespace::regnamespace::text as schema from pg_proc
-      where prosrc like '%dibs_point(%' and proname <> 'dibs_point' and pronamespace <> 'pg_catalog'::regnamespace`)
+      select distinct quote_ident(n.nspname) as schema
+      from pg_proc join pg_namespace n on n.oid = pronamespace
+      where prosrc like '%dibs_point(%' and proname <> 'dibs_point' and n.nspname <> 'pg_catalog'`)
     if (callers.length === 0) return new Points(control, false)
-    const { rows: declared } = await control.query<{ schema: string; parameters: string; source: string }>(`
-      select pronamespace::regnamespace::text as schema, pg_get_function_arguments(oid) as parameters, prosrc as source
-      from pg_proc where proname = 'dibs_point' and proargtypes = '25'::oidvector`)
+    const { rows: declared } = await control.query<{
+      schema: string
+      parameters: string | null
+      source: string
+    }>(`
+      select quote_ident(n.nspname) as schema, pg_get_function_arguments(p.oid) as parameters, prosrc as source
+      from pg_proc p join pg_namespace n on n.oid = pronamespace
+      where proname = 'dibs_point' and proargtypes = '25'::oidvector`)
     const stale =
       declared.length > 0
-        ? declared.filter(({ source }) => source !== body)
+        ? declared.filter(({ source, parameters }) => source !== body && parameters !== null)
         : callers.map(({ schema }) => ({ schema, parameters: 'text' }))
-    for (const { schema, parameters } of stale) await declare(control, schema, parameters)
+    for (const { schema, parameters } of stale) await declare(control, schema, parameters ?? 'text')
     return new Points(control, true)
   }
 
