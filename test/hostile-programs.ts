@@ -1,8 +1,4 @@
-import { freshName } from './database.js'
 import type { Program } from './programs.js'
-
-/** Beside the one that is explored. */
-export const otherSchema = freshName('hostile')
 
 export const hostileSchema = `
   create table nn (id int primary key, u int unique nulls not distinct);
@@ -18,8 +14,8 @@ export const hostileSchema = `
   create table own (id int primary key, no serial);
   create table twokeys (a int, b text, n int not null default 0, primary key (a, b));
   create table dup (id int primary key, n int, u int);
-  create schema ${otherSchema};
-  create table ${otherSchema}.dup (id int primary key, n int, u int unique);
+  create schema elsewhere;
+  create table elsewhere.dup (id int primary key, n int, u int unique);
   create function take() returns void language plpgsql as $$ begin perform pg_advisory_lock(77); end $$;
   create table item (id int primary key, v int);
   create function bump() returns trigger language plpgsql as $$ begin update a set n = n + 1 where id = 1; return new; end $$;
@@ -503,8 +499,8 @@ export const hostile: Record<string, Program> = {
   'composite fn': { actors: [['insert into log values (1)'], ['select 1 ### 2 limit 1']] },
   'set schema': {
     actors: [
-      [[`set local schema '${otherSchema}'`, 'insert into dup values (1, 0, 10)']],
-      [[`set local schema '${otherSchema}'`, 'insert into dup values (2, 0, 10)']],
+      [["set local schema 'elsewhere'", 'insert into dup values (1, 0, 10)']],
+      [["set local schema 'elsewhere'", 'insert into dup values (2, 0, 10)']],
     ],
   },
   'hidden session lock': {

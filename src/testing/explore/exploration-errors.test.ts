@@ -3,13 +3,13 @@ import { createServer } from 'node:net'
 import pg, { type Pool } from 'pg'
 import postgres from 'postgres'
 import { afterAll, describe, expect, inject, it } from 'vitest'
-import { createRole, directUrl, freshName, withPool } from '../../../test/database.js'
+import { createRole, directUrl, freshName } from '../../../test/database.js'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { ExplorationError } from '../../errors.js'
 import { explore } from './explore.js'
 import type { ExploreOptions } from './options.js'
 
-const { url, schema } = exploredSchema(`
+const { url, query } = exploredSchema(`
   create table counter (id int primary key, n int not null);
   create table kept (id int primary key);
   insert into kept values (1);
@@ -26,7 +26,7 @@ async function refusal(options: ExploreOptions): Promise<ExplorationError> {
 }
 
 const rows = (table: string) =>
-  withPool(async (pool) => (await pool.query(`select count(*)::int as n from ${schema}.${table}`)).rows[0].n)
+  query(`select count(*)::int as n from ${table}`).then((found) => found.rows[0].n)
 
 describe('what cannot be explored', () => {
   it('an actor that never ends', async () => {
@@ -103,9 +103,11 @@ describe('what cannot be explored', () => {
 
   it('a role without the right to set deadlock_timeout, unless deadlocks may be slow', async () => {
     const role = freshName('plain')
-    const plain = await createRole(role)
+    await createRole(role)
+    const plain = new URL(url)
+    plain.username = role
     const options = {
-      url: `${plain}?options=-csearch_path%3D${schema}`,
+      url: plain.href,
       actors: { alice: (db: Pool) => db.query('select 1') },
     }
     try {
@@ -115,7 +117,7 @@ describe('what cannot be explored', () => {
       expect(error.message).toContain(`grant set on parameter deadlock_timeout to "${role}"`)
       expect((await explore({ ...options, slowDeadlocks: true })).verdict).toBe('passed')
     } finally {
-      await withPool((pool) => pool.query(`drop role ${role}`))
+      await query(`drop role ${role}`)
     }
   })
 
@@ -187,9 +189,9 @@ describe('what cannot be explored', () => {
   })
 
   it('rows of a run that was interrupted', async () => {
-    await withPool((pool) => pool.query(`insert into ${schema}.counter values (1, 9)`))
+    await query(`insert into counter values (1, 9)`)
     const error = await refusal({ url, setup: start, actors: { alice: look } })
-    await withPool((pool) => pool.query(`delete from ${schema}.counter`))
+    await query(`delete from counter`)
     expect(error.message).toContain('perhaps since a run that was interrupted: delete it')
   })
 })
@@ -246,7 +248,7 @@ describe('rows that were there before', () => {
     })
     expect(error).toMatchObject({ reason: 'reset' })
     expect(error.message).toMatch(/kept \(1 row now\).*Make the rows in `setup`/)
-    await withPool((pool) => pool.query(`delete from ${schema}.kept where id = 2`))
+    await query(`delete from kept where id = 2`)
     expect(await rows('kept')).toBe(1)
   })
 
@@ -302,7 +304,7 @@ describe('rows that were there before', () => {
   })
 
   it('are setup’s own business if it deletes them itself', async () => {
-    await withPool((pool) => pool.query(`insert into ${schema}.counter values (9, 9)`))
+    await query(`insert into counter values (9, 9)`)
     const setup = async (db: Pool) => {
       await db.query('delete from counter')
       await start(db)

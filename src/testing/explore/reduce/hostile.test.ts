@@ -1,13 +1,11 @@
-import { afterAll, describe, expect, it } from 'vitest'
-import { dropSchema } from '../../../../test/database.js'
+import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../../test/explored-schema.js'
-import { hostile, hostileSchema, hostileTables, otherSchema } from '../../../../test/hostile-programs.js'
+import { hostile, hostileSchema, hostileTables } from '../../../../test/hostile-programs.js'
 import { exploreProgram } from '../../../../test/programs.js'
 import { schema, tables } from '../../../../test/reduction-corpus.js'
 import { sorted } from '../../../../test/self-check.js'
 
 const { url } = exploredSchema(schema + hostileSchema)
-afterAll(() => dropSchema(otherSchema))
 const all = [...tables, ...hostileTables]
 
 describe('a reduced search misses nothing of', () => {

@@ -3,13 +3,13 @@ import { finished } from 'node:stream/promises'
 import pg, { type Pool, type PoolClient } from 'pg'
 import postgres from 'postgres'
 import { describe, expect, it } from 'vitest'
-import { directUrl, freshName, withPool } from '../../../../test/database.js'
+import { freshName } from '../../../../test/database.js'
 import { exploredSchema } from '../../../../test/explored-schema.js'
 import { Dibs } from '../../../dibs.js'
 import { explore } from '../explore.js'
 import type { ExploreHandle, ExploreOptions } from '../options.js'
 
-const { url, schema } = exploredSchema(`
+const { url, schema, query } = exploredSchema(`
   create table counter (id int primary key, n int not null);
   create table parent (id int primary key);
   create table child (id int primary key, parent int references parent deferrable initially deferred);
@@ -393,10 +393,8 @@ describe('an actor may', () => {
 
   it('take on another role', async () => {
     const role = freshName('part')
-    await withPool((pool) =>
-      pool.query(
-        `create role ${role}; grant usage on schema ${schema} to ${role}; grant all on all tables in schema ${schema} to ${role}`,
-      ),
+    await query(
+      `create role ${role}; grant usage on schema ${schema} to ${role}; grant all on all tables in schema ${schema} to ${role}`,
     )
     const act = (db: Pool) =>
       withClient(db, async (client) => {
@@ -411,12 +409,14 @@ describe('an actor may', () => {
       setup: (db) => db.query('insert into parent values (1), (2)'),
       actors: { alice: act, bob: act },
     })
-    await withPool((pool) => pool.query(`drop owned by ${role}; drop role ${role}`))
+    await query(`drop owned by ${role}; drop role ${role}`)
     expect(report.isExhaustive).toBe(true)
   })
 
   it('have a pool whose owner prepares each connection', async () => {
-    const pool = new pg.Pool({ connectionString: directUrl })
+    const bare = new URL(url)
+    bare.searchParams.delete('options')
+    const pool = new pg.Pool({ connectionString: bare.href })
     pool.on('connect', (client) => void client.query(`set search_path = ${schema}`))
     const add = () => pool.query('update counter set n = n + 1')
     const report = await explore({
@@ -500,7 +500,7 @@ describe('what setup and the invariant leave', () => {
   it('by a procedure that commits, is refused unless there is a reset', async () => {
     const setup = (db: Pool) => db.query('call commit_twice()')
     await expect(explore({ url, setup, actors: { alice: add } })).rejects.toMatchObject({ reason: 'reset' })
-    await withPool((pool) => pool.query(`delete from ${schema}.claimed`))
+    await query(`delete from claimed`)
     const string = (db: Pool) =>
       db.query(`begin; insert into claimed values ('a'); commit; insert into claimed values ('b')`)
     await expect(explore({ url, setup: string, actors: { alice: add } })).rejects.toMatchObject({
@@ -517,7 +517,7 @@ describe('what setup and the invariant leave', () => {
       throw new Error('no more')
     }
     await expect(explore({ url, setup, actors: { alice: add } })).rejects.toMatchObject({ reason: 'setup' })
-    const left = await withPool((pool) => pool.query(`select from ${schema}.counter`))
+    const left = await query(`select from counter`)
     expect(left.rowCount).toBe(0)
   })
 
@@ -684,7 +684,7 @@ describe('what cannot be taken apart is said', () => {
     })
     const reset = (db: Pool) => db.query('delete from claimed')
     await explore({ url, actors: { alice: call, bob: call }, reset })
-    await withPool((pool) => pool.query(`delete from ${schema}.claimed`))
+    await query(`delete from claimed`)
   })
 })
 
