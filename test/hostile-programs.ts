@@ -549,4 +549,31 @@ export const hostile: Record<string, Program> = {
       [[next('s'), 'lock table log in access share mode nowait']],
     ],
   },
+  'a text key, written as a number': {
+    actors: [['insert into txt values (1e1, 1)'], [`insert into txt values ('10', 2)`]],
+  },
+  'a text key, from a number': {
+    actors: [[`insert into txt values ('007'::int, 1)`], [`insert into txt values ('7', 2)`]],
+  },
+  'a text key, from a uuid': {
+    actors: [
+      [`insert into txt values ('A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'::uuid, 1)`],
+      [`insert into txt values ('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 2)`],
+    ],
+  },
+  'text keys, cut short': {
+    setup: `insert into txt values ('a', 1)`,
+    actors: [
+      [`update txt set n = n + 1 where k = any ('{ab}'::varchar(1)[])`],
+      [`update txt set n = n * 2 where k = 'a'`],
+    ],
+  },
+  'the rest of a statement that waits': {
+    setup: 'insert into parent values (1, 0), (2, 0), (3, 0)',
+    actors: [
+      ['update parent set n = 7 where id = 3'],
+      [['update parent set n = 5 where id = 2', 'select id from parent where id = 1 for update skip locked']],
+      [['select * from parent where id in (1, 2, 3) order by id for update']],
+    ],
+  },
 }

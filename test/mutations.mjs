@@ -602,6 +602,20 @@ export const mutations = [
     tests: [explore('reduce/statement-footprint.test.ts')],
   },
   {
+    name: 'reduction: a text key is what was written, whatever it was cast to',
+    file: explore('reduce/key-values.ts'),
+    from: 'if (isOther || (isNumber',
+    to: 'if (false || (isNumber',
+    tests: [explore('reduce/hostile.test.ts')],
+  },
+  {
+    name: 'reduction: whoever is let go has nothing left to do',
+    file: explore('reduce/dependence.ts'),
+    from: 'footprint && !isAsLater(footprint, levels)',
+    to: 'footprint && false',
+    tests: [explore('reduce/hostile.test.ts')],
+  },
+  {
     name: 'reduction: it goes on at SERIALIZABLE',
     file: explore('reduce/reduction.ts'),
     from: "this.#turnOff('at SERIALIZABLE reads count as well')",

@@ -27,9 +27,7 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     name: 'one that may do anything',
     holds: ({ footprint, unit }, _b, course) =>
       footprint.everything !== undefined ||
-      (footprint.ends !== undefined && course.of(unit).done.everything !== undefined) ||
-      // Whoever waits for it goes on when it ends.
-      behind(unit, course).some((other) => waitingOf(other, course)?.everything !== undefined),
+      (footprint.ends !== undefined && course.of(unit).done.everything !== undefined),
   },
   {
     name: 'a read, and the commit of what it reads',
@@ -134,6 +132,32 @@ export function areDependent(
   levels: Levels,
   pairs: readonly DependentPair[] = DEPENDENT_PAIRS,
 ): boolean {
-  if (areOfOneActor(a.unit, b.unit)) return true
-  return pairs.some(({ holds }) => holds(a, b, course, levels) || holds(b, a, course, levels))
+  const others = withThoseBehind(b, course, levels)
+  return withThoseBehind(a, course, levels).some((one) =>
+    others.some(
+      (other) =>
+        areOfOneActor(one.unit, other.unit) ||
+        pairs.some(({ holds }) => holds(one, other, course, levels) || holds(other, one, course, levels)),
+    ),
+  )
+}
+
+/** A step, and what others go on with if it frees what they wait for. */
+function withThoseBehind(move: Move, course: Course, levels: Levels): readonly Move[] {
+  const going = behind(move.unit, course).flatMap((unit): Move[] => {
+    const footprint = waitingOf(unit, course)
+    return footprint && !isAsLater(footprint, levels) ? [{ unit, footprint }] : []
+  })
+  return [move, ...going]
+}
+
+/** It has done nothing when it comes to wait, and has all it wants when it goes on: as if it had come then. */
+function isAsLater({ everything, locks, reads, draws, puts }: Footprint, levels: Levels): boolean {
+  const [lock, ...more] = locks
+  return (
+    everything === undefined &&
+    lock?.place.keys?.size === 1 &&
+    more.length + reads.length + draws.size === 0 &&
+    (lock.seeks || ![...puts].some((table) => levels.isDisordered(table)))
+  )
 }

@@ -1,5 +1,5 @@
 import type { Column } from '../statements/table-facts.js'
-import { constantOf, joinKey, keyOf, type Values } from './key-values.js'
+import { joinKey, keyIn, type Values } from './key-values.js'
 import { inside, list, type Node } from './node.js'
 
 /** The rows of an INSERT, as far as its text tells. */
@@ -48,7 +48,7 @@ export class InsertedRows {
         const value = row[this.#named.indexOf(name)]
         if (isLeftOut(value) && column?.default !== 'some') isFresh = true
         else {
-          const key = isLeftOut(value) ? undefined : keyOf(constantOf(value, this.#values), column)
+          const key = isLeftOut(value) ? undefined : keyIn(column, value, this.#values)
           if (key === undefined) return undefined
           parts.push(key)
         }

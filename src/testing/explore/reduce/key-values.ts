@@ -48,6 +48,19 @@ export function keyOf(text: string | null | undefined, column: Column | undefine
   }
 }
 
+/** Types that take over each other's text. */
+const familyOf = (type: string): string => (/^int\d$/.test(type) ? 'int' : type === 'varchar' ? 'text' : type)
+
+/** What a constant is in a column, which may have taken it for something else: `'007'::int` is '7' there, and `1e1` is '10'. */
+export function keyIn(column: Column | undefined, node: unknown, values: Values): string | undefined {
+  const cast = inside(node, 'TypeCast')
+  const type = names(inside(cast, 'typeName')?.names).at(-1)
+  const isOther = type !== undefined && familyOf(type) !== familyOf(column?.type ?? '')
+  const isNumber = inside(cast ? cast.arg : node, 'A_Const')?.fval !== undefined
+  if (isOther || (isNumber && column?.type !== 'int8')) return undefined
+  return keyOf(constantOf(node, values), column)
+}
+
 /** More are taken for any. */
 const MOST_KEYS = 1_000
 
@@ -90,12 +103,13 @@ function valuesFor(
   const { kind, lexpr, rexpr } = expression
   const isLeft = isColumn(lexpr, column.name)
   if (!isLeft && !(kind === 'AEXPR_OP' && isColumn(rexpr, column.name))) return undefined
-  const texts = ((): readonly (string | null | undefined)[] => {
-    if (kind === 'AEXPR_OP') return [constantOf(isLeft ? rexpr : lexpr, values)]
-    if (kind === 'AEXPR_IN') return list(inside(rexpr, 'List')?.items).map((item) => constantOf(item, values))
-    return kind === 'AEXPR_OP_ANY' ? elementsOf(constantOf(withoutCast(rexpr), values)) : [undefined]
+  const keys = ((): readonly (string | undefined)[] => {
+    if (kind === 'AEXPR_OP') return [keyIn(column, isLeft ? rexpr : lexpr, values)]
+    if (kind === 'AEXPR_IN')
+      return list(inside(rexpr, 'List')?.items).map((item) => keyIn(column, item, values))
+    if (kind !== 'AEXPR_OP_ANY') return [undefined]
+    return elementsOf(constantOf(withoutCast(rexpr), values)).map((text) => keyOf(text, column))
   })()
-  const keys = texts.map((text) => keyOf(text, column))
   return keys.includes(undefined) ? undefined : (keys as string[])
 }
 
@@ -104,8 +118,11 @@ function isEquals({ name }: Node): boolean {
   return parts.at(-1) === '=' && (parts.length === 1 || parts[0] === 'pg_catalog')
 }
 
-/** `$1::int[]` */
-const withoutCast = (node: unknown): unknown => inside(node, 'TypeCast')?.arg ?? node
+/** `$1::int[]`; but `::varchar(1)[]` makes other texts. */
+function withoutCast(node: unknown): unknown {
+  const cast = inside(node, 'TypeCast')
+  return cast && inside(cast, 'typeName')?.typmods === undefined ? cast.arg : node
+}
 
 /** Of an array's text, where it is simple. */
 function elementsOf(text: string | null | undefined): readonly (string | undefined)[] {

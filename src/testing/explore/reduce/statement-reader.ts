@@ -251,8 +251,7 @@ export class StatementReader {
   }
 
   #readInsert(insert: Node): void {
-    const mention = this.#mention(inside(insert, 'relation') ?? {})
-    const { name, facts } = mention
+    const { name, facts } = this.#mention(inside(insert, 'relation') ?? {})
     if (facts.opaqueWrites) this.#add(everything(facts.opaqueWrites))
     const inserted = new InsertedRows(insert, facts.columns, this.#values)
     this.#add({ draws: inserted.draws, puts: new Set([name]) })
@@ -262,12 +261,13 @@ export class StatementReader {
       this.#add({ locks: [{ place: placeOf(name, unique, keys), strength: UPDATE, seeks: false }] })
     }
     const keys = inserted.keysOf(primaryOf(facts)?.columns ?? null)
-    this.#add({ adds: [{ table: name, index: ROWS, keys: keys?.size === 0 ? undefined : keys }] })
+    const place = { table: name, index: ROWS, keys: keys?.size === 0 ? undefined : keys }
+    this.#add({ adds: [place] })
     this.#readForeignKeys(facts, (wanted) => inserted.keysOf(wanted))
     const conflict = inside(insert, 'onConflictClause')
     // Of several rows with one key, the first to come counts.
     if (conflict && !inserted.rows) this.#gathers = true
-    if (conflict?.action === 'ONCONFLICT_UPDATE') this.#readOnConflict(conflict, mention)
+    if (conflict?.action === 'ONCONFLICT_UPDATE') this.#readOnConflict(conflict, place, facts)
   }
 
   /** The parent's row is looked for and locked, weakly. */
@@ -283,15 +283,14 @@ export class StatementReader {
     }
   }
 
-  #readOnConflict(clause: Node, { name, facts }: Mention): void {
+  #readOnConflict(clause: Node, added: Place, facts: TableFacts): void {
     const inferred = list(inside(clause, 'infer')?.indexElems).map((one) => inside(one, 'IndexElem')?.name)
     const primary = primaryOf(facts)
     const isByKey =
       primary?.columns?.length === inferred.length &&
       primary.columns.every((column) => inferred.includes(column))
     // Else the row is found by another key than the one that rows are known by.
-    const claimed = this.#found.locks.find(({ place }) => place.table === name && place.index === ROWS)?.place
-    const place = isByKey && claimed ? claimed : { table: name, index: ROWS }
+    const place = isByKey ? added : { table: added.table, index: ROWS }
     this.#readChange(place, facts, clause.targetList)
     this.#add({ locks: [{ place, strength: UPDATE, seeks: false }] })
   }

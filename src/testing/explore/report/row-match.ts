@@ -1,4 +1,4 @@
-import { constantOf, keyOf, type Values } from '../reduce/key-values.js'
+import { keyIn, keyOf, type Values } from '../reduce/key-values.js'
 import { inside, list, names } from '../reduce/node.js'
 import type { Column } from '../statements/table-facts.js'
 
@@ -31,7 +31,7 @@ export function matches(
   const name = columnOf(isLeft ? expression.lexpr : expression.rexpr)
   const column = columns.find((one) => one.name === name)
   const own = keyOf(row.get(name ?? ''), column)
-  const other = keyOf(constantOf(isLeft ? expression.rexpr : expression.lexpr, values), column)
+  const other = keyIn(column, isLeft ? expression.rexpr : expression.lexpr, values)
   const operator = names(expression.name)
   if (own === undefined || other === undefined || operator.length !== 1) return undefined
   return isLeft
