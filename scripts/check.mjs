@@ -71,6 +71,19 @@ check(
   ),
 )
 
+check(
+  'no half of a merge',
+  ['src', 'test', 'examples', 'docs', 'bench', 'scripts', 'README.md', 'CONTRIBUTING.md', 'CHANGELOG.md']
+    .flatMap((path) => (path.endsWith('.md') ? path : filesBelow(path)))
+    .filter((file) => /^(?:<{7}|>{7}) /m.test(readFileSync(file, 'utf8'))),
+)
+
+function filesBelow(folder) {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => join(parentPath, name))
+}
+
 const declarations = readdirSync('dist', { recursive: true })
   .filter((file) => file.endsWith('.d.ts'))
   .map((file) => readFileSync(join('dist', file), 'utf8'))
