@@ -188,6 +188,40 @@ describe('what cannot be explored', () => {
     expect(report.race?.failure.name).toBe('error 23505')
   })
 
+  it.each(['setup', 'invariant'] as const)('a %s that does not wait for what it begins', async (helper) => {
+    const check = async (db: Pool) => {
+      await db.query('select 1')
+      await db.query('select 2')
+      throw new Error('nobody hears this')
+    }
+    const options = { url, actors: { alice: look }, [helper]: (db: Pool) => void check(db) }
+    const error = await refusal(options)
+    expect(error).toMatchObject({ reason: helper })
+    expect(error.message).toMatch(
+      new RegExp(
+        `^\`${helper}\` went on after it had returned, at .*exploration-errors.test.ts.*: an \`await\``,
+      ),
+    )
+  })
+
+  it('an invariant that goes on later', async () => {
+    const check = async (db: Pool) => {
+      await new Promise((resolve) => setTimeout(resolve, 5))
+      await db.query('select 1')
+      throw new Error('nobody hears this')
+    }
+    const slowly = async (db: Pool) => {
+      await new Promise((resolve) => setTimeout(resolve, 20))
+      await look(db)
+    }
+    const error = await refusal({
+      url,
+      actors: { alice: slowly, bob: slowly },
+      invariant: (db) => void check(db),
+    })
+    expect(error.message).toContain('`invariant` went on after it had returned')
+  })
+
   it('rows of a run that was interrupted', async () => {
     await query(`insert into counter values (1, 9)`)
     const error = await refusal({ url, setup: start, actors: { alice: look } })

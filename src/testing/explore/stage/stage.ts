@@ -3,7 +3,7 @@ import type { PoolClient } from 'pg'
 import { ExplorationError } from '../../../errors.js'
 import { endClient } from '../../../postgres/client.js'
 import { sleep } from '../../../postgres/sleep.js'
-import { type Actor, runAs } from '../../gate/actor.js'
+import type { Actor } from '../../gate/actor.js'
 import type { ActorPool } from '../../gate/actor-pool.js'
 import type { GatedSession, SessionObserver } from '../../gate/gated-session.js'
 import type { ExploreOptions } from '../options.js'
@@ -19,6 +19,7 @@ import { Cast } from './cast.js'
 import { type Control, connectControl } from './control.js'
 import { FreeRun } from './free-run.js'
 import { OutsideWatch } from './outside-watch.js'
+import { checkNotLate, runHelper } from './run-helper.js'
 import { SeededGlobals } from './seeded-globals.js'
 import { sessionSettings } from './session-settings.js'
 import { unseenWrites } from './unseen-writes.js'
@@ -140,21 +141,7 @@ export class Stage implements SessionObserver {
   /** Runs a function that may look and not touch. */
   async judge(fn: (db: ActorPool) => unknown): Promise<unknown> {
     if (this.#runs === 1 && !this.#options.reset) await this.#reset.protectRows()
-    const { invariant } = this.cast
-    try {
-      return await runAs(invariant.actor, () => fn(invariant.pool))
-    } finally {
-      this.#checkClosed(invariant.actor, 'invariant')
-    }
-  }
-
-  /** A transaction that is left open would show the same data for ever, or keep its locks. */
-  #checkClosed(actor: Actor, what: 'setup' | 'reset' | 'invariant'): void {
-    if (![...actor.sessions].some(({ state, status }) => state === 'idle' && status !== 'I')) return
-    throw new ExplorationError(
-      `\`${what}\` has left a transaction open. End it with COMMIT or ROLLBACK.`,
-      what,
-    )
+    return runHelper(this.cast.invariant, 'invariant', fn)
   }
 
   /** Learns what the session's transaction has written, if such a one was not seen before. */
@@ -202,6 +189,7 @@ export class Stage implements SessionObserver {
       await this.#cast?.closeActors()
       if (this.#runs === 0 && this.#hasBegun && !this.#options.reset) await this.#reset.protectRows()
       if (this.#hasBegun) await this.#resetTables()
+      if (this.#cast) checkNotLate(this.#cast.invariant.actor, 'invariant')
     } finally {
       await this.#cast?.setup.close()
       await endClient(this.#control.client)
@@ -256,9 +244,10 @@ export class Stage implements SessionObserver {
   async #prepare(what: 'setup' | 'reset', fn: ((db: ActorPool) => unknown) | undefined): Promise<void> {
     const { setup } = this.cast
     try {
-      await runAs(setup.actor, () => fn?.(setup.pool))
+      if (fn) await runHelper(setup, what, fn)
     } catch (error) {
       if (this.#free.failure) throw this.#free.failure
+      if (error instanceof ExplorationError) throw error
       const isLeftover = this.#runs === 0 && (error as { code?: unknown } | null)?.code === '23505'
       throw new ExplorationError(
         `\`${what}\` failed before schedule ${this.#runs + 1}: ${error instanceof Error ? error.message : String(error)}` +
@@ -270,7 +259,6 @@ export class Stage implements SessionObserver {
         { cause: error },
       )
     }
-    this.#checkClosed(setup.actor, what)
     const itself = [...setup.actor.sessions].find(({ endsItself }) => endsItself)?.endsItself
     if (itself && !this.#options.reset) throw unseenWrites('`setup`', itself)
   }
