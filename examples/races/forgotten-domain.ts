@@ -34,7 +34,7 @@ export const race: Race = {
   claim:
     'The bus analysis: `for update skip locked` selects processes of one domain, and an UPDATE joined to them claims them. So no two workers get the same one.',
   fault:
-    'The key is `(domain, id)`, and the join names only `id`. One row was selected and locked; every row with that id is updated. The worker of `orders` gets the process of `billing` too, whose lock it does not have and whose status it has not seen, and the worker of `billing` finds nothing to do.',
+    'The key is `(domain, id)`, and the join names only `id`. One row was selected and locked; every row with that id is updated. The worker of `orders` gets the process of `billing` too, which its SELECT has neither locked nor looked at, and the worker of `billing` finds nothing to do.',
   remedy: 'The UPDATE names the whole key, so it writes the rows that were locked and no others.',
   tables: 'create table process (domain text, id int, status text not null, primary key (domain, id))',
   setup: (db) => db.query(`insert into process values ('orders', 1, 'PENDING'), ('billing', 1, 'PENDING')`),

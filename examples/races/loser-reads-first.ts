@@ -34,7 +34,7 @@ export const race: Race = {
   line: 'the loser gets nothing, as a success',
   claim: 'The claim reference: claim first, then create. Whoever loses the claim returns what is there.',
   fault:
-    'A claim says that somebody is about to create the event, not that it is there. Bob loses, looks for the event before alice has written it, and returns nothing.',
+    'A claim says that somebody is about to create the event, not that it is there. Bob loses, looks for the event before alice has committed it, and returns nothing.',
   remedy:
     'Claim and event are committed together. The loser waits at the claim until both are there, or neither. Where the work is too long for a transaction, PENDING must be an answer of its own: in progress, ask again.',
   tables: kvTable,

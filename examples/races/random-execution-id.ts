@@ -31,7 +31,7 @@ export const race: Race = {
   claim:
     'The bus analysis: to run a step no more than once, return its recorded result if there is one; else run the step, and record the result under process, step and a fresh random `execution_id`.',
   fault:
-    'Both look before either has recorded anything, as when a claim was taken over from a worker that still runs. The primary key should stop the second record. But its last column is random, so no two records ever collide, and both pay.',
+    'Both look before the record of either is committed, as when a claim was taken over from a worker that still runs. The primary key should stop the second record. But its last column is random, so no two records ever collide, and both pay.',
   remedy:
     'The key is what must happen once: process and step. It is inserted before the effect. There the second worker waits until the first has committed, inserts nothing, and returns the recorded result. For an effect outside the database, the same two values are the idempotency key to send along.',
   tables: `

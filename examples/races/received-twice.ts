@@ -48,7 +48,7 @@ export const race: Race = {
   claim:
     "The bus analysis: whoever reads a message hides it for 30 seconds, and receives its command only if that is `not in ('COMPLETED', 'CANCELED')`. So nothing is processed twice. (Message and command are one row here.)",
   fault:
-    'The guard stops a second run after the first has ended. Duplicates begin earlier. Alice receives the command at second 0, and her handler is slow. At second 31 bob receives it too, since it is IN_PROGRESS, and charges before she does.',
+    'The guard stops a second run after the first has ended. Duplicates begin earlier. Alice receives the command at second 0, and her handler is slow. At second 31 bob receives it too, since it is IN_PROGRESS, and charges too.',
   remedy:
     'The number of the attempt is a fence. Effect and outcome are one transaction, and it begins with the UPDATE that names the attempt: both may work, and one counts. An effect outside the database does not roll back; send the id of the command along as its key, so that the other side refuses the second.',
   tables: `

@@ -50,7 +50,7 @@ export class ScheduleDivergedError extends DibsError {
     means:
       'The same order of steps, run again, did something else: the code under test does not depend on the order alone.',
     remedy:
-      'Look at the step that is named. The usual causes: random values or the time in a statement, rows without an order, data that `setup` does not make, code that changed since the replay string was printed.',
+      'Look at the step that is named. The usual causes: random values or the time in a statement, rows without an order (several that one statement locks, too), what the process remembers, data that `setup` does not make, code that changed since the replay string was printed.',
   }
 
   constructor(

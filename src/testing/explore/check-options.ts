@@ -28,6 +28,29 @@ const KNOWN: Record<keyof ExploreOptions, true> = {
   slowDeadlocks: true,
 }
 
+const isFunction = (value: unknown): boolean => typeof value === 'function'
+const isBoolean = (value: unknown): boolean => typeof value === 'boolean'
+
+/** What each must be, where that is not told in better words elsewhere. */
+const KINDS: Partial<Record<keyof ExploreOptions, readonly [(value: unknown) => boolean, string]>> = {
+  setup: [isFunction, 'a function'],
+  invariant: [isFunction, 'a function'],
+  mayFail: [isFunction, 'a function'],
+  reset: [isFunction, 'a function'],
+  clock: [(value) => value instanceof Date && !Number.isNaN(value.getTime()), 'a valid Date'],
+  seed: [Number.isFinite, 'a number'],
+  schedule: [Array.isArray, 'a list of names'],
+  replay: [(value) => typeof value === 'string', 'a string'],
+  everyOrder: [isBoolean, 'true or false'],
+  throws: [isBoolean, 'true or false'],
+  slowDeadlocks: [isBoolean, 'true or false'],
+}
+
+const describe = (value: unknown): string =>
+  typeof value === 'string' || typeof value === 'number' || value === null
+    ? JSON.stringify(value)
+    : typeof value
+
 /** The least that each may be. */
 const BOUNDS: Record<keyof ExploreBound, number> = { preemptions: 0, schedules: 1, random: 0, steps: 1 }
 
@@ -46,6 +69,11 @@ export function checkOptions(options: ExploreOptions): ExploreOptions {
     throw new InvalidInputError('pool', 'or `url` must be given, and not both')
   if (page !== undefined && (typeof page !== 'string' || page === ''))
     throw new InvalidInputError('page', `must be the path of a file, not ${JSON.stringify(page)}`)
+  for (const [name, [isRight, what]] of Object.entries(KINDS)) {
+    const value = options[name as keyof ExploreOptions]
+    if (value !== undefined && !isRight(value))
+      throw new InvalidInputError(name, `must be ${what}, not ${describe(value)}`)
+  }
   checkActors(options)
   if (isolation !== undefined && !ISOLATIONS.includes(isolation))
     throw new InvalidInputError(

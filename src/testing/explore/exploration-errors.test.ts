@@ -166,6 +166,13 @@ describe('what cannot be explored', () => {
     await refused({ bound: { schedules: Number.NaN } }, 'must be 1 or more, not NaN')
     await refused({ bound: { seconds: 3 } }, 'is no bound')
     await refused({ patienceMs: 0 }, 'more than 0')
+    await refused({ invariant: 'n > 0' }, '`invariant` must be a function, not "n > 0"')
+    await refused({ setup: {} }, '`setup` must be a function, not object')
+    await refused({ clock: '2030-01-01' }, '`clock` must be a valid Date, not "2030-01-01"')
+    await refused({ clock: new Date('tomorrow') }, '`clock` must be a valid Date')
+    await refused({ schedule: 'aab' }, '`schedule` must be a list of names')
+    await refused({ seed: 'x' }, '`seed` must be a number')
+    await refused({ throws: 0 }, '`throws` must be true or false, not 0')
   })
 
   it('an exploration within an exploration', async () => {

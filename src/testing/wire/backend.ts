@@ -34,14 +34,27 @@ export function commandComplete(tag: string): Buffer {
   return Buffer.concat([head, Buffer.from(`${tag}\0`)])
 }
 
-/** RowDescription: which columns come as text. */
-export function readTextColumns(rowDescription: Buffer): readonly boolean[] {
+export interface DescribedColumn {
+  readonly name: string
+  /** And not in binary. */
+  readonly isText: boolean
+  /** Of a function that returns nothing. */
+  readonly isVoid: boolean
+}
+
+const VOID_TYPE = 2278
+
+/** RowDescription. */
+export function readColumns(rowDescription: Buffer): readonly DescribedColumn[] {
   const count = rowDescription.readInt16BE(5)
-  const columns: boolean[] = []
+  const columns: DescribedColumn[] = []
   let at = 7
   for (let i = 0; i < count; i++) {
-    at = rowDescription.indexOf(0, at) + 1 + 18
-    columns.push(rowDescription.readInt16BE(at - 2) === 0)
+    const end = rowDescription.indexOf(0, at)
+    const name = rowDescription.toString('utf8', at, end)
+    at = end + 1 + 18
+    const isVoid = rowDescription.readInt32BE(at - 12) === VOID_TYPE
+    columns.push({ name, isText: rowDescription.readInt16BE(at - 2) === 0, isVoid })
   }
   return columns
 }

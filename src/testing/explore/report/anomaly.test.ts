@@ -94,6 +94,7 @@ describe('told from near misses', () => {
 
   const read = 'select n from a where id = 1'
   const write = 'update a set n = 5 where id = 1'
+  const count = 'select count(*) from booking where room = 1'
 
   it.each<[string, Plot]>([
     ['a read and a write that nobody came between', { x: [read, write], y: [write], order: 'xxxyy' }],
@@ -335,6 +336,35 @@ describe('told from near misses', () => {
         order: 'xyyyxx',
       },
       `Duplicate claim on booking: neither y 1 nor x 1 could see the other's row, and both inserted one (y 2 and x 2).`,
+    ],
+    [
+      'lost update, which makes something else of what it finds',
+      {
+        x: ['select id from a where id = 1 and n = 0', 'update a set n = 1 where id = 1'],
+        y: ['select id from a where id = 1 and n = 0', 'update a set n = 2 where id = 1'],
+        order: 'xyyyxx',
+      },
+      'Lost update on row 1 of a: x read n (x 1) and set it (x 2), over a change that y committed in between (y 3).',
+    ],
+    [
+      'phantom, for who lists and adds to the list',
+      {
+        x: [['select room, slot, by from booking where room = 1', `insert into booking values (1, 1, 'x')`]],
+        y: [['select room, slot, by from booking where room = 1', `insert into booking values (1, 1, 'y')`]],
+        order: 'xyyyxx',
+      },
+      `Phantom in booking: x read booking (x 1) before the commit of y's new row (y 2), and y read booking (y 1) before the commit of x's new row (x 2); both committed.`,
+    ],
+    [
+      'phantom, for who is not stopped by what it finds',
+      {
+        x: [[count, `insert into booking values (1, 1, 'x')`]],
+        y: [
+          [count, `insert into booking values (1, 1, 'x')`, count, `insert into booking values (1, 1, 'x')`],
+        ],
+        order: 'xyyyyyxx',
+      },
+      `Phantom in booking: x read booking (x 1) before the commit of y's new row (y 2), and y read booking (y 1) before the commit of x's new row (x 2); both committed.`,
     ],
     [
       'lost update, whose write adds to what it finds',

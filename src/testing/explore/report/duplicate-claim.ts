@@ -1,3 +1,6 @@
+import { inside, names } from '../reduce/node.js'
+import type { UniqueIndex } from '../statements/table-facts.js'
+import { isRecord } from '../statements/tree-names.js'
 import type { Access, History, Read, Write } from './accesses.js'
 import type { Anomaly } from './anomaly-name.js'
 import { actsOn, areOfReadRow, isKept, looksAgain, misses } from './conflicts.js'
@@ -8,7 +11,8 @@ import { enumerate, place, stepName } from './words.js'
 /**
  * Two asked for the same in the same words, each before the other's COMMIT, and both took it: both inserted the row
  * that they had not found, or both set, in the row that they had found by it, the column that they had asked for. A unique
- * key may have refused the second INSERT: it is a duplicate claim all the same, with an error at its end.
+ * key may have refused the second INSERT: it is a duplicate claim all the same, with an error at its end. Two who add
+ * different rows to what they had looked at, or turn a row into different things, claim nothing.
  */
 export function duplicateClaim(history: History): Anomaly | undefined {
   return insertedTwice(history) ?? refusedInsert(history) ?? updatedTwice(history)
@@ -34,6 +38,7 @@ function insertedTwice(history: History): Anomaly | undefined {
     for (const other of later(history, otherRead, 'insert'))
       for (const own of later(history, read, 'insert')) {
         if (!misses(read, other) || !misses(otherRead, own) || own.access.step < other.access.step) continue
+        if ((!areAlike(own, other) && !isYesOrNo(read)) || isNoHindrance(history, read)) continue
         if (looksAgain(history, read, other.committed, own)) continue
         return told(
           read,
@@ -45,6 +50,31 @@ function insertedTwice(history: History): Anomaly | undefined {
   }
   return undefined
 }
+
+/** They add what is the same but for what the database gives it, or what a unique key would take for the same. */
+function areAlike(a: Write, b: Write): boolean {
+  const [row, ...more] = a.rows ?? []
+  const [other, ...others] = b.rows ?? []
+  if (!row || !other || more.length + others.length > 0) return false
+  const isSame = (column: string): boolean => row.get(column) === other.get(column)
+  const isKey = ({ columns }: UniqueIndex): boolean =>
+    columns?.every((column) => typeof row.get(column) === 'string' && isSame(column)) === true
+  return a.facts.uniques.some(isKey) || [...row.keys(), ...other.keys()].every(isSame)
+}
+
+/** Whether there is one, and not what it is: EXISTS, or nothing named but what is asked for. */
+const isYesOrNo = ({ isWithin, isPlain, columns, whereColumns }: Read): boolean =>
+  isWithin || (isPlain && [...columns].every((column) => whereColumns.has(column)))
+
+/** Somebody asked the same, found something, and went on all the same. */
+const isNoHindrance = (history: History, { access, table }: Read): boolean =>
+  history.reads.some(
+    (read) =>
+      read.access.sign === access.sign &&
+      read.table === table &&
+      !hasFoundNothing(read) &&
+      later(history, read, 'insert').length > 0,
+  )
 
 function refusedInsert(history: History): Anomaly | undefined {
   for (const [read, otherRead] of pairs(history)) {
@@ -91,7 +121,9 @@ function updatedTwice(history: History): Anomaly | undefined {
           !areOfReadRow(history, read, own, other)
         )
           continue
-        const columns = [...read.whereColumns].filter((one) => own.sets?.get(one) && other.sets?.get(one))
+        const columns = [...read.whereColumns].filter(
+          (one) => own.sets?.get(one) && other.sets?.get(one) && takesIt(read, one, own, other),
+        )
         const isGuarded = [...own.whereColumns].some((column) => own.sets?.has(column))
         if (columns.length === 0 || isGuarded || looksAgain(history, read, other.committed, own)) continue
         const both = `set ${enumerate(columns)} (${stepName(other.access)} and ${stepName(own.access)})`
@@ -99,6 +131,21 @@ function updatedTwice(history: History): Anomaly | undefined {
       }
     }
   return undefined
+}
+
+/** Both make the same of it, or it was nobody's before. */
+function takesIt({ where }: Read, column: string, own: Write, other: Write): boolean {
+  const [mine, theirs] = [own.constants?.get(column), other.constants?.get(column)]
+  return mine === undefined || theirs === undefined || mine === theirs || asksForNull(where, column)
+}
+
+function asksForNull(node: unknown, column: string): boolean {
+  const test = inside(node, 'NullTest')
+  if (test?.nulltesttype === 'IS_NULL' && names(inside(test.arg, 'ColumnRef')?.fields).at(-1) === column)
+    return true
+  return isRecord(node) || Array.isArray(node)
+    ? Object.values(node).some((value) => asksForNull(value, column))
+    : false
 }
 
 const told = (read: Read, otherRead: Read, unseen: 'row' | 'change', both: string): Anomaly => ({

@@ -22,17 +22,17 @@ export function showStatement(
 export const clip = (text: string, length: number): string =>
   text.length <= length ? text : `${text.slice(0, length - 1)}…`
 
-export function showResult({ tag, rows, rowCount, error }: StepResult): string {
+const showValue = (value: string | null | undefined): string => (value === '' ? "''" : (value ?? 'null'))
+
+export function showResult({ tag, rows, rowCount, isVoid, error }: StepResult): string {
   if (error) return `ERROR ${error.code} ${clip(error.message, 90)}`
+  if (isVoid) return ''
   const [first] = rows
   if (rowCount === 1 && first)
-    return clip(
-      first.length === 1 ? (first[0] ?? 'null') : `(${first.map((v) => v ?? 'null').join(', ')})`,
-      40,
-    )
+    return clip(first.length === 1 ? showValue(first[0]) : `(${first.map(showValue).join(', ')})`, 40)
   const counted = /^(?:SELECT|UPDATE|DELETE|MERGE|COPY|INSERT \d+) (\d+)$/.exec(tag)?.[1]
   if (counted !== undefined) return counted === '1' ? '1 row' : `${counted} rows`
-  return tag === 'COMMIT' ? '' : tag.toLowerCase()
+  return tag === 'COMMIT' || tag === 'ROLLBACK' ? '' : tag.toLowerCase()
 }
 
 function showEffect(effect: Effect): string {
@@ -75,15 +75,6 @@ export function showSteps(steps: readonly TraceStep[], turn: Turn | undefined): 
     return `  ${row.unit.padEnd(unitWidth)} ${number}  ${row.shown.padEnd(textWidth)}  ${effect}${mark}`.trimEnd()
   })
   return lines.join('\n')
-}
-
-/** What was chosen at a step, against what comes by itself. */
-export function turnAt(steps: readonly TraceStep[], at: number): Turn {
-  const last = steps[at - 1]?.unit
-  const { unit, options } = steps[at] as TraceStep
-  const comesBetween = last !== undefined && options.includes(last)
-  const what = comesBetween ? 'comes between' : `before ${options.find((option) => option !== unit)}`
-  return { step: at, text: `here it goes wrong: ${unit} ${what}` }
 }
 
 export function showSwitches(steps: readonly TraceStep[]): string {

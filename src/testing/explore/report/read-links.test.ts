@@ -53,6 +53,52 @@ it.each<[string, readonly Piece[], readonly Piece[], string, string[]]>([
     'xyyyxx',
     ['misses 3 0 row 1 of a', 'misses 5 1 row 2 of a'],
   ],
+  [
+    'two rows of one commit: the table',
+    [[write(1), write(2)]],
+    ['select id, n from a order by id'],
+    'xxxy',
+    ['reads 2 3 a'],
+  ],
+  [
+    'a row that the reader has changed since: the other',
+    [[write(1), write(2)]],
+    [[write(2), 'select id, n from a order by id']],
+    'xxxyyy',
+    ['reads 2 4 row 1 of a'],
+  ],
 ])('%s', async (_name, x, y, order, links) => {
   expect((await linksOf(x, y, order)).toSorted()).toEqual(links.toSorted())
+})
+
+it('a line of who waits begins where the lock was taken', async () => {
+  const { race } = await explore({
+    url,
+    setup: (db) => db.query('insert into a values (1, 0), (2, 0)'),
+    actors: {
+      x: (db: Pool) => play(db, [[write(2), write(1), write(2), 'select 42']]),
+      y: (db: Pool) => play(db, [write(1)]),
+    },
+    schedule: [...'xxxxyxy'],
+    invariant: () => false,
+    throws: false,
+  })
+  const links = race?.links.filter(({ kind }) => kind === 'blocks')
+  expect(links).toEqual([{ kind: 'blocks', from: 1, to: 4, what: 'row lock, a' }])
+})
+
+it('it goes wrong where somebody comes between who has to do with it', async () => {
+  const add = async (db: Pool) => {
+    const { rows } = await db.query(read(1))
+    await db.query('update a set n = $1 where id = 1', [rows[0].n + 1])
+  }
+  const { race } = await explore({
+    url,
+    setup: (db) => db.query('insert into a values (1, 0), (2, 0)'),
+    actors: { alice: add, mallory: (db) => db.query(write(2)), bob: add },
+    invariant: async (db) => (await db.query(read(1))).rows[0].n === 2,
+    throws: false,
+  })
+  expect(race?.turn?.text).toBe('here it goes wrong: bob comes between')
+  expect(race?.schedule[race.turn?.step ?? -1]).toBe('bob')
 })

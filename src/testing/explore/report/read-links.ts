@@ -16,24 +16,43 @@ export function readLinks(history: History): StepLink[] {
 
 const byCommit = (a: Write, b: Write): number => a.committed - b.committed
 
-const link = (kind: StepLink['kind'], read: Read, write: Write): StepLink => ({
+/** @param writes of one commit */
+const link = (kind: StepLink['kind'], read: Read, writes: readonly Write[]): StepLink => ({
   kind,
-  from: write.committed,
+  from: (writes[0] as Write).committed,
   to: read.access.step,
-  what: place({ table: read.table, keys: write.keys ?? read.keys }),
+  what: place({ table: read.table, keys: allKeys(writes) ?? (writes.length === 1 ? read.keys : undefined) }),
 })
 
+function allKeys(writes: readonly Write[]): ReadonlySet<string> | undefined {
+  const keys = writes.map((write) => write.keys)
+  return keys.includes(undefined) ? undefined : new Set(keys.flatMap((some) => [...(some ?? [])]))
+}
+
 function seenBy(read: Read, { writes }: History): StepLink[] {
-  const last = writes
-    .filter((write) => follows(read, write))
-    .toSorted(byCommit)
-    .at(-1)
-  return last ? [link('reads', read, last)] : []
+  const seen = writes.filter((write) => follows(read, write) && !isOverwritten(write, read, writes))
+  const last = Math.max(...seen.map(({ committed }) => committed))
+  const together = seen.filter(({ committed }) => committed === last)
+  return together.length > 0 ? [link('reads', read, together)] : []
+}
+
+/** The reader's own change of the same rows came later. */
+function isOverwritten(write: Write, read: Read, writes: readonly Write[]): boolean {
+  const isOwn = ({ access, table }: Write): boolean =>
+    access.unit === read.access.unit &&
+    table === write.table &&
+    access.step > write.committed &&
+    access.step < read.access.step
+  const own = allKeys(writes.filter(isOwn))
+  return write.keys !== undefined && own !== undefined && [...write.keys].every((key) => own.has(key))
 }
 
 function missedBy(read: Read, history: History): StepLink[] {
-  const [first] = history.writes.filter((write) => misses(read, write)).toSorted(byCommit)
-  return first && matters(read, first, history) ? [link('misses', read, first)] : []
+  const missed = history.writes.filter((write) => misses(read, write)).toSorted(byCommit)
+  const [first] = missed
+  if (!first || !matters(read, first, history)) return []
+  const together = missed.filter(({ committed }) => committed === first.committed)
+  return [link('misses', read, together)]
 }
 
 /**

@@ -51,7 +51,7 @@ export interface RandomPart {
   readonly probability: number
 }
 
-/** The last choice that differs from a schedule that was right; what comes after it follows by itself. */
+/** Where the schedule leaves one that was right, and has to do with whoever was left. */
 export interface Turn {
   /** Index into `steps`. */
   readonly step: number

@@ -3,10 +3,11 @@ import type { Failed } from '../search/failure.js'
 import { historyOf, type Knowledge } from './accesses.js'
 import { anomalyOf } from './anomaly.js'
 import { findLinks } from './links.js'
-import { showSteps, showSwitches, turnAt } from './printout.js'
+import { showSteps, showSwitches } from './printout.js'
 import { readLinks } from './read-links.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
+import { turnAt } from './turn.js'
 
 type Facts = Omit<ExploreReport, 'summary' | 'race'>
 
@@ -21,7 +22,11 @@ export function showRace(
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
   const history = historyOf(trace, knowledge)
   const anomaly = isSerial ? undefined : anomalyOf(trace, history)
-  const turn = turnedAt === undefined || isSerial ? undefined : turnAt(steps, turnedAt)
+  const footprints = steps.map(({ unit }, i) => {
+    const pending = trace.moments[i]?.pending.get(unit)
+    return pending && knowledge.footprintOf(pending)
+  })
+  const turn = turnedAt === undefined || isSerial ? undefined : turnAt(steps, turnedAt, footprints)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
     : `${trace.stuck ? 'Stuck' : 'Race found'} in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
@@ -37,7 +42,7 @@ export function showRace(
     schedule: steps.map(({ unit }) => unit),
     replay,
     steps,
-    links: [...findLinks(steps), ...(history ? readLinks(history) : [])],
+    links: [...findLinks(steps, footprints), ...(history ? readLinks(history) : [])],
     printout,
     failure: { name: failure.name, message: failure.message },
     ...(anomaly ? { anomaly } : {}),

@@ -52,6 +52,8 @@ export interface WriteShape {
   readonly whereColumns: ReadonlySet<string>
   /** What it sets, and whether to something that does not come from the row; undefined: the row as a whole. */
   readonly sets?: ReadonlyMap<string, boolean> | undefined
+  /** Of what it sets: the values that stand there. */
+  readonly constants?: GivenRow | undefined
   readonly rows?: readonly GivenRow[] | undefined
   /** An INSERT that does not take a key which is taken, or does so on a condition. */
   readonly isExclusive: boolean
@@ -146,7 +148,9 @@ function writeShape(kind: string, node: Node, values: Values, lore: Lore): Write
     keys: keysOf(node.whereClause, facts, values),
     isWhole: node.whereClause === undefined,
     whereColumns: columnsIn(node.whereClause, facts, [table, alias]),
-    ...(kind === 'UpdateStmt' ? { sets: setsOf(node.targetList) } : {}),
+    ...(kind === 'UpdateStmt'
+      ? { sets: setsOf(node.targetList), constants: constantsOf(node.targetList, values) }
+      : {}),
     isExclusive: false,
   }
 }
@@ -194,6 +198,16 @@ function setsOf(targets: unknown): ReadonlyMap<string, boolean> {
       const { name, val } = inside(target, 'ResTarget') ?? {}
       const refs = refsIn(val).filter(([first]) => first !== 'excluded')
       return [`${name}`, refs.length === 0 && !JSON.stringify(val ?? null).includes('"SubLink"')]
+    }),
+  )
+}
+
+function constantsOf(targets: unknown, values: Values): GivenRow {
+  return new Map(
+    list(targets).flatMap((target) => {
+      const { name, val } = inside(target, 'ResTarget') ?? {}
+      const value = constantOf(val, values)
+      return value === undefined ? [] : [[`${name}`, value] as const]
     }),
   )
 }

@@ -10,6 +10,7 @@ export function summarize(report: Omit<ExploreReport, 'summary' | 'race'>): stri
   const scope = `(${count(actors.length, 'actor')}, at most ${count(steps, 'step')}, ${isolation.toUpperCase()}, ${seconds.toFixed(1)} s)`
   if (mode !== 'search') return `No violation in the one schedule that was asked for ${scope}.`
   const kind = isComplete && reduction.off === null ? 'distinguishable schedule' : 'schedule'
+  if (isExhaustive && schedules === 1) return `No violation in the only ${kind} ${scope}.`
   if (isExhaustive) return `No violation in all ${count(schedules, kind)} ${scope}.`
   const reach = showReach(report)
   if (!random) return `No violation in ${count(schedules, kind)}: ${reach} ${scope}.`

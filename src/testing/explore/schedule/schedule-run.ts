@@ -263,7 +263,12 @@ export class ScheduleRun {
         })
       return [...pool, ...locks]
     })
-    return waiting.length > 0 ? waiting.join('\n') : undefined
+    if (waiting.length === 0) return undefined
+    const left = this.#stage.cast.withOpenTransaction.filter((name) =>
+      this.#stage.actors.some((actor) => actor.name === name && actor.outcome !== undefined),
+    )
+    const ended = left.map((name) => `${name} has ended and left its transaction open.`)
+    return [...waiting, ...ended].join('\n')
   }
 
   #endless(): ExplorationError {

@@ -64,14 +64,20 @@ function showOutcome({ index, step }: Row, { links, steps }: FoundRace): Html {
   return html`${showEffect(effect)} ${goesOn ? 'until it gave up waiting' : 'and never goes on'}`
 }
 
-function showAnswer({ tag, rows, rowCount, error }: StepResult): Html {
+function showAnswer({ tag, columns, rows, rowCount, isVoid, error }: StepResult): Html {
   if (error) return html`<span class="effect bad">✕ ERROR ${error.code} ${error.message}</span>`
   const more = rowCount - rows.length
   return html`<code>${tag}</code>${
     rows.length > 0 &&
-    html`<div class="scrolls"><table>${rows.map((row) => html`<tr>${row.map((value) => html`<td>${value === null ? html`<i>null</i>` : value}</td>`)}</tr>`)}</table></div>`
+    !isVoid &&
+    html`<div class="scrolls"><table>${
+      columns && html`<tr>${columns.map((name) => html`<th scope="col">${name}</th>`)}</tr>`
+    }${rows.map((row) => html`<tr>${row.map((value) => html`<td>${showValue(value)}</td>`)}</tr>`)}</table></div>`
   }${more > 0 && html`<span class="line">and ${more} more ${more === 1 ? 'row' : 'rows'}</span>`}`
 }
+
+const showValue = (value: string | null): Html | string =>
+  value === null ? html`<i>null</i>` : value === '' ? html`<i>empty</i>` : value
 
 /** What arrows say and the fields above do not. */
 function showLinks(index: number, { links, steps }: FoundRace): Html[] | false {
@@ -89,7 +95,7 @@ function showLinks(index: number, { links, steps }: FoundRace): Html[] | false {
 type Words = Record<Exclude<StepLink['kind'], 'frees'>, (unit: Html, step: Html) => Html>
 
 const OF_TARGET: Words = {
-  blocks: (unit, step) => html`waits for ${unit}, who came as far as ${step}`,
+  blocks: (unit, step) => html`waits for what ${unit} has since ${step}`,
   reads: (unit, step) => html`sees what ${unit} commits in ${step}`,
   misses: (unit, step) => html`does not see what ${unit} commits only in ${step}`,
 }

@@ -31,10 +31,10 @@ function showFigures(report: ExploreReport): Html {
     [schedules === 1 ? 'schedule run' : 'schedules run', schedules.toLocaleString('en')],
     ['isolation', isolation.toUpperCase()],
     [actors.length === 1 ? 'actor' : 'actors', actors.join(', ')],
-    ['most steps in one', steps.toLocaleString('en')],
+    ['longest schedule', `${steps.toLocaleString('en')} ${steps === 1 ? 'step' : 'steps'}`],
     ['seconds', seconds.toFixed(1)],
     ['how far', reachOf(report)],
-    ...(reduction.repeats > 0 ? [['like one of them', reduction.repeats.toLocaleString('en')]] : []),
+    ...(reduction.repeats > 0 ? [['repeats, not counted', reduction.repeats.toLocaleString('en')]] : []),
     ...(random
       ? [
           [
@@ -66,14 +66,16 @@ function reachOf(report: ExploreReport): string {
 }
 
 /** What a report that found nothing stands for, and what not. */
-function claimOf({ mode, isExhaustive, isComplete, preemptions }: ExploreReport): string {
+function claimOf({ mode, isExhaustive, isComplete, preemptions, reduction }: ExploreReport): string {
   if (mode !== 'search') return 'This one schedule was run and was right. It says nothing about any other.'
+  const isRun =
+    reduction.off === null ? 'was run and was right, or is like one that was' : 'was run and was right'
   if (isExhaustive)
-    return 'Every order of these steps, of these actors, on this data, was run and was right. Other data, more actors and other paths through the code are other questions.'
+    return `Every order of these steps, of these actors, on this data, ${isRun}. Other data, more actors and other paths through the code are other questions.`
   if (preemptions !== null)
     return 'Every order with no more preemptions than that was run and was right. One with more may go wrong.'
   return isComplete
-    ? 'Every order that was ours to choose was run and was right. The notes say what was not seen.'
+    ? `Every order that was ours to choose ${isRun}. The notes say what was not seen.`
     : 'There are more orders than were run. One of the others may go wrong.'
 }
 
