@@ -34,6 +34,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       // Long, and about what the explorer makes of statements; its corpus runs everywhere.
       'src/testing/explore/reduce/self-check.test.ts',
       'src/testing/explore/reduce/hostile.test.ts',
+      'src/testing/explore/reduce/classes.test.ts',
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
       ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/gate/**'] : []),
       ...left,
@@ -50,7 +51,11 @@ if (!process.env.TEST_DATABASE_URL) {
   if (requireComponent('PostgreSQL 14', postgres14, 'the suite on the oldest server that must work'))
     projects.push(again('postgres-14', { DIBS_TEST_ON: 'postgres-14' }))
   // Between the oldest and the newest, where the long explorations have run.
-  const left = ['src/testing/explore/acceptance.test.ts', 'src/testing/explore/reduce/**']
+  const left = [
+    'src/testing/explore/acceptance.test.ts',
+    'src/testing/explore/hermitage.test.ts',
+    'src/testing/explore/reduce/**',
+  ]
   if (systemPostgres) projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }, left))
 }
 

@@ -21,7 +21,6 @@ export const hostileSchema = `
   create function bump() returns trigger language plpgsql as $$ begin update a set n = n + 1 where id = 1; return new; end $$;
   create trigger bump after insert on item for each row execute function bump();
   create table nullu (id int primary key, u int unique);
-  create table stamped (id int generated always as identity primary key, at timestamptz default now(), v int);
   create table first (k int primary key, v int);
   create function log_ok(int) returns boolean language sql stable as 'select count(*) < 1 from log';
   create domain checked as int check (log_ok(value));
@@ -460,13 +459,6 @@ export const hostile: Record<string, Program> = {
       [['select pg_try_advisory_xact_lock(1)', next('s'), 'select pg_advisory_xact_lock(1)', next('t')]],
       [['select pg_advisory_xact_lock(1)']],
       [[next('s'), 'select pg_advisory_xact_lock(1)', next('t')]],
-    ],
-  },
-  'a lock tried in vain, second': {
-    actors: [
-      [[next('s'), 'select pg_advisory_xact_lock(1)', next('t')]],
-      [['select pg_try_advisory_xact_lock(1)', next('s'), 'select pg_advisory_xact_lock(1)', next('t')]],
-      [['select pg_advisory_xact_lock(1)']],
     ],
   },
   'do nothing': {

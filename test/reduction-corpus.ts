@@ -9,6 +9,7 @@ export const schema = `
   create table numbered (id int generated always as identity primary key, v int);
   create table audited (id int primary key, n int not null);
   create table audit (v int);
+  create table stamped (id int generated always as identity primary key, at timestamptz default now(), v int);
   create sequence s;
   create view seen as select id, n from a;
   create table ruled (id int primary key, n int not null);
@@ -25,6 +26,16 @@ const rows = `insert into a values (1, 0, 10), (2, 0, 20)`
 
 /** Small programs, each with something that a careless reduction would get wrong. */
 export const corpus: Readonly<Record<string, Program>> = {
+  'times of transactions, compared': {
+    setup: rows,
+    actors: [
+      [['select n from a where id = 1', 'insert into stamped (v) values (1)']],
+      [
+        ['select n from a where id = 1', 'insert into stamped (v) values (2)'],
+        'select id, v from stamped order by at',
+      ],
+    ],
+  },
   'a counter, read and written': {
     setup: rows,
     actors: Array.from({ length: 2 }, () => [

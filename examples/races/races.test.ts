@@ -22,7 +22,7 @@ const names: Readonly<Record<string, string>> = {
   'two-responses, wrong': 'lost update',
   'wait-timeout, wrong': 'lost update',
   'wait-timeout, under an advisory lock': 'lost update',
-  'random-execution-id, wrong': 'duplicate claim',
+  'random-execution-id, wrong': 'phantom',
   'stale-lock-deleted, wrong': 'dirty lock release',
   'release-in-finally, wrong': 'dirty lock release',
   'no-fence, wrong': 'lost update',

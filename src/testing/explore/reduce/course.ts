@@ -12,6 +12,8 @@ export interface Move {
 export interface Standing {
   /** All that its open transaction has done, and the advisory locks of its session. */
   readonly done: Footprint
+  /** Its transaction has begun. */
+  readonly hasBegun: boolean
   /** Its transaction has taken its snapshot, at levels where that happens once. */
   readonly hasSnapshot: boolean
   /** What it waits to do. */
@@ -20,7 +22,7 @@ export interface Standing {
   readonly sure: readonly Lock[]
 }
 
-const FRESH: Standing = { done: EMPTY, hasSnapshot: false, waiting: undefined, sure: [] }
+const FRESH: Standing = { done: EMPTY, hasBegun: false, hasSnapshot: false, waiting: undefined, sure: [] }
 
 /** Keeps book of who holds what, step by step. */
 export class Course {
@@ -39,6 +41,7 @@ export class Course {
     const { done, sure, hasSnapshot } = this.of(unit)
     this.#set(unit, {
       done: join(done, footprint),
+      hasBegun: true,
       hasSnapshot: hasSnapshot || !footprint.isEarly,
       waiting: footprint,
       sure: footprint.ends ? [] : sure,
@@ -77,7 +80,9 @@ export class Course {
 }
 
 function covers(held: Lock, wanted: Lock): boolean {
-  const { table, index, keys } = wanted.place
+  const { table, schema, index, keys } = wanted.place
+  // Two tables may have one name.
+  if (schema === undefined || held.place.schema !== schema) return false
   if (held.place.table !== table || held.place.index !== index || held.strength < wanted.strength)
     return false
   return keys !== undefined && [...keys].every((key) => held.place.keys?.has(key))

@@ -1,5 +1,5 @@
 import { areOfOneActor, type Course, type Move } from './course.js'
-import { conflictAny, type Footprint, meetAny, shares } from './footprint.js'
+import { conflictAny, type Footprint, KEY_SHARE, meetAny, shares } from './footprint.js'
 
 /** What was learned on the way and holds for every schedule. */
 export interface Levels {
@@ -7,6 +7,8 @@ export interface Levels {
   readonly isRepeatable: boolean
   /** Somebody takes the rows of this table in the order in which they lie there. */
   isDisordered(table: string): boolean
+  /** What the unit does depends on when its transaction began or first wrote, and somebody looks at that. */
+  isClocked(unit: string): boolean
   /** Statements that did not wait for rows that others had locked, because they did not meet a condition. */
   readonly eager: ReadonlySet<Footprint>
 }
@@ -82,6 +84,12 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     },
   },
   {
+    name: 'the time of a transaction, and another time',
+    holds: (a, b, course, levels) =>
+      isMoment(a, course, levels) &&
+      (isMoment(b, course, levels) || [...b.footprint.puts].some((table) => levels.isDisordered(table))),
+  },
+  {
     name: 'the snapshot of a transaction, and a commit',
     holds: ({ unit }, b, course, { isRepeatable }) => {
       const published = isRepeatable && !course.of(unit).hasSnapshot ? publishedBy(b, course) : undefined
@@ -89,6 +97,14 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     },
   },
 ]
+
+/** It begins a transaction or is the first to write in it, of one whose time counts. */
+function isMoment({ unit, footprint }: Move, course: Course, levels: Levels): boolean {
+  if (footprint.ends !== undefined || !levels.isClocked(unit)) return false
+  const { hasBegun, done } = course.of(unit)
+  const writes = ({ locks, puts }: Footprint): boolean => locks.length + puts.size > 0
+  return !hasBegun || (writes(footprint) && !writes(done))
+}
 
 /** What a step shows to others, if it is a COMMIT. */
 function publishedBy({ unit, footprint }: Move, course: Course): Footprint | undefined {
@@ -153,7 +169,8 @@ function withThoseBehind(move: Move, course: Course, levels: Levels): readonly M
 
 /** It has done nothing when it comes to wait, and has all it wants when it goes on: as if it had come then. */
 function isAsLater({ everything, locks, reads, draws, puts }: Footprint, levels: Levels): boolean {
-  const [lock, ...more] = locks
+  // An UPDATE has the entries of keys that it leaves, and never waits for them.
+  const [lock, ...more] = locks.filter(({ seeks, strength }) => seeks || strength > KEY_SHARE)
   return (
     everything === undefined &&
     lock?.place.keys?.size === 1 &&

@@ -6,6 +6,8 @@ export interface Place {
   readonly index: string
   /** Keys, as text that is equal where PostgreSQL says equal; none given: any. */
   readonly keys?: ReadonlySet<string> | undefined
+  /** Where the table is; undefined: not known for sure. */
+  readonly schema?: string | undefined
 }
 
 export const ROWS = ''
@@ -48,6 +50,10 @@ export interface Footprint {
   readonly disordered: ReadonlySet<string>
   /** The same, if it returns more than one row. */
   readonly shows: ReadonlySet<string>
+  /** Tables into which it writes what time it is, or which transaction. */
+  readonly stamps: ReadonlySet<string>
+  /** It asks what time it is, and looks at times. */
+  readonly isPunctual?: boolean | undefined
   /** Tables it names. */
   readonly touches: ReadonlySet<string>
   /** Rows locked by key under a further condition: those that do not meet it are not waited for. */
@@ -74,6 +80,7 @@ export const EMPTY: Footprint = Object.freeze({
   puts: NOTHING,
   disordered: NOTHING,
   shows: NOTHING,
+  stamps: NOTHING,
   touches: NOTHING,
   conditional: [],
   holds: [],
@@ -118,6 +125,8 @@ export function join(a: Footprint, b: Footprint): Footprint {
     puts: unite(a.puts, b.puts),
     disordered: unite(a.disordered, b.disordered),
     shows: unite(a.shows, b.shows),
+    stamps: unite(a.stamps, b.stamps),
+    isPunctual: a.isPunctual || b.isPunctual,
     touches: unite(a.touches, b.touches),
     conditional: [...a.conditional, ...b.conditional],
     holds: [...a.holds, ...b.holds],

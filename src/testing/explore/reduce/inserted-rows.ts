@@ -6,6 +6,7 @@ import { inside, list, type Node } from './node.js'
 export class InsertedRows {
   /** Of VALUES; undefined for a query. DEFAULT VALUES is one row with nothing in it. */
   readonly rows: readonly (readonly unknown[])[] | undefined
+  readonly #source: unknown
   readonly #all: readonly Column[]
   readonly #named: readonly string[]
   readonly #isOverridden: boolean
@@ -14,6 +15,7 @@ export class InsertedRows {
 
   constructor(insert: Node, columns: readonly Column[], values: Values) {
     const given = list(insert.cols).map((column) => `${inside(column, 'ResTarget')?.name}`)
+    this.#source = insert.selectStmt
     this.rows = rowsOf(insert.selectStmt)
     this.#all = columns
     this.#hasList = given.length > 0
@@ -25,7 +27,7 @@ export class InsertedRows {
   /** Sequences that defaults may draw from. */
   get draws(): ReadonlySet<string> {
     return new Set(
-      this.#all.filter((column) => this.#mayBeLeftOut(column)).flatMap(({ sequence }) => sequence ?? []),
+      this.#all.filter((column) => this.#mayBeLeftOut(column)).flatMap(({ sequences }) => sequences),
     )
   }
 
@@ -34,6 +36,13 @@ export class InsertedRows {
     // A query may have fewer columns than the table.
     if (!this.rows) return !this.#hasList || !this.#named.includes(name)
     return this.rows.some((row) => isLeftOut(row[this.#named.indexOf(name)]))
+  }
+
+  /** Some value, with the column that it is for, where that is known. */
+  holds(test: (value: unknown, column: Column | undefined) => boolean): boolean {
+    if (!this.rows) return test(this.#source, undefined)
+    const columnAt = (i: number) => this.#all.find(({ name }) => name === this.#named[i])
+    return this.rows.some((row) => row.some((value, i) => test(value, columnAt(i))))
   }
 
   /** The values of these columns. Undefined: any. Empty: none that another row could have. */

@@ -37,6 +37,7 @@ const textOf = (value: string | null | undefined): string | null | undefined =>
 /** So that texts are equal where PostgreSQL finds the values equal; undefined: cannot be told. */
 export function keyOf(text: string | null | undefined, column: Column | undefined): string | undefined {
   if (text === undefined || text === null || !column?.isPlain) return undefined
+  if (text.length > (column.most ?? text.length)) return undefined
   switch (column.type) {
     case 'text':
     case 'varchar':

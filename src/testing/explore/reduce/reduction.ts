@@ -1,5 +1,6 @@
+import { countOf, type StepResult } from '../../gate/result.js'
 import type { PendingStep } from '../schedule/pending-step.js'
-import type { Moment, Trace } from '../schedule/trace.js'
+import { actorOf, type Moment, type Trace } from '../schedule/trace.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
 import { areOfOneActor, Course, type Move } from './course.js'
 import { areDependent, DEPENDENT_PAIRS, type DependentPair, type Levels, mayWait } from './dependence.js'
@@ -7,6 +8,14 @@ import { EMPTY, everything, type Footprint, join, KEY_SHARE, meetAny } from './f
 import type { Values } from './key-values.js'
 import { statementFootprint } from './statement-footprint.js'
 import type { Lore } from './statement-reader.js'
+
+/** How actors are connected. */
+export interface Sessions {
+  /** Isolation levels of those who name none. */
+  readonly levels: ReadonlySet<string>
+  /** Some have a search_path of their own. */
+  readonly hasOtherPath: boolean
+}
 
 /** No table has this name. */
 const ANY_TABLE = ''
@@ -22,7 +31,10 @@ export class Reduction implements Levels {
   off: string | undefined
   readonly eager = new Set<Footprint>()
   readonly #disordered = new Set<string>()
+  /** Actors whose times somebody looks at. */
+  readonly #clocked = new Set<string>()
   readonly #lore: Lore
+  readonly #sessions: Sessions
   readonly #pairs: readonly DependentPair[]
   readonly #footprints = new Map<string, Footprint>()
   /** By the statement: why it was taken to touch everything. */
@@ -32,14 +44,24 @@ export class Reduction implements Levels {
   /** By the unit: what changes something. */
   readonly #writes = new Map<string, Set<Footprint>>()
 
-  constructor(lore: Lore, isolation: string, pairs: readonly DependentPair[] = DEPENDENT_PAIRS) {
+  constructor(lore: Lore, sessions: Sessions, pairs: readonly DependentPair[] = DEPENDENT_PAIRS) {
     this.#lore = lore
+    this.#sessions = sessions
     this.#pairs = pairs
-    this.#readLevel(isolation)
+    this.#readSessions()
+  }
+
+  isClocked(unit: string): boolean {
+    return this.#clocked.has(actorOf(unit))
   }
 
   isDisordered(table: string): boolean {
     return this.#disordered.has(table) || this.#disordered.has(ANY_TABLE)
+  }
+
+  /** Somebody takes rows in the order in which they lie. */
+  get seesOrder(): boolean {
+    return [...this.#disordered].some((table) => table !== ANY_TABLE)
   }
 
   /** What steps cannot show: a statement begins, looks around, and then locks, and all of it is one step. */
@@ -87,6 +109,7 @@ export class Reduction implements Levels {
     for (const table of footprint.disordered) this.#disorder(table)
     // What cannot be read may look at rows as they lie, wherever.
     if (footprint.everything && !footprint.isEarly) this.#disorder(ANY_TABLE)
+    if (this.#lore.setter) this.#turnOff(`${this.#lore.setter} may change the level or the search path`)
     if (footprint.everything) this.#widened.set(textOf(pending), footprint.everything)
     return footprint
   }
@@ -104,6 +127,7 @@ export class Reduction implements Levels {
 
   /** What a schedule shows that no statement says. */
   read({ steps, moments }: Trace): void {
+    this.#readSessions()
     const course = new Course()
     for (const [i, step] of steps.entries()) {
       const moment = moments[i] as Moment
@@ -114,7 +138,7 @@ export class Reduction implements Levels {
       course.take(step, move.footprint, moment.open)
       if (Object.keys(step.poolWaits).length > 0) this.#turnOff('a pool was full')
       const results = [step, ...step.resumed].flatMap(({ unit, effect }) =>
-        effect.kind === 'done' && effect.result.rowCount > 1 ? unit : [],
+        effect.kind === 'done' && hasMetSeveral(effect.result) ? unit : [],
       )
       for (const unit of results) {
         const at = steps.findLastIndex((other, j) => j <= i && other.unit === unit)
@@ -129,6 +153,11 @@ export class Reduction implements Levels {
     if (footprint.everything !== undefined || footprint.adds.length + footprint.changes.length > 0)
       this.#writes.set(unit, (this.#writes.get(unit) ?? new Set()).add(footprint))
     const isNew = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
+    const isStamped = [...footprint.stamps].some((table) => this.isDisordered(table))
+    if (course.of(unit).hasBegun && (isStamped || footprint.isPunctual) && !this.isClocked(unit)) {
+      this.#clocked.add(actorOf(unit))
+      this.version++
+    }
     const text = textOf(pending)
     if (footprint.aside.length > 0 && isNew)
       this.#asides.set(JSON.stringify([unit, text, pending.values]), { ...move, text })
@@ -158,6 +187,12 @@ export class Reduction implements Levels {
     this.#readLevel(said)
   }
 
+  /** Connections may come with settings of their own. */
+  #readSessions(): void {
+    for (const level of this.#sessions.levels) this.#readLevel(level)
+    if (this.#sessions.hasOtherPath) this.#turnOff('a connection comes with another search_path')
+  }
+
   #readLevel(text: string): void {
     if (/\bserializable\b/i.test(text)) this.#turnOff('at SERIALIZABLE reads count as well')
     if (this.isRepeatable || !/\brepeatable\s+read\b/i.test(text)) return
@@ -171,5 +206,13 @@ export class Reduction implements Levels {
     this.version++
   }
 }
+
+/** Rows one after the other; if it has failed, nobody knows how many. */
+const hasMetSeveral = (result: StepResult): boolean =>
+  result.error
+    ? result.error.code !== IN_FAILED_TRANSACTION
+    : Math.max(result.rowCount, countOf(result).count) > 1
+
+const IN_FAILED_TRANSACTION = '25P02'
 
 const textOf = ({ statements }: PendingStep): string => statements.map(({ text }) => text).join('; ')

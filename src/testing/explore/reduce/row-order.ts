@@ -26,4 +26,4 @@ export const gathersRows = ({ funcname, over, agg_order, agg_within_group }: Nod
   over !== undefined ||
   agg_order !== undefined ||
   agg_within_group !== undefined ||
-  /_agg$|^any_value$/.test(names(funcname).at(-1) ?? '')
+  /_agg(?:_|$)|^any_value$/.test(names(funcname).at(-1) ?? '')

@@ -1,4 +1,4 @@
-import type { TableFacts, UniqueIndex } from '../statements/table-facts.js'
+import type { Column, TableFacts, UniqueIndex } from '../statements/table-facts.js'
 import { isRecord } from '../statements/tree-names.js'
 import { advisoryLock } from './advisory-locks.js'
 import {
@@ -28,6 +28,10 @@ export interface Lore {
   isBuiltIn(functionName: string): boolean
   /** The user has made an operator of that name. */
   isOwnOperator(name: string): boolean
+  /** A cast to a type of that name may call a function of the user's, or check a domain. */
+  isOwnCast(typeName: string): boolean
+  /** A function that was met and may change the isolation level or the search path of its session. */
+  readonly setter: string | undefined
 }
 
 /** What may stand in a statement for it to be understood; anything else makes it touch everything. */
@@ -41,6 +45,14 @@ const KNOWN_NODES = new Set(
 )
 
 const SYSTEM_COLUMNS = new Set(['xmin', 'xmax', 'cmin', 'cmax', 'ctid', 'tableoid'])
+
+/** Functions that tell the time, or which transaction it is. */
+const CLOCKS =
+  /^(?:now|clock_timestamp|transaction_timestamp|statement_timestamp|timeofday|uuidv7|age|pg_current_xact_id|txid_current)/
+
+/** Of numbers that are rounded, the sum depends on the order. */
+const ROUNDING = /^(?:sum|avg|var|std|corr|covar|regr)/
+const EXACT_TYPES = new Set(['int2', 'int4', 'int8', 'numeric', 'money', 'interval', 'bool'])
 
 const STRENGTHS: Readonly<Record<string, number>> = {
   LCS_FORKEYSHARE: KEY_SHARE,
@@ -69,8 +81,13 @@ export class StatementReader {
   /** Something puts rows together as they come. */
   #gathers = false
   #unsorted: ReadonlySet<string> = NO_NAMES
-  /** Columns that it names, and tables that it reads. */
+  /** Something asks what time it is, or for what comes in the order of time. */
+  #asksForTime = false
+  /** Columns that it names; those that it names with their table; and names that it gives itself. */
   readonly #columns = new Set<string>()
+  readonly #qualified = new Set<string>()
+  readonly #given = new Set<string>()
+  /** Tables that it reads. */
   readonly #read = new Map<string, TableFacts>()
   /** Within another statement: what the server counts is not about this one. */
   #depth = 0
@@ -87,9 +104,16 @@ export class StatementReader {
       return everything(`${kind.replace(/Stmt$/, '')} is not understood in detail`)
     this.#visit(tree, NO_NAMES)
     const inner = isRecord(node) ? node : {}
+    this.#readQualified()
     this.#readAside()
-    this.#add({ disordered: this.#gathers ? this.#found.touches : this.#timed })
-    this.#add({ shows: this.#shown(kind, inner) })
+    const timed = this.#timed
+    this.#add({ disordered: this.#gathers ? this.#found.touches : timed })
+    this.#add({ shows: this.#shown(kind, inner), isPunctual: this.#asksForTime && timed.size > 0 })
+    // Which rows it waits for, and which it leaves out, it decides at several times.
+    if (
+      this.#found.locks.filter(({ seeks }) => seeks).some(({ place }, i) => i > 0 || place.keys?.size !== 1)
+    )
+      this.#add({ reads: this.#found.conditional })
     if (this.#found.draws.size > 0 && !drawsOnce(kind, inner))
       this.#add(everything('it draws numbers for several rows, or for one that it may have to wait for'))
     return this.#found
@@ -105,6 +129,13 @@ export class StatementReader {
     if (rows.length > 0) this.#add({ aside: this.#found.reads.filter((read) => !isLocked(read)) })
   }
 
+  /** `a.fields` may be a function that takes the row. */
+  #readQualified(): void {
+    const known = new Set([...this.#read.values()].flatMap(({ columns }) => columns.map(({ name }) => name)))
+    const other = [...this.#qualified].find((name) => !known.has(name) && !this.#given.has(name))
+    if (other !== undefined) this.#add(everything(`${other} is no column of a table that it names`))
+  }
+
   /** Tables of which it looks at times: who came first had the earlier one. */
   get #timed(): ReadonlySet<string> {
     const isTimed = ({ columns }: TableFacts): boolean =>
@@ -115,8 +146,10 @@ export class StatementReader {
   /** Tables of which several rows come back in no order. */
   #shown(kind: string, node: Node): ReadonlySet<string> {
     if (kind === 'SelectStmt') return this.#unsorted
-    const isInOwnOrder = kind === 'InsertStmt' && new InsertedRows(node, [], undefined).rows !== undefined
-    return node.returningClause !== undefined && !isInOwnOrder ? this.#found.touches : NO_NAMES
+    const isQuery = kind === 'InsertStmt' && new InsertedRows(node, [], undefined).rows === undefined
+    if (kind === 'InsertStmt' && !isQuery) return NO_NAMES
+    if (node.returningClause !== undefined) return this.#found.touches
+    return isQuery ? this.#unsorted : NO_NAMES
   }
 
   /** Everything at any depth; `ctes` are names that are no tables here. */
@@ -165,7 +198,12 @@ export class StatementReader {
   }
 
   #readNode(kind: string, node: Node): void {
-    if (kind === 'FuncCall') this.#readCall(node)
+    if (kind === 'FuncCall') {
+      this.#readCall(node)
+      this.#given.add(names(node.funcname).at(-1) ?? '') // what its column is called
+    } else if (kind === 'SQLValueFunction') this.#asksForTime ||= /TIME|DATE/.test(`${node.op}`)
+    else if (kind === 'TypeCast') this.#readCast(node)
+    else if (kind === 'ResTarget') this.#given.add(`${node.name}`)
     else if (kind === 'SubLink') this.#gathers ||= node.subLinkType === 'ARRAY_SUBLINK'
     else if (kind === 'A_Expr') {
       const operator = names(node.name).at(-1) ?? ''
@@ -174,7 +212,16 @@ export class StatementReader {
       const column = names(node.fields).at(-1)
       if (column !== undefined && SYSTEM_COLUMNS.has(column)) this.#add(everything(`it reads ${column}`))
       if (column !== undefined) this.#columns.add(column)
+      if (column !== undefined && list(node.fields).length > 1) this.#qualified.add(column)
     }
+    const alias = inside(node, 'alias')
+    if (alias) for (const name of [alias.aliasname, ...names(alias.colnames)]) this.#given.add(`${name}`)
+    for (const name of names(node.aliascolnames)) this.#given.add(`${name}`)
+  }
+
+  #readCast({ typeName }: Node): void {
+    const type = isRecord(typeName) ? names(typeName.names).at(-1) : undefined
+    if (type !== undefined && this.#lore.isOwnCast(type)) this.#add(everything(`it casts to ${type}`))
   }
 
   #mention(range: Node): Mention {
@@ -198,7 +245,9 @@ export class StatementReader {
     const range = inside(from, 'RangeVar')
     if (range) return !range.schemaname && ctes.has(`${range.relname}`) ? [] : [this.#mention(range)]
     const joined = inside(from, 'JoinExpr')
-    return joined ? this.#mentions([joined.larg, joined.rarg], ctes) : []
+    const found = joined ? this.#mentions([joined.larg, joined.rarg], ctes) : []
+    // `(a join b) as c` hides the names within.
+    return joined?.alias === undefined ? found : found.map((one) => ({ ...one, isRenamed: true }))
   }
 
   #readSelect(select: Node, ctes: ReadonlySet<string>): void {
@@ -207,12 +256,16 @@ export class StatementReader {
     const clauses = list(select.lockingClause).map((clause) => inside(clause, 'LockingClause') ?? {})
     if (clauses.length > 0 && mentions.length < countTables(select.fromClause))
       this.#add(everything('it locks what another query finds'))
+    const isOrdered =
+      isAlone &&
+      mentions.every(
+        (one) => this.#isOne(one, select) || (!one.isRenamed && isSortedByKey(select, one.facts)),
+      )
     for (const one of mentions) {
       const own = clauses.filter(({ lockedRels }) => locksThis(lockedRels, one.alias))
-      this.#readRows(one, select.whereClause, isAlone, own)
+      this.#readRows(one, select.whereClause, { isAlone, isOrdered }, own)
     }
-    if (isAlone && mentions.every((one) => this.#isOne(one, select) || isSortedByKey(select, one.facts)))
-      return
+    if (isOrdered) return
     const tables = new Set(mentions.map(({ name }) => name))
     // Of rows that another query finds, or both sides of a UNION, any table may be behind it.
     const isPlain = select.larg === undefined && mentions.length === countTables(select.fromClause)
@@ -221,12 +274,12 @@ export class StatementReader {
     else this.#unsorted = new Set([...this.#unsorted, ...tables])
   }
 
-  #readRows(one: Mention, where: unknown, isAlone: boolean, clauses: readonly Node[]): void {
-    const place = this.#rows(one, where, isAlone)
+  #readRows(one: Mention, where: unknown, scan: Scan, clauses: readonly Node[]): void {
+    const place = this.#rows(one, where, scan.isAlone)
     if (clauses.length === 0) this.#add({ reads: [place] })
     for (const { strength: name, waitPolicy } of clauses) {
       const strength = STRENGTHS[`${name}`] ?? UPDATE
-      this.#readLock({ place, strength, seeks: true }, one, where, isAlone)
+      this.#readLock({ place, strength, seeks: true }, one, where, scan)
       // It does not wait for one who changes the row but for its key, and sees it as it was.
       if (strength === KEY_SHARE) this.#add({ reads: [place] })
       if (waitPolicy !== 'LockWaitBlock') this.#add({ tries: [place] })
@@ -237,9 +290,13 @@ export class StatementReader {
    * A lock of rows. What one by key waits for is what it would have found afterwards, since it looks again; unless a further
    * condition holds only afterwards. A scan, and a join, see the rest as of before.
    */
-  #readLock(lock: Lock, one: Mention, where: unknown, isAlone: boolean, sure = lock.strength): void {
+  #readLock(lock: Lock, one: Mention, where: unknown, scan: Scan, sure = lock.strength): void {
     const { place } = lock
+    const { isAlone, isOrdered } = scan
     this.#add({ locks: [lock] })
+    // Of several rows, it comes to the first that lies there first. Within another query nobody counts them.
+    if (!isOrdered && place.keys?.size !== 1)
+      this.#add({ [this.#depth === 1 ? 'shows' : 'disordered']: new Set([one.name]) })
     if (!place.keys || !isAlone) return void this.#add({ reads: [place] })
     const isKeyAlone = conjuncts(where).length === primaryOf(one.facts)?.columns?.length
     if (!isKeyAlone) this.#add({ conditional: [place] })
@@ -255,6 +312,9 @@ export class StatementReader {
     if (facts.opaqueWrites) this.#add(everything(facts.opaqueWrites))
     const inserted = new InsertedRows(insert, facts.columns, this.#values)
     this.#add({ draws: inserted.draws, puts: new Set([name]) })
+    if (asksForTime(insert.selectStmt) || facts.columns.some(isStamp)) this.#add({ stamps: new Set([name]) })
+    if (inserted.holds((value, column) => asksForTime(value) && !column?.isTime))
+      this.#add({ disordered: new Set([name]) })
     for (const unique of facts.uniques) {
       const keys = inserted.keysOf(unique.columns)
       if (keys?.size === 0) continue
@@ -275,9 +335,9 @@ export class StatementReader {
     { foreignKeys }: TableFacts,
     keysOf: (columns: readonly string[]) => ReadonlySet<string> | undefined,
   ): void {
-    for (const { columns, table, isToPrimary } of foreignKeys) {
+    for (const { columns, table, schema, isToPrimary } of foreignKeys) {
       const found = isToPrimary ? keysOf(columns) : undefined
-      const place = { table, index: ROWS, keys: found }
+      const place = { table, schema, index: ROWS, keys: found }
       if (found?.size !== 0)
         this.#add({ locks: [{ place, strength: KEY_SHARE, seeks: true }], touches: new Set([table]) })
     }
@@ -303,7 +363,8 @@ export class StatementReader {
     const strength = this.#readChange(place, mention.facts, update.targetList)
     // A key that is set to what it was takes the weaker lock.
     const sure = Math.min(strength, NO_KEY_UPDATE)
-    this.#readLock({ place, strength, seeks: true }, mention, update.whereClause, isAlone, sure)
+    const scan = { isAlone, isOrdered: false }
+    this.#readLock({ place, strength, seeks: true }, mention, update.whereClause, scan, sure)
   }
 
   #readDelete(remove: Node, ctes: ReadonlySet<string>): void {
@@ -317,7 +378,8 @@ export class StatementReader {
     for (const unique of facts.uniques.filter(({ isPrimary }) => !isPrimary))
       this.#add({ locks: [{ place: placeOf(name, unique), strength: UPDATE, seeks: false }] })
     this.#add({ changes: [place] })
-    this.#readLock({ place, strength: UPDATE, seeks: true }, mention, remove.whereClause, isAlone)
+    const scan = { isAlone, isOrdered: false }
+    this.#readLock({ place, strength: UPDATE, seeks: true }, mention, remove.whereClause, scan)
   }
 
   /** Of UPDATE … FROM and DELETE … USING. @returns there are none */
@@ -336,6 +398,11 @@ export class StatementReader {
     const columns = set.map(({ name }) => `${name}`)
     if (set.some(({ val }) => inside(val, 'SetToDefault')))
       this.#add(everything('it sets a column to its default'))
+    const timed = set.filter(({ val }) => asksForTime(val)).map(({ name }) => name)
+    if (timed.length > 0) this.#add({ stamps: new Set([table]) })
+    // Where nobody would look for one.
+    if (facts.columns.some(({ name, isTime }) => timed.includes(name) && !isTime))
+      this.#add({ disordered: new Set([table]) })
     const isTouched = ({ columns: own }: UniqueIndex): boolean =>
       !own || own.some((one) => columns.includes(one))
     for (const unique of facts.uniques) {
@@ -350,7 +417,11 @@ export class StatementReader {
     }
     if (facts.referenced?.columns.some((one) => columns.includes(one)))
       this.#add(everything(`${facts.referenced.by} refers to ${table}, whose key is changed`))
-    const moved = facts.foreignKeys.filter((key) => key.columns.some((one) => columns.includes(one)))
+    const isComputed = (name: string): boolean =>
+      facts.columns.some((column) => column.name === name && column.isGenerated)
+    const moved = facts.foreignKeys.filter((key) =>
+      key.columns.some((one) => columns.includes(one) || isComputed(one)),
+    )
     this.#readForeignKeys({ ...facts, foreignKeys: moved }, () => undefined)
     const touched = facts.uniques.filter(isTouched)
     const hasMoved = touched.some(({ isPrimary }) => isPrimary)
@@ -361,7 +432,8 @@ export class StatementReader {
   /** Rows of a table that a condition can be true for. */
   #rows(one: Mention, where: unknown, isAlone: boolean): Place {
     const columns = primaryOf(one.facts)?.columns ?? null
-    return { table: one.name, index: ROWS, keys: this.#keys(one, where, columns, isAlone) }
+    const keys = this.#keys(one, where, columns, isAlone)
+    return { table: one.name, schema: one.facts.schema, index: ROWS, keys }
   }
 
   #keys(
@@ -375,9 +447,18 @@ export class StatementReader {
     const isColumn = (field: unknown, column: string): boolean => {
       const parts = names(inside(field, 'ColumnRef')?.fields)
       if (parts.at(-1) !== column) return false
-      return parts.length === 1 ? isAlone : parts.length === 2 && parts[0] === alias
+      return parts.length === 1 ? isAlone : parts.at(-2) === alias
     }
     return keysIn(where, columns, isColumn, this.#values)
+  }
+
+  #isExact(parameters: unknown): boolean {
+    const columns = [...this.#read.values()].flatMap((facts) => facts.columns)
+    const isExact = (name: string): boolean => {
+      const found = columns.filter((column) => column.name === name)
+      return found.length > 0 && found.every(({ type }) => EXACT_TYPES.has(type))
+    }
+    return columnsIn(parameters).every(isExact) && !/"TypeCast"|"FuncCall"/.test(JSON.stringify(parameters))
   }
 
   #readCall(call: Node): void {
@@ -393,10 +474,19 @@ export class StatementReader {
         sequence ? { draws: new Set([sequence]) } : everything('nextval of an unknown sequence'),
       )
     }
-    if (gathersRows(call)) this.#gathers = true
+    if (gathersRows(call) || (ROUNDING.test(bare) && !this.#isExact(call.args))) this.#gathers = true
+    if (isBuiltIn && CLOCKS.test(bare)) this.#asksForTime = true
     const surprise = this.#lore.surpriseOf(parts.join('.'))
     if (surprise) this.#add(everything(surprise))
   }
+}
+
+/** How a statement comes to rows of a table. */
+interface Scan {
+  /** There is no other table beside it. */
+  readonly isAlone: boolean
+  /** By a key, or one row at most. */
+  readonly isOrdered: boolean
 }
 
 const primaryOf = ({ uniques }: TableFacts): UniqueIndex | undefined =>
@@ -433,6 +523,25 @@ function sequenceOf(argument: unknown, values: Values): string | undefined {
   const cast = inside(argument, 'TypeCast')
   const isRegclass = names(inside(cast, 'typeName')?.names).at(-1) === 'regclass'
   const text = constantOf(isRegclass ? cast?.arg : argument, values) ?? ''
-  const [, quoted, plain] = /(?:"([^"]+)"|([^".]+))$/.exec(text) ?? []
+  const [, quoted, plain] = /^(?:(?:"[^"]+"|[a-z_][\w$]*)\.)?(?:"([^"]+)"|([a-z_][\w$]*))$/i.exec(text) ?? []
   return quoted ?? plain?.toLowerCase()
+}
+
+/** It gets the time, or what goes with it, by default. */
+const isStamp = ({ isTime, default: given }: Column): boolean => isTime && given !== 'null'
+
+/** Names of the columns in an expression. */
+function columnsIn(node: unknown): readonly string[] {
+  if (Array.isArray(node)) return node.flatMap(columnsIn)
+  if (!isRecord(node)) return []
+  const column = inside(node, 'ColumnRef')
+  return column ? [names(column.fields).at(-1) ?? ''] : Object.values(node).flatMap(columnsIn)
+}
+
+function asksForTime(node: unknown): boolean {
+  if (Array.isArray(node)) return node.some(asksForTime)
+  if (!isRecord(node)) return false
+  const call = inside(node, 'FuncCall')
+  if (call && CLOCKS.test(names(call.funcname).at(-1) ?? '')) return true
+  return inside(node, 'SQLValueFunction') !== undefined || Object.values(node).some(asksForTime)
 }

@@ -21,6 +21,8 @@ const UNDEFINED_TABLE = '42P01'
  * to where they were. The connection must be the server's own, not one of a pooler in between.
  */
 export class Reset {
+  /** Rows shall lie in the same places each time, and not only be the same. */
+  isTidy = false
   readonly #control: Pick<ClientBase, 'query'>
   readonly #note: Note
   readonly #filled: ReadonlySet<string>
@@ -131,7 +133,7 @@ export class Reset {
     }
     this.#runs++
     const tables = this.#names('table')
-    if (this.#runs % RUNS_PER_VACUUM === 0 && tables.length > 0)
+    if ((this.isTidy || this.#runs % RUNS_PER_VACUUM === 0) && tables.length > 0)
       await this.#control.query(`vacuum (skip_locked) ${tables.join(', ')}`)
   }
 

@@ -1,4 +1,4 @@
-import { countOf } from '../../gate/result.js'
+import { countOf, type StepResult } from '../../gate/result.js'
 import { actorOf, type Trace, type TraceStep } from '../schedule/trace.js'
 
 /** What a schedule shows of things that the explorer cannot take apart, or leaves to chance. */
@@ -7,6 +7,8 @@ export class Cautions {
   hasFullPool = false
   /** An actor that polls was made to wait for the others. */
   hasIdleLoop = false
+  /** A statement was ended by a timeout of its own. */
+  hasTimedOut = false
   readonly #manyRows = new Map<string, string>()
   readonly #notes = new Set<string>()
 
@@ -22,6 +24,8 @@ export class Cautions {
       if (locksManyRows(step)) this.#manyRows.set(actorOf(step.unit), step.statement)
       if (/^do\b/i.test(step.statement) && !step.statement.includes('dibs_point'))
         this.#notes.add("A DO block runs as one step: it has no yield point (perform dibs_point('name')).")
+      if ([step, ...step.resumed].some(({ effect }) => effect.kind === 'done' && isTimeout(effect.result)))
+        this.hasTimedOut = true
       if (/\block_timeout\b/i.test(step.text + step.settings.join()))
         this.#notes.add('An actor sets lock_timeout: that ends a wait in real time, and here only by chance.')
     }
@@ -41,6 +45,10 @@ export class Cautions {
     return notes
   }
 }
+
+/** Of `lock_timeout` and `statement_timeout`; NOWAIT has the code of the first, and other words. */
+const isTimeout = ({ error }: StepResult): boolean =>
+  error?.code === '57014' || (error?.code === '55P03' && /timeout/i.test(error.message))
 
 /** By the server's own count. */
 function locksManyRows({ effect, statement }: TraceStep): boolean {

@@ -37,7 +37,7 @@ export class Exploration {
 
   constructor(stage: Stage, options: ExploreOptions, { pairs, onTrace }: Insight) {
     this.#stage = stage
-    this.#reduction = new Reduction(stage.catalog, stage.isolation, pairs)
+    this.#reduction = new Reduction(stage.catalog, stage.sessions, pairs)
     this.#options = options
     this.#actors = Object.keys(options.actors)
     this.#trials = new Trials(stage, options, onTrace)

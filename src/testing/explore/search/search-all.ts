@@ -1,3 +1,4 @@
+import { ScheduleDivergedError } from '../../../errors.js'
 import type { Reduction } from '../reduce/reduction.js'
 import { isContested, type Moment, signStep, type Trace, type TraceStep } from '../schedule/trace.js'
 import { type Branch, BranchFollower, Frontier, type Sleeping } from './frontier.js'
@@ -63,10 +64,11 @@ export class SearchAll {
       const branch = this.#frontier.next()
       if (!branch) break
       const wasReduced = this.isReduced
-      await this.#follow(branch)
+      if (!(await this.#followIn(branch))) continue
       // Nothing hung on it yet when the first one was run.
       const hasLearned = version !== this.#reduction.version && branch.parent !== undefined
-      if (hasLearned && wasReduced && !this.#trials.found) this.#startAnew()
+      const isTidied = this.#reduction.seesOrder && this.#trials.tidyUp()
+      if (((hasLearned && wasReduced) || isTidied) && !this.#trials.found) this.#startAnew()
       version = this.#reduction.version
     }
     const { level, isCut } = this.#frontier
@@ -82,9 +84,27 @@ export class SearchAll {
       const last = level > 0 && !this.isReduced ? level - 1 : null
       return { isComplete: false, isExhaustive: false, preemptions: last }
     }
-    const { hasFullPool, hasIdleLoop } = this.#trials.cautions
-    const isWhole = !isCut && !this.#hasUnseen && !hasFullPool && !hasIdleLoop
+    const { hasFullPool, hasIdleLoop, hasTimedOut } = this.#trials.cautions
+    const isWhole = !isCut && !this.#hasUnseen && !hasFullPool && !hasIdleLoop && !hasTimedOut
     return { isComplete: true, isExhaustive: isWhole, preemptions: isCut ? preemptions : null }
+  }
+
+  /**
+   * Where rows lie decides in which order a statement comes to them, and they do not lie as before when tables were emptied
+   * a hundred times. If that shows, all begins again, with tables that are cleaned up each time. So it does where somebody
+   * is seen to take rows as they lie.
+   *
+   * @returns it was run
+   */
+  async #followIn(branch: Branch): Promise<boolean> {
+    try {
+      await this.#follow(branch)
+      return true
+    } catch (error) {
+      if (!(error instanceof ScheduleDivergedError) || !this.#trials.tidyUp()) throw error
+      this.#startAnew()
+      return false
+    }
   }
 
   /** Runs a branch, and again while the server wakes those who waited in another order than the branch stands on. */

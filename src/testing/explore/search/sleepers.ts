@@ -81,6 +81,9 @@ export function moveOf(unit: string, { pending }: Pick<Moment, 'pending'>, reduc
   return { unit, footprint: reduction.footprintOf(step) }
 }
 
+/** A deadlock, and waits that time has ended. */
+const UNFORESEEN: ReadonlySet<string | undefined> = new Set(['40P01', '55P03', '57014'])
+
 /** Nothing has happened that its text does not tell: no deadlock, no lost connection, no order of the server's own. */
 function isClear(step: TraceStep): boolean {
   const effects = [step.effect, ...step.resumed.map(({ effect }) => effect)]
@@ -89,7 +92,7 @@ function isClear(step: TraceStep): boolean {
     !step.loops &&
     effects.every((effect) => {
       if (effect.kind === 'lost' || effect.kind === 'point') return false
-      return effect.kind !== 'done' || effect.result.error?.code !== '40P01'
+      return effect.kind !== 'done' || !UNFORESEEN.has(effect.result.error?.code)
     })
   )
 }

@@ -68,6 +68,12 @@ export class Trials {
     return trace
   }
 
+  /** From now on tables are as new at the start of each schedule. @returns they were not before */
+  tidyUp(): boolean {
+    this.#stage.end() // it may have been left within a schedule
+    return this.#stage.tidyUp()
+  }
+
   /** An actor that is never seen is not explored, whatever the verdict would say. */
   #checkEachActs({ steps, outcomes }: Trace): void {
     const seen = new Set(steps.map(({ unit }) => actorOf(unit)))

@@ -9,6 +9,7 @@ export interface Control {
   readonly serverVersion: number
   /** The server's default. */
   readonly isolation: string
+  readonly searchPath: string
   /** How actors connect. */
   readonly config: PoolConfig
   /** The same for other drivers. */
@@ -83,11 +84,13 @@ async function inspect(
   client: Client,
   options: ExploreOptions,
 ): Promise<Omit<Control, 'client' | 'config' | 'url'>> {
-  const { rows } = await client.query<{ pid: number; version: string; role: string; isolation: string }>(
+  const { rows } = await client.query<
+    Record<'version' | 'role' | 'isolation' | 'path', string> & { pid: number }
+  >(
     `select pg_backend_pid() as pid, current_user as role, current_setting('server_version_num') as version,
-       current_setting('default_transaction_isolation') as isolation`,
+       current_setting('default_transaction_isolation') as isolation, current_setting('search_path') as path`,
   )
-  const { pid, version, role, isolation } = rows[0] as (typeof rows)[0]
+  const { pid, version, role, isolation, path } = rows[0] as (typeof rows)[0]
   // What the server said when it greeted us; a pooler makes one up.
   if ((client as Client & { processID?: number }).processID !== pid)
     throw new ExplorationError(
@@ -97,6 +100,7 @@ async function inspect(
   return {
     pid,
     isolation,
+    searchPath: path,
     serverVersion: Number(version),
     setsDeadlockTimeout: await trySetting(client, role, options),
   }

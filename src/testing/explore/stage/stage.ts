@@ -39,6 +39,8 @@ export class Stage implements SessionObserver {
   readonly setsDeadlockTimeout: boolean
   /** Of statements that do not say. */
   readonly isolation: string
+  /** As far as connections were made. */
+  readonly sessions: { readonly levels: Set<string>; hasOtherPath: boolean }
   readonly probe: BlockingProbe
   readonly points: Points
   readonly catalog: Catalog
@@ -62,6 +64,7 @@ export class Stage implements SessionObserver {
     this.controlPid = control.pid
     this.setsDeadlockTimeout = control.setsDeadlockTimeout
     this.isolation = options.isolation ?? control.isolation
+    this.sessions = { levels: new Set([this.isolation]), hasOtherPath: false }
     this.probe = probe
     this.points = points
     this.catalog = new Catalog(control.client, connectListeners(options).length === 0)
@@ -124,6 +127,13 @@ export class Stage implements SessionObserver {
     this.cast.begin()
     this.#globals.begin()
     this.#outside.isRunning = true
+  }
+
+  /** From now on tables are as new at the start of each schedule. @returns they were not before, and can be */
+  tidyUp(): boolean {
+    if (this.#options.reset || this.#reset.isTidy) return false
+    this.#reset.isTidy = true
+    return true
   }
 
   /** The actors have all ended, or were given up. */
@@ -221,11 +231,23 @@ export class Stage implements SessionObserver {
         planner: this.#newPlanner(),
         observer: this,
         settings: sessionSettings(this.#control, this.#options.isolation),
-        prepare: (session) => this.points.hold(session.pid),
+        prepare: async (session) => {
+          await Promise.all([this.points.hold(session.pid), this.#noteSettings(session)])
+        },
       },
       setup: { ...free, settings: plain },
       invariant: { ...free, settings: { ...plain, default_transaction_read_only: 'on' } },
     })
+  }
+
+  /** Whoever connects by itself may bring settings that the explorer's own connection does not have. */
+  async #noteSettings(session: GatedSession): Promise<void> {
+    const { rows } = await session.tell(
+      `select pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('search_path')`,
+    )
+    const [level, path] = rows[0] ?? []
+    if (level) this.sessions.levels.add(level)
+    if (path !== this.#control.searchPath) this.sessions.hasOtherPath = true
   }
 
   async #noteSetup(session: GatedSession): Promise<void> {

@@ -4,7 +4,7 @@ import {
   BUILT_IN_LOOK_UP,
   type FoundFunction,
   FUNCTION_LOOK_UP,
-  OWN_OPERATORS,
+  OWN_CODE,
   TABLE_LOOK_UP,
 } from './function-look-up.js'
 import { parseStatements, type Statement } from './parse-statements.js'
@@ -36,7 +36,15 @@ const HARMLESS = new Set([
 
 /** Built-in functions that are not volatile and yet see more than their parameters and the tables beside them. */
 const FAR_SIGHTED =
-  /^(?:(?:query|table|schema|database|cursor)_to_xml|txid_|pg_current_|pg_export_|pg_snapshot_|pg_visible_|pg_xact_|pg_get_|pg_relation_|pg_table_|has_)/
+  /^(?:(?:query|table|schema|database|cursor)_to_xml|txid_|pg_current_|pg_export_|pg_snapshot_|pg_visible_|pg_xact_|pg_get_|pg_stat_|pg_relation_|pg_table_|has_)/
+
+const SETTINGS = /\bset_config\b|isolation|search_path/i
+
+/** Names of what the user has made. */
+interface OwnCode {
+  readonly operators: ReadonlySet<string>
+  readonly casts: ReadonlySet<string>
+}
 
 /** What the server knows about the functions that statements call, directly, in turn, or through triggers. */
 export class Catalog {
@@ -46,13 +54,14 @@ export class Catalog {
   /** Name to why a call of it may do or see anything. */
   readonly #surprises = new Map<string, string>()
   readonly #builtIn = new Set<string>()
-  #operators: ReadonlySet<string> | undefined
+  #ownCode: OwnCode | undefined
   /** Name to whether reading it may run functions that no statement names. */
   readonly #tables = new Map<string, boolean>()
   /** Tables whose triggers are known. */
   readonly #fired = new Set<string>()
   readonly #atomic = new Set<string>()
   #hasHiddenWriters = false
+  #setter: string | undefined
   #hasHidden: boolean | undefined
 
   readonly #book: TableBook
@@ -71,7 +80,7 @@ export class Catalog {
     const { functions, tables, fired } = this.#unknown(statement)
     if (functions.length + tables.length + fired.length === 0) return
     await this.#book.learn(tables)
-    this.#operators ??= await this.#askForOperators()
+    this.#ownCode ??= await this.#askForOwnCode()
     // Mostly there is neither trigger nor view anywhere, and the big questions can be saved.
     if (tables.length + fired.length > 0) this.#hasHidden ??= await this.#askForHidden()
     for (const name of tables) this.#tables.set(name, false)
@@ -107,6 +116,7 @@ export class Catalog {
       else if (!isPlain) this.#surprises.set(name, `it calls ${found[0]?.name}`)
     }
     for (const found of rows) if (isAtomic(found)) this.#atomic.add(found.name)
+    this.#setter ??= rows.find(({ source, isBuiltIn }) => !isBuiltIn && SETTINGS.test(source ?? ''))?.name
     this.#hasHiddenWriters ||= rows.some(({ isVolatile, isBuiltIn }) => isVolatile && !isBuiltIn)
   }
 
@@ -115,15 +125,22 @@ export class Catalog {
     return rows[0]?.has === true
   }
 
-  async #askForOperators(): Promise<ReadonlySet<string>> {
-    const { rows } = await this.#control.query<{ name: string }>(OWN_OPERATORS)
-    return new Set(rows.map(({ name }) => name))
+  async #askForOwnCode(): Promise<OwnCode> {
+    const { rows } = await this.#control.query<{ name: string; isOperator: boolean }>(OWN_CODE)
+    const named = (isOperator: boolean) =>
+      new Set(rows.filter((row) => row.isOperator === isOperator).map(({ name }) => name))
+    return { operators: named(true), casts: named(false) }
   }
 
   async #learnTables(tables: readonly string[]): Promise<void> {
     const { rows } = await this.#control.query<{ name: string; hides: boolean }>(TABLE_LOOK_UP, [tables])
     for (const { name, hides } of rows) this.#tables.set(name, hides)
     this.#hasHiddenWriters ||= rows.some(({ hides }) => hides)
+  }
+
+  /** A function that was met and may change the isolation level or the search path of its session. */
+  get setter(): string | undefined {
+    return this.#setter
   }
 
   /** Functions or triggers were met that may write what no statement names. */
@@ -167,9 +184,14 @@ export class Catalog {
     return this.#builtIn.has(name)
   }
 
+  /** A cast to a type of that name may call a function of the user's, or check a domain. */
+  isOwnCast(typeName: string): boolean {
+    return this.#ownCode?.casts.has(typeName) === true
+  }
+
   /** The user has made an operator of that name. */
   isOwnOperator(name: string): boolean {
-    return this.#operators?.has(name) === true
+    return this.#ownCode?.operators.has(name) === true
   }
 
   table(name: string): TableFacts {
@@ -190,7 +212,7 @@ export class Catalog {
     this.#functions.clear()
     this.#surprises.clear()
     this.#builtIn.clear()
-    this.#operators = undefined
+    this.#ownCode = undefined
     this.#book.forget()
     this.#tables.clear()
     this.#fired.clear()

@@ -93,11 +93,24 @@ where f.proname = any ($1::text[])
 group by f.proname
 having bool_and(f.pronamespace = 'pg_catalog'::regnamespace)`
 
-/** Operators that the user has made; those of extensions do no harm. */
-export const OWN_OPERATORS = `
-select distinct o.oprname::text as name
+/**
+ * Code of the user's that runs where none is called: operators, casts, and domains, which may have a check. Those of
+ * extensions do no harm.
+ */
+export const OWN_CODE = `
+select distinct o.oprname::text as name, true as "isOperator"
 from pg_catalog.pg_operator o
 where o.oprnamespace <> 'pg_catalog'::regnamespace
   and not exists (
     select from pg_catalog.pg_depend d
-    where d.classid = 'pg_catalog.pg_operator'::regclass and d.objid = o.oid and d.deptype = 'e')`
+    where d.classid = 'pg_catalog.pg_operator'::regclass and d.objid = o.oid and d.deptype = 'e')
+union all
+select t.typname::text, false
+from pg_catalog.pg_type t
+where t.typtype = 'd' and t.typnamespace <> 'information_schema'::regnamespace
+  or exists (
+    select from pg_catalog.pg_cast c
+    join pg_catalog.pg_proc f on f.oid = c.castfunc and f.pronamespace <> 'pg_catalog'::regnamespace
+    where c.casttarget = t.oid and not exists (
+      select from pg_catalog.pg_depend d
+      where d.classid = 'pg_catalog.pg_cast'::regclass and d.objid = c.oid and d.deptype = 'e'))`

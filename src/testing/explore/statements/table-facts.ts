@@ -8,8 +8,12 @@ export interface Column {
   readonly isTime: boolean
   /** Equal texts are equal values, and other texts other values. */
   readonly isPlain: boolean
-  /** The sequence that its default draws from. */
-  readonly sequence: string | null
+  /** Longer texts are cut, or refused. */
+  readonly most: number | null
+  /** Computed of others. */
+  readonly isGenerated: boolean
+  /** Sequences that its default draws from. */
+  readonly sequences: readonly string[]
   /** What a row that does not name it gets: nothing, something nobody else has, or something. */
   readonly default: 'null' | 'fresh' | 'some'
 }
@@ -24,12 +28,15 @@ export interface UniqueIndex {
 export interface ForeignKey {
   readonly columns: readonly string[]
   readonly table: string
+  readonly schema: string
   /** It points to the primary key, in its order of columns. */
   readonly isToPrimary: boolean
 }
 
 /** What the catalog says of a table that a statement's text does not. */
 export interface TableFacts {
+  /** Undefined: it may be in one or in another. */
+  readonly schema?: string | undefined
   /** A statement on it may do what nobody can foresee, because … */
   readonly opaque?: string | undefined
   /** The same, if the statement writes. */
@@ -106,9 +113,10 @@ export class TableBook {
     const visible = schema === undefined && this.#isPathKnown ? named.filter((one) => one.isVisible) : []
     const [first, ...others] = (visible.length > 0 ? visible : named).map(factsOf)
     if (!first) return opaque(`${name} is not known`)
-    const sign = JSON.stringify(first)
-    return others.every((other) => JSON.stringify(other) === sign)
-      ? first
+    if (others.length === 0) return first
+    const [sign, ...signs] = [first, ...others].map((facts) => JSON.stringify({ ...facts, schema: null }))
+    return signs.every((other) => other === sign)
+      ? { ...first, schema: undefined }
       : opaque(`several tables are called ${name}`)
   }
 }
@@ -122,7 +130,7 @@ const opaque = (why: string): TableFacts => ({
 })
 
 function factsOf(found: FoundTable): TableFacts {
-  const { name, kind, columns, uniques, foreignKeys, referenced } = found
+  const { name, schema, kind, columns, uniques, foreignKeys, referenced } = found
   const why =
     kind === 'v'
       ? `${name} is a view`
@@ -139,11 +147,11 @@ function factsOf(found: FoundTable): TableFacts {
       : found.rule !== null
         ? `${name} has the rule ${found.rule}`
         : found.function !== null
-          ? `${name} calls ${found.function} for a default, a check or an index`
+          ? `${name} uses ${found.function} for a default, a check or an index`
           : found.isDeferrable
             ? `${name} has a constraint that can be deferred to COMMIT`
             : undefined
-  return { opaque: why, opaqueWrites: writes, columns, uniques, foreignKeys, referenced }
+  return { schema, opaque: why, opaqueWrites: writes, columns, uniques, foreignKeys, referenced }
 }
 
 /**
@@ -151,11 +159,15 @@ function factsOf(found: FoundTable): TableFacts {
  * equality is that of their text: integers, uuid, and text unless its collation says otherwise.
  */
 const LOOK_UP = `
-with asked as (
+with recursive asked as (
   select c.oid, c.relname, n.nspname, c.relkind, c.relrowsecurity
   from pg_catalog.pg_class c
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
   where c.relname = any ($1::text[]) and c.relkind in ('r', 'v', 'm', 'f', 'p')
+), domain as (
+  select a.attrelid, a.atttypid as oid from pg_catalog.pg_attribute a join asked t on t.oid = a.attrelid
+  union
+  select d.attrelid, y.typbasetype from domain d join pg_catalog.pg_type y on y.oid = d.oid and y.typtype = 'd'
 )
 select json_build_object(
   'name', t.relname, 'schema', t.nspname, 'isVisible', pg_catalog.pg_table_is_visible(t.oid), 'kind', t.relkind,
@@ -164,29 +176,31 @@ select json_build_object(
   'trigger', (select min(tgname::text) from pg_catalog.pg_trigger where tgrelid = t.oid and not tgisinternal),
   'rule', (select min(rulename::text) from pg_catalog.pg_rewrite where ev_class = t.oid and ev_type <> '1'),
   'function', (
-    select min(f.proname::text) from pg_catalog.pg_depend d
-    join pg_catalog.pg_proc f on f.oid = d.refobjid
-    where d.refclassid = 'pg_catalog.pg_proc'::regclass and (
+    select min(coalesce(f.proname, o.oprname)::text) from pg_catalog.pg_depend d
+    left join pg_catalog.pg_proc f on d.refclassid = 'pg_catalog.pg_proc'::regclass and f.oid = d.refobjid
+    left join pg_catalog.pg_operator o on d.refclassid = 'pg_catalog.pg_operator'::regclass and o.oid = d.refobjid
+    where coalesce(f.oid, o.oid) is not null and (
       d.classid = 'pg_catalog.pg_attrdef'::regclass
         and d.objid in (select oid from pg_catalog.pg_attrdef where adrelid = t.oid)
       or d.classid = 'pg_catalog.pg_constraint'::regclass
         and d.objid in (select oid from pg_catalog.pg_constraint where conrelid = t.oid)
       or d.classid = 'pg_catalog.pg_constraint'::regclass
         and d.objid in (
-          select c.oid from pg_catalog.pg_constraint c
-          join pg_catalog.pg_attribute a on a.atttypid = c.contypid and a.attrelid = t.oid)
+          select c.oid from pg_catalog.pg_constraint c join domain m on m.oid = c.contypid and m.attrelid = t.oid)
       or d.classid = 'pg_catalog.pg_class'::regclass
         and d.objid in (select indexrelid from pg_catalog.pg_index where indrelid = t.oid))),
   'isDeferrable', exists (select from pg_catalog.pg_constraint where t.oid in (conrelid, confrelid) and condeferrable),
   'columns', coalesce((
     select json_agg(json_build_object(
       'name', a.attname, 'type', y.typname,
-      'isNotNull', a.attnotnull, 'isTime', y.typcategory = 'D',
+      'isNotNull', a.attnotnull, 'isTime', y.typcategory = 'D' or coalesce(e.expression ~* 'timestamp|\\mnow\\M|xact|txid|uuidv7|timeofday', false),
+      'most', case when y.typname = 'varchar' and a.atttypmod > 4 then a.atttypmod - 4 end,
+      'isGenerated', a.attgenerated <> '',
       'isPlain', y.typnamespace = 'pg_catalog'::regnamespace and y.typname in ('int2', 'int4', 'int8', 'uuid', 'text', 'varchar')
-        and a.atttypmod = -1
+        and (a.atttypmod = -1 or y.typname = 'varchar')
         and coalesce((select collisdeterministic from pg_catalog.pg_collation l where l.oid = a.attcollation), true),
-      'sequence', (
-        select min(s.relname::text) from pg_catalog.pg_depend d
+      'sequences', (
+        select coalesce(json_agg(distinct s.relname), '[]') from pg_catalog.pg_depend d
         join pg_catalog.pg_class s on s.oid = d.objid and s.relkind = 'S'
         where d.refclassid = 'pg_catalog.pg_class'::regclass and d.refobjid = t.oid and d.refobjsubid = a.attnum
             and d.deptype in ('a', 'i') and not exists (
@@ -233,6 +247,9 @@ select json_build_object(
         select json_agg(a.attname order by k.n) from unnest(c.conkey) with ordinality k (attnum, n)
         join pg_catalog.pg_attribute a on a.attrelid = t.oid and a.attnum = k.attnum),
       'table', (select relname from pg_catalog.pg_class where oid = c.confrelid),
+      'schema', (
+        select n.nspname from pg_catalog.pg_class p join pg_catalog.pg_namespace n on n.oid = p.relnamespace
+        where p.oid = c.confrelid),
       'isToPrimary', exists (
         select from pg_catalog.pg_index i
         where i.indexrelid = c.conindid and i.indisprimary
