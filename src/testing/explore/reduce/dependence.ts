@@ -7,6 +7,8 @@ export interface Levels {
   readonly isRepeatable: boolean
   /** Somebody takes the rows of this table in the order in which they lie there. */
   isDisordered(table: string): boolean
+  /** Somebody looks at times in this table. */
+  isTimed(table: string): boolean
   /** What the unit does depends on when its transaction began or first wrote, and somebody looks at that. */
   isClocked(unit: string): boolean
   /** Statements that did not wait for rows that others had locked, because they did not meet a condition. */
@@ -84,10 +86,8 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     },
   },
   {
-    name: 'the time of a transaction, and another time',
-    holds: (a, b, course, levels) =>
-      isMoment(a, course, levels) &&
-      (isMoment(b, course, levels) || [...b.footprint.puts].some((table) => levels.isDisordered(table))),
+    name: 'two times that somebody looks at',
+    holds: (a, b, course, levels) => isTimed(a, course, levels) && isTimed(b, course, levels),
   },
   {
     name: 'the snapshot of a transaction, and a commit',
@@ -98,8 +98,9 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
   },
 ]
 
-/** It begins a transaction or is the first to write in it, of one whose time counts. */
-function isMoment({ unit, footprint }: Move, course: Course, levels: Levels): boolean {
+/** It writes the time; or it begins a transaction, or is the first to write in it, of one whose time counts. */
+function isTimed({ unit, footprint }: Move, course: Course, levels: Levels): boolean {
+  if ([...footprint.stamps].some((table) => levels.isTimed(table))) return true
   if (footprint.ends !== undefined || !levels.isClocked(unit)) return false
   const { hasBegun, done } = course.of(unit)
   const writes = ({ locks, puts }: Footprint): boolean => locks.length + puts.size > 0

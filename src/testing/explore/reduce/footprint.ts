@@ -52,6 +52,8 @@ export interface Footprint {
   readonly shows: ReadonlySet<string>
   /** Tables into which it writes what time it is, or which transaction. */
   readonly stamps: ReadonlySet<string>
+  /** Tables in which it looks at times: who came first had the earlier one. */
+  readonly timed: ReadonlySet<string>
   /** It asks what time it is, and looks at times. */
   readonly isPunctual?: boolean | undefined
   /** Tables it names. */
@@ -81,6 +83,7 @@ export const EMPTY: Footprint = Object.freeze({
   disordered: NOTHING,
   shows: NOTHING,
   stamps: NOTHING,
+  timed: NOTHING,
   touches: NOTHING,
   conditional: [],
   holds: [],
@@ -126,6 +129,7 @@ export function join(a: Footprint, b: Footprint): Footprint {
     disordered: unite(a.disordered, b.disordered),
     shows: unite(a.shows, b.shows),
     stamps: unite(a.stamps, b.stamps),
+    timed: unite(a.timed, b.timed),
     isPunctual: a.isPunctual || b.isPunctual,
     touches: unite(a.touches, b.touches),
     conditional: [...a.conditional, ...b.conditional],

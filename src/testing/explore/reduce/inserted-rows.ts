@@ -27,11 +27,12 @@ export class InsertedRows {
   /** Sequences that defaults may draw from. */
   get draws(): ReadonlySet<string> {
     return new Set(
-      this.#all.filter((column) => this.#mayBeLeftOut(column)).flatMap(({ sequences }) => sequences),
+      this.#all.filter((column) => this.mayLeaveOut(column)).flatMap(({ sequences }) => sequences),
     )
   }
 
-  #mayBeLeftOut({ name }: Column): boolean {
+  /** Some row may get the column's default. */
+  mayLeaveOut({ name }: Column): boolean {
     if (this.#isOverridden) return true
     // A query may have fewer columns than the table.
     if (!this.rows) return !this.#hasList || !this.#named.includes(name)

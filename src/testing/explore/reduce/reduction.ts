@@ -31,6 +31,7 @@ export class Reduction implements Levels {
   off: string | undefined
   readonly eager = new Set<Footprint>()
   readonly #disordered = new Set<string>()
+  readonly #timed = new Set<string>()
   /** Actors whose times somebody looks at. */
   readonly #clocked = new Set<string>()
   readonly #lore: Lore
@@ -49,6 +50,10 @@ export class Reduction implements Levels {
     this.#sessions = sessions
     this.#pairs = pairs
     this.#readSessions()
+  }
+
+  isTimed(table: string): boolean {
+    return this.#timed.has(table) || this.#disordered.has(ANY_TABLE)
   }
 
   isClocked(unit: string): boolean {
@@ -87,9 +92,13 @@ export class Reduction implements Levels {
     const tables = [...this.#disordered]
       .filter((table) => table !== ANY_TABLE)
       .map((table) => `${table}: somebody takes its rows in the order in which they happen to lie there`)
-    return [
-      ...new Set([...[...this.#widened].map(([text, why]) => `${JSON.stringify(text)}: ${why}`), ...tables]),
-    ]
+    const isStamped = (table: string): boolean =>
+      [...this.#footprints.values()].some(({ stamps }) => stamps.has(table))
+    const times = [...this.#timed]
+      .filter(isStamped)
+      .map((table) => `${table}: somebody looks at times that are written into it`)
+    const texts = [...this.#widened].map(([text, why]) => `${JSON.stringify(text)}: ${why}`)
+    return [...new Set([...texts, ...tables, ...times])]
   }
 
   areDependent(a: Move, b: Move, course: Course): boolean {
@@ -107,6 +116,7 @@ export class Reduction implements Levels {
     for (const statement of [...before.flatMap(parseStatements), ...statements])
       this.#readSetting(statement, values)
     for (const table of footprint.disordered) this.#disorder(table)
+    for (const table of footprint.timed) this.#time(table)
     // What cannot be read may look at rows as they lie, wherever.
     if (footprint.everything && !footprint.isEarly) this.#disorder(ANY_TABLE)
     if (this.#lore.setter) this.#turnOff(`${this.#lore.setter} may change the level or the search path`)
@@ -153,7 +163,7 @@ export class Reduction implements Levels {
     if (footprint.everything !== undefined || footprint.adds.length + footprint.changes.length > 0)
       this.#writes.set(unit, (this.#writes.get(unit) ?? new Set()).add(footprint))
     const isNew = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
-    const isStamped = [...footprint.stamps].some((table) => this.isDisordered(table))
+    const isStamped = [...footprint.stamps].some((table) => this.isTimed(table))
     if (course.of(unit).hasBegun && (isStamped || footprint.isPunctual) && !this.isClocked(unit)) {
       this.#clocked.add(actorOf(unit))
       this.version++
@@ -174,6 +184,12 @@ export class Reduction implements Levels {
   #disorder(table: string): void {
     if (this.#disordered.has(table)) return
     this.#disordered.add(table)
+    this.version++
+  }
+
+  #time(table: string): void {
+    if (this.#timed.has(table)) return
+    this.#timed.add(table)
     this.version++
   }
 

@@ -27,3 +27,25 @@ export const gathersRows = ({ funcname, over, agg_order, agg_within_group }: Nod
   agg_order !== undefined ||
   agg_within_group !== undefined ||
   /_agg(?:_|$)|^any_value$/.test(names(funcname).at(-1) ?? '')
+
+const SUMS = /^(?:sum|avg|var|std|corr|covar|regr)/
+const EXACT_TYPES = new Set(['int2', 'int4', 'int8', 'numeric', 'money', 'interval', 'bool'])
+
+/** It adds numbers up, perhaps of a kind that is rounded, where the order decides about the last digits. */
+export function roundsSums({ funcname, args }: Node, tables: readonly TableFacts[]): boolean {
+  if (!SUMS.test(names(funcname).at(-1) ?? '')) return false
+  const columns = tables.flatMap((table) => table.columns)
+  const isExact = (name: string): boolean => {
+    const found = columns.filter((column) => column.name === name)
+    return found.length > 0 && found.every(({ type }) => EXACT_TYPES.has(type))
+  }
+  return !columnsIn(args).every(isExact) || /"TypeCast"|"FuncCall"/.test(JSON.stringify(args))
+}
+
+/** Names of the columns in an expression. */
+function columnsIn(node: unknown): readonly string[] {
+  if (Array.isArray(node)) return node.flatMap(columnsIn)
+  if (!isRecord(node)) return []
+  const column = inside(node, 'ColumnRef')
+  return column ? [names(column.fields).at(-1) ?? ''] : Object.values(node).flatMap(columnsIn)
+}

@@ -25,7 +25,7 @@ const betrayers: Readonly<Record<string, string>> = {
   'two that close a circle of waits': 'two updates in opposite order',
   'two numbers of one sequence': 'numbers of a sequence, told apart',
   'rows put into a table whose order somebody sees': 'rows taken as they lie',
-  'the time of a transaction, and another time': 'times of transactions, compared',
+  'two times that somebody looks at': 'times of transactions, compared',
   'the snapshot of a transaction, and a commit': 'repeatable read: what was committed before it is read',
 }
 

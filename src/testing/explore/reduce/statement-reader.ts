@@ -1,4 +1,4 @@
-import type { Column, TableFacts, UniqueIndex } from '../statements/table-facts.js'
+import type { TableFacts, UniqueIndex } from '../statements/table-facts.js'
 import { isRecord } from '../statements/tree-names.js'
 import { advisoryLock } from './advisory-locks.js'
 import {
@@ -17,7 +17,8 @@ import {
 import { InsertedRows } from './inserted-rows.js'
 import { conjuncts, constantOf, keysIn, type Values } from './key-values.js'
 import { inside, list, type Node, names, tableName } from './node.js'
-import { gathersRows, isSortedByKey, picksByOrder } from './row-order.js'
+import { gathersRows, isSortedByKey, picksByOrder, roundsSums } from './row-order.js'
+import { asksForTime, isStamp } from './times.js'
 
 /** What a footprint needs to know of the database. */
 export interface Lore {
@@ -46,14 +47,6 @@ const KNOWN_NODES = new Set(
 
 const SYSTEM_COLUMNS = new Set(['xmin', 'xmax', 'cmin', 'cmax', 'ctid', 'tableoid'])
 
-/** Functions that tell the time, or which transaction it is. */
-const CLOCKS =
-  /^(?:now|clock_timestamp|transaction_timestamp|statement_timestamp|timeofday|uuidv7|age|pg_current_xact_id|txid_current)/
-
-/** Of numbers that are rounded, the sum depends on the order. */
-const ROUNDING = /^(?:sum|avg|var|std|corr|covar|regr)/
-const EXACT_TYPES = new Set(['int2', 'int4', 'int8', 'numeric', 'money', 'interval', 'bool'])
-
 const STRENGTHS: Readonly<Record<string, number>> = {
   LCS_FORKEYSHARE: KEY_SHARE,
   LCS_FORSHARE: SHARE,
@@ -81,8 +74,6 @@ export class StatementReader {
   /** Something puts rows together as they come. */
   #gathers = false
   #unsorted: ReadonlySet<string> = NO_NAMES
-  /** Something asks what time it is, or for what comes in the order of time. */
-  #asksForTime = false
   /** Columns that it names; those that it names with their table; and names that it gives itself. */
   readonly #columns = new Set<string>()
   readonly #qualified = new Set<string>()
@@ -106,9 +97,8 @@ export class StatementReader {
     const inner = isRecord(node) ? node : {}
     this.#readQualified()
     this.#readAside()
-    const timed = this.#timed
-    this.#add({ disordered: this.#gathers ? this.#found.touches : timed })
-    this.#add({ shows: this.#shown(kind, inner), isPunctual: this.#asksForTime && timed.size > 0 })
+    this.#add({ timed: this.#timed, isPunctual: this.#timed.size > 0 && asksForTime(tree) })
+    this.#add({ disordered: this.#gathers ? this.#found.touches : NO_NAMES, shows: this.#shown(kind, inner) })
     // Which rows it waits for, and which it leaves out, it decides at several times.
     if (
       this.#found.locks.filter(({ seeks }) => seeks).some(({ place }, i) => i > 0 || place.keys?.size !== 1)
@@ -201,8 +191,7 @@ export class StatementReader {
     if (kind === 'FuncCall') {
       this.#readCall(node)
       this.#given.add(names(node.funcname).at(-1) ?? '') // what its column is called
-    } else if (kind === 'SQLValueFunction') this.#asksForTime ||= /TIME|DATE/.test(`${node.op}`)
-    else if (kind === 'TypeCast') this.#readCast(node)
+    } else if (kind === 'TypeCast') this.#readCast(node)
     else if (kind === 'ResTarget') this.#given.add(`${node.name}`)
     else if (kind === 'SubLink') this.#gathers ||= node.subLinkType === 'ARRAY_SUBLINK'
     else if (kind === 'A_Expr') {
@@ -312,9 +301,11 @@ export class StatementReader {
     if (facts.opaqueWrites) this.#add(everything(facts.opaqueWrites))
     const inserted = new InsertedRows(insert, facts.columns, this.#values)
     this.#add({ draws: inserted.draws, puts: new Set([name]) })
-    if (asksForTime(insert.selectStmt) || facts.columns.some(isStamp)) this.#add({ stamps: new Set([name]) })
+    const isStamped = facts.columns.some((column) => isStamp(column) && inserted.mayLeaveOut(column))
+    if (isStamped || asksForTime(insert.selectStmt)) this.#add({ stamps: new Set([name]) })
+    // Where nobody would look for a time.
     if (inserted.holds((value, column) => asksForTime(value) && !column?.isTime))
-      this.#add({ disordered: new Set([name]) })
+      this.#add({ timed: new Set([name]) })
     for (const unique of facts.uniques) {
       const keys = inserted.keysOf(unique.columns)
       if (keys?.size === 0) continue
@@ -400,9 +391,8 @@ export class StatementReader {
       this.#add(everything('it sets a column to its default'))
     const timed = set.filter(({ val }) => asksForTime(val)).map(({ name }) => name)
     if (timed.length > 0) this.#add({ stamps: new Set([table]) })
-    // Where nobody would look for one.
     if (facts.columns.some(({ name, isTime }) => timed.includes(name) && !isTime))
-      this.#add({ disordered: new Set([table]) })
+      this.#add({ timed: new Set([table]) })
     const isTouched = ({ columns: own }: UniqueIndex): boolean =>
       !own || own.some((one) => columns.includes(one))
     for (const unique of facts.uniques) {
@@ -452,15 +442,6 @@ export class StatementReader {
     return keysIn(where, columns, isColumn, this.#values)
   }
 
-  #isExact(parameters: unknown): boolean {
-    const columns = [...this.#read.values()].flatMap((facts) => facts.columns)
-    const isExact = (name: string): boolean => {
-      const found = columns.filter((column) => column.name === name)
-      return found.length > 0 && found.every(({ type }) => EXACT_TYPES.has(type))
-    }
-    return columnsIn(parameters).every(isExact) && !/"TypeCast"|"FuncCall"/.test(JSON.stringify(parameters))
-  }
-
   #readCall(call: Node): void {
     const parts = names(call.funcname)
     const bare = parts.at(-1) ?? ''
@@ -474,8 +455,7 @@ export class StatementReader {
         sequence ? { draws: new Set([sequence]) } : everything('nextval of an unknown sequence'),
       )
     }
-    if (gathersRows(call) || (ROUNDING.test(bare) && !this.#isExact(call.args))) this.#gathers = true
-    if (isBuiltIn && CLOCKS.test(bare)) this.#asksForTime = true
+    if (gathersRows(call) || roundsSums(call, [...this.#read.values()])) this.#gathers = true
     const surprise = this.#lore.surpriseOf(parts.join('.'))
     if (surprise) this.#add(everything(surprise))
   }
@@ -525,23 +505,4 @@ function sequenceOf(argument: unknown, values: Values): string | undefined {
   const text = constantOf(isRegclass ? cast?.arg : argument, values) ?? ''
   const [, quoted, plain] = /^(?:(?:"[^"]+"|[a-z_][\w$]*)\.)?(?:"([^"]+)"|([a-z_][\w$]*))$/i.exec(text) ?? []
   return quoted ?? plain?.toLowerCase()
-}
-
-/** It gets the time, or what goes with it, by default. */
-const isStamp = ({ isTime, default: given }: Column): boolean => isTime && given !== 'null'
-
-/** Names of the columns in an expression. */
-function columnsIn(node: unknown): readonly string[] {
-  if (Array.isArray(node)) return node.flatMap(columnsIn)
-  if (!isRecord(node)) return []
-  const column = inside(node, 'ColumnRef')
-  return column ? [names(column.fields).at(-1) ?? ''] : Object.values(node).flatMap(columnsIn)
-}
-
-function asksForTime(node: unknown): boolean {
-  if (Array.isArray(node)) return node.some(asksForTime)
-  if (!isRecord(node)) return false
-  const call = inside(node, 'FuncCall')
-  if (call && CLOCKS.test(names(call.funcname).at(-1) ?? '')) return true
-  return inside(node, 'SQLValueFunction') !== undefined || Object.values(node).some(asksForTime)
 }
