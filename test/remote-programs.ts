@@ -13,6 +13,11 @@ export const remoteSchema = `
   create table opcheck (id int primary key, v int check ((v ### 1) < 1));
   create table f8 (v float8);
   create table pos (id int primary key, p int unique);
+  create table payments (id int primary key, at timestamptz default now());
+  create table shipments (id int primary key, at timestamptz default now());
+  create table nodef (id int primary key, at timestamptz);
+  create table jobs (id int primary key, status text default 'queued', lease timestamptz default '2000-01-01');
+  create table acc (id int primary key, bal int not null, ver int not null);
   create table stamp2 (id int primary key, at timestamptz default clock_timestamp());
   create type mood as enum ('x', 'y');
   create function to_mood(int) returns mood language sql stable as $$
@@ -20,7 +25,17 @@ export const remoteSchema = `
   create cast (int as mood) with function to_mood(int);
 `
 
-export const remoteTables = ['acct', 'gchild', 'twoseq', 'withdom2', 'opcheck', 'f8', 'pos', 'elsewhere.dup']
+export const remoteTables = [
+  'acct',
+  'gchild',
+  'twoseq',
+  'withdom2',
+  'opcheck',
+  'f8',
+  'pos',
+  'acc',
+  'elsewhere.dup',
+]
 
 const rows = `insert into a values (1, 0, 10), (2, 0, 20)`
 const next = (x: string) => `select nextval('${x}')`
@@ -180,5 +195,84 @@ export const remote: Readonly<Record<string, Program>> = {
   'a sum that is rounded': {
     setup: 'insert into f8 values (1e20)',
     actors: [['insert into f8 values (1)'], ['insert into f8 values (-1e20)', 'select sum(v) from f8']],
+  },
+  'times in two tables': {
+    actors: [
+      ['insert into payments (id) values (1)'],
+      [
+        'insert into shipments (id) values (1)',
+        'select p.at < s.at from payments p join shipments s using (id)',
+      ],
+    ],
+  },
+  'a lease that ends while one waits for it': {
+    setup: 'insert into jobs (id) values (1)',
+    actors: [
+      [
+        [
+          'select id from jobs where id = 1 for update',
+          'update jobs set lease = clock_timestamp() where id = 1',
+        ],
+      ],
+      ['select id from jobs where id = 1 and lease < now() for update'],
+    ],
+  },
+  'a time that comes from elsewhere in the statement': {
+    setup: `${rows}; insert into nodef values (1), (2)`,
+    actors: [
+      [['select n from a where id = 1', `update nodef set at = 'now' where id = 1`]],
+      [
+        [
+          'select n from a where id = 1',
+          'with t as (select now() as t) update nodef set at = t.t from t where id = 2',
+        ],
+        'select id from nodef order by at',
+      ],
+    ],
+  },
+  'times in whole rows': {
+    actors: [
+      ['insert into stamp2 (id) values (1)'],
+      [
+        'insert into stamp2 (id) values (2)',
+        `select to_jsonb(p) ->> 'at' < to_jsonb(q) ->> 'at' from stamp2 p, stamp2 q where p.id = 1 and q.id = 2`,
+      ],
+    ],
+  },
+  'the first of several rows that a query finds': {
+    setup: rows,
+    actors: [
+      ['insert into heap values (1)'],
+      [
+        'insert into heap values (2)',
+        'update a set n = h.v * 10 + h.c from (select v, (select count(*) from heap) c from heap) h where a.id = 1',
+      ],
+    ],
+  },
+  'an order that is copied within a statement': {
+    actors: [
+      ['insert into heap values (1)'],
+      [
+        'insert into heap values (2)',
+        'with i as (insert into log select v from heap returning v) select count(*) from i',
+        'select v, (select count(*) from log) from log limit 1',
+      ],
+    ],
+  },
+  'a lock of a row that does not meet the condition any more': {
+    setup: 'insert into acc values (1, 10, 0)',
+    actors: [
+      [
+        'update acc set ver = 1 where id = 1',
+        ['select pg_advisory_xact_lock(7)', 'select bal from acc where id = 1 for update nowait'],
+      ],
+      [
+        [
+          'select pg_advisory_lock(7)',
+          'update acc set bal = 0, ver = 1 where id = 1 and ver = 0',
+          'select pg_advisory_unlock(7)',
+        ],
+      ],
+    ],
   },
 }

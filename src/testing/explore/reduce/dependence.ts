@@ -11,8 +11,13 @@ export interface Levels {
   isTimed(table: string): boolean
   /** What the unit does depends on when its transaction began or first wrote, and somebody looks at that. */
   isClocked(unit: string): boolean
-  /** Statements that did not wait for rows that others had locked, because they did not meet a condition. */
-  readonly eager: ReadonlySet<Footprint>
+  /** Somebody looks at times somewhere. */
+  readonly hasTimes: boolean
+  /**
+   * Texts of statements with a condition, for which it makes a difference whether they wait for a row: they did not wait for
+   * one that others had locked and that did not meet it, or did, and hold the lock of a row that does not meet it any more.
+   */
+  readonly eager: ReadonlySet<string>
 }
 
 /** A reason why the order of two steps of different actors may matter. Asked both ways round. */
@@ -37,7 +42,9 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
     name: 'a read, and the commit of what it reads',
     holds: ({ footprint }, b, course, { eager }) => {
       const published = publishedBy(b, course)
-      const reads = eager.has(footprint) ? [...footprint.reads, ...footprint.conditional] : footprint.reads
+      const reads = eager.has(footprint.text ?? '')
+        ? [...footprint.reads, ...footprint.conditional]
+        : footprint.reads
       return published !== undefined && meetAny(reads, [...published.adds, ...published.changes])
     },
   },
@@ -87,7 +94,9 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
   },
   {
     name: 'two times that somebody looks at',
-    holds: (a, b, course, levels) => isTimed(a, course, levels) && isTimed(b, course, levels),
+    holds: (a, b, course, levels) =>
+      isTimed(a, course, levels) &&
+      (isTimed(b, course, levels) || (levels.hasTimes && b.footprint.asksForTime === true)),
   },
   {
     name: 'the snapshot of a transaction, and a commit',
@@ -100,6 +109,7 @@ export const DEPENDENT_PAIRS: readonly DependentPair[] = [
 
 /** It writes the time; or it begins a transaction, or is the first to write in it, of one whose time counts. */
 function isTimed({ unit, footprint }: Move, course: Course, levels: Levels): boolean {
+  if (levels.hasTimes && footprint.tellsTime) return true
   if ([...footprint.stamps].some((table) => levels.isTimed(table))) return true
   if (footprint.ends !== undefined || !levels.isClocked(unit)) return false
   const { hasBegun, done } = course.of(unit)
@@ -169,11 +179,14 @@ function withThoseBehind(move: Move, course: Course, levels: Levels): readonly M
 }
 
 /** It has done nothing when it comes to wait, and has all it wants when it goes on: as if it had come then. */
-function isAsLater({ everything, locks, reads, draws, puts }: Footprint, levels: Levels): boolean {
+function isAsLater(footprint: Footprint, levels: Levels): boolean {
+  const { everything, text = '', locks, reads, draws, puts, asksForTime } = footprint
   // An UPDATE has the entries of keys that it leaves, and never waits for them.
   const [lock, ...more] = locks.filter(({ seeks, strength }) => seeks || strength > KEY_SHARE)
   return (
     everything === undefined &&
+    !asksForTime &&
+    !levels.eager.has(text) &&
     lock?.place.keys?.size === 1 &&
     more.length + reads.length + draws.size === 0 &&
     (lock.seeks || ![...puts].some((table) => levels.isDisordered(table)))

@@ -31,6 +31,8 @@ export interface Lock {
 
 /** What a step reads, locks and leaves for others to see, as far as its text and the catalog tell. */
 export interface Footprint {
+  /** The statements, without their parameters, which may be others in each schedule. */
+  readonly text?: string | undefined
   /** Why it must be taken to touch everything. */
   readonly everything?: string | undefined
   /** What it sees as of its snapshot, without a lock. */
@@ -54,8 +56,10 @@ export interface Footprint {
   readonly stamps: ReadonlySet<string>
   /** Tables in which it looks at times: who came first had the earlier one. */
   readonly timed: ReadonlySet<string>
-  /** It asks what time it is, and looks at times. */
-  readonly isPunctual?: boolean | undefined
+  /** It asks what time it is. */
+  readonly asksForTime?: boolean | undefined
+  /** And tells the client, who may write it wherever. */
+  readonly tellsTime?: boolean | undefined
   /** Tables it names. */
   readonly touches: ReadonlySet<string>
   /** Rows locked by key under a further condition: those that do not meet it are not waited for. */
@@ -130,7 +134,8 @@ export function join(a: Footprint, b: Footprint): Footprint {
     shows: unite(a.shows, b.shows),
     stamps: unite(a.stamps, b.stamps),
     timed: unite(a.timed, b.timed),
-    isPunctual: a.isPunctual || b.isPunctual,
+    asksForTime: a.asksForTime || b.asksForTime,
+    tellsTime: a.tellsTime || b.tellsTime,
     touches: unite(a.touches, b.touches),
     conditional: [...a.conditional, ...b.conditional],
     holds: [...a.holds, ...b.holds],

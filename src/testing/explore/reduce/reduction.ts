@@ -15,6 +15,8 @@ export interface Sessions {
   readonly levels: ReadonlySet<string>
   /** Some have a search_path of their own. */
   readonly hasOtherPath: boolean
+  /** What the invariant has asked and nobody has read yet. */
+  readonly judged: string[]
 }
 
 /** No table has this name. */
@@ -29,7 +31,7 @@ export class Reduction implements Levels {
   isRepeatable = false
   /** Why every schedule must be run. */
   off: string | undefined
-  readonly eager = new Set<Footprint>()
+  readonly eager = new Set<string>()
   readonly #disordered = new Set<string>()
   readonly #timed = new Set<string>()
   /** Actors whose times somebody looks at. */
@@ -50,6 +52,10 @@ export class Reduction implements Levels {
     this.#sessions = sessions
     this.#pairs = pairs
     this.#readSessions()
+  }
+
+  get hasTimes(): boolean {
+    return this.#timed.size > 0
   }
 
   isTimed(table: string): boolean {
@@ -101,6 +107,11 @@ export class Reduction implements Levels {
     return [...new Set([...texts, ...tables, ...times])]
   }
 
+  /** What it knows is never enough. */
+  giveUp(): void {
+    this.#turnOff('each schedule showed something new')
+  }
+
   areDependent(a: Move, b: Move, course: Course): boolean {
     return areDependent(a, b, course, this, this.#pairs)
   }
@@ -111,7 +122,7 @@ export class Reduction implements Levels {
     const key = JSON.stringify([before, texts, values, isCommit, isWithin, isAlone])
     const known = this.#footprints.get(key)
     if (known) return known
-    const footprint = this.#read(pending)
+    const footprint = { ...this.#read(pending), text: textOf(pending) }
     this.#footprints.set(key, footprint)
     for (const statement of [...before.flatMap(parseStatements), ...statements])
       this.#readSetting(statement, values)
@@ -138,6 +149,7 @@ export class Reduction implements Levels {
   /** What a schedule shows that no statement says. */
   read({ steps, moments }: Trace): void {
     this.#readSessions()
+    this.#readJudged()
     const course = new Course()
     for (const [i, step] of steps.entries()) {
       const moment = moments[i] as Moment
@@ -145,6 +157,10 @@ export class Reduction implements Levels {
       const move = { unit: step.unit, footprint: this.footprintOf(pending) }
       this.#readMove(move, pending, course)
       if (step.effect.kind === 'done') this.#readHaste(move, course)
+      for (const { unit, effect } of step.resumed) {
+        const { waiting } = course.of(unit)
+        if (waiting && effect.kind === 'done') this.#readRegret(waiting, effect.result)
+      }
       course.take(step, move.footprint, moment.open)
       if (Object.keys(step.poolWaits).length > 0) this.#turnOff('a pool was full')
       const results = [step, ...step.resumed].flatMap(({ unit, effect }) =>
@@ -164,7 +180,8 @@ export class Reduction implements Levels {
       this.#writes.set(unit, (this.#writes.get(unit) ?? new Set()).add(footprint))
     const isNew = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
     const isStamped = [...footprint.stamps].some((table) => this.isTimed(table))
-    if (course.of(unit).hasBegun && (isStamped || footprint.isPunctual) && !this.isClocked(unit)) {
+    const counts = isStamped || (this.hasTimes && footprint.asksForTime)
+    if (course.of(unit).hasBegun && counts && !this.isClocked(unit)) {
       this.#clocked.add(actorOf(unit))
       this.version++
     }
@@ -176,8 +193,18 @@ export class Reduction implements Levels {
   /** It could have waited and did not: then it matters whether it comes before or after the one it could have waited for. */
   #readHaste(move: Move, course: Course): void {
     const { footprint } = move
-    if (footprint.conditional.length === 0 || this.eager.has(footprint) || !mayWait(move, course)) return
-    this.eager.add(footprint)
+    if (footprint.conditional.length > 0 && mayWait(move, course)) this.#markEager(footprint)
+  }
+
+  /** It has waited, and then the condition did not hold any more: it holds the lock all the same. */
+  #readRegret({ conditional, text = '' }: Footprint, result: StepResult): void {
+    const keys = conditional.reduce((sum, place) => sum + (place.keys?.size ?? 0), 0)
+    if (keys > 0 && !result.error && countOf(result).count < keys) this.#markEager({ text })
+  }
+
+  #markEager({ text = '' }: Pick<Footprint, 'text'>): void {
+    if (this.eager.has(text)) return
+    this.eager.add(text)
     this.version++
   }
 
@@ -201,6 +228,13 @@ export class Reduction implements Levels {
     const said = JSON.stringify(tree)
     if (/\bsearch_path\b/i.test(said)) this.#turnOff('an actor sets search_path')
     this.#readLevel(said)
+  }
+
+  /** What the invariant looks at counts like what an actor looks at. The order of rows is its own affair. */
+  #readJudged(): void {
+    for (const text of this.#sessions.judged.splice(0))
+      for (const statement of parseStatements(text))
+        for (const table of statementFootprint(statement, undefined, this.#lore).timed) this.#time(table)
   }
 
   /** Connections may come with settings of their own. */

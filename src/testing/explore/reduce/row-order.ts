@@ -26,7 +26,7 @@ export const gathersRows = ({ funcname, over, agg_order, agg_within_group }: Nod
   over !== undefined ||
   agg_order !== undefined ||
   agg_within_group !== undefined ||
-  /_agg(?:_|$)|^any_value$/.test(names(funcname).at(-1) ?? '')
+  /agg(?:_|$)|^any_value$/.test(names(funcname).at(-1) ?? '')
 
 const SUMS = /^(?:sum|avg|var|std|corr|covar|regr)/
 const EXACT_TYPES = new Set(['int2', 'int4', 'int8', 'numeric', 'money', 'interval', 'bool'])

@@ -18,7 +18,7 @@ import { InsertedRows } from './inserted-rows.js'
 import { conjuncts, constantOf, keysIn, type Values } from './key-values.js'
 import { inside, list, type Node, names, tableName } from './node.js'
 import { gathersRows, isSortedByKey, picksByOrder, roundsSums } from './row-order.js'
-import { asksForTime, isStamp } from './times.js'
+import { asksForTime, isStamp, isTimeWord } from './times.js'
 
 /** What a footprint needs to know of the database. */
 export interface Lore {
@@ -74,10 +74,16 @@ export class StatementReader {
   /** Something puts rows together as they come. */
   #gathers = false
   #unsorted: ReadonlySet<string> = NO_NAMES
+  /** Within it, an INSERT copies rows as they come. */
+  #copies = false
+  /** All columns of some table, by a star. */
+  #namesAll = false
   /** Columns that it names; those that it names with their table; and names that it gives itself. */
   readonly #columns = new Set<string>()
   readonly #qualified = new Set<string>()
   readonly #given = new Set<string>()
+  /** Names of tables, as far as columns can be written with them. */
+  readonly #aliases = new Set<string>()
   /** Tables that it reads. */
   readonly #read = new Map<string, TableFacts>()
   /** Within another statement: what the server counts is not about this one. */
@@ -97,8 +103,9 @@ export class StatementReader {
     const inner = isRecord(node) ? node : {}
     this.#readQualified()
     this.#readAside()
-    this.#add({ timed: this.#timed, isPunctual: this.#timed.size > 0 && asksForTime(tree) })
-    this.#add({ disordered: this.#gathers ? this.#found.touches : NO_NAMES, shows: this.#shown(kind, inner) })
+    this.#readTimes(tree, inner)
+    const disordered = this.#gathers ? this.#found.touches : this.#copies ? this.#unsorted : NO_NAMES
+    this.#add({ disordered, shows: this.#shown(kind, inner) })
     // Which rows it waits for, and which it leaves out, it decides at several times.
     if (
       this.#found.locks.filter(({ seeks }) => seeks).some(({ place }, i) => i > 0 || place.keys?.size !== 1)
@@ -119,6 +126,13 @@ export class StatementReader {
     if (rows.length > 0) this.#add({ aside: this.#found.reads.filter((read) => !isLocked(read)) })
   }
 
+  #readTimes(tree: unknown, { targetList, returningClause }: Node): void {
+    const asks = asksForTime(tree) || this.#values?.some(isTimeWord) === true
+    const tells = asksForTime(targetList) || asksForTime(returningClause)
+    this.#add({ timed: this.#timed, asksForTime: asks, tellsTime: asks && tells })
+    if (asks) this.#add({ stamps: this.#found.puts })
+  }
+
   /** `a.fields` may be a function that takes the row. */
   #readQualified(): void {
     const known = new Set([...this.#read.values()].flatMap(({ columns }) => columns.map(({ name }) => name)))
@@ -128,8 +142,10 @@ export class StatementReader {
 
   /** Tables of which it looks at times: who came first had the earlier one. */
   get #timed(): ReadonlySet<string> {
+    // `to_jsonb(a)`: the row as a whole.
+    const namesAll = this.#namesAll || [...this.#aliases].some((alias) => this.#columns.has(alias))
     const isTimed = ({ columns }: TableFacts): boolean =>
-      columns.some(({ name, isTime }) => isTime && this.#columns.has(name))
+      columns.some(({ name, isTime }) => isTime && (namesAll || this.#columns.has(name)))
     return new Set([...this.#read].flatMap(([table, facts]) => (isTimed(facts) ? table : [])))
   }
 
@@ -199,6 +215,7 @@ export class StatementReader {
       if (this.#lore.isOwnOperator(operator)) this.#add(everything(`it uses the operator ${operator}`))
     } else if (kind === 'ColumnRef') {
       const column = names(node.fields).at(-1)
+      this.#namesAll ||= JSON.stringify(node.fields).includes('"A_Star"')
       if (column !== undefined && SYSTEM_COLUMNS.has(column)) this.#add(everything(`it reads ${column}`))
       if (column !== undefined) this.#columns.add(column)
       if (column !== undefined && list(node.fields).length > 1) this.#qualified.add(column)
@@ -220,6 +237,7 @@ export class StatementReader {
     this.#add({ touches: new Set([relname]) })
     this.#read.set(relname, facts)
     const alias = inside(range, 'alias')
+    this.#aliases.add(`${alias?.aliasname ?? relname}`)
     return {
       name: relname,
       alias: `${alias?.aliasname ?? relname}`,
@@ -302,7 +320,7 @@ export class StatementReader {
     const inserted = new InsertedRows(insert, facts.columns, this.#values)
     this.#add({ draws: inserted.draws, puts: new Set([name]) })
     const isStamped = facts.columns.some((column) => isStamp(column) && inserted.mayLeaveOut(column))
-    if (isStamped || asksForTime(insert.selectStmt)) this.#add({ stamps: new Set([name]) })
+    if (isStamped) this.#add({ stamps: new Set([name]) })
     // Where nobody would look for a time.
     if (inserted.holds((value, column) => asksForTime(value) && !column?.isTime))
       this.#add({ timed: new Set([name]) })
@@ -315,6 +333,7 @@ export class StatementReader {
     const place = { table: name, index: ROWS, keys: keys?.size === 0 ? undefined : keys }
     this.#add({ adds: [place] })
     this.#readForeignKeys(facts, (wanted) => inserted.keysOf(wanted))
+    this.#copies ||= !inserted.rows && this.#depth > 1
     const conflict = inside(insert, 'onConflictClause')
     // Of several rows with one key, the first to come counts.
     if (conflict && !inserted.rows) this.#gathers = true
@@ -378,7 +397,8 @@ export class StatementReader {
     const places = this.#mentions(from, ctes).map((one) => this.#rows(one, where, false))
     this.#add({ reads: places })
     // If several match, it takes the first to come.
-    if (list(from).length > 0 && !places.every(({ keys }) => keys?.size === 1)) this.#gathers = true
+    const isOne = places.length === countTables(from) && places.every(({ keys }) => keys?.size === 1)
+    if (list(from).length > 0 && !isOne) this.#gathers = true
     return list(from).length === 0
   }
 
@@ -390,7 +410,6 @@ export class StatementReader {
     if (set.some(({ val }) => inside(val, 'SetToDefault')))
       this.#add(everything('it sets a column to its default'))
     const timed = set.filter(({ val }) => asksForTime(val)).map(({ name }) => name)
-    if (timed.length > 0) this.#add({ stamps: new Set([table]) })
     if (facts.columns.some(({ name, isTime }) => timed.includes(name) && !isTime))
       this.#add({ timed: new Set([table]) })
     const isTouched = ({ columns: own }: UniqueIndex): boolean =>

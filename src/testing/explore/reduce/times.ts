@@ -6,12 +6,17 @@ import { inside, names } from './node.js'
 const CLOCKS =
   /^(?:now|clock_timestamp|transaction_timestamp|statement_timestamp|timeofday|uuidv7|age|pg_current_xact_id|txid_current)/
 
+/** `'now'::timestamptz` */
+export const isTimeWord = (text: unknown): boolean =>
+  typeof text === 'string' && /^\s*(?:now|today|tomorrow|yesterday)\s*$/i.test(text)
+
 /** Somewhere in it is a call of such a function, or CURRENT_TIMESTAMP and its kin. */
 export function asksForTime(node: unknown): boolean {
   if (Array.isArray(node)) return node.some(asksForTime)
   if (!isRecord(node)) return false
   const call = inside(node, 'FuncCall')
   if (call && CLOCKS.test(names(call.funcname).at(-1) ?? '')) return true
+  if (isTimeWord(inside(inside(node, 'A_Const'), 'sval')?.sval)) return true
   return inside(node, 'SQLValueFunction') !== undefined || Object.values(node).some(asksForTime)
 }
 

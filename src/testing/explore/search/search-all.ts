@@ -5,6 +5,9 @@ import { type Branch, BranchFollower, Frontier, type Sleeping } from './frontier
 import { moveOf, Sleepers } from './sleepers.js'
 import { sameChoices, type Trials } from './trials.js'
 
+/** How often the search may begin anew before nothing is left out any more. */
+const MOST_STARTS = 50
+
 /** How often a schedule is run again to see the server wake those who waited in another order … */
 export const WAKE_TRIES = 5
 /** … and how often in vain for the same statements, before it is taken to have one order only. */
@@ -40,6 +43,7 @@ export class SearchAll {
   readonly #vainTries = new Map<string, number>()
   /** Orders of the server's own that were met beside the one that a schedule was first seen with. */
   readonly #met = new Set<string>()
+  #starts = 0
   /** An order of the server's own did not come, or did not come again. */
   #hasUnseen = false
 
@@ -151,6 +155,7 @@ export class SearchAll {
 
   /** It was thought that steps commute which do not: what was left out because of it must be run. */
   #startAnew(): void {
+    if (++this.#starts > MOST_STARTS) this.#reduction.giveUp()
     this.#frontier = new Frontier(this.#bound.preemptions)
     this.#met.clear()
     this.#hasUnseen = false

@@ -16,7 +16,7 @@ export async function runHelper(
 ): Promise<unknown> {
   checkNotLate(actor, what)
   try {
-    return await runAs(actor, async () => {
+    const value = await runAs(actor, async () => {
       const value = await fn(pool)
       markEnded()
       const busy = [...actor.sessions].filter(isBusy)
@@ -26,9 +26,10 @@ export async function runHelper(
         throw wentOn(what, actor.asked.statement ?? actor.asked.connection)
       return value
     })
+    checkClosed(actor, what)
+    return value
   } finally {
     actor.run++ // what still comes from it is not run
-    checkClosed(actor, what)
   }
 }
 

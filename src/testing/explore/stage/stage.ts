@@ -6,6 +6,7 @@ import { sleep } from '../../../postgres/sleep.js'
 import type { Actor } from '../../gate/actor.js'
 import type { ActorPool } from '../../gate/actor-pool.js'
 import type { GatedSession, SessionObserver } from '../../gate/gated-session.js'
+import type { Planner } from '../../gate/plan.js'
 import type { ExploreOptions } from '../options.js'
 import { Reset } from '../reset/reset.js'
 import { BlockingProbe } from '../schedule/blocking-probe.js'
@@ -40,7 +41,7 @@ export class Stage implements SessionObserver {
   /** Of statements that do not say. */
   readonly isolation: string
   /** As far as connections were made. */
-  readonly sessions: { readonly levels: Set<string>; hasOtherPath: boolean }
+  readonly sessions: { readonly levels: Set<string>; hasOtherPath: boolean; readonly judged: string[] }
   readonly probe: BlockingProbe
   readonly points: Points
   readonly catalog: Catalog
@@ -64,7 +65,7 @@ export class Stage implements SessionObserver {
     this.controlPid = control.pid
     this.setsDeadlockTimeout = control.setsDeadlockTimeout
     this.isolation = options.isolation ?? control.isolation
-    this.sessions = { levels: new Set([this.isolation]), hasOtherPath: false }
+    this.sessions = { levels: new Set([this.isolation]), hasOtherPath: false, judged: [] }
     this.probe = probe
     this.points = points
     this.catalog = new Catalog(control.client, connectListeners(options).length === 0)
@@ -236,8 +237,25 @@ export class Stage implements SessionObserver {
         },
       },
       setup: { ...free, settings: plain },
-      invariant: { ...free, settings: { ...plain, default_transaction_read_only: 'on' } },
+      invariant: {
+        planner: this.#judging(),
+        observer: this.#free,
+        settings: { ...plain, default_transaction_read_only: 'on' },
+      },
     })
+  }
+
+  /** Keeps what the invariant asks, once. */
+  #judging(): Planner {
+    const seen = new Set<string>()
+    return {
+      plan: (request, session) => {
+        if (!seen.has(request.text)) this.sessions.judged.push(request.text)
+        seen.add(request.text)
+        return this.#free.plan(request, session)
+      },
+      refuseSplit: (text) => this.#free.refuseSplit(text),
+    }
   }
 
   /** Whoever connects by itself may bring settings that the explorer's own connection does not have. */
