@@ -44,6 +44,8 @@ export class Reduction implements Levels {
   readonly #widened = new Map<string, string>()
   /** Statements that read other rows than those they lock, and do not have the lock before. */
   readonly #asides = new Map<string, Move & { readonly text: string }>()
+  /** What has waited for a row in vain, as the last of its transaction. */
+  readonly #regretted = new Set<Footprint>()
   /** By the unit: what changes something. */
   readonly #writes = new Map<string, Set<Footprint>>()
 
@@ -147,7 +149,8 @@ export class Reduction implements Levels {
   }
 
   /** What a schedule shows that no statement says. */
-  read({ steps, moments }: Trace): void {
+  read(trace: Trace): void {
+    const { steps, moments } = trace
     this.#readSessions()
     this.#readJudged()
     const course = new Course()
@@ -157,10 +160,7 @@ export class Reduction implements Levels {
       const move = { unit: step.unit, footprint: this.footprintOf(pending) }
       this.#readMove(move, pending, course)
       if (step.effect.kind === 'done') this.#readHaste(move, course)
-      for (const { unit, effect } of step.resumed) {
-        const { waiting } = course.of(unit)
-        if (waiting && effect.kind === 'done') this.#readRegret(waiting, effect.result)
-      }
+      this.#readResumed(i, trace, course)
       course.take(step, move.footprint, moment.open)
       if (Object.keys(step.poolWaits).length > 0) this.#turnOff('a pool was full')
       const results = [step, ...step.resumed].flatMap(({ unit, effect }) =>
@@ -171,6 +171,19 @@ export class Reduction implements Levels {
         const pending = moments[at]?.pending.get(unit)
         if (pending) for (const table of this.footprintOf(pending).shows) this.#disorder(table)
       }
+    }
+    this.#readTries()
+  }
+
+  /** Those who waited until this step. */
+  #readResumed(i: number, { steps, moments }: Trace, course: Course): void {
+    for (const { unit, effect } of steps[i]?.resumed ?? []) {
+      const { waiting } = course.of(unit)
+      if (!waiting || effect.kind !== 'done') continue
+      const next = steps.findIndex((other, j) => j > i && other.unit === unit)
+      const after = moments[next]?.pending.get(unit)
+      const isLast = after !== undefined && this.footprintOf(after).ends !== undefined
+      this.#readRegret(waiting, effect.result, isLast)
     }
   }
 
@@ -196,10 +209,24 @@ export class Reduction implements Levels {
     if (footprint.conditional.length > 0 && mayWait(move, course)) this.#markEager(footprint)
   }
 
-  /** It has waited, and then the condition did not hold any more: it holds the lock all the same. */
-  #readRegret({ conditional, text = '' }: Footprint, result: StepResult): void {
+  /**
+   * It has waited, and then the condition did not hold any more: it holds the lock all the same. If nothing comes after it in
+   * its transaction, that shows only to somebody who does not wait for locks.
+   */
+  #readRegret(footprint: Footprint, result: StepResult, isLast: boolean): void {
+    const { conditional } = footprint
     const keys = conditional.reduce((sum, place) => sum + (place.keys?.size ?? 0), 0)
-    if (keys > 0 && !result.error && countOf(result).count < keys) this.#markEager({ text })
+    if (keys === 0 || result.error || countOf(result).count >= keys) return
+    if (isLast) this.#regretted.add(footprint)
+    else this.#markEager(footprint)
+  }
+
+  #readTries(): void {
+    const known = [...this.#footprints.values()]
+    const tries = known.flatMap((footprint) => footprint.tries)
+    const mayTry = known.some(({ everything }) => everything !== undefined)
+    for (const footprint of this.#regretted)
+      if (mayTry || meetAny(footprint.conditional, tries)) this.#markEager(footprint)
   }
 
   #markEager({ text = '' }: Pick<Footprint, 'text'>): void {
