@@ -31,10 +31,10 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       // What a report looks like does not depend on the server.
       'src/testing/explore/report/**',
       'src/testing/page/**',
-      // Long, and about what the explorer makes of statements; its corpus runs everywhere.
-      'src/testing/explore/reduce/self-check.test.ts',
-      'src/testing/explore/reduce/hostile.test.ts',
-      'src/testing/explore/reduce/classes.test.ts',
+      // Long, and about what the explorer makes of statements; what it asks the catalog is tested everywhere.
+      ...['corpus', 'hostile', 'self-check', 'classes'].map(
+        (name) => `src/testing/explore/reduce/${name}.test.ts`,
+      ),
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
       ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/gate/**'] : []),
       ...left,
