@@ -1,4 +1,5 @@
 import type { Program } from './programs.js'
+import { next, rows } from './reduction-corpus.js'
 
 export const hostileSchema = `
   create table nn (id int primary key, u int unique nulls not distinct);
@@ -51,8 +52,6 @@ export const hostileTables = [
   'item',
   'dup',
 ]
-const rows = `insert into a values (1, 0, 10), (2, 0, 20)`
-const next = (x: string) => `select nextval('${x}')`
 /**
  * Programs that somebody made to find what a reduction overlooks: rare syntax, hidden locks, keys that are equal in other
  * words. Each was missed once.

@@ -22,7 +22,8 @@ export const schema = `
 
 export const tables = ['a', 'log', 'heap', 'parent', 'child', 'numbered', 'audited', 'audit', 'ruled']
 
-const rows = `insert into a values (1, 0, 10), (2, 0, 20)`
+export const rows = `insert into a values (1, 0, 10), (2, 0, 20)`
+export const next = (sequence: string) => `select nextval('${sequence}')`
 
 /** Small programs, each with something that a careless reduction would get wrong. */
 export const corpus: Readonly<Record<string, Program>> = {

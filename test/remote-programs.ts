@@ -1,4 +1,5 @@
 import type { Program } from './programs.js'
+import { next, rows } from './reduction-corpus.js'
 
 export const remoteSchema = `
   create table acct (id int generated always as identity primary key, email text unique, nick text unique);
@@ -36,9 +37,6 @@ export const remoteTables = [
   'acc',
   'elsewhere.dup',
 ]
-
-const rows = `insert into a values (1, 0, 10), (2, 0, 20)`
-const next = (x: string) => `select nextval('${x}')`
 
 /**
  * More of them, where two statements that name nothing in common hang together all the same: by what is done after a wait,

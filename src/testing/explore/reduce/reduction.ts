@@ -57,7 +57,7 @@ export class Reduction implements Levels {
   }
 
   get hasTimes(): boolean {
-    return this.#timed.size > 0
+    return this.#timed.size > 0 || this.#disordered.has(ANY_TABLE)
   }
 
   isTimed(table: string): boolean {
@@ -222,6 +222,7 @@ export class Reduction implements Levels {
   }
 
   #readTries(): void {
+    if (this.#regretted.size === 0) return
     const known = [...this.#footprints.values()]
     const tries = known.flatMap((footprint) => footprint.tries)
     const mayTry = known.some(({ everything }) => everything !== undefined)
