@@ -37,6 +37,41 @@ export class RaceFoundError extends DibsError {
 }
 
 /**
+ * The crash loop has found a point at which a fault does harm that recovery does not mend. The message is the printout.
+ *
+ * @example
+ * if (error instanceof CrashFoundError) console.log(`again with replay: '${error.replay}'`)
+ */
+export class CrashFoundError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_CRASH_FOUND',
+    status: 500,
+    retryable: false,
+    means:
+      'The crash loop found a point at which a crash, an error or a late return breaks the invariant, repeats an effect or leaves work undone.',
+    remedy: 'Read the printout; run that point again with `replay`, and mend the code.',
+  }
+
+  constructor(
+    /** What happened at the first such point, and a list of all. */
+    readonly printout: string,
+    /** For the option `replay`. */
+    readonly replay: string,
+    /** The whole report, as `crashLoop` resolves to it with `throws: false`. */
+    readonly report: object,
+    options?: DibsErrorOptions,
+  ) {
+    super(printout, options)
+  }
+
+  /** The report says all of it; the printout would stand there three times. */
+  override toJSON(): Record<string, unknown> {
+    const { name, message, code, replay } = this
+    return { name, message, code, replay }
+  }
+}
+
+/**
  * A schedule that was run again went another way.
  *
  * @example
@@ -69,9 +104,11 @@ export class ScheduleDivergedError extends DibsError {
   }
 }
 
-/** Why an exploration could not be carried out. */
+/** Why an exploration, or a crash loop, could not be carried out. */
 export type ExplorationFailure =
   | 'setup'
+  | 'advance'
+  | 'progress'
   | 'invariant'
   | 'reset'
   | 'stalled'
@@ -80,9 +117,10 @@ export type ExplorationFailure =
   | 'privilege'
   | 'connection'
   | 'schedule'
+  | 'server'
 
 /**
- * The exploration could not be carried out: this says nothing about the code under test.
+ * The exploration, or the crash loop, could not be carried out: this says nothing about the code under test.
  *
  * @example
  * if (error instanceof ExplorationError && error.reason === 'stalled') console.log(`${error.actor} waits for something unseen`)
@@ -92,7 +130,8 @@ export class ExplorationError extends DibsError {
     code: 'DIBS_EXPLORATION',
     status: 500,
     retryable: false,
-    means: 'The explorer could not do its work; `reason` tells why in one word, `actor` at whom.',
+    means:
+      'The explorer, or the crash loop, could not do its work; `reason` tells why in one word, `actor` at whom.',
     remedy: 'Do what the message says.',
   }
 

@@ -4,10 +4,8 @@ import type { ExploreOptions } from './options.js'
 import type { ExploreReport } from './report/report.js'
 import { withPage } from './report/write-page.js'
 import { Exploration, type Insight } from './search/exploration.js'
+import { inTurn } from './stage/in-turn.js'
 import { Stage } from './stage/stage.js'
-
-/** Two explorations in one process would share its globals and its event loop, and gain nothing. */
-let previous: Promise<unknown> = Promise.resolve()
 
 /**
  * Runs the actors at the same time in every order of their statements that is within the bound, on a real PostgreSQL, and
@@ -35,9 +33,7 @@ export async function explore(options: ExploreOptions): Promise<ExploreReport> {
 /** For tests of the explorer itself. */
 export async function exploreWith(options: ExploreOptions, insight: Insight = {}): Promise<ExploreReport> {
   const checked = checkOptions(options)
-  const turn = previous.then(() => exploreNow(checked, insight))
-  previous = turn.catch(() => {})
-  return withPage(await turn, checked)
+  return withPage(await inTurn(() => exploreNow(checked, insight)), checked)
 }
 
 async function exploreNow(options: ExploreOptions, insight: Insight): Promise<ExploreReport> {

@@ -1,5 +1,5 @@
 import pg, { type PoolClient, type PoolConfig } from 'pg'
-import { type Actor, bindToActor, isOfEarlierRun } from './actor.js'
+import { type Actor, bindToActor, isOfEarlierRun, NEVER } from './actor.js'
 import { GatedSocket } from './gated-socket.js'
 import type { Permits } from './permits.js'
 
@@ -27,9 +27,6 @@ function socketOf(client: PoolClient): GatedSocket | undefined {
   const { stream } = client.connection as unknown as { stream: unknown }
   return stream instanceof GatedSocket ? stream : undefined
 }
-
-/** What code of an earlier run waits for: it stands still, as if its process had ended. */
-const NEVER: Promise<unknown> = new Promise(() => {})
 
 type Checkout = (
   error: Error | undefined,
@@ -82,7 +79,7 @@ export class ActorPool extends pg.Pool {
   override connect(): Promise<PoolClient>
   override connect(callback: Checkout): void
   override connect(callback?: Checkout): Promise<PoolClient> | undefined {
-    if (isOfEarlierRun()) return NEVER as Promise<PoolClient>
+    if (isOfEarlierRun()) return NEVER
     this.#options.actor.asked.connection = new Error()
     const client = this.#take()
     if (!callback) return client

@@ -20,6 +20,8 @@ export class Actor {
   readonly poolWaits = new Set<{ readonly what: string }>()
   /** Made when it last asked for a connection and for a statement; read only if somebody wants to know where that was. */
   readonly asked: { connection?: Error | undefined; statement?: Error | undefined } = {}
+  /** It stands still, and so do its timers: what they would have done, to be done when it goes on. */
+  frozen: (() => void)[] | undefined
   /** Made where it still asked for something after its function had returned and the schedule was over. */
   late: Error | undefined
   /** Sessions by the order in which this run used them first. */
@@ -44,6 +46,7 @@ export class Actor {
   /** Before a new run, and when one is given up. */
   begin(): void {
     this.run++
+    this.frozen = undefined
     this.hasStarted = false
     this.outcome = undefined
     this.asked.connection = this.asked.statement = undefined
@@ -56,7 +59,7 @@ export class Actor {
 /** Whose code is running, and in which run: kept through awaits, timers and callbacks. */
 const running = new AsyncLocalStorage<Appearance | undefined>()
 
-interface Appearance {
+export interface Appearance {
   readonly actor: Actor
   readonly run: number
   /** Its function has returned. */
@@ -75,6 +78,14 @@ export function isOfEarlierRun(): boolean {
   if (current.hasEnded) current.actor.late ??= new Error()
   return true
 }
+
+/** What code of an earlier run waits for: it stands still, as if its process had ended. */
+export const NEVER: Promise<never> = new Promise(() => {})
+
+/** Whose code this is, and whether it is still alive: for what outlives a call, such as a timer. */
+export const currentAppearance = (): Appearance | undefined => running.getStore()
+
+export const isDead = ({ actor, run }: Appearance): boolean => run !== actor.run
 
 export const runAs = <T>(actor: Actor, fn: () => T): T =>
   running.run({ actor, run: actor.run, hasEnded: false }, fn)

@@ -1,4 +1,10 @@
-import { commandComplete, readFields, readyForQuery, type TransactionStatus } from '../wire/backend.js'
+import {
+  commandComplete,
+  errorResponse,
+  readFields,
+  readyForQuery,
+  type TransactionStatus,
+} from '../wire/backend.js'
 import { query } from '../wire/frontend.js'
 import type { Message } from '../wire/message-reader.js'
 import type { Request } from '../wire/request.js'
@@ -11,6 +17,7 @@ import { ResultReader, type StepResult } from './result.js'
  * - `planning`, `passing`: a request is on its way without being a step;
  * - `gated`: a step waits to be released;
  * - `running`: a step was released and has no answer yet;
+ * - `answered`: the server has done the whole request, and the client has not heard of it (`keepsAnswer`);
  * - `closing`: the client has gone and the server may still hold its locks; `closed`: it is gone as well.
  */
 export type SessionState =
@@ -20,6 +27,7 @@ export type SessionState =
   | 'passing'
   | 'gated'
   | 'running'
+  | 'answered'
   | 'closing'
   | 'closed'
 
@@ -62,10 +70,20 @@ const DEALLOCATE = `do $$ declare one record; begin
     execute format('deallocate %I', one.name);
   end loop; end $$`
 
+/** Whatever comes after it in its transaction is refused. */
+const FAIL = `do $dibs$ begin raise exception 'injected'; end $dibs$`
+
 const COMMAND_COMPLETE = 'C'.charCodeAt(0)
 
 /** SQLSTATEs of "cannot run inside a transaction block" and of a COMMIT inside a procedure that has no right to one. */
 const REFUSES_BLOCK: ReadonlySet<string | undefined> = new Set(['25001', '2D000'])
+
+/** What a client is to hear in place of an answer. */
+export interface InjectedError {
+  /** An SQLSTATE. */
+  readonly code: string
+  readonly message: string
+}
 
 /** One connection whose statements run when they are told to. */
 export class GatedSession {
@@ -84,6 +102,8 @@ export class GatedSession {
   fused: string[] = []
   /** Texts of the open transaction, in order. */
   transaction: string[] = []
+  /** The answer to the request under way stays here until `answer()`. */
+  keepsAnswer = false
   readonly #options: GatedSessionOptions
   readonly #wire: Wire
   #prepared: Promise<void> | undefined
@@ -155,6 +175,16 @@ export class GatedSession {
     return this.#plan?.steps[this.#nextStep]
   }
 
+  /** Nothing of the request that waits was sent yet. */
+  get isFirstStep(): boolean {
+    return this.#nextStep === 0
+  }
+
+  /** The request is a transaction of its own, and may write. */
+  get isSplit(): boolean {
+    return this.#plan?.isSplit === true
+  }
+
   /** What the client asked for. Some drivers send parameters only after the server has described the statement. */
   get request(): Request | undefined {
     return this.#request
@@ -201,8 +231,52 @@ export class GatedSession {
     this.#send(step)
   }
 
+  /** The client hears what the server has said. */
+  answer(): void {
+    this.keepsAnswer = false
+    this.#deliver(this.#wire.status)
+  }
+
+  /**
+   * The request that waits fails, with an error that the server might have raised, and its transaction fails with it. What
+   * the client has sent goes to the server, which refuses it in the way of the protocol that the client speaks.
+   */
+  refuse(error: InjectedError): void {
+    const step = this.step
+    if (!step) throw new Error('no step waits here')
+    const isAlone = this.status === 'I'
+    this.#become('running')
+    this.result = { tag: '', rows: [], rowCount: 0, error }
+    if (isAlone) this.#tell('begin')
+    else this.#sendBegin()
+    this.#opening = []
+    this.#tell(FAIL)
+    let isTold = false
+    this.#wire.send({
+      onMessage: (message) => {
+        // COMMIT of a failed transaction is answered with a tag.
+        if (isTold || (message.type !== 'E' && message.type !== 'C')) return
+        isTold = true
+        this.#hold({ type: 'E', bytes: errorResponse({ severity: 'ERROR', ...error }) })
+      },
+      onReady: (status) => {
+        if (!isAlone) return void this.#deliver(status)
+        this.#wire.ask(query('rollback'), { onMessage: () => {}, onReady: (after) => this.#deliver(after) })
+      },
+    })
+  }
+
+  /** The server says why, and ends the connection. */
+  cut(error: InjectedError): void {
+    this.result = { tag: '', rows: [], rowCount: 0, error }
+    this.#options.ports.toClient(errorResponse({ severity: 'FATAL', ...error }))
+    // What was said must get there first.
+    setImmediate(() => this.destroy())
+  }
+
   /** Before a new run: nothing that an earlier one left belongs to it. */
   begin(): void {
+    this.keepsAnswer = false
     this.fused = []
     this.hasTimeout = false
     this.hasOtherRole = false
@@ -416,9 +490,10 @@ export class GatedSession {
   }
 
   #deliver(status: TransactionStatus): void {
+    if (this.keepsAnswer) return void this.#become('answered')
     this.#hasSavepoint = status !== 'I' && (this.#hasSavepoint || this.#plan?.opensSavepoint === true)
     if (status === 'I') this.transaction = []
-    if (this.state === 'running') this.fused = []
+    if (this.state === 'running' || this.state === 'answered') this.fused = []
     const held = Buffer.concat([...this.#held, readyForQuery(status)])
     this.#held = []
     this.#plan = undefined

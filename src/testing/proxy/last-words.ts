@@ -1,8 +1,5 @@
-/** The ErrorResponse of a server that dies: fields S, V, C, M. What drivers show as the severity is the translated S. */
-export function lastWords(severity = 'PANIC'): Buffer {
-  const fields = Buffer.from(`S${severity}\0VPANIC\0C58030\0Mcould not write to file\0\0`)
-  const head = Buffer.alloc(5)
-  head.write('E')
-  head.writeInt32BE(fields.length + 4, 1)
-  return Buffer.concat([head, fields])
-}
+import { errorResponse } from '../wire/backend.js'
+
+/** What a server says that dies. What drivers show as the severity is translated. */
+export const lastWords = (shown?: string): Buffer =>
+  errorResponse({ severity: 'PANIC', shown, code: '58030', message: 'could not write to file' })

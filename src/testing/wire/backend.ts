@@ -23,6 +23,23 @@ export function readFields(bytes: Buffer): ReadonlyMap<string, string> {
   return fields
 }
 
+export interface ErrorFields {
+  readonly severity: 'ERROR' | 'FATAL' | 'PANIC'
+  /** The severity in the server's language. */
+  readonly shown?: string | undefined
+  /** An SQLSTATE. */
+  readonly code: string
+  readonly message: string
+}
+
+export function errorResponse({ severity, shown = severity, code, message }: ErrorFields): Buffer {
+  const fields = `S${shown}\0V${severity}\0C${code}\0M${message}\0\0`
+  const head = Buffer.alloc(5)
+  head.write('E', 0, 'latin1')
+  head.writeInt32BE(Buffer.byteLength(fields) + 4, 1)
+  return Buffer.concat([head, Buffer.from(fields)])
+}
+
 /** CommandComplete: `UPDATE 1`. */
 export const readTag = (commandComplete: Buffer): string =>
   commandComplete.toString('utf8', 5, commandComplete.length - 1)

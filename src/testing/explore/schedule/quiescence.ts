@@ -153,7 +153,7 @@ function isResting({ hasStarted, outcome, sessions, connecting, poolWaits }: Act
   return (
     outcome !== undefined ||
     poolWaits.size > 0 ||
-    states.some((state) => state === 'gated' || state === 'running')
+    states.some((state) => state === 'gated' || state === 'running' || state === 'answered')
   )
 }
 

@@ -200,9 +200,7 @@ export class ScheduleRun {
       if (isWaitedFor) this.#hasty.add(session)
       else this.#hasty.delete(session)
     }
-    if (session.step?.commitsItself) this.#stage.refuseUnseenWrites(this.#labelOf(session), session.step.text)
-    if (session.step?.changesSchema) this.#stage.refuseSchemaChange(this.#labelOf(session), session.step.text)
-    if (session.step?.endsTransaction) await this.#stage.noteWrites(session)
+    await this.#stage.beforeStep(session)
     session.release(prelude)
   }
 

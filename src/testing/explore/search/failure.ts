@@ -1,4 +1,5 @@
 import { ExplorationError } from '../../../errors.js'
+import type { ActorPool } from '../../gate/actor-pool.js'
 import type { ExploreOptions } from '../options.js'
 import type { Trace } from '../schedule/trace.js'
 import type { Stage } from '../stage/stage.js'
@@ -35,13 +36,20 @@ export async function failureOf(
   }
   const [open] = stage.cast.withOpenTransaction
   if (open) return { name: 'OpenTransaction', message: `${open} has ended and left its transaction open.` }
-  if (!invariant) return undefined
+  return invariant && violationOf(stage, (db) => invariant(db, trace.outcomes))
+}
+
+/** What an invariant finds wrong. */
+export async function violationOf(
+  stage: Stage,
+  invariant: (db: ActorPool) => unknown,
+): Promise<Failure | undefined> {
   try {
-    const held = await stage.judge((db) => invariant(db, trace.outcomes))
+    const held = await stage.judge(invariant)
     return held === false ? { name: 'Invariant', message: 'The invariant returned false.' } : undefined
   } catch (error) {
     if (error instanceof ExplorationError) throw error
-    if ((error as { code?: unknown } | null)?.code === READ_ONLY)
+    if (isWrite(error))
       throw new ExplorationError(
         `The invariant tried to change data: ${errorOf(error).message}. It may only look; put writes into the actors or into \`setup\`.`,
         'invariant',
@@ -52,7 +60,10 @@ export async function failureOf(
   }
 }
 
-function errorOf(error: unknown): { name: string; message: string } {
+/** Whoever may only look has tried to write. */
+export const isWrite = (error: unknown): boolean => (error as { code?: unknown } | null)?.code === READ_ONLY
+
+export function errorOf(error: unknown): { name: string; message: string } {
   if (error instanceof Error) {
     const { code } = error as { code?: unknown }
     // `pg` calls all of them "error".

@@ -100,15 +100,23 @@ export class Cast {
   async clean(): Promise<void> {
     for (const [actor, connections] of this.#connections) {
       const hasEnded = actor.outcome !== undefined
-      // Whoever still waits belongs to a run that is over, and must not wake up in the next one.
-      actor.begin()
-      giveUpSessions(actor)
-      const kept = connections.reclaim()
+      const kept = giveUp(actor, connections)
       if (hasEnded) this.keptClients += kept
     }
     const helpers = [this.#setup, this.#invariant]
     for (const helper of helpers) helper.reclaim()
     await Promise.all([...this.actors, ...helpers.map(({ actor }) => actor)].map(cleanSessions))
+  }
+
+  /**
+   * As if the actor's process had been killed: its code stands still where it is, its transactions are rolled back and its
+   * locks are free when this returns.
+   */
+  async kill(actor: Actor): Promise<void> {
+    giveUp(actor, this.#connections.get(actor) as ActorConnections)
+    await cleanSessions(actor)
+    // Idle ones were cleaned, and stay for the next run.
+    await untilGone([actor], ({ state }) => state !== 'idle')
   }
 
   /** Before a schedule. */
@@ -120,8 +128,7 @@ export class Cast {
   async closeActors(): Promise<void> {
     this.#stopRedirecting?.()
     for (const connections of [...this.#connections.values(), this.#invariant]) await connections.close()
-    const isLeft = (): boolean => this.actors.some(({ sessions }) => sessions.size > 0)
-    for (let waitedMs = 0; isLeft() && waitedMs < GONE_MS; waitedMs++) await sleep(1)
+    await untilGone(this.actors, () => true)
   }
 
   #inPlaceOf(pool: Pool, actor: Actor): ActorPool | undefined {
@@ -131,12 +138,24 @@ export class Cast {
   }
 }
 
-function giveUpSessions({ sessions }: Actor): void {
+/** Whoever still waits belongs to a run that is over, and must not wake up in the next one. @returns clients it kept */
+function giveUp(actor: Actor, connections: ActorConnections): number {
+  const { sessions } = actor
+  actor.begin()
   for (const session of sessions) {
     session.begin()
     if (session.state === 'closed') sessions.delete(session)
     else if (session.state !== 'idle') session.abandon()
   }
+  return connections.reclaim()
+}
+
+async function untilGone(
+  actors: readonly Actor[],
+  isAwaited: (session: GatedSession) => boolean,
+): Promise<void> {
+  const isLeft = (): boolean => actors.some(({ sessions }) => [...sessions].some(isAwaited))
+  for (let waitedMs = 0; isLeft() && waitedMs < GONE_MS; waitedMs++) await sleep(1)
 }
 
 async function cleanSessions({ sessions }: Actor): Promise<void> {

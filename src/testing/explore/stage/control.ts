@@ -1,11 +1,10 @@
 import pg, { type Client, type PoolConfig } from 'pg'
 import { ExplorationError } from '../../../errors.js'
-import type { ExploreOptions } from '../options.js'
+import type { StageOptions } from './stage-options.js'
 
 /** The explorer's own connection, and what it found there. */
 export interface Control {
-  readonly client: Client
-  readonly pid: number
+  readonly client: ControlConnection
   readonly serverVersion: number
   /** The server's default. */
   readonly isolation: string
@@ -18,21 +17,52 @@ export interface Control {
   readonly setsDeadlockTimeout: boolean
 }
 
+/** As `pg` declares it: what overrides all of its overloads at once has no types. */
+type ControlConnection = Client & Pick<ControlClient, 'pid' | 'reconnect'>
+
 /** One question at a time; `pg` would line them up as well, and complain. */
 class ControlClient extends pg.Client {
+  readonly #config: PoolConfig
   #last: Promise<unknown> = Promise.resolve()
+  /** In its place since the server was away. */
+  #later: pg.Client | undefined
+
+  constructor(config: PoolConfig) {
+    super(config)
+    this.#config = config
+    this.on('error', () => {})
+  }
+
+  /** The backend that serves it, as the server said when it greeted us; a pooler makes one up. */
+  get pid(): number {
+    const current: pg.Client & { processID?: number } = this.#later ?? this
+    return current.processID ?? 0
+  }
+
+  async reconnect(): Promise<void> {
+    const later = new pg.Client(this.#config)
+    later.on('error', () => {})
+    await later.connect()
+    await this.#later?.end().catch(() => {})
+    this.#later = later
+  }
 
   // biome-ignore lint/suspicious/noExplicitAny: all of pg's overloads at once
   override query(...parameters: any[]): any {
     // @ts-expect-error: the overloads are pg's own
-    const answer = this.#last.then(() => super.query(...parameters))
+    const answer = this.#last.then(() => this.#later?.query(...parameters) ?? super.query(...parameters))
     this.#last = answer.catch(() => {})
     return answer
+  }
+
+  override async end(): Promise<void> {
+    await this.#later?.end()
+    await super.end()
   }
 }
 
 /** `pool.options` hides the password from enumeration. */
-function configOf({ pool, url }: ExploreOptions): PoolConfig {
+function configOf({ pool, url }: StageOptions): PoolConfig {
   if (!pool) return { connectionString: url }
   const { Client: _, ...options } = pool.options as PoolConfig & { Client?: unknown }
   return { ...options, password: pool.options.password }
@@ -51,15 +81,14 @@ function urlOf(client: Client, { connectionString, options }: PoolConfig): strin
 }
 
 /** Connects, and refuses what exploring cannot work with. */
-export async function connectControl(options: ExploreOptions): Promise<Control> {
+export async function connectControl(options: StageOptions): Promise<Control> {
   const config = configOf(options)
   if (config.ssl || /[?&]sslmode=(?!disable)/.test(config.connectionString ?? ''))
     throw new ExplorationError(
       'The explorer reads what actors send and cannot look into TLS. Connect without it (sslmode=disable): a test database on this machine needs none.',
       'connection',
     )
-  const client = new ControlClient({ ...config, application_name: 'dibs explorer' })
-  client.on('error', () => {})
+  const client: ControlConnection = new ControlClient({ ...config, application_name: 'dibs explorer' })
   try {
     await client.connect()
   } catch (error) {
@@ -81,8 +110,8 @@ export async function connectControl(options: ExploreOptions): Promise<Control> 
 }
 
 async function inspect(
-  client: Client,
-  options: ExploreOptions,
+  client: ControlConnection,
+  options: StageOptions,
 ): Promise<Omit<Control, 'client' | 'config' | 'url'>> {
   const { rows } = await client.query<
     Record<'version' | 'role' | 'isolation' | 'path', string> & { pid: number }
@@ -91,14 +120,12 @@ async function inspect(
        current_setting('default_transaction_isolation') as isolation, current_setting('search_path') as path`,
   )
   const { pid, version, role, isolation, path } = rows[0] as (typeof rows)[0]
-  // What the server said when it greeted us; a pooler makes one up.
-  if ((client as Client & { processID?: number }).processID !== pid)
+  if (client.pid !== pid)
     throw new ExplorationError(
       'This connection goes through a pooler (PgBouncer or the like). The explorer must know which backend serves which actor: give it the server itself.',
       'connection',
     )
   return {
-    pid,
     isolation,
     searchPath: path,
     serverVersion: Number(version),
@@ -106,7 +133,7 @@ async function inspect(
   }
 }
 
-async function trySetting(client: Client, role: string, options: ExploreOptions): Promise<boolean> {
+async function trySetting(client: Client, role: string, options: StageOptions): Promise<boolean> {
   if (options.slowDeadlocks) return false
   try {
     await client.query("set deadlock_timeout = '1s'")

@@ -6,7 +6,7 @@ import { callSite } from '../../gate/call-site.js'
 import type { GatedSession } from '../../gate/gated-session.js'
 
 /** What the user gives beside the actors. */
-export type Helper = 'setup' | 'reset' | 'invariant'
+export type Helper = 'setup' | 'reset' | 'advance' | 'progress' | 'invariant'
 
 /** Runs one of them. All that it began must be over when it returns, or it would see, or change, the next schedule's data. */
 export async function runHelper(

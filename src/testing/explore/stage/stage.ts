@@ -7,7 +7,6 @@ import type { Actor } from '../../gate/actor.js'
 import type { ActorPool } from '../../gate/actor-pool.js'
 import type { GatedSession, SessionObserver } from '../../gate/gated-session.js'
 import type { Planner } from '../../gate/plan.js'
-import type { ExploreOptions } from '../options.js'
 import { Reset } from '../reset/reset.js'
 import { BlockingProbe } from '../schedule/blocking-probe.js'
 import { explainStall } from '../schedule/explain-stall.js'
@@ -23,6 +22,7 @@ import { OutsideWatch } from './outside-watch.js'
 import { checkNotLate, runHelper } from './run-helper.js'
 import { SeededGlobals } from './seeded-globals.js'
 import { sessionSettings } from './session-settings.js'
+import type { StageOptions } from './stage-options.js'
 import { unseenWrites } from './unseen-writes.js'
 
 /** What these write is not in their text. */
@@ -36,7 +36,6 @@ interface Tools {
 
 /** Everything that stays the same from schedule to schedule: connections, actors, what was learned about the database. */
 export class Stage implements SessionObserver {
-  readonly controlPid: number
   readonly setsDeadlockTimeout: boolean
   /** Of statements that do not say. */
   readonly isolation: string
@@ -46,7 +45,7 @@ export class Stage implements SessionObserver {
   readonly points: Points
   readonly catalog: Catalog
   readonly quiescence: Quiescence
-  readonly #options: ExploreOptions
+  readonly #options: StageOptions
   readonly #control: Control
   readonly #reset: Reset
   readonly #free: FreeRun
@@ -58,11 +57,10 @@ export class Stage implements SessionObserver {
   #hasBegun = false
   #runs = 0
 
-  private constructor(options: ExploreOptions, control: Control, { probe, points, reset }: Tools) {
+  private constructor(options: StageOptions, control: Control, { probe, points, reset }: Tools) {
     this.#options = options
     this.#control = control
     this.#reset = reset
-    this.controlPid = control.pid
     this.setsDeadlockTimeout = control.setsDeadlockTimeout
     this.isolation = options.isolation ?? control.isolation
     this.sessions = { levels: new Set([this.isolation]), hasOtherPath: false, judged: [] }
@@ -75,7 +73,7 @@ export class Stage implements SessionObserver {
     this.#outside = new OutsideWatch(control.client.port, addressOf(control))
   }
 
-  static async open(options: ExploreOptions): Promise<Stage> {
+  static async open(options: StageOptions): Promise<Stage> {
     await loadParser()
     const control = await connectControl(options)
     const { client } = control
@@ -92,6 +90,16 @@ export class Stage implements SessionObserver {
       else await endClient(client)
       throw error
     }
+  }
+
+  /** The stage's own backend, which holds the locks behind yield points. */
+  get controlPid(): number {
+    return this.#control.client.pid
+  }
+
+  /** The server was away: what is known of the database stays. */
+  reconnect(): Promise<void> {
+    return this.#control.client.reconnect()
   }
 
   get cast(): Cast {
@@ -150,13 +158,51 @@ export class Stage implements SessionObserver {
   }
 
   /** Runs a function that may look and not touch. */
-  async judge(fn: (db: ActorPool) => unknown): Promise<unknown> {
+  async judge(
+    fn: (db: ActorPool) => unknown,
+    what: 'invariant' | 'progress' = 'invariant',
+  ): Promise<unknown> {
     if (this.#runs === 1 && !this.#options.reset) await this.#reset.protectRows()
-    return runHelper(this.cast.invariant, 'invariant', fn)
+    return this.#aside(() => runHelper(this.cast.invariant, what, fn))
+  }
+
+  /** Runs a function that may do what `setup` may, while the actors stand still. */
+  advance(fn: (db: ActorPool) => unknown): Promise<void> {
+    return this.#aside(() => this.#prepare('advance', fn))
+  }
+
+  /** Helpers may go where they like, also in the middle of a run. */
+  async #aside<T>(fn: () => Promise<T>): Promise<T> {
+    const { isRunning } = this.#outside
+    this.#outside.isRunning = false
+    try {
+      return await fn()
+    } finally {
+      this.#outside.isRunning = isRunning
+    }
+  }
+
+  /** The tables written so far, as quoted and qualified names. */
+  get tables(): readonly string[] {
+    return this.#reset.tables
+  }
+
+  /** A question of the loop's own. */
+  ask<Row extends object>(sql: string): Promise<readonly Row[]> {
+    return this.#control.client.query(sql).then(({ rows }) => rows as Row[])
+  }
+
+  /** What must be known, or refused, before a step is let go. */
+  async beforeStep(session: GatedSession): Promise<void> {
+    const { step } = session
+    const unit = (): string => this.cast.actorOf(session)?.labelOf(session) ?? '?'
+    if (step?.commitsItself) this.refuseUnseenWrites(unit(), step.text)
+    if (step?.changesSchema) this.#refuseSchemaChange(unit(), step.text)
+    if (step?.endsTransaction) await this.#noteWrites(session)
   }
 
   /** Learns what the session's transaction has written, if such a one was not seen before. */
-  async noteWrites(session: GatedSession): Promise<void> {
+  async #noteWrites(session: GatedSession): Promise<void> {
     if (this.#options.reset || session.status === 'I') return
     const key = session.transaction.join('\n')
     // What functions, triggers and partitions write may depend on what they find.
@@ -166,11 +212,11 @@ export class Stage implements SessionObserver {
     await this.#reset.note(session.pid)
     // A function has made a table. What is temporary goes with its session.
     const isNew = this.#reset.newRelations > before && !/\btemp(?:orary)?\b/i.test(key)
-    if (isNew) this.refuseSchemaChange(this.cast.actorOf(session)?.name ?? '', session.transaction.join(' '))
+    if (isNew) this.#refuseSchemaChange(this.cast.actorOf(session)?.name ?? '', session.transaction.join(' '))
   }
 
   /** Emptying tables does not undo it: the next schedule would start from somewhere else. */
-  refuseSchemaChange(unit: string, text: string): void {
+  #refuseSchemaChange(unit: string, text: string): void {
     if (this.#options.reset) return void this.catalog.forget()
     throw new ExplorationError(
       `${unit} changes the schema: ${JSON.stringify(text)}. The explorer cannot undo that between schedules. Pass a \`reset\` that does, and empties the tables too.`,
@@ -216,7 +262,7 @@ export class Stage implements SessionObserver {
 
   #openCast(): Promise<Cast> {
     const { config, url } = this.#control
-    const plain = sessionSettings(this.#control, undefined)
+    const plain = sessionSettings(this.#control)
     const free = { planner: this.#free, observer: this.#free }
     return Cast.open({
       names: Object.keys(this.#options.actors),
@@ -231,7 +277,7 @@ export class Stage implements SessionObserver {
       actors: {
         planner: this.#newPlanner(),
         observer: this,
-        settings: sessionSettings(this.#control, this.#options.isolation),
+        settings: sessionSettings(this.#control, this.#options),
         prepare: async (session) => {
           await Promise.all([this.points.hold(session.pid), this.#noteSettings(session)])
         },
@@ -281,7 +327,10 @@ export class Stage implements SessionObserver {
     else await this.#reset.run()
   }
 
-  async #prepare(what: 'setup' | 'reset', fn: ((db: ActorPool) => unknown) | undefined): Promise<void> {
+  async #prepare(
+    what: 'setup' | 'reset' | 'advance',
+    fn: ((db: ActorPool) => unknown) | undefined,
+  ): Promise<void> {
     const { setup } = this.cast
     try {
       if (fn) await runHelper(setup, what, fn)
@@ -290,7 +339,7 @@ export class Stage implements SessionObserver {
       if (error instanceof ExplorationError) throw error
       const isLeftover = this.#runs === 0 && (error as { code?: unknown } | null)?.code === '23505'
       throw new ExplorationError(
-        `\`${what}\` failed before schedule ${this.#runs + 1}: ${error instanceof Error ? error.message : String(error)}` +
+        `\`${what}\` failed ${what === 'advance' ? `in run ${this.#runs}` : `before ${this.#options.time ?? 'schedule'} ${this.#runs + 1}`}: ${error instanceof Error ? error.message : String(error)}` +
           (isLeftover
             ? '. The table held that row before, perhaps since a run that was interrupted: delete it.'
             : ''),
@@ -321,6 +370,6 @@ function addressOf({ client }: Control): string | undefined {
   return (client.connection.stream as Socket).remoteAddress
 }
 
-function connectListeners({ pool }: ExploreOptions): ((client: PoolClient) => void)[] {
+function connectListeners({ pool }: StageOptions): ((client: PoolClient) => void)[] {
   return (pool?.listeners('connect') ?? []) as ((client: PoolClient) => void)[]
 }

@@ -1,0 +1,75 @@
+import { InvalidInputError } from '../errors.js'
+
+/** What an option must be, and how to say so. */
+export type Kind = readonly [isRight: (value: unknown) => boolean, what: string]
+
+const ISOLATIONS = ['read committed', 'repeatable read', 'serializable']
+
+export const ANYTHING: Kind = [() => true, 'anything']
+export const FUNCTION: Kind = [(value) => typeof value === 'function', 'a function']
+export const BOOLEAN: Kind = [(value) => typeof value === 'boolean', 'true or false']
+export const NUMBER: Kind = [Number.isFinite, 'a number']
+export const TEXT: Kind = [(value) => typeof value === 'string', 'a string']
+export const LIST: Kind = [Array.isArray, 'a list of names']
+export const MILLISECONDS: Kind = [(value) => Number(value) > 0, 'more than 0']
+export const PATH: Kind = [(value) => typeof value === 'string' && value !== '', 'the path of a file']
+export const DATE: Kind = [(value) => value instanceof Date && !Number.isNaN(value.getTime()), 'a valid Date']
+export const ISOLATION: Kind = [
+  (value) => ISOLATIONS.includes(value as string),
+  `one of ${ISOLATIONS.join(', ')}`,
+]
+
+/** What the explorer and the crash loop are both given. */
+export const COMMON = {
+  pool: ANYTHING,
+  url: ANYTHING,
+  setup: FUNCTION,
+  invariant: FUNCTION,
+  bound: ANYTHING,
+  isolation: ISOLATION,
+  seed: NUMBER,
+  clock: DATE,
+  replay: TEXT,
+  throws: BOOLEAN,
+  page: PATH,
+  reset: FUNCTION,
+  patienceMs: MILLISECONDS,
+} as const satisfies Record<string, Kind>
+
+const describe = (value: unknown): string =>
+  typeof value === 'string' || typeof value === 'number' || value === null
+    ? JSON.stringify(value)
+    : typeof value
+
+interface Given {
+  readonly pool?: unknown
+  readonly url?: unknown
+}
+
+/** Refuses what is not acceptable: an option that is misspelled would be one that is not obeyed. */
+export function checkGiven<Options extends Given>(
+  options: Options,
+  { of, kinds }: { readonly of: string; readonly kinds: Readonly<Record<keyof Options, Kind>> },
+): void {
+  for (const name of Object.keys(options))
+    if (!Object.hasOwn(kinds, name))
+      throw new InvalidInputError(name, `is no option of ${of}: ${Object.keys(kinds).join(', ')} are`)
+  if (Boolean(options.pool) === Boolean(options.url))
+    throw new InvalidInputError('pool', 'or `url` must be given, and not both')
+  for (const [name, [isRight, what]] of Object.entries<Kind>(kinds)) {
+    const value = options[name as keyof Options]
+    if (value !== undefined && !isRight(value))
+      throw new InvalidInputError(name, `must be ${what}, not ${describe(value)}`)
+  }
+}
+
+/** @param least what each bound must be at least */
+export function checkBounds(bound: object | undefined, least: Readonly<Record<string, number>>): void {
+  for (const [name, value] of Object.entries(bound ?? {}) as [string, number | undefined][]) {
+    const lowest = least[name]
+    if (lowest === undefined)
+      throw new InvalidInputError(`bound.${name}`, `is no bound: ${Object.keys(least).join(', ')} are`)
+    if (value !== undefined && !(value >= lowest))
+      throw new InvalidInputError(`bound.${name}`, `must be ${lowest} or more, not ${value}`)
+  }
+}

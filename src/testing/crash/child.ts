@@ -1,0 +1,54 @@
+import type { ChildProcess } from 'node:child_process'
+import { ExplorationError } from '../../errors.js'
+
+/** How long a process that was killed may take to be gone. */
+const GONE_MS = 10_000
+
+/** The program under test as a real process. */
+export class Child {
+  readonly #process: ChildProcess
+  readonly #exited: Promise<string | undefined>
+  #isGone = false
+
+  constructor(start: () => ChildProcess) {
+    this.#process = start()
+    if (typeof this.#process?.kill !== 'function' || typeof this.#process.once !== 'function')
+      throw new ExplorationError('`child` must return the process that it has started.', 'setup')
+    this.#exited = new Promise((resolve) => {
+      const done = (how: string | undefined): void => {
+        this.#isGone = true
+        resolve(how)
+      }
+      this.#process.once('error', (error) => done(error.message))
+      this.#process.once('exit', (code, signal) =>
+        done(code === 0 ? undefined : signal ? `it was ended by ${signal}` : `it ended with code ${code}`),
+      )
+    })
+  }
+
+  /** Resolves when it has ended well, and rejects otherwise. */
+  async ended(): Promise<void> {
+    const how = await this.#exited
+    if (how !== undefined) throw new Error(`the child process failed: ${how}`)
+  }
+
+  stop(): void {
+    this.#process.kill('SIGSTOP')
+  }
+
+  goOn(): void {
+    this.#process.kill('SIGCONT')
+  }
+
+  /** Resolves when it is gone. */
+  async kill(): Promise<void> {
+    if (this.#isGone) return
+    this.#process.kill('SIGKILL')
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      const error = new ExplorationError(`The child process ${this.#process.pid} does not end.`, 'stalled')
+      timer = setTimeout(() => reject(error), GONE_MS)
+    })
+    await Promise.race([this.#exited, late]).finally(() => clearTimeout(timer))
+  }
+}

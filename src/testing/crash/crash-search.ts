@@ -1,0 +1,161 @@
+import type { Stage } from '../explore/stage/stage.js'
+import { seededRandom } from '../seeded-random.js'
+import { CrashRun, type RunRecord } from './crash-run.js'
+import { type CrashMode, DEFAULT_MODES, decodeFault, encodeFault, type Fault, type Place } from './fault.js'
+import { DEFAULT_CODES, endsConnection } from './injected-errors.js'
+import type { CrashLoopOptions } from './options.js'
+import { signEffect } from './report/paths.js'
+import { CrashableServer } from './server-crash.js'
+import type { StatementLine, StoryLine } from './story.js'
+
+const DEFAULT_PROCESS_POINTS = 10
+const SIDES = ['before', 'after'] as const
+
+/** What was run, and what came of it. */
+export interface Findings {
+  /** The run without a fault comes first. */
+  readonly records: readonly RunRecord[]
+  /** What `recover` did where nothing was run before. */
+  readonly alone: readonly StoryLine[]
+  /** Of each point in mode `process`: the same happened within this process. */
+  readonly agreements: ReadonlyMap<string, boolean>
+  readonly runs: number
+  readonly seconds: number
+}
+
+/** Goes through the points. */
+export class CrashSearch {
+  readonly #stage: Stage
+  readonly #options: CrashLoopOptions
+  readonly #records: RunRecord[] = []
+  readonly #agreements = new Map<string, boolean>()
+  #server: CrashableServer | undefined
+  /** The statements of the run without a fault. */
+  #statements: readonly StatementLine[] = []
+  #runs = 0
+
+  constructor(stage: Stage, options: CrashLoopOptions) {
+    this.#stage = stage
+    this.#options = options
+  }
+
+  async run(): Promise<Findings> {
+    const { modes = DEFAULT_MODES, replay } = this.#options
+    const startedAt = performance.now()
+    const wanted = replay === undefined ? undefined : [decodeFault(replay)]
+    if (modes.includes('server') || wanted?.some((fault) => fault?.mode === 'server'))
+      this.#server = await CrashableServer.find(this.#stage)
+    const base = await this.#try(undefined)
+    this.#records.push(base)
+    this.#statements = statementsOf(base)
+    let alone: readonly StoryLine[] = []
+    if (!base.failure) {
+      alone = await new CrashRun(this.#context(undefined)).recoverAlone()
+      this.#runs++
+      if (wanted) for (const fault of wanted) await this.#replay(fault)
+      else for (const mode of modes) await this.#runMode(mode)
+    }
+    return {
+      records: this.#records,
+      alone,
+      agreements: this.#agreements,
+      runs: this.#runs,
+      seconds: (performance.now() - startedAt) / 1_000,
+    }
+  }
+
+  #context(fault: Fault | undefined): ConstructorParameters<typeof CrashRun>[0] {
+    return { stage: this.#stage, options: this.#options, fault, server: this.#server }
+  }
+
+  async #try(fault: Fault | undefined): Promise<RunRecord> {
+    this.#runs++
+    return new CrashRun(this.#context(fault)).run()
+  }
+
+  async #replay(fault: Fault | undefined): Promise<void> {
+    if (fault) this.#records.push(await this.#try(fault))
+  }
+
+  async #runMode(mode: CrashMode): Promise<void> {
+    if (mode === 'process') return this.#runProcesses()
+    // Until a run completes without having come to its point.
+    for (let statement = 1; ; statement++) {
+      let isReached = statement <= this.#statements.length
+      for (const side of SIDES)
+        for (const fault of this.#faultsAt(mode, { side, statement })) {
+          const record = await this.#try(fault)
+          isReached = record.isReached
+          if (!isReached) break
+          this.#records.push(record)
+          if (mode === 'crash' && this.#options.duringRecovery) await this.#crashRecovery(fault)
+        }
+      if (!isReached) return
+    }
+  }
+
+  #faultsAt(mode: CrashMode, place: Place): readonly Fault[] {
+    const line = this.#statements[place.statement - 1]
+    if (mode === 'server') return line?.commits ? [{ mode, ...place }] : []
+    if (mode !== 'error') return [{ mode, ...place }]
+    const { errors = DEFAULT_CODES } = this.#options
+    return errors
+      .filter((code) => endsConnection(code) || (place.side === 'before' && !line?.rollsBack))
+      .map((code) => ({ mode, ...place, code }))
+  }
+
+  /** The recovery after this crash crashes too, at each of its points. */
+  async #crashRecovery(fault: Fault): Promise<void> {
+    for (let statement = 1; ; statement++)
+      for (const side of SIDES) {
+        const record = await this.#try({ ...fault, again: { side, statement } })
+        if (!record.isReachedAgain) return
+        this.#records.push(record)
+      }
+  }
+
+  /** Some points with a real process, and the same within this one. */
+  async #runProcesses(): Promise<void> {
+    const { bound, seed = 1 } = this.#options
+    const draw = seededRandom(seed)
+    const all = this.#statements.flatMap((_, i) =>
+      SIDES.flatMap((side) =>
+        (['SIGKILL', 'SIGSTOP'] as const).map((signal) => ({
+          mode: 'process' as const,
+          side,
+          statement: i + 1,
+          signal,
+        })),
+      ),
+    )
+    const chosen = all
+      .map((fault) => ({ fault, order: draw() }))
+      .sort((a, b) => a.order - b.order)
+      .slice(0, bound?.processPoints ?? DEFAULT_PROCESS_POINTS)
+      .map(({ fault }) => fault)
+      .sort((a, b) => a.statement - b.statement)
+    for (const fault of chosen) {
+      const record = await this.#try(fault)
+      this.#records.push(record)
+      const twin = await this.#twinOf(fault)
+      this.#agreements.set(encodeFault(fault), signRecord(twin) === signRecord(record))
+    }
+  }
+
+  async #twinOf({ signal, side, statement }: Fault): Promise<RunRecord> {
+    const fault: Fault = { mode: signal === 'SIGKILL' ? 'crash' : 'zombie', side, statement }
+    const replay = encodeFault(fault)
+    return this.#records.find((record) => encodeFault(record.fault) === replay) ?? this.#try(fault)
+  }
+}
+
+const statementsOf = ({ story }: RunRecord): readonly StatementLine[] =>
+  story.filter((line): line is StatementLine => line.kind === 'statement' && line.who.startsWith('run'))
+
+/** What happened, in words that are the same wherever it happens. */
+function signRecord({ story, failure, recoveries }: RunRecord): string {
+  const lines = story.map((line) =>
+    line.kind === 'event' ? '' : `${line.who} ${line.number}: ${line.text} -> ${signEffect(line)}`,
+  )
+  return JSON.stringify([lines.filter(Boolean), failure?.kind, recoveries])
+}

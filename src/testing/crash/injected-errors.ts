@@ -1,0 +1,24 @@
+import type { InjectedError } from '../gate/gated-session.js'
+
+/** What a server says with each of these. */
+const MESSAGES: Readonly<Record<string, string>> = {
+  '40001': 'could not serialize access due to concurrent update',
+  '40P01': 'deadlock detected',
+  '55P03': 'canceling statement due to lock timeout',
+  '57P01': 'terminating connection due to administrator command',
+  '08006': 'server closed the connection unexpectedly',
+}
+
+/** What statements fail with unless the options say otherwise. */
+export const DEFAULT_CODES: readonly string[] = ['40001', '40P01', '57P01', '08006', '55P03']
+
+export const injectedError = (code: string): InjectedError => ({
+  code,
+  message: `${MESSAGES[code] ?? 'an error'} (injected)`,
+})
+
+/**
+ * The connection ends with it. Only such an error can come after the server has executed the statement: any other takes
+ * back what it did, as if it had come before.
+ */
+export const endsConnection = (code: string): boolean => code.startsWith('57P') || code.startsWith('08')

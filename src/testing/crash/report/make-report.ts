@@ -1,0 +1,80 @@
+import { showStatement } from '../../explore/report/printout.js'
+import { count } from '../count.js'
+import type { RunRecord } from '../crash-run.js'
+import type { Findings } from '../crash-search.js'
+import { DEFAULT_MODES, encodeFault } from '../fault.js'
+import type { CrashLoopOptions } from '../options.js'
+import type { StatementLine } from '../story.js'
+import { Paths } from './paths.js'
+import { printReport } from './printout.js'
+import type { CrashPoint, CrashReport } from './report.js'
+import { summarize } from './summarize.js'
+
+/** Makes a report of what was found. */
+export function makeReport(findings: Findings, options: CrashLoopOptions): CrashReport {
+  const { records, alone, agreements, runs, seconds } = findings
+  const [base] = records as [RunRecord]
+  const paths = new Paths(alone, base.story)
+  const points = records.map((record) => pointOf(record, paths, agreements))
+  const facts = {
+    verdict: points.some(({ verdict }) => verdict === 'failed') ? ('failed' as const) : ('passed' as const),
+    statements: base.story.filter((line) => line.kind === 'statement' && line.who.startsWith('run')).length,
+    runs,
+    modes: options.modes ?? DEFAULT_MODES,
+    seconds,
+    seed: options.seed ?? 1,
+    points,
+    paths: paths.all,
+    notes: notesOn(points, options),
+  }
+  const report = { ...facts, summary: summarize(facts) }
+  return { ...report, printout: printReport(report) }
+}
+
+function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string, boolean>): CrashPoint {
+  const { fault, line, failure, waited, lateWrites, repeated, run, recoveries, story } = record
+  const replay = encodeFault(fault)
+  const agrees = agreements.get(replay)
+  return {
+    replay,
+    fault: fault ?? null,
+    statement: line ? shown(line) : '',
+    verdict: failure ? 'failed' : 'passed',
+    ...(failure ? { failure } : {}),
+    run,
+    recoveries,
+    ...paths.read(story),
+    ...(waited === undefined ? {} : { waited }),
+    lateWrites,
+    repeatedEffects: repeated,
+    ...(agrees === undefined ? {} : { agrees }),
+    story,
+  }
+}
+
+const shown = ({ text, values }: StatementLine): string => showStatement(text, values)
+
+function notesOn(points: readonly CrashPoint[], { replay }: CrashLoopOptions): readonly string[] {
+  const [base, ...faulty] = points
+  const waited = faulty.filter((point) => point.waited !== undefined)
+  const differ = faulty.filter(({ agrees }) => agrees === false)
+  const died = base?.run === 'died' ? ['Even with nothing done to it, `run` died by itself.'] : []
+  return [
+    ...died,
+    ...(faulty.length > 0 && replay === undefined && faulty.every(({ entersRecovery }) => !entersRecovery)
+      ? [
+          'Recovery never did anything that it does not do on fresh data or after a run without a fault. Either nothing needs to be recovered, or `recover` is not the code that would.',
+        ]
+      : []),
+    ...(waited.length > 0
+      ? [
+          `At ${count(waited.length, 'point')} recovery had to wait for a process that was gone or asleep (${waited.map((point) => point.replay).join(', ')}). How long, the server's settings decide: idle_in_transaction_session_timeout, tcp_keepalives_idle.`,
+        ]
+      : []),
+    ...(differ.length > 0
+      ? [
+          `A real process did not do the same as the one within this process: ${differ.map((point) => point.replay).join(', ')}.`,
+        ]
+      : []),
+  ]
+}
