@@ -1,5 +1,5 @@
 import type { ExploreReport } from 'dibs/testing'
-import { kvTable } from './kv.js'
+import { anchorOf, block, capitalized, code, helpers, type Read, regionOf, tablesOf } from './page-parts.js'
 import type { Race } from './race.js'
 
 /** A race and what the explorer said of its variants, in their order. */
@@ -13,9 +13,6 @@ export interface ExploredTopic {
   readonly title: string
   readonly races: readonly ExploredRace[]
 }
-
-/** The text of a file of this folder. */
-export type Read = (file: string) => string
 
 /** The page of all races: docs/races.md. */
 export function racesPage(topics: readonly ExploredTopic[], read: Read): string {
@@ -50,22 +47,6 @@ const contents = ({ title, races }: ExploredTopic): string =>
     ...races.map(({ race: { title, line } }) => `- [${title}](#${anchorOf(title)}): ${line}`),
   ].join('\n')
 
-/** As GitHub makes them. */
-const anchorOf = (title: string): string =>
-  title
-    .toLowerCase()
-    .replace(/[^\p{L}\p{N}\s_-]/gu, '')
-    .replaceAll(' ', '-')
-
-const helpers = (read: Read): string => `<details>
-<summary>What the code uses: <code>inTransaction</code>, and <code>kv</code>, a key-value store of one table</summary>
-
-${code(regionOf(read('in-transaction.ts'), 'inTransaction'))}
-
-${code(regionOf(read('kv.ts'), 'kv'))}
-
-</details>`
-
 function section({ id, race, reports }: ExploredRace, read: Read): string {
   const text = read(`${id}.ts`)
   const shared = regionOf(text, 'shared')
@@ -88,36 +69,6 @@ function section({ id, race, reports }: ExploredRace, read: Read): string {
     `<sub>[examples/races/${id}.ts](../examples/races/${id}.ts)</sub>`,
   ].join('\n\n')
 }
-
-/** All but the key-value store, which is shown once. */
-function tablesOf({ tables }: Race): string[] {
-  const own = undent(tables)
-    .split('\n')
-    .filter((line) => !line.startsWith(kvTable))
-  return own.length > 0 ? [block('sql', own.join('\n'))] : []
-}
-
-const block = (language: string, text: string): string => `\`\`\`${language}\n${text}\n\`\`\``
-const code = (text: string | undefined): string => block('ts', text ?? '')
-
-/** What stands between `// #region name` and the next `// #endregion`. */
-function regionOf(text: string, name: string): string | undefined {
-  const start = text.split(`// #region ${name}\n`)[1]
-  return start
-    ?.split('// #endregion')[0]
-    ?.trimEnd()
-    .replace(/^export /gm, '')
-}
-
-/** Without the indentation that it has in the source; a line that continues another stays indented by two. */
-const undent = (sql: string): string =>
-  sql
-    .trim()
-    .split('\n')
-    .map((line) => line.trim().replace(/^(?!create )/, '  '))
-    .join('\n')
-
-const capitalized = (name: string): string => `${name.charAt(0).toUpperCase()}${name.slice(1)}`
 
 /** What the explorer said, without how long it took, which is different each time. */
 export const shown = (report: ExploreReport): string =>

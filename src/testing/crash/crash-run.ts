@@ -335,11 +335,20 @@ export class CrashRun {
   async #notice(isDone: boolean): Promise<void> {
     this.#left = undefined
     this.#story.tell('the server notices that run is gone')
-    if (!isDone) {
+    const sessions = [...this.#actor('run').sessions]
+    if (!isDone && (await this.#holdLocks(sessions))) {
       this.#waited = 'recovery could not finish before the server noticed that run was gone'
-      this.#isUnbounded = (await idleLimit([...this.#actor('run').sessions])) === undefined
+      this.#isUnbounded = (await idleLimit(sessions)) === undefined
     }
     await this.#kill(this.#run as Instance)
+  }
+
+  async #holdLocks(sessions: readonly GatedSession[]): Promise<boolean> {
+    const pids = sessions.map(({ pid }) => pid).join()
+    const held = await this.#stage.ask(
+      `select from pg_catalog.pg_locks where pid = any ('{${pids}}') and granted and locktype <> 'virtualxid'`,
+    )
+    return held.length > 0
   }
 
   /** The sleeper goes on; those who wait for it go on after it. */

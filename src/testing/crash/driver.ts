@@ -1,4 +1,5 @@
 import { ExplorationError } from '../../errors.js'
+import { showStatement } from '../explore/report/printout.js'
 import type { Stage } from '../explore/stage/stage.js'
 import { parseStatements } from '../explore/statements/parse-statements.js'
 import type { GatedSession, SessionState } from '../gate/gated-session.js'
@@ -199,7 +200,9 @@ export class Driver {
       ...actor.inOrder.flatMap((session) => {
         const wait = waits.get(session)
         const holders = wait?.by.map((pid) => cast.nameOf(pid)).join(' and ')
-        return wait ? [{ name, for: `${holders} in: ${session.step?.text}`, by: wait.by }] : []
+        return wait
+          ? [{ name, for: `${holders} in: ${showStatement(session.step?.text ?? '', [])}`, by: wait.by }]
+          : []
       }),
     ])
     const message = waiting.map((one) => `${one.name} waits for ${one.for}`).join('\n')

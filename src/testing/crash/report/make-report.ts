@@ -6,7 +6,7 @@ import { DEFAULT_MODES, encodeFault } from '../fault.js'
 import type { CrashLoopOptions } from '../options.js'
 import type { StatementLine } from '../story.js'
 import { Paths } from './paths.js'
-import { printReport } from './printout.js'
+import { printReport, showSome } from './printout.js'
 import type { CrashPoint, CrashReport } from './report.js'
 import { summarize } from './summarize.js'
 
@@ -54,26 +54,29 @@ function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string
 
 const shown = ({ text, values }: StatementLine): string => showStatement(text, values)
 
-function notesOn(points: readonly CrashPoint[], { replay }: CrashLoopOptions): readonly string[] {
+function notesOn(points: readonly CrashPoint[], { replay, recover }: CrashLoopOptions): readonly string[] {
   const [base, ...faulty] = points
   const waited = faulty.filter((point) => point.waited !== undefined)
   const differ = faulty.filter(({ agrees }) => agrees === false)
   const died = base?.run === 'died' ? ['Even with nothing done to it, `run` died by itself.'] : []
   return [
     ...died,
-    ...(faulty.length > 0 && replay === undefined && faulty.every(({ entersRecovery }) => !entersRecovery)
+    ...(recover &&
+    faulty.length > 0 &&
+    replay === undefined &&
+    faulty.every(({ entersRecovery }) => !entersRecovery)
       ? [
           'Recovery never did anything that it does not do on fresh data or after a run without a fault. Either nothing needs to be recovered, or `recover` is not the code that would.',
         ]
       : []),
     ...(waited.length > 0
       ? [
-          `At ${count(waited.length, 'point')} recovery had to wait for a process that was gone or asleep (${waited.map((point) => point.replay).join(', ')}). How long, the server's settings decide: idle_in_transaction_session_timeout, tcp_keepalives_idle.`,
+          `At ${count(waited.length, 'point')} recovery waited for a transaction of a process that was gone or asleep; idle_in_transaction_session_timeout would bound that: ${showSome(waited.map((point) => point.replay))}.`,
         ]
       : []),
     ...(differ.length > 0
       ? [
-          `A real process did not do the same as the one within this process: ${differ.map((point) => point.replay).join(', ')}.`,
+          `A real process did not do the same as the one within this process: ${showSome(differ.map((point) => point.replay))}.`,
         ]
       : []),
   ]

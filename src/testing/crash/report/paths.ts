@@ -53,7 +53,10 @@ export class Paths {
   /** The name of the path, and whether it is one of recovery's own. */
   read(story: readonly StoryLine[]): { readonly path: string; readonly entersRecovery: boolean } {
     const rounds = roundsOf(story)
-    const isKnown = rounds.every((round) => [this.#alone, this.#after].includes(sign(round)))
+    // What began only when time had moved on was taken over, even if it then went as it goes on fresh data.
+    const isKnown =
+      rounds.every((round) => sign(round) === this.#after) ||
+      (rounds.length === 1 && sign(rounds[0] ?? []) === this.#alone)
     const key = JSON.stringify(rounds)
     const known = this.#seen.get(key)
     const path = known ?? { name: this.#nameOf(rounds, isKnown), statements: rounds.flat(), points: 0 }
@@ -69,7 +72,7 @@ export class Paths {
   #nameOf(rounds: readonly string[][], isKnown: boolean): string {
     const signs = rounds.map(sign)
     if (signs.every((one) => one === this.#after)) return 'nothing to do'
-    if (isKnown && signs[0] === this.#alone) return 'from the start'
+    if (isKnown) return 'from the start'
     this.#letters++
     return nameOf(this.#letters)
   }

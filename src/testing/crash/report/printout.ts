@@ -1,7 +1,8 @@
 import { showResult, showStatement } from '../../explore/report/printout.js'
+import { count } from '../count.js'
 import type { CrashMode, Fault } from '../fault.js'
 import type { StatementLine, StoryLine } from '../story.js'
-import type { CrashPoint, CrashReport } from './report.js'
+import type { CrashPoint, CrashReport, RecoveryPath } from './report.js'
 
 /** Where something was done, in words. */
 export function showPlace({ fault, statement }: Pick<CrashPoint, 'fault' | 'statement'>): string {
@@ -108,33 +109,59 @@ function showTable(report: Pick<CrashReport, 'points' | 'modes'>): string {
     .join('\n')
 }
 
+/** More would be read by nobody; the report has them all. */
+const MOST_PATHS = 6
+const MOST_NAMES = 8
+
+/** Some of them by name, and how many more. */
+export function showSome(names: readonly string[]): string {
+  const left = names.length - MOST_NAMES
+  return [...names.slice(0, MOST_NAMES), ...(left > 0 ? [`${left} more`] : [])].join(', ')
+}
+
 function showPaths({ paths, points }: Pick<CrashReport, 'paths' | 'points'>): string {
-  const own = paths.filter(({ name }) => points.some((point) => point.path === name && point.entersRecovery))
+  const isOwn = ({ name }: RecoveryPath): boolean =>
+    points.some(({ path, entersRecovery }) => path === name && entersRecovery)
+  const own = paths.filter(isOwn)
   const idle = points.filter(({ fault, entersRecovery }) => fault && !entersRecovery)
+  const places = (name: string): string[] =>
+    idle.filter(({ path }) => path === name).map(({ fault }) => `${fault?.side} ${fault?.statement}`)
   return [
-    'Ways that recovery took:',
-    ...own.flatMap(({ name, statements, points: of }) => [
-      `  ${name}, after ${of} ${of === 1 ? 'point' : 'points'}`,
-      ...statements.map((statement) => `    ${statement}`),
-    ]),
-    ...(idle.length > 0
-      ? [
-          `  Nothing of its own after ${idle.length} of ${points.length - 1}: ${[...new Set(idle.map(({ fault, path }) => `${fault?.side} ${fault?.statement} (${path})`))].join(', ')}`,
-        ]
-      : []),
+    'Ways that recovery took',
+    ...own
+      .slice(0, MOST_PATHS)
+      .flatMap(({ name, statements, points: of }) => [
+        `  ${name}, after ${count(of, 'point')}:`,
+        ...statements.map((statement) => `    ${statement}`),
+      ]),
+    ...(own.length > MOST_PATHS ? [`  and ${own.length - MOST_PATHS} more`] : []),
+    ...[...new Set(idle.map(({ path }) => path))].map(
+      (name) => `  ${name}, nothing of its own: ${showSome([...new Set(places(name))])}`,
+    ),
+  ].join('\n')
+}
+
+/** Other points that failed, by what went wrong there. */
+function showOthers(others: readonly CrashPoint[]): string {
+  const byMessage = new Map<string, string[]>()
+  for (const { replay, failure } of others) {
+    const [message = ''] = failure?.message.split('\n') ?? []
+    byMessage.set(message, [...(byMessage.get(message) ?? []), replay])
+  }
+  return [
+    'Also',
+    ...[...byMessage].map(([message, replays]) => `  ${message}\n    ${showSome(replays)}`),
   ].join('\n')
 }
 
 /** The whole report as text: first what went wrong, in full once; then all points. */
 export function printReport(report: Omit<CrashReport, 'printout'>): string {
   const { summary, points, notes } = report
-  const failed = points.filter(({ verdict }) => verdict === 'failed')
-  const [first, ...others] = failed
-  const more = others.map(({ replay, failure }) => `  ${replay}: ${failure?.message.split('\n')[0]}`)
+  const [first, ...others] = points.filter(({ verdict }) => verdict === 'failed')
   return [
     summary,
     ...(first ? [showPoint(first)] : []),
-    ...(more.length > 0 ? [['Also:', ...more].join('\n')] : []),
+    ...(others.length > 0 ? [showOthers(others)] : []),
     ...(points.length > 1 ? [showTable(report), showPaths(report)] : []),
     ...notes.map((note) => `Note: ${note}`),
   ].join('\n\n')

@@ -1,0 +1,3 @@
+import { acceptCrashes } from './accept-crashes.js'
+
+await acceptCrashes(Number(process.env.SOAK_RUNS ?? 20))

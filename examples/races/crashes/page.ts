@@ -1,0 +1,59 @@
+import type { CrashReport } from 'dibs/testing'
+import { anchorOf, block, capitalized, code, helpers, type Read, regionOf, tablesOf } from '../page-parts.js'
+import type { TriedCrash } from './accept-crashes.js'
+
+/** The page of all crashes: docs/crashes.md. */
+export function crashesPage(crashes: readonly TriedCrash[], read: Read): string {
+  return [
+    '<!-- Made from examples/races/crashes by `npm run docs`. Do not edit. -->',
+    intro,
+    crashes.map(({ crash: { title, line } }) => `- [${title}](#${anchorOf(title)}): ${line}`).join('\n'),
+    helpers(read),
+    ...crashes.map((one) => section(one, read)),
+  ].join('\n\n')
+}
+
+const intro = `# Crashes in print
+
+What becomes of a record whose owner is gone? Here code that documents recommend runs on a real PostgreSQL, and ends at each of
+its statements in turn: before the statement is sent, and after the server has executed it and before the answer is
+seen. Then it is started again. This page shows the first point at which that leaves something wrong, as [\`crashLoop\`](crashing.md)
+prints it ([how to read that](crashing.md#reading-the-printout)), and then code that survives at every point.
+
+The documents are those of [Races in print](races.md), a page of the same kind about code that runs at the same time. The code
+is ours, as small as it can be and still go wrong in the same way. The tests run all of it, and this page is made of what they
+print. "No harm at any of 39 points" speaks of this program and these rows,
+[and of nothing else](crashing.md#what-it-claims).`
+
+function section({ id, crash, reports }: TriedCrash, read: Read): string {
+  const text = read(`crashes/${id}.ts`)
+  const shared = regionOf(text, 'shared')
+  return [
+    `## ${crash.title}`,
+    crash.claim,
+    ...tablesOf(crash),
+    ...(shared ? [code(shared)] : []),
+    ...crash.variants.flatMap((variant, n) => {
+      const report = reports[n]
+      if (!report) throw new Error(`${id}, ${variant.name}: it was not tried. Run all of crashes.test.ts.`)
+      const isLast = n === crash.variants.length - 1
+      return [
+        `### ${variant.title ?? capitalized(variant.name)}`,
+        code(regionOf(text, variant.name)),
+        block('', shown(report)),
+        variant.text ?? (isLast ? crash.remedy : n === 0 ? crash.fault : ''),
+      ].filter((part) => part !== '')
+    }),
+    `<sub>[examples/races/crashes/${id}.ts](../examples/races/crashes/${id}.ts)</sub>`,
+  ].join('\n\n')
+}
+
+/** What the crash loop said first, without how long it took, which is different each time. */
+export const shown = ({ printout, verdict, notes }: CrashReport): string => {
+  const [summary = '', next = ''] = printout.split('\n\n')
+  return [
+    summary.replace(/, \d+\.\d s\)/, ')'),
+    next,
+    ...(verdict === 'passed' ? notes.map((note) => `Note: ${note}`) : []),
+  ].join('\n\n')
+}
