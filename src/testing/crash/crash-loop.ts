@@ -47,7 +47,7 @@ async function loopNow(options: CrashLoopOptions): Promise<CrashReport> {
   pool?.on('error', ignore)
   let report: CrashReport
   try {
-    report = makeReport(await new CrashSearch(stage, options).run(), options)
+    report = makeReport(await new CrashSearch(stage, options, () => timers.sweep()).run(), options)
   } catch (error) {
     await stage.close().catch(() => {}) // the first error is the one to be told
     throw error

@@ -27,6 +27,7 @@ export interface Findings {
 export class CrashSearch {
   readonly #stage: Stage
   readonly #options: CrashLoopOptions
+  readonly #afterRun: () => void
   readonly #records: RunRecord[] = []
   readonly #agreements = new Map<string, boolean>()
   #server: CrashableServer | undefined
@@ -34,8 +35,10 @@ export class CrashSearch {
   #statements: readonly StatementLine[] = []
   #runs = 0
 
-  constructor(stage: Stage, options: CrashLoopOptions) {
+  /** @param afterRun hears of the end of each run */
+  constructor(stage: Stage, options: CrashLoopOptions, afterRun: () => void) {
     this.#stage = stage
+    this.#afterRun = afterRun
     this.#options = options
   }
 
@@ -70,7 +73,9 @@ export class CrashSearch {
 
   async #try(fault: Fault | undefined): Promise<RunRecord> {
     this.#runs++
-    return new CrashRun(this.#context(fault)).run()
+    const record = await new CrashRun(this.#context(fault)).run()
+    this.#afterRun()
+    return record
   }
 
   async #replay(fault: Fault | undefined): Promise<void> {
@@ -81,16 +86,14 @@ export class CrashSearch {
     if (mode === 'process') return this.#runProcesses()
     // Until a run completes without having come to its point.
     for (let statement = 1; ; statement++) {
-      let isReached = statement <= this.#statements.length
-      for (const side of SIDES)
-        for (const fault of this.#faultsAt(mode, { side, statement })) {
-          const record = await this.#try(fault)
-          isReached = record.isReached
-          if (!isReached) break
-          this.#records.push(record)
-          if (mode === 'crash' && this.#options.duringRecovery) await this.#crashRecovery(fault)
-        }
-      if (!isReached) return
+      const faults = SIDES.flatMap((side) => this.#faultsAt(mode, { side, statement }))
+      if (faults.length === 0 && statement > this.#statements.length) return
+      for (const fault of faults) {
+        const record = await this.#try(fault)
+        if (!record.isReached) return
+        this.#records.push(record)
+        if (mode === 'crash' && this.#options.duringRecovery) await this.#crashRecovery(fault)
+      }
     }
   }
 

@@ -128,12 +128,10 @@ export class ActorPool extends pg.Pool {
       actor.poolWaits.delete(waiting)
     }
     actor.connecting++
-    const connecting = super.connect()
-    const turn = this.#lastConnecting
-    this.#lastConnecting = connecting.catch(() => {})
+    const mine = this.#inTurn(super.connect(), this.#lastConnecting)
+    this.#lastConnecting = mine.catch(() => {})
     try {
-      await turn
-      return this.#track(await connecting)
+      return await mine
     } catch (error) {
       permits.give()
       throw error
@@ -141,6 +139,12 @@ export class ActorPool extends pg.Pool {
       actor.connecting--
       onChange()
     }
+  }
+
+  /** After all who asked before, and not only after the last of them. */
+  async #inTurn(connecting: Promise<PoolClient>, before: Promise<unknown> | undefined): Promise<PoolClient> {
+    await Promise.all([before, connecting])
+    return this.#track(await connecting)
   }
 
   #track(client: PoolClient): PoolClient {
