@@ -170,13 +170,16 @@ export class CrashRun {
       case 'ended':
         this.#told = instance.outcome
         return this.#tellEnd(instance)
-      default:
+      case 'blocked':
+      case 'stuck':
         this.#failure = { kind: 'stuck', message: `${instance.name} hangs: ${rest.message}` }
     }
   }
 
   #tellEnd({ name, outcome, actor }: Instance): void {
     if (outcome?.status !== 'rejected') return
+    // What could not be carried out says nothing about the code.
+    if (outcome.reason instanceof ExplorationError) throw outcome.reason
     this.#story.tell(`${name} fails: ${errorOf(outcome.reason).message}`)
     if (this.#fault === undefined && actor.name === 'run')
       this.#failure = {
@@ -214,6 +217,7 @@ export class CrashRun {
       case 'process':
         if (signal === 'SIGSTOP') break
         this.#story.tellFault('the process is killed')
+        this.#driver.forget(instance)
         await this.#child?.kill()
         return this.#kill(instance)
     }
@@ -274,11 +278,9 @@ export class CrashRun {
     if (this.#failure) return
     const last = this.#recoveries.at(-1)
     const why = last?.status === 'rejected' ? ` The last one failed: ${errorOf(last.reason).message}.` : ''
-    const { late } = this.#actor('recovery')
-    const wentOn = late ? ' It went on after it had returned: an `await` is missing.' : ''
     this.#failure = {
       kind: 'progress',
-      message: `Not all is done after ${count(this.#recoveries.length, 'recovery')}.${why}${wentOn}`,
+      message: `Not all is done after ${count(this.#recoveries.length, 'recovery')}.${why}`,
     }
   }
 
@@ -313,10 +315,13 @@ export class CrashRun {
   }
 
   /** It waits for the process that is gone, or stands still. */
-  async #unblock({ by, message }: Extract<Rest, { kind: 'blocked' }>, instance: Instance): Promise<void> {
+  async #unblock(
+    { by, isBounded, message }: Extract<Rest, { kind: 'blocked' }>,
+    instance: Instance,
+  ): Promise<void> {
     const limit = await idleLimit(by)
     this.#waited ??= message
-    if (this.#options.mayWait === false && limit === undefined) {
+    if (this.#options.mayWait === false && limit === undefined && !isBounded) {
       const who =
         this.#left === 'ghost' ? 'which is gone; the server may take hours to notice' : 'which stands still'
       this.#failure = { kind: 'waited', message: `${message}\nIt waits for \`run\`, ${who}.` }

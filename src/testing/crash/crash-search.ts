@@ -1,5 +1,7 @@
+import { InvalidInputError } from '../../errors.js'
 import type { Stage } from '../explore/stage/stage.js'
 import { seededRandom } from '../seeded-random.js'
+import { count } from './count.js'
 import { CrashRun, type RunRecord } from './crash-run.js'
 import { type CrashMode, DEFAULT_MODES, decodeFault, encodeFault, type Fault, type Place } from './fault.js'
 import { DEFAULT_CODES, endsConnection } from './injected-errors.js'
@@ -79,7 +81,14 @@ export class CrashSearch {
   }
 
   async #replay(fault: Fault | undefined): Promise<void> {
-    if (fault) this.#records.push(await this.#try(fault))
+    if (!fault) return
+    const record = await this.#try(fault)
+    if (!record.isReached || (fault.again && !record.isReachedAgain))
+      throw new InvalidInputError(
+        'replay',
+        `names a point that was not reached, ${encodeFault(fault)}: without a fault, \`run\` has ${count(this.#statements.length, 'statement')}`,
+      )
+    this.#records.push(record)
   }
 
   async #runMode(mode: CrashMode): Promise<void> {

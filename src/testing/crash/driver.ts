@@ -21,7 +21,13 @@ export type Rest =
       readonly line: StatementLine
     }
   /** Somebody waits for a lock of those who stand still. */
-  | { readonly kind: 'blocked'; readonly by: readonly GatedSession[]; readonly message: string }
+  | {
+      readonly kind: 'blocked'
+      readonly by: readonly GatedSession[]
+      /** It would give up by itself, later. */
+      readonly isBounded: boolean
+      readonly message: string
+    }
   /** Nobody can go on, and nobody else could help. */
   | { readonly kind: 'stuck'; readonly message: string }
 
@@ -32,14 +38,22 @@ export interface DriverOptions {
   readonly maxStatements: number
 }
 
+/** A statement that is not over. */
+interface Open {
+  readonly instance: Instance
+  readonly line: StatementLine
+  /** What the client asked for. */
+  readonly request: unknown
+}
+
 const UNDER_WAY: ReadonlySet<SessionState> = new Set(['gated', 'running', 'answered'])
 
 /** Lets instances go on, a statement at a time, until something is to be done to one of them. */
 export class Driver {
   readonly #options: DriverOptions
   readonly #stage: Stage
-  /** Lines whose statement is under way, with what the client asked for. */
-  readonly #open = new Map<GatedSession, { readonly line: StatementLine; readonly request: unknown }>()
+  /** Statements under way. */
+  readonly #open = new Map<GatedSession, Open>()
   /** What a request has said that is not over: its COMMIT is still to come. */
   readonly #said = new Map<GatedSession, StepResult>()
 
@@ -63,25 +77,26 @@ export class Driver {
         const struck = await this.#step(...next)
         if (struck) return struck
       } else if (instances.every(({ outcome }) => outcome !== undefined)) return { kind: 'ended' }
-      else if (!(await this.#timesOut())) return this.#blocked(instances)
+      else if (!(await this.#stage.quiescence.timesOutWithin(this.#options.patienceMs)))
+        return this.#blocked(instances)
     }
   }
 
   /** Lets the statement go at which somebody stood still, or its answer. */
-  async resume({ session, line }: Extract<Rest, { kind: 'struck' }>): Promise<void> {
+  async resume({ instance, session, line }: Extract<Rest, { kind: 'struck' }>): Promise<void> {
     if (session.state === 'answered') return session.answer()
     if (session.state !== 'gated') return // its connection was lost meanwhile
     // It is told where it happens.
     const again: StatementLine = { ...line }
     this.#options.story.lines.push(again)
-    this.#open.set(session, { line: again, request: session.request })
+    this.#open.set(session, { instance, line: again, request: session.request })
     await this.#stage.beforeStep(session)
     session.release()
   }
 
   /** What becomes of this instance's statements is not for the story any more. */
-  forget({ actor }: Instance): void {
-    for (const session of actor.sessions) this.#open.delete(session)
+  forget(instance: Instance): void {
+    for (const [session, open] of this.#open) if (open.instance === instance) this.#open.delete(session)
   }
 
   async #settle(): Promise<string | undefined> {
@@ -153,7 +168,7 @@ export class Driver {
       effect: { kind: 'not sent' },
     }
     this.#options.story.lines.push(line)
-    this.#open.set(session, { line, request })
+    this.#open.set(session, { instance, line, request })
     return line
   }
 
@@ -183,13 +198,6 @@ export class Driver {
     return result?.tag === 'COMMIT' && !result.error ? (this.#said.get(session) ?? result) : result
   }
 
-  /** Somebody who waits has set itself a time, which may end the wait. */
-  async #timesOut(): Promise<boolean> {
-    const { quiescence } = this.#stage
-    const hasTimeout = [...quiescence.waits.keys()].some(({ hasTimeout }) => hasTimeout)
-    return hasTimeout && (await quiescence.changesWithin(this.#options.patienceMs))
-  }
-
   #blocked(instances: readonly Instance[]): Rest {
     const { waits } = this.#stage.quiescence
     const { cast } = this.#stage
@@ -207,6 +215,7 @@ export class Driver {
     ])
     const message = waiting.map((one) => `${one.name} waits for ${one.for}`).join('\n')
     const by = others.filter(({ pid }) => waiting.some((one) => one.by.includes(pid)))
-    return by.length > 0 ? { kind: 'blocked', by, message } : { kind: 'stuck', message }
+    const isBounded = [...waits.keys()].every(({ timeoutMs }) => timeoutMs !== undefined)
+    return by.length > 0 ? { kind: 'blocked', by, isBounded, message } : { kind: 'stuck', message }
   }
 }

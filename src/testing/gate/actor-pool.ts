@@ -43,6 +43,8 @@ export class ActorPool extends pg.Pool {
   readonly url: string
   readonly #options: ActorPoolOptions
   readonly #out = new Set<PoolClient>()
+  /** Those that it has by nature. */
+  readonly #listeners: ReadonlyMap<string | symbol, readonly unknown[]>
   /** Clients are handed out in the order in which they were asked for, however long connecting takes. */
   #lastConnecting: Promise<unknown> | undefined
 
@@ -74,6 +76,7 @@ export class ActorPool extends pg.Pool {
       socketOf(client)?.takeOver()
     })
     for (const listener of options.listeners) this.on('connect', listener)
+    this.#listeners = new Map(this.eventNames().map((name) => [name, this.listeners(name)]))
   }
 
   override connect(): Promise<PoolClient>
@@ -105,8 +108,9 @@ export class ActorPool extends pg.Pool {
     void super.end().catch(() => {})
   }
 
-  /** Takes back what nobody gave back; says how many that were. */
+  /** Takes back what nobody gave back, and what was left on the pool itself; says how many clients that were. */
   reclaim(): number {
+    this.#forgetListeners()
     this.#options.permits.giveUp()
     this.#lastConnecting = undefined
     const kept = this.#out.size
@@ -115,6 +119,13 @@ export class ActorPool extends pg.Pool {
       client.release = () => {} // whoever had it may still come
     }
     return kept
+  }
+
+  /** Whoever added more belongs to a run that is over. */
+  #forgetListeners(): void {
+    for (const name of this.eventNames())
+      for (const listener of this.listeners(name))
+        if (!this.#listeners.get(name)?.includes(listener)) this.off(name, listener as () => void)
   }
 
   async #take(): Promise<PoolClient> {

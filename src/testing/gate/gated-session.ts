@@ -70,6 +70,10 @@ const DEALLOCATE = `do $$ declare one record; begin
     execute format('deallocate %I', one.name);
   end loop; end $$`
 
+/** `set lock_timeout = …`, `set_config('statement_timeout', …)`; not a question for its value. */
+const SETS_TIMEOUT = /\b(?:lock|statement)_timeout\b['"]?\s*(?:=|,|\bto\b)\s*'?(?:(\d+)\s*(ms|s|min|h)?\b)?/i
+const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, min: 60_000, h: 3_600_000 }
+
 /** Whatever comes after it in its transaction is refused. */
 const FAIL = `do $dibs$ begin raise exception 'injected'; end $dibs$`
 
@@ -94,8 +98,8 @@ export class GatedSession {
   result: StepResult | undefined
   /** A statement that commits by itself was run: nobody knows what it has written. */
   endsItself: string | undefined
-  /** The client has set `lock_timeout` or `statement_timeout`: a wait may end by itself. */
-  hasTimeout = false
+  /** The client has set `lock_timeout` or `statement_timeout`: a wait ends by itself after so long. */
+  timeoutMs: number | undefined
   /** The client has taken on another role, which may have fewer rights. */
   hasOtherRole = false
   /** Texts that went to the server at once and belong to the next step's line. */
@@ -278,7 +282,7 @@ export class GatedSession {
   begin(): void {
     this.keepsAnswer = false
     this.fused = []
-    this.hasTimeout = false
+    this.timeoutMs = undefined
     this.hasOtherRole = false
     this.transaction = []
     this.point = undefined
@@ -354,7 +358,7 @@ export class GatedSession {
     this.hasOtherRole ||= /\bset\s+(?:local\s+|session\s+)?(?:role|session\s+authorization)\b/i.test(
       request.text,
     )
-    this.hasTimeout ||= /\b(?:lock|statement)_timeout\b/i.test(request.text)
+    this.#noteTimeout(request.text)
     this.#held = []
     this.#nextStep = 0
     this.state = 'planning'
@@ -381,6 +385,13 @@ export class GatedSession {
       onMessage: (message) => this.#hold(message),
       onReady: (status) => this.#deliver(status),
     })
+  }
+
+  #noteTimeout(text: string): void {
+    const [sets, value, unit = 'ms'] = SETS_TIMEOUT.exec(text) ?? []
+    // A value that is not in the text, such as a parameter, may be a short one.
+    const ms = value === undefined ? 1 : Number(value) * (UNITS[unit.toLowerCase()] ?? 1)
+    if (sets && ms > 0) this.timeoutMs = Math.min(ms, this.timeoutMs ?? ms)
   }
 
   /** Not the client's doing: it goes to the server at once, and again after each schedule. */

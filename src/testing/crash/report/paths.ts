@@ -54,9 +54,9 @@ export class Paths {
   read(story: readonly StoryLine[]): { readonly path: string; readonly entersRecovery: boolean } {
     const rounds = roundsOf(story)
     // What began only when time had moved on was taken over, even if it then went as it goes on fresh data.
+    const [first = sign([]), ...later] = rounds.map(sign)
     const isKnown =
-      rounds.every((round) => sign(round) === this.#after) ||
-      (rounds.length === 1 && sign(rounds[0] ?? []) === this.#alone)
+      (first === this.#alone || first === this.#after) && later.every((round) => round === this.#after)
     const key = JSON.stringify(rounds)
     const known = this.#seen.get(key)
     const path = known ?? { name: this.#nameOf(rounds, isKnown), statements: rounds.flat(), points: 0 }

@@ -111,9 +111,10 @@ export class Quiescence {
     }
   }
 
-  /** Something happens though nobody is let go. */
-  changesWithin(ms: number): Promise<boolean> {
-    return this.#change(ms)
+  /** A wait ends though nobody is let go, because whoever waits has set itself a time. */
+  async timesOutWithin(ms: number): Promise<boolean> {
+    const timeouts = [...this.waits.keys()].map(({ timeoutMs }) => timeoutMs ?? Number.POSITIVE_INFINITY)
+    return Math.min(...timeouts) <= ms && this.#change(ms)
   }
 
   async #changeSoon(ms: number): Promise<void> {

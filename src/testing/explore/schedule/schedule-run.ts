@@ -92,9 +92,7 @@ export class ScheduleRun {
 
   /** Nobody can move, but somebody who waits has set itself a time, which may end the wait. */
   async #timesOut(): Promise<boolean> {
-    const { quiescence } = this.#stage
-    const hasTimeout = [...quiescence.waits.keys()].some(({ hasTimeout }) => hasTimeout)
-    if (!hasTimeout || !(await quiescence.changesWithin(this.#options.patienceMs))) return false
+    if (!(await this.#stage.quiescence.timesOutWithin(this.#options.patienceMs))) return false
     await this.#settle()
     return true
   }

@@ -1,0 +1,327 @@
+import { createTestSchema, explore } from 'dibs/testing'
+import pg, { type Pool } from 'pg'
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { exploredSchema } from '../../../test/explored-schema.js'
+import { Dibs } from '../../dibs.js'
+import { crashLoop } from './crash-loop.js'
+import type { CrashLoopOptions } from './options.js'
+
+const { url, query } = exploredSchema(`
+  create table claim (key text primary key, status text not null);
+  create table event (id int primary key);
+  create table old (id int)`)
+
+/** Each commits by itself. */
+const claimFirst = async (db: Pool): Promise<string> => {
+  const { rowCount } = await db.query(`insert into claim values ('k', 'pending') on conflict do nothing`)
+  if (rowCount === 0) return 'somebody has it'
+  await db.query('insert into event values (1)')
+  return 'made'
+}
+
+const oneEvent: CrashLoopOptions['invariant'] = async (db) => {
+  const { rows } = await db.query('select from event')
+  if (rows.length !== 1) throw new Error(`${rows.length} events`)
+}
+
+const wrong: CrashLoopOptions = { url, run: claimFirst, invariant: oneEvent, modes: ['crash'] }
+
+afterEach(() => vi.unstubAllEnvs())
+
+function newPool(): Pool {
+  const pool = new pg.Pool({ connectionString: url })
+  onTestFinished(() => pool.end())
+  return pool
+}
+
+describe('what it says', () => {
+  it('throws the printout of the first point that fails, with a string to run it again', async () => {
+    const error = await crashLoop(wrong).catch((thrown) => thrown)
+    expect(error).toMatchObject({
+      name: 'CrashFoundError',
+      code: 'DIBS_CRASH_FOUND',
+      replay: 'crash:after-1',
+    })
+    expect(
+      error.message.replace(/\d\.\d s/, '0.1 s'),
+    ).toBe(`Harm at 2 of 4 points: crash 4 (2 statements, 7 runs, 0.1 s).
+
+crash after statement 1: insert into claim values ('k', 'pending') on conflict do nothing
+  run         1  insert into claim values ('k', 'pending') on conflict do nothing  -> 1 row, unseen
+  ✕ the process is killed
+  recovery 1  1  insert into claim values ('k', 'pending') on conflict do nothing  -> 0 rows
+  0 events
+  Replay: crash:after-1
+
+Also
+  0 events
+    crash:before-2
+
+  point     crash  statement
+  before 1  ok     insert into claim values ('k', 'pending') on conflict do nothing
+  after 1   FAILS
+  before 2  FAILS  insert into event values (1)
+  after 2   ok
+
+Ways that recovery took
+  from the start, nothing of its own: before 1
+  nothing to do, nothing of its own: after 1, before 2, after 2`)
+    expect(error.toJSON()).toEqual({
+      name: 'CrashFoundError',
+      message: error.message,
+      code: 'DIBS_CRASH_FOUND',
+      replay: 'crash:after-1',
+    })
+  })
+
+  it('is plain JSON', async () => {
+    const report = await crashLoop({ ...wrong, throws: false })
+    expect(JSON.parse(JSON.stringify(report))).toEqual(report)
+    expect(report.points[2]).toMatchObject({
+      replay: 'crash:after-1',
+      fault: { mode: 'crash', side: 'after', statement: 1 },
+      verdict: 'failed',
+      failure: { kind: 'invariant', message: '0 events' },
+      run: 'died',
+      recoveries: 1,
+      path: 'nothing to do',
+      entersRecovery: false,
+    })
+  })
+
+  it('one point is run again by its string, from the options or from the environment', async () => {
+    const report = await crashLoop({ ...wrong, replay: 'crash:after-1', throws: false })
+    expect(report.points.map(({ replay }) => replay)).toEqual(['none', 'crash:after-1'])
+    vi.stubEnv('DIBS_REPLAY', 'crash:before-1')
+    expect((await crashLoop(wrong)).points.map(({ replay }) => replay)).toEqual(['none', 'crash:before-1'])
+    // Not the explorer's concern.
+    const { mode } = await explore({ url, actors: { alice: (db) => db.query('select from event') } })
+    expect(mode).toBe('search')
+    vi.stubEnv('DIBS_REPLAY', 'v1:aa:0000')
+    await expect(crashLoop(wrong)).rejects.toThrow('Harm at 2 of 4 points')
+  })
+
+  it('the ways that recovery took, and the points after which it took none of its own', async () => {
+    const { points, paths, notes } = await crashLoop({
+      ...wrong,
+      run: claimFirst,
+      recover: async (db) => {
+        const { rows } = await db.query(`select from claim where not exists (select from event)`)
+        if (rows.length > 0) await db.query('insert into event values (1)')
+      },
+      progress: () => true,
+      invariant: () => true,
+    })
+    expect(points.map(({ replay, path, entersRecovery }) => [replay, path, entersRecovery])).toEqual([
+      ['none', 'nothing to do', false],
+      ['crash:before-1', 'nothing to do', false],
+      ['crash:after-1', 'A', true],
+      ['crash:before-2', 'A', true],
+      ['crash:after-2', 'nothing to do', false],
+    ])
+    expect(paths).toContainEqual({
+      name: 'A',
+      points: 2,
+      statements: [
+        'select from claim where not exists (select from event) -> SELECT 1',
+        'insert into event values (1) -> INSERT 1',
+      ],
+    })
+    expect(notes).toEqual([])
+    const idle = await crashLoop({ ...wrong, recover: () => {}, invariant: () => true })
+    expect(idle.notes).toEqual([
+      expect.stringMatching(/^Recovery never did anything that it does not do on fresh data/),
+    ])
+  })
+
+  it('what fails with nothing done to it fails at once', async () => {
+    const report = await crashLoop({ ...wrong, run: () => {}, throws: false })
+    expect(report.points).toHaveLength(1)
+    expect(report.summary).toMatch(/^It fails with nothing done to it \(0 statements, 1 run,/)
+    const broken = await crashLoop({
+      ...wrong,
+      run: () => {
+        throw new Error('no way')
+      },
+      throws: false,
+    })
+    expect(broken.points[0]?.failure).toEqual({
+      kind: 'failed',
+      message: '`run` failed with nothing done to it: no way',
+    })
+  })
+})
+
+describe('what it does with a database', () => {
+  it('leaves its tables as they were', async () => {
+    await crashLoop({ ...wrong, throws: false })
+    expect((await query('select from claim union all select from event')).rows).toHaveLength(0)
+  })
+
+  it('refuses tables that hold rows', async () => {
+    await query('insert into old values (1)')
+    await expect(
+      crashLoop({ ...wrong, run: (db) => db.query('update old set id = 2'), invariant: () => true }),
+    ).rejects.toMatchObject({ code: 'DIBS_EXPLORATION', reason: 'reset' })
+    expect((await query('select id from old')).rows).toHaveLength(1)
+  })
+
+  it('can be told how to put them back', async () => {
+    const report = await crashLoop({
+      ...wrong,
+      reset: (db) => db.query('delete from claim; delete from event'),
+      throws: false,
+    })
+    expect(report.points.filter(({ verdict }) => verdict === 'failed')).toHaveLength(2)
+    expect((await query('select from claim')).rows).toHaveLength(0)
+  })
+
+  it('time can be moved by the clock of a test schema', async () => {
+    const pool = newPool()
+    await using schema = await createTestSchema(pool)
+    await using _dibs = await Dibs.open({ pool, schema: schema.name })
+    const { verdict, printout, points } = await crashLoop({
+      pool,
+      modes: ['crash'],
+      setup: async (db) => {
+        await schema.clock.reset()
+        await db.query(
+          `insert into claim select 'lease', (${schema.name}.clock() + interval '1 minute')::text`,
+        )
+      },
+      run: () => {},
+      recover: (db) =>
+        db.query(`insert into event select 1 from claim where status::timestamptz < ${schema.name}.clock()`),
+      advance: () => schema.clock.advance(120_000),
+      progress: async (db) => (await db.query('select from event')).rows.length === 1,
+    })
+    expect(verdict, printout).toBe('passed')
+    expect(points[0]?.recoveries).toBe(2)
+  })
+
+  it('code on top of Dibs is right at all points', async () => {
+    const pool = newPool()
+    await using schema = await createTestSchema(pool)
+    await using _migrated = await Dibs.open({ pool, schema: schema.name })
+    const report = await crashLoop({
+      url,
+      // What an instance remembers goes with it, so each has a Dibs of its own.
+      run: async (db) => {
+        await using dibs = await Dibs.open({ pool: db, schema: schema.name, migrate: 'off', listen: false })
+        await dibs.transaction(async (tx) => {
+          const { rowCount } = await tx.query(`insert into claim values ('k', 'made') on conflict do nothing`)
+          if (rowCount === 1) await tx.query('insert into event values (1)')
+        })
+      },
+      invariant: oneEvent,
+    })
+    expect(report.points.length).toBeGreaterThan(30)
+  })
+})
+
+describe('what it refuses', () => {
+  it.each<[string, Partial<Record<keyof CrashLoopOptions | 'rum', unknown>>, RegExp]>([
+    ['a misspelled option', { rum: 1 }, /^`rum` is no option of crashLoop: pool, url, setup/],
+    ['no program', { run: undefined }, /^`run` must be given: the program under test/],
+    [
+      'nothing to judge by',
+      { invariant: undefined },
+      /^`invariant` or `progress` or `effects` must be given/,
+    ],
+    ['neither pool nor url', { url: undefined }, /^`pool` or `url` must be given, and not both/],
+    ['an unknown mode', { modes: ['crush'] }, /^`modes` must be a list of crash, error, half-open, zombie/],
+    ['no modes', { modes: [] }, /^`modes` must be a list of/],
+    ['a code that is none', { errors: ['deadlock'] }, /^`errors` must be a list of SQLSTATEs/],
+    ['a bound that is none', { bound: { points: 3 } }, /^`bound.points` is no bound: recoveries, statements/],
+    ['no recoveries', { bound: { recoveries: 0 } }, /^`bound.recoveries` must be 1 or more, not 0/],
+    [
+      'a string of nobody',
+      { replay: 'crash:3' },
+      /^`replay` must be the string of a printout, like crash:after-3/,
+    ],
+    ['half a string', { replay: 'error:before-1' }, /^`replay` must be the string of a printout/],
+    [
+      'a point that is not there',
+      { replay: 'crash:before-9' },
+      /point that was not reached, crash:before-9: .* 2 statements/,
+    ],
+    [
+      'a second crash without a first',
+      { modes: ['zombie'], duringRecovery: true },
+      /^`duringRecovery` goes with mode/,
+    ],
+    ['effects of somebody else', { effects: [] }, /^`effects` must be what recordEffects\(\) returns/],
+  ])('%s', async (_, options, message) => {
+    await expect(crashLoop({ ...wrong, ...options } as CrashLoopOptions)).rejects.toThrow(message)
+  })
+
+  it.each<[string, Partial<CrashLoopOptions>, string, RegExp]>([
+    [
+      'a setup that fails',
+      { setup: (db) => db.query('select nonsense') },
+      'setup',
+      /^`setup` failed before run 1: /,
+    ],
+    [
+      'an advance that fails',
+      { advance: (db) => db.query('select nonsense'), progress: () => false },
+      'advance',
+      /^`advance` failed in run 1: /,
+    ],
+    [
+      'an invariant that writes',
+      { invariant: (db) => db.query('delete from event') },
+      'invariant',
+      /tried to change data/,
+    ],
+    [
+      'progress that writes',
+      { progress: (db) => db.query('delete from event') },
+      'progress',
+      /tried to change data/,
+    ],
+    [
+      'progress that goes on',
+      { progress: (db) => void db.query('select pg_sleep(0.01)') },
+      'progress',
+      /^`progress` went on after it had returned/,
+    ],
+    [
+      'a program that changes tables',
+      { run: (db) => db.query('create table new (id int)') },
+      'reset',
+      /changes the schema/,
+    ],
+    [
+      'a program that never ends',
+      {
+        bound: { statements: 20 },
+        run: async (db) => {
+          for (;;) await db.query('select 1')
+        },
+      },
+      'endless',
+      /^run does not end: 20 statements so far/,
+    ],
+    [
+      'a program that goes past it',
+      { run: () => query('select 1') },
+      'outside',
+      /opened a connection of its own/,
+    ],
+  ])('%s', async (_, options, reason, message) => {
+    await expect(crashLoop({ ...wrong, ...options } as CrashLoopOptions)).rejects.toMatchObject({
+      code: 'DIBS_EXPLORATION',
+      reason,
+      message: expect.stringMatching(message),
+    })
+  })
+
+  it('a loop within a loop', async () => {
+    await expect(
+      crashLoop({ ...wrong, throws: false, run: () => crashLoop(wrong) }).then(
+        ({ points }) => points[0]?.failure?.message,
+      ),
+    ).resolves.toMatch(/must not crash itself/)
+  })
+})
