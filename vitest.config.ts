@@ -30,13 +30,17 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/server/**',
       // What a report looks like does not depend on the server.
       'src/testing/explore/report/**',
+      'src/testing/crash/report/**',
       'src/testing/page/**',
+      // They start servers and processes.
+      'src/testing/crash/server.test.ts',
+      'src/testing/crash/process.test.ts',
       // Long, and about what the explorer makes of statements; what it asks the catalog is tested everywhere.
       ...['corpus', 'hostile', 'self-check', 'classes'].map(
         (name) => `src/testing/explore/reduce/${name}.test.ts`,
       ),
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
-      ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/gate/**'] : []),
+      ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/crash/**', 'src/testing/gate/**'] : []),
       ...left,
     ],
     env,

@@ -35,6 +35,17 @@ it('last-item.mjs prints what the README shows', async () => {
 
 const withoutTimes = (text: string): string => text.replace(/\d+\.\d s\)/g, '… s)')
 
+it('crashing/pay.mjs prints what README.md and docs/crashing.md show, which shows it as it is', async () => {
+  const output = withoutTimes(await run('crashing/pay.mjs'))
+  const printouts = ['README.md', 'docs/crashing.md'].flatMap((file) => [
+    ...read(file).matchAll(/^```\n((?:crash before|Harm at|No harm)[\s\S]*?)\n```$/gm),
+  ])
+  expect(printouts).toHaveLength(3)
+  for (const [, text] of printouts) expect(output).toContain(withoutTimes(text as string))
+  const [, code] = read('docs/crashing.md').match(/^```js\n([\s\S]*?)^```$/m) ?? []
+  expect(read('examples/crashing/pay.mjs')).toContain(code)
+})
+
 /** What each prints in essentials: the titles and last lines of its explorations, in order. */
 const races = {
   'last-item.mjs': [

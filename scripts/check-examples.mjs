@@ -83,7 +83,7 @@ ${code.replace(/^import .*$/gm, '').replace(/^export /gm, '')}
 const files = [
   'README.md',
   ...readdirSync(join(root, 'docs'))
-    .filter((name) => name !== 'races.md') // parts of files that are compiled as they are
+    .filter((name) => !['races.md', 'crashes.md'].includes(name)) // parts of files that are compiled as they are
     .map((name) => `docs/${name}`),
   ...readdirSync(join(root, 'src'), { recursive: true })
     .filter((name) => /\.ts$/.test(name) && !/\.(test|soak|test-d)\.ts$/.test(name))

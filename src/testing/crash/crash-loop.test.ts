@@ -51,7 +51,7 @@ crash after statement 1: insert into claim values ('k', 'pending') on conflict d
   ✕ the process is killed
   recovery 1  1  insert into claim values ('k', 'pending') on conflict do nothing  -> 0 rows
   0 events
-  Replay: crash:after-1
+  Replay: DIBS_REPLAY=crash:after-1
 
 Also
   0 events
@@ -64,8 +64,8 @@ Also
   after 2   ok
 
 Ways that recovery took
-  from the start, nothing of its own: before 1
-  nothing to do, nothing of its own: after 1, before 2, after 2`)
+  from the start, as on fresh data: before 1
+  nothing to do, as after a run without a fault: after 1, before 2, after 2`)
     expect(error.toJSON()).toEqual({
       name: 'CrashFoundError',
       message: error.message,

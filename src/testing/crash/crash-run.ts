@@ -1,7 +1,7 @@
 import { ExplorationError } from '../../errors.js'
 import { errorOf, isWrite, violationOf } from '../explore/search/failure.js'
 import type { Stage } from '../explore/stage/stage.js'
-import type { Actor, Outcome } from '../gate/actor.js'
+import { type Actor, currentActor, type Outcome } from '../gate/actor.js'
 import type { GatedSession } from '../gate/gated-session.js'
 import { Child } from './child.js'
 import { count } from './count.js'
@@ -126,11 +126,15 @@ export class CrashRun {
 
   async #begin(): Promise<void> {
     await this.#stage.begin()
-    this.#options.effects?.clear()
+    this.#options.effects?.clear((what) => this.#story.tell(`${this.#nameOf(currentActor())}: ${what}`))
   }
 
   #actor(name: 'run' | 'recovery'): Actor {
     return this.#stage.actors.find((actor) => actor.name === name) as Actor
+  }
+
+  #nameOf(actor: Actor | undefined): string {
+    return actor?.name === 'recovery' ? `recovery ${this.#recoveries.length}` : (actor?.name ?? 'somebody')
   }
 
   #start(
@@ -289,8 +293,8 @@ export class CrashRun {
     const again = this.#isReachedAgain ? undefined : this.#fault?.again
     const target = again && { side: again.side, statement: again.statement - this.#recovered }
     await this.#stage.cast.kill(this.#actor('recovery'))
-    const instance = this.#start(`recovery ${n}`, n + 1, recover ?? run, target)
     this.#recoveries.push(undefined)
+    const instance = this.#start(`recovery ${n}`, n + 1, recover ?? run, target)
     await this.#followRecovery(await this.#driver.drive([instance]), instance)
     this.#recovered += instance.statements
     this.#recoveries[n - 1] = instance.outcome

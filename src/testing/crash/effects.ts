@@ -38,6 +38,7 @@ export function recordEffects(options: RecordEffectsOptions = {}): RecordedEffec
 export class RecordedEffects {
   readonly #options: RecordEffectsOptions
   readonly #performed: Effect[] = []
+  #tell: (what: string) => void = () => {}
 
   constructor(options: RecordEffectsOptions) {
     this.#options = options
@@ -63,6 +64,7 @@ export class RecordedEffects {
     if (isOfEarlierRun()) return NEVER
     const { dedupes = false, answer = numbered } = this.#options
     const known = dedupes && this.#performed.find((one) => one.name === name && one.key === key)
+    this.#tell(`${name} for ${key}${known ? ', which is known: nothing happens' : ''}`)
     if (known) return known.answer
     const effect = { name, key, input }
     const told = answer(effect, this.#performed.length + 1)
@@ -75,9 +77,10 @@ export class RecordedEffects {
     return this.#performed.filter((one) => one.name === name && (key === undefined || one.key === key)).length
   }
 
-  /** Forgets all of it. The crash loop does so before each run. */
-  clear(): void {
+  /** Forgets all of it, and tells somebody else from now on. The crash loop does so before each run. */
+  clear(tell: (what: string) => void = () => {}): void {
     this.#performed.length = 0
+    this.#tell = tell
   }
 }
 

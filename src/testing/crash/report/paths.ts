@@ -3,6 +3,9 @@ import { countOf } from '../../gate/result.js'
 import type { StatementLine, StoryLine } from '../story.js'
 import type { RecoveryPath } from './report.js'
 
+export const FROM_THE_START = 'from the start'
+export const NOTHING_TO_DO = 'nothing to do'
+
 const isRecovery = (line: StoryLine): line is StatementLine =>
   line.kind === 'statement' && line.who.startsWith('recovery')
 
@@ -71,8 +74,8 @@ export class Paths {
 
   #nameOf(rounds: readonly string[][], isKnown: boolean): string {
     const signs = rounds.map(sign)
-    if (signs.every((one) => one === this.#after)) return 'nothing to do'
-    if (isKnown) return 'from the start'
+    if (signs.every((one) => one === this.#after)) return NOTHING_TO_DO
+    if (isKnown) return FROM_THE_START
     this.#letters++
     return nameOf(this.#letters)
   }

@@ -2,6 +2,7 @@ import { showResult, showStatement } from '../../explore/report/printout.js'
 import { count } from '../count.js'
 import type { CrashMode, Fault } from '../fault.js'
 import type { StatementLine, StoryLine } from '../story.js'
+import { FROM_THE_START, NOTHING_TO_DO } from './paths.js'
 import type { CrashPoint, CrashReport, RecoveryPath } from './report.js'
 
 /** Where something was done, in words. */
@@ -60,7 +61,7 @@ export function showPoint(point: CrashPoint): string {
     showPlace(point),
     showStory(point.story),
     ...(point.failure ? point.failure.message.split('\n').map((line) => `  ${line}`) : []),
-    ...(point.fault ? [`  Replay: ${point.replay}`] : []),
+    ...(point.fault ? [`  Replay: DIBS_REPLAY=${point.replay}`] : []),
   ].join('\n')
 }
 
@@ -119,6 +120,12 @@ export function showSome(names: readonly string[]): string {
   return [...names.slice(0, MOST_NAMES), ...(left > 0 ? [`${left} more`] : [])].join(', ')
 }
 
+/** What recovery does without being needed. */
+const AS_EVER: Readonly<Record<string, string>> = {
+  [FROM_THE_START]: 'as on fresh data',
+  [NOTHING_TO_DO]: 'as after a run without a fault',
+}
+
 function showPaths({ paths, points }: Pick<CrashReport, 'paths' | 'points'>): string {
   const isOwn = ({ name }: RecoveryPath): boolean =>
     points.some(({ path, entersRecovery }) => path === name && entersRecovery)
@@ -136,7 +143,7 @@ function showPaths({ paths, points }: Pick<CrashReport, 'paths' | 'points'>): st
       ]),
     ...(own.length > MOST_PATHS ? [`  and ${own.length - MOST_PATHS} more`] : []),
     ...[...new Set(idle.map(({ path }) => path))].map(
-      (name) => `  ${name}, nothing of its own: ${showSome([...new Set(places(name))])}`,
+      (name) => `  ${name}, ${AS_EVER[name]}: ${showSome([...new Set(places(name))])}`,
     ),
   ].join('\n')
 }
