@@ -547,7 +547,7 @@ export const mutations = [
   },
   {
     name: 'a page that cannot be written hides the race',
-    file: explore('report/write-page.ts'),
+    file: 'src/testing/page/write-page.ts',
     from: '    const note = `The page',
     to: '    throw error\n    const note = `The page',
     tests: [explore('report/write-page.test.ts')],
