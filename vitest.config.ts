@@ -30,6 +30,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/server/**',
       // What a report looks like does not depend on the server.
       'src/testing/explore/report/**',
+      'src/testing/crash/report/**',
       'src/testing/page/**',
       // Long, and about what the explorer makes of statements; what it asks the catalog is tested everywhere.
       ...['corpus', 'hostile', 'self-check', 'classes'].map(

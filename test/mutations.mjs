@@ -553,6 +553,20 @@ export const mutations = [
     tests: [explore('report/write-page.test.ts')],
   },
   {
+    name: 'the page of a crash report folds a statement that got another answer',
+    file: 'src/testing/crash/report/page/fold.ts',
+    from: 'text, values, effect, waitedFor]',
+    to: 'text, values, waitedFor]',
+    tests: ['src/testing/crash/report/page/tale.test.ts'],
+  },
+  {
+    name: 'the page of a crash report opens at its first point, whatever fails',
+    file: 'src/testing/crash/report/page/crash-page.ts',
+    from: 'points.find(isFailed) ?? points[1]',
+    to: 'points[1]',
+    tests: ['src/testing/crash/report/page/page.test.ts'],
+  },
+  {
     name: 'reduction: a lock that was asked for is taken for one that is held',
     file: explore('reduce/course.ts'),
     from: 'place.keys?.size === count',
