@@ -122,7 +122,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   }, 60_000)
   afterAll(() => browser?.close())
 
-  const sheet = (page: Page) => page.locator('.sheet:visible')
+  const sheet = (page: Page) => page.locator('.sheet').filter({ visible: true })
   const words = async (found: Locator) => (await found.innerText()).replace(/\s+/g, ' ')
   const title = (page: Page) => words(sheet(page).locator('h2'))
   const cell = (page: Page, id: string) => page.locator(`.matrix a[href="#${id}"]`)
@@ -280,7 +280,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
         expect(await open(page)).toContain('SIGSTOP')
         expect(await words(sheet(page))).toContain('✕ did otherwise')
         await page.getByLabel('Only what fails').check()
-        const rows = await page.locator('.matrix tbody tr:visible').allInnerTexts()
+        const rows = await page.locator('.matrix tbody tr').filter({ visible: true }).allInnerTexts()
         expect(rows.map((row) => row.trim().split(/\s/)[0])).toEqual(['2', 'after'])
       },
       { hash: '#process:after-2:SIGSTOP', javaScriptEnabled: false },
