@@ -547,10 +547,24 @@ export const mutations = [
   },
   {
     name: 'a page that cannot be written hides the race',
-    file: explore('report/write-page.ts'),
+    file: 'src/testing/page/write-page.ts',
     from: '    const note = `The page',
     to: '    throw error\n    const note = `The page',
     tests: [explore('report/write-page.test.ts')],
+  },
+  {
+    name: 'the page of a crash report folds a statement that got another answer',
+    file: 'src/testing/crash/report/page/fold.ts',
+    from: 'text, values, effect, waitedFor]',
+    to: 'text, values, waitedFor]',
+    tests: ['src/testing/crash/report/page/tale.test.ts'],
+  },
+  {
+    name: 'the page of a crash report opens at its first point, whatever fails',
+    file: 'src/testing/crash/report/page/crash-page.ts',
+    from: 'points.find(isFailed) ?? points[1]',
+    to: 'points[1]',
+    tests: ['src/testing/crash/report/page/page.test.ts'],
   },
   {
     name: 'reduction: a lock that was asked for is taken for one that is held',

@@ -94,7 +94,7 @@ export function tableOf({ points, modes }: Pick<CrashReport, 'points' | 'modes'>
   }))
 }
 
-const byPlace = ({ fault: a }: { fault: Fault }, { fault: b }: { fault: Fault }): number =>
+export const byPlace = ({ fault: a }: { fault: Fault }, { fault: b }: { fault: Fault }): number =>
   a.statement - b.statement || (a.side === b.side ? 0 : a.side === 'before' ? -1 : 1)
 
 function showTable(report: Pick<CrashReport, 'points' | 'modes'>): string {

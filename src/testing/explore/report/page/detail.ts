@@ -1,10 +1,10 @@
 import type { StepResult } from '../../../gate/result.js'
 import { type Html, html } from '../../../page/html.js'
+import { isContinued, showSql } from '../../../page/show-sql.js'
 import type { StepLink } from '../links.js'
 import type { FoundRace } from '../report.js'
 import type { Layout, Row } from './layout.js'
 import { showEffect } from './show-effect.js'
-import { isContinued, showSql } from './show-sql.js'
 
 /** All that is known of a step. */
 export function showDetail(row: Row, race: FoundRace, { rows, lanes }: Layout): Html {

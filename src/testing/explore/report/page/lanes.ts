@@ -1,10 +1,10 @@
 import { type Html, html } from '../../../page/html.js'
+import { isContinued, showSql } from '../../../page/show-sql.js'
 import type { TraceStep } from '../../schedule/trace.js'
 import { showStatement } from '../printout.js'
 import type { FoundRace } from '../report.js'
 import type { Aside, Lane, Layout, Row } from './layout.js'
 import { showEffect, showResumed } from './show-effect.js'
-import { isContinued, showSql } from './show-sql.js'
 
 /** As much of a statement as a box shows; the whole of it stands beside. */
 const MAX_BOX_TEXT = 320

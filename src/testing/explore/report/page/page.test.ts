@@ -6,7 +6,7 @@ import { findLowContrast } from '../../../../../test/contrast.js'
 import { failed, lastLamp, madeReport, madeStep, rows, waitsFor } from '../../../../../test/made-race.js'
 import { withPageOpen } from '../../../../../test/opened-page.js'
 import type { ExploreReport } from '../report.js'
-import { reportPage } from './report-page.js'
+import { explorePage } from './explore-page.js'
 
 const hasBrowser = requireComponent('Chromium', installedBrowser?.version, 'what a browser shows of a report')
 
@@ -78,7 +78,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   ]
 
   it('is stepped through with the arrow keys, Home and End, and stops at both ends', async () => {
-    await withPageOpen(browser, reportPage(lastLamp()), async ({ page, faults }) => {
+    await withPageOpen(browser, explorePage(lastLamp()), async ({ page, faults }) => {
       const press = async (key: string, step: number) => {
         await page.keyboard.press(key)
         expect(await places(page), key).toEqual([step, step, step, step])
@@ -98,7 +98,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   })
 
   it('moves along a lane with up and down once the lanes have the focus, and takes the focus along', async () => {
-    await withPageOpen(browser, reportPage(lastLamp()), async ({ page }) => {
+    await withPageOpen(browser, explorePage(lastLamp()), async ({ page }) => {
       await page.keyboard.press('ArrowDown')
       expect((await places(page))[0]).toBe(1)
       await current(page).focus()
@@ -116,7 +116,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   })
 
   it('has buttons, boxes and links for the same, and opens at the step that its address names', async () => {
-    const page = reportPage(lastLamp())
+    const page = explorePage(lastLamp())
     await withPageOpen(
       browser,
       page,
@@ -146,7 +146,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
 
   it('tells in the panel all that is known of a step', async () => {
     const report = everything()
-    await withPageOpen(browser, reportPage(report), async ({ page }) => {
+    await withPageOpen(browser, explorePage(report), async ({ page }) => {
       const texts: string[] = []
       for (const _ of report.race?.steps ?? []) {
         texts.push(((await detail(page).innerText()) ?? '').replace(/\s+/g, ' '))
@@ -164,7 +164,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       expect(commit).toContain('Waited for it before 2 statements')
       expect(lost).toContain('✕ its connection is gone')
     })
-    await withPageOpen(browser, reportPage(lastLamp()), async ({ page }) => {
+    await withPageOpen(browser, explorePage(lastLamp()), async ({ page }) => {
       const text = await detail(page).innerText()
       expect(text).toContain('begin; select amount\nfrom stock\nwhere sku = $1') // whole, as it was written
       expect(text).toMatch(/\$1\s+lamp/)
@@ -179,7 +179,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   it('draws each link as an arrow, which stands out while one of its steps is the current one', async () => {
     const classes = (page: Page, selector: string) =>
       page.evaluate(`[...document.querySelectorAll('${selector}')].map((e) => e.parentElement.classList[0])`)
-    await withPageOpen(browser, reportPage(lastLamp()), async ({ page }) => {
+    await withPageOpen(browser, explorePage(lastLamp()), async ({ page }) => {
       for (const width of [1400, 390]) {
         await page.setViewportSize({ width, height: 844 })
         await page.keyboard.press('Home')
@@ -194,7 +194,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   })
 
   it('shows a wait as a bar from the step that waits to the one that ends it', async () => {
-    await withPageOpen(browser, reportPage(lastLamp()), async ({ page }) => {
+    await withPageOpen(browser, explorePage(lastLamp()), async ({ page }) => {
       const bar = await page.locator('.pause.waits').boundingBox()
       const box = await page.locator('.box').nth(3).boundingBox()
       const end = await page.locator('.aside').boundingBox()
@@ -207,7 +207,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
 
   describe.each(Object.entries(reports))('of the report %s', (name, report) => {
     it('fits phones, tablets and desks, and keeps to itself', async () => {
-      await withPageOpen(browser, reportPage(report), async ({ page, faults }) => {
+      await withPageOpen(browser, explorePage(report), async ({ page, faults }) => {
         for (const width of [320, 390, 820, 1400]) {
           await page.setViewportSize({ width, height: 844 })
           expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width)
@@ -221,7 +221,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       async (colorScheme) => {
         await withPageOpen(
           browser,
-          reportPage(report),
+          explorePage(report),
           async ({ page }) => {
             const paper = () => page.evaluate('getComputedStyle(document.body).backgroundColor')
             const before = await paper()
@@ -241,7 +241,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
     it('is complete without its script', async () => {
       await withPageOpen(
         browser,
-        reportPage(report),
+        explorePage(report),
         async ({ page }) => {
           expect(await page.locator('.box').count()).toBe(report.race?.steps.length ?? 0)
           expect(await page.locator('.summary').innerText()).toBe(report.summary)
@@ -252,7 +252,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
 
     if (name === 'passed')
       it('has figures and notes, and no schedule', async () => {
-        await withPageOpen(browser, reportPage(report), async ({ page }) => {
+        await withPageOpen(browser, explorePage(report), async ({ page }) => {
           expect(await page.locator('h1').innerText()).toBe('No violation')
           expect(await page.locator('.notes').innerText()).toContain('total() runs as one step.')
           expect(await page.locator('.figures').innerText()).toContain('every schedule')
@@ -264,7 +264,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   it('keeps the step in sight above the panel on a phone', async () => {
     await withPageOpen(
       browser,
-      reportPage(long()),
+      explorePage(long()),
       async ({ page }) => {
         for (const key of [...Array(12).fill('ArrowRight'), 'End', 'Home', 'End']) {
           await page.keyboard.press(key)
@@ -279,7 +279,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   })
 
   it('has no schedule and no string to replay where nobody came to a step', async () => {
-    await withPageOpen(browser, reportPage(madeReport([])), async ({ page, faults }) => {
+    await withPageOpen(browser, explorePage(madeReport([])), async ({ page, faults }) => {
       expect(await page.locator('.lanes, .panel, [data-copy]').count()).toBe(0)
       expect(await page.locator('.failure').innerText()).toContain('amount is -1')
       await page.locator('summary').click()
@@ -291,7 +291,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
   it('copies the string that runs it again', async () => {
     await withPageOpen(
       browser,
-      reportPage(lastLamp()),
+      explorePage(lastLamp()),
       async ({ page }) => {
         await page.getByRole('button', { name: 'Copy' }).click()
         await expect.poll(() => page.locator('[data-copy]').innerText(), soon).toBe('Copied')
@@ -324,7 +324,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       replay: evil,
     })
     const report = { ...made, summary: evil, notes: [evil], isolation: evil, actors: [evil] }
-    await withPageOpen(browser, reportPage(report), async ({ page, faults }) => {
+    await withPageOpen(browser, explorePage(report), async ({ page, faults }) => {
       for (const box of await page.locator('.box').all()) await box.click()
       expect(await page.locator('img, script:not([src])').count()).toBe(4) // ours
       expect(await page.locator('.summary').innerText()).toBe(evil)

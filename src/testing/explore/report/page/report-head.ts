@@ -1,4 +1,5 @@
 import { type Html, html } from '../../../page/html.js'
+import { showFigures, showNotes, showPrintout, showReplay, showVerdict } from '../../../page/report-head.js'
 import type { ExploreReport, FoundRace } from '../report.js'
 import { showReach } from '../summarize.js'
 
@@ -10,41 +11,38 @@ export const titleOf = ({ verdict, race, mode }: ExploreReport): string => {
 /** The verdict, and what it rests on. */
 export function showHead(report: ExploreReport): Html {
   const { verdict, summary, race, notes } = report
-  return html`<header class="top">
-<div class="verdict ${verdict}"><span class="sign" aria-hidden="true">${verdict === 'race' ? '✕' : '✓'}</span>
-<h1>${titleOf(report)}${race?.anomaly && html` <span class="anomaly">${race.anomaly.name}</span>`}</h1></div>
-<button type="button" class="theme" data-theme-toggle hidden>Dark</button>
-</header>
+  return html`${showVerdict({ isBad: verdict === 'race', title: titleOf(report), tag: race?.anomaly?.name })}
 <p class="summary">${summary}</p>
 ${race?.anomaly && html`<p class="explanation">${race.anomaly.explanation}</p>`}
 ${!race && html`<p class="explanation">${claimOf(report)}</p>`}
 ${race && html`<p class="failure"><b>${race.failure.name}</b> <span>${race.failure.message}</span></p>`}
-${showFigures(report)}
+${showFigures(figuresOf(report))}
 ${showReduction(report)}
-${notes.length > 0 && html`<ul class="notes">${notes.map((note) => html`<li><b>Note</b> ${note}</li>`)}</ul>`}
-${race && showReplay(race)}`
+${showNotes(notes)}
+${race && showAgain(race)}`
 }
 
-function showFigures(report: ExploreReport): Html {
+function figuresOf(report: ExploreReport): (readonly [string, string])[] {
   const { schedules, isolation, seconds, actors, steps, random, reduction } = report
-  const figures = [
+  return [
     [schedules === 1 ? 'schedule run' : 'schedules run', schedules.toLocaleString('en')],
     ['isolation', isolation.toUpperCase()],
     [actors.length === 1 ? 'actor' : 'actors', actors.join(', ')],
     ['longest schedule', `${steps.toLocaleString('en')} ${steps === 1 ? 'step' : 'steps'}`],
     ['seconds', seconds.toFixed(1)],
     ['how far', reachOf(report)],
-    ...(reduction.repeats > 0 ? [['repeats, not counted', reduction.repeats.toLocaleString('en')]] : []),
+    ...(reduction.repeats > 0
+      ? [['repeats, not counted', reduction.repeats.toLocaleString('en')] as const]
+      : []),
     ...(random
       ? [
           [
             'in random order',
             `${random.schedules.toLocaleString('en')}, seed ${random.seed}: depth ${random.depth} with at least ${(random.probability * 100).toFixed(1)} %`,
-          ],
+          ] as const,
         ]
       : []),
-  ] as const
-  return html`<dl class="figures">${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
+  ]
 }
 
 /** Why more was run than need be. */
@@ -79,11 +77,7 @@ function claimOf({ mode, isExhaustive, isComplete, preemptions, reduction }: Exp
     : 'There are more orders than were run. One of the others may go wrong.'
 }
 
-function showReplay({ replay, printout, steps }: FoundRace): Html {
-  return html`<div class="replay">${
-    steps.length > 0 &&
-    html`<span>Run it again</span> <code id="replay">DIBS_REPLAY=${replay}</code>
-<button type="button" data-copy="replay">Copy</button>`
-  }
-<details class="printout"><summary>The printout</summary><pre tabindex="0">${printout}</pre></details></div>`
+function showAgain({ replay, printout, steps }: FoundRace): Html {
+  return html`<div class="replay">${steps.length > 0 && html`<span>Run it again</span> ${showReplay(replay, 'replay')}`}
+${showPrintout(printout)}</div>`
 }

@@ -1,4 +1,4 @@
-import { type Html, html } from '../../../page/html.js'
+import { type Html, html } from './html.js'
 
 /** Strings, comments and dollar quotes first, so that no keyword is seen in them. */
 const TOKEN =

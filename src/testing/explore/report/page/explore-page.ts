@@ -12,22 +12,16 @@ import { showHead, titleOf } from './report-head.js'
 const LANE_PX = 200
 
 const FILES = [
-  'explore/report/page/report-page.css',
+  'page/report-head.css',
+  'page/statements.css',
+  'explore/report/page/explore-page.css',
   'explore/report/page/lanes.css',
   'explore/report/page/draw-links.browser.js',
   'explore/report/page/step-through.browser.js',
 ] as const
 
-/**
- * A report as a page that needs nothing beside itself: the schedule as lanes, to be stepped through with the arrow keys.
- *
- * @example
- * import { writeFile } from 'node:fs/promises'
- *
- * const report = await explore({ pool, actors: { alice: (db) => buy(db, 'lamp') }, throws: false })
- * await writeFile('race.html', reportPage(report))
- */
-export function reportPage(report: ExploreReport): string {
+/** The schedule as lanes, to be stepped through with the arrow keys. */
+export function explorePage(report: ExploreReport): string {
   const { race } = report
   const layout = race && race.steps.length > 0 ? layOut(race, report) : undefined
   return pageDocument({

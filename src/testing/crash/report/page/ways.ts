@@ -1,0 +1,66 @@
+import { type Html, html } from '../../../page/html.js'
+import { showSql } from '../../../page/show-sql.js'
+import { count } from '../../count.js'
+import { byPlace } from '../printout.js'
+import type { CrashPoint, CrashReport, RecoveryPath } from '../report.js'
+import { PATH_SIGNS } from './words.js'
+
+/** As many lines of ways as the page has; the ways that most points took come first. */
+const MOST_LINES = 600
+
+export interface Ways {
+  readonly shown: readonly RecoveryPath[]
+  /** How many are not. */
+  readonly left: number
+}
+
+/** The ways of recovery's own, as far as there is room. */
+export function waysOf({ paths, points }: CrashReport): Ways {
+  const own = new Set(points.filter(({ entersRecovery }) => entersRecovery).map(({ path }) => path))
+  const ways = paths.filter(({ name }) => own.has(name)).toSorted((a, b) => b.points - a.points)
+  let lines = 0
+  const shown = ways.filter(({ statements }) => {
+    lines += statements.length
+    return lines <= MOST_LINES
+  })
+  return { shown, left: ways.length - shown.length }
+}
+
+/** What recovery did, and after which points it did nothing of its own. */
+export function showWays({ shown, left }: Ways, points: readonly CrashPoint[]): Html {
+  const all = shown.length + left
+  return html`<section class="ways" id="ways">
+<h2>Ways that recovery took</h2>
+${showIdle(points)}
+${all > 0 && html`<p class="explanation">${all === 1 ? 'One way' : `${all.toLocaleString('en')} ways`} of its own, which it takes neither on fresh data nor after a run that went well.</p>`}
+<div class="cards">${shown.map((way) => showWay(way, points))}</div>
+${left > 0 && html`<p class="left-out">${left === 1 ? 'One more is' : `${left.toLocaleString('en')} more are`} not on this page. <code>report.paths</code> has all.</p>`}
+</section>`
+}
+
+function showWay({ name, statements, points }: RecoveryPath, all: readonly CrashPoint[]): Html {
+  const first = all.find(({ path, fault }) => path === name && fault)
+  return html`<article class="way" id="way=${name}"><h3><span class="letter">${name}</span> after ${count(points, 'point')}${first && html`, first <a href="#${first.replay}">${first.replay}</a>`}</h3>
+<ol>${statements.map(showStatementLine)}</ol></article>
+`
+}
+
+function showStatementLine(line: string): Html {
+  const at = line.lastIndexOf(' -> ')
+  return html`<li><code>${showSql(line.slice(0, at))}</code> <span class="effect">→ ${line.slice(at + 4)}</span></li>`
+}
+
+/** The points that put nothing of recovery to the test. */
+function showIdle(points: readonly CrashPoint[]): Html | false {
+  const faulty = points.flatMap((point) => (point.fault ? [{ ...point, fault: point.fault }] : []))
+  const idle = faulty.filter(({ entersRecovery }) => !entersRecovery).toSorted(byPlace)
+  if (idle.length === 0) return false
+  const byPath = new Map<string, Set<string>>()
+  for (const { path, fault } of idle)
+    byPath.set(path, (byPath.get(path) ?? new Set()).add(`${fault.side} ${fault.statement}`))
+  return html`<div class="idle"><p>After <b>${idle.length === faulty.length ? 'all' : `${idle.length.toLocaleString('en')} of`} ${count(faulty.length, 'point')}</b> recovery did nothing of its own:</p>
+<ul>${[...byPath].map(
+    ([path, places]) =>
+      html`<li>${PATH_SIGNS[path]} ${path}: ${[...places].map((place, i) => html`${i > 0 && ', '}<a href="#${place.replace(' ', '-')}">${place}</a>`)}</li>`,
+  )}</ul></div>`
+}
