@@ -56,6 +56,7 @@ if (!process.env.TEST_DATABASE_URL) {
     projects.push(again('postgres-14', { DIBS_TEST_ON: 'postgres-14' }))
   // Between the oldest and the newest, where the long explorations have run.
   const left = [
+    'src/testing/crash/**',
     'src/testing/explore/acceptance.test.ts',
     'src/testing/explore/hermitage.test.ts',
     'src/testing/explore/reduce/**',

@@ -2,7 +2,12 @@ export { fastSettings } from '../postgres/embedded/settings.js'
 export { countTraffic, type Traffic } from './count-traffic.js'
 export { crashLoop } from './crash/crash-loop.js'
 export type { CrashFailure } from './crash/crash-run.js'
-export { type Effect, type RecordEffectsOptions, RecordedEffects, recordEffects } from './crash/effects.js'
+export {
+  type Effect,
+  type RecordEffectsOptions,
+  type RecordedEffects,
+  recordEffects,
+} from './crash/effects.js'
 export type { CrashMode, Fault as CrashFault } from './crash/fault.js'
 export type { LateWrite } from './crash/late-writes.js'
 export type { CrashBound, CrashHandle, CrashInstance, CrashLoopOptions, Told } from './crash/options.js'

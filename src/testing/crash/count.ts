@@ -1,3 +1,3 @@
 /** `1 recovery`, `3 recoveries`. */
 export const count = (n: number, thing: string): string =>
-  `${n.toLocaleString('en')} ${n === 1 ? thing : `${thing.replace(/y$/, 'ie')}s`}`
+  `${n.toLocaleString('en')} ${n === 1 ? thing : `${thing.replace(/(?<![aeiou])y$/, 'ie')}s`}`

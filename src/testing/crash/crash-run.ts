@@ -169,7 +169,7 @@ export class CrashRun {
       case 'struck':
         return this.#strike(rest)
       case 'died':
-        this.#story.tell(`${instance.name} dies by itself`)
+        this.#story.tellEnd(instance.name, 'dies by itself')
         return this.#kill(instance)
       case 'ended':
         this.#told = instance.outcome
@@ -184,7 +184,7 @@ export class CrashRun {
     if (outcome?.status !== 'rejected') return
     // What could not be carried out says nothing about the code.
     if (outcome.reason instanceof ExplorationError) throw outcome.reason
-    this.#story.tell(`${name} fails: ${errorOf(outcome.reason).message}`)
+    this.#story.tellEnd(name, `fails: ${errorOf(outcome.reason).message}`)
     if (this.#fault === undefined && actor.name === 'run')
       this.#failure = {
         kind: 'failed',
@@ -305,7 +305,7 @@ export class CrashRun {
       case 'ended':
         return this.#tellEnd(instance)
       case 'died':
-        this.#story.tell(`${instance.name} dies by itself`)
+        this.#story.tellEnd(instance.name, 'dies by itself')
         return this.#kill(instance)
       case 'struck':
         this.#isReachedAgain = true

@@ -35,6 +35,8 @@ export interface StatementLine {
 export interface EventLine {
   readonly kind: 'event'
   readonly text: string
+  /** The instance that came to an end by it. */
+  readonly ends?: string
   /** It is what was done to the instance. */
   readonly isFault?: true
 }
@@ -47,6 +49,11 @@ export class Story {
 
   tell(text: string): void {
     this.lines.push({ kind: 'event', text })
+  }
+
+  /** How an instance ended that did not end well. */
+  tellEnd(who: string, how: string): void {
+    this.lines.push({ kind: 'event', text: `${who} ${how}`, ends: who })
   }
 
   tellFault(text: string): void {

@@ -43,7 +43,7 @@ function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string
     ...(failure ? { failure } : {}),
     run,
     recoveries,
-    ...paths.read(story),
+    ...paths.read(story, fault !== undefined),
     ...(waited === undefined ? {} : { waited }),
     lateWrites,
     repeatedEffects: repeated,

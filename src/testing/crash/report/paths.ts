@@ -6,9 +6,6 @@ import type { RecoveryPath } from './report.js'
 export const FROM_THE_START = 'from the start'
 export const NOTHING_TO_DO = 'nothing to do'
 
-const isRecovery = (line: StoryLine): line is StatementLine =>
-  line.kind === 'statement' && line.who.startsWith('recovery')
-
 /** What the server answered, without the values: `UPDATE 1`. */
 export function signEffect({ effect }: StatementLine): string {
   switch (effect.kind) {
@@ -30,9 +27,11 @@ const showLine = (line: StatementLine): string => `${showStatement(line.text, []
 /** What each recovery did, one after the other. */
 const roundsOf = (story: readonly StoryLine[]): readonly string[][] => {
   const rounds = new Map<string, string[]>()
-  for (const line of story.filter(isRecovery)) {
-    const round = line.who.replace(/\/\d+$/, '')
-    rounds.set(round, [...(rounds.get(round) ?? []), showLine(line)])
+  for (const line of story) {
+    const who = (line.kind === 'statement' ? line.who : (line.ends ?? '')).replace(/\/\d+$/, '')
+    if (!who.startsWith('recovery')) continue
+    const what = line.kind === 'statement' ? showLine(line) : line.text.slice(who.length + 1)
+    rounds.set(who, [...(rounds.get(who) ?? []), what])
   }
   return [...rounds.values()]
 }
@@ -53,17 +52,28 @@ export class Paths {
     this.#after = sign(roundsOf(after)[0] ?? [])
   }
 
-  /** The name of the path, and whether it is one of recovery's own. */
-  read(story: readonly StoryLine[]): { readonly path: string; readonly entersRecovery: boolean } {
+  /**
+   * The name of the path, and whether it is one of recovery's own.
+   *
+   * @param isPoint something was done there, so it counts
+   */
+  read(
+    story: readonly StoryLine[],
+    isPoint: boolean,
+  ): { readonly path: string; readonly entersRecovery: boolean } {
     const rounds = roundsOf(story)
     // What began only when time had moved on was taken over, even if it then went as it goes on fresh data.
     const [first = sign([]), ...later] = rounds.map(sign)
     const isKnown =
       (first === this.#alone || first === this.#after) && later.every((round) => round === this.#after)
-    const key = JSON.stringify(rounds)
-    const known = this.#seen.get(key)
-    const path = known ?? { name: this.#nameOf(rounds, isKnown), statements: rounds.flat(), points: 0 }
-    path.points++
+    const name = isKnown ? (first === this.#after ? NOTHING_TO_DO : FROM_THE_START) : undefined
+    const key = name ?? JSON.stringify(rounds)
+    const path = this.#seen.get(key) ?? {
+      name: name ?? letterOf(++this.#letters),
+      statements: rounds.flat(),
+      points: 0,
+    }
+    if (isPoint) path.points++
     this.#seen.set(key, path)
     return { path: path.name, entersRecovery: !isKnown }
   }
@@ -71,20 +81,12 @@ export class Paths {
   get all(): readonly RecoveryPath[] {
     return [...this.#seen.values()]
   }
-
-  #nameOf(rounds: readonly string[][], isKnown: boolean): string {
-    const signs = rounds.map(sign)
-    if (signs.every((one) => one === this.#after)) return NOTHING_TO_DO
-    if (isKnown) return FROM_THE_START
-    this.#letters++
-    return nameOf(this.#letters)
-  }
 }
 
 const sign = (round: readonly string[]): string => JSON.stringify(round)
 
 /** A, B, … Z, AA. */
-function nameOf(n: number): string {
+function letterOf(n: number): string {
   const rest = Math.floor((n - 1) / 26)
-  return `${rest > 0 ? nameOf(rest) : ''}${String.fromCharCode(65 + ((n - 1) % 26))}`
+  return `${rest > 0 ? letterOf(rest) : ''}${String.fromCharCode(65 + ((n - 1) % 26))}`
 }
