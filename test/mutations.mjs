@@ -2,6 +2,7 @@
 const postgres = (file) => `src/postgres/${file}`
 const embedded = (file) => postgres(`embedded/${file}`)
 const explore = (file) => `src/testing/explore/${file}`
+const crash = (file) => `src/testing/crash/${file}`
 const proxy = (file) => `src/testing/proxy/${file}`
 
 /** @type {{ name: string, file: string, from: string, to: string, tests: string[] }[]} */
@@ -712,6 +713,125 @@ export const mutations = [
     from: '          or s.oid in (',
     to: '          or false and s.oid in (',
     tests: [explore('reduce/hostile.test.ts')],
+  },
+  {
+    name: 'crash: the answer after the point is seen',
+    file: crash('driver.ts'),
+    from: 'session.keepsAnswer = isHere',
+    to: 'session.keepsAnswer = false',
+    tests: [crash('crash.test.ts')],
+  },
+  {
+    name: 'crash: timers of a process that is gone fire',
+    file: crash('timers.ts'),
+    from: 'if (!isDead(owner)) whenAwake',
+    to: 'whenAwake',
+    tests: [crash('crash.test.ts')],
+  },
+  {
+    name: 'crash: whoever sleeps in a process that is gone wakes up',
+    file: crash('timers.ts'),
+    from: 'if (isDead(owner)) return NEVER',
+    to: '',
+    tests: [crash('crash.test.ts')],
+  },
+  {
+    name: 'crash: a process that is gone still does things outside',
+    file: crash('effects.ts'),
+    from: 'if (isOfEarlierRun()) return NEVER',
+    to: '',
+    tests: [crash('effects.test.ts')],
+  },
+  {
+    name: 'crash: recovery begins before the locks are free',
+    file: explore('stage/cast.ts'),
+    from: "await untilGone([actor], ({ state }) => state !== 'idle')",
+    to: '',
+    tests: [crash('crash.test.ts')],
+  },
+  {
+    name: 'crash: sessions of a process that is gone keep their locks',
+    file: explore('stage/cast.ts'),
+    from: '    await cleanSessions(actor)\n',
+    to: '',
+    tests: [crash('crash.test.ts')],
+  },
+  {
+    name: 'crash: connections are handed out as they come',
+    file: 'src/testing/gate/actor-pool.ts',
+    from: 'await Promise.all([before, connecting])',
+    to: 'await connecting',
+    tests: [crash('crash.test.ts')],
+  },
+  {
+    name: 'crash: an injected error leaves the transaction as it was',
+    file: 'src/testing/gate/gated-session.ts',
+    from: '    this.#tell(FAIL)\n',
+    to: '',
+    tests: [crash('errors.test.ts')],
+  },
+  {
+    name: 'crash: errors that end nothing come after the statement too',
+    file: crash('crash-search.ts'),
+    from: "(place.side === 'before' && !line?.rollsBack)",
+    to: '!line?.rollsBack',
+    tests: [crash('errors.test.ts')],
+  },
+  {
+    name: 'crash: the server notices at once that a client is gone',
+    file: crash('crash-run.ts'),
+    from: 'return instance.freeze()',
+    to: 'return this.#kill(instance)',
+    tests: [crash('half-open.test.ts')],
+  },
+  {
+    name: 'crash: no transaction ends by itself',
+    file: crash('crash-run.ts'),
+    from: 'if (limit) return limit',
+    to: '',
+    tests: [crash('half-open.test.ts')],
+  },
+  {
+    name: 'crash: timers of a process that stands still fire',
+    file: crash('timers.ts'),
+    from: 'if (actor.frozen) actor.frozen.push(fn)\n  else fn()',
+    to: 'fn()',
+    tests: [crash('zombie.test.ts')],
+  },
+  {
+    name: 'crash: late writes are not looked for',
+    file: crash('late-writes.ts'),
+    from: '.filter(({ place }) => !places.has(place))',
+    to: '.filter(() => false)',
+    tests: [crash('zombie.test.ts')],
+  },
+  {
+    name: 'crash: whoever has claimed nothing is late as well',
+    file: crash('crash-run.ts'),
+    from: 'if (hasClaimed || session.holdsLocks)',
+    to: 'if (session)',
+    tests: [crash('zombie.test.ts')],
+  },
+  {
+    name: 'crash: a server that loses commits is shut down',
+    file: crash('server-crash.ts'),
+    from: 'if (off.length > 0)',
+    to: 'if (off.length > 3)',
+    tests: [crash('server.test.ts')],
+  },
+  {
+    name: 'crash: what is left undone is not asked for',
+    file: crash('crash-run.ts'),
+    from: "return Boolean(await this.#stage.judge((db) => progress(db), 'progress'))",
+    to: "await this.#stage.judge((db) => progress(db), 'progress')\n      return true",
+    tests: [crash('half-open.test.ts')],
+  },
+  {
+    name: 'crash: the second crash is left out',
+    file: crash('crash-run.ts'),
+    from: 'const again = this.#isReachedAgain ? undefined : this.#fault?.again',
+    to: 'const again = this.#isReachedAgain ? this.#fault?.again : undefined',
+    tests: [crash('crash.test.ts')],
   },
   {
     name: 'PgProxy: a cut after a statement comes before it',

@@ -96,6 +96,19 @@ it('what it may write late can be said', async () => {
   ])
 })
 
+it('whoever had claimed nothing yet may take what another has left', async () => {
+  const { verdict, points, printout } = await loop({
+    run: async (db) => {
+      await db.query('select from job')
+      await db.query(`update log set text = 'taken' where text = 'left'`)
+    },
+    recover: (db) => db.query(`insert into log (text) values ('left')`),
+    progress: () => true,
+  })
+  expect(verdict, printout).toBe('passed')
+  expect(points).toHaveLength(1 + 4)
+})
+
 it('rows of its own may be written at any time', async () => {
   const { verdict, printout } = await loop({
     run: async (db) => {

@@ -64,6 +64,8 @@ export class ActorConnections {
   async warmUp(): Promise<void> {
     const client = await this.pool.connect()
     client.release()
+    // Until then it could not be told from one that somebody waits for.
+    await Promise.all([...this.actor.sessions].map((session) => session.isPrepared))
   }
 
   /** What it gets when it asks the pool of its process, which it shares with the other actors. */

@@ -163,6 +163,11 @@ export class GatedSession {
     return this.#wire.pid
   }
 
+  /** Resolves when what must be done before the first request is done. */
+  get isPrepared(): Promise<void> | undefined {
+    return this.#prepared
+  }
+
   /** As the client sees it. */
   get status(): TransactionStatus {
     return this.#begin === undefined ? this.#wire.status : 'T'

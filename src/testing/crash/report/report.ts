@@ -59,7 +59,7 @@ export interface CrashPoint {
 export interface RecoveryPath {
   /** `from the start`, `nothing to do`, or a letter. */
   readonly name: string
-  /** One line a statement, with what the server answered. */
+  /** One line a statement, with what the server answered; and how it ended, where that was not well. */
   readonly statements: readonly string[]
   /** How many points led here. */
   readonly points: number

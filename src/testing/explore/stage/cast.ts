@@ -141,15 +141,11 @@ export class Cast {
 /** Whoever still waits belongs to a run that is over, and must not wake up in the next one. @returns clients it kept */
 function giveUp(actor: Actor, connections: ActorConnections): number {
   const { sessions } = actor
-  // A connection that is new and that nobody waits for lies in its pool, which would not hear of its end.
-  const isAtRest = ({ state }: GatedSession): boolean =>
-    state === 'idle' || (state === 'opening' && !isConnecting)
-  const isConnecting = actor.connecting > 0
   actor.begin()
   for (const session of sessions) {
     session.begin()
     if (session.state === 'closed') sessions.delete(session)
-    else if (!isAtRest(session)) session.abandon()
+    else if (session.state !== 'idle') session.abandon()
   }
   return connections.reclaim()
 }

@@ -47,6 +47,7 @@ function showWay({ name, statements, points }: RecoveryPath, all: readonly Crash
 
 function showStatementLine(line: string): Html {
   const at = line.lastIndexOf(' -> ')
+  if (at < 0) return html`<li>${line}</li>` // how it ended
   return html`<li><code>${showSql(line.slice(0, at))}</code> <span class="effect">→ ${line.slice(at + 4)}</span></li>`
 }
 
