@@ -5,6 +5,7 @@ import { cpus } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import { runnerImport } from 'vite'
+import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
 import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
@@ -75,7 +76,8 @@ try {
         `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} |`,
     ),
   ].join('\n')
-  const { explorer, reduction } = await exploreFast()
+  const { explorer, reduction, ...fast } = await exploreFast()
+  const crashes = [...fast.crashes, ...(await measureCrashLoop(server.url, { server: ['server'] }))]
   const explored = [
     '| explorer, two actors of four statements | schedules | /s | /s with connecting |',
     '|---|---|---|---|',
@@ -89,13 +91,21 @@ try {
         `| ${row.case} | ${row.statements} | ${row.schedules} | ${row.repeats} | ${row.seconds} | ${row.everyOrder} | ${row.everySeconds} |`,
     ),
   ].join('\n')
-  const page = `${JSON.stringify(knobs)}\n\n${table}\n\n${explored}\n\n${reduced}\n`
+  const crashed = [
+    '| crash loop | statements | points | runs | seconds | runs /s |',
+    '|---|---|---|---|---|---|',
+    ...crashes.map(
+      (row) =>
+        `| ${row.modes} | ${row.statements} | ${row.points} | ${row.runs} | ${row.seconds} | ${row.perSecond} |`,
+    ),
+  ].join('\n')
+  const page = `${[JSON.stringify(knobs), table, explored, reduced, crashed].join('\n\n')}\n`
   console.log(page)
   const out = join(import.meta.dirname, 'results')
   mkdirSync(out, { recursive: true })
   writeFileSync(
     join(out, 'latest.json'),
-    `${JSON.stringify({ knobs, results, explorer, reduction }, null, 2)}\n`,
+    `${JSON.stringify({ knobs, results, explorer, reduction, crashes }, null, 2)}\n`,
   )
   writeFileSync(join(out, 'latest.md'), page)
 } finally {
@@ -109,6 +119,13 @@ async function exploreFast() {
     return {
       explorer: await measureExplorer(fast.url, Number(process.env.BENCH_SCHEDULES ?? 1_000)),
       reduction: await measureReduction(fast.url, Number(process.env.BENCH_EVERY_ORDER ?? 2_000)),
+      crashes: await measureCrashLoop(fast.url, {
+        crash: ['crash'],
+        error: ['error'],
+        'half-open': ['half-open'],
+        zombie: ['zombie'],
+        'all of these': undefined,
+      }),
     }
   } finally {
     await fast.stop()
