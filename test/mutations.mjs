@@ -780,13 +780,13 @@ export const mutations = [
   {
     name: 'crash: the server notices at once that a client is gone',
     file: crash('crash-run.ts'),
-    from: 'return instance.freeze()',
-    to: 'return this.#kill(instance)',
+    from: 'instance.freeze()',
+    to: 'await this.#scene.kill(instance)',
     tests: [crash('half-open.test.ts')],
   },
   {
     name: 'crash: no transaction ends by itself',
-    file: crash('crash-run.ts'),
+    file: crash('held-locks.ts'),
     from: 'if (limit) return limit',
     to: '',
     tests: [crash('half-open.test.ts')],
@@ -808,8 +808,8 @@ export const mutations = [
   {
     name: 'crash: whoever has claimed nothing is late as well',
     file: crash('crash-run.ts'),
-    from: 'if (hasClaimed || session.holdsLocks)',
-    to: 'if (session)',
+    from: 'hasClaimed || struck.session.holdsLocks ?',
+    to: 'struck ?',
     tests: [crash('zombie.test.ts')],
   },
   {
@@ -821,16 +821,16 @@ export const mutations = [
   },
   {
     name: 'crash: what is left undone is not asked for',
-    file: crash('crash-run.ts'),
-    from: "return Boolean(await this.#stage.judge((db) => progress(db), 'progress'))",
-    to: "await this.#stage.judge((db) => progress(db), 'progress')\n      return true",
+    file: crash('recovery.ts'),
+    from: "return Boolean(await stage.judge((db) => progress(db), 'progress'))",
+    to: "await stage.judge((db) => progress(db), 'progress')\n      return true",
     tests: [crash('half-open.test.ts')],
   },
   {
     name: 'crash: the second crash is left out',
-    file: crash('crash-run.ts'),
-    from: 'const again = this.#isReachedAgain ? undefined : this.#fault?.again',
-    to: 'const again = this.#isReachedAgain ? this.#fault?.again : undefined',
+    file: crash('recovery.ts'),
+    from: 'const again = this.isCrashed ? undefined : this.#scene.fault?.again',
+    to: 'const again = this.isCrashed ? this.#scene.fault?.again : undefined',
     tests: [crash('crash.test.ts')],
   },
   {

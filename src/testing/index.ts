@@ -1,7 +1,6 @@
 export { fastSettings } from '../postgres/embedded/settings.js'
 export { countTraffic, type Traffic } from './count-traffic.js'
 export { crashLoop } from './crash/crash-loop.js'
-export type { CrashFailure } from './crash/crash-run.js'
 export {
   type Effect,
   type RecordEffectsOptions,
@@ -11,6 +10,7 @@ export {
 export type { CrashMode, Fault as CrashFault } from './crash/fault.js'
 export type { LateWrite } from './crash/late-writes.js'
 export type { CrashBound, CrashHandle, CrashInstance, CrashLoopOptions, Told } from './crash/options.js'
+export type { CrashFailure } from './crash/record.js'
 export type { CrashPoint, CrashReport, RecoveryPath } from './crash/report/report.js'
 export type { EventLine, StatementEffect, StatementLine, StoryLine } from './crash/story.js'
 export { explore } from './explore/explore.js'

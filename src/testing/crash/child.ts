@@ -10,10 +10,11 @@ export class Child {
   readonly #exited: Promise<string | undefined>
   #isGone = false
 
-  constructor(start: () => ChildProcess) {
-    this.#process = start()
-    if (typeof this.#process?.kill !== 'function' || typeof this.#process.once !== 'function')
+  constructor(start: () => ChildProcess | undefined) {
+    const started = start()
+    if (typeof started?.kill !== 'function' || typeof started.once !== 'function')
       throw new ExplorationError('`child` must return the process that it has started.', 'setup')
+    this.#process = started
     this.#exited = new Promise((resolve) => {
       const done = (how: string | undefined): void => {
         this.#isGone = true

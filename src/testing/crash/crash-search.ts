@@ -2,11 +2,13 @@ import { InvalidInputError } from '../../errors.js'
 import type { Stage } from '../explore/stage/stage.js'
 import { seededRandom } from '../seeded-random.js'
 import { count } from './count.js'
-import { CrashRun, type RunRecord } from './crash-run.js'
+import { CrashRun } from './crash-run.js'
 import { type CrashMode, DEFAULT_MODES, decodeFault, encodeFault, type Fault, type Place } from './fault.js'
 import { DEFAULT_CODES, endsConnection } from './injected-errors.js'
 import type { CrashLoopOptions } from './options.js'
+import type { RunRecord } from './record.js'
 import { signEffect } from './report/paths.js'
+import { Scene } from './scene.js'
 import { CrashableServer } from './server-crash.js'
 import type { StatementLine, StoryLine } from './story.js'
 
@@ -55,7 +57,7 @@ export class CrashSearch {
     this.#statements = statementsOf(base)
     let alone: readonly StoryLine[] = []
     if (!base.failure) {
-      alone = await new CrashRun(this.#context(undefined)).recoverAlone()
+      alone = await this.#newRun(undefined).recoverAlone()
       this.#runs++
       if (wanted) for (const fault of wanted) await this.#replay(fault)
       else for (const mode of modes) await this.#runMode(mode)
@@ -69,13 +71,13 @@ export class CrashSearch {
     }
   }
 
-  #context(fault: Fault | undefined): ConstructorParameters<typeof CrashRun>[0] {
-    return { stage: this.#stage, options: this.#options, fault, server: this.#server }
+  #newRun(fault: Fault | undefined): CrashRun {
+    return new CrashRun(new Scene(this.#stage, this.#options, fault), this.#server)
   }
 
   async #try(fault: Fault | undefined): Promise<RunRecord> {
     this.#runs++
-    const record = await new CrashRun(this.#context(fault)).run()
+    const record = await this.#newRun(fault).run()
     this.#afterRun()
     return record
   }

@@ -13,13 +13,7 @@ export type Rest =
   | { readonly kind: 'ended' }
   /** One of them ended itself. */
   | { readonly kind: 'died'; readonly instance: Instance }
-  /** One has come to the place where something is to be done to it. */
-  | {
-      readonly kind: 'struck'
-      readonly instance: Instance
-      readonly session: GatedSession
-      readonly line: StatementLine
-    }
+  | Struck
   /** Somebody waits for a lock of those who stand still. */
   | {
       readonly kind: 'blocked'
@@ -30,6 +24,14 @@ export type Rest =
     }
   /** Nobody can go on, and nobody else could help. */
   | { readonly kind: 'stuck'; readonly message: string }
+
+/** One has come to the place where something is to be done to it. */
+export interface Struck {
+  readonly kind: 'struck'
+  readonly instance: Instance
+  readonly session: GatedSession
+  readonly line: StatementLine
+}
 
 export interface DriverOptions {
   readonly stage: Stage
@@ -83,7 +85,7 @@ export class Driver {
   }
 
   /** Lets the statement go at which somebody stood still, or its answer. */
-  async resume({ instance, session, line }: Extract<Rest, { kind: 'struck' }>): Promise<void> {
+  async resume({ instance, session, line }: Struck): Promise<void> {
     if (session.state === 'answered') return session.answer()
     if (session.state !== 'gated') return // its connection was lost meanwhile
     // It is told where it happens.

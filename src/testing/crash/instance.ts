@@ -48,6 +48,13 @@ export class Instance {
     this.actor.begin()
   }
 
+  /** It goes on where it stood still: what its timers would have done comes first. */
+  thaw(): void {
+    const { frozen } = this.actor
+    this.actor.frozen = undefined
+    for (const fire of frozen ?? []) fire()
+  }
+
   async #play(run: number): Promise<void> {
     const { actor, onChange } = this.#options
     let outcome: Outcome

@@ -1,6 +1,6 @@
-import type { CrashFailure } from '../crash-run.js'
 import type { CrashMode, Fault } from '../fault.js'
 import type { LateWrite } from '../late-writes.js'
+import type { CrashFailure } from '../record.js'
 import type { StoryLine } from '../story.js'
 
 /** What was found, as plain JSON. */
