@@ -1,5 +1,5 @@
 import type { ExploreReport } from 'dibs/testing'
-import { anchorOf, block, capitalized, code, helpers, type Read, regionOf, tablesOf } from './page-parts.js'
+import { contentsOf, helpers, printSection, type Read } from './page-parts.js'
 import type { Race } from './race.js'
 
 /** A race and what the explorer said of its variants, in their order. */
@@ -41,33 +41,10 @@ The tests run all of it, and this page is made of what they print. "No violation
 of these actors and these rows, [and of nothing else](exploring.md#how-far-it-looks-and-what-it-claims).`
 
 const contents = ({ title, races }: ExploredTopic): string =>
-  [
-    `**${title}**`,
-    '',
-    ...races.map(({ race: { title, line } }) => `- [${title}](#${anchorOf(title)}): ${line}`),
-  ].join('\n')
+  [`**${title}**`, '', contentsOf(races.map(({ race }) => race))].join('\n')
 
 function section({ id, race, reports }: ExploredRace, read: Read): string {
-  const text = read(`${id}.ts`)
-  const shared = regionOf(text, 'shared')
-  return [
-    `### ${race.title}`,
-    race.claim,
-    ...tablesOf(race),
-    ...(shared ? [code(shared)] : []),
-    ...race.variants.flatMap((variant, n) => {
-      const report = reports[n]
-      if (!report) throw new Error(`${id}, ${variant.name}: it was not explored. Run all of races.test.ts.`)
-      const isLast = n === race.variants.length - 1
-      return [
-        `#### ${variant.title ?? capitalized(variant.name)}`,
-        code(regionOf(text, variant.name)),
-        block('', shown(report)),
-        variant.text ?? (isLast ? race.remedy : n === 0 ? race.fault : ''),
-      ].filter((part) => part !== '')
-    }),
-    `<sub>[examples/races/${id}.ts](../examples/races/${id}.ts)</sub>`,
-  ].join('\n\n')
+  return printSection(race, { file: `${id}.ts`, level: '###', said: reports.map(shown), read })
 }
 
 /** What the explorer said, without how long it took, which is different each time. */

@@ -1,7 +1,7 @@
 import { type CrashReport, crashLoop } from 'dibs/testing'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
-import type { Crash } from './crash.js'
+import { type Crash, optionsOf } from './crash.js'
 import { crashes } from './index.js'
 import { shown } from './page.js'
 
@@ -27,23 +27,9 @@ function acceptCrash({ crash, reports }: TriedCrash, runs: number): void {
   const { url } = exploredSchema(crash.tables)
 
   it.each(crash.variants)('$name fails at: $failsAt', { timeout: 30_000 * runs }, async (variant) => {
-    const { setup, advance, progress, invariant, effects, mayWait, bound } = crash
     const stories = new Set<string>()
     for (let run = 0; run < runs; run++) {
-      const report = await crashLoop({
-        url,
-        setup,
-        run: variant.run,
-        advance,
-        progress,
-        invariant,
-        effects,
-        mayWait,
-        bound,
-        modes: variant.modes,
-        errors: variant.errors,
-        throws: false,
-      })
+      const report = await crashLoop({ ...optionsOf(crash, variant), url })
       const failed = report.points.find(({ verdict }) => verdict === 'failed')
       expect(failed?.replay ?? null, report.printout).toBe(variant.failsAt)
       stories.add(shown(report))

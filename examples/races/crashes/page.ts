@@ -1,5 +1,5 @@
 import type { CrashReport } from 'dibs/testing'
-import { anchorOf, block, capitalized, code, helpers, type Read, regionOf, tablesOf } from '../page-parts.js'
+import { contentsOf, helpers, printSection, type Read } from '../page-parts.js'
 import type { TriedCrash } from './accept-crashes.js'
 
 /** The page of all crashes: docs/crashes.md. */
@@ -7,7 +7,7 @@ export function crashesPage(crashes: readonly TriedCrash[], read: Read): string 
   return [
     '<!-- Made from examples/races/crashes by `npm run docs`. Do not edit. -->',
     intro,
-    crashes.map(({ crash: { title, line } }) => `- [${title}](#${anchorOf(title)}): ${line}`).join('\n'),
+    contentsOf(crashes.map(({ crash }) => crash)),
     helpers(read),
     ...crashes.map((one) => section(one, read)),
   ].join('\n\n')
@@ -26,26 +26,7 @@ print. "No harm at any of 39 points" speaks of this program and these rows,
 [and of nothing else](crashing.md#what-it-claims).`
 
 function section({ id, crash, reports }: TriedCrash, read: Read): string {
-  const text = read(`crashes/${id}.ts`)
-  const shared = regionOf(text, 'shared')
-  return [
-    `## ${crash.title}`,
-    crash.claim,
-    ...tablesOf(crash),
-    ...(shared ? [code(shared)] : []),
-    ...crash.variants.flatMap((variant, n) => {
-      const report = reports[n]
-      if (!report) throw new Error(`${id}, ${variant.name}: it was not tried. Run all of crashes.test.ts.`)
-      const isLast = n === crash.variants.length - 1
-      return [
-        `### ${variant.title ?? capitalized(variant.name)}`,
-        code(regionOf(text, variant.name)),
-        block('', shown(report)),
-        variant.text ?? (isLast ? crash.remedy : n === 0 ? crash.fault : ''),
-      ].filter((part) => part !== '')
-    }),
-    `<sub>[examples/races/crashes/${id}.ts](../examples/races/crashes/${id}.ts)</sub>`,
-  ].join('\n\n')
+  return printSection(crash, { file: `crashes/${id}.ts`, level: '##', said: reports.map(shown), read })
 }
 
 /** What the crash loop said first, without how long it took, which is different each time. */

@@ -1,6 +1,7 @@
 import { crashLoop } from 'dibs/testing'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
+import { optionsOf } from './crash.js'
 import { crashes } from './index.js'
 
 const all = await Promise.all(
@@ -11,21 +12,12 @@ describe.each(all)('recovery may crash as well: $id', ({ crash }) => {
   const { url } = exploredSchema(crash.tables)
   const right = crash.variants.filter(({ failsAt }) => failsAt === null)
 
-  it.each(right)('$name', async ({ run }) => {
-    const { setup, advance, progress, invariant, effects, mayWait, bound } = crash
+  it.each(right)('$name', async (variant) => {
     const report = await crashLoop({
+      ...optionsOf(crash, variant),
       url,
-      setup,
-      run,
-      advance,
-      progress,
-      invariant,
-      effects,
-      mayWait,
-      bound,
       modes: ['crash'],
       duringRecovery: true,
-      throws: false,
     })
     expect(report.verdict, report.printout).toBe('passed')
     expect(report.points.some(({ fault }) => fault?.again !== undefined)).toBe(true)

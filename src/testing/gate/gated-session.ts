@@ -11,6 +11,7 @@ import type { Request } from '../wire/request.js'
 import { type Asked, Wire, type WirePorts } from '../wire/wire.js'
 import type { Plan, PlannedStep, Planner } from './plan.js'
 import { ResultReader, type StepResult } from './result.js'
+import { shorterOf, timeoutIn } from './timeout-in.js'
 
 /**
  * - `opening`, `idle`: nothing is asked of the server;
@@ -69,10 +70,6 @@ const DEALLOCATE = `do $$ declare one record; begin
   for one in select name from pg_catalog.pg_prepared_statements where from_sql loop
     execute format('deallocate %I', one.name);
   end loop; end $$`
-
-/** `set lock_timeout = …`, `set_config('statement_timeout', …)`; not a question for its value. */
-const SETS_TIMEOUT = /\b(?:lock|statement)_timeout\b['"]?\s*(?:=|,|\bto\b)\s*'?(?:(\d+)\s*(ms|s|min|h)?\b)?/i
-const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, min: 60_000, h: 3_600_000 }
 
 /** Whatever comes after it in its transaction is refused. */
 const FAIL = `do $dibs$ begin raise exception 'injected'; end $dibs$`
@@ -363,7 +360,7 @@ export class GatedSession {
     this.hasOtherRole ||= /\bset\s+(?:local\s+|session\s+)?(?:role|session\s+authorization)\b/i.test(
       request.text,
     )
-    this.#noteTimeout(request.text)
+    this.timeoutMs = shorterOf(this.timeoutMs, timeoutIn(request.text))
     this.#held = []
     this.#nextStep = 0
     this.state = 'planning'
@@ -390,13 +387,6 @@ export class GatedSession {
       onMessage: (message) => this.#hold(message),
       onReady: (status) => this.#deliver(status),
     })
-  }
-
-  #noteTimeout(text: string): void {
-    const [sets, value, unit = 'ms'] = SETS_TIMEOUT.exec(text) ?? []
-    // A value that is not in the text, such as a parameter, may be a short one.
-    const ms = value === undefined ? 1 : Number(value) * (UNITS[unit.toLowerCase()] ?? 1)
-    if (sets && ms > 0) this.timeoutMs = Math.min(ms, this.timeoutMs ?? ms)
   }
 
   /** Not the client's doing: it goes to the server at once, and again after each schedule. */
