@@ -19,9 +19,14 @@ export const ISOLATION: Kind = [
   `one of ${ISOLATIONS.join(', ')}`,
 ]
 
+const POOL: Kind = [
+  (value) => typeof (value as { connect?: unknown } | null)?.connect === 'function',
+  'a Pool of pg',
+]
+
 /** What the explorer and the crash loop are both given. */
 export const COMMON = {
-  pool: ANYTHING,
+  pool: POOL,
   url: ANYTHING,
   setup: FUNCTION,
   invariant: FUNCTION,
@@ -37,7 +42,7 @@ export const COMMON = {
 } as const satisfies Record<string, Kind>
 
 const describe = (value: unknown): string =>
-  typeof value === 'string' || typeof value === 'number' || value === null
+  typeof value === 'string' || typeof value === 'number' || value === null || Array.isArray(value)
     ? JSON.stringify(value)
     : typeof value
 

@@ -3,6 +3,8 @@ import { ExplorationError } from '../../errors.js'
 
 /** How long a process that was killed may take to be gone. */
 const GONE_MS = 10_000
+/** Of what it wrote to its stderr, if that is a pipe: the end. */
+const MOST_SAID = 800
 
 /** The program under test as a real process. */
 export class Child {
@@ -15,6 +17,10 @@ export class Child {
     if (typeof started?.kill !== 'function' || typeof started.once !== 'function')
       throw new ExplorationError('`child` must return the process that it has started.', 'setup')
     this.#process = started
+    let said = ''
+    started.stderr?.on('data', (chunk) => {
+      said = `${said}${chunk}`.slice(-MOST_SAID)
+    })
     this.#exited = new Promise((resolve) => {
       const done = (how: string | undefined): void => {
         this.#isGone = true
@@ -22,7 +28,16 @@ export class Child {
       }
       this.#process.once('error', (error) => done(error.message))
       this.#process.once('exit', (code, signal) =>
-        done(code === 0 ? undefined : signal ? `it was ended by ${signal}` : `it ended with code ${code}`),
+        done(
+          code === 0
+            ? undefined
+            : [
+                signal ? `it was ended by ${signal}` : `it ended with code ${code}`,
+                ...said.trim().split('\n'),
+              ]
+                .filter(Boolean)
+                .join('\n    '),
+        ),
       )
     })
   }

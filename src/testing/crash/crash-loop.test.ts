@@ -50,7 +50,7 @@ crash after statement 1: insert into claim values ('k', 'pending') on conflict d
   run         1  insert into claim values ('k', 'pending') on conflict do nothing  -> 1 row, unseen
   ✕ the process is killed
   recovery 1  1  insert into claim values ('k', 'pending') on conflict do nothing  -> 0 rows
-  0 events
+  Wrong: 0 events
   Replay: DIBS_REPLAY=crash:after-1
 
 Also
@@ -64,8 +64,8 @@ Also
   after 2   ok
 
 Ways that recovery took
-  from the start, as on fresh data: before 1
-  nothing to do, as after a run without a fault: after 1, before 2, after 2`)
+  3 points: nothing to do, as after a run without a fault
+  1 point: from the start, as on fresh data`)
     expect(error.toJSON()).toEqual({
       name: 'CrashFoundError',
       message: error.message,
@@ -97,8 +97,59 @@ Ways that recovery took
     // Not the explorer's concern.
     const { mode } = await explore({ url, actors: { alice: (db) => db.query('select from event') } })
     expect(mode).toBe('search')
+    vi.stubEnv('DIBS_REPLAY', 'crsh:before-1')
+    await expect(crashLoop(wrong)).rejects.toThrow('`replay` must be the string of a printout')
     vi.stubEnv('DIBS_REPLAY', 'v1:aa:0000')
     await expect(crashLoop(wrong)).rejects.toThrow('Harm at 2 of 4 points')
+  })
+
+  it('what is right alone and not when it is run again says so', async () => {
+    const run = (db: Pool) => db.query('insert into old values (1)')
+    const invariant: CrashLoopOptions['invariant'] = async (db) =>
+      (await db.query('select from old')).rows.length === 1
+    const again = await crashLoop({ ...wrong, run, invariant, throws: false })
+    expect(again.points[0]?.failure?.message).toBe(
+      'The invariant returned false.\n`run` alone is right. Run again, as somebody does who got no answer, it is not. If nobody does that, give a `recover`.',
+    )
+    const recovered = await crashLoop({ ...wrong, run, recover: run, invariant, throws: false })
+    expect(recovered.points[0]?.failure?.message).toContain('`recover` after it is not.')
+  })
+
+  it('a mistake in the invariant is told by its place', async () => {
+    const report = await crashLoop({
+      ...wrong,
+      invariant: () => (undefined as unknown as { length: number }).length > 0,
+      throws: false,
+    })
+    expect(report.printout).toMatch(/Wrong: the invariant threw TypeError: .* at .*crash-loop\.test\.ts:\d+/)
+  })
+
+  it('a statement is shown to its end', async () => {
+    const { printout } = await crashLoop({
+      ...wrong,
+      run: (db) =>
+        db.query(`update event set id = 1 where id in (select id from event where id = 1 and id <> 2 and id <> 3)
+                  and exists (select from claim where status = 'pending' and key = 'the last')`),
+      recover: () => {},
+      invariant: (_db, { fault }) => fault === undefined,
+      throws: false,
+    })
+    expect(printout).toMatch(/\n {10,}key = 'the last'\)\n/)
+  })
+
+  it('statements that are not the same each time are noted', async () => {
+    let n = 0
+    const { notes } = await crashLoop({
+      ...wrong,
+      run: (db) => db.query(`select ${n++}`),
+      recover: () => {},
+      invariant: () => true,
+    })
+    expect(notes).toContainEqual(
+      expect.stringMatching(
+        /^`run` does not send the same statements each time: statement 1 was another one at crash:before-1/,
+      ),
+    )
   })
 
   it('the ways that recovery took, and the points after which it took none of its own', async () => {
@@ -135,9 +186,9 @@ Ways that recovery took
   })
 
   it('what fails with nothing done to it fails at once', async () => {
-    const report = await crashLoop({ ...wrong, run: () => {}, throws: false })
+    const report = await crashLoop({ ...wrong, run: (db) => db.query('select from event'), throws: false })
     expect(report.points).toHaveLength(1)
-    expect(report.summary).toMatch(/^It fails with nothing done to it \(0 statements, 1 run,/)
+    expect(report.summary).toMatch(/^It fails with nothing done to it \(1 statement, 1 run,/)
     const broken = await crashLoop({
       ...wrong,
       run: () => {
@@ -189,7 +240,7 @@ describe('what it does with a database', () => {
           `insert into claim select 'lease', (${schema.name}.clock() + interval '1 minute')::text`,
         )
       },
-      run: () => {},
+      run: (db) => db.query('select from claim'),
       recover: (db) =>
         db.query(`insert into event select 1 from claim where status::timestamptz < ${schema.name}.clock()`),
       advance: () => schema.clock.advance(120_000),
@@ -229,7 +280,16 @@ describe('what it refuses', () => {
       /^`invariant` or `progress` or `effects` must be given/,
     ],
     ['neither pool nor url', { url: undefined }, /^`pool` or `url` must be given, and not both/],
-    ['an unknown mode', { modes: ['crush'] }, /^`modes` must be a list of crash, error, half-open, zombie/],
+    [
+      'an unknown mode',
+      { modes: ['crush'] },
+      /^`modes` must be a list of crash, error, half-open, zombie, server, process, not \["crush"\]/,
+    ],
+    [
+      'a pool that is none',
+      { pool: 'postgres://', url: undefined },
+      /^`pool` must be a Pool of pg, not "postgres/,
+    ],
     ['no modes', { modes: [] }, /^`modes` must be a list of/],
     ['a code that is none', { errors: ['deadlock'] }, /^`errors` must be a list of SQLSTATEs/],
     ['a bound that is none', { bound: { points: 3 } }, /^`bound.points` is no bound: recoveries, statements/],
@@ -291,6 +351,12 @@ describe('what it refuses', () => {
       { run: (db) => db.query('create table new (id int)') },
       'reset',
       /changes the schema/,
+    ],
+    [
+      'a program that sends nothing',
+      { run: () => {} },
+      'outside',
+      /^`run` ended without sending a statement/,
     ],
     [
       'a program that never ends',

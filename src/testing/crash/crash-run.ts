@@ -1,12 +1,13 @@
-import { violationOf } from '../explore/search/failure.js'
+import { type Failure, violationOf } from '../explore/search/failure.js'
+import { callSite } from '../gate/call-site.js'
 import { Child } from './child.js'
 import type { Struck } from './driver.js'
-import type { Fault } from './fault.js'
+import { encodeFault, type Fault } from './fault.js'
 import { endsConnection, injectedError } from './injected-errors.js'
 import type { Instance } from './instance.js'
-import { LateWrites } from './late-writes.js'
-import type { CrashHandle } from './options.js'
-import type { RunRecord } from './record.js'
+import { type LateWrite, LateWrites } from './late-writes.js'
+import type { CrashHandle, CrashLoopOptions } from './options.js'
+import type { CrashFailure, RunRecord } from './record.js'
 import { type LeftBehind, Recovery } from './recovery.js'
 import type { Scene } from './scene.js'
 import type { CrashableServer } from './server-crash.js'
@@ -33,10 +34,13 @@ export class CrashRun {
     const run = scene.startRun(scene.fault?.mode === 'process' ? this.#playChild : scene.options.run)
     try {
       await this.#go(run)
+      // To tell harm that `run` does from harm that comes of running it again.
+      const isRightAlone = !scene.fault && !scene.failure && !(await this.#wrong([]))
       const recovery = new Recovery(scene, this.#left)
       if (!scene.failure) await recovery.run()
       scene.stage.end()
-      if (!scene.failure) await this.#judge(recovery)
+      scene.failure ??= await this.#wrong(recovery.lateWrites)
+      if (scene.failure && isRightAlone) scene.failure = afterwards(scene.failure, scene.options)
       return this.#record(run, recovery)
     } finally {
       await this.#child?.kill()
@@ -63,7 +67,13 @@ export class CrashRun {
     if (rest.kind === 'struck') await this.#strike(rest)
     else if (rest.kind === 'died') await this.#scene.bury(run)
     else if (rest.kind === 'ended') this.#scene.tellEnd(run)
-    else this.#scene.fail('stuck', `run hangs: ${rest.message}`)
+    else
+      this.#scene.fail(
+        'stuck',
+        this.#child
+          ? 'run hangs: the child process has not ended, and sends nothing more.'
+          : `run hangs: ${rest.message}`,
+      )
   }
 
   async #strike(struck: Struck): Promise<void> {
@@ -106,7 +116,7 @@ export class CrashRun {
   async #inject({ instance, session, line }: Struck): Promise<void> {
     const { story, driver, fault } = this.#scene
     const { code = '', side } = fault as Fault
-    const error = injectedError(code)
+    const error = injectedError(code, encodeFault(fault))
     driver.forget(instance)
     if (side === 'before') line.effect = { kind: 'injected', ...error }
     story.tellFault(
@@ -119,22 +129,30 @@ export class CrashRun {
     return this.#go(instance)
   }
 
-  async #judge({ lateWrites }: Recovery): Promise<void> {
+  /** What is wrong now. */
+  async #wrong(lateWrites: readonly LateWrite[]): Promise<CrashFailure | undefined> {
     const { stage, options, told, recoveries, fault } = this.#scene
     const { invariant, effects } = options
     const violation =
       invariant && (await violationOf(stage, (db) => invariant(db, { run: told, recoveries, fault })))
     const [effect] = effects?.repeated ?? []
-    const [write] = lateWrites
-    if (effect) {
-      const times = effects?.count(effect.name, effect.key)
-      this.#scene.fail('repeated effect', `${effect.name} took place ${times} times for ${effect.key}.`)
-    } else if (violation) this.#scene.fail('invariant', violation.message)
-    else if (write)
-      this.#scene.fail(
-        'late write',
-        `After it woke up, run has written over what another had written meanwhile: ${write.table} ${JSON.stringify(write.row)}.`,
-      )
+    const found: CrashFailure[] = [
+      ...(effect
+        ? [
+            {
+              kind: 'repeated effect' as const,
+              message: `${effect.name} took place ${effects?.count(effect.name, effect.key)} times for ${effect.key}.`,
+            },
+          ]
+        : []),
+      ...(violation ? [{ kind: 'invariant' as const, message: sayViolation(violation) }] : []),
+      ...lateWrites.slice(0, 1).map(({ table, row }) => ({
+        kind: 'late write' as const,
+        message: `After it woke up, run has written over what another had written meanwhile: ${table} ${JSON.stringify(row)}.`,
+      })),
+    ]
+    const [first] = found
+    return first && { ...first, message: found.map(({ message }) => message).join('\n') }
   }
 
   #record(run: Instance, { isCrashed, waited, lateWrites }: Recovery): RunRecord {
@@ -154,6 +172,20 @@ export class CrashRun {
       failure,
     }
   }
+}
+
+/** Of a mistake in the invariant itself, where it is. */
+function sayViolation({ name, message, cause }: Failure): string {
+  if (!/^(?:Type|Reference|Syntax|Range)Error$/.test(name)) return message
+  const at = callSite(cause as Error)
+  return `the invariant threw ${name}: ${message}${at ? `, at ${at}` : ''}`
+}
+
+function afterwards(failure: CrashFailure, { recover }: CrashLoopOptions): CrashFailure {
+  const what = recover
+    ? '`run` alone is right. `recover` after it is not.'
+    : '`run` alone is right. Run again, as somebody does who got no answer, it is not. If nobody does that, give a `recover`.'
+  return { ...failure, message: `${failure.message}\n${what}` }
 }
 
 const hasCommitted = ({ commits, effect }: StatementLine): boolean =>

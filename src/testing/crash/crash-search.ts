@@ -1,4 +1,4 @@
-import { InvalidInputError } from '../../errors.js'
+import { ExplorationError, InvalidInputError } from '../../errors.js'
 import type { Stage } from '../explore/stage/stage.js'
 import { seededRandom } from '../seeded-random.js'
 import { count } from './count.js'
@@ -55,12 +55,14 @@ export class CrashSearch {
     const base = await this.#try(undefined)
     this.#records.push(base)
     this.#statements = statementsOf(base)
+    if (this.#statements.length === 0 && base.run === 'fulfilled') throw sentNothing()
     let alone: readonly StoryLine[] = []
     if (!base.failure) {
       alone = await this.#newRun(undefined).recoverAlone()
       this.#runs++
       if (wanted) for (const fault of wanted) await this.#replay(fault)
       else for (const mode of modes) await this.#runMode(mode)
+      if (this.#options.duringRecovery && !wanted) await this.#crashTwice()
     }
     return {
       records: this.#records,
@@ -85,6 +87,7 @@ export class CrashSearch {
   async #replay(fault: Fault | undefined): Promise<void> {
     if (!fault) return
     const record = await this.#try(fault)
+    if (fault.mode === 'process' && !record.isReached) throw childNotThere(record)
     if (!record.isReached || (fault.again && !record.isReachedAgain))
       throw new InvalidInputError(
         'replay',
@@ -103,9 +106,14 @@ export class CrashSearch {
         const record = await this.#try(fault)
         if (!record.isReached) return
         this.#records.push(record)
-        if (mode === 'crash' && this.#options.duringRecovery) await this.#crashRecovery(fault)
       }
     }
+  }
+
+  /** What one crash does not break, two may. */
+  async #crashTwice(): Promise<void> {
+    const once = this.#records.flatMap(({ fault }) => (fault?.mode === 'crash' ? [fault] : []))
+    for (const fault of once) await this.#crashRecovery(fault)
   }
 
   #faultsAt(mode: CrashMode, place: Place): readonly Fault[] {
@@ -150,6 +158,7 @@ export class CrashSearch {
       .sort((a, b) => a.statement - b.statement)
     for (const fault of chosen) {
       const record = await this.#try(fault)
+      if (!record.isReached) throw childNotThere(record)
       this.#records.push(record)
       const twin = await this.#twinOf(fault)
       this.#agreements.set(encodeFault(fault), signRecord(twin) === signRecord(record))
@@ -159,12 +168,37 @@ export class CrashSearch {
   async #twinOf({ signal, side, statement }: Fault): Promise<RunRecord> {
     const fault: Fault = { mode: signal === 'SIGKILL' ? 'crash' : 'zombie', side, statement }
     const replay = encodeFault(fault)
-    return this.#records.find((record) => encodeFault(record.fault) === replay) ?? this.#try(fault)
+    const known = this.#records.find((record) => encodeFault(record.fault) === replay)
+    if (known) return known
+    // What goes wrong here has gone wrong, wherever it was meant to be tried.
+    const record = await this.#try(fault)
+    this.#records.push(record)
+    return record
   }
 }
 
-const statementsOf = ({ story }: RunRecord): readonly StatementLine[] =>
+const statementsOf = ({ story }: Pick<RunRecord, 'story'>): readonly StatementLine[] =>
   story.filter((line): line is StatementLine => line.kind === 'statement' && line.who.startsWith('run'))
+
+const sentNothing = (): ExplorationError =>
+  new ExplorationError(
+    '`run` ended without sending a statement that could be seen, so there is no point at which to harm it. Is an `await` or a `return` missing? ' +
+      'Use the `db` that it is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
+    'outside',
+    'run',
+  )
+
+/** A process that never came to its point was not put to the test. */
+function childNotThere({ fault, story }: RunRecord): ExplorationError {
+  const sent = statementsOf({ story }).length
+  const ended = story.find((line) => line.kind === 'event' && line.ends === 'run')
+  return new ExplorationError(
+    `The child process did not come to ${encodeFault(fault)}: it sent ${count(sent, 'statement')} to the url that \`child\` was given${ended?.kind === 'event' ? `, and ${ended.text}` : ''}. ` +
+      'It must run the same program as `run`, and connect to that url.',
+    'outside',
+    'run',
+  )
+}
 
 /** What happened, in words that are the same wherever it happens. */
 function signRecord({ story, failure, recoveries }: RunRecord): string {

@@ -22,6 +22,11 @@ export interface Place {
   readonly statement: number
 }
 
+/** What is told apart in a table: the modes, and crashes of which a second one came during recovery. */
+export type Column = CrashMode | 'crash twice'
+
+export const COLUMNS: readonly Column[] = ['crash', 'crash twice', ...MODES.slice(1)]
+
 export type Signal = 'SIGKILL' | 'SIGSTOP'
 
 /** What happens, and where. */
@@ -34,6 +39,8 @@ export interface Fault extends Place {
   /** Where in the recovery after it a second crash comes. */
   readonly again?: Place | undefined
 }
+
+export const columnOf = ({ mode, again }: Fault): Column => (again ? 'crash twice' : mode)
 
 /** The replay string of a run without a fault. */
 const NO_FAULT = 'none'

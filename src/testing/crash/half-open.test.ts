@@ -1,4 +1,4 @@
-import type { Pool } from 'pg'
+import pg, { type Pool } from 'pg'
 import { expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { crashLoop } from './crash-loop.js'
@@ -69,6 +69,29 @@ it('whoever passes by what is locked has not done it, and comes again', async ()
     recoveries: 2,
     waited: 'recovery could not finish before the server noticed that run was gone',
   })
+})
+
+it('without a word on what is to be done, one more looks at what was locked', async () => {
+  const { verdict, printout } = await loop({
+    run: skipping,
+    progress: undefined,
+    invariant: async (db) => expect((await db.query('select n from job')).rows).toEqual([{ n: 1 }]),
+  })
+  expect(verdict, printout).toBe('passed')
+})
+
+it('each process has a pool of its own', async () => {
+  const pool = new pg.Pool({ connectionString: url, max: 1 })
+  const report = await crashLoop({
+    pool,
+    throws: false,
+    modes: ['half-open', 'zombie'],
+    setup: (db) => db.query(`insert into job values (1, 'ready')`),
+    run: () => pool.query(`update job set status = 'done'`),
+    invariant: () => true,
+    mayWriteLate: () => true,
+  }).finally(() => pool.end())
+  expect(report.verdict, report.printout).toBe('passed')
 })
 
 it.each([

@@ -12,9 +12,10 @@ const MESSAGES: Readonly<Record<string, string>> = {
 /** What statements fail with unless the options say otherwise. */
 export const DEFAULT_CODES: readonly string[] = ['40001', '40P01', '57P01', '08006', '55P03']
 
-export const injectedError = (code: string): InjectedError => ({
+/** @param replay where it is injected, for whoever finds it in a log */
+export const injectedError = (code: string, replay: string): InjectedError => ({
   code,
-  message: `${MESSAGES[code] ?? 'an error'} (injected)`,
+  message: `${MESSAGES[code] ?? 'an error'} (injected, ${replay})`,
 })
 
 /**

@@ -63,7 +63,8 @@ export class Recovery {
     }
     const last = this.#scene.recoveries.at(-1)
     const why = last?.status === 'rejected' ? ` The last one failed: ${errorOf(last.reason).message}.` : ''
-    this.#scene.fail('progress', `Not all is done after ${count(most, 'recovery')}.${why}`)
+    const still = advance ? '' : ' Time stood still meanwhile: there is no `advance`.'
+    this.#scene.fail('progress', `Not all is done after ${count(most, 'recovery')}.${why}${still}`)
   }
 
   /** One fresh instance. */
@@ -101,7 +102,11 @@ export class Recovery {
     if (this.#left?.kind === 'sleeper' && isPast) await this.#wake(this.#left, undefined)
     if (this.#scene.failure) return false
     const isDone = await this.#hasProgressed()
-    if (this.#left?.kind === 'ghost' && isPast) await this.#notice(this.#left.instance, isDone)
+    if (this.#left?.kind === 'ghost' && isPast) {
+      const held = await this.#notice(this.#left.instance, isDone)
+      // Nobody has said what is to be done, and what was locked may have been passed by: one more has a look.
+      if (held && !this.#scene.options.progress) return false
+    }
     if (isDone && this.#isUnbounded && this.#scene.options.mayWait === false)
       this.#scene.fail('waited', `${this.waited}.`)
     return isDone
@@ -125,16 +130,18 @@ export class Recovery {
     await this.#follow(await this.#scene.driver.drive([instance]), instance)
   }
 
-  /** Nobody waited for it; now the server notices. */
-  async #notice(ghost: Instance, isDone: boolean): Promise<void> {
+  /** Nobody waited for it; now the server notices. @returns it held locks */
+  async #notice(ghost: Instance, isDone: boolean): Promise<boolean> {
     this.#left = undefined
     this.#scene.story.tell('the server notices that run is gone')
     const sessions = [...ghost.actor.sessions]
-    if (!isDone && (await holdLocks(this.#scene.stage, sessions))) {
+    const held = await holdLocks(this.#scene.stage, sessions)
+    if (!isDone && held) {
       this.waited = 'recovery could not finish before the server noticed that run was gone'
       this.#isUnbounded = (await idleLimit(sessions)) === undefined
     }
     await this.#scene.kill(ghost)
+    return held
   }
 
   /** The sleeper goes on, and whoever waits for it goes on after it. */

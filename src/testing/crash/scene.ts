@@ -10,7 +10,8 @@ import type { CrashFailure } from './record.js'
 import { Story } from './story.js'
 
 const DEFAULT_STATEMENTS = 500
-const DEFAULT_PATIENCE_MS = 5_000
+/** Less than test runners have. */
+const DEFAULT_PATIENCE_MS = 3_000
 
 type Program = (db: CrashHandle, instance: CrashInstance) => unknown
 

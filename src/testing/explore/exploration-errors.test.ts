@@ -48,7 +48,7 @@ describe('what cannot be explored', () => {
     const error = await refusal({ url, actors: { alice: never, bob: look }, patienceMs: 200 })
     expect(error).toMatchObject({ reason: 'stalled', actor: 'alice' })
     expect(error.message).toMatch(
-      /^alice has waited 200 ms for something that the explorer cannot see: a timer, the network, .* It last asked the database for something at .*exploration-errors\.test\.ts:\d+/,
+      /^alice has waited 200 ms for something that cannot be seen from here: a timer, the network, .* It last asked the database for something at .*exploration-errors\.test\.ts:\d+/,
     )
   })
 
@@ -142,7 +142,7 @@ describe('what cannot be explored', () => {
       url: 'postgres://nobody@127.0.0.1:1/none?sslmode=require',
       actors: { alice: look },
     })
-    expect(error.message).toContain('cannot look into TLS')
+    expect(error.message).toContain('TLS cannot be looked into')
   })
 
   it('neither pool nor url, no actors, bad names', async () => {

@@ -4,7 +4,7 @@ import type { Findings } from '../crash-search.js'
 import { DEFAULT_MODES, encodeFault } from '../fault.js'
 import type { CrashLoopOptions } from '../options.js'
 import type { RunRecord } from '../record.js'
-import type { StatementLine } from '../story.js'
+import type { StatementLine, StoryLine } from '../story.js'
 import { Paths } from './paths.js'
 import { printReport, showSome } from './printout.js'
 import type { CrashPoint, CrashReport } from './report.js'
@@ -18,14 +18,14 @@ export function makeReport(findings: Findings, options: CrashLoopOptions): Crash
   const points = records.map((record) => pointOf(record, paths, agreements))
   const facts = {
     verdict: points.some(({ verdict }) => verdict === 'failed') ? ('failed' as const) : ('passed' as const),
-    statements: base.story.filter((line) => line.kind === 'statement' && line.who.startsWith('run')).length,
+    statements: statementsOf(base.story).length,
     runs,
     modes: options.modes ?? DEFAULT_MODES,
     seconds,
     seed: options.seed ?? 1,
     points,
     paths: paths.all,
-    notes: notesOn(points, options),
+    notes: [...notesOn(points, options), ...notesOnStatements(records, options)],
   }
   const report = { ...facts, summary: summarize(facts) }
   return { ...report, printout: printReport(report) }
@@ -51,6 +51,28 @@ function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string
     story,
   }
 }
+
+/** Points are counted, so whoever sends other statements each time has other points. */
+function notesOnStatements(
+  [base, ...records]: readonly RunRecord[],
+  { modes = DEFAULT_MODES, effects }: CrashLoopOptions,
+): readonly string[] {
+  const lines = statementsOf(base?.story ?? [])
+  const other = records.find(({ line }) => line && lines[line.number - 1]?.text !== line.text)
+  return [
+    ...(other
+      ? [
+          `\`run\` does not send the same statements each time: statement ${other.line?.number} was another one at ${encodeFault(other.fault)}. Timers do that. Points are not the same from run to run then.`,
+        ]
+      : []),
+    ...(effects && modes.includes('process')
+      ? ['What a child process does to the world outside is not seen here.']
+      : []),
+  ]
+}
+
+const statementsOf = (story: readonly StoryLine[]): readonly StatementLine[] =>
+  story.filter((line): line is StatementLine => line.kind === 'statement' && line.who.startsWith('run'))
 
 const shown = ({ text, values }: StatementLine): string => showStatement(text, values)
 

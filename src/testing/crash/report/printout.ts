@@ -1,9 +1,9 @@
 import { showResult, showStatement } from '../../explore/report/printout.js'
 import { count } from '../count.js'
-import type { CrashMode, Fault } from '../fault.js'
+import { COLUMNS, type Column, columnOf, type Fault, type Place } from '../fault.js'
 import type { StatementLine, StoryLine } from '../story.js'
 import { FROM_THE_START, NOTHING_TO_DO } from './paths.js'
-import type { CrashPoint, CrashReport, RecoveryPath } from './report.js'
+import type { CrashPoint, CrashReport } from './report.js'
 
 /** Where something was done, in words. */
 export function showPlace({ fault, statement }: Pick<CrashPoint, 'fault' | 'statement'>): string {
@@ -36,23 +36,46 @@ function showEffect({ effect, waitedFor }: StatementLine): string {
   }
 }
 
-/** What happened, a line each. */
+const LINE = 78
+/** Of one statement; the report has all of it. */
+const LONGEST = 400
+
+/** What happened, a line each, and more where a statement is long: what matters is often at its end. */
 export function showStory(story: readonly StoryLine[]): string {
   const rows = story.map((line) =>
     line.kind === 'event'
       ? line
-      : { ...line, shown: showStatement(line.text, line.values), after: showEffect(line) },
+      : {
+          ...line,
+          shown: wrap(showStatement(line.text, line.values, LONGEST), LINE),
+          after: showEffect(line),
+        },
   )
   const statements = rows.filter((row) => row.kind === 'statement')
   const whoWidth = Math.max(0, ...statements.map(({ who }) => who.length))
-  const textWidth = Math.max(0, ...statements.map(({ shown }) => shown.length))
+  const textWidth = Math.max(0, ...statements.flatMap(({ shown }) => shown.map((part) => part.length)))
   return rows
-    .map((row) =>
-      row.kind === 'event'
-        ? `  ${row.isFault ? '✕' : '·'} ${row.text}`
-        : `  ${row.who.padEnd(whoWidth)} ${String(row.number).padStart(2)}  ${row.shown.padEnd(textWidth)}  ${row.after}`.trimEnd(),
-    )
+    .flatMap((row) => {
+      if (row.kind === 'event') return [`  ${row.isFault ? '✕' : '·'} ${row.text}`]
+      const [first = '', ...rest] = row.shown
+      const head = `  ${row.who.padEnd(whoWidth)} ${String(row.number).padStart(2)}  `
+      return [
+        `${head}${first.padEnd(textWidth)}  ${row.after}`.trimEnd(),
+        ...rest.map((part) => `${' '.repeat(head.length)}  ${part}`),
+      ]
+    })
     .join('\n')
+}
+
+/** In lines of at most `width`, broken between words. */
+function wrap(text: string, width: number): readonly string[] {
+  const lines: string[] = []
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1)
+    if (line !== undefined && line.length + word.length < width) lines[lines.length - 1] = `${line} ${word}`
+    else lines.push(word)
+  }
+  return lines
 }
 
 /** One point in full. */
@@ -60,7 +83,7 @@ export function showPoint(point: CrashPoint): string {
   return [
     showPlace(point),
     showStory(point.story),
-    ...(point.failure ? point.failure.message.split('\n').map((line) => `  ${line}`) : []),
+    ...(point.failure ? `Wrong: ${point.failure.message}`.split('\n').map((line) => `  ${line}`) : []),
     ...(point.fault ? [`  Replay: DIBS_REPLAY=${point.replay}`] : []),
   ].join('\n')
 }
@@ -74,35 +97,37 @@ export function showCell(points: readonly CrashPoint[]): string {
 }
 
 export interface TableRow {
-  readonly place: string
+  readonly place: Place
   readonly statement: string
-  readonly cells: ReadonlyMap<CrashMode, readonly CrashPoint[]>
+  readonly cells: ReadonlyMap<Column, readonly CrashPoint[]>
 }
 
-/** The points by place and mode. */
-export function tableOf({ points, modes }: Pick<CrashReport, 'points' | 'modes'>): readonly TableRow[] {
+/** The points by place and column. */
+export function tableOf(points: readonly CrashPoint[]): readonly TableRow[] {
   const faulty = points.filter((point): point is CrashPoint & { fault: Fault } => point.fault !== null)
-  const places = new Map<string, (CrashPoint & { fault: Fault })[]>()
+  const rows = new Map<string, { place: Place; statement: string; cells: Map<Column, CrashPoint[]> }>()
   for (const point of faulty.toSorted(byPlace)) {
-    const place = `${point.fault.side} ${point.fault.statement}`
-    places.set(place, [...(places.get(place) ?? []), point])
+    const { fault, statement } = point
+    const key = `${fault.side} ${fault.statement}`
+    const row = rows.get(key) ?? { place: fault, statement, cells: new Map() }
+    row.cells.set(columnOf(fault), [...(row.cells.get(columnOf(fault)) ?? []), point])
+    rows.set(key, row)
   }
-  return [...places].map(([place, here]) => ({
-    place,
-    statement: here[0]?.statement ?? '',
-    cells: new Map(modes.map((mode) => [mode, here.filter(({ fault }) => fault.mode === mode)])),
-  }))
+  return [...rows.values()]
 }
 
 export const byPlace = ({ fault: a }: { fault: Fault }, { fault: b }: { fault: Fault }): number =>
   a.statement - b.statement || (a.side === b.side ? 0 : a.side === 'before' ? -1 : 1)
 
-function showTable(report: Pick<CrashReport, 'points' | 'modes'>): string {
-  const head = ['point', ...report.modes, 'statement']
-  const rows = tableOf(report).map(({ place, statement, cells }) => [
-    place,
-    ...report.modes.map((mode) => showCell(cells.get(mode) ?? [])),
-    place.startsWith('before') ? statement : '',
+function showTable(points: readonly CrashPoint[]): string {
+  const table = tableOf(points)
+  const columns = COLUMNS.filter((column) => table.some(({ cells }) => cells.has(column)))
+  const head = ['point', ...columns, 'statement']
+  const rows = table.map(({ place, statement, cells }, i) => [
+    `${place.side} ${place.statement}`,
+    ...columns.map((column) => showCell(cells.get(column) ?? [])),
+    // Once for both of its places.
+    table[i - 1]?.place.statement === place.statement ? '' : statement,
   ])
   const widths = head.map((_, i) => Math.max(...[head, ...rows].map((row) => row[i]?.length ?? 0)))
   return [head, ...rows]
@@ -111,7 +136,7 @@ function showTable(report: Pick<CrashReport, 'points' | 'modes'>): string {
 }
 
 /** More would be read by nobody; the report has them all. */
-const MOST_PATHS = 6
+const MOST_PATHS = 3
 const MOST_NAMES = 8
 
 /** Some of them by name, and how many more. */
@@ -126,25 +151,20 @@ const AS_EVER: Readonly<Record<string, string>> = {
   [NOTHING_TO_DO]: 'as after a run without a fault',
 }
 
-function showPaths({ paths, points }: Pick<CrashReport, 'paths' | 'points'>): string {
-  const isOwn = ({ name }: RecoveryPath): boolean =>
-    points.some(({ path, entersRecovery }) => path === name && entersRecovery)
-  const own = paths.filter(isOwn)
-  const idle = points.filter(({ fault, entersRecovery }) => fault && !entersRecovery)
-  const places = (name: string): string[] =>
-    idle.filter(({ path }) => path === name).map(({ fault }) => `${fault?.side} ${fault?.statement}`)
+function showPaths({ paths }: Pick<CrashReport, 'paths'>): string {
+  const own = paths.filter(({ name }) => !(name in AS_EVER)).toSorted((a, b) => b.points - a.points)
   return [
     'Ways that recovery took',
+    ...paths.flatMap(({ name, points }) =>
+      name in AS_EVER && points > 0 ? [`  ${count(points, 'point')}: ${name}, ${AS_EVER[name]}`] : [],
+    ),
     ...own
       .slice(0, MOST_PATHS)
-      .flatMap(({ name, statements, points: of }) => [
-        `  ${name}, after ${count(of, 'point')}:`,
+      .flatMap(({ name, statements, points }) => [
+        `  ${count(points, 'point')}: ${name}`,
         ...statements.map((statement) => `    ${statement}`),
       ]),
-    ...(own.length > MOST_PATHS ? [`  and ${own.length - MOST_PATHS} more`] : []),
-    ...[...new Set(idle.map(({ path }) => path))].map(
-      (name) => `  ${name}, ${AS_EVER[name]}: ${showSome([...new Set(places(name))])}`,
-    ),
+    ...(own.length > MOST_PATHS ? [`  and ${own.length - MOST_PATHS} more of its own`] : []),
   ].join('\n')
 }
 
@@ -165,11 +185,14 @@ function showOthers(others: readonly CrashPoint[]): string {
 export function printReport(report: Omit<CrashReport, 'printout'>): string {
   const { summary, points, notes } = report
   const [first, ...others] = points.filter(({ verdict }) => verdict === 'failed')
+  // One point that was asked for is shown, however it went.
+  const [, asked] = points.length === 2 ? points : []
+  const shown = first ?? asked
   return [
     summary,
-    ...(first ? [showPoint(first)] : []),
+    ...(shown ? [showPoint(shown)] : []),
     ...(others.length > 0 ? [showOthers(others)] : []),
-    ...(points.length > 1 ? [showTable(report), showPaths(report)] : []),
+    ...(points.length > 1 ? [showTable(points), showPaths(report)] : []),
     ...notes.map((note) => `Note: ${note}`),
   ].join('\n\n')
 }

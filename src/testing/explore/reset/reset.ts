@@ -214,7 +214,7 @@ export class Reset {
 
 function refusal(tables: readonly string[]): ExplorationError {
   return new ExplorationError(
-    `The exploration writes to tables that held rows before it began: ${tables.join(', ')}. Emptying these tables between schedules would delete such rows, so nothing was emptied. Make the rows in \`setup\`, delete them beforehand, or pass a \`reset\` of your own.`,
+    `What is run here writes to tables that held rows before it began: ${tables.join(', ')}. Emptying these tables between one time and the next would delete such rows, so nothing was emptied. Make the rows in \`setup\`, delete them beforehand, or pass a \`reset\` of your own.`,
     'reset',
   )
 }

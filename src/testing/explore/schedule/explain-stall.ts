@@ -34,8 +34,8 @@ export async function explainStall(
     : ' It has not asked the database for anything yet.'
   return stalled(
     actor,
-    `${actor.name} has waited ${patienceMs} ms for something that the explorer cannot see: a timer, the network, a promise of another actor, or a connection outside its handle.${site} ` +
-      'Give the actor what it waits for, or raise patienceMs if it only takes its time.',
+    `${actor.name} has waited ${patienceMs} ms for something that cannot be seen from here: a timer, the network, a promise of another actor, or a connection outside its handle.${site} ` +
+      'Give it what it waits for, or raise patienceMs if it only takes its time.',
   )
 }
 

@@ -51,7 +51,7 @@ export async function violationOf(
     if (error instanceof ExplorationError) throw error
     if (isWrite(error))
       throw new ExplorationError(
-        `The invariant tried to change data: ${errorOf(error).message}. It may only look; put writes into the actors or into \`setup\`.`,
+        `The invariant tried to change data: ${errorOf(error).message}. It may only look; writes belong into what is tested, or into \`setup\`.`,
         'invariant',
         undefined,
         { cause: error },

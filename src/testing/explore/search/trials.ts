@@ -83,7 +83,7 @@ export class Trials {
     if (!unseen) return
     throw new ExplorationError(
       `${unseen.name} ended without sending a statement that the explorer could see. ` +
-        'Use the handle that the actor is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
+        'Use the handle that the function is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
       'outside',
       unseen.name,
     )

@@ -15,6 +15,8 @@ export interface CastOptions {
   readonly names: readonly string[]
   /** The pool of the code under test. */
   readonly pool: Pool | undefined
+  /** Its connections are for all of them together; else they stand for processes of their own. */
+  readonly isShared: boolean
   /** Somebody who is no actor uses it meanwhile. */
   readonly onStranger: (parameters: readonly unknown[]) => void
   readonly common: Pick<ActorConnectionsOptions, 'config' | 'url' | 'listeners' | 'onChange'>
@@ -34,16 +36,18 @@ export class Cast {
   readonly #invariant: ActorConnections
   readonly #connections: ReadonlyMap<Actor, ActorConnections>
   readonly #permits: Permits
+  readonly #isShared: boolean
   readonly #stopRedirecting: (() => void) | undefined
 
   private constructor(
-    { pool, onStranger }: Pick<CastOptions, 'pool' | 'onStranger'>,
+    { pool, isShared, onStranger }: Pick<CastOptions, 'pool' | 'isShared' | 'onStranger'>,
     [setup, invariant, ...actors]: [ActorConnections, ActorConnections, ...ActorConnections[]],
   ) {
     this.#setup = setup
     this.#invariant = invariant
     this.actors = actors.map(({ actor }) => actor)
     this.#connections = new Map(actors.map((connections) => [connections.actor, connections]))
+    this.#isShared = isShared
     this.#permits = new Permits(setup.pool.options.max)
     this.#stopRedirecting = pool && redirectPool(pool, (actor) => this.#inPlaceOf(pool, actor), onStranger)
   }
@@ -134,7 +138,8 @@ export class Cast {
   #inPlaceOf(pool: Pool, actor: Actor): ActorPool | undefined {
     if (actor === this.#setup.actor) return this.#setup.pool
     if (actor === this.#invariant.actor) return this.#invariant.pool
-    return this.#connections.get(actor)?.inPlaceOf(pool, this.#permits)
+    const permits = this.#isShared ? this.#permits : new Permits(this.#permits.max)
+    return this.#connections.get(actor)?.inPlaceOf(pool, permits)
   }
 }
 

@@ -85,7 +85,7 @@ export async function connectControl(options: StageOptions): Promise<Control> {
   const config = configOf(options)
   if (config.ssl || /[?&]sslmode=(?!disable)/.test(config.connectionString ?? ''))
     throw new ExplorationError(
-      'The explorer reads what actors send and cannot look into TLS. Connect without it (sslmode=disable): a test database on this machine needs none.',
+      'What is sent must be read, and TLS cannot be looked into. Connect without it (sslmode=disable): a test database on this machine needs none.',
       'connection',
     )
   const client: ControlConnection = new ControlClient({ ...config, application_name: 'dibs explorer' })
@@ -122,7 +122,7 @@ async function inspect(
   const { pid, version, role, isolation, path } = rows[0] as (typeof rows)[0]
   if (client.pid !== pid)
     throw new ExplorationError(
-      'This connection goes through a pooler (PgBouncer or the like). The explorer must know which backend serves which actor: give it the server itself.',
+      'This connection goes through a pooler (PgBouncer or the like). It must be known which backend serves whom: give the server itself.',
       'connection',
     )
   return {

@@ -67,7 +67,7 @@ export class OutsideWatch {
     if (!this.isRunning) return
     this.#seen ??= new ExplorationError(
       `Code that runs for none of the actors used the pool that is explored${sent(query)}, at ${callSite(new Error()) ?? 'a place unknown'}. ` +
-        'The explorer has no say over that, so it would miss races there. If it works for an actor, it has lost its way: ' +
+        'Nobody has a say over that, so what goes wrong there would be missed. If it works for an actor, it has lost its way: ' +
         'work behind a server or a queue in this process does not know who asked for it. Call the code itself in place of the server.',
       'outside',
     )
@@ -110,8 +110,8 @@ export class OutsideWatch {
   #report(actor: string, did: string): void {
     if (!this.isRunning) return // setup and the invariant may go where they like
     this.#seen ??= new ExplorationError(
-      `${actor} ${did}. The explorer has no say over that, so it would miss races there. ` +
-        'Use the handle that the actor is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
+      `${actor} ${did}. Nobody has a say over that, so what goes wrong there would be missed. ` +
+        'Use the handle that the function is given, or pass the pool that the code uses as `pool`; drivers other than pg connect to `db.url`.',
       'outside',
       actor,
     )

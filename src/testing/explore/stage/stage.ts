@@ -219,7 +219,7 @@ export class Stage implements SessionObserver {
   #refuseSchemaChange(unit: string, text: string): void {
     if (this.#options.reset) return void this.catalog.forget()
     throw new ExplorationError(
-      `${unit} changes the schema: ${JSON.stringify(text)}. The explorer cannot undo that between schedules. Pass a \`reset\` that does, and empties the tables too.`,
+      `${unit} changes the schema: ${JSON.stringify(text)}. That cannot be undone between one time and the next. Pass a \`reset\` that does, and empties the tables too.`,
       'reset',
       unit,
     )
@@ -267,6 +267,7 @@ export class Stage implements SessionObserver {
     return Cast.open({
       names: Object.keys(this.#options.actors),
       pool: this.#options.pool,
+      isShared: this.#options.time !== 'run',
       onStranger: this.#outside.onStranger,
       common: {
         config,

@@ -1,14 +1,14 @@
 import { showStatement } from '../../../explore/report/printout.js'
-import { type CrashMode, type Fault, MODES, type Place } from '../../fault.js'
+import { COLUMNS, type Column, columnOf, type Fault, type Place } from '../../fault.js'
 import type { StatementLine } from '../../story.js'
 import { tableOf } from '../printout.js'
 import type { CrashPoint, CrashReport } from '../report.js'
 
-/** The points of one mode at one place. */
+/** The points of one column at one place. */
 export interface Cell {
   /** In the address: `crash-after-3`. */
   readonly id: string
-  readonly mode: CrashMode
+  readonly column: Column
   readonly place: Place
   readonly points: readonly CrashPoint[]
 }
@@ -18,7 +18,7 @@ export interface PlaceRow {
   /** `after-3`. */
   readonly id: string
   readonly place: Place
-  /** One for each of the modes; undefined: nothing was done here. */
+  /** One for each of the columns; undefined: nothing was done here. */
   readonly cells: readonly (Cell | undefined)[]
 }
 
@@ -29,9 +29,9 @@ export interface StatementRows {
   readonly rows: readonly PlaceRow[]
 }
 
-/** The points by statement, side and mode. */
+/** The points by statement, side and column. */
 export interface Matrix {
-  readonly modes: readonly CrashMode[]
+  readonly columns: readonly Column[]
   readonly statements: readonly StatementRows[]
 }
 
@@ -40,43 +40,44 @@ export const MAX_STATEMENT = 600
 
 export const isFailed = ({ verdict }: CrashPoint): boolean => verdict === 'failed'
 
-export const cellId = ({ mode, side, statement }: Pick<Fault, keyof Place | 'mode'>): string =>
-  `${mode}-${side}-${statement}`
+const idOf = (column: Column, { side, statement }: Place): string =>
+  `${column.replace(' ', '-')}-${side}-${statement}`
+
+export const cellId = (fault: Fault): string => idOf(columnOf(fault), fault)
 
 export function matrixOf({ points, modes }: CrashReport): Matrix {
   const columns = columnsOf(points, modes)
   const statements = new Map<number, PlaceRow[]>()
-  for (const { cells } of tableOf({ points, modes: columns })) {
+  for (const { cells } of tableOf(points)) {
     const place = [...cells.values()].flat()[0]?.fault
     if (!place) continue
     const row = rowOf(place, columns, cells)
     statements.set(place.statement, [...(statements.get(place.statement) ?? []), row])
   }
   return {
-    modes: columns,
+    columns,
     statements: [...statements].map(([number, rows]) => ({ number, statement: statementOf(rows), rows })),
   }
 }
 
 /** Those that were asked for, and that of a replay, which need not be among them. A replay has no use for the others. */
-function columnsOf(points: readonly CrashPoint[], modes: readonly CrashMode[]): readonly CrashMode[] {
-  const used = points.flatMap(({ fault }) => (fault ? [fault.mode] : []))
-  return MODES.filter((mode) => used.includes(mode) || (used.length > 1 && modes.includes(mode)))
+function columnsOf(points: readonly CrashPoint[], modes: readonly Column[]): readonly Column[] {
+  const used = points.flatMap(({ fault }) => (fault ? [columnOf(fault)] : []))
+  return COLUMNS.filter((one) => used.includes(one) || (used.length > 1 && modes.includes(one)))
 }
 
 function rowOf(
   { side, statement }: Place,
-  modes: readonly CrashMode[],
-  cells: ReadonlyMap<CrashMode, readonly CrashPoint[]>,
+  columns: readonly Column[],
+  cells: ReadonlyMap<Column, readonly CrashPoint[]>,
 ): PlaceRow {
   const place = { side, statement }
-  const id = `${side}-${statement}`
   return {
-    id,
+    id: `${side}-${statement}`,
     place,
-    cells: modes.map((mode) => {
-      const points = cells.get(mode) ?? []
-      return points.length > 0 ? { id: cellId({ mode, ...place }), mode, place, points } : undefined
+    cells: columns.map((column) => {
+      const points = cells.get(column) ?? []
+      return points.length > 0 ? { id: idOf(column, place), column, place, points } : undefined
     }),
   }
 }

@@ -3,13 +3,13 @@ import { showSql } from '../../../page/show-sql.js'
 import { count } from '../../count.js'
 import type { CrashPoint } from '../report.js'
 import { type Cell, isFailed, type Matrix, type PlaceRow, type StatementRows } from './cells.js'
-import { cellName, MODE_WORDS, PATH_SIGNS } from './words.js'
+import { COLUMN_WORDS, cellName, PATH_SIGNS } from './words.js'
 
-/** A row for each place, a column for each mode. Each cell leads to its points. */
-export function showMatrix({ modes, statements }: Matrix, base: CrashPoint, shown: string): Html {
-  const columns = modes.length + 1
-  return html`<table class="matrix${modes.length > 4 && ' many'}">
-<thead><tr><td></td>${modes.map((mode) => html`<th scope="col" title="${MODE_WORDS[mode]}">${mode}</th>`)}</tr></thead>
+/** A row for each place, a column for each way to harm it. Each cell leads to its points. */
+export function showMatrix({ columns: names, statements }: Matrix, base: CrashPoint, shown: string): Html {
+  const columns = names.length + 1
+  return html`<table class="matrix${names.length > 4 && ' many'}">
+<thead><tr><td></td>${names.map((name) => html`<th scope="col" title="${COLUMN_WORDS[name]}">${name}</th>`)}</tr></thead>
 <tbody class="fine"><tr><th scope="row" colspan="${columns}" class="nothing">${showLink('none', shown, base)}</th></tr></tbody>
 ${statements.map((one) => showStatementRows(one, columns, shown))}
 </table>`

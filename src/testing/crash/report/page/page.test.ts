@@ -85,6 +85,7 @@ function everything(): CrashReport {
     madePoint('process:after-2:SIGSTOP', story, { agrees: false }),
     madePoint('server:after-2', story, own),
     madePoint('crash:before-1', story.slice(0, 4)),
+    madePoint('crash:before-1:again-before-2', story),
     madePoint('crash:before-1:again-after-2', story),
     madePoint('error:before-1:40001', story, { run: 'rejected' }),
   ]
@@ -231,7 +232,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       expect(rails).toContain('lane-0 on-0 gap-1')
       const ways = await words(page.locator('.ways'))
       expect(ways).toContain(
-        'After 5 of 7 points recovery did nothing of its own: ↺ from the start: before 1, after 2 One way of its own',
+        'After 6 of 8 points recovery did nothing of its own: ↺ from the start: before 1, after 2 One way of its own',
       )
       expect(ways).toContain(
         'A after 2 points, first zombie:after-2 select 1 → SELECT 1 insert into event values (1) → INSERT 1',
@@ -261,12 +262,17 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
       await press('ArrowRight', 'process-after-2')
       await press('ArrowRight', 'process-after-2')
       await cell(page, 'error-before-1').focus()
-      await press('ArrowLeft', 'crash-before-1')
-      expect(await title(page)).toBe('✕ crash before statement 1')
+      await press('ArrowLeft', 'crash-twice-before-1')
+      expect(await title(page)).toBe('✕ crash twice before statement 1')
       expect(await open(page)).toEqual(['and again after 2 of its recovery'])
       expect(await sheet(page).locator('.what').isVisible()).toBe(false) // told below
       await sheet(page).locator('summary').nth(1).click()
-      expect(await open(page)).toEqual(['and again after 2 of its recovery', 'once'])
+      expect(await open(page)).toEqual([
+        'and again after 2 of its recovery',
+        'and again before 2 of its recovery',
+      ])
+      await press('ArrowLeft', 'crash-before-1')
+      expect(await title(page)).toBe('✓ crash before statement 1')
       expect(faults).toEqual([])
     })
   })

@@ -4,7 +4,7 @@ import type { CrashPoint } from '../report.js'
 import { type Cell, isFailed } from './cells.js'
 import type { Context } from './context.js'
 import { showAmongOthers, showPoint } from './show-point.js'
-import { cellName, MODE_WORDS } from './words.js'
+import { COLUMN_WORDS, cellName } from './words.js'
 
 interface Sheet {
   readonly id: string
@@ -18,11 +18,11 @@ interface Sheet {
 
 /** What the panel shows of a cell. */
 export function showCellSheet(cell: Cell, statement: string, context: Context): Html {
-  const { id, mode, place, points } = cell
+  const { id, column, place, points } = cell
   const sheet = {
     id,
     title: cellName(cell),
-    explanation: MODE_WORDS[mode],
+    explanation: COLUMN_WORDS[column],
     statement,
     row: `${place.side}-${place.statement}`,
     points,

@@ -1,6 +1,6 @@
 import type { Html } from '../../../page/html.js'
 import type { CrashPoint } from '../report.js'
-import { isFailed } from './cells.js'
+import { cellId, isFailed } from './cells.js'
 import { usualOf } from './fold.js'
 import { showTale } from './show-tale.js'
 
@@ -41,7 +41,7 @@ export function tellStories(points: readonly CrashPoint[]): Stories {
   return told
 }
 
-const cellOf = ({ fault }: CrashPoint): string => `${fault?.mode} ${fault?.side} ${fault?.statement}`
+const cellOf = ({ fault }: CrashPoint): string => (fault ? cellId(fault) : '')
 
 /** What went wrong, in full. */
 export const failureOf = ({ failure }: CrashPoint): string => `${failure?.kind}: ${failure?.message}`

@@ -1,11 +1,12 @@
-import type { CrashMode } from '../../fault.js'
+import type { Column } from '../../fault.js'
 import type { CrashPoint } from '../report.js'
 import type { Cell } from './cells.js'
 
-/** What is done in each mode. */
-export const MODE_WORDS: Readonly<Record<CrashMode, string>> = {
+/** What is done in each column. */
+export const COLUMN_WORDS: Readonly<Record<Column, string>> = {
   crash: 'the process is gone, and the server has noticed',
-  error: 'the statement fails',
+  'crash twice': 'the process is gone, and so is one that recovers after it',
+  error: 'the statement fails, or its connection ends',
   'half-open': 'the process is gone, and the server has not noticed',
   zombie: 'the process stands still until another has taken over, and then goes on',
   server: 'the server is gone, and comes back',
@@ -20,8 +21,8 @@ export const RUN_WORDS: Readonly<Record<CrashPoint['run'], string>> = {
   hangs: 'hangs',
 }
 
-export const cellName = ({ mode, place: { side, statement } }: Cell): string =>
-  `${mode} ${side} statement ${statement}`
+export const cellName = ({ column, place: { side, statement } }: Cell): string =>
+  `${column} ${side} statement ${statement}`
 
 /** What tells a point from the others of its cell. */
 export function pointName({ fault }: CrashPoint): string {
