@@ -84,7 +84,7 @@ export function largeCrash(): CrashReport {
   const replays = Array.from({ length: 40 }, (_, i) => i + 1).flatMap((n) =>
     ['before', 'after'].flatMap((side) => [
       ...['crash', 'half-open', 'zombie'].map((mode) => `${mode}:${side}-${n}`),
-      ...['40001', '40P01', '57P01', '08006', '55P03'].map((code) => `error:${side}-${n}:${code}`),
+      ...['57P01', '57P02', '57P03', '08006', '08003'].map((code) => `error:${side}-${n}:${code}`),
       ...Array.from({ length: 10 }, (_, i) => i + 1).flatMap((again) => [
         `crash:${side}-${n}:again-before-${again}`,
         `crash:${side}-${n}:again-after-${again}`,

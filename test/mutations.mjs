@@ -724,8 +724,8 @@ export const mutations = [
   {
     name: 'crash: timers of a process that is gone fire',
     file: crash('timers.ts'),
-    from: 'if (!isDead(owner)) whenAwake',
-    to: 'whenAwake',
+    from: 'if (isDead(owner) || isDue) return',
+    to: 'if (isDue) return',
     tests: [crash('crash.test.ts')],
   },
   {
@@ -780,7 +780,7 @@ export const mutations = [
   {
     name: 'crash: the server notices at once that a client is gone',
     file: crash('crash-run.ts'),
-    from: 'instance.freeze()',
+    from: 'instance.abandon()',
     to: 'await this.#scene.kill(instance)',
     tests: [crash('half-open.test.ts')],
   },
@@ -794,14 +794,14 @@ export const mutations = [
   {
     name: 'crash: timers of a process that stands still fire',
     file: crash('timers.ts'),
-    from: 'if (actor.frozen) actor.frozen.push(fn)\n  else fn()',
+    from: 'if (actor.frozen) actor.frozen.push(bindToActor(fn))\n  else fn()',
     to: 'fn()',
     tests: [crash('zombie.test.ts')],
   },
   {
     name: 'crash: late writes are not looked for',
     file: crash('late-writes.ts'),
-    from: '.filter(({ place }) => !places.has(place))',
+    from: '.filter(({ place, row }) => !places.has(place) && !rows.has(JSON.stringify(row)))',
     to: '.filter(() => false)',
     tests: [crash('zombie.test.ts')],
   },

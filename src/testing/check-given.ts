@@ -11,7 +11,7 @@ export const BOOLEAN: Kind = [(value) => typeof value === 'boolean', 'true or fa
 export const NUMBER: Kind = [Number.isFinite, 'a number']
 export const TEXT: Kind = [(value) => typeof value === 'string', 'a string']
 export const LIST: Kind = [Array.isArray, 'a list of names']
-export const MILLISECONDS: Kind = [(value) => Number(value) > 0, 'more than 0']
+export const MILLISECONDS: Kind = [(value) => typeof value === 'number' && value > 0, 'more than 0']
 export const PATH: Kind = [(value) => typeof value === 'string' && value !== '', 'the path of a file']
 export const DATE: Kind = [(value) => value instanceof Date && !Number.isNaN(value.getTime()), 'a valid Date']
 export const ISOLATION: Kind = [
@@ -27,10 +27,10 @@ const POOL: Kind = [
 /** What the explorer and the crash loop are both given. */
 export const COMMON = {
   pool: POOL,
-  url: ANYTHING,
+  url: TEXT,
   setup: FUNCTION,
   invariant: FUNCTION,
-  bound: ANYTHING,
+  bound: [(value) => typeof value === 'object' && value !== null, 'an object'],
   isolation: ISOLATION,
   seed: NUMBER,
   clock: DATE,
@@ -56,6 +56,8 @@ export function checkGiven<Options extends Given>(
   options: Options,
   { of, kinds }: { readonly of: string; readonly kinds: Readonly<Record<keyof Options, Kind>> },
 ): void {
+  if (typeof options !== 'object' || options === null)
+    throw new InvalidInputError('options', `of ${of} must be an object, not ${describe(options)}`)
   for (const name of Object.keys(options))
     if (!Object.hasOwn(kinds, name))
       throw new InvalidInputError(name, `is no option of ${of}: ${Object.keys(kinds).join(', ')} are`)
@@ -76,5 +78,7 @@ export function checkBounds(bound: object | undefined, least: Readonly<Record<st
       throw new InvalidInputError(`bound.${name}`, `is no bound: ${Object.keys(least).join(', ')} are`)
     if (value !== undefined && !(value >= lowest))
       throw new InvalidInputError(`bound.${name}`, `must be ${lowest} or more, not ${value}`)
+    if (value !== undefined && value % 1 > 0)
+      throw new InvalidInputError(`bound.${name}`, `must be a whole number, not ${value}`)
   }
 }

@@ -6,7 +6,8 @@ import { RecordedEffects } from './effects.js'
 import { decodeFault, MODES } from './fault.js'
 import type { CrashLoopOptions } from './options.js'
 
-const SQLSTATE = /^[0-9A-Z]{5}$/
+/** Classes 00 to 02 are no errors. */
+const SQLSTATE = /^(?!0[0-2])[0-9A-Z]{5}$/
 
 const KINDS: Readonly<Record<keyof CrashLoopOptions, Kind>> = {
   ...COMMON,
@@ -19,7 +20,10 @@ const KINDS: Readonly<Record<keyof CrashLoopOptions, Kind>> = {
     (value) => isListOf(value, (mode) => MODES.includes(mode as never)),
     `a list of ${MODES.join(', ')}`,
   ],
-  errors: [(value) => isListOf(value, (code) => SQLSTATE.test(String(code))), 'a list of SQLSTATEs'],
+  errors: [
+    (value) => isListOf(value, (code) => typeof code === 'string' && SQLSTATE.test(code)),
+    'a list of SQLSTATEs',
+  ],
   duringRecovery: BOOLEAN,
   mayWait: BOOLEAN,
   mayWriteLate: FUNCTION,

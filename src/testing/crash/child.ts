@@ -17,6 +17,8 @@ export class Child {
     if (typeof started?.kill !== 'function' || typeof started.once !== 'function')
       throw new ExplorationError('`child` must return the process that it has started.', 'setup')
     this.#process = started
+    // A pipe that nobody reads would stop it.
+    started.stdout?.resume()
     let said = ''
     started.stderr?.on('data', (chunk) => {
       said = `${said}${chunk}`.slice(-MOST_SAID)

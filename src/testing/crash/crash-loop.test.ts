@@ -299,6 +299,13 @@ describe('what it refuses', () => {
       { replay: 'crash:3' },
       /^`replay` must be the string of a printout, like crash:after-3/,
     ],
+    ['a point that there is not', { replay: 'error:after-1:40001' }, /^`replay` must be the string/],
+    ['no options', undefined as never, /^`options` of crashLoop must be an object/],
+    [
+      'half a recovery',
+      { bound: { recoveries: 1.5 } },
+      /^`bound.recoveries` must be a whole number, not 1.5/,
+    ],
     ['half a string', { replay: 'error:before-1' }, /^`replay` must be the string of a printout/],
     [
       'a point that is not there',
@@ -312,7 +319,8 @@ describe('what it refuses', () => {
     ],
     ['effects of somebody else', { effects: [] }, /^`effects` must be what recordEffects\(\) returns/],
   ])('%s', async (_, options, message) => {
-    await expect(crashLoop({ ...wrong, ...options } as CrashLoopOptions)).rejects.toThrow(message)
+    const given = options && ({ ...wrong, ...options } as CrashLoopOptions)
+    await expect(crashLoop(given)).rejects.toThrow(message)
   })
 
   it.each<[string, Partial<CrashLoopOptions>, string, RegExp]>([
@@ -351,6 +359,25 @@ describe('what it refuses', () => {
       { run: (db) => db.query('create table new (id int)') },
       'reset',
       /changes the schema/,
+    ],
+    [
+      'a procedure that commits by itself',
+      { run: (db) => db.query('do $$ begin perform 1; commit; end $$') },
+      'reset',
+      /^run runs something that commits by itself/,
+    ],
+    [
+      'a transaction that outlives it',
+      {
+        run: async (db) => {
+          const tx = await db.connect()
+          await tx.query('begin')
+          await tx.query('insert into event values (1)')
+          await tx.query(`prepare transaction 'crash_loop'`)
+        },
+      },
+      'reset',
+      /prepares a transaction, which outlives it/,
     ],
     [
       'a program that sends nothing',

@@ -3,7 +3,7 @@ import { callSite } from '../gate/call-site.js'
 import { Child } from './child.js'
 import type { Struck } from './driver.js'
 import { encodeFault, type Fault } from './fault.js'
-import { endsConnection, injectedError } from './injected-errors.js'
+import { endsConnection, injectedError, isSilent } from './injected-errors.js'
 import type { Instance } from './instance.js'
 import { type LateWrite, LateWrites } from './late-writes.js'
 import type { CrashHandle, CrashLoopOptions } from './options.js'
@@ -88,7 +88,7 @@ export class CrashRun {
     switch (mode) {
       case 'half-open':
         story.tellFault('the process is gone, and the server has not noticed')
-        instance.freeze()
+        instance.abandon()
         this.#left = { kind: 'ghost', instance }
         return
       case 'server':
@@ -106,7 +106,7 @@ export class CrashRun {
     const { story, stage } = this.#scene
     story.tellFault('the process stands still')
     this.#child?.stop()
-    struck.instance.actor.frozen = []
+    struck.instance.freeze()
     // Whoever has claimed nothing yet is not late, only slow to start.
     const hasClaimed = story.statements((who) => who.startsWith('run')).some(hasCommitted)
     const late = hasClaimed || struck.session.holdsLocks ? await LateWrites.watch(stage) : undefined
@@ -124,15 +124,16 @@ export class CrashRun {
         ? `the statement fails with ${code}`
         : `the connection ends with ${code} before the answer is seen`,
     )
-    if (endsConnection(code)) session.cut(error)
+    if (endsConnection(code)) session.cut(error, !isSilent(code))
     else session.refuse(error)
     return this.#go(instance)
   }
 
   /** What is wrong now. */
   async #wrong(lateWrites: readonly LateWrite[]): Promise<CrashFailure | undefined> {
-    const { stage, options, told, recoveries, fault } = this.#scene
+    const { stage, options, told, recoveries } = this.#scene
     const { invariant, effects } = options
+    const fault = this.#line && this.#scene.fault
     const violation =
       invariant && (await violationOf(stage, (db) => invariant(db, { run: told, recoveries, fault })))
     const [effect] = effects?.repeated ?? []

@@ -23,6 +23,8 @@ export interface Findings {
   readonly alone: readonly StoryLine[]
   /** Of each point in mode `process`: the same happened within this process. */
   readonly agreements: ReadonlyMap<string, boolean>
+  /** Points that should have been there, and were not reached. */
+  readonly missed: readonly string[]
   readonly runs: number
   readonly seconds: number
 }
@@ -34,6 +36,8 @@ export class CrashSearch {
   readonly #afterRun: () => void
   readonly #records: RunRecord[] = []
   readonly #agreements = new Map<string, boolean>()
+  /** Points that a run without a fault has, and that were not reached. */
+  readonly #missed: string[] = []
   #server: CrashableServer | undefined
   /** The statements of the run without a fault. */
   #statements: readonly StatementLine[] = []
@@ -47,7 +51,8 @@ export class CrashSearch {
   }
 
   async run(): Promise<Findings> {
-    const { modes = DEFAULT_MODES, replay } = this.#options
+    const { replay } = this.#options
+    const modes = [...new Set(this.#options.modes ?? DEFAULT_MODES)]
     const startedAt = performance.now()
     const wanted = replay === undefined ? undefined : [decodeFault(replay)]
     if (modes.includes('server') || wanted?.some((fault) => fault?.mode === 'server'))
@@ -68,6 +73,7 @@ export class CrashSearch {
       records: this.#records,
       alone,
       agreements: this.#agreements,
+      missed: this.#missed,
       runs: this.#runs,
       seconds: (performance.now() - startedAt) / 1_000,
     }
@@ -104,8 +110,11 @@ export class CrashSearch {
       if (faults.length === 0 && statement > this.#statements.length) return
       for (const fault of faults) {
         const record = await this.#try(fault)
-        if (!record.isReached) return
-        this.#records.push(record)
+        // What goes wrong without its fault has gone wrong as well.
+        if (record.isReached || record.failure) this.#records.push(record)
+        if (record.isReached) continue
+        if (statement > this.#statements.length) return
+        this.#missed.push(encodeFault(fault))
       }
     }
   }
@@ -131,8 +140,8 @@ export class CrashSearch {
     for (let statement = 1; ; statement++)
       for (const side of SIDES) {
         const record = await this.#try({ ...fault, again: { side, statement } })
+        if (record.isReachedAgain || record.failure) this.#records.push(record)
         if (!record.isReachedAgain) return
-        this.#records.push(record)
       }
   }
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Pool } from 'pg'
-import { expect, it } from 'vitest'
+import pg, { type Pool } from 'pg'
+import { expect, it, vi } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { crashLoop } from './crash-loop.js'
 import { recordEffects } from './effects.js'
@@ -187,7 +187,6 @@ it('a message of several statements is sent and lost as one', async () => {
 })
 
 it('goes on with a pool that the code has in a module, and with another driver', async () => {
-  const { default: pg } = await import('pg')
   const { default: postgres } = await import('postgres')
   const pool = new pg.Pool({ connectionString: url })
   try {
@@ -246,4 +245,81 @@ it('a second crash during recovery finds what one does not', async () => {
   })
   const again = await loop({ ...options, replay: failed[0]?.replay })
   expect(again.points.map(({ verdict }) => verdict)).toEqual(['passed', 'failed'])
+})
+
+it('code that is gone does not hear of it, by whatever driver it connects', async () => {
+  const ran: string[] = []
+  const { verdict, printout } = await loop({
+    modes: ['crash', 'half-open'],
+    run: async (db) => {
+      const client = new pg.Client(db.url) // and nobody listens to its errors
+      await client.connect()
+      try {
+        await client.query('insert into t values (1) on conflict do nothing')
+        ran.push('after')
+      } catch {
+        ran.push('catch')
+      } finally {
+        ran.push('finally')
+        await client.end()
+      }
+    },
+    recover: () => {},
+  })
+  expect(verdict, printout).toBe('passed')
+  // Of the run without a fault, and of the two that did not come to their points.
+  expect(ran).toEqual(['after', 'finally', 'after', 'finally', 'after', 'finally'])
+})
+
+it('what listeners of a client do is the doing of its process', async () => {
+  const effects = recordEffects()
+  const { verdict, printout, points } = await loop({
+    modes: ['crash'],
+    effects,
+    run: async (db) => {
+      const client = await db.connect()
+      client.on('notification', () => void effects.perform('bell', 'it'))
+      await client.query('listen it')
+      await client.query('notify it')
+      client.release()
+      await db.query('select from t')
+    },
+    recover: () => new Promise((resolve) => setTimeout(resolve, 20)),
+  })
+  expect(verdict, printout).toBe('passed')
+  expect(points.length).toBeGreaterThan(4)
+})
+
+it('a run that comes to its end before its point is told of, and so is what it leaves', async () => {
+  let runs = 0
+  const { points, notes } = await loop({
+    modes: ['crash'],
+    // Every third time it does something else, and wrong.
+    run: async (db) => {
+      if (++runs % 3 === 0) return db.query('insert into t values (99)')
+      for (const id of [1, 2, 3]) await db.query('insert into t values ($1)', [id])
+    },
+    recover: () => {},
+    invariant: async (db) => (await db.query('select from t where id = 99')).rows.length === 0,
+  })
+  expect(points.filter(({ verdict }) => verdict === 'failed').length).toBeGreaterThan(0)
+  expect(notes).toContainEqual(
+    expect.stringMatching(
+      /came to its end before points that it has without a fault, which were not tried: crash:/,
+    ),
+  )
+})
+
+it('stops at nothing that the test has put in place of timers', async () => {
+  vi.useFakeTimers()
+  try {
+    const { points } = await loop({
+      modes: ['crash'],
+      run: (db) => db.query('select from t'),
+      recover: () => {},
+    })
+    expect(points).toHaveLength(3)
+  } finally {
+    vi.useRealTimers()
+  }
 })

@@ -18,8 +18,6 @@ export type Rest =
   | {
       readonly kind: 'blocked'
       readonly by: readonly GatedSession[]
-      /** It would give up by itself, later. */
-      readonly isBounded: boolean
       readonly message: string
     }
   /** Nobody can go on, and nobody else could help. */
@@ -69,6 +67,7 @@ export class Driver {
     for (;;) {
       const stalled = await this.#settle()
       this.#note()
+      this.#refuseUnseen(instances)
       const died = instances.find(({ hasDied }) => hasDied)
       if (died) return { kind: 'died', instance: died }
       const rest = this.#answered(instances)
@@ -99,6 +98,13 @@ export class Driver {
   /** What becomes of this instance's statements is not for the story any more. */
   forget(instance: Instance): void {
     for (const [session, open] of this.#open) if (open.instance === instance) this.#open.delete(session)
+  }
+
+  /** What commits by itself, in a procedure, cannot be put back. */
+  #refuseUnseen(instances: readonly Instance[]): void {
+    for (const { actor, name } of instances)
+      for (const { endsItself } of actor.sessions)
+        if (endsItself) this.#stage.refuseUnseenWrites(name, endsItself)
   }
 
   async #settle(): Promise<string | undefined> {
@@ -217,7 +223,6 @@ export class Driver {
     ])
     const message = waiting.map((one) => `${one.name} waits for ${one.for}`).join('\n')
     const by = others.filter(({ pid }) => waiting.some((one) => one.by.includes(pid)))
-    const isBounded = [...waits.keys()].every(({ timeoutMs }) => timeoutMs !== undefined)
-    return by.length > 0 ? { kind: 'blocked', by, isBounded, message } : { kind: 'stuck', message }
+    return by.length > 0 ? { kind: 'blocked', by, message } : { kind: 'stuck', message }
   }
 }

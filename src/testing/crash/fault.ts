@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../../errors.js'
+import { endsConnection } from './injected-errors.js'
 
 /**
  * - `crash`: the process is gone, and the server has noticed;
@@ -63,7 +64,11 @@ export function encodeFault(fault: Fault | undefined): string {
 export function decodeFault(text: string): Fault | undefined {
   if (text === NO_FAULT) return undefined
   const [, mode, side, statement, code, signal, againSide, again] = FORM.exec(text) ?? []
-  const isWhole = (mode === 'error') === Boolean(code) && (mode === 'process') === Boolean(signal)
+  const isWhole =
+    (mode === 'error') === Boolean(code) &&
+    (mode === 'process') === Boolean(signal) &&
+    (mode === 'crash' || !again) &&
+    (side === 'before' || !code || endsConnection(code))
   if (!mode || !isWhole)
     throw new InvalidInputError(
       'replay',

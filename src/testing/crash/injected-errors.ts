@@ -18,6 +18,9 @@ export const injectedError = (code: string, replay: string): InjectedError => ({
   message: `${MESSAGES[code] ?? 'an error'} (injected, ${replay})`,
 })
 
+/** Class 08 is a connection that breaks. A server that is gone says nothing: drivers find it out, each in its own words. */
+export const isSilent = (code: string): boolean => code.startsWith('08')
+
 /**
  * The connection ends with it. Only such an error can come after the server has executed the statement: any other takes
  * back what it did, as if it had come before.

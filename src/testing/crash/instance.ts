@@ -44,8 +44,13 @@ export class Instance {
   }
 
   /** Its code stands still from now on, for ever: what waits is never answered, timers do not fire. */
-  freeze(): void {
+  abandon(): void {
     this.actor.begin()
+  }
+
+  /** Its timers stand still until it goes on; what it asked for is not let go meanwhile. */
+  freeze(): void {
+    this.actor.frozen = []
   }
 
   /** It goes on where it stood still: what its timers would have done comes first. */
@@ -79,7 +84,7 @@ export class Instance {
 
   #die(): Promise<never> {
     this.hasDied = true
-    this.freeze()
+    this.abandon()
     this.#options.onChange()
     return NEVER
   }

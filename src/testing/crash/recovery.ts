@@ -1,11 +1,14 @@
 import { ExplorationError } from '../../errors.js'
+import { sleep } from '../../postgres/sleep.js'
 import { errorOf, isWrite } from '../explore/search/failure.js'
+import type { Actor } from '../gate/actor.js'
 import type { Child } from './child.js'
 import { count } from './count.js'
 import type { Rest, Struck } from './driver.js'
 import { holdLocks, idleLimit } from './held-locks.js'
 import type { Instance } from './instance.js'
 import type { LateWrite, LateWrites } from './late-writes.js'
+import type { CrashLoopOptions } from './options.js'
 import type { Scene } from './scene.js'
 
 /** What the fault has left behind. */
@@ -25,6 +28,8 @@ type Sleeper = Extract<LeftBehind, { kind: 'sleeper' }>
 type Blocked = Extract<Rest, { kind: 'blocked' }>
 
 const DEFAULT_RECOVERIES = 3
+/** How often to look whether `advance` waits for somebody. */
+const LOOK_MS = 100
 
 /** Fresh instances, one after the other, until all is done; and what becomes of the one that was left behind. */
 export class Recovery {
@@ -47,13 +52,14 @@ export class Recovery {
   }
 
   async run(): Promise<void> {
-    const { options, story, stage, fault } = this.#scene
+    const { options, story, fault } = this.#scene
     const { bound, advance } = options
     const most = (bound?.recoveries ?? DEFAULT_RECOVERIES) + (fault?.again ? 1 : 0)
     for (let n = 1; n <= most; n++) {
       if (n > 1 && advance) {
         story.tell('time moves past the leases')
-        await stage.advance(advance)
+        await this.#advance(advance)
+        if (this.#scene.failure) return
       }
       await this.once()
       // Past the lease, if there is one, somebody else must have been able to take over.
@@ -78,6 +84,34 @@ export class Recovery {
     await this.#follow(await driver.drive([instance]), instance)
     this.#statements += instance.statements
     recoveries[recoveries.length - 1] = instance.outcome
+  }
+
+  /** It may wait for a lock of the one that was left behind, who is noticed then, or goes on. */
+  async #advance(advance: NonNullable<CrashLoopOptions['advance']>): Promise<void> {
+    const { stage, story } = this.#scene
+    let isOver = false
+    const moving = stage.advance(advance).finally(() => {
+      isOver = true
+    })
+    moving.catch(() => {}) // awaited below
+    while (!isOver) {
+      await Promise.race([moving, sleep(LOOK_MS)])
+      if (isOver || !(await this.#isBlockedByLeft(stage.cast.setup.actor))) continue
+      this.waited ??= '`advance` waits for run'
+      story.tell('`advance` waits for run')
+      if (this.#left?.kind === 'sleeper') await this.#wake(this.#left, undefined)
+      else if (this.#left) await this.#notice(this.#left.instance, true)
+    }
+    await moving
+  }
+
+  async #isBlockedByLeft({ sessions }: Actor): Promise<boolean> {
+    const theirs = [...(this.#left?.instance.actor.sessions ?? [])].map(({ pid }) => pid)
+    const waits = await this.#scene.stage.probe.look(
+      [...sessions].map(({ pid }) => pid),
+      theirs,
+    )
+    return [...waits.values()].some(({ by }) => by.some((pid) => theirs.includes(pid)))
   }
 
   async #follow(rest: Rest, instance: Instance): Promise<void> {
@@ -113,11 +147,11 @@ export class Recovery {
   }
 
   /** It waits for the one that was left behind. */
-  async #unblock({ by, isBounded, message }: Blocked, instance: Instance, left: LeftBehind): Promise<void> {
+  async #unblock({ by, message }: Blocked, instance: Instance, left: LeftBehind): Promise<void> {
     const limit = await idleLimit(by)
     this.waited ??= message
     const isGone = left.kind === 'ghost'
-    if (this.#scene.options.mayWait === false && limit === undefined && !isBounded) {
+    if (this.#scene.options.mayWait === false && limit === undefined) {
       const who = isGone ? 'which is gone; the server may take hours to notice' : 'which stands still'
       return this.#scene.fail('waited', `${message}\nIt waits for \`run\`, ${who}.`)
     }

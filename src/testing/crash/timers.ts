@@ -1,7 +1,7 @@
 import { syncBuiltinESMExports } from 'node:module'
 import timers from 'node:timers'
 import timersPromises from 'node:timers/promises'
-import { type Appearance, currentAppearance, isDead, NEVER } from '../gate/actor.js'
+import { type Appearance, bindToActor, currentAppearance, isDead, NEVER } from '../gate/actor.js'
 
 type Callback = (...parameters: unknown[]) => void
 type SetTimer = (callback: Callback, ...rest: unknown[]) => object
@@ -26,10 +26,18 @@ export class InstanceTimers {
       const replaced = this.#owned(name, globalThis[name] as SetTimer)
       this.#replace(globalThis, name, replaced)
       this.#replace(timers, name, replaced)
-      const waits = timersPromises[name] as (...parameters: unknown[]) => Promise<unknown>
-      if (name !== 'setInterval')
-        this.#replace(timersPromises, name, (...given: unknown[]) => untilAwake(waits(...given)))
     }
+    for (const name of ['setTimeout', 'setImmediate'] as const) {
+      const waits = timersPromises[name] as (...parameters: unknown[]) => Promise<unknown>
+      this.#replace(timersPromises, name, (...given: unknown[]) => untilAwake(waits(...given)))
+    }
+    const { setInterval } = timersPromises
+    this.#replace(timersPromises, 'setInterval', async function* <T>(...given: [number?, T?, object?]) {
+      for await (const value of setInterval(...given)) yield await untilAwake(Promise.resolve(value))
+    })
+    const { scheduler } = timersPromises
+    const wait = scheduler.wait.bind(scheduler)
+    this.#replace(scheduler, 'wait', (...given: Parameters<typeof wait>) => untilAwake(wait(...given)))
     syncBuiltinESMExports()
   }
 
@@ -53,10 +61,17 @@ export class InstanceTimers {
     const owned: SetTimer = (callback, ...rest) => {
       const owner = currentAppearance()
       if (!owner || typeof callback !== 'function') return original(callback, ...rest)
+      let isDue = false
       const timer = original(
         (...values) => {
           if (name !== 'setInterval') this.#set.delete(timer)
-          if (!isDead(owner)) whenAwake(owner, () => callback(...values))
+          // An interval that was missed several times fires once.
+          if (isDead(owner) || isDue) return
+          isDue = true
+          whenAwake(owner, () => {
+            isDue = false
+            callback(...values)
+          })
         },
         ...rest,
       )
@@ -68,14 +83,18 @@ export class InstanceTimers {
   }
 
   #replace(target: object, name: string, value: unknown): void {
-    const own = Object.getOwnPropertyDescriptor(target, name) as PropertyDescriptor
-    Object.defineProperty(target, name, { ...own, value })
-    this.#restore.push(() => Object.defineProperty(target, name, own))
+    const own = Object.getOwnPropertyDescriptor(target, name)
+    Object.defineProperty(target, name, { configurable: true, writable: true, ...own, value })
+    this.#restore.push(() => {
+      if (own) Object.defineProperty(target, name, own)
+      else Reflect.deleteProperty(target, name) // it was its prototype's
+    })
   }
 }
 
+/** What is done then is still its owner's doing. */
 function whenAwake({ actor }: Appearance, fn: () => void): void {
-  if (actor.frozen) actor.frozen.push(fn)
+  if (actor.frozen) actor.frozen.push(bindToActor(fn))
   else fn()
 }
 

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Pool } from 'pg'
+import pg, { type Pool } from 'pg'
 import { expect, it } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { crashLoop } from './crash-loop.js'
@@ -107,6 +107,74 @@ it('whoever had claimed nothing yet may take what another has left', async () =>
   })
   expect(verdict, printout).toBe('passed')
   expect(points).toHaveLength(1 + 4)
+})
+
+it('whoever writes the same again does no harm, and a `reset` hides nothing', async () => {
+  const same = await loop({
+    run: async (db) => {
+      await db.query(`insert into log (text) values ('begun')`)
+      await db.query(`update job set status = 'done', until = 7`)
+    },
+  })
+  expect(same.verdict, same.printout).toBe('passed')
+  const reset = await loop({
+    run: work(false),
+    reset: (db) => db.query('delete from job; delete from clock; delete from log'),
+  })
+  expect(reset.points.filter(({ failure }) => failure?.kind === 'late write')).toHaveLength(2)
+})
+
+it('`advance` may want what it holds', async () => {
+  for (const mode of ['zombie', 'half-open'] as const) {
+    const { verdict, printout, points } = await loop({
+      modes: [mode],
+      run: async (db) => {
+        const tx = await db.connect()
+        await tx.query('begin')
+        await tx.query(`update job set status = 'done'`)
+        await tx.query('commit')
+        tx.release()
+      },
+      advance: (db) => db.query('update job set until = 0'),
+      mayWriteLate: () => true,
+      recover: async (db) => {
+        await db.query(
+          `update job set status = 'done' where id in (select id from job for update skip locked)`,
+        )
+      },
+    })
+    expect(verdict, printout).toBe('passed')
+    expect(points.filter(({ waited }) => waited === '`advance` waits for run').length).toBeGreaterThan(0)
+  }
+})
+
+it('a timer that fires when it goes on is its own, and an interval fires once', async () => {
+  const pool = new pg.Pool({ connectionString: url })
+  let beats = 0
+  let atWake = 0
+  const report = await crashLoop({
+    pool,
+    throws: false,
+    replay: 'zombie:before-2',
+    setup: (db) => db.query(`insert into job values (1, 0, 0, 'ready')`),
+    run: async () => {
+      await pool.query('select from job')
+      const beating = setInterval(() => {
+        beats++
+        void pool.query('select from clock')
+      }, 50)
+      await pool.query(`update job set status = 'done'`)
+      atWake = beats
+      clearInterval(beating)
+    },
+    recover: async () => {
+      await sleep(400)
+      beats = 0
+    },
+    invariant: () => true,
+  }).finally(() => pool.end())
+  expect(report.verdict, report.printout).toBe('passed')
+  expect(atWake).toBeLessThanOrEqual(2)
 })
 
 it('rows of its own may be written at any time', async () => {

@@ -51,6 +51,7 @@ export class ActorConnections {
         isRemote: true,
       }),
     )
+    actor.port = Number(new URL(connections.#proxy.url).port)
     return connections
   }
 
@@ -94,7 +95,7 @@ export class ActorConnections {
   #newPool(permits: Permits): ActorPool {
     const { config, onChange } = this.#options
     const stream = (): GatedSocket =>
-      new GatedSocket((ports, socket) =>
+      new GatedSocket(this.actor, (ports, socket) =>
         this.#gate(ports, { destroy: () => socket.destroy(), abandon: () => socket.abandon() }),
       )
     return new ActorPool({

@@ -43,6 +43,7 @@ export class ActorPool extends pg.Pool {
   readonly url: string
   readonly #options: ActorPoolOptions
   readonly #out = new Set<PoolClient>()
+  readonly #clients = new Set<PoolClient>()
   /** Those that it has by nature. */
   readonly #listeners: ReadonlyMap<string | symbol, readonly unknown[]>
   /** Clients are handed out in the order in which they were asked for, however long connecting takes. */
@@ -73,8 +74,10 @@ export class ActorPool extends pg.Pool {
     // And while it was out: whoever waits for an answer hears of it, and nobody else must.
     this.on('connect', (client) => {
       client.on('error', () => {})
+      this.#clients.add(client)
       socketOf(client)?.takeOver()
     })
+    this.on('remove', (client) => void this.#clients.delete(client))
     for (const listener of options.listeners) this.on('connect', listener)
     this.#listeners = new Map(this.eventNames().map((name) => [name, this.listeners(name)]))
   }
@@ -126,6 +129,8 @@ export class ActorPool extends pg.Pool {
     for (const name of this.eventNames())
       for (const listener of this.listeners(name))
         if (!this.#listeners.get(name)?.includes(listener)) this.off(name, listener as () => void)
+    for (const client of this.#clients)
+      for (const name of ['notification', 'notice']) client.removeAllListeners(name)
   }
 
   async #take(): Promise<PoolClient> {

@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
+import type { Socket } from 'node:net'
 import type { GatedSession } from './gated-session.js'
 
 /** How an actor's function ended. */
@@ -10,6 +11,9 @@ export type Outcome =
 export class Actor {
   readonly name: string
   readonly sessions = new Set<GatedSession>()
+  /** Where drivers other than ours reach the server, and the sockets that its own code has opened to there. */
+  port = 0
+  readonly sockets = new Set<Socket>()
   /** Goes up with each run: what still comes from an earlier one is nobody's. */
   run = 0
   hasStarted = false

@@ -71,6 +71,9 @@ const DEALLOCATE = `do $$ declare one record; begin
     execute format('deallocate %I', one.name);
   end loop; end $$`
 
+const BEGINS = /^\s*(?:begin|start\s+transaction)\b/i
+const CHAINS = /\band\s+chain\b/i
+
 /** Whatever comes after it in its transaction is refused. */
 const FAIL = `do $dibs$ begin raise exception 'injected'; end $dibs$`
 
@@ -266,16 +269,20 @@ export class GatedSession {
         this.#hold({ type: 'E', bytes: errorResponse({ severity: 'ERROR', ...error }) })
       },
       onReady: (status) => {
-        if (!isAlone) return void this.#deliver(status)
+        // BEGIN was in the message, and has been done; COMMIT AND CHAIN has begun nothing.
+        const stays = isAlone
+          ? BEGINS.test(this.#request?.text ?? '')
+          : !CHAINS.test(this.#request?.text ?? '')
+        if (stays) return void this.#deliver(status)
         this.#wire.ask(query('rollback'), { onMessage: () => {}, onReady: (after) => this.#deliver(after) })
       },
     })
   }
 
-  /** The server says why, and ends the connection. */
-  cut(error: InjectedError): void {
+  /** The server ends the connection, and says why; or the network does, and nobody says anything. */
+  cut(error: InjectedError, saysWhy: boolean): void {
     this.result = { tag: '', rows: [], rowCount: 0, error }
-    this.#options.ports.toClient(errorResponse({ severity: 'FATAL', ...error }))
+    if (saysWhy) this.#options.ports.toClient(errorResponse({ severity: 'FATAL', ...error }))
     // What was said must get there first.
     setImmediate(() => this.destroy())
   }

@@ -1,6 +1,6 @@
 import { Socket } from 'node:net'
 import type { WirePorts } from '../wire/wire.js'
-import { runAsNobody } from './actor.js'
+import { type Actor, runAs, runAsNobody } from './actor.js'
 
 /** Both directions of a connection, seen from between. */
 export interface Between {
@@ -11,6 +11,14 @@ export interface Between {
   handOver(queued: number): void
 }
 
+/** Closes a socket, and nobody who listens to it hears of it. */
+export function abandonSocket(socket: Socket, onClose: () => void = () => {}): void {
+  socket.removeAllListeners()
+  socket.on('error', () => {})
+  socket.once('close', onClose)
+  socket.destroy()
+}
+
 /**
  * A socket to the server as `pg` expects it in its `stream` option, with a gate in it: no second connection, and so no
  * second hop through the network.
@@ -18,7 +26,7 @@ export interface Between {
 export class GatedSocket extends Socket {
   readonly #between: Between
 
-  constructor(open: (ports: WirePorts, socket: GatedSocket) => Between) {
+  constructor(owner: Actor, open: (ports: WirePorts, socket: GatedSocket) => Between) {
     super()
     this.#between = open(
       {
@@ -28,7 +36,8 @@ export class GatedSocket extends Socket {
           super.write(bytes)
           process.nextTick(() => this.uncork())
         },
-        toClient: (bytes) => void super.push(bytes),
+        // What its client makes of it, in listeners too, is its owner's doing.
+        toClient: (bytes) => void runAs(owner, () => super.push(bytes)),
       },
       this,
     )
@@ -46,10 +55,7 @@ export class GatedSocket extends Socket {
 
   /** Closes it without the client hearing of it: whoever waits for an answer waits for ever, in place of failing. */
   abandon(): void {
-    this.removeAllListeners()
-    this.on('error', () => {})
-    this.once('close', () => runAsNobody(() => this.#between.onClose()))
-    this.destroy()
+    abandonSocket(this, () => runAsNobody(() => this.#between.onClose()))
   }
 
   /** The client is new, and its owner may do something to it. */

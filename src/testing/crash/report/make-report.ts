@@ -1,7 +1,7 @@
 import { showStatement } from '../../explore/report/printout.js'
 import { count } from '../count.js'
 import type { Findings } from '../crash-search.js'
-import { DEFAULT_MODES, encodeFault } from '../fault.js'
+import { type CrashMode, DEFAULT_MODES, encodeFault } from '../fault.js'
 import type { CrashLoopOptions } from '../options.js'
 import type { RunRecord } from '../record.js'
 import type { StatementLine, StoryLine } from '../story.js'
@@ -20,12 +20,12 @@ export function makeReport(findings: Findings, options: CrashLoopOptions): Crash
     verdict: points.some(({ verdict }) => verdict === 'failed') ? ('failed' as const) : ('passed' as const),
     statements: statementsOf(base.story).length,
     runs,
-    modes: options.modes ?? DEFAULT_MODES,
+    modes: modesOf(points, options),
     seconds,
     seed: options.seed ?? 1,
     points,
     paths: paths.all,
-    notes: [...notesOn(points, options), ...notesOnStatements(records, options)],
+    notes: [...notesOn(points, options), ...notesOnStatements(findings, options)],
   }
   const report = { ...facts, summary: summarize(facts) }
   return { ...report, printout: printReport(report) }
@@ -52,14 +52,28 @@ function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string
   }
 }
 
+/** Of a replay, that of its point. */
+function modesOf(
+  points: readonly CrashPoint[],
+  { modes = DEFAULT_MODES, replay }: CrashLoopOptions,
+): readonly CrashMode[] {
+  if (replay === undefined) return [...new Set(modes)]
+  return points.flatMap(({ fault }) => (fault ? [fault.mode] : []))
+}
+
 /** Points are counted, so whoever sends other statements each time has other points. */
 function notesOnStatements(
-  [base, ...records]: readonly RunRecord[],
+  { records: [base, ...records], missed }: Findings,
   { modes = DEFAULT_MODES, effects }: CrashLoopOptions,
 ): readonly string[] {
   const lines = statementsOf(base?.story ?? [])
   const other = records.find(({ line }) => line && lines[line.number - 1]?.text !== line.text)
   return [
+    ...(missed.length > 0
+      ? [
+          `\`run\` came to its end before points that it has without a fault, which were not tried: ${showSome(missed)}. What it does must not depend on what an earlier run has left.`,
+        ]
+      : []),
     ...(other
       ? [
           `\`run\` does not send the same statements each time: statement ${other.line?.number} was another one at ${encodeFault(other.fault)}. Timers do that. Points are not the same from run to run then.`,

@@ -10,6 +10,9 @@ const LONGEST_PAUSE_MS = 16
 /** Some restlessness ends by the mere passing of time. */
 const RESTLESS_LOOK_MS = 5
 
+/** As they were before a test may have put others in their place. */
+const { setImmediate, setTimeout, clearTimeout } = globalThis
+
 /** One turn of the event loop. (The one of node:timers/promises takes three times as long.) */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 

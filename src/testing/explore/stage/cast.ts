@@ -4,6 +4,7 @@ import { Actor } from '../../gate/actor.js'
 import { ActorConnections, type ActorConnectionsOptions } from '../../gate/actor-connections.js'
 import type { ActorPool } from '../../gate/actor-pool.js'
 import type { GatedSession } from '../../gate/gated-session.js'
+import { abandonSocket } from '../../gate/gated-socket.js'
 import { Permits } from '../../gate/permits.js'
 import { redirectPool } from '../../gate/redirect-pool.js'
 
@@ -118,6 +119,7 @@ export class Cast {
    */
   async kill(actor: Actor): Promise<void> {
     giveUp(actor, this.#connections.get(actor) as ActorConnections)
+    for (const socket of actor.sockets) abandonSocket(socket)
     await cleanSessions(actor)
     // Idle ones were cleaned, and stay for the next run.
     await untilGone([actor], ({ state }) => state !== 'idle')

@@ -90,6 +90,10 @@ export class OutsideWatch {
         : first
     const report = (): void =>
       this.#report(actor.name, `opened a connection of its own to port ${this.#port}`)
+    if (Number(port) === actor.port) {
+      actor.sockets.add(socket)
+      socket.once('close', () => actor.sockets.delete(socket))
+    }
     if (String(port).endsWith(`.s.PGSQL.${this.#port}`)) report()
     // Another host may have something else on that port.
     if (Number(port) === this.#port)

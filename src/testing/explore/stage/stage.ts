@@ -25,6 +25,8 @@ import { sessionSettings } from './session-settings.js'
 import type { StageOptions } from './stage-options.js'
 import { unseenWrites } from './unseen-writes.js'
 
+const PREPARES = /^\s*prepare\s+transaction\b/i
+
 /** What these write is not in their text. */
 const OPAQUE = /(?:^|;\s*)(?:do|call|execute)\b/im
 
@@ -119,7 +121,7 @@ export class Stage implements SessionObserver {
 
   #onGated(session: GatedSession): void {
     // While connecting: what the owner of the pool does to each new connection.
-    if (!this.#outside.isRunning) session.release()
+    if (!this.#hasBegun) session.release()
     else this.cast.actorOf(session)?.labelOf(session) // the first to ask is the first by name
   }
 
@@ -197,13 +199,20 @@ export class Stage implements SessionObserver {
     const { step } = session
     const unit = (): string => this.cast.actorOf(session)?.labelOf(session) ?? '?'
     if (step?.commitsItself) this.refuseUnseenWrites(unit(), step.text)
+    if (step && PREPARES.test(step.text) && !this.#options.reset)
+      throw new ExplorationError(
+        `${unit()} prepares a transaction, which outlives it: ${JSON.stringify(step.text)}. Pass a \`reset\` that ends it, and empties the tables too.`,
+        'reset',
+        unit(),
+      )
     if (step?.changesSchema) this.#refuseSchemaChange(unit(), step.text)
     if (step?.endsTransaction) await this.#noteWrites(session)
   }
 
   /** Learns what the session's transaction has written, if such a one was not seen before. */
   async #noteWrites(session: GatedSession): Promise<void> {
-    if (this.#options.reset || session.status === 'I') return
+    // The explorer needs to know only what it has to put back.
+    if ((this.#options.reset && this.#options.time !== 'run') || session.status === 'I') return
     const key = session.transaction.join('\n')
     // What functions, triggers and partitions write may depend on what they find.
     if (this.#noted.has(key) && !this.catalog.hasHiddenWriters && !OPAQUE.test(key)) return
