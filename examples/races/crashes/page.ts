@@ -20,8 +20,9 @@ its statements in turn: before the statement is sent, and after the server has e
 seen. Then it is started again. This page shows the first point at which that leaves something wrong, as [\`crashLoop\`](crashing.md)
 prints it ([how to read that](crashing.md#reading-the-printout)), and then code that survives at every point.
 
-The documents are those of [Races in print](races.md), a page of the same kind about code that runs at the same time. The code
-is ours, as small as it can be and still go wrong in the same way. The tests run all of it, and this page is made of what they
+The documents are those of [Races in print](races.md), a page of the same kind about code that runs at the same time: *the claim
+reference* is a quick reference for claims in a key-value store, *the bus analysis* an analysis of a command bus. The code
+is ours, as small as it can be and still go wrong in the same way. What each starts with, and what must hold in the end, stands in its file. The tests run all of it, and this page is made of what they
 print. "No harm at any of 39 points" speaks of this program and these rows,
 [and of nothing else](crashing.md#what-it-claims).`
 
