@@ -75,7 +75,7 @@ it('neither `catch` nor `finally` nor anything after it runs in a process that i
 it('timers of a process that is gone fall silent, and so does its heartbeat', async () => {
   let beats = 0
   let struck = 0
-  await loop({
+  const { verdict, printout, points } = await loop({
     modes: ['crash'],
     setup: (db) => db.query('insert into t values (1)'),
     run: async (db) => {
@@ -95,6 +95,8 @@ it('timers of a process that is gone fall silent, and so does its heartbeat', as
       expect(beats).toBe(struck)
     },
   })
+  expect(verdict, printout).toBe('passed')
+  expect(points.length).toBeGreaterThan(2)
 })
 
 it('whoever waits in a timer never goes on', async () => {
