@@ -3,7 +3,7 @@ import { count } from '../count.js'
 import type { Findings } from '../crash-search.js'
 import { type CrashMode, DEFAULT_MODES, encodeFault } from '../fault.js'
 import type { CrashLoopOptions } from '../options.js'
-import type { RunRecord } from '../record.js'
+import type { CrashFailure, RunRecord } from '../record.js'
 import type { StatementLine, StoryLine } from '../story.js'
 import { Paths } from './paths.js'
 import { printReport, showSome } from './printout.js'
@@ -32,7 +32,7 @@ export function makeReport(findings: Findings, options: CrashLoopOptions): Crash
 }
 
 function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string, boolean>): CrashPoint {
-  const { fault, line, failure, waited, lateWrites, repeated, run, recoveries, story } = record
+  const { fault, isReached, line, failure, waited, lateWrites, repeated, run, recoveries, story } = record
   const replay = encodeFault(fault)
   const agrees = agreements.get(replay)
   return {
@@ -40,7 +40,7 @@ function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string
     fault: fault ?? null,
     statement: line ? shown(line) : '',
     verdict: failure ? 'failed' : 'passed',
-    ...(failure ? { failure } : {}),
+    ...(failure ? { failure: isReached || !fault ? failure : withoutFault(failure) } : {}),
     run,
     recoveries,
     ...paths.read(story, fault !== undefined),
@@ -51,6 +51,12 @@ function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string
     story,
   }
 }
+
+/** It went wrong all the same. */
+const withoutFault = ({ kind, message }: CrashFailure): CrashFailure => ({
+  kind,
+  message: `${message}\nIt came to its end before this point: nothing was done to it.`,
+})
 
 /** Of a replay, that of its point. */
 function modesOf(
