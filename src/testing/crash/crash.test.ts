@@ -304,8 +304,9 @@ it('a run that comes to its end before its point is told of, and so is what it l
     recover: () => {},
     invariant: async (db) => (await db.query('select from t where id = 99')).rows.length === 0,
   })
-  const [failed] = points.filter(({ verdict }) => verdict === 'failed')
-  expect(failed?.failure?.message).toContain('It came to its end before this point: nothing was done to it.')
+  expect(points.map(({ failure }) => failure?.message)).toContain(
+    'The invariant returned false.\nIt came to its end before this point: nothing was done to it.',
+  )
   expect(notes).toContainEqual(
     expect.stringMatching(
       /came to its end before points that it has without a fault, which were not tried: crash:/,
