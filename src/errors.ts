@@ -17,7 +17,12 @@ import {
   StatementTimeoutError,
 } from './errors/database-errors.js'
 import { BusinessRuleError, PermanentError, SnoozeError, TransientError } from './errors/handler-errors.js'
-import { ExplorationError, RaceFoundError, ScheduleDivergedError } from './errors/proof-errors.js'
+import {
+  CrashFoundError,
+  ExplorationError,
+  RaceFoundError,
+  ScheduleDivergedError,
+} from './errors/proof-errors.js'
 import {
   CommitOutcomeUnknownError,
   NestedTransactionError,
@@ -63,6 +68,7 @@ export const errorRegistry = [
   BusinessRuleError,
   SnoozeError,
   RaceFoundError,
+  CrashFoundError,
   ScheduleDivergedError,
   ExplorationError,
 ] as const

@@ -361,6 +361,23 @@ describe('what it refuses', () => {
       /changes the schema/,
     ],
     [
+      'an advance that never ends',
+      {
+        patienceMs: 200,
+        run: async (db) => {
+          const tx = await db.connect()
+          await tx.query('begin')
+          await tx.query(`insert into claim values ('k', 'left open')`)
+        },
+        recover: () => {},
+        advance: (db) => db.query(`insert into claim values ('k', 'too')`),
+        progress: () => false,
+        invariant: () => true,
+      },
+      'advance',
+      /^`advance` has not come to its end in 200 ms/,
+    ],
+    [
       'a procedure that commits by itself',
       { run: (db) => db.query('do $$ begin perform 1; commit; end $$') },
       'reset',

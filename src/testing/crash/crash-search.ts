@@ -54,8 +54,8 @@ export class CrashSearch {
     const { replay } = this.#options
     const modes = [...new Set(this.#options.modes ?? DEFAULT_MODES)]
     const startedAt = performance.now()
-    const wanted = replay === undefined ? undefined : [decodeFault(replay)]
-    if (modes.includes('server') || wanted?.some((fault) => fault?.mode === 'server'))
+    const wanted = replay === undefined ? undefined : decodeFault(replay)
+    if (replay === undefined ? modes.includes('server') : wanted?.mode === 'server')
       this.#server = await CrashableServer.find(this.#stage)
     const base = await this.#try(undefined)
     this.#records.push(base)
@@ -65,9 +65,8 @@ export class CrashSearch {
     if (!base.failure) {
       alone = await this.#newRun(undefined).recoverAlone()
       this.#runs++
-      if (wanted) for (const fault of wanted) await this.#replay(fault)
-      else for (const mode of modes) await this.#runMode(mode)
-      if (this.#options.duringRecovery && !wanted) await this.#crashTwice()
+      if (wanted) await this.#replay(wanted)
+      if (replay === undefined) await this.#runModes(modes)
     }
     return {
       records: this.#records,
@@ -90,8 +89,7 @@ export class CrashSearch {
     return record
   }
 
-  async #replay(fault: Fault | undefined): Promise<void> {
-    if (!fault) return
+  async #replay(fault: Fault): Promise<void> {
     const record = await this.#try(fault)
     if (fault.mode === 'process' && !record.isReached) throw childNotThere(record)
     if (!record.isReached || (fault.again && !record.isReachedAgain))
@@ -100,6 +98,11 @@ export class CrashSearch {
         `names a point that was not reached, ${encodeFault(fault)}: without a fault, \`run\` has ${count(this.#statements.length, 'statement')}`,
       )
     this.#records.push(record)
+  }
+
+  async #runModes(modes: readonly CrashMode[]): Promise<void> {
+    for (const mode of modes) await this.#runMode(mode)
+    if (this.#options.duringRecovery) await this.#crashTwice()
   }
 
   async #runMode(mode: CrashMode): Promise<void> {

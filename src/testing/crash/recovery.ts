@@ -94,15 +94,27 @@ export class Recovery {
       isOver = true
     })
     moving.catch(() => {}) // awaited below
+    const until = performance.now() + this.#scene.patienceMs
     while (!isOver) {
       await Promise.race([moving, sleep(LOOK_MS)])
-      if (isOver || !(await this.#isBlockedByLeft(stage.cast.setup.actor))) continue
+      if (isOver) break
+      if (!(await this.#isBlockedByLeft(stage.cast.setup.actor))) {
+        if (performance.now() > until) throw this.#stalled()
+        continue
+      }
       this.waited ??= '`advance` waits for run'
       story.tell('`advance` waits for run')
       if (this.#left?.kind === 'sleeper') await this.#wake(this.#left, undefined)
       else if (this.#left) await this.#notice(this.#left.instance, true)
     }
     await moving
+  }
+
+  #stalled(): ExplorationError {
+    return new ExplorationError(
+      `\`advance\` has not come to its end in ${this.#scene.patienceMs} ms. Does somebody hold a lock that it wants? Raise patienceMs if it only takes its time.`,
+      'advance',
+    )
   }
 
   async #isBlockedByLeft({ sessions }: Actor): Promise<boolean> {

@@ -22,6 +22,7 @@ export class Scene {
   readonly fault: Fault | undefined
   readonly story = new Story()
   readonly driver: Driver
+  readonly patienceMs: number
   /** What each recovery ended with. */
   readonly recoveries: (Outcome | undefined)[] = []
   /** What `run` ended with; undefined if it died. */
@@ -32,10 +33,11 @@ export class Scene {
     this.stage = stage
     this.options = options
     this.fault = fault
+    this.patienceMs = options.patienceMs ?? DEFAULT_PATIENCE_MS
     this.driver = new Driver({
       stage,
       story: this.story,
-      patienceMs: options.patienceMs ?? DEFAULT_PATIENCE_MS,
+      patienceMs: this.patienceMs,
       maxStatements: options.bound?.statements ?? DEFAULT_STATEMENTS,
     })
   }
