@@ -11,7 +11,7 @@ import type { CrashFailure, RunRecord } from './record.js'
 import { type LeftBehind, Recovery } from './recovery.js'
 import type { Scene } from './scene.js'
 import type { CrashableServer } from './server-crash.js'
-import type { StatementLine, StoryLine } from './story.js'
+import { type StatementLine, type StoryLine, statementsOfRun } from './story.js'
 
 /** Runs the program once, does something to it, lets it recover, and judges what is left. */
 export class CrashRun {
@@ -35,12 +35,15 @@ export class CrashRun {
     try {
       await this.#go(run)
       // To tell harm that `run` does from harm that comes of running it again.
-      const isRightAlone = !scene.fault && !scene.failure && !(await this.#wrong([]))
+      const hasEnded = scene.told?.status === 'fulfilled'
+      const isRightAlone = !scene.fault && hasEnded && !(await this.#wrong([]))
       const recovery = new Recovery(scene, this.#left)
       if (!scene.failure) await recovery.run()
       scene.stage.end()
       scene.failure ??= await this.#wrong(recovery.lateWrites)
-      if (scene.failure && isRightAlone) scene.failure = afterwards(scene.failure, scene.options)
+      // Of what is left undone nobody has said that `run` should have done it.
+      if (scene.failure && scene.failure.kind !== 'progress' && isRightAlone)
+        scene.failure = afterwards(scene.failure, scene.options)
       return this.#record(run, recovery)
     } finally {
       await this.#child?.kill()
@@ -108,7 +111,7 @@ export class CrashRun {
     this.#child?.stop()
     struck.instance.freeze()
     // Whoever has claimed nothing yet is not late, only slow to start.
-    const hasClaimed = story.statements((who) => who.startsWith('run')).some(hasCommitted)
+    const hasClaimed = statementsOfRun(story.lines).some(hasCommitted)
     const late = hasClaimed || struck.session.holdsLocks ? await LateWrites.watch(stage) : undefined
     this.#left = { kind: 'sleeper', instance: struck.instance, struck, late, child: this.#child }
   }

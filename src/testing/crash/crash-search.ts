@@ -10,7 +10,7 @@ import type { RunRecord } from './record.js'
 import { signEffect } from './report/paths.js'
 import { Scene } from './scene.js'
 import { CrashableServer } from './server-crash.js'
-import type { StatementLine, StoryLine } from './story.js'
+import { type StatementLine, type StoryLine, statementsOfRun } from './story.js'
 
 const DEFAULT_PROCESS_POINTS = 10
 const SIDES = ['before', 'after'] as const
@@ -59,7 +59,7 @@ export class CrashSearch {
       this.#server = await CrashableServer.find(this.#stage)
     const base = await this.#try(undefined)
     this.#records.push(base)
-    this.#statements = statementsOf(base)
+    this.#statements = statementsOfRun(base.story)
     if (this.#statements.length === 0 && base.run === 'fulfilled') throw sentNothing()
     let alone: readonly StoryLine[] = []
     if (!base.failure) {
@@ -189,9 +189,6 @@ export class CrashSearch {
   }
 }
 
-const statementsOf = ({ story }: Pick<RunRecord, 'story'>): readonly StatementLine[] =>
-  story.filter((line): line is StatementLine => line.kind === 'statement' && line.who.startsWith('run'))
-
 const sentNothing = (): ExplorationError =>
   new ExplorationError(
     '`run` ended without sending a statement that could be seen, so there is no point at which to harm it. Is an `await` or a `return` missing? ' +
@@ -202,7 +199,7 @@ const sentNothing = (): ExplorationError =>
 
 /** A process that never came to its point was not put to the test. */
 function childNotThere({ fault, story }: RunRecord): ExplorationError {
-  const sent = statementsOf({ story }).length
+  const sent = statementsOfRun(story).length
   const ended = story.find((line) => line.kind === 'event' && line.ends === 'run')
   return new ExplorationError(
     `The child process did not come to ${encodeFault(fault)}: it sent ${count(sent, 'statement')} to the url that \`child\` was given${ended?.kind === 'event' ? `, and ${ended.text}` : ''}. ` +

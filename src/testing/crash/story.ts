@@ -59,8 +59,8 @@ export class Story {
   tellFault(text: string): void {
     this.lines.push({ kind: 'event', text, isFault: true })
   }
-
-  statements(isOf: (who: string) => boolean): readonly StatementLine[] {
-    return this.lines.filter((line): line is StatementLine => line.kind === 'statement' && isOf(line.who))
-  }
 }
+
+/** The statements of `run`, on all of its connections. */
+export const statementsOfRun = (story: readonly StoryLine[]): readonly StatementLine[] =>
+  story.filter((line): line is StatementLine => line.kind === 'statement' && line.who.startsWith('run'))

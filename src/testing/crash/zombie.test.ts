@@ -168,7 +168,7 @@ it('a timer that fires when it goes on is its own, and an interval fires once', 
       clearInterval(beating)
     },
     recover: async () => {
-      await sleep(400)
+      await sleep(400) // the interval's own time has to pass, several times over
       beats = 0
     },
     invariant: () => true,

@@ -1,5 +1,6 @@
 import {
   commandComplete,
+  type ErrorFields,
   errorResponse,
   readFields,
   readyForQuery,
@@ -83,11 +84,7 @@ const COMMAND_COMPLETE = 'C'.charCodeAt(0)
 const REFUSES_BLOCK: ReadonlySet<string | undefined> = new Set(['25001', '2D000'])
 
 /** What a client is to hear in place of an answer. */
-export interface InjectedError {
-  /** An SQLSTATE. */
-  readonly code: string
-  readonly message: string
-}
+export type InjectedError = Pick<ErrorFields, 'code' | 'message'>
 
 /** One connection whose statements run when they are told to. */
 export class GatedSession {

@@ -4,7 +4,7 @@ import type { Findings } from '../crash-search.js'
 import { type CrashMode, DEFAULT_MODES, encodeFault } from '../fault.js'
 import type { CrashLoopOptions } from '../options.js'
 import type { CrashFailure, RunRecord } from '../record.js'
-import type { StatementLine, StoryLine } from '../story.js'
+import { type StatementLine, statementsOfRun } from '../story.js'
 import { Paths } from './paths.js'
 import { printReport, showSome } from './printout.js'
 import type { CrashPoint, CrashReport } from './report.js'
@@ -18,7 +18,7 @@ export function makeReport(findings: Findings, options: CrashLoopOptions): Crash
   const points = records.map((record) => pointOf(record, paths, agreements))
   const facts = {
     verdict: points.some(({ verdict }) => verdict === 'failed') ? ('failed' as const) : ('passed' as const),
-    statements: statementsOf(base.story).length,
+    statements: statementsOfRun(base.story).length,
     runs,
     modes: modesOf(points, options),
     seconds,
@@ -72,7 +72,7 @@ function notesOnStatements(
   { records: [base, ...records], missed }: Findings,
   { modes = DEFAULT_MODES, effects }: CrashLoopOptions,
 ): readonly string[] {
-  const lines = statementsOf(base?.story ?? [])
+  const lines = statementsOfRun(base?.story ?? [])
   const other = records.find(({ line }) => line && lines[line.number - 1]?.text !== line.text)
   return [
     ...(missed.length > 0
@@ -90,9 +90,6 @@ function notesOnStatements(
       : []),
   ]
 }
-
-const statementsOf = (story: readonly StoryLine[]): readonly StatementLine[] =>
-  story.filter((line): line is StatementLine => line.kind === 'statement' && line.who.startsWith('run'))
 
 const shown = ({ text, values }: StatementLine): string => showStatement(text, values)
 
