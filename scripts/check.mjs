@@ -104,6 +104,27 @@ check(
   }),
 )
 
+check('a yield point between any two statements of a function', findMissingPoints())
+
+/** Without one the explorer takes both for one step, and a race between them is not seen. */
+function findMissingPoints() {
+  return readdirSync('sql')
+    .filter((name) => name.endsWith('.sql'))
+    .flatMap((file) =>
+      [...readFileSync(`sql/${file}`, 'utf8').matchAll(/create function (\S+?)\([\s\S]*?\$\$([\s\S]*?)\$\$/g)]
+        .filter(([whole]) => whole.includes('language plpgsql'))
+        .flatMap(([, name, body]) =>
+          [
+            ...body.matchAll(
+              /^ *(?:(-- point: [a-z ]+)$|(?:for \w+ in )?((?:select|insert|update|delete|with)\b.*))/gm,
+            ),
+          ]
+            .filter(([, point], n, all) => !point && n > 0 && !all[n - 1][1])
+            .map(([, , statement]) => `sql/${file}: ${name} before "${statement}"`),
+        ),
+    )
+}
+
 function script(name, file) {
   const { status, stderr } = spawnSync(process.execPath, [file], { encoding: 'utf8' })
   check(name, status === 0 ? [] : stderr.trim().split('\n'))

@@ -11,6 +11,7 @@ for (const part of [
   'src',
   'test',
   'examples',
+  'scripts',
   'sql',
   'dist',
   'package.json',
@@ -49,6 +50,7 @@ process.exitCode = survivors.length > 0 ? 1 : 0
 
 /** Processes that tests start run what is built. It is built also where types complain, as they do of some mutations. */
 function build() {
+  spawnSync(process.execPath, ['scripts/generate-migrations.mjs'], { cwd: copy })
   spawnSync('npx', ['--no-install', 'tsc', '-p', 'tsconfig.build.json'], { cwd: copy })
 }
 

@@ -1,8 +1,6 @@
 import type { Pool } from 'pg'
 import { SetupError } from '../errors.js'
-
-/** The comment on a schema that tests may bend to their needs. */
-export const TEST_MARK = 'made for tests by dibs/testing'
+import { TEST_MARK } from '../postgres/migrations/test-mark.js'
 
 /** Refuses any schema that was not made by `createTestSchema`: time must not be moved under real leases. */
 export async function assertTestSchema(pool: Pool, name: string): Promise<void> {

@@ -1,12 +1,14 @@
 import { randomBytes } from 'node:crypto'
 import type { Pool } from 'pg'
 import { checkSchemaName, quoteIdentifier, renderSchema } from '../postgres/identifier.js'
+import { TEST_MARK } from '../postgres/migrations/test-mark.js'
 import { TestClock } from './test-clock.js'
-import { TEST_MARK } from './test-mark.js'
+import { TestWaits } from './test-waits.js'
 
 export interface TestSchema extends AsyncDisposable {
   readonly name: string
   readonly clock: TestClock
+  readonly waits: TestWaits
   drop(): Promise<void>
 }
 
@@ -29,5 +31,11 @@ export async function createTestSchema(
     dropping ??= pool.query(`drop schema if exists ${quoteIdentifier(name)} cascade`)
     await dropping
   }
-  return { name, clock: new TestClock(pool, name), drop, [Symbol.asyncDispose]: drop }
+  return {
+    name,
+    clock: new TestClock(pool, name),
+    waits: new TestWaits(pool, name),
+    drop,
+    [Symbol.asyncDispose]: drop,
+  }
 }

@@ -16,6 +16,8 @@ export const fastSettings: ServerSettings = Object.freeze({
 /** The command line of a server. What the user set comes first, so that it cannot undo what must hold. */
 export function toArguments(data: string, port: number, settings: ServerSettings): string[] {
   const all = {
+    // The role is named like our schema: by default its tables would be looked for, and made, in there.
+    search_path: 'public',
     ...settings,
     port,
     listen_addresses: '127.0.0.1',

@@ -12,6 +12,7 @@ import { checkApplied } from './check-applied.js'
 import { explainApply } from './explain.js'
 import type { Migration } from './read-migrations.js'
 import { createRegister, record, selectApplied } from './register.js'
+import { openPoints } from './yield-points.js'
 
 export interface MigrateOptions {
   /** How long to wait for another process that migrates, or for a table that is locked. Default 60,000. */
@@ -148,10 +149,12 @@ async function applyNext(
 }
 
 /** Refuses a file that has ended the transaction, and with it the lock, and so may have kept or lost anything. */
-async function applyHere({ client }: Checkout, schema: string, { text, file }: Migration): Promise<void> {
+async function applyHere(checkout: Checkout, schema: string, { text, file }: Migration): Promise<void> {
+  const { client } = checkout
+  const rendered = renderSchema(await openPoints(checkout, schema, text), schema)
   const control = watchControl(client)
   try {
-    await client.query(renderSchema(text, schema))
+    await client.query(rendered)
   } finally {
     control.stop()
   }

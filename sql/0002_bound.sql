@@ -1,0 +1,14 @@
+-- compatible_from: 1
+--
+-- Bounds how long the statements that follow may wait for a lock. Called only from functions declared `set lock_timeout = 0`,
+-- which give the caller its own value back. The test kit replaces it in a schema of its own, so that running out of time
+-- is an event and not a matter of luck.
+create function {schema}.bound(ms integer) returns text
+  language sql volatile
+  as $$ select pg_catalog.set_config('lock_timeout', ms::text, true) $$;
+
+-- A fence for a row whose last one was `last`, or 0: it only grows, also when the row was deleted and made again. The
+-- clock is read by the caller, once, after the row is locked. A safe integer in JavaScript until the year 2255.
+create function {schema}.next_fence(last bigint, at timestamptz) returns bigint
+  language sql immutable
+  as $$ select greatest(last + 1, (extract(epoch from at) * 1000000)::bigint) $$;

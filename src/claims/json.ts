@@ -1,0 +1,80 @@
+import { InvalidInputError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+
+/** What JSON can say. */
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
+
+/**
+ * What comes back of a value that was stored as JSON: a `Date` as its text, an object without its functions. For plain data
+ * it is the same type.
+ */
+export type Stored<T> = T extends string | number | boolean | null | undefined
+  ? T
+  : T extends { toJSON(): infer J }
+    ? Stored<J>
+    : T extends (...args: never[]) => unknown
+      ? never
+      : T extends object
+        ? { [K in keyof T as T[K] extends (...args: never[]) => unknown ? never : K]: Stored<T[K]> }
+        : T
+
+/** The most that a value, or an outcome, may take as JSON, in UTF-8. */
+export const MAX_JSON_BYTES = 1_048_576
+
+/** PostgreSQL's own limit depends on its stack; this is well within. */
+const MAX_DEPTH = 500
+
+/**
+ * A value as JSON text that PostgreSQL takes and gives back the same. What JSON.stringify would change without a word (NaN,
+ * a Map, a function) is refused; an absent field (`undefined`) is absent.
+ */
+export function toJson(field: string, value: unknown): string {
+  const refuse = (problem: string): Error => new InvalidInputError(field, problem)
+  let text: string | undefined
+  try {
+    text = JSON.stringify(value, function (this: unknown, name: string, inner: unknown) {
+      const problem = findProblem(inner, Array.isArray(this))
+      if (problem) throw refuse(`must be JSON, and holds ${problem}${name === '' ? '' : ` at \`${name}\``}`)
+      return inner
+    })
+  } catch (error) {
+    if (error instanceof InvalidInputError) throw error
+    throw refuse(`must be JSON: ${error instanceof Error ? error.message.split('\n')[0] : error}`)
+  }
+  if (text === undefined) throw refuse(`must be JSON, not ${nameGiven(value)}`)
+  checkText(text, refuse)
+  return text
+}
+
+function findProblem(value: unknown, isInArray: boolean): string | undefined {
+  if (typeof value === 'number') return Number.isFinite(value) ? undefined : String(value)
+  if (typeof value === 'bigint' || typeof value === 'symbol' || typeof value === 'function')
+    return nameGiven(value)
+  if (value instanceof Map || value instanceof Set) return nameGiven(value)
+  if (value === undefined && isInArray) return 'undefined in an array'
+  return undefined
+}
+
+function checkText(text: string, refuse: (problem: string) => Error): void {
+  const bytes = Buffer.byteLength(text)
+  if (bytes > MAX_JSON_BYTES) {
+    throw refuse(
+      `must be at most ${MAX_JSON_BYTES} bytes as JSON, and is ${bytes}; store it elsewhere and keep its address here`,
+    )
+  }
+  // JSON.stringify escapes these two, and nothing else that begins with `\u0000` or `\ud`.
+  const escaped = text.match(/(?<!\\)(?:\\\\)*\\u(0000|d[89a-f]..)/)?.[1]
+  if (escaped === '0000') throw refuse('must not hold a NUL character')
+  if (escaped) throw refuse('must not hold half of a surrogate pair, which is no character')
+  if (depthOf(text) > MAX_DEPTH) throw refuse(`must not be nested deeper than ${MAX_DEPTH} levels`)
+}
+
+function depthOf(text: string): number {
+  let depth = 0
+  let deepest = 0
+  for (const [mark] of text.matchAll(/"(?:[^"\\]|\\.)*"|[[{\]}]/g)) {
+    if (mark === '[' || mark === '{') deepest = Math.max(deepest, ++depth)
+    else if (mark === ']' || mark === '}') depth--
+  }
+  return deepest
+}

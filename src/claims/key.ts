@@ -1,0 +1,61 @@
+import { createHash } from 'node:crypto'
+import { InvalidInputError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+
+/** In UTF-8. Two of these, a scope and a key, fit into one index entry of PostgreSQL. */
+export const MAX_KEY_BYTES = 512
+
+/**
+ * Makes one key of several parts. A `:` or `%` inside a part is escaped, so that no two lists of parts make the same key,
+ * and `dibs.kv.scan('order:')` finds what begins with the part `order` and nothing else.
+ *
+ * @example
+ * const key = keyOf('order', 42, 'a:b') // 'order:42:a%3Ab'
+ */
+export function keyOf(...parts: readonly (string | number | bigint)[]): string {
+  if (parts.length === 0) throw new InvalidInputError('parts', 'must be one or more')
+  const key = parts.map(escapePart).join(':')
+  checkKey('parts', key)
+  return key
+}
+
+function escapePart(part: unknown): string {
+  if (typeof part === 'bigint' || Number.isSafeInteger(part)) return String(part)
+  if (typeof part !== 'string') {
+    const given = typeof part === 'number' ? String(part) : nameGiven(part)
+    throw new InvalidInputError('parts', `must each be a text or a whole number, not ${given}`)
+  }
+  if (part === '') throw new InvalidInputError('parts', 'must not be empty texts')
+  return part.replaceAll('%', '%25').replaceAll(':', '%3A')
+}
+
+/** Refuses what PostgreSQL could not store as it is, or not in an index. */
+export function checkKey(field: string, key: unknown): string {
+  if (typeof key !== 'string') throw new InvalidInputError(field, `must be a text, not ${nameGiven(key)}`)
+  if (key === '') throw new InvalidInputError(field, 'must not be empty')
+  const bytes = Buffer.byteLength(key)
+  if (bytes > MAX_KEY_BYTES)
+    throw new InvalidInputError(
+      field,
+      `must be at most ${MAX_KEY_BYTES} bytes long, and is ${bytes}; hash it`,
+    )
+  checkCharacters(field, key)
+  return key
+}
+
+export function checkCharacters(field: string, text: string): void {
+  if (text.includes('\0')) throw new InvalidInputError(field, 'must not hold a NUL character')
+  if (/\p{Surrogate}/u.test(text))
+    throw new InvalidInputError(field, 'must not hold half of a surrogate pair, which is no character')
+}
+
+/** A key without what is different in each: `order:42` and `order:43` are both `order:*`. For metrics and logs. */
+export function templateOf(key: string): string {
+  const [name, ...values] = key.split(':')
+  return [name, ...values.map(() => '*')].join(':')
+}
+
+/** Tells keys apart in a log without showing them: they may hold a name or an address. */
+export function hashKey(key: string): string {
+  return createHash('sha256').update(key).digest('hex').slice(0, 16)
+}
