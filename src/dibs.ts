@@ -1,6 +1,13 @@
 import pg from 'pg'
+import type { Claim } from './claims/claim.js'
+import { Claims } from './claims/claims.js'
+import { once } from './claims/once.js'
+import type { OnceResult } from './claims/once-call.js'
+import type { AnswerOf, HandleOf, OnceSpec } from './claims/once-spec.js'
+import { Operation, type OperationAnswer, type OperationOptions } from './claims/operation.js'
 import { ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
+import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
 import { CONNECT_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
 import { checkEmbeddedOptions, type EmbeddedOptions } from './postgres/embedded/embedded-options.js'
@@ -64,6 +71,11 @@ const readClock = statement(
  */
 export class Dibs implements AsyncDisposable {
   readonly schema: string
+  /** The claims that are kept, for operators: `get`, `list`, `forget`. */
+  readonly claims: Claims
+  readonly #operations = new Map<string, Operation<never, unknown>>()
+  readonly #maintenance: Maintenance
+  readonly #stops = new Set<() => Promise<void>>()
   readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -80,6 +92,8 @@ export class Dibs implements AsyncDisposable {
     this.schema = database.schema
     this.#server = server
     this.#database = database
+    this.claims = new Claims(database)
+    this.#maintenance = new Maintenance(database, this.#operations)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
     this.#ownsPool = options.pool === undefined
     this.#stopLogging = stopLogging
@@ -166,6 +180,103 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
+   * Runs `fn` once for a key; whoever calls again with it gets the same answer. `scope` says what keys belong to,
+   * `fingerprint` guards against a key that is used for another request.
+   *
+   * By default claim, writes and outcome commit together, in a transaction of its own or in yours (`tx`): what `fn` writes to
+   * this database it writes exactly once for each key, for as long as the outcome is kept. `fn` may run more than once, when it failed
+   * or was rolled back. A second call waits for the first.
+   *
+   * For effects outside of the database use `mode: 'leased'`: the claim commits first and is held by a lease; `fn` gets the
+   * claim, and hands `claim.idempotencyKey` on. Such an effect takes place at least once, unless you say to hold.
+   *
+   * @example
+   * const order = await dibs.once({ scope: ['orders', tenant], key, fingerprint: body }, async (tx) => {
+   *   const { rows } = await tx.query<{ id: string }>('insert into orders (item) values ($1) returning id', [body.item])
+   *   return { id: rows[0]?.id }
+   * })
+   *
+   * const payment = await dibs.once({ scope: 'payments', key, mode: 'leased' }, (claim) =>
+   *   bank.pay(10, claim.idempotencyKey),
+   * )
+   */
+  async once<const S extends OnceSpec, T>(
+    spec: S,
+    fn: (handle: HandleOf<S>) => Promise<T>,
+  ): Promise<AnswerOf<S, T>> {
+    return (await once(this.#database, spec, fn)).value
+  }
+
+  /**
+   * The same, and how the answer came about.
+   *
+   * @example
+   * const { value, replayed } = await dibs.onceDetailed({ scope: 'orders', key }, async (tx) => {
+   *   await tx.query('insert into orders (key) values ($1)', [key])
+   *   return { key }
+   * })
+   * if (replayed) response.setHeader('Idempotency-Replayed', 'true')
+   */
+  onceDetailed<const S extends OnceSpec, T>(
+    spec: S,
+    fn: (handle: HandleOf<S>) => Promise<T>,
+  ): Promise<OnceResult<AnswerOf<S, T>>> {
+    return once(this.#database, spec, fn)
+  }
+
+  /**
+   * Names an operation on the world outside. Its input is stored with its claim, so that `maintain` in any process that has
+   * defined it finishes what a dead one began. Defining starts nothing.
+   *
+   * @example
+   * const charge = dibs.operation('charge', { maxAttempts: 3 }, async (input: { amount: number }, claim) =>
+   *   bank.pay(input.amount, claim.idempotencyKey),
+   * )
+   * const payment = await charge.run({ amount: 10 }, { key })
+   */
+  operation<I, T, R = unknown>(
+    name: string,
+    options: OperationOptions<I, R>,
+    fn: (input: I, claim: Claim) => Promise<T>,
+  ): Operation<I, OperationAnswer<R, T>> {
+    if (this.#operations.has(name))
+      throw new InvalidInputError('name', `is the name of another operation: "${name}"`)
+    const operation = new Operation<I, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
+    this.#operations.set(name, operation as unknown as Operation<never, unknown>)
+    return operation
+  }
+
+  /**
+   * One round of maintenance: removes expired claims in batches, and finishes operations that dead processes have left. Safe in any number of
+   * processes at once.
+   *
+   * @example
+   * const { operationsFinished } = await dibs.maintain()
+   */
+  maintain(): Promise<MaintenanceReport> {
+    return this.#maintenance.run()
+  }
+
+  /**
+   * Maintains round after round, until the function it returns is called, or `close`. Work that was taken over is waited for.
+   *
+   * @example
+   * const stop = dibs.maintainEvery(30_000)
+   * process.once('SIGTERM', () => void stop())
+   */
+  maintainEvery(everyMs: number): () => Promise<void> {
+    const controller = new AbortController()
+    const ended = this.#maintenance.repeat(checkInterval(everyMs), controller.signal)
+    const stop = async (): Promise<void> => {
+      controller.abort()
+      this.#stops.delete(stop)
+      await ended
+    }
+    this.#stops.add(stop)
+    return stop
+  }
+
+  /**
    * The database's clock, which decides about every lease and window.
    *
    * @example
@@ -201,6 +312,8 @@ export class Dibs implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    // What they have begun is among the work that is waited for.
+    for (const stop of this.#stops) void stop()
     await this.#database.close()
     await this.#wakeups.close()
     // Our own pool keeps its listener: its sockets may still report an error after it has ended.

@@ -18,6 +18,13 @@ import {
 } from './errors/database-errors.js'
 import { BusinessRuleError, PermanentError, SnoozeError, TransientError } from './errors/handler-errors.js'
 import {
+  AmbiguousOutcomeError,
+  FingerprintMismatchError,
+  InProgressError,
+  OutcomeNotStoredError,
+  StoredValueError,
+} from './errors/once-errors.js'
+import {
   CrashFoundError,
   ExplorationError,
   RaceFoundError,
@@ -36,6 +43,7 @@ export * from './errors/claim-errors.js'
 export * from './errors/database-errors.js'
 export * from './errors/dibs-error.js'
 export * from './errors/handler-errors.js'
+export * from './errors/once-errors.js'
 export * from './errors/proof-errors.js'
 export * from './errors/transaction-errors.js'
 
@@ -49,6 +57,11 @@ export const errorRegistry = [
   FenceLostError,
   BusyError,
   ConflictError,
+  InProgressError,
+  FingerprintMismatchError,
+  AmbiguousOutcomeError,
+  OutcomeNotStoredError,
+  StoredValueError,
   NotInTransactionError,
   NestedTransactionError,
   RolledBackError,

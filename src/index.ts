@@ -1,9 +1,32 @@
+export type { Claim, StepContext } from './claims/claim.js'
+export type { ClaimStatus } from './claims/claim-row.js'
+export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
+export type { Json, Stored } from './claims/json.js'
+export { keyOf } from './claims/key.js'
+export type { OnceResult } from './claims/once-call.js'
+export type {
+  AmbiguousVerdict,
+  AnswerOf,
+  HandleOf,
+  JoinedSpec,
+  LeasedSpec,
+  OnceSpec,
+} from './claims/once-spec.js'
+export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
+export type { StandardSchema } from './claims/standard-schema.js'
 export { Dibs, type OpenOptions } from './dibs.js'
 export * from './errors.js'
 export type { Health } from './ops/health.js'
+export type { MaintenanceReport } from './ops/maintenance.js'
 export * from './postgres/adapters/index.js'
 export type { EmbeddedOptions, ServerSettings } from './postgres/embedded/embedded-options.js'
-export { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './postgres/events.js'
+export {
+  type DibsEventName,
+  type DibsEvents,
+  type EventOrigin,
+  type KeyOrigin,
+  onEvent,
+} from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export type { Logger } from './postgres/log-events.js'
 export type { TransactionOptions } from './postgres/transaction.js'

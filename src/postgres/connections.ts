@@ -46,15 +46,25 @@ export class Connections {
     this.origin = origin
   }
 
-  /** Runs what `close` must wait for, and nothing once it was called. */
-  async work<T>(fn: () => Promise<T>): Promise<T> {
-    if (this.#isClosed) throw new ClosedError()
+  /**
+   * Runs what `close` must wait for, and nothing once it was called. `isPart`: of work that was let in before.
+   */
+  async work<T>(fn: () => Promise<T>, isPart = false): Promise<T> {
+    if (this.#isClosed && !isPart) throw new ClosedError()
     this.#running++
     try {
       return await fn()
     } finally {
       if (--this.#running === 0) this.#onIdle?.()
     }
+  }
+
+  /** What is left to do after the caller has got its answer; `close` waits for it too. It must not fail. */
+  finish(rest: Promise<void>): void {
+    this.#running++
+    void rest.finally(() => {
+      if (--this.#running === 0) this.#onIdle?.()
+    })
   }
 
   /** Refuses new work and waits for what runs; what still runs after `waitMs` loses its connection. */

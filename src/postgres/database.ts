@@ -5,7 +5,7 @@ import type { Tx } from './executor.js'
 import { readFault, translateError } from './fault.js'
 import { joinTransaction } from './join.js'
 import { toQueryConfig } from './session.js'
-import { type RenderedStatement, renderStatement, type Statement } from './statement.js'
+import { inlineValues, type RenderedStatement, renderStatement, type Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 import { repeatTransaction, runTransaction, type TransactionOptions } from './transaction.js'
 import type { Transaction } from './transaction-types.js'
@@ -16,10 +16,18 @@ export class Database extends Connections {
 
   /** Sends one of our statements: in the caller's transaction if one is given, else alone. */
   async send(statement: Statement, values: readonly TextValue[], tx?: Tx): Promise<TextRow[]> {
-    const rendered = this.#render(statement)
-    if (tx !== undefined) return (await joinTransaction(tx, this)).send(rendered, values)
-    if (this.autocommitFits) return this.#sendAlone(rendered, values)
-    return repeatTransaction(this, (own) => own.send(rendered, values), { attempts: 1 })
+    if (tx === undefined) return this.#sendAlone(statement, values, false)
+    return (await joinTransaction(tx, this)).send(this.#render(statement), values)
+  }
+
+  /** Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. */
+  sendPart(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    return this.#sendAlone(statement, values, true)
+  }
+
+  /** One of our statements as text, to be sent in one message with BEGIN or COMMIT. */
+  inline(statement: Statement, values: readonly TextValue[]): string {
+    return inlineValues(this.#render(statement), values)
   }
 
   /** Runs `fn` in a transaction, again from its start when it meets a conflict. */
@@ -36,16 +44,21 @@ export class Database extends Connections {
     return rendered
   }
 
-  #sendAlone(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
-    return this.work(() =>
-      this.use(async (checkout) => {
-        try {
-          const config = toQueryConfig(statement, values, this.prepared)
-          return (await checkout.client.query<TextRow>(config)).rows
-        } catch (error) {
-          throw await this.#judge(error, statement, checkout)
-        }
-      }),
+  #sendAlone(statement: Statement, values: readonly TextValue[], isPart: boolean): Promise<TextRow[]> {
+    const rendered = this.#render(statement)
+    if (!this.autocommitFits)
+      return repeatTransaction(this, (own) => own.send(rendered, values), { attempts: 1 }, { isPart })
+    return this.work(
+      () =>
+        this.use(async (checkout) => {
+          try {
+            const config = toQueryConfig(rendered, values, this.prepared)
+            return (await checkout.client.query<TextRow>(config)).rows
+          } catch (error) {
+            throw await this.#judge(error, rendered, checkout)
+          }
+        }),
+      isPart,
     )
   }
 

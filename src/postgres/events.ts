@@ -7,6 +7,16 @@ export interface EventOrigin {
   readonly instance: number
 }
 
+/** Common to events about a key, which is not shown: it may hold a name or an address. */
+export interface KeyOrigin extends EventOrigin {
+  /** The scope without what is different in each: `payments:*`. */
+  readonly template: string
+  /** Tells keys apart. */
+  readonly keyHash: string
+  /** What the caller gave as `requestId`. */
+  readonly requestId: string | undefined
+}
+
 /**
  * What Dibs tells while it works, by the name of its channel. Metrics and logs listen; nothing here depends on
  * being heard.
@@ -51,6 +61,40 @@ export interface DibsEvents {
   }
   /** The keeper of the embedded PostgreSQL is lost, and no other could be had yet. */
   'dibs:embedded.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
+  /** A key was used by several callers at once, and one was turned away. */
+  'dibs:once.conflict': KeyOrigin & {
+    readonly retryAfterMs: number
+    readonly waitedMs: number
+    readonly retries: number
+  }
+  /** A caller has waited for another that worked on the same key. */
+  'dibs:once.waited': KeyOrigin & { readonly waitedMs: number; readonly retries: number }
+  /** An outcome that was stored before was given again. */
+  'dibs:once.replayed': KeyOrigin & { readonly attempt: number }
+  /** A claim whose holder is gone was taken over; `lost` attempts have ended without a word so far. */
+  'dibs:once.taken-over': KeyOrigin & { readonly attempt: number; readonly lost: number }
+  /** A key was used again for another request. */
+  'dibs:once.mismatch': KeyOrigin
+  /** A claim is held back, since an attempt that ended without a word may have had its effect. */
+  'dibs:once.ambiguous': KeyOrigin & { readonly attempt: number }
+  /** Too many attempts have ended without a word; the claim has failed. */
+  'dibs:once.gave-up': KeyOrigin & { readonly attempt: number }
+  /** A holder learned that it has lost its claim: by a write that was refused, or by its own clock (`deadline`). */
+  'dibs:once.lost': KeyOrigin & {
+    readonly fence: number
+    readonly how: 'renewal' | 'step' | 'outcome' | 'deadline'
+  }
+  /** The work is done, and its outcome could not be stored. */
+  'dibs:once.not-stored': KeyOrigin & { readonly error: unknown }
+  /** What another process has left of an operation was taken over and failed; for good, or to be tried again. */
+  'dibs:operation.failed': KeyOrigin & {
+    readonly operation: string
+    readonly attempt: number
+    readonly isFinal: boolean
+    readonly error: unknown
+  }
+  /** A round of maintenance failed; the next one comes. */
+  'dibs:maintenance.failed': EventOrigin & { readonly error: unknown }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
 }
@@ -63,6 +107,9 @@ export function newOrigin(schema: string): EventOrigin {
 }
 
 export type DibsEventName = keyof DibsEvents
+
+/** Events about one claim. */
+export type ClaimEventName = Extract<DibsEventName, `dibs:once.${string}` | `dibs:operation.${string}`>
 
 /** Publishes an event; costs one check when nobody listens. */
 export function emit<N extends DibsEventName>(name: N, payload: DibsEvents[N]): void {

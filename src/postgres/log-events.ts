@@ -27,6 +27,17 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:subscriber.failed': ['error', 'a function that waits for wake-ups failed'],
   'dibs:embedded.starting': ['info', 'embedded PostgreSQL starts'],
   'dibs:embedded.lost': ['error', 'embedded PostgreSQL lost its keeper; trying to get another'],
+  'dibs:once.conflict': ['debug', 'key is in use by another caller'],
+  'dibs:once.waited': ['debug', 'waited for another caller with the same key'],
+  'dibs:once.replayed': ['debug', 'outcome replayed'],
+  'dibs:once.taken-over': ['warn', 'claim taken over from a holder that is gone'],
+  'dibs:once.mismatch': ['warn', 'key used again for another request'],
+  'dibs:once.ambiguous': ['warn', 'claim held back: an attempt ended without a word'],
+  'dibs:once.gave-up': ['error', 'claim failed after too many attempts that ended without a word'],
+  'dibs:once.lost': ['warn', 'claim lost to another holder; nothing was written'],
+  'dibs:once.not-stored': ['error', 'work is done, but its outcome could not be stored'],
+  'dibs:operation.failed': ['warn', 'operation failed after a takeover'],
+  'dibs:maintenance.failed': ['warn', 'a round of maintenance failed'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 

@@ -12,6 +12,8 @@ import {
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
+import { queryTogether } from './session.js'
+import type { TextRow } from './text-values.js'
 import { type TransactionCore, TransactionHandle } from './transaction-handle.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 import { type ControlWatch, watchControl } from './watch-control.js'
@@ -41,6 +43,10 @@ export class OpenTransaction implements TransactionCore {
   readonly isolation: Isolation
   readonly client: PoolClient
   readonly prepared: boolean
+  readonly opened: readonly TextRow[]
+  closed: readonly TextRow[] = []
+  closing: string | undefined
+  isLeft = false
   readonly #connections: Connections
   readonly #checkout: Checkout
   readonly #deadlineAt: number
@@ -60,8 +66,10 @@ export class OpenTransaction implements TransactionCore {
     connections: Connections,
     { isolation, deadlineAt }: Limits,
     attempt: number,
+    opened: readonly TextRow[],
   ) {
     this.attempt = attempt
+    this.opened = opened
     this.isolation = isolation
     this.client = checkout.client
     this.prepared = connections.prepared
@@ -204,11 +212,16 @@ export class OpenTransaction implements TransactionCore {
    */
   async #sendCommit(): Promise<string> {
     try {
-      return (await this.client.query('commit')).command
+      if (this.closing === undefined) return (await this.client.query('commit')).command
+      const { rows, command } = await queryTogether(this.client, `${this.closing}; commit`)
+      this.closed = rows
+      return command
     } catch (error) {
       // A refused COMMIT is not counted: someone was before it, and what that kept is kept.
       if (this.#control.seen > 0) throw new TransactionEndedError({ cause: error })
       const fault = readFault(error)
+      // What was to be sent with COMMIT met a transaction that had failed before: COMMIT alone would have said ROLLBACK.
+      if (fault?.sqlState === '25P02') return 'ROLLBACK'
       const isRefusal = fault?.sqlState !== undefined && !fault.fatal && fault.kind !== 'unknown outcome'
       if (isRefusal && (await this.#checkout.answers('rollback'))) throw translateError(error)
       this.#checkout.broken ??= error

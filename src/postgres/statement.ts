@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { renderSchema } from './identifier.js'
+import type { TextValue } from './text-values.js'
 
 /**
  * One of our own SQL statements, with `{schema}` where the schema's name goes.
@@ -17,6 +18,23 @@ export interface Statement {
 
 export function statement(text: string, { readOnly = false } = {}): Statement {
   return Object.freeze({ text, readOnly })
+}
+
+/**
+ * A statement with its values written into it, to share a message with others: BEGIN before it, or COMMIT after it, then
+ * cost no round trip of their own.
+ */
+export function inlineValues({ text }: RenderedStatement, values: readonly TextValue[]): string {
+  return text.replace(/\$(\d+)\b/g, (_, place) => {
+    const value = values[Number(place) - 1]
+    return value === null || value === undefined ? 'null' : quoteLiteral(value)
+  })
+}
+
+/** The same whatever `standard_conforming_strings` is. */
+function quoteLiteral(value: string): string {
+  const quoted = `'${value.replaceAll("'", "''")}'`
+  return quoted.includes('\\') ? ` E${quoted.replaceAll('\\', '\\\\')}` : quoted
 }
 
 /** A statement as it is sent: for one schema, with a name under which the server may keep its plan. */

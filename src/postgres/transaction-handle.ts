@@ -2,10 +2,28 @@ import type { PoolClient } from 'pg'
 import { InvalidInputError } from '../errors.js'
 import type { QueryResult } from './executor.js'
 import { nameGiven } from './name-given.js'
-import { PgSession } from './session.js'
+import { PgSession, type Session } from './session.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 import type { Isolation, Transaction } from './transaction-types.js'
+
+/**
+ * What our own functions can do with a transaction beside what they hand on: share the messages that begin and end it, so
+ * that a claim and its outcome cost no round trips of their own.
+ */
+export type FramedTransaction = Transaction &
+  Session & {
+    /** The rows of the statement that was sent with BEGIN. */
+    readonly opened: readonly TextRow[]
+    /** The rows of what was sent with COMMIT. */
+    readonly closed: readonly TextRow[]
+    /** Sent with COMMIT, before it: if it fails, nothing is committed. */
+    closeWith(text: string): void
+    /** What was registered is not done: the function failed, and only that is committed. */
+    dropAfterCommits(): void
+    /** Nothing was written: the caller gets its answer, and the transaction is rolled back meanwhile. */
+    leave(): void
+  }
 
 /** What stands behind the handles of one transaction. */
 export interface TransactionCore {
@@ -13,6 +31,10 @@ export interface TransactionCore {
   readonly isolation: Isolation
   readonly client: PoolClient
   readonly prepared: boolean
+  readonly opened: readonly TextRow[]
+  readonly closed: readonly TextRow[]
+  closing: string | undefined
+  isLeft: boolean
   assertOpen(): void
   guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T>
   savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T>
@@ -23,7 +45,7 @@ const control =
   /^[\s;]*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b))\b/i
 
 /** What a function inside a transaction works with: one for the whole, one for each savepoint. */
-export class TransactionHandle extends PgSession implements Transaction {
+export class TransactionHandle extends PgSession implements FramedTransaction {
   readonly attempt: number
   readonly isolation: Isolation
   readonly client: PoolClient
@@ -62,6 +84,26 @@ export class TransactionHandle extends PgSession implements Transaction {
     if (typeof fn !== 'function')
       throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
     this.afterCommits.push(fn)
+  }
+
+  get opened(): readonly TextRow[] {
+    return this.#core.opened
+  }
+
+  get closed(): readonly TextRow[] {
+    return this.#core.closed
+  }
+
+  closeWith(text: string): void {
+    this.#core.closing = text
+  }
+
+  dropAfterCommits(): void {
+    this.afterCommits.length = 0
+  }
+
+  leave(): void {
+    this.#core.isLeft = true
   }
 
   savepoint<T>(fn: (tx: Transaction) => Promise<T>): Promise<T> {

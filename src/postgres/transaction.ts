@@ -1,12 +1,14 @@
 import { ConflictError, InvalidInputError, NestedTransactionError } from '../errors.js'
 import { fullJitterMs } from './backoff.js'
-import type { Connections } from './connections.js'
+import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
-import { isConflict, translateError } from './fault.js'
+import { isConflict, isUnusable, readFault, translateError } from './fault.js'
 import { nameGiven } from './name-given.js'
 import { isInside, OpenTransaction } from './open-transaction.js'
-import type { Session } from './session.js'
+import { queryTogether } from './session.js'
 import { sleep } from './sleep.js'
+import type { TextRow } from './text-values.js'
+import type { FramedTransaction } from './transaction-handle.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 
 export interface TransactionOptions {
@@ -43,23 +45,32 @@ export async function runTransaction<T>(
   return await repeatTransaction(connections, fn, options)
 }
 
+/** How our own functions use a transaction. */
+export interface Framing {
+  /** Sent in one message with BEGIN. */
+  readonly opening?: string | undefined
+  /** Part of work that was let in before: it goes on while `close` waits for it. */
+  readonly isPart?: boolean | undefined
+}
+
 /** The same without a look at what surrounds it: for our own statements, which are meant to run apart. */
 export async function repeatTransaction<T>(
   connections: Connections,
-  fn: (tx: Transaction & Session) => Promise<T>,
+  fn: (tx: FramedTransaction) => Promise<T>,
   options: TransactionOptions = {},
+  { opening, isPart }: Framing = {},
 ): Promise<T> {
   const limits = readOptions(options)
   return await connections.work(async () => {
     for (let attempt = 1; ; attempt++) {
       try {
-        return await runOnce(connections, fn, limits, attempt)
+        return await runOnce(connections, fn, limits, attempt, opening)
       } catch (error) {
         if (!isConflict(error)) throw error
         await backOff(connections, limits, attempt, error)
       }
     }
-  })
+  }, isPart)
 }
 
 function readOptions({
@@ -119,25 +130,20 @@ function giveUp(error: unknown, attempts: number): unknown {
 
 async function runOnce<T>(
   connections: Connections,
-  fn: (tx: Transaction & Session) => Promise<T>,
+  fn: (tx: FramedTransaction) => Promise<T>,
   limits: Limits,
   attempt: number,
+  opening: string | undefined,
 ): Promise<T> {
   const checkout = await connections.take(limits.deadlineAt - performance.now())
   checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
-  try {
-    await checkout.client.query(beginText(limits, connections))
-  } catch (error) {
-    checkout.discard(error)
-    throw translateError(error)
-  }
-
-  const tx = new OpenTransaction(checkout, connections, limits, attempt)
+  const opened = await begin(checkout, beginText(limits, connections), opening)
+  const tx = new OpenTransaction(checkout, connections, limits, attempt, opened)
   let value: T
   try {
     // A function that waits elsewhere is left to itself when its time is over.
     value = await Promise.race([tx.run(fn), checkout.whenCut()])
-    await tx.commit()
+    if (!tx.isLeft) await tx.commit()
   } catch (error) {
     const verdict = tx.judge(error)
     await checkout.rollback()
@@ -145,9 +151,32 @@ async function runOnce<T>(
   } finally {
     tx.stopWatching()
   }
+  if (tx.isLeft) {
+    connections.finish(checkout.rollback())
+    return value
+  }
   checkout.release()
   await tx.runAfterCommit()
   return value
+}
+
+async function begin(
+  checkout: Checkout,
+  text: string,
+  opening: string | undefined,
+): Promise<readonly TextRow[]> {
+  try {
+    if (opening === undefined) {
+      await checkout.client.query(text)
+      return []
+    }
+    return (await queryTogether(checkout.client, `${text}; ${opening}`)).rows
+  } catch (error) {
+    if (opening === undefined || readFault(error)?.sqlState === undefined || isUnusable(error))
+      checkout.discard(error)
+    else await checkout.rollback() // the statement was refused, inside a transaction that has begun
+    throw translateError(error)
+  }
 }
 
 /** One message, one round trip. The level is always named, since the server's default is not ours to rely on. */

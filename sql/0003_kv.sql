@@ -1,0 +1,2 @@
+-- compatible_from: 1
+select 1;

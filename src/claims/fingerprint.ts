@@ -1,0 +1,15 @@
+import { createHash } from 'node:crypto'
+import { toJson } from './json.js'
+
+/** Tells two requests apart: the same for the same JSON, in whatever order the fields of its objects stand. */
+export function fingerprintOf(field: string, request: unknown): string {
+  const canonical = writeCanonical(JSON.parse(toJson(field, request)))
+  return createHash('sha256').update(canonical).digest('hex')
+}
+
+function writeCanonical(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
+  if (Array.isArray(value)) return `[${value.map(writeCanonical).join(',')}]`
+  const fields = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
+  return `{${fields.map(([name, inner]) => `${JSON.stringify(name)}:${writeCanonical(inner)}`).join(',')}}`
+}

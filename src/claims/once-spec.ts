@@ -1,0 +1,186 @@
+import { InvalidInputError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import { nameGiven } from '../postgres/name-given.js'
+import type { Transaction } from '../postgres/transaction-types.js'
+import { checkDuration, checkLifetime } from './check-duration.js'
+import type { Claim } from './claim.js'
+import { fingerprintOf } from './fingerprint.js'
+import type { Stored } from './json.js'
+import { checkKey, keyOf } from './key.js'
+import { checkSchema, type StandardSchema } from './standard-schema.js'
+
+interface CommonSpec {
+  /** What the key belongs to: `'payments'`, or parts that are escaped and joined: `['payments', tenantId]`. */
+  readonly scope: string | readonly (string | number | bigint)[]
+  /** The same for each repetition of a request, another for each new one. Up to 512 bytes. */
+  readonly key: string
+  /** The request, or what of it must be the same in a repetition: JSON. It is compared when both calls gave one. */
+  readonly fingerprint?: unknown
+  /** False: a key on which another works is `InProgressError`. Default: true when joined, false when leased. */
+  readonly wait?: boolean | undefined
+  /** How long to wait for another who works on the key, then `BusyError`. Default 5,000. */
+  readonly waitMs?: number | undefined
+  /** How long the outcome is kept; after that the key is new. `Infinity` for ever. Default 24 hours. */
+  readonly keepMs?: number | undefined
+  /** Reads what is stored, for the first caller as for later ones: any Standard Schema. */
+  readonly result?: StandardSchema<unknown, unknown> | undefined
+  /** True for errors that are final beside `PermanentError` and `BusinessRuleError`: they are stored and replayed. */
+  readonly isTerminal?: ((error: unknown) => boolean) | undefined
+  /** Goes into events and logs. */
+  readonly requestId?: string | undefined
+}
+
+/** For work that is all in this database: claim, writes and outcome commit together. */
+export interface JoinedSpec extends CommonSpec {
+  readonly mode?: 'joined' | undefined
+  /** Your own transaction. Without one, `once` makes one. */
+  readonly tx?: Tx | undefined
+  /** Of the transaction that `once` makes. Default 30,000. */
+  readonly deadlineMs?: number | undefined
+}
+
+/** What to do about an attempt that ended without a word; `outcome` says that its work was done, and what came of it. */
+export type AmbiguousVerdict = 'retry' | 'hold' | { readonly outcome: unknown }
+
+/** For work outside of this database: the claim commits first, and is held by a lease. */
+export interface LeasedSpec extends CommonSpec {
+  readonly mode: 'leased'
+  /** How long after its last sign of life a holder counts as dead. Renewed while the handler runs. Default 30,000. */
+  readonly leaseMs?: number | undefined
+  /** After so many attempts that ended without a word, the claim has failed. Default 5. */
+  readonly maxAttempts?: number | undefined
+  /**
+   * What to do when an earlier attempt ended without a word: run again (the default), hold with `AmbiguousOutcomeError`, or
+   * what your function finds out.
+   */
+  readonly onAmbiguous?:
+    | 'retry'
+    | 'hold'
+    | ((claim: Claim) => AmbiguousVerdict | Promise<AmbiguousVerdict>)
+    | undefined
+}
+
+export type OnceSpec = JoinedSpec | LeasedSpec
+
+/** What the function given to `once` works with. */
+export type HandleOf<S extends OnceSpec> = S extends { mode: 'leased' }
+  ? Claim
+  : S extends { tx: infer X extends Tx }
+    ? X
+    : Transaction
+
+/** What `once` answers: what the schema `result` makes of the outcome, or the outcome as JSON gives it back. */
+export type AnswerOf<S extends OnceSpec, T> = S extends { result: StandardSchema<never, infer R> }
+  ? R
+  : Stored<T>
+
+/** A spec that was checked. */
+export interface ReadSpec {
+  readonly scope: string
+  readonly key: string
+  readonly fingerprint: string | null
+  /** 0: not at all. */
+  readonly waitMs: number
+  /** Null: for ever. */
+  readonly keepMs: string | null
+  readonly result: StandardSchema<unknown, unknown> | undefined
+  readonly isTerminal: ((error: unknown) => boolean) | undefined
+  readonly requestId: string | undefined
+}
+
+export interface ReadLeasedSpec extends ReadSpec {
+  readonly leaseMs: number
+  readonly maxAttempts: number
+  readonly onAmbiguous: NonNullable<LeasedSpec['onAmbiguous']>
+}
+
+const DAY_MS = 24 * 3_600_000
+const common = [
+  'scope',
+  'key',
+  'fingerprint',
+  'wait',
+  'waitMs',
+  'keepMs',
+  'result',
+  'isTerminal',
+  'requestId',
+  'mode',
+]
+const names = {
+  joined: [...common, 'tx', 'deadlineMs'],
+  leased: [...common, 'leaseMs', 'maxAttempts', 'onAmbiguous'],
+}
+
+export function checkNames(given: object, allowed: readonly string[]): void {
+  const unknown = Object.keys(given).find((name) => !allowed.includes(name))
+  if (unknown) throw new InvalidInputError(unknown, `is no option here; there are ${allowed.join(', ')}`)
+}
+
+export function readMode(spec: OnceSpec): 'joined' | 'leased' {
+  if (typeof spec !== 'object' || spec === null)
+    throw new InvalidInputError('spec', `must be an object such as { scope, key }, not ${nameGiven(spec)}`)
+  const { mode = 'joined' } = spec
+  if (mode !== 'joined' && mode !== 'leased')
+    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
+  checkNames(spec, names[mode])
+  return mode
+}
+
+export function readSpec(spec: OnceSpec, waitsByDefault: boolean): ReadSpec {
+  const {
+    waitMs,
+    wait = waitsByDefault || waitMs !== undefined,
+    keepMs = DAY_MS,
+    isTerminal,
+    requestId,
+  } = spec
+  if (typeof wait !== 'boolean')
+    throw new InvalidInputError('wait', `must be true or false, not ${nameGiven(wait)}`)
+  if (!wait && waitMs !== undefined) throw new InvalidInputError('waitMs', 'contradicts `wait: false`')
+  if (isTerminal !== undefined && typeof isTerminal !== 'function')
+    throw new InvalidInputError('isTerminal', `must be a function, not ${nameGiven(isTerminal)}`)
+  if (requestId !== undefined && typeof requestId !== 'string')
+    throw new InvalidInputError('requestId', `must be a text, not ${nameGiven(requestId)}`)
+  checkSchema('result', spec.result)
+  return {
+    scope: readScope(spec.scope),
+    key: checkKey('key', spec.key),
+    fingerprint: spec.fingerprint === undefined ? null : fingerprintOf('fingerprint', spec.fingerprint),
+    waitMs: wait ? checkDuration('waitMs', waitMs ?? 5_000) : 0,
+    keepMs: checkLifetime('keepMs', keepMs),
+    result: spec.result,
+    isTerminal,
+    requestId,
+  }
+}
+
+export function readLease(
+  spec: Pick<LeasedSpec, 'leaseMs' | 'maxAttempts' | 'onAmbiguous'>,
+): Pick<ReadLeasedSpec, 'leaseMs' | 'maxAttempts' | 'onAmbiguous'> {
+  const { leaseMs = 30_000, maxAttempts = 5, onAmbiguous = 'retry' } = spec
+  if (!(Number.isSafeInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= 1_000))
+    throw new InvalidInputError('maxAttempts', `must be a whole number from 1 to 1000, not ${maxAttempts}`)
+  if (onAmbiguous !== 'retry' && onAmbiguous !== 'hold' && typeof onAmbiguous !== 'function')
+    throw new InvalidInputError(
+      'onAmbiguous',
+      `must be 'retry', 'hold' or a function, not ${nameGiven(onAmbiguous)}`,
+    )
+  return { leaseMs: checkDuration('leaseMs', leaseMs, 100), maxAttempts, onAmbiguous }
+}
+
+/** The empty first part is what no caller can name: scopes of our own begin with it. */
+export function readScope(scope: unknown): string {
+  if (!Array.isArray(scope)) {
+    const text = checkKey('scope', scope)
+    if (text.startsWith(':')) throw new InvalidInputError('scope', 'must not begin with ":"')
+    return text
+  }
+  try {
+    return keyOf(...scope)
+  } catch (error) {
+    if (error instanceof InvalidInputError)
+      throw new InvalidInputError('scope', error.message.replace(/^\S+ |\.$/g, ''))
+    throw error
+  }
+}

@@ -1,0 +1,154 @@
+import { InvalidInputError } from '../errors.js'
+import { fullJitterMs } from '../postgres/backoff.js'
+import type { Database } from '../postgres/database.js'
+import { nameGiven } from '../postgres/name-given.js'
+import type { Claim } from './claim.js'
+import { type ClaimRow, readClaim } from './claim-row.js'
+import { takeOverClaims } from './claim-statements.js'
+import { scopeOfOperation } from './claims.js'
+import { fingerprintOf } from './fingerprint.js'
+import { type Stored, toJson } from './json.js'
+import { checkKey } from './key.js'
+import { explainGivingUp, OnceCall, type OnceResult } from './once-call.js'
+import { onceLeased, workOn } from './once-leased.js'
+import { checkNames, type LeasedSpec, type ReadLeasedSpec, readLease, readSpec } from './once-spec.js'
+import { checkSchema, parseInput, type StandardSchema } from './standard-schema.js'
+import { isTerminalError } from './stored-failure.js'
+
+/** How an operation is run, the same in every process that defines it. */
+export interface OperationOptions<I, R>
+  extends Pick<LeasedSpec, 'leaseMs' | 'maxAttempts' | 'onAmbiguous' | 'keepMs' | 'isTerminal'> {
+  /** Parses the input before each attempt: any Standard Schema. */
+  readonly input?: StandardSchema<unknown, I> | undefined
+  /** Reads what is stored, for the first caller as for later ones. */
+  readonly result?: StandardSchema<unknown, R> | undefined
+}
+
+/** One call of an operation. */
+export type RunOptions = Pick<LeasedSpec, 'key' | 'wait' | 'waitMs' | 'requestId'>
+
+/** How long an operation rests that failed after it was taken over: longer each time, ten minutes at most. */
+const REST_MS = 5_000
+const MAX_REST_MS = 600_000
+
+/** A named leased operation. Its input is stored with the claim, so that any process that defines it can finish it. */
+export class Operation<I, A> {
+  readonly name: string
+  readonly #database: Database
+  readonly #options: OperationOptions<I, A>
+  readonly #fn: (input: I, claim: Claim) => Promise<unknown>
+  readonly #scope: string
+
+  constructor(
+    database: Database,
+    name: string,
+    options: OperationOptions<I, A>,
+    fn: (input: I, claim: Claim) => Promise<unknown>,
+  ) {
+    checkKey('name', name)
+    if (typeof fn !== 'function')
+      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    checkNames(options, ['input', 'result', 'leaseMs', 'maxAttempts', 'onAmbiguous', 'keepMs', 'isTerminal'])
+    checkSchema('input', options.input)
+    this.name = name
+    this.#database = database
+    this.#options = options
+    this.#fn = fn
+    this.#scope = scopeOfOperation(name)
+    this.#read('check', {}, null) // what is wrong with the options is told here, and not at the first call
+  }
+
+  /**
+   * Runs it once for this key, or gives what came of it. Another caller's attempt is `InProgressError`, or waited for if
+   * `waitMs` is given.
+   *
+   * @example
+   * const charge = dibs.operation('charge', {}, async (input: { amount: number }, claim) =>
+   *   bank.pay(input.amount, claim.idempotencyKey),
+   * )
+   * const payment = await charge.run({ amount: 10 }, { key: `order-${id}`, waitMs: 10_000 })
+   */
+  async run(input: I, options: RunOptions): Promise<A> {
+    return (await this.runDetailed(input, options)).value
+  }
+
+  /** The same, and how it came about. */
+  async runDetailed(input: I, options: RunOptions): Promise<OnceResult<A>> {
+    if (typeof options !== 'object' || options === null)
+      throw new InvalidInputError('options', 'must be an object such as { key }')
+    checkNames(options, ['key', 'wait', 'waitMs', 'requestId'])
+    const text = toJson('input', input)
+    const spec = this.#read(options.key, options, fingerprintOf('input', input))
+    const parsed = await parseInput(this.#options.input, JSON.parse(text))
+    const call = new OnceCall(this.#database, spec)
+    const operation = { name: this.name, input: text }
+    const result = await onceLeased(call, spec, (claim) => this.#fn(parsed, claim), operation)
+    return result as OnceResult<A>
+  }
+
+  /**
+   * Takes over what processes that are gone have left of it, `limit` at most, and starts to finish it. Each of the promises ends
+   * without an error, when that attempt has ended.
+   */
+  async takeOver(limit: number): Promise<{ readonly gaveUp: number; readonly attempts: Promise<boolean>[] }> {
+    const spec = this.#read('takeover', {}, null)
+    // What may have had its effect stays as it is until somebody asks for it.
+    if (spec.onAmbiguous === 'hold') return { gaveUp: 0, attempts: [] }
+    const { holder } = new OnceCall(this.#database, spec)
+    const { leaseMs, keepMs, maxAttempts } = spec
+    const sentAt = performance.now()
+    const rows = await this.#database.send(takeOverClaims, [
+      ...[
+        this.name,
+        holder,
+        String(leaseMs),
+        keepMs,
+        String(maxAttempts),
+        explainGivingUp(maxAttempts),
+        String(limit),
+      ],
+    ])
+    const attempts: Promise<boolean>[] = []
+    for (const row of rows) {
+      const claim = readClaim(row)
+      const call = new OnceCall(this.#database, { ...spec, key: claim.key })
+      if (row.state === 'gave up') call.emit('dibs:once.gave-up', { attempt: claim.attempt })
+      else
+        attempts.push(
+          this.#database.work(() => this.#finish(call, { ...spec, key: claim.key }, claim, sentAt)),
+        )
+    }
+    return { gaveUp: rows.length - attempts.length, attempts }
+  }
+
+  /** True if it has its outcome now. */
+  async #finish(call: OnceCall, spec: ReadLeasedSpec, row: ClaimRow, sentAt: number): Promise<boolean> {
+    const { attempt, lost } = row
+    call.emit('dibs:once.taken-over', { attempt, lost })
+    const handler = async (claim: Claim): Promise<unknown> =>
+      this.#fn(await parseInput(this.#options.input, JSON.parse(row.input ?? 'null')), claim)
+    const retryInMs = Math.ceil(REST_MS + fullJitterMs(lost, REST_MS, MAX_REST_MS))
+    try {
+      await workOn(call, spec, row, { handler, sentAt, isAmbiguous: true, retryInMs })
+      return true
+    } catch (error) {
+      const isFinal = isTerminalError(error, spec.isTerminal)
+      call.emit('dibs:operation.failed', { operation: this.name, attempt, isFinal, error })
+      return isFinal
+    }
+  }
+
+  #read(key: string, options: Omit<RunOptions, 'key'>, fingerprint: string | null): ReadLeasedSpec {
+    const { leaseMs, maxAttempts, onAmbiguous, keepMs, isTerminal, result } = this.#options
+    const { wait, waitMs, requestId } = options
+    const lease = readLease({ leaseMs, maxAttempts, onAmbiguous })
+    const spec = readSpec(
+      { mode: 'leased', scope: 'operation', key, wait, waitMs, requestId, keepMs, isTerminal, result },
+      false,
+    )
+    return { ...spec, ...lease, scope: this.#scope, fingerprint }
+  }
+}
+
+/** What an operation answers: what its schema makes of the outcome, or the outcome as JSON gives it back. */
+export type OperationAnswer<R, T> = unknown extends R ? Stored<T> : R

@@ -1,0 +1,145 @@
+import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+
+/**
+ * Another caller works on the same key just now.
+ *
+ * @example
+ * if (error instanceof InProgressError) response.setHeader('Retry-After', Math.ceil(error.retryAfterMs / 1000))
+ */
+export class InProgressError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_IN_PROGRESS',
+    status: 409,
+    retryable: true,
+    means: 'Another caller works on the same key just now, and this call was not to wait for it.',
+    remedy: 'Call again with the same key after `retryAfterMs`, or let the call wait (`waitMs`).',
+  }
+
+  constructor(
+    /** What is being worked on, as a reader would name it. */
+    readonly subject: string,
+    readonly retryAfterMs: number,
+    /** The id of the claim that is held; not known while it is part of a transaction that is still open. */
+    readonly id?: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `Another caller works on ${subject} just now. Call again with the same key in ${retryAfterMs} ms, or pass waitMs to wait for its outcome.`,
+      options,
+    )
+  }
+}
+
+/**
+ * The key was used before, with another request.
+ *
+ * @example
+ * if (error instanceof FingerprintMismatchError) return 'this key belongs to another request'
+ */
+export class FingerprintMismatchError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_FINGERPRINT_MISMATCH',
+    status: 422,
+    retryable: false,
+    means:
+      'The key was used before, with another fingerprint: it belongs to another request. Nothing was run.',
+    remedy: 'Use a new key for a new request; repeat a request unchanged.',
+  }
+
+  constructor(
+    readonly subject: string,
+    /** The id of the claim that the key belongs to. */
+    readonly id: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `${subject} was claimed before with another fingerprint, so this is not the same request. Nothing was run. Use a new key for a new request.`,
+      options,
+    )
+  }
+}
+
+/**
+ * An earlier attempt ended without a word, and may have done its work.
+ *
+ * @example
+ * if (error instanceof AmbiguousOutcomeError) await orders.flag(error.id) // for a person to look at
+ */
+export class AmbiguousOutcomeError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_AMBIGUOUS_OUTCOME',
+    status: 409,
+    retryable: false,
+    means:
+      'An earlier attempt ended without a word and may have had its effect, and `onAmbiguous` says to hold. Nothing was run.',
+    remedy:
+      "Find out whether the effect took place. Then call again with `onAmbiguous: () => ({ outcome })` if it did, `'retry'` if not.",
+  }
+
+  constructor(
+    readonly subject: string,
+    readonly id: string,
+    /** The attempt that ended without a word. */
+    readonly attempt: number,
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `Attempt ${attempt} on ${subject} ended without a word and may have had its effect, so nothing was run again. Find out, then call again with onAmbiguous: () => ({ outcome }) if it had, or 'retry' if it had not.`,
+      options,
+    )
+  }
+}
+
+/**
+ * The work is done, and its outcome could not be stored.
+ *
+ * @example
+ * if (error instanceof OutcomeNotStoredError) console.error('done, but not recorded', error.cause)
+ */
+export class OutcomeNotStoredError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_OUTCOME_NOT_STORED',
+    status: 503,
+    retryable: true,
+    means:
+      'The handler of a leased claim has ended, and its outcome could not be stored. The claim is not released: nobody repeats the work before its lease has run out.',
+    remedy:
+      'Call again with the same key later. What happens then is up to `onAmbiguous`; a handler that passes on `claim.idempotencyKey` may be repeated.',
+  }
+
+  constructor(
+    readonly subject: string,
+    readonly id: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `The work on ${subject} is done, but its outcome could not be stored. The claim is kept until its lease has run out; call again with the same key then.`,
+      options,
+    )
+  }
+}
+
+/**
+ * What is stored does not fit the schema that it is read with.
+ *
+ * @example
+ * if (error instanceof StoredValueError) console.error(error.issues.join('\n'))
+ */
+export class StoredValueError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_STORED_VALUE',
+    status: 500,
+    retryable: false,
+    means: 'An outcome or a step that is stored does not fit the schema it is read with.',
+    remedy: 'Make the schema accept what earlier releases have stored, or forget the claim.',
+  }
+
+  constructor(
+    readonly subject: string,
+    /** One for each thing that does not fit, with its path. */
+    readonly issues: readonly string[],
+    options?: DibsErrorOptions,
+  ) {
+    super(`What is stored for ${subject} does not fit its schema: ${issues.join('; ')}.`, options)
+  }
+}

@@ -1,0 +1,98 @@
+import { forgetExpiredClaims } from '../claims/claim-statements.js'
+import type { Operation } from '../claims/operation.js'
+import { InvalidInputError } from '../errors.js'
+import type { Database } from '../postgres/database.js'
+import { emit } from '../postgres/events.js'
+import { sleep } from '../postgres/sleep.js'
+import type { Statement } from '../postgres/statement.js'
+
+/** What a round of maintenance has done. */
+export interface MaintenanceReport {
+  /** Claims whose time was over, removed. */
+  readonly claimsForgotten: number
+  /** Operations that were left by processes that are gone, taken over and finished, well or as failed. */
+  readonly operationsFinished: number
+  /** Taken over, and failed again; they will be tried once more. */
+  readonly operationsFailed: number
+  /** Given up, after too many attempts that ended without a word. */
+  readonly operationsGivenUp: number
+}
+
+/** Rows in one statement: short enough not to be in anyone's way. */
+const BATCH = 1_000
+/** Batches in one round. What is left over is expired all the same, and goes in the next. */
+const MAX_BATCHES = 20
+/** Operations of others that this process works on at once. */
+const MAX_TAKEN = 10
+
+/**
+ * Clears away what is over, and finishes what others have left. Any number of processes may do so at once. Nothing needs it to
+ * be correct, since expiry is judged at every look; but what a dead process has left of an operation stays until somebody
+ * calls or maintains.
+ */
+export class Maintenance {
+  readonly #database: Database
+  readonly #operations: ReadonlyMap<string, Operation<never, unknown>>
+  readonly #taken = new Set<Promise<boolean>>()
+
+  constructor(database: Database, operations: ReadonlyMap<string, Operation<never, unknown>>) {
+    this.#database = database
+    this.#operations = operations
+  }
+
+  /** One round, to the end of what it has taken over. */
+  async run(): Promise<MaintenanceReport> {
+    const { attempts, ...report } = await this.#round()
+    const ended = await Promise.all(attempts)
+    const operationsFinished = ended.filter(Boolean).length
+    return { ...report, operationsFinished, operationsFailed: ended.length - operationsFinished }
+  }
+
+  /** Round after round, until `signal`; work that was taken over holds up no other. */
+  async repeat(everyMs: number, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        await this.#round()
+      } catch (error) {
+        emit('dibs:maintenance.failed', { ...this.#database.origin, error })
+      }
+      // Spread, so that pods that started together do not all come at once.
+      await sleep(everyMs * (0.8 + 0.4 * Math.random()), signal, { ref: false }).catch(() => {})
+    }
+    await Promise.all(this.#taken)
+  }
+
+  async #round() {
+    const claimsForgotten = await this.#forget(forgetExpiredClaims)
+    const attempts: Promise<boolean>[] = []
+    let operationsGivenUp = 0
+    for (const operation of this.#operations.values()) {
+      const free = MAX_TAKEN - this.#taken.size
+      if (free <= 0) break
+      const taken = await operation.takeOver(free)
+      operationsGivenUp += taken.gaveUp
+      for (const attempt of taken.attempts) {
+        attempts.push(attempt)
+        this.#taken.add(attempt)
+        void attempt.finally(() => this.#taken.delete(attempt))
+      }
+    }
+    return { claimsForgotten, operationsGivenUp, attempts }
+  }
+
+  async #forget(statement: Statement): Promise<number> {
+    let total = 0
+    for (let batch = 0; batch < MAX_BATCHES; batch++) {
+      const [row] = await this.#database.send(statement, [String(BATCH)])
+      const count = Number(row?.count)
+      total += count
+      if (count < BATCH) break
+    }
+    return total
+  }
+}
+
+export function checkInterval(everyMs: unknown): number {
+  if (typeof everyMs === 'number' && everyMs >= 100 && everyMs <= 2 ** 30) return everyMs
+  throw new InvalidInputError('everyMs', `must be a number of milliseconds from 100 to 2^30, not ${everyMs}`)
+}

@@ -1,0 +1,77 @@
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach } from 'vitest'
+import { Dibs } from '../../src/dibs.js'
+import { type DibsEventName, type DibsEvents, onEvent } from '../../src/postgres/events.js'
+import { createTestSchema, type TestSchema } from '../../src/testing/test-schema.js'
+import { freshName, throughPool, url } from '../database.js'
+
+export interface ClaimsFixture {
+  readonly dibs: Dibs
+  readonly pool: pg.Pool
+  readonly schema: TestSchema
+  /** A table for the callers' own writes, in a schema of its own, qualified: `(name text)`. */
+  readonly log: string
+  /** What the callers have written, in order. */
+  logged(): Promise<string[]>
+  /** What is told while `fn` runs. */
+  eventsOf(fn: () => Promise<unknown>): Promise<[DibsEventName, Record<string, unknown>][]>
+}
+
+const told: readonly DibsEventName[] = [
+  'dibs:once.conflict',
+  'dibs:once.waited',
+  'dibs:once.replayed',
+  'dibs:once.taken-over',
+  'dibs:once.mismatch',
+  'dibs:once.ambiguous',
+  'dibs:once.gave-up',
+  'dibs:once.lost',
+  'dibs:once.not-stored',
+  'dibs:operation.failed',
+]
+
+/** One Dibs for a test file, on a schema whose clock and waits can be bent; empty and back in time before each test. */
+export function openClaims(): ClaimsFixture {
+  const fixture: { dibs?: Dibs; pool?: pg.Pool; schema?: TestSchema; log: string } = { log: freshName('log') }
+  beforeAll(async () => {
+    const pool = new pg.Pool({ connectionString: url, max: 12 })
+    pool.on('error', () => {})
+    const schema = await createTestSchema(pool)
+    const dibs = await Dibs.open({ pool, schema: schema.name, ...throughPool })
+    await pool.query(`create table ${fixture.log} (number serial, name text not null)`)
+    Object.assign(fixture, { pool, schema, dibs })
+  })
+  beforeEach(async () => {
+    await fixture.schema?.clock.reset()
+    await fixture.schema?.waits.reset()
+    await fixture.pool?.query(`delete from ${fixture.schema?.name}.claim; delete from ${fixture.log}`)
+  })
+  afterAll(async () => {
+    await fixture.dibs?.close()
+    await fixture.schema?.drop()
+    await fixture.pool?.query(`drop table if exists ${fixture.log}`)
+    await fixture.pool?.end()
+  })
+  return Object.assign(fixture as ClaimsFixture, {
+    async logged() {
+      const { rows } = await (fixture as ClaimsFixture).pool.query(
+        `select name from ${fixture.log} order by number`,
+      )
+      return rows.map(({ name }) => name)
+    },
+    async eventsOf(fn: () => Promise<unknown>) {
+      const events: [DibsEventName, Record<string, unknown>][] = []
+      const stops = told.map((name) =>
+        onEvent(name, ({ instance: _, schema: __, ...fields }: DibsEvents[DibsEventName]) => {
+          events.push([name, fields])
+        }),
+      )
+      try {
+        await fn()
+      } finally {
+        for (const stop of stops) stop()
+      }
+      return events
+    },
+  })
+}
