@@ -110,6 +110,7 @@ export class OnceCall {
         this.emit('dibs:once.gave-up', { attempt: claim.attempt })
         return { todo: 'answer', begun }
       case 'replayed':
+        if (claim.id !== this.id) this.emit('dibs:once.replayed', { attempt: claim.attempt })
         return { todo: 'answer', begun }
       case 'mismatch':
         this.emit('dibs:once.mismatch', {})
@@ -140,7 +141,6 @@ export class OnceCall {
   /** What later callers get, and the first one too: the outcome as it is stored. */
   async answer(claim: ClaimRow, replayed: boolean): Promise<OnceResult<unknown>> {
     const { attempt, id, status, outcome } = claim
-    if (replayed) this.emit('dibs:once.replayed', { attempt })
     if (status === 'failed') throw restoreFailure(outcome ?? '{}')
     const stored: unknown = outcome === null ? undefined : JSON.parse(outcome)
     const value = await parseStored(this.spec.result, stored, this.subject)

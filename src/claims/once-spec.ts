@@ -70,7 +70,7 @@ export type HandleOf<S extends OnceSpec> = S extends { mode: 'leased' }
     : Transaction
 
 /** What `once` answers: what the schema `result` makes of the outcome, or the outcome as JSON gives it back. */
-export type AnswerOf<S extends OnceSpec, T> = S extends { result: StandardSchema<never, infer R> }
+export type AnswerOf<S extends OnceSpec, T> = S extends { result: StandardSchema<infer _, infer R> }
   ? R
   : Stored<T>
 

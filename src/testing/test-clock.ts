@@ -23,7 +23,7 @@ export class TestClock {
     await this.#inTurn(async () => {
       if (this.#frozenAt !== undefined) return this.#freezeAt(this.#frozenAt + ms)
       const offsetMs = this.#offsetMs + ms
-      await this.#replace(`pg_catalog.clock_timestamp() + interval '${offsetMs} milliseconds'`)
+      await this.#replace(`pg_catalog.clock_timestamp() + ${offsetMs} * interval '1 millisecond'`)
       this.#offsetMs = offsetMs
     })
   }

@@ -1,0 +1,126 @@
+import { describe, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { deferred } from '../../test/deferred.js'
+import { FenceLostError, InProgressError, InvalidInputError } from '../errors.js'
+
+const fixture = openClaims()
+
+describe('dibs.claims', () => {
+  it('shows a claim with everything an operator needs', async () => {
+    const before = await fixture.dibs.now()
+    await fixture.dibs.once({ scope: ['orders', 'a:b'], key: 'k', keepMs: 60_000 }, async () => ({ id: 1 }))
+    const claim = await fixture.dibs.claims.get({ scope: ['orders', 'a:b'], key: 'k' })
+    expect(claim).toEqual({
+      scope: 'orders:a%3Ab',
+      key: 'k',
+      id: expect.any(String),
+      status: 'active',
+      attempt: 1,
+      lost: 0,
+      fence: expect.any(Number),
+      holder: expect.stringContaining(`:${process.pid}:`),
+      outcome: { id: 1 },
+      steps: [],
+      createdAt: expect.any(Date),
+      completedAt: expect.any(Date),
+      expiresAt: expect.any(Date),
+    })
+    expect(claim?.createdAt.getTime()).toBeGreaterThanOrEqual(before.getTime() - 1)
+    expect((claim?.expiresAt?.getTime() ?? 0) - (claim?.createdAt.getTime() ?? 0)).toBe(60_000)
+    expect(Number.isSafeInteger(claim?.fence)).toBe(true)
+  })
+
+  it('lists page by page, in order, and by what is asked for', async () => {
+    const { dibs } = fixture
+    for (const key of ['c', 'a', 'b']) await dibs.once({ scope: 's', key }, async () => key)
+    await dibs
+      .once({ scope: 'r', key: 'z', mode: 'leased' }, () => Promise.reject(new Error('released')))
+      .catch(() => {})
+    const first = await dibs.claims.list({ limit: 2 })
+    expect(first.claims.map(({ scope, key }) => scope + key)).toEqual(['rz', 'sa'])
+    const second = await dibs.claims.list({ limit: 2, after: first.next })
+    expect(second.claims.map(({ scope, key }) => scope + key)).toEqual(['sb', 'sc'])
+    expect(second).not.toHaveProperty('next')
+    const keys = async (options: Parameters<typeof dibs.claims.list>[0]) =>
+      (await dibs.claims.list(options)).claims.map(({ key }) => key)
+    expect(await keys({ scope: 's' })).toEqual(['a', 'b', 'c'])
+    expect(await keys({ scope: ['s'], after: { scope: 's', key: 'b' } })).toEqual(['c'])
+    expect(await keys({ status: 'pending' })).toEqual(['z'])
+    expect(await keys({ held: 'released' })).toEqual(['z'])
+    expect(await keys({ held: 'abandoned' })).toEqual([])
+    expect(await keys({ operation: 'charge' })).toEqual([])
+  })
+
+  it('does not show what is expired', async () => {
+    await fixture.dibs.once({ scope: 's', key: 'k', keepMs: 1_000 }, async () => 1)
+    await fixture.schema.clock.advance(1_000)
+    expect(await fixture.dibs.claims.get({ scope: 's', key: 'k' })).toBeUndefined()
+    expect((await fixture.dibs.claims.list()).claims).toEqual([])
+  })
+
+  it('forgets one, so that its key is new', async () => {
+    const at = { scope: 's', key: 'k' }
+    await fixture.dibs.once(at, async () => 1)
+    expect(await fixture.dibs.claims.forget(at)).toBe(true)
+    expect(await fixture.dibs.claims.forget(at)).toBe(false)
+    expect(await fixture.dibs.once(at, async () => 2)).toBe(2)
+  })
+
+  it('forgets one that is held only by force, and its holder finds out', async () => {
+    const at = { scope: 's', key: 'k' }
+    const began = deferred()
+    const goOn = deferred()
+    const held = fixture.dibs.once({ ...at, mode: 'leased' }, async () => {
+      began.resolve()
+      await goOn.promise
+    })
+    await began.promise
+    await expect(fixture.dibs.claims.forget(at)).rejects.toThrow(InProgressError)
+    expect(await fixture.dibs.claims.forget(at, { force: true })).toBe(true)
+    goOn.resolve()
+    await expect(held).rejects.toThrow(FenceLostError)
+    expect(await fixture.dibs.claims.get(at)).toBeUndefined()
+  })
+
+  it.each([
+    [{ status: 'done' }, '`status`'],
+    [{ held: true }, '`held`'],
+    [{ limit: 0 }, '`limit`'],
+    [{ limit: 1_001 }, '`limit`'],
+    [{ scope: 'a', operation: 'b' }, '`operation`'],
+    [{ state: 'failed' }, '`state` is no option here'],
+  ])('refuses %j', async (options, message) => {
+    await expect(fixture.dibs.claims.list(options as never)).rejects.toThrow(InvalidInputError)
+    await expect(fixture.dibs.claims.list(options as never)).rejects.toThrow(message)
+  })
+})
+
+describe('maintenance', () => {
+  it('removes what is expired, in batches, and nothing else', async () => {
+    const { pool, schema, dibs } = fixture
+    await pool.query(`
+      insert into ${schema.name}.claim (scope, key, id, holder, status, fence, created_at, completed_at, lease_until, expires_at)
+      select 's', n::text, n::text, 'h', case when n <= 2500 then 'active' else 'pending' end, n,
+        now(), case when n <= 2500 then now() end,
+        case when n > 2550 then '-infinity' when n > 2500 then now() end::timestamptz,
+        case when n % 2 = 0 then now() - interval '1 second' else now() + interval '1 hour' end
+      from generate_series(1, 2600) n`)
+    expect(await dibs.maintain()).toMatchObject({ claimsForgotten: 1250 + 25 })
+    const { rows } = await pool.query(`select count(*)::int as n from ${schema.name}.claim`)
+    expect(rows[0].n).toBe(1250 + 50 + 25)
+    expect(await dibs.maintain()).toMatchObject({ claimsForgotten: 0 })
+  })
+
+  it('skips what is being claimed anew', async () => {
+    const { dibs, schema } = fixture
+    const at = { scope: 's', key: 'k', keepMs: 1_000 }
+    await dibs.once(at, async () => 1)
+    await schema.clock.advance(1_000)
+    const again = await dibs.once(at, async () => {
+      const { claimsForgotten } = await dibs.maintain()
+      return claimsForgotten
+    })
+    expect(again).toBe(0)
+    expect(await dibs.claims.get(at)).toMatchObject({ outcome: 0 })
+  })
+})
