@@ -32,6 +32,8 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/explore/report/**',
       'src/testing/crash/report/**',
       'src/testing/page/**',
+      // Exhaustive, or with processes and servers of their own; what they rest on is tested everywhere.
+      'src/claims/**/*.{explore,crash,storm}.test.ts',
       // They start servers and processes.
       'src/testing/crash/server.test.ts',
       'src/testing/crash/process.test.ts',

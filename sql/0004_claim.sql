@@ -169,6 +169,7 @@ create function {schema}.claim_lock(
   set search_path = ''
 as $$
 begin
+  -- point: before the lock
   select c.* into claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for no key update;
   state := case
     when claim.fence is distinct from p_fence then 'lost'
@@ -288,6 +289,7 @@ as $$
 declare
   v_now timestamptz := {schema}.clock();
 begin
+  -- point: before the takeover
   return query
     with abandoned as materialized (
       select c.scope, c.key, c.lost + 1 >= p_max_lost as is_last
@@ -321,6 +323,7 @@ declare
   v_now timestamptz := {schema}.clock();
   v_count integer;
 begin
+  -- point: before the removal
   with expired as materialized (
     select c.scope, c.key
     from {schema}.claim c
@@ -345,6 +348,7 @@ as $$
 declare
   v_now timestamptz;
 begin
+  -- point: before the lock
   select c.* into claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for update;
   if not found then
     state := 'absent';

@@ -22,8 +22,13 @@ export class Lease {
     this.#renew = renew
     this.#leaseMs = leaseMs
     this.#explain = explain
-    this.#extend(sinceAt)
-    this.#schedule(leaseMs / 3 - (performance.now() - sinceAt))
+    const goneMs = performance.now() - sinceAt
+    // This process may have stood still since it asked.
+    if (goneMs >= leaseMs) this.lose('deadline')
+    else {
+      this.#extend(sinceAt)
+      this.#schedule(leaseMs / 3 - goneMs)
+    }
   }
 
   get signal(): AbortSignal {

@@ -82,7 +82,8 @@ export class OnceCall {
     const holds = lease?.onAmbiguous === 'hold'
     const { id, holder } = this
     const leaseMs = lease ? String(lease.leaseMs) : null
-    const waitMs = String(Math.ceil(Math.max(AT_ONCE_MS, this.leftMs)))
+    const leftMs = this.#tries === 0 ? this.spec.waitMs : this.leftMs
+    const waitMs = String(Math.ceil(Math.max(AT_ONCE_MS, leftMs)))
     const maxLost = lease ? String(lease.maxAttempts) : null
     const gaveUp = lease ? explainGivingUp(lease.maxAttempts) : null
     return [

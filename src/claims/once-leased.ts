@@ -56,6 +56,7 @@ export async function workOn(
   const claim = new HeldClaim(call, row, spec.leaseMs, sentAt)
   let value: unknown
   try {
+    claim.signal.throwIfAborted()
     const verdict = isAmbiguous ? await lookInto(claim, spec, call.subject) : 'retry'
     value = verdict === 'retry' ? await handler(claim) : verdict.outcome
   } catch (error) {

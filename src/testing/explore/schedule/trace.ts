@@ -74,11 +74,13 @@ function signEffect(effect: Effect): string {
   }
 }
 
+const TIMEOUT = /\bset local statement_timeout = \d+/i
+
 /** What a step did, in words that are the same in every run of the same schedule. */
 export function signStep({ unit, statement, effect, resumed }: TraceStep): string {
   const others = resumed.map((other) => `${other.unit} ${signEffect(other.effect)}`).toSorted()
-  // Not what was one with it: a SET LOCAL may carry what is left of some time.
-  return [`${unit}: ${statement}`, signEffect(effect), ...others].join(' | ')
+  // Not what was one with it, nor a SET LOCAL in the same message: it may carry what is left of some time.
+  return [`${unit}: ${statement.replace(TIMEOUT, '')}`, signEffect(effect), ...others].join(' | ')
 }
 
 /**

@@ -364,6 +364,11 @@ export class Stage implements SessionObserver {
 
   /** The server frees a lost session's locks when its backend is gone, not when the client is. */
   async #awaitGone(session: GatedSession): Promise<void> {
+    // At a yield point it would wait for ever: a backend that waits for a lock does not look whether its client is there.
+    await this.#control.client.query(
+      'select pg_terminate_backend(pid) from unnest(array[$1::int]) pid where pg_backend_pid() = any (pg_blocking_pids(pid))',
+      [session.pid],
+    )
     for (let pauseMs = 1; session.pid > 0; pauseMs = Math.min(pauseMs * 2, 50)) {
       const { rows } = await this.#control.client.query('select from pg_stat_activity where pid = $1', [
         session.pid,

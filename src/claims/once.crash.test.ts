@@ -1,0 +1,258 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { join } from 'node:path'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+// @ts-expect-error: plain JavaScript, since a process of its own runs it too
+import { pay } from '../../test/children/pay-code.mjs'
+import { directUrl, freshName, withPool } from '../../test/database.js'
+import { startPostgres } from '../../test/postgres-server.js'
+import { Dibs } from '../dibs.js'
+import { AmbiguousOutcomeError, type DibsError, InProgressError } from '../errors.js'
+import { Maintenance } from '../ops/maintenance.js'
+import { Database } from '../postgres/database.js'
+import { crashLoop } from '../testing/crash/crash-loop.js'
+import { recordEffects } from '../testing/crash/effects.js'
+import type { CrashLoopOptions } from '../testing/crash/options.js'
+import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
+import { once } from './once.js'
+import type { LeasedSpec } from './once-spec.js'
+import { Operation } from './operation.js'
+
+const database = freshName('crashed')
+const target = new URL(directUrl)
+target.pathname = `/${database}`
+const pool = new pg.Pool({ connectionString: target.href })
+let schema: TestSchema
+
+beforeAll(async () => {
+  pool.on('error', () => {})
+  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
+  schema = await createTestSchema(pool)
+  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false, prepared: false })
+  await dibs.close()
+  await pool.query('create table done (key text not null); create table paid (key text primary key)')
+})
+afterAll(async () => {
+  await pool.end()
+  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
+    connectionString: directUrl,
+  })
+})
+
+const LEASE_MS = 60_000
+const at = { scope: 's', key: 'k' }
+
+/** Everything of a process: memory does not survive it. */
+async function asProcess<T>(db: pg.Pool, fn: (own: Database) => Promise<T>): Promise<T> {
+  const own = new Database(db, { schema: schema.name, prepared: false })
+  try {
+    return await fn(own)
+  } finally {
+    await own.close()
+  }
+}
+
+const crash = (options: CrashLoopOptions) =>
+  crashLoop({
+    pool,
+    setup: () => schema.clock.reset(),
+    advance: () => schema.clock.advance(20 * LEASE_MS),
+    bound: { recoveries: 6 },
+    ...options,
+  })
+
+const statusOf = async (db: pg.Pool): Promise<string | undefined> => {
+  const { rows } = await db.query(`select status from ${schema.name}.claim`)
+  return rows[0]?.status
+}
+
+describe('joined', () => {
+  it('is there once, wherever it dies', async () => {
+    const report = await crash({
+      run: (db) =>
+        asProcess(db, (own) =>
+          once(own, at, (tx) => tx.query("insert into done values ('k')").then(() => 'answer')),
+        ),
+      invariant: async (db) => {
+        const { rows } = await db.query('select key from done')
+        assert.equal(rows.length, 1)
+        assert.equal(await statusOf(db), 'active')
+      },
+    })
+    expect(report.verdict).toBe('passed')
+    expect(report.points.length).toBeGreaterThan(5)
+  })
+})
+
+describe('leased', () => {
+  const payWith = (db: pg.Pool, effects: ReturnType<typeof recordEffects>, spec: Partial<LeasedSpec> = {}) =>
+    asProcess(db, (own) =>
+      once(own, { ...at, mode: 'leased', leaseMs: LEASE_MS, ...spec } as LeasedSpec, (claim) =>
+        effects.perform('pay', claim.idempotencyKey),
+      ),
+    )
+
+  it('pays once where a repetition is known by its key, and is never left pending', async () => {
+    const effects = recordEffects({ dedupes: true })
+    const report = await crash({
+      effects,
+      run: (db) => payWith(db, effects),
+      invariant: async (db) => {
+        assert.equal(effects.count('pay'), 1)
+        assert.equal(await statusOf(db), 'active')
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+
+  it('with hold pays once at most where no repetition is known, and says so if it may not have', async () => {
+    const effects = recordEffects()
+    let held = 0
+    const report = await crash({
+      effects,
+      run: (db) => payWith(db, effects, { onAmbiguous: 'hold' }),
+      recover: async (db) => {
+        try {
+          await payWith(db, effects, { onAmbiguous: 'hold' })
+        } catch (error) {
+          if (!(error instanceof AmbiguousOutcomeError)) throw error
+          held++ // given up in an orderly way: a person has to look
+        }
+      },
+    })
+    expect(report.verdict).toBe('passed')
+    expect(held).toBeGreaterThan(0)
+  })
+
+  it('with a function that finds out pays exactly once', async () => {
+    const effects = recordEffects()
+    const spec: Partial<LeasedSpec> = {
+      onAmbiguous: () => {
+        const [paid] = effects.performed
+        return paid ? { outcome: paid.answer } : 'retry'
+      },
+    }
+    const report = await crash({
+      effects,
+      // A process that wakes up late may pay once more: nobody but the bank can know that it is the second time.
+      modes: ['crash', 'error', 'half-open'],
+      run: (db) => payWith(db, effects, spec),
+      invariant: async (db) => {
+        assert.equal(effects.count('pay'), 1)
+        assert.equal(await statusOf(db), 'active')
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+})
+
+describe('an operation', () => {
+  const define = (own: Database, effects: ReturnType<typeof recordEffects>) =>
+    new Operation(
+      own,
+      'pay',
+      { leaseMs: LEASE_MS, maxAttempts: 20 },
+      async (input: { amount: number }, claim) => {
+        const paid = await claim.step('pay', ({ idempotencyKey }) =>
+          effects.perform('pay', idempotencyKey, input),
+        )
+        await claim.step('mail', ({ idempotencyKey }) => effects.perform('mail', idempotencyKey))
+        return paid
+      },
+    )
+
+  it('is finished by another process, though nobody calls again', async () => {
+    const effects = recordEffects({ dedupes: true })
+    const report = await crash({
+      effects,
+      run: (db) => asProcess(db, (own) => define(own, effects).run({ amount: 7 }, { key: 'k' })),
+      recover: (db) =>
+        asProcess(db, (own) => new Maintenance(own, new Map([['pay', define(own, effects) as never]])).run()),
+      // If not even the claim was made, nothing was begun.
+      progress: async (db) => (await statusOf(db)) !== 'pending',
+      invariant: async (db) => {
+        const status = await statusOf(db)
+        const expected = status === 'active' ? 1 : 0
+        assert(status === 'active' || status === undefined, `it is ${status}`)
+        assert.deepEqual([effects.count('pay'), effects.count('mail')], [expected, expected])
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+
+  it('goes on when its caller calls again, and does no step twice that was recorded', async () => {
+    const effects = recordEffects({ dedupes: true })
+    const run = (db: pg.Pool) => asProcess(db, (own) => define(own, effects).run({ amount: 7 }, { key: 'k' }))
+    const report = await crash({
+      effects,
+      run,
+      recover: run,
+      duringRecovery: false,
+      invariant: async (db, { recoveries }) => {
+        assert.deepEqual([effects.count('pay'), effects.count('mail')], [1, 1])
+        assert.equal(await statusOf(db), 'active')
+        for (const told of recoveries)
+          if (told?.status === 'rejected')
+            assert((told.reason as DibsError).retryable || told.reason instanceof InProgressError)
+      },
+    })
+    expect(report.verdict).toBe('passed')
+  })
+})
+
+describe('real crashes', () => {
+  const paid = async (db: pg.Pool): Promise<void> => {
+    const { rows } = await db.query('select key from paid')
+    assert.equal(rows.length, 1)
+    assert.equal(await statusOf(db), 'active')
+  }
+
+  it('of processes: killed, or stopped and woken up late', { timeout: 120_000 }, async () => {
+    const program = join(import.meta.dirname, '../../test/children/pay.mjs')
+    const report = await crash({
+      modes: ['crash', 'zombie', 'process'],
+      run: (db) => pay(db, schema.name, { Database, once }),
+      child: (DATABASE_URL) =>
+        spawn(process.execPath, [program], {
+          env: { ...process.env, DATABASE_URL, PAY_SCHEMA: schema.name },
+          stdio: 'ignore',
+        }),
+      invariant: paid,
+      bound: { processPoints: 12, recoveries: 6 },
+    })
+    expect(report.verdict).toBe('passed')
+    const processes = report.points.filter(({ fault }) => fault?.mode === 'process')
+    expect(processes.length).toBe(12)
+    expect(processes.filter(({ agrees }) => !agrees).map(({ replay }) => replay)).toEqual([])
+  })
+
+  it('of the server, at each commit', { timeout: 120_000 }, async () => {
+    const server = await startPostgres({ durable: true })
+    const own = new pg.Pool({ connectionString: server.url })
+    own.on('error', () => {})
+    try {
+      const there = await createTestSchema(own)
+      await (await Dibs.open({ pool: own, schema: there.name, listen: false, prepared: false })).close()
+      await own.query('create table paid (key text primary key)')
+      const report = await crashLoop({
+        pool: own,
+        modes: ['server'],
+        setup: () => there.clock.reset(),
+        advance: () => there.clock.advance(600_000),
+        run: (db) => pay(db, there.name, { Database, once }),
+        invariant: async (db) => {
+          const { rows } = await db.query(
+            `select (select count(*)::int from paid) as paid, (select status from ${there.name}.claim) as status`,
+          )
+          assert.deepEqual(rows, [{ paid: 1, status: 'active' }])
+        },
+      })
+      expect(report.verdict).toBe('passed')
+      expect(report.points.length).toBeGreaterThan(4)
+    } finally {
+      await own.end()
+      await server.stop()
+    }
+  })
+})
