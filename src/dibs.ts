@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { Kv } from './claims/kv.js'
 import { ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
 import { CONNECT_MS } from './postgres/connections.js'
@@ -64,6 +65,8 @@ const readClock = statement(
  */
 export class Dibs implements AsyncDisposable {
   readonly schema: string
+  /** Values by key, with versions and expiry. */
+  readonly kv: Kv
   readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -80,6 +83,7 @@ export class Dibs implements AsyncDisposable {
     this.schema = database.schema
     this.#server = server
     this.#database = database
+    this.kv = new Kv(database)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
     this.#ownsPool = options.pool === undefined
     this.#stopLogging = stopLogging

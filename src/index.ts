@@ -1,3 +1,20 @@
+export type { Json, Stored } from './claims/json.js'
+export { keyOf } from './claims/key.js'
+export { Kv } from './claims/kv.js'
+export type { FieldPath } from './claims/kv-input.js'
+export type {
+  KvClaim,
+  KvDeleteOptions,
+  KvDeletion,
+  KvEntry,
+  KvListedEntry,
+  KvPage,
+  KvPatchOptions,
+  KvReadOptions,
+  KvScanOptions,
+  KvSwap,
+  KvWriteOptions,
+} from './claims/kv-types.js'
 export { Dibs, type OpenOptions } from './dibs.js'
 export * from './errors.js'
 export type { Health } from './ops/health.js'

@@ -27,6 +27,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:subscriber.failed': ['error', 'a function that waits for wake-ups failed'],
   'dibs:embedded.starting': ['info', 'embedded PostgreSQL starts'],
   'dibs:embedded.lost': ['error', 'embedded PostgreSQL lost its keeper; trying to get another'],
+  'dibs:kv.conflict': ['debug', 'somebody else was first at a key'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 
