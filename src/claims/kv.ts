@@ -212,7 +212,7 @@ export class Kv {
   async scan<T = Json>(prefix: string, options: KvScanOptions = {}): Promise<KvPage<T>> {
     checkOptions(options, ['after', 'limit', 'tx'])
     const { from, below } = prefixRange(prefix)
-    const limit = checkLimit(options.limit ?? 100)
+    const limit = checkLimit(options.limit === undefined ? 100 : options.limit)
     const after = options.after === undefined ? '' : checkKey('after', options.after)
     // One more tells whether there are more.
     const values = [from, after, String(limit + 1)]
