@@ -18,6 +18,9 @@ const direct = {
   },
 }
 
+/** They go to the server itself, and take long. */
+const claimsExplored = ['src/claims/**/*.explore.test.ts', 'src/claims/**/*.crash.test.ts']
+
 /** What depends on the server, again in another way. What starts servers of its own does not. */
 const again = (name: string, env: Record<string, string>, left: readonly string[] = []) => ({
   test: {
@@ -41,6 +44,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       ),
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
       ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/crash/**', 'src/testing/gate/**'] : []),
+      ...(env.DIBS_TEST_VIA ? claimsExplored : []),
       ...left,
     ],
     env,
@@ -56,6 +60,7 @@ if (!process.env.TEST_DATABASE_URL) {
     projects.push(again('postgres-14', { DIBS_TEST_ON: 'postgres-14' }))
   // Between the oldest and the newest, where the long explorations have run.
   const left = [
+    ...claimsExplored,
     'src/testing/crash/**',
     'src/testing/explore/acceptance.test.ts',
     'src/testing/explore/hermitage.test.ts',
