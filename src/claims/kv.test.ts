@@ -177,12 +177,14 @@ describe('set', () => {
     expect(await kv.get('a')).not.toHaveProperty('expiresAt')
   })
 
-  it('counts on from the version of what has expired, also if the clock was set back', async () => {
-    const { version } = await kv.set('a', 1, { ttlMs: 1_000 })
+  it('counts on from the version that was, also if the clock was set back', async () => {
+    const { version } = await kv.set('a', {}, { ttlMs: 1_000 })
     await schema.clock.freeze(new Date('2020-01-01'))
-    expect(await kv.set('a', 2)).toEqual({ version: version + 1 })
-    expect(await kv.compareAndSet('a', version + 1, 3)).toEqual({ ok: true, version: version + 2 })
-    expect(await kv.patch('a', {}).catch(() => 'no object')).toBe('no object')
+    expect(await kv.set('a', {})).toEqual({ version: version + 1 })
+    expect(await kv.compareAndSet('a', version + 1, {})).toEqual({ ok: true, version: version + 2 })
+    expect(await kv.patch('a', {}, { ttlMs: 1_000 })).toEqual({ value: {}, version: version + 3 })
+    await schema.clock.advance(1_000)
+    expect(await kv.setIfAbsent('a', {})).toEqual({ claimed: true, version: version + 4 })
   })
 
   it('has a version that no key of that name had, after it was deleted', async () => {
@@ -676,7 +678,18 @@ describe('the table', () => {
     await schema.clock.advance(500_000)
     const forget = async (batch: number) =>
       Number((await pool.query(`select ${schema.name}.kv_forget_expired(${batch}) as n`)).rows[0].n)
-    expect(await forget(2)).toBe(2)
+    const client = await pool.connect()
+    try {
+      // What somebody has locked is not waited for.
+      await client.query(`begin; select from ${schema.name}.kv where key = 'old:1' for update`)
+      await pool.query(`alter function ${schema.name}.kv_forget_expired set lock_timeout = 1`)
+      expect(await forget(0)).toBe(0)
+      expect(await forget(1)).toBe(1)
+    } finally {
+      await client.query('rollback')
+      client.release()
+    }
+    expect(await forget(1)).toBe(1)
     const { rows } = await pool.query(`select key from ${schema.name}.kv order by key`)
     expect(rows.map(({ key }) => key)).toEqual(['for ever', 'old:3', 'old:4', 'old:5', 'young'])
     expect(await forget(100)).toBe(3)
