@@ -14,9 +14,11 @@ export type Stored<T> = T extends string | number | boolean | null | undefined
     ? Stored<J>
     : T extends (...args: never[]) => unknown
       ? never
-      : T extends object
-        ? { [K in keyof T as T[K] extends (...args: never[]) => unknown ? never : K]: Stored<T[K]> }
-        : T
+      : T extends readonly unknown[]
+        ? { [K in keyof T]: Stored<T[K]> } // without `as`, which would make an object of an array
+        : T extends object
+          ? { [K in keyof T as T[K] extends (...args: never[]) => unknown ? never : K]: Stored<T[K]> }
+          : T
 
 /** The most that a value, or an outcome, may take as JSON, in UTF-8. */
 export const MAX_JSON_BYTES = 1_048_576

@@ -6,7 +6,7 @@ import { BusyError, ConflictError, InvalidInputError, NotInTransactionError } fr
 import { type DibsEvents, onEvent } from '../postgres/events.js'
 import { renderStatement } from '../postgres/statement.js'
 import { countTraffic, createTestSchema, type TestSchema, untilBlocked } from '../testing/index.js'
-import type { Json } from './json.js'
+import type { Json, Stored } from './json.js'
 import { keyOf } from './key.js'
 import type { Kv } from './kv.js'
 import { scanRange } from './kv-statements.js'
@@ -142,6 +142,7 @@ describe('get and getMany', () => {
     const given = { at: new Date(0), absent: undefined }
     const claim = await kv.setIfAbsent('t', given)
     if (!claim.claimed) expectTypeOf(claim.value.at).toEqualTypeOf<string>()
+    expectTypeOf<Stored<{ a: [Date, { b: Date[] }] }>>().toEqualTypeOf<{ a: [string, { b: string[] }] }>()
     expect((await kv.get<{ at: string }>('t'))?.value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
     expectTypeOf(await kv.get('t')).toMatchTypeOf<{ value: Json; version: number } | undefined>()
     // @ts-expect-error: a pool is no transaction
@@ -361,6 +362,12 @@ describe('patch', () => {
     await kv.patch('p', { a: half })
     await expect(kv.patch('p', { b: half })).rejects.toThrow('larger than 1048576 bytes')
     expect((await kv.get<object>('p'))?.value).toEqual({ a: half })
+  })
+
+  it('takes as many fields as there is room for', async () => {
+    const fields = Object.fromEntries(Array.from({ length: 90_000 }, (_, n) => [n.toString(36), n]))
+    await kv.set('p', { 0: -1, a: { b: 1 } })
+    expect((await kv.patch('p', fields))?.value).toEqual(fields)
   })
 
   it('goes as deep as it says', async () => {
