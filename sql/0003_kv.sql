@@ -82,6 +82,7 @@ end $$;
 --
 -- Locks: the new row. Two callers cannot both insert, by the primary key: the second waits for the end of the first. It may
 -- wait long and win, if the first rolls back: then its life begins after the wait. Ten milliseconds are no wait.
+-- There is no row whose version could be raised, and none to lock before the clock is read: it starts from the clock alone.
 -- Explored in kv.explore.test.ts: "a key that is not there".
 create function {schema}.kv_insert(p_key text, p_value jsonb, p_ttl_ms bigint) returns bigint
   language plpgsql volatile set search_path = ''

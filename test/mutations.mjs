@@ -10,7 +10,9 @@ const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 /** The first place with this text after the head of that function: several share their lines. */
 const inFunction = (name, text) =>
   new RegExp(`(?<=create function \\{schema\\}\\.${name}\\([\\s\\S]*)${escaped(text)}`)
-const kvTests = [claims('kv.test.ts')]
+const kvTests = ['kv', 'kv.joined', 'kv.patch', 'kv.scan', 'kv.table'].map((name) =>
+  claims(`${name}.test.ts`),
+)
 const kvExplored = [claims('kv.explore.test.ts')]
 
 /** @type {{ name: string, file: string, from: string | RegExp, to: string, tests: string[] }[]} */
