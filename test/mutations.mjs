@@ -1196,4 +1196,24 @@ export const mutations = [
     to: '[...found.values()]',
     tests: kvTests,
   },
+  {
+    name: 'kv: setIfAbsent: the clock is read before the lock',
+    file: 'sql/0003_kv.sql',
+    from: inFunction(
+      'kv_set_if_absent',
+      '      v_row := {schema}.kv_lock(p_key);\n      v_now := {schema}.clock();\n',
+    ),
+    to: '      v_now := {schema}.clock();\n      v_row := {schema}.kv_lock(p_key);\n',
+    tests: kvTests,
+  },
+  {
+    name: 'kv: set: the clock is read before the lock',
+    file: 'sql/0003_kv.sql',
+    from: inFunction(
+      'kv_set',
+      '    v_row := {schema}.kv_lock(p_key);\n    if v_row.key is not null then\n      v_now := {schema}.clock();\n',
+    ),
+    to: '    v_now := {schema}.clock();\n    v_row := {schema}.kv_lock(p_key);\n    if v_row.key is not null then\n',
+    tests: kvTests,
+  },
 ]

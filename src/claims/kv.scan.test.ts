@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { kv, pool, schema } from '../../test/kv-fixture.js'
+import { InvalidInputError } from '../errors.js'
 import { renderStatement } from '../postgres/statement.js'
+import { keyOf } from './key.js'
 import { scanRange } from './kv-statements.js'
 
 describe('scan', () => {
@@ -78,4 +80,30 @@ describe('scan', () => {
     }
     expect(await keysOf('key:99', 1_000)).toHaveLength(111)
   })
+})
+
+describe('keyOf', () => {
+  it('makes another key of other parts, and a prefix of the first ones', async () => {
+    const parts = [
+      ['a', 'b:c'],
+      ['a', 'b', 'c'],
+      ['a:b', 'c'],
+      ['a%3Ab', 'c'],
+      ['a', 1],
+      ['a', 10n],
+    ]
+    for (const list of parts) await kv.set(keyOf(...list), list.map(String))
+    const { entries } = await kv.scan<string[]>('')
+    expect(entries).toHaveLength(parts.length)
+    const found = await kv.scan<string[]>(`${keyOf('a')}:`)
+    expect(found.entries.map(({ key }) => key)).toEqual(['a:1', 'a:10', 'a:b%3Ac', 'a:b:c'])
+    expect((await kv.scan<string[]>(`${keyOf('a:b')}:`)).entries).toMatchObject([{ value: ['a:b', 'c'] }])
+  })
+
+  it.each([[[]], [['']], [[1.5]], [[null]], [['a\0']], [['\ud800']], [['x'.repeat(513)]], [[Number.NaN]]])(
+    'refuses %j',
+    (parts) => {
+      expect(() => keyOf(...(parts as string[]))).toThrow(InvalidInputError)
+    },
+  )
 })

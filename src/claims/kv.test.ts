@@ -64,6 +64,31 @@ describe('setIfAbsent', () => {
     }
   })
 
+  it.each(['setIfAbsent', 'set'] as const)(
+    '%s gives whoever waited for an expired row the whole of its time',
+    async (call) => {
+      await schema.clock.freeze(new Date(1_000_000))
+      await kv.set('a', 1, { ttlMs: 1_000 })
+      await schema.clock.advance(1_000)
+      const [holder, waiter] = [await pool.connect(), await pool.connect()]
+      try {
+        await holder.query('begin')
+        await holder.query(`select from ${schema.name}.kv for update`)
+        await waiter.query('begin')
+        const waiting = kv[call]('a', 2, { tx: waiter, ttlMs: 1_000 })
+        await blocked(waiter)
+        await schema.clock.advance(5_000)
+        await holder.query('commit')
+        const { version } = await waiting
+        await waiter.query('commit')
+        expect(await kv.get('a')).toEqual({ value: 2, version, expiresAt: new Date(1_007_000) })
+      } finally {
+        holder.release()
+        waiter.release()
+      }
+    },
+  )
+
   it('gives up after ten looks at a key that comes and goes', async () => {
     const { name } = schema
     // Nothing is there, and nothing can be put there: as if it were deleted each time before one can look.
