@@ -1148,13 +1148,6 @@ export const mutations = [
     tests: kvTests,
   },
   {
-    name: 'kv: scan: sorted as the database does',
-    file: claims('kv-statements.ts'),
-    from: 'order by kv.key',
-    to: 'order by key',
-    tests: kvTests,
-  },
-  {
     name: 'kv: scan: the next character may be half of one',
     file: claims('kv-input.ts'),
     from: 'last === 0xd7ff ? 0xe000 : last + 1',
