@@ -170,7 +170,7 @@ end $$;
 -- Writes a value whatever is there; the last write wins.
 --
 -- Locks: the row, new or there. The version grows under that lock, so two writers never get the same.
--- Explored in kv.explore.test.ts: "set against".
+-- Explored in kv.explore.test.ts: "takes … against …".
 create function {schema}.kv_set(p_key text, p_value jsonb, p_ttl_ms bigint) returns bigint
   language plpgsql volatile set search_path = ''
   as $$
@@ -269,7 +269,7 @@ end $$;
 --
 -- Locks: the row, before its value is read. So the second of two patches starts from what the first has left, and neither
 -- can write over the other's fields. What is taken away goes first: whoever removes a field and sets it replaces it whole.
--- Explored in kv.explore.test.ts: "patches of two fields of one object".
+-- Explored in kv.explore.test.ts: "patches of three fields of one object".
 create function {schema}.kv_patch(
   p_key text, p_fields jsonb, p_remove jsonb, p_keeps_expiry boolean, p_ttl_ms bigint, p_most_bytes integer,
   out outcome text, out stored jsonb, out fence bigint
