@@ -8,8 +8,8 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
  * What comes back of a value that was stored as JSON: a `Date` as its text, an object without its functions. For plain data
  * it is the same type.
  */
-export type Stored<T> = T extends string | number | boolean | null | undefined
-  ? T
+export type Stored<T> = T extends Json | undefined
+  ? T // first of all, since `Json` itself would never end
   : T extends { toJSON(): infer J }
     ? Stored<J>
     : T extends (...args: never[]) => unknown

@@ -130,6 +130,7 @@ describe('get and getMany', () => {
     const given = { at: new Date(0), absent: undefined }
     const claim = await kv.setIfAbsent('t', given)
     if (!claim.claimed) expectTypeOf(claim.value.at).toEqualTypeOf<string>()
+    expectTypeOf<Stored<Json>>().toEqualTypeOf<Json>()
     expectTypeOf<Stored<{ a: [Date, { b: Date[] }] }>>().toEqualTypeOf<{ a: [string, { b: string[] }] }>()
     expect((await kv.get<{ at: string }>('t'))?.value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
     expectTypeOf(await kv.get('t')).toMatchTypeOf<{ value: Json; version: number } | undefined>()
