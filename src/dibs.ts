@@ -1,6 +1,7 @@
 import pg from 'pg'
 import type { Claim } from './claims/claim.js'
 import { Claims } from './claims/claims.js'
+import { Kv } from './claims/kv.js'
 import { once } from './claims/once.js'
 import type { OnceResult } from './claims/once-call.js'
 import type { AnswerOf, HandleOf, OnceSpec } from './claims/once-spec.js'
@@ -76,6 +77,8 @@ export class Dibs implements AsyncDisposable {
   readonly #operations = new Map<string, Operation<never, unknown>>()
   readonly #maintenance: Maintenance
   readonly #stops = new Set<() => Promise<void>>()
+  /** Values by key, with versions and expiry. */
+  readonly kv: Kv
   readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -94,6 +97,7 @@ export class Dibs implements AsyncDisposable {
     this.#database = database
     this.claims = new Claims(database)
     this.#maintenance = new Maintenance(database, this.#operations)
+    this.kv = new Kv(database)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
     this.#ownsPool = options.pool === undefined
     this.#stopLogging = stopLogging

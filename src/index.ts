@@ -3,6 +3,21 @@ export type { ClaimStatus } from './claims/claim-row.js'
 export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
 export type { Json, Stored } from './claims/json.js'
 export { keyOf } from './claims/key.js'
+export { Kv } from './claims/kv.js'
+export type { FieldPath } from './claims/kv-input.js'
+export type {
+  KvClaim,
+  KvDeleteOptions,
+  KvDeletion,
+  KvEntry,
+  KvListedEntry,
+  KvPage,
+  KvPatchOptions,
+  KvReadOptions,
+  KvScanOptions,
+  KvSwap,
+  KvWriteOptions,
+} from './claims/kv-types.js'
 export type { OnceResult } from './claims/once-call.js'
 export type {
   AmbiguousVerdict,

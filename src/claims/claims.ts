@@ -3,9 +3,10 @@ import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
+import { checkOptions } from './check-options.js'
 import type { ClaimStatus } from './claim-row.js'
 import { checkKey, keyOf } from './key.js'
-import { checkNames, readScope } from './once-spec.js'
+import { readScope } from './once-spec.js'
 
 /** A claim, for a person to look at. */
 export interface ClaimRecord {
@@ -130,7 +131,7 @@ export class Claims {
     readonly claims: readonly ClaimRecord[]
     readonly next?: { readonly scope: string; readonly key: string }
   }> {
-    checkNames(options, ['scope', 'operation', 'status', 'held', 'after', 'limit'])
+    checkOptions(options, ['scope', 'operation', 'status', 'held', 'after', 'limit'])
     const { scope, operation, status, held, after, limit = 100 } = options
     if (!statuses.includes(status))
       throw new InvalidInputError('status', "must be 'pending', 'active' or 'failed'")

@@ -8,15 +8,17 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
  * What comes back of a value that was stored as JSON: a `Date` as its text, an object without its functions. For plain data
  * it is the same type.
  */
-export type Stored<T> = T extends string | number | boolean | null | undefined
-  ? T
+export type Stored<T> = T extends Json | undefined
+  ? T // first of all, since `Json` itself would never end
   : T extends { toJSON(): infer J }
     ? Stored<J>
     : T extends (...args: never[]) => unknown
       ? never
-      : T extends object
-        ? { [K in keyof T as T[K] extends (...args: never[]) => unknown ? never : K]: Stored<T[K]> }
-        : T
+      : T extends readonly unknown[]
+        ? { [K in keyof T]: Stored<T[K]> } // without `as`, which would make an object of an array
+        : T extends object
+          ? { [K in keyof T as T[K] extends (...args: never[]) => unknown ? never : K]: Stored<T[K]> }
+          : T
 
 /** The most that a value, or an outcome, may take as JSON, in UTF-8. */
 export const MAX_JSON_BYTES = 1_048_576

@@ -3,6 +3,7 @@ import type { Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import { checkDuration, checkLifetime } from './check-duration.js'
+import { checkOptions } from './check-options.js'
 import type { Claim } from './claim.js'
 import { fingerprintOf } from './fingerprint.js'
 import type { Stored } from './json.js'
@@ -112,18 +113,13 @@ const names = {
   leased: [...common, 'leaseMs', 'maxAttempts', 'onAmbiguous'],
 }
 
-export function checkNames(given: object, allowed: readonly string[]): void {
-  const unknown = Object.keys(given).find((name) => !allowed.includes(name))
-  if (unknown) throw new InvalidInputError(unknown, `is no option here; there are ${allowed.join(', ')}`)
-}
-
 export function readMode(spec: OnceSpec): 'joined' | 'leased' {
   if (typeof spec !== 'object' || spec === null)
     throw new InvalidInputError('spec', `must be an object such as { scope, key }, not ${nameGiven(spec)}`)
   const { mode = 'joined' } = spec
   if (mode !== 'joined' && mode !== 'leased')
     throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
-  checkNames(spec, names[mode])
+  checkOptions(spec, names[mode])
   return mode
 }
 

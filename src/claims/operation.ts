@@ -2,6 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
 import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { checkOptions } from './check-options.js'
 import type { Claim } from './claim.js'
 import { type ClaimRow, readClaim } from './claim-row.js'
 import { takeOverClaims } from './claim-statements.js'
@@ -11,7 +12,7 @@ import { type Stored, toJson } from './json.js'
 import { checkKey } from './key.js'
 import { explainGivingUp, OnceCall, type OnceResult } from './once-call.js'
 import { onceLeased, workOn } from './once-leased.js'
-import { checkNames, type LeasedSpec, type ReadLeasedSpec, readLease, readSpec } from './once-spec.js'
+import { type LeasedSpec, type ReadLeasedSpec, readLease, readSpec } from './once-spec.js'
 import { checkSchema, parseInput, type StandardSchema } from './standard-schema.js'
 import { isTerminalError } from './stored-failure.js'
 
@@ -48,7 +49,15 @@ export class Operation<I, A> {
     checkKey('name', name)
     if (typeof fn !== 'function')
       throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
-    checkNames(options, ['input', 'result', 'leaseMs', 'maxAttempts', 'onAmbiguous', 'keepMs', 'isTerminal'])
+    checkOptions(options, [
+      'input',
+      'result',
+      'leaseMs',
+      'maxAttempts',
+      'onAmbiguous',
+      'keepMs',
+      'isTerminal',
+    ])
     checkSchema('input', options.input)
     this.name = name
     this.#database = database
@@ -74,9 +83,7 @@ export class Operation<I, A> {
 
   /** The same, and how it came about. */
   async runDetailed(input: I, options: RunOptions): Promise<OnceResult<A>> {
-    if (typeof options !== 'object' || options === null)
-      throw new InvalidInputError('options', 'must be an object such as { key }')
-    checkNames(options, ['key', 'wait', 'waitMs', 'requestId'])
+    checkOptions(options, ['key', 'wait', 'waitMs', 'requestId'])
     const text = toJson('input', input)
     const spec = this.#read(options.key, options, fingerprintOf('input', input))
     const parsed = await parseInput(this.#options.input, JSON.parse(text))

@@ -1,4 +1,5 @@
 import { forgetExpiredClaims } from '../claims/claim-statements.js'
+import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Operation } from '../claims/operation.js'
 import { InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
@@ -10,6 +11,8 @@ import type { Statement } from '../postgres/statement.js'
 export interface MaintenanceReport {
   /** Claims whose time was over, removed. */
   readonly claimsForgotten: number
+  /** Keys of `dibs.kv` whose time was over, removed. */
+  readonly keysForgotten: number
   /** Operations that were left by processes that are gone, taken over and finished, well or as failed. */
   readonly operationsFinished: number
   /** Taken over, and failed again; they will be tried once more. */
@@ -64,6 +67,7 @@ export class Maintenance {
 
   async #round() {
     const claimsForgotten = await this.#forget(forgetExpiredClaims)
+    const keysForgotten = await this.#forget(forgetExpiredKeys)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#operations.values()) {
@@ -77,7 +81,7 @@ export class Maintenance {
         void attempt.finally(() => this.#taken.delete(attempt))
       }
     }
-    return { claimsForgotten, operationsGivenUp, attempts }
+    return { claimsForgotten, keysForgotten, operationsGivenUp, attempts }
   }
 
   async #forget(statement: Statement): Promise<number> {

@@ -95,6 +95,14 @@ export interface DibsEvents {
   }
   /** A round of maintenance failed; the next one comes. */
   'dibs:maintenance.failed': EventOrigin & { readonly error: unknown }
+  /** Somebody else was first: a `setIfAbsent` lost, or a version was not the one that was asked for. */
+  'dibs:kv.conflict': EventOrigin & {
+    readonly call: 'setIfAbsent' | 'compareAndSet' | 'delete'
+    /** The key without what is different in each, for a metric. */
+    readonly template: string
+    /** Tells keys apart without showing them. */
+    readonly keyHash: string
+  }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
 }

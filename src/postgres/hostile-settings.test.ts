@@ -23,6 +23,8 @@ beforeAll(async () => {
       await pool.query(`create schema evil;
         create function evil.clock_timestamp() returns timestamptz language sql as $$ select '1999-01-01'::timestamptz $$;
         create function evil.hashtextextended(text, bigint) returns bigint language sql as $$ select 0::bigint $$;
+        create function evil.jsonb_typeof(jsonb) returns text language sql as $$ select 'trap' $$;
+        create table evil.kv (key text, value jsonb);
         create table evil.migration (version int, name text, checksum text, compatible_from int);
         insert into evil.migration values (7, 'trap', '', 7)`)
     },
@@ -58,6 +60,18 @@ it('migrates, tells the time and commits', async () => {
     return rows[0]?.level
   })
   expect(seen).toBe('read committed')
+})
+
+it('keeps keys and values', async () => {
+  await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
+  const claim = await dibs.kv.setIfAbsent('a', { n: { m: 1 } }, { ttlMs: 60_000 })
+  expect(claim.claimed).toBe(true)
+  const patched = await dibs.kv.patch('a', { n: { k: 2 } }, { remove: [['n', 'm']] })
+  expect(patched?.value).toEqual({ n: { k: 2 } })
+  const left = ((await dibs.kv.get('a'))?.expiresAt?.getTime() ?? 0) - Date.now()
+  expect(Math.abs(left - 60_000)).toBeLessThan(5_000)
+  expect((await dibs.kv.scan('')).entries).toHaveLength(1)
+  expect(await dibs.kv.delete('a')).toEqual({ deleted: true })
 })
 
 it('lowers the timeout of the session to its deadline and never raises it', async () => {

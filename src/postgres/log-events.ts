@@ -38,6 +38,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:once.not-stored': ['error', 'work is done, but its outcome could not be stored'],
   'dibs:operation.failed': ['warn', 'operation failed after a takeover'],
   'dibs:maintenance.failed': ['warn', 'a round of maintenance failed'],
+  'dibs:kv.conflict': ['debug', 'somebody else was first at a key'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 

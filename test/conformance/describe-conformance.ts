@@ -4,6 +4,7 @@ import { joinTransaction } from '../../src/postgres/join.js'
 import { directUrl, freshName } from '../database.js'
 import { describeAnswers } from './describe-answers.js'
 import { describeErrors } from './describe-errors.js'
+import { describeKv } from './describe-kv.js'
 import { describeRefusals } from './describe-refusals.js'
 import { describeTransactions } from './describe-transactions.js'
 import { describeValues } from './describe-values.js'
@@ -56,6 +57,7 @@ export function describeConformance(name: string, harness: Harness): void {
     describe('answers', () => describeAnswers(context))
     describe('transactions', () => describeTransactions(context))
     describe('errors', () => describeErrors(context))
+    describe('kv', () => describeKv(context))
     if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
   })
 }

@@ -1,0 +1,69 @@
+import type { Tx } from '../postgres/executor.js'
+import type { Json } from './json.js'
+import type { FieldPath } from './kv-input.js'
+
+/** What stands under a key. */
+export interface KvEntry<T = Json> {
+  readonly value: T
+  /** Grows with each write of the key, not by one. */
+  readonly version: number
+  /** From then on there is no such key; absent: it never expires. */
+  readonly expiresAt?: Date
+}
+
+export interface KvListedEntry<T = Json> extends KvEntry<T> {
+  readonly key: string
+}
+
+/** A page of keys, in byte order. */
+export interface KvPage<T = Json> {
+  readonly entries: KvListedEntry<T>[]
+  /** For `after`, to read on; absent: there are no more. */
+  readonly next?: string
+}
+
+export type KvClaim<T = Json> =
+  | { readonly claimed: true; readonly version: number }
+  /** Another was first; this is what it stored. */
+  | { readonly claimed: false; readonly value: T; readonly version: number }
+
+export type KvSwap<T = Json> =
+  | { readonly ok: true; readonly version: number }
+  /** What is there instead; undefined: nothing. */
+  | { readonly ok: false; readonly current: KvEntry<T> | undefined }
+
+export type KvDeletion<T = Json> =
+  | { readonly deleted: true }
+  /** What is there; undefined: nothing. */
+  | { readonly deleted: false; readonly current: KvEntry<T> | undefined }
+
+export interface KvReadOptions {
+  /** Your own open transaction, to read what it has written. */
+  readonly tx?: Tx | undefined
+}
+
+export interface KvWriteOptions {
+  /** How long it lives, by the database's clock; `Infinity` for ever. */
+  readonly ttlMs?: number | undefined
+  /** Your own open transaction, with which this is committed or rolled back. */
+  readonly tx?: Tx | undefined
+}
+
+export interface KvDeleteOptions {
+  /** Delete this version alone. */
+  readonly ifVersion?: number | undefined
+  readonly tx?: Tx | undefined
+}
+
+export interface KvPatchOptions extends KvWriteOptions {
+  /** Fields to take away: names, or paths such as `['checks', 'risk']`. Done first, so a field given too is replaced whole. */
+  readonly remove?: readonly FieldPath[] | undefined
+}
+
+export interface KvScanOptions {
+  /** The `next` of the page before. */
+  readonly after?: string | undefined
+  /** Most entries on a page, from 1 to 1,000. Default 100. */
+  readonly limit?: number | undefined
+  readonly tx?: Tx | undefined
+}

@@ -1,0 +1,270 @@
+import { BusyError, DatabaseError, InvalidInputError, StatementTimeoutError } from '../errors.js'
+import type { Database } from '../postgres/database.js'
+import { emit } from '../postgres/events.js'
+import type { Tx } from '../postgres/executor.js'
+import type { Statement } from '../postgres/statement.js'
+import { dateFromMicros, type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
+import { checkOptions } from './check-options.js'
+import { type Json, MAX_JSON_BYTES, type Stored, toJson } from './json.js'
+import { checkKey, hashKey, templateOf } from './key.js'
+import {
+  checkFields,
+  checkLimit,
+  checkNewTtl,
+  checkPaths,
+  checkTtl,
+  checkVersion,
+  MAX_KEYS,
+  prefixRange,
+} from './kv-input.js'
+import * as statements from './kv-statements.js'
+import type {
+  KvClaim,
+  KvDeleteOptions,
+  KvDeletion,
+  KvEntry,
+  KvListedEntry,
+  KvPage,
+  KvPatchOptions,
+  KvReadOptions,
+  KvScanOptions,
+  KvSwap,
+  KvWriteOptions,
+} from './kv-types.js'
+
+/** What the functions raise when a key was deleted and made again each time they looked. */
+const GAVE_UP = 'DB503'
+const RETRY_MS = 100
+/** How long a call that is a transaction of its own waits for another that writes the same key. */
+const WAIT_MS = 5_000
+/** `lock_timeout` has struck. */
+const WAITED = '55P03'
+
+/**
+ * Values by key, each with a version and perhaps an expiry: `dibs.kv`. Each call is one round trip, alone or in your `tx`.
+ *
+ * @example
+ * const claim = await dibs.kv.setIfAbsent(keyOf('coupon', sku), { by: 'ann' }, { ttlMs: 60_000 })
+ * if (!claim.claimed) console.log(`${claim.value.by} was first`)
+ */
+export class Kv {
+  readonly #database: Database
+
+  constructor(database: Database) {
+    this.#database = database
+  }
+
+  /**
+   * Stores a value if there is none; of any number of callers one wins, and the others are given what it stored.
+   *
+   * @example
+   * const claim = await dibs.kv.setIfAbsent('report:today', { owner: 'pod-1' }, { ttlMs: 60_000 })
+   * console.log(claim.claimed ? 'ours' : `${claim.value.owner} has it`)
+   */
+  async setIfAbsent<T = Json>(
+    key: string,
+    value: T,
+    options: KvWriteOptions = {},
+  ): Promise<KvClaim<Stored<T>>> {
+    checkOptions(options, ['ttlMs', 'tx'])
+    const values = [checkKey('key', key), toJson('value', value), checkTtl(options.ttlMs)]
+    const row = await this.#ask(statements.setIfAbsent, values, key, options.tx)
+    const version = Number(row.version)
+    if (row.outcome === 'claimed') return { claimed: true, version }
+    this.#tellConflict('setIfAbsent', key)
+    return { claimed: false, value: parse(row), version }
+  }
+
+  /**
+   * What stands under a key; undefined: nothing, or it has expired.
+   *
+   * @example
+   * const entry = await dibs.kv.get<{ owner: string }>('report:today')
+   * console.log(entry?.value.owner, entry?.expiresAt)
+   */
+  async get<T = Json>(key: string, options: KvReadOptions = {}): Promise<KvEntry<T> | undefined> {
+    checkOptions(options, ['tx'])
+    const [row] = await this.#database.send(statements.get, [checkKey('key', key)], options.tx)
+    return row && toEntry(row)
+  }
+
+  /**
+   * The same for many keys at once, in the order asked for. At most 1,000.
+   *
+   * @example
+   * const [ann, bob] = await dibs.kv.getMany<{ name: string }>(['user:ann', 'user:bob'])
+   * console.log(ann?.value.name ?? 'nobody', bob?.value.name ?? 'nobody')
+   */
+  async getMany<T = Json>(
+    keys: readonly string[],
+    options: KvReadOptions = {},
+  ): Promise<(KvEntry<T> | undefined)[]> {
+    checkOptions(options, ['tx'])
+    if (!Array.isArray(keys) || keys.length > MAX_KEYS) {
+      throw new InvalidInputError('keys', `must be an array of at most ${MAX_KEYS} keys; ask in parts`)
+    }
+    const asked = keys.map((key, n) => checkKey(`keys[${n}]`, key))
+    if (asked.length === 0) return []
+    const rows = await this.#database.send(statements.getMany, [textArray([...new Set(asked)])], options.tx)
+    const found = new Map(rows.map((row) => [row.key, toEntry<T>(row)]))
+    return asked.map((key) => found.get(key))
+  }
+
+  /**
+   * Stores a value whatever is there: the last write wins. Without `ttlMs` the key never expires, also if it would have.
+   *
+   * @example
+   * const { version } = await dibs.kv.set('feature:checkout', { on: true })
+   */
+  async set<T = Json>(key: string, value: T, options: KvWriteOptions = {}): Promise<{ version: number }> {
+    checkOptions(options, ['ttlMs', 'tx'])
+    const values = [checkKey('key', key), toJson('value', value), checkTtl(options.ttlMs)]
+    const row = await this.#ask(statements.set, values, key, options.tx)
+    return { version: Number(row.version) }
+  }
+
+  /**
+   * Stores a value if the key still has this version: nobody has written since you read it. Else tells what is there. Keeps
+   * the expiry unless `ttlMs` is given; `Infinity` ends it.
+   *
+   * @example
+   * const cart = await dibs.kv.get<{ items: string[] }>('cart:7')
+   * if (cart) {
+   *   const items = [...cart.value.items, sku]
+   *   const swap = await dibs.kv.compareAndSet('cart:7', cart.version, { items })
+   *   if (!swap.ok) console.log('somebody else changed it', swap.current)
+   * }
+   */
+  async compareAndSet<T = Json>(
+    key: string,
+    version: number,
+    value: T,
+    options: KvWriteOptions = {},
+  ): Promise<KvSwap<Stored<T>>> {
+    checkOptions(options, ['ttlMs', 'tx'])
+    const seen = checkVersion('version', version)
+    const values = [checkKey('key', key), seen, toJson('value', value), ...checkNewTtl(options.ttlMs)]
+    const row = await this.#ask(statements.compareAndSet, values, key, options.tx)
+    if (row.outcome === 'set') return { ok: true, version: Number(row.version) }
+    this.#tellConflict('compareAndSet', key)
+    return { ok: false, current: toCurrent(row) }
+  }
+
+  /**
+   * Deletes a key; with `ifVersion` that version alone, so that you do not delete what another has written meanwhile.
+   *
+   * @example
+   * const claim = await dibs.kv.setIfAbsent('report:today', { owner: 'pod-1' })
+   * if (claim.claimed) await dibs.kv.delete('report:today', { ifVersion: claim.version })
+   */
+  async delete<T = Json>(key: string, options: KvDeleteOptions = {}): Promise<KvDeletion<T>> {
+    checkOptions(options, ['ifVersion', 'tx'])
+    const { ifVersion, tx } = options
+    const version = ifVersion === undefined ? null : checkVersion('ifVersion', ifVersion)
+    const row = await this.#ask(statements.remove, [checkKey('key', key), version], key, tx)
+    if (row.outcome === 'deleted') return { deleted: true }
+    if (version !== null) this.#tellConflict('delete', key)
+    return { deleted: false, current: toCurrent(row) }
+  }
+
+  /**
+   * Changes fields of an object and leaves the others as they are, also in objects inside it; everything that is no object
+   * replaces what was there. Returns the whole; undefined: there is no such key. Two patches of different
+   * fields cannot erase each other.
+   *
+   * @example
+   * await dibs.kv.set('payment:7', { status: 'checking', checks: {} })
+   * await dibs.kv.patch('payment:7', { checks: { risk: 'ok' } })
+   * const both = await dibs.kv.patch('payment:7', { checks: { fraud: 'ok' } }, { remove: ['status'] })
+   * console.log(both?.value) // { checks: { risk: 'ok', fraud: 'ok' } }
+   */
+  async patch<T = Json>(
+    key: string,
+    fields: object,
+    options: KvPatchOptions = {},
+  ): Promise<{ value: T; version: number } | undefined> {
+    checkOptions(options, ['remove', 'ttlMs', 'tx'])
+    const { remove = [], ttlMs, tx } = options
+    const change = [checkKey('key', key), checkFields(fields), checkPaths(remove), ...checkNewTtl(ttlMs)]
+    const row = await this.#ask(statements.patch, [...change, String(MAX_JSON_BYTES)], key, tx)
+    if (row.outcome === 'patched') return { value: parse(row), version: Number(row.version) }
+    if (row.outcome === 'absent') return undefined
+    if (row.outcome === 'too large') {
+      throw new InvalidInputError(
+        'fields',
+        `would make the value larger than ${MAX_JSON_BYTES} bytes as JSON`,
+      )
+    }
+    throw new InvalidInputError(
+      'key',
+      `must be that of an object to be patched, and what is there is ${row.outcome === 'null' ? 'null' : `a JSON ${row.outcome}`}; use compareAndSet`,
+    )
+  }
+
+  /**
+   * The keys that begin with a prefix, a page at a time, in byte order. Pages are read one by one: what is written
+   * meanwhile may or may not be seen.
+   *
+   * @example
+   * let after: string | undefined
+   * do {
+   *   const page = await dibs.kv.scan<{ name: string }>('user:', { after, limit: 500 })
+   *   for (const { key, value } of page.entries) console.log(key, value.name)
+   *   after = page.next
+   * } while (after !== undefined)
+   */
+  async scan<T = Json>(prefix: string, options: KvScanOptions = {}): Promise<KvPage<T>> {
+    checkOptions(options, ['after', 'limit', 'tx'])
+    const { from, below } = prefixRange(prefix)
+    const limit = checkLimit(options.limit === undefined ? 100 : options.limit)
+    const after = options.after === undefined ? '' : checkKey('after', options.after)
+    // One more tells whether there are more.
+    const values = [from, after, String(limit + 1)]
+    const rows = await (below === undefined
+      ? this.#database.send(statements.scanToEnd, values, options.tx)
+      : this.#database.send(statements.scanRange, [...values, below], options.tx))
+    const entries = rows.slice(0, limit).map(toListedEntry<T>)
+    const next = rows.length > limit ? entries.at(-1)?.key : undefined
+    return next === undefined ? { entries } : { entries, next }
+  }
+
+  /** Sends what a function answers in one row. */
+  async #ask(statement: Statement, values: readonly TextValue[], key: string, tx?: Tx): Promise<TextRow> {
+    const startedAt = performance.now()
+    try {
+      const waitMs = tx === undefined ? String(WAIT_MS) : null
+      const [row] = await this.#database.send(statement, [...values, waitMs], tx)
+      return row ?? {}
+    } catch (error) {
+      const isGivenUp = error instanceof DatabaseError && error.sqlState === GAVE_UP
+      const hasWaited =
+        tx === undefined && error instanceof StatementTimeoutError && error.sqlState === WAITED
+      if (!isGivenUp && !hasWaited) throw error
+      const waitedMs = Math.max(1, performance.now() - startedAt)
+      throw new BusyError(`a turn at the key ${templateOf(key)}`, waitedMs, RETRY_MS, { cause: error })
+    }
+  }
+
+  #tellConflict(call: 'setIfAbsent' | 'compareAndSet' | 'delete', key: string): void {
+    const { origin } = this.#database
+    emit('dibs:kv.conflict', { ...origin, call, template: templateOf(key), keyHash: hashKey(key) })
+  }
+}
+
+/** What a caller stored is of the type that callers agree on; nobody can check that here. */
+function parse<T>(row: TextRow): T {
+  return JSON.parse(`${row.value}`)
+}
+
+function toEntry<T>(row: TextRow): KvEntry<T> {
+  const entry = { value: parse<T>(row), version: Number(row.version) }
+  return typeof row.expires === 'string' ? { ...entry, expiresAt: dateFromMicros(row.expires) } : entry
+}
+
+function toListedEntry<T>(row: TextRow): KvListedEntry<T> {
+  return { key: `${row.key}`, ...toEntry<T>(row) }
+}
+
+function toCurrent<T>(row: TextRow): KvEntry<T> | undefined {
+  return row.outcome === 'absent' ? undefined : toEntry(row)
+}

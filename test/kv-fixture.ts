@@ -1,0 +1,54 @@
+import pg from 'pg'
+import { afterAll, afterEach, beforeAll, expect } from 'vitest'
+import type { Kv } from '../src/claims/kv.js'
+import { Dibs } from '../src/dibs.js'
+import { createTestSchema, type TestSchema, untilBlocked } from '../src/testing/index.js'
+import { throughPool, url, viaPgBouncer } from './database.js'
+
+/** One for each test file that imports this, empty again after each test. */
+export const pool = new pg.Pool({ connectionString: url })
+pool.on('error', () => {})
+export let schema: TestSchema
+export let dibs: Dibs
+export let kv: Kv
+
+beforeAll(async () => {
+  schema = await createTestSchema(pool)
+  dibs = await Dibs.open({ ...throughPool, pool, schema: schema.name })
+  kv = dibs.kv
+})
+afterEach(async () => {
+  await schema.clock.reset()
+  await pool.query(`delete from ${schema.name}.kv`)
+})
+afterAll(async () => {
+  await dibs.close()
+  await schema.drop()
+  await pool.end()
+})
+
+/** A version that no key has had. */
+export const OTHER = 7
+
+/** Through PgBouncer a client does not know its backend. */
+export async function blocked(client: pg.PoolClient): Promise<void> {
+  if (!viaPgBouncer) return void (await untilBlocked(client))
+  const waits = `select from pg_catalog.pg_stat_activity
+    where wait_event_type = 'Lock' and state = 'active' and query like '%${schema.name}%'`
+  await expect.poll(async () => (await pool.query(waits)).rowCount).toBe(1)
+}
+
+/** A clock that moves also for a function that has begun: one that is replaced is seen when the next begins. */
+export async function movingClock(ms: number): Promise<{ set(ms: number): Promise<void> }> {
+  const { name } = schema
+  const set = async (to: number): Promise<void> => {
+    await pool.query(
+      `delete from ${name}.test_time; insert into ${name}.test_time values (to_timestamp(${to / 1_000}))`,
+    )
+  }
+  await pool.query(`create table if not exists ${name}.test_time (at timestamptz not null)`)
+  await set(ms)
+  await pool.query(`create or replace function ${name}.clock() returns timestamptz
+    language plpgsql volatile as $$ begin return (select at from ${name}.test_time); end $$`)
+  return { set }
+}
