@@ -1,7 +1,7 @@
 import type pg from 'pg'
 import { describe, expect, it } from 'vitest'
-import { dibs, kv, OTHER, pool } from '../../test/kv-fixture.js'
-import { ConflictError } from '../errors.js'
+import { dibs, kv, OTHER, pool, schema } from '../../test/kv-fixture.js'
+import { BusyError, ConflictError } from '../errors.js'
 
 describe('in the transaction of the caller', () => {
   it('lives and dies with it', async () => {
@@ -24,6 +24,24 @@ describe('in the transaction of the caller', () => {
       await kv.delete('kept', { tx })
     })
     expect((await kv.scan('')).entries).toMatchObject([{ key: 'a', value: { n: 2, m: 3 } }])
+  })
+
+  it('makes others wait, with a bound', async () => {
+    await kv.set('a', 1)
+    await schema.waits.atOnce()
+    try {
+      await dibs.transaction(async (tx) => {
+        await kv.set('a', 2, { tx })
+        await kv.set('new', 2, { tx })
+        const others = [kv.set('a', 3), kv.patch('a', {}), kv.delete('a'), kv.compareAndSet('a', 1, 3)]
+        for (const other of [...others, kv.setIfAbsent('new', 3)])
+          await expect(other).rejects.toThrow(BusyError)
+        expect((await kv.get('a'))?.value).toBe(1)
+      })
+    } finally {
+      await schema.waits.reset()
+    }
+    expect((await kv.get('a'))?.value).toBe(2)
   })
 
   it('can be used further after a claim that was lost', async () => {
