@@ -37,18 +37,3 @@ export async function blocked(client: pg.PoolClient): Promise<void> {
     where wait_event_type = 'Lock' and state = 'active' and query like '%${schema.name}%'`
   await expect.poll(async () => (await pool.query(waits)).rowCount).toBe(1)
 }
-
-/** A clock that moves also for a function that has begun: one that is replaced is seen when the next begins. */
-export async function movingClock(ms: number): Promise<{ set(ms: number): Promise<void> }> {
-  const { name } = schema
-  const set = async (to: number): Promise<void> => {
-    await pool.query(
-      `delete from ${name}.test_time; insert into ${name}.test_time values (to_timestamp(${to / 1_000}))`,
-    )
-  }
-  await pool.query(`create table if not exists ${name}.test_time (at timestamptz not null)`)
-  await set(ms)
-  await pool.query(`create or replace function ${name}.clock() returns timestamptz
-    language plpgsql volatile as $$ begin return (select at from ${name}.test_time); end $$`)
-  return { set }
-}

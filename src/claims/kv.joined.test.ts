@@ -33,9 +33,14 @@ describe('in the transaction of the caller', () => {
       await dibs.transaction(async (tx) => {
         await kv.set('a', 2, { tx })
         await kv.set('new', 2, { tx })
-        const others = [kv.set('a', 3), kv.patch('a', {}), kv.delete('a'), kv.compareAndSet('a', 1, 3)]
-        for (const other of [...others, kv.setIfAbsent('new', 3)])
-          await expect(other).rejects.toThrow(BusyError)
+        const others = [
+          () => kv.set('a', 3),
+          () => kv.patch('a', {}),
+          () => kv.delete('a'),
+          () => kv.compareAndSet('a', 1, 3),
+          () => kv.setIfAbsent('new', 3),
+        ]
+        for (const other of others) await expect(other()).rejects.toThrow(BusyError)
         expect((await kv.get('a'))?.value).toBe(1)
       })
     } finally {

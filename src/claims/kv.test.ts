@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { describe, expect, expectTypeOf, it } from 'vitest'
-import { blocked, kv, movingClock, OTHER, pool, schema } from '../../test/kv-fixture.js'
+import { blocked, kv, OTHER, pool, schema } from '../../test/kv-fixture.js'
+import { movingClock } from '../../test/moving-clock.js'
 import { BusyError, NotInTransactionError } from '../errors.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
 import { countTraffic } from '../testing/index.js'
@@ -43,7 +44,7 @@ describe('setIfAbsent', () => {
   })
 
   it('gives whoever waited for one that rolled back the whole of its time', async () => {
-    const clock = await movingClock(1_000_000)
+    const clock = await movingClock(pool, schema.name, new Date(1_000_000))
     const [first, second] = [await pool.connect(), await pool.connect()]
     try {
       await first.query('begin')
@@ -51,7 +52,7 @@ describe('setIfAbsent', () => {
       await second.query('begin')
       const waiting = kv.setIfAbsent('a', 'second', { tx: second, ttlMs: 1_000 })
       await blocked(second)
-      await clock.set(1_005_000)
+      await clock.set(new Date(1_005_000))
       await first.query('rollback')
       const { version } = await waiting
       await second.query('commit')
@@ -66,9 +67,9 @@ describe('setIfAbsent', () => {
   it.each(['setIfAbsent', 'set'] as const)(
     '%s gives whoever waited for an expired row the whole of its time',
     async (call) => {
-      const clock = await movingClock(1_000_000)
+      const clock = await movingClock(pool, schema.name, new Date(1_000_000))
       await kv.set('a', 1, { ttlMs: 1_000 })
-      await clock.set(1_001_000)
+      await clock.set(new Date(1_001_000))
       const [holder, waiter] = [await pool.connect(), await pool.connect()]
       try {
         await holder.query('begin')
@@ -76,7 +77,7 @@ describe('setIfAbsent', () => {
         await waiter.query('begin')
         const waiting = kv[call]('a', 2, { tx: waiter, ttlMs: 1_000 })
         await blocked(waiter)
-        await clock.set(1_006_000)
+        await clock.set(new Date(1_006_000))
         await holder.query('commit')
         const { version } = await waiting
         await waiter.query('commit')
@@ -244,7 +245,7 @@ describe('compareAndSet', () => {
     ['delete', (tx: pg.PoolClient) => kv.delete('a', { tx })],
     ['patch', (tx: pg.PoolClient) => kv.patch('a', { n: 2 }, { tx })],
   ])('%s counts the wait for the lock as time passed', async (_, call) => {
-    const clock = await movingClock(1_000_000)
+    const clock = await movingClock(pool, schema.name, new Date(1_000_000))
     const { version } = await kv.set('a', { n: 1 }, { ttlMs: 1_000 })
     const [holder, waiter] = [await pool.connect(), await pool.connect()]
     try {
@@ -253,7 +254,7 @@ describe('compareAndSet', () => {
       await waiter.query('begin')
       const waiting = call(waiter, version)
       await blocked(waiter)
-      await clock.set(1_001_000)
+      await clock.set(new Date(1_001_000))
       await holder.query('commit')
       const told = await waiting
       await waiter.query('commit')

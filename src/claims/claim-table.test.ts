@@ -1,0 +1,219 @@
+import { describe, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { movingClock } from '../../test/moving-clock.js'
+import { FingerprintMismatchError, InProgressError } from '../errors.js'
+import type { Claim } from './claim.js'
+import { endClaim, finishClaim, renewClaim } from './claim-statements.js'
+
+const fixture = openClaims()
+const at = { scope: 's', key: 'k' }
+const leased = { ...at, mode: 'leased' } as const
+
+/** A claim that nobody works on: `-infinity` was released, anything else has run out. */
+const put = (columns: Record<string, unknown>): Promise<unknown> => {
+  const row = { ...at, id: 'i', holder: 'h', fence: 100, created_at: '2026-01-01', ...columns }
+  const names = Object.keys(row)
+  return fixture.pool.query(
+    `insert into ${fixture.schema.name}.claim (${names}) values (${names.map((_, n) => `$${n + 1}`)})`,
+    Object.values(row),
+  )
+}
+
+const read = async (): Promise<Record<string, unknown>> => {
+  const { rows } = await fixture.pool.query(
+    `select status, fence::text, lease_until, completed_at, expires_at, unfinished from ${fixture.schema.name}.claim`,
+  )
+  return rows[0]
+}
+
+describe('time is read after the row is locked', () => {
+  const BEFORE = new Date('2026-03-01T00:00:00Z')
+  const AFTER = new Date('2026-03-01T00:01:00Z')
+  const leaseMs = 600_000
+
+  /** Runs `call` while the row is locked, and lets a minute pass before it gets the lock. */
+  async function waitAMinute(call: () => Promise<unknown>): Promise<unknown> {
+    const { pool, schema } = fixture
+    const { name } = schema
+    const clock = await movingClock(pool, name, BEFORE)
+    const blocker = await pool.connect()
+    try {
+      await blocker.query('begin')
+      await blocker.query(`select 1 from ${name}.claim for update`)
+      const ended = call()
+      await until(someoneWaits, 'the call to wait')
+      await clock.set(AFTER)
+      await blocker.query('commit')
+      return await ended
+    } finally {
+      blocker.release()
+    }
+  }
+
+  async function someoneWaits(): Promise<boolean> {
+    const { rows } = await fixture.pool.query(
+      "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like $1",
+      [`%${fixture.schema.name}%`],
+    )
+    return rows.length > 0
+  }
+
+  it('by a takeover', async () => {
+    await put({ lease_until: '2026-02-01' })
+    let leaseUntil: unknown
+    await waitAMinute(async () => {
+      await fixture.dibs.once({ ...leased, leaseMs, waitMs: 10_000 }, async () => {
+        leaseUntil = (await read()).lease_until
+      })
+    })
+    expect(leaseUntil).toEqual(new Date(AFTER.getTime() + leaseMs))
+  })
+
+  it('by a renewal', async () => {
+    await put({ lease_until: '2026-04-01' })
+    await waitAMinute(() => send(renewClaim, ['s', 'k', '100', String(leaseMs)]))
+    expect((await read()).lease_until).toEqual(new Date(AFTER.getTime() + leaseMs))
+  })
+
+  it('by an outcome', async () => {
+    await put({ lease_until: '2026-04-01' })
+    await waitAMinute(() => send(finishClaim, ['s', 'k', '100', 'active', '1', String(leaseMs), 'false']))
+    expect(await read()).toMatchObject({
+      completed_at: AFTER,
+      expires_at: new Date(AFTER.getTime() + leaseMs),
+    })
+  })
+
+  it('by an end', async () => {
+    await put({ lease_until: '2026-04-01' })
+    await waitAMinute(() => send(endClaim, ['s', 'k', '100', '5000']))
+    expect((await read()).lease_until).toEqual(new Date(AFTER.getTime() + 5_000))
+  })
+
+  it('by whoever forgets', async () => {
+    await put({ lease_until: '2026-03-01T00:00:30Z' })
+    expect(await waitAMinute(() => fixture.dibs.claims.forget(at))).toBe(true)
+  })
+
+  const send = (statement: { text: string }, values: string[]) =>
+    fixture.pool.query(statement.text.replaceAll('{schema}', fixture.schema.name), values)
+})
+
+describe('a fence', () => {
+  it('grows also when the clock is set back', async () => {
+    await put({ lease_until: '-infinity', fence: 5_000_000_000_000_000 })
+    const fences: number[] = []
+    for (let n = 0; n < 3; n++) {
+      const run = fixture.dibs.once(leased, async ({ fence }) => {
+        fences.push(fence)
+        throw new Error('again')
+      })
+      await run.catch(() => {})
+    }
+    // Each attempt raises it, and so does each release.
+    expect(fences).toEqual([5_000_000_000_000_001, 5_000_000_000_000_003, 5_000_000_000_000_005])
+  })
+
+  it('grows also when the claim was forgotten, and when it expired', async () => {
+    const fenceOf = () => fixture.dibs.once({ ...leased, keepMs: 1_000 }, async ({ fence }: Claim) => fence)
+    const first = await fenceOf()
+    await fixture.dibs.claims.forget(at)
+    const second = await fenceOf()
+    await fixture.schema.clock.advance(1_000)
+    const third = await fenceOf()
+    expect(second).toBeGreaterThan(first)
+    expect(third).toBeGreaterThan(second)
+  })
+
+  it('is raised by a release, so that nothing of that attempt is taken any more', async () => {
+    const failed = fixture.dibs.once(leased, async () => {
+      throw new Error('released')
+    })
+    await failed.catch(() => {})
+    const before = await read()
+    await fixture.dibs.once(leased, () => Promise.reject(new Error('again'))).catch(() => {})
+    expect(Number((await read()).fence)).toBeGreaterThan(Number(before.fence) + 1)
+  })
+})
+
+describe('a claim', () => {
+  it('that is held does not expire, however short it is to be kept', async () => {
+    const began = deferred()
+    const goOn = deferred()
+    const held = fixture.dibs.once({ ...leased, keepMs: 1_000, leaseMs: 3_600_000 }, async () => {
+      began.resolve()
+      await goOn.promise
+    })
+    await began.promise
+    await fixture.schema.clock.advance(60_000)
+    await expect(fixture.dibs.once(leased, async () => 2)).rejects.toThrow(InProgressError)
+    goOn.resolve()
+    await held
+  })
+
+  it('takes the fingerprint of the first who gives one', async () => {
+    await fixture.dibs.once(leased, () => Promise.reject(new Error('released'))).catch(() => {})
+    await fixture.dibs
+      .once({ ...leased, fingerprint: 1 }, () => Promise.reject(new Error('released')))
+      .catch(() => {})
+    const other = fixture.dibs.once({ ...leased, fingerprint: 2 }, async () => 2)
+    await expect(other).rejects.toThrow(FingerprintMismatchError)
+  })
+
+  it('of a transaction that ended without its outcome can be claimed by the next', async () => {
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    const began = deferred()
+    const goOn = deferred()
+    const forgotten = fixture.dibs.once({ ...at, tx: client }, async () => {
+      began.resolve()
+      await goOn.promise
+    })
+    forgotten.catch(() => {})
+    await began.promise
+    await client.query('commit') // somebody forgot to await
+    expect(await fixture.dibs.onceDetailed(at, async () => 2)).toMatchObject({ value: 2, attempt: 2 })
+    goOn.resolve()
+    await expect(forgotten).rejects.toThrow()
+    client.release()
+  })
+
+  it.each([
+    ['a status that is none', { status: 'done', completed_at: '2026-01-01', outcome: '1' }],
+    ['pending without a lease', { status: 'pending' }],
+    ['an outcome with a lease', { status: 'active', completed_at: '2026-01-01', lease_until: '2026-01-01' }],
+    ['an outcome without its time', { status: 'active' }],
+    ['a failure without an error', { status: 'failed', completed_at: '2026-01-01' }],
+    ['an outcome that is not finished', { status: 'active', completed_at: '2026-01-01', unfinished: 'pay' }],
+    ['a fence of 0', { lease_until: '2026-01-01', fence: 0 }],
+    ['more lost attempts than attempts', { lease_until: '2026-01-01', attempt: 1, lost: 2 }],
+  ])('cannot be %s', async (_, columns) => {
+    await expect(put(columns)).rejects.toMatchObject({ code: '23514' })
+  })
+
+  it('is found by its key, its expiry and its operation without reading the others', async () => {
+    const { pool, schema } = fixture
+    await pool.query(`
+      insert into ${schema.name}.claim (scope, key, id, holder, status, fence, created_at, completed_at, expires_at)
+      select 's', n::text, 'i', 'h', 'active', 1, now(), now(), now() + n * interval '1 second' from generate_series(1, 20000) n;
+      analyze ${schema.name}.claim`)
+    const plan = async (sql: string) =>
+      JSON.stringify((await pool.query(`explain (format json) ${sql}`)).rows)
+    const from = `from ${schema.name}.claim c where`
+    expect(await plan(`select * ${from} c.scope = 's' and c.key = '77'`)).toContain('claim_pkey')
+    expect(
+      await plan(`select * ${from} c.expires_at <= now() and (c.status <> 'pending' or c.lease_until = '-infinity')
+        order by c.expires_at limit 1000`),
+    ).toContain('claim_expires_at_idx')
+    expect(
+      await plan(
+        `select * ${from} c.unfinished = 'pay' and c.lease_until <= now() order by c.scope, c.key limit 10`,
+      ),
+    ).toContain('claim_unfinished_idx')
+    expect(
+      await plan(`select * ${from} (c.scope, c.key) > ('s', '5') order by c.scope, c.key limit 10`),
+    ).toContain('claim_pkey')
+  })
+})
