@@ -22,6 +22,13 @@ declare const id: string
 declare const key: string
 declare const sku: string
 declare const orders: Any
+declare const tenant: string
+declare const body: { item: string; amount: number; from: string; to: string }
+declare const bank: {
+  pay(amount: number, idempotencyKey: string): Promise<{ id: string }>
+  find(idempotencyKey: string): Promise<{ id: string } | undefined>
+}
+declare const mailer: { send(text: string): Promise<void> }
 declare const Order: Any
 declare const retries: { inc(labels: object): void }
 declare const alice: import('pg').PoolClient
