@@ -33,6 +33,12 @@ it('last-item.mjs prints what the README shows', async () => {
   expect(read('README.md')).toContain(output.trim())
 })
 
+it('once.mjs prints what docs/idempotency.md shows', async () => {
+  const output = await run('once.mjs')
+  expect(output).toContain('ten clicks: 1 payment, 9 replays')
+  expect(read('docs/idempotency.md')).toContain(output.trim())
+})
+
 const withoutTimes = (text: string): string => text.replace(/\d+\.\d s\)/g, '… s)')
 
 it('crashing/pay.mjs prints what README.md and docs/crashing.md show, which shows it as it is', async () => {
