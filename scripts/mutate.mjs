@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { mutations } from '../test/mutations.mjs'
+import { mutations } from '../test/mutations/index.mjs'
 
 const root = join(import.meta.dirname, '..')
 const copy = mkdtempSync(join(tmpdir(), 'dibs-mutate-'))

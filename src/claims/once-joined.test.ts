@@ -96,6 +96,28 @@ describe('once, alone', () => {
     expect(await fixture.logged()).toEqual(['1', '2', '3', '4'])
   })
 
+  it.each([false, true])('takes any text as it is (standard_conforming_strings off: %s)', async (isOff) => {
+    const strange = `it's "so" \\' \\\\ $1 $2 $$ {schema} -- /* ; select 1; \\u0041 ü 漢 😀`
+    await withPool(
+      async (pool) => {
+        if (isOff) pool.on('connect', (client) => void client.query('set standard_conforming_strings = off'))
+        const dibs = await Dibs.open({
+          pool,
+          schema: fixture.schema.name,
+          migrate: 'off',
+          listen: false,
+          prepared: false,
+        })
+        const spec = { scope: [strange, isOff ? 1 : 2], key: strange, fingerprint: strange }
+        expect(await dibs.once(spec, async () => ({ [strange]: strange }))).toEqual({ [strange]: strange })
+        expect(await fixture.dibs.once(spec, async () => 'other')).toEqual({ [strange]: strange })
+        expect(await fixture.dibs.claims.get(spec)).toMatchObject({ key: strange })
+        await dibs.close()
+      },
+      { max: 1 },
+    )
+  })
+
   it('gives the first caller what later ones get, byte for byte', async () => {
     const made = { z: 1, a: { when: new Date(0), skipped: undefined }, list: [1.5, 'ü\\\'"', null] }
     const first = await fixture.dibs.once(at, async () => made)
