@@ -7,11 +7,16 @@ import pg from 'pg'
 import { runnerImport } from 'vite'
 import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
+import { onceContest } from './once.mjs'
 import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
 
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 7)
 const ROUND_MS = Number(process.env.BENCH_ROUND_MS ?? 1500)
+
+/** `npm run bench -- once` runs the contests with that word in their name, and nothing else. */
+const [wanted] = process.argv.slice(2)
+const isWanted = ({ name }) => wanted === undefined || name.includes(wanted)
 
 const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]
 
@@ -64,9 +69,11 @@ try {
   const knobs = { node: process.version, cpus: cpus().length, rounds: ROUNDS, roundMs: ROUND_MS, ...rows[0] }
 
   const results = []
-  const { contests, close } = await transactionContest(server.url)
-  for (const contest of contests) results.push(...(await run(contest)))
-  await close()
+  for (const open of [transactionContest, onceContest]) {
+    const { contests, close } = await open(server.url)
+    for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))
+    await close()
+  }
 
   const table = [
     '| contest | in flight | contestant | /s | ratio | spread |',
@@ -76,6 +83,15 @@ try {
         `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} |`,
     ),
   ].join('\n')
+  // A part is for looking at; what is kept is a run of everything.
+  if (wanted !== undefined) console.log(table)
+  else await keep(knobs, results, table)
+} finally {
+  await server.stop()
+}
+
+/** The proof tools beside the contests, and all of it written down. */
+async function keep(knobs, results, table) {
   const { explorer, reduction, ...fast } = await exploreFast()
   const crashes = [...fast.crashes, ...(await measureCrashLoop(server.url, { server: ['server'] }))]
   const explored = [
@@ -108,8 +124,6 @@ try {
     `${JSON.stringify({ knobs, results, explorer, reduction, crashes }, null, 2)}\n`,
   )
   writeFileSync(join(out, 'latest.md'), page)
-} finally {
-  await server.stop()
 }
 
 /** On a server that keeps nothing through a crash, as one explores. */

@@ -11,4 +11,4 @@ create function {schema}.bound(ms integer) returns text
 -- clock is read by the caller, once, after the row is locked. A safe integer in JavaScript until the year 2255.
 create function {schema}.next_fence(last bigint, at timestamptz) returns bigint
   language sql immutable
-  as $$ select greatest(last + 1, (extract(epoch from at) * 1000000)::bigint) $$;
+  as $$ select greatest(last + 1, (pg_catalog.date_part('epoch', at) * 1000000)::bigint) $$;

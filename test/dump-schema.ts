@@ -11,7 +11,7 @@ export async function dumpSchema(pool: pg.Pool, schema: string): Promise<string>
     // With an empty path every name comes out qualified, whatever the session has.
     await client.query("begin; set local search_path = ''")
     const parts: string[] = []
-    for (const query of [tables, sequences, views, functions, triggers]) {
+    for (const query of [types, tables, sequences, views, functions, triggers]) {
       const { rows } = await client.query<{ part: string }>(query, [schema])
       parts.push(...rows.map(({ part }) => part))
     }
@@ -23,6 +23,11 @@ export async function dumpSchema(pool: pg.Pool, schema: string): Promise<string>
     client.release()
   }
 }
+
+const types = `
+  select 'type ' || t.oid::regtype || ' as enum (' || pg_catalog.string_agg(pg_catalog.quote_literal(e.enumlabel), ', ' order by e.enumsortorder) || ')' as part
+  from pg_catalog.pg_type t join pg_catalog.pg_namespace n on n.oid = t.typnamespace join pg_catalog.pg_enum e on e.enumtypid = t.oid
+  where n.nspname = $1 group by t.oid, t.typname order by t.typname`
 
 const tables = `
   select 'table ' || c.oid::regclass

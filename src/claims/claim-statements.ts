@@ -13,7 +13,7 @@ export const beginClaim = statement(`
 export const finishClaim = statement(`
   select f.state::text as state, ${claimColumns}
   from {schema}.claim_finish(
-    $1::text::text, $2::text::text, $3::text::bigint, $4::text::text, $5::text::json, $6::text::bigint, $7::text::boolean
+    $1::text::text, $2::text::text, $3::text::bigint, $4::text::{schema}.claim_status, $5::text::json, $6::text::bigint, $7::text::boolean
   ) f`)
 
 export const renewClaim = statement(`

@@ -181,16 +181,17 @@ describe('a claim', () => {
   })
 
   it.each([
-    ['a status that is none', { status: 'done', completed_at: '2026-01-01', outcome: '1' }],
-    ['pending without a lease', { status: 'pending' }],
-    ['an outcome with a lease', { status: 'active', completed_at: '2026-01-01', lease_until: '2026-01-01' }],
-    ['an outcome without its time', { status: 'active' }],
-    ['a failure without an error', { status: 'failed', completed_at: '2026-01-01' }],
-    ['an outcome that is not finished', { status: 'active', completed_at: '2026-01-01', unfinished: 'pay' }],
-    ['a fence of 0', { lease_until: '2026-01-01', fence: 0 }],
-    ['more lost attempts than attempts', { lease_until: '2026-01-01', attempt: 1, lost: 2 }],
-  ])('cannot be %s', async (_, columns) => {
-    await expect(put(columns)).rejects.toMatchObject({ code: '23514' })
+    ['of another status', { status: 'done', completed_at: '2026-01-01' }, '22P02'],
+    ['pending without a lease', { status: 'pending' }, '23514'],
+    [
+      'over with a lease',
+      { status: 'active', completed_at: '2026-01-01', lease_until: '2026-01-01' },
+      '23514',
+    ],
+    ['over without a time', { status: 'active' }, '23514'],
+    ['pending with the time of its end', { lease_until: '2026-01-01', completed_at: '2026-01-01' }, '23514'],
+  ])('cannot be %s', async (_, columns, code) => {
+    await expect(put(columns)).rejects.toMatchObject({ code })
   })
 
   it('is found by its key, its expiry and its operation without reading the others', async () => {

@@ -100,7 +100,7 @@ describe('maintenance', () => {
     const { pool, schema, dibs } = fixture
     await pool.query(`
       insert into ${schema.name}.claim (scope, key, id, holder, status, fence, created_at, completed_at, lease_until, expires_at)
-      select 's', n::text, n::text, 'h', case when n <= 2500 then 'active' else 'pending' end, n,
+      select 's', n::text, n::text, 'h', case when n <= 2500 then 'active' else 'pending' end::${schema.name}.claim_status, n,
         now(), case when n <= 2500 then now() end,
         case when n > 2550 then '-infinity' when n > 2500 then now() end::timestamptz,
         case when n % 2 = 0 then now() - interval '1 second' else now() + interval '1 hour' end

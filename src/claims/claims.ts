@@ -84,7 +84,7 @@ const listClaims = statement(
   `select * from (
      select ${columns} ${live}
        and ($1::text::text is null or c.scope = $1::text::text)
-       and ($2::text::text is null or c.status = $2::text::text)
+       and ($2::text::text is null or c.status = $2::text::{schema}.claim_status)
        and ($3::text::text is null or (c.scope, c.key) > ($3::text::text, $4::text::text))
    ) found
    where $5::text::text is null or held = $5::text::text

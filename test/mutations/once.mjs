@@ -14,14 +14,14 @@ const inBegin = (text) => inFunction('claim_begin', text)
 /** @type {import('./mutation.mjs').Mutation[]} */
 const inSql = [
   ['claims are not unique', '  primary key (scope, key),', '', joined],
+  ['a fence only grows with the clock', 'sql/0002_bound.sql', 'greatest(last + 1,', 'greatest(0,', table],
   [
-    'a fence only grows with the clock',
+    'a fence begins with 1',
     'sql/0002_bound.sql',
-    'greatest(last + 1, (extract',
-    'greatest(0, (extract',
+    "(pg_catalog.date_part('epoch', at) * 1000000)::bigint)",
+    '1)',
     table,
   ],
-  ['a fence begins with 1', 'sql/0002_bound.sql', '(extract(epoch from at) * 1000000)::bigint)', '1)', table],
   ['begin: nothing is locked before it is taken over', inBegin(' for no key update;'), ';', explored],
   [
     'begin: the clock is read before the lock',
