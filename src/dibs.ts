@@ -2,9 +2,8 @@ import pg from 'pg'
 import type { Claim } from './claims/claim.js'
 import { Claims } from './claims/claims.js'
 import { Kv } from './claims/kv.js'
-import { once } from './claims/once.js'
-import type { OnceResult } from './claims/once-call.js'
-import type { AnswerOf, HandleOf, OnceSpec } from './claims/once-spec.js'
+import { onceOn, withoutDetails } from './claims/once.js'
+import type { Once, OnceDetailed } from './claims/once-spec.js'
 import { Operation, type OperationAnswer, type OperationOptions } from './claims/operation.js'
 import { ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
@@ -96,6 +95,8 @@ export class Dibs implements AsyncDisposable {
     this.#server = server
     this.#database = database
     this.claims = new Claims(database)
+    this.onceDetailed = onceOn(database)
+    this.once = withoutDetails(this.onceDetailed)
     this.#maintenance = new Maintenance(database, this.#operations)
     this.kv = new Kv(database)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
@@ -204,12 +205,7 @@ export class Dibs implements AsyncDisposable {
    *   bank.pay(10, claim.idempotencyKey),
    * )
    */
-  async once<const S extends OnceSpec, T>(
-    spec: S,
-    fn: (handle: HandleOf<S>) => Promise<T>,
-  ): Promise<AnswerOf<S, T>> {
-    return (await once(this.#database, spec, fn)).value
-  }
+  readonly once: Once
 
   /**
    * The same, and how the answer came about.
@@ -221,12 +217,7 @@ export class Dibs implements AsyncDisposable {
    * })
    * if (replayed) response.setHeader('Idempotency-Replayed', 'true')
    */
-  onceDetailed<const S extends OnceSpec, T>(
-    spec: S,
-    fn: (handle: HandleOf<S>) => Promise<T>,
-  ): Promise<OnceResult<AnswerOf<S, T>>> {
-    return once(this.#database, spec, fn)
-  }
+  readonly onceDetailed: OnceDetailed
 
   /**
    * Names an operation on the world outside. Its input is stored with its claim, so that `maintain` in any process that has

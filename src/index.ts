@@ -18,13 +18,13 @@ export type {
   KvSwap,
   KvWriteOptions,
 } from './claims/kv-types.js'
-export type { OnceResult } from './claims/once-call.js'
 export type {
   AmbiguousVerdict,
-  AnswerOf,
-  HandleOf,
   JoinedSpec,
   LeasedSpec,
+  Once,
+  OnceDetailed,
+  OnceResult,
   OnceSpec,
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'

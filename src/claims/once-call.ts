@@ -13,21 +13,9 @@ import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-v
 import { type ClaimRow, readClaim } from './claim-row.js'
 import { hashKey, templateOf } from './key.js'
 import type { LossKind } from './lease.js'
-import type { ReadLeasedSpec, ReadSpec } from './once-spec.js'
+import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
 import { parseStored } from './standard-schema.js'
 import { restoreFailure, storeFailure } from './stored-failure.js'
-
-/** What `onceDetailed` answers. */
-export interface OnceResult<T> {
-  readonly value: T
-  /** The function was not run: this is what an earlier call has stored. */
-  readonly replayed: boolean
-  /** Which attempt the outcome is of, from 1. */
-  readonly attempt: number
-  readonly completedAt: Date
-  /** Of the claim. */
-  readonly id: string
-}
 
 /** What `claim_begin` said. */
 export interface Begun {

@@ -19,8 +19,7 @@ import {
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Claim } from './claim.js'
-import type { OnceResult } from './once-call.js'
-import type { LeasedSpec } from './once-spec.js'
+import type { LeasedSpec, OnceResult } from './once-spec.js'
 
 const fixture = openClaims()
 const at = { scope: 'payments', key: 'k', mode: 'leased' } as const

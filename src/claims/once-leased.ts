@@ -5,8 +5,8 @@ import { type ClaimRow, readClaim } from './claim-row.js'
 import { beginClaim } from './claim-statements.js'
 import { HeldClaim, sendSurely } from './held-claim.js'
 import { toJson } from './json.js'
-import type { OnceCall, OnceResult } from './once-call.js'
-import type { AmbiguousVerdict, ReadLeasedSpec } from './once-spec.js'
+import type { OnceCall } from './once-call.js'
+import type { AmbiguousVerdict, OnceResult, ReadLeasedSpec } from './once-spec.js'
 import { isTerminalError, storeFailure } from './stored-failure.js'
 
 type Handler = (claim: Claim) => Promise<unknown>

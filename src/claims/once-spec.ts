@@ -10,7 +10,7 @@ import type { Stored } from './json.js'
 import { checkKey, keyOf } from './key.js'
 import { checkSchema, type StandardSchema } from './standard-schema.js'
 
-interface CommonSpec {
+interface CommonSpec<R> {
   /** What the key belongs to: `'payments'`, or parts that are escaped and joined: `['payments', tenantId]`. */
   readonly scope: string | readonly (string | number | bigint)[]
   /** The same for each repetition of a request, another for each new one. Up to 512 bytes. */
@@ -24,7 +24,7 @@ interface CommonSpec {
   /** How long the outcome is kept; after that the key is new. `Infinity` for ever. Default 24 hours. */
   readonly keepMs?: number | undefined
   /** Reads what is stored, for the first caller as for later ones: any Standard Schema. */
-  readonly result?: StandardSchema<unknown, unknown> | undefined
+  readonly result?: StandardSchema<unknown, R> | undefined
   /** True for errors that are final beside `PermanentError` and `BusinessRuleError`: they are stored and replayed. */
   readonly isTerminal?: ((error: unknown) => boolean) | undefined
   /** Goes into events and logs. */
@@ -32,7 +32,7 @@ interface CommonSpec {
 }
 
 /** For work that is all in this database: claim, writes and outcome commit together. */
-export interface JoinedSpec extends CommonSpec {
+export interface JoinedSpec<R = unknown> extends CommonSpec<R> {
   readonly mode?: 'joined' | undefined
   /** Your own transaction. Without one, `once` makes one. */
   readonly tx?: Tx | undefined
@@ -44,7 +44,7 @@ export interface JoinedSpec extends CommonSpec {
 export type AmbiguousVerdict = 'retry' | 'hold' | { readonly outcome: unknown }
 
 /** For work outside of this database: the claim commits first, and is held by a lease. */
-export interface LeasedSpec extends CommonSpec {
+export interface LeasedSpec<R = unknown> extends CommonSpec<R> {
   readonly mode: 'leased'
   /** How long after its last sign of life a holder counts as dead. Renewed while the handler runs. Default 30,000. */
   readonly leaseMs?: number | undefined
@@ -61,19 +61,48 @@ export interface LeasedSpec extends CommonSpec {
     | undefined
 }
 
-export type OnceSpec = JoinedSpec | LeasedSpec
+export type OnceSpec<R = unknown> = JoinedSpec<R> | LeasedSpec<R>
 
-/** What the function given to `once` works with. */
-export type HandleOf<S extends OnceSpec> = S extends { mode: 'leased' }
-  ? Claim
-  : S extends { tx: infer X extends Tx }
-    ? X
-    : Transaction
+/** `dibs.once`, by what the function works with. The answer is what the schema `result` makes of the outcome, or what JSON does. */
+export interface Once {
+  /** Leased. */
+  <T, R = Stored<T>>(spec: LeasedSpec<R>, fn: (claim: Claim) => Promise<T>): Promise<NoInfer<R>>
+  /** In your transaction. */
+  <T, X extends Tx, R = Stored<T>>(
+    spec: JoinedSpec<R> & { readonly tx: X },
+    fn: (tx: X) => Promise<T>,
+  ): Promise<NoInfer<R>>
+  /** In a transaction of its own. */
+  <T, R = Stored<T>>(
+    spec: JoinedSpec<R> & { readonly tx?: undefined },
+    fn: (tx: Transaction) => Promise<T>,
+  ): Promise<NoInfer<R>>
+}
 
-/** What `once` answers: what the schema `result` makes of the outcome, or the outcome as JSON gives it back. */
-export type AnswerOf<S extends OnceSpec, T> = S extends { result: StandardSchema<infer _, infer R> }
-  ? R
-  : Stored<T>
+/** `dibs.onceDetailed`. */
+export interface OnceDetailed {
+  <T, R = Stored<T>>(spec: LeasedSpec<R>, fn: (claim: Claim) => Promise<T>): Promise<OnceResult<NoInfer<R>>>
+  <T, X extends Tx, R = Stored<T>>(
+    spec: JoinedSpec<R> & { readonly tx: X },
+    fn: (tx: X) => Promise<T>,
+  ): Promise<OnceResult<NoInfer<R>>>
+  <T, R = Stored<T>>(
+    spec: JoinedSpec<R> & { readonly tx?: undefined },
+    fn: (tx: Transaction) => Promise<T>,
+  ): Promise<OnceResult<NoInfer<R>>>
+}
+
+/** What `onceDetailed` answers. */
+export interface OnceResult<T> {
+  readonly value: T
+  /** The function was not run: this is what an earlier call has stored. */
+  readonly replayed: boolean
+  /** Which attempt the outcome is of, from 1. */
+  readonly attempt: number
+  readonly completedAt: Date
+  /** Of the claim. */
+  readonly id: string
+}
 
 /** A spec that was checked. */
 export interface ReadSpec {

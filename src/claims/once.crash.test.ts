@@ -15,7 +15,7 @@ import { crashLoop } from '../testing/crash/crash-loop.js'
 import { recordEffects } from '../testing/crash/effects.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
 import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
-import { once } from './once.js'
+import { onceOn } from './once.js'
 import type { LeasedSpec } from './once-spec.js'
 import { Operation } from './operation.js'
 
@@ -72,7 +72,7 @@ describe('joined', () => {
     const report = await crash({
       run: (db) =>
         asProcess(db, (own) =>
-          once(own, at, (tx) => tx.query("insert into done values ('k')").then(() => 'answer')),
+          onceOn(own)(at, (tx) => tx.query("insert into done values ('k')").then(() => 'answer')),
         ),
       invariant: async (db) => {
         const { rows } = await db.query('select key from done')
@@ -88,7 +88,7 @@ describe('joined', () => {
 describe('leased', () => {
   const payWith = (db: pg.Pool, effects: ReturnType<typeof recordEffects>, spec: Partial<LeasedSpec> = {}) =>
     asProcess(db, (own) =>
-      once(own, { ...at, mode: 'leased', leaseMs: LEASE_MS, ...spec } as LeasedSpec, (claim) =>
+      onceOn(own)({ ...at, mode: 'leased', leaseMs: LEASE_MS, ...spec } as LeasedSpec, (claim) =>
         effects.perform('pay', claim.idempotencyKey),
       ),
     )
@@ -212,7 +212,7 @@ describe('real crashes', () => {
     const program = join(import.meta.dirname, '../../test/children/pay.mjs')
     const report = await crash({
       modes: ['crash', 'zombie', 'process'],
-      run: (db) => pay(db, schema.name, { Database, once }),
+      run: (db) => pay(db, schema.name, { Database, onceOn }),
       child: (DATABASE_URL) =>
         spawn(process.execPath, [program], {
           env: { ...process.env, DATABASE_URL, PAY_SCHEMA: schema.name },
@@ -240,7 +240,7 @@ describe('real crashes', () => {
         modes: ['server'],
         setup: () => there.clock.reset(),
         advance: () => there.clock.advance(600_000),
-        run: (db) => pay(db, there.name, { Database, once }),
+        run: (db) => pay(db, there.name, { Database, onceOn }),
         invariant: async (db) => {
           const { rows } = await db.query(
             `select (select count(*)::int from paid) as paid, (select status from ${there.name}.claim) as status`,

@@ -2,13 +2,14 @@ import { InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkDuration } from './check-duration.js'
-import { OnceCall, type OnceResult } from './once-call.js'
+import { OnceCall } from './once-call.js'
 import { onceAlone, onceInside } from './once-joined.js'
 import { onceLeased } from './once-leased.js'
 import {
-  type AnswerOf,
-  type HandleOf,
   type LeasedSpec,
+  type Once,
+  type OnceDetailed,
+  type OnceResult,
   type OnceSpec,
   readLease,
   readMode,
@@ -16,17 +17,24 @@ import {
 } from './once-spec.js'
 
 /** See `Dibs.once`. */
-export async function once<const S extends OnceSpec, T>(
-  database: Database,
-  spec: S,
-  fn: (handle: HandleOf<S>) => Promise<T>,
-): Promise<OnceResult<AnswerOf<S, T>>> {
-  const mode = readMode(spec)
-  if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+export function onceOn(database: Database): OnceDetailed {
   // Which of the three handles it is follows from the spec, which the compiler cannot see here.
-  const run = fn as (handle: unknown) => Promise<unknown>
-  const call = new OnceCall(database, readSpec(spec, mode === 'joined'))
-  return (await start(call, spec, run)) as OnceResult<AnswerOf<S, T>>
+  const run = async (
+    spec: OnceSpec,
+    fn: (handle: unknown) => Promise<unknown>,
+  ): Promise<OnceResult<unknown>> => {
+    const mode = readMode(spec)
+    if (typeof fn !== 'function')
+      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    return await start(new OnceCall(database, readSpec(spec, mode === 'joined')), spec, fn)
+  }
+  return run as OnceDetailed
+}
+
+/** The same without what `onceDetailed` tells besides. */
+export function withoutDetails(detailed: OnceDetailed): Once {
+  const run = async (...given: Parameters<OnceDetailed>): Promise<unknown> => (await detailed(...given)).value
+  return run as Once
 }
 
 function start(

@@ -1,8 +1,8 @@
 // One leased claim whose effect is a row of another table: three statements.
-export async function pay(db, schema, { Database, once }) {
+export async function pay(db, schema, { Database, onceOn }) {
   const own = new Database(db, { schema, prepared: false })
   const spec = { scope: 's', key: 'k', mode: 'leased', leaseMs: 600_000 }
-  await once(own, spec, async (claim) => {
+  await onceOn(own)(spec, async (claim) => {
     await db.query('insert into paid (key) values ($1) on conflict do nothing', [claim.idempotencyKey])
     return claim.idempotencyKey
   })

@@ -3,8 +3,8 @@ import type { Pool } from 'pg'
 import { describe, expect, it } from 'vitest'
 import { endClaim, finishClaim, forgetExpiredClaims, renewClaim } from '../../src/claims/claim-statements.js'
 import { Claims } from '../../src/claims/claims.js'
-import { once } from '../../src/claims/once.js'
-import type { AnswerOf, HandleOf, OnceSpec } from '../../src/claims/once-spec.js'
+import { onceOn } from '../../src/claims/once.js'
+import type { JoinedSpec, OnceSpec } from '../../src/claims/once-spec.js'
 import { Operation } from '../../src/claims/operation.js'
 import {
   BusinessRuleError,
@@ -16,6 +16,7 @@ import {
 import { Maintenance } from '../../src/ops/maintenance.js'
 import { Database } from '../../src/postgres/database.js'
 import type { Tx } from '../../src/postgres/executor.js'
+import type { Transaction } from '../../src/postgres/transaction-types.js'
 import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreBound, ExploreOptions, Isolation } from '../../src/testing/explore/options.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
@@ -42,8 +43,11 @@ export function describeOnceSchedules(bound: Depth): void {
       }
     }
 
-  const calls = <S extends OnceSpec, T>(spec: S, fn: (handle: HandleOf<S>) => Promise<T>) =>
-    asProcess(async (database): Promise<AnswerOf<S, T>> => (await once(database, spec, fn)).value)
+  const calls = (spec: OnceSpec, fn: (tx: Transaction) => Promise<unknown>) =>
+    asProcess(
+      async (database): Promise<unknown> =>
+        (await onceOn(database)(spec as JoinedSpec & { tx?: undefined }, fn)).value,
+    )
 
   const write =
     (by: string) =>
@@ -199,7 +203,7 @@ export function describeOnceSchedules(bound: Depth): void {
         database.transaction(
           async (tx) => {
             await tx.query('select count(*) from done') // the snapshot
-            return (await once(database, { ...at, tx }, write(by))).value
+            return (await onceOn(database)({ ...at, tx }, write(by))).value
           },
           { isolation, attempts: 3 },
         ),
@@ -221,7 +225,7 @@ export function describeOnceSchedules(bound: Depth): void {
             const client = await db.connect()
             try {
               await client.query('begin')
-              const { value } = await once(database, { ...at, tx: client }, write('ann'))
+              const { value } = await onceOn(database)({ ...at, tx: client }, write('ann'))
               await client.query("insert into done (key, by) values ('after', $1)", [value])
               await client.query('commit')
               return value
