@@ -108,8 +108,9 @@ begin
         state := 'replayed';
         return;
       elsif claim.lease_until > v_now and claim.holder = p_holder then
-        -- This very call has claimed it before, and the answer was lost.
+        -- This very call has claimed it before, and the answer was lost: its lease has begun then, and is not begun anew.
         state := case when claim.lost > 0 then 'taken over' else 'claimed' end;
+        left_ms := greatest(1, floor(extract(epoch from claim.lease_until - v_now) * 1000));
         return;
       elsif claim.lease_until > v_now then
         state := 'in progress';

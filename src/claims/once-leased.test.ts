@@ -1,4 +1,5 @@
-import { afterEach, describe, expect, it } from 'vitest'
+import type pg from 'pg'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
@@ -16,6 +17,7 @@ import {
   PermanentError,
   TransientError,
 } from '../errors.js'
+import { onEvent } from '../postgres/events.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Claim } from './claim.js'
@@ -403,6 +405,29 @@ describe('answers that are lost', () => {
       expect(held).toMatchObject({ value: 1, attempt: 1, replayed: false })
     })
     expect(await fixture.dibs.claims.get(address)).toMatchObject({ lost: 0, attempt: 1 })
+  })
+
+  it('of the claim: its lease is as old as the claim, and not as the call that found it again', async () => {
+    const leaseMs = 30_000
+    await cutOff('claim_begin', 1, async (dibs) => {
+      type Connect = (callback: (error: Error | undefined, client: pg.PoolClient | undefined) => void) => void
+      const connect = dibs.pool.connect.bind(dibs.pool) as Connect
+      const stop = onEvent('dibs:commit.unknown', () => {
+        // Most of the lease goes by before the call can ask again.
+        const late: Connect = (callback) =>
+          void fixture.schema.clock.advance(leaseMs - 5_000).then(() => connect(callback))
+        vi.spyOn(dibs.pool, 'connect').mockImplementationOnce(late as never)
+      })
+      await dibs.once({ ...at, leaseMs }, async () => {
+        const isRenewed = async () => {
+          const claim = await fixture.dibs.claims.get(address)
+          const leftMs = Number(claim?.leaseUntil) - (await fixture.dibs.now()).getTime()
+          return leftMs > leaseMs / 2
+        }
+        await until(isRenewed, 'the renewal of a lease that is about to run out', 5_000)
+      })
+      stop()
+    })
   })
 
   it('of a takeover: the same call knows its claim again, and that it was ambiguous', async () => {

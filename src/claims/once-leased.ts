@@ -29,6 +29,8 @@ export function onceLeased(
       if (todo === 'answer') return call.answer(begun.claim, true)
       if (todo === 'run') {
         const isAmbiguous = begun.state === 'taken over'
+        // A claim that was found again, after its answer was lost, is as old as what is gone of its lease.
+        if (begun.leftMs > 0) sentAt -= spec.leaseMs - begun.leftMs
         return await workOn(call, spec, begun.claim, { handler, sentAt, isAmbiguous, retryInMs: null })
       }
       await sleep(call.pauseMs)

@@ -5,6 +5,7 @@ import { directUrl, freshName } from '../database.js'
 import { describeAnswers } from './describe-answers.js'
 import { describeErrors } from './describe-errors.js'
 import { describeKv } from './describe-kv.js'
+import { describeOnce } from './describe-once.js'
 import { describeRefusals } from './describe-refusals.js'
 import { describeTransactions } from './describe-transactions.js'
 import { describeValues } from './describe-values.js'
@@ -58,6 +59,7 @@ export function describeConformance(name: string, harness: Harness): void {
     describe('transactions', () => describeTransactions(context))
     describe('errors', () => describeErrors(context))
     describe('kv', () => describeKv(context))
+    describe('once', () => describeOnce(context))
     if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
   })
 }

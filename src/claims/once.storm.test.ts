@@ -1,0 +1,27 @@
+import { expect, it } from 'vitest'
+import { freshName, url } from '../../test/database.js'
+import { describeStorm, findShortfalls } from '../../test/once-storm/describe-storm.js'
+import { onceStorm } from '../../test/once-storm.js'
+
+const soakSeconds = Number(process.env.SOAK_SECONDS ?? 0)
+const seconds = soakSeconds ? Math.max(soakSeconds, 120) : 20
+const minimum = soakSeconds ? 100 : 10
+
+it('has one effect per key and equal answers, from eight processes that are killed, stopped and cut off', async () => {
+  const seed = Number(process.env.STORM_SEED ?? Math.floor(Math.random() * 2 ** 31))
+  console.log(`STORM_SEED=${seed}`)
+  const report = await onceStorm({
+    url,
+    schema: freshName('storm'),
+    world: freshName('world'),
+    seed,
+    calls: 500 * seconds,
+    keys: 25 * seconds,
+    seconds,
+    callsPerFault: soakSeconds ? 90 : 120,
+  })
+  console.log(describeStorm(report))
+  expect(report.problems).toEqual([])
+  // Else nothing was tested.
+  expect(findShortfalls(report, minimum)).toEqual([])
+}, 3_600_000)

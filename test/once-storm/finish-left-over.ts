@@ -1,0 +1,39 @@
+import pg from 'pg'
+import type { Dibs } from '../../src/dibs.js'
+// @ts-expect-error: plain JavaScript, since processes of their own run it too
+import * as work from '../children/once-work.mjs'
+import { until } from '../until.js'
+
+/** Maintains until no claim is pending. How many operations that took, and what each of the keys is answered then. */
+export async function finishLeftOver(
+  dibs: Dibs,
+  { url, world, seed }: { readonly url: string; readonly world: string; readonly seed: number },
+  keys: ReadonlyMap<number, string>,
+): Promise<{ readonly maintained: number; readonly answers: ReadonlyMap<number, string> }> {
+  const outside = new pg.Pool({ connectionString: url, max: 2 })
+  try {
+    const context = { tell() {}, world: outside, worldSchema: world }
+    const leased = { leaseMs: work.LEASE_MS, maxAttempts: 1_000 }
+    const operation = dibs.operation(
+      work.OPERATION,
+      leased,
+      async ({ number }: { number: number }, claim) =>
+        (await work.workLeased(claim, work.planOf(number, seed), context)) as unknown,
+    )
+    let maintained = 0
+    await until(
+      async () => {
+        maintained += (await dibs.maintain()).operationsFinished
+        return (await dibs.claims.list({ status: 'pending' })).claims.length === 0
+      },
+      'maintenance to finish what was left',
+      30_000,
+    )
+    const answers = new Map<number, string>()
+    for (const [number, key] of keys)
+      answers.set(number, JSON.stringify(await operation.run({ number }, { key, waitMs: 5_000 })))
+    return { maintained, answers }
+  } finally {
+    await outside.end()
+  }
+}
