@@ -1,7 +1,7 @@
 -- compatible_from: 1
 --
--- Bounds how long the statements that follow may wait for a lock. Called only from functions declared `set lock_timeout = 0`,
--- which give the caller its own value back. The test kit replaces it in a schema of its own, so that running out of time
+-- Bounds how long the statements that follow may wait for a lock. In a transaction of the caller's it is called only from
+-- functions declared `set lock_timeout = 0`, which give the caller its own value back. The test kit replaces it in a schema of its own, so that running out of time
 -- is an event and not a matter of luck.
 create function {schema}.bound(ms integer) returns text
   language sql volatile
@@ -11,4 +11,10 @@ create function {schema}.bound(ms integer) returns text
 -- clock is read by the caller, once, after the row is locked. A safe integer in JavaScript until the year 2255.
 create function {schema}.next_fence(last bigint, at timestamptz) returns bigint
   language sql immutable
-  as $$ select greatest(last + 1, (pg_catalog.date_part('epoch', at) * 1000000)::bigint) $$;
+  as $$ select greatest(last operator(pg_catalog.+) 1, (pg_catalog.date_part('epoch', at) operator(pg_catalog.*) 1000000)::bigint) $$;
+
+-- A time on the wire: microseconds since 1970. The operator is named in full, since statements outside of our functions use
+-- it under whatever `search_path` the session has.
+create function {schema}.micros(at timestamptz) returns bigint
+  language sql immutable
+  as $$ select (pg_catalog.date_part('epoch', at) operator(pg_catalog.*) 1000000)::bigint $$;

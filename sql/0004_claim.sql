@@ -5,6 +5,7 @@
 -- A claim of the caller's own transaction ("joined") is seen by nobody before it has its outcome; if one is left behind
 -- `pending` all the same, nobody works on it any more, so its lease is '-infinity', as after a release. A claim that has
 -- committed first ("leased") is held until `lease_until`.
+
 -- `pending`: begun; `active`: has its outcome; `failed`: has ended for good without one.
 create type {schema}.claim_status as enum ('pending', 'active', 'failed');
 
@@ -19,17 +20,20 @@ create table {schema}.claim (
   -- How many attempts have ended without a word: their lease ran out.
   lost integer not null default 0,
   lease_until timestamptz,
-  -- Who works on it, or did last: one call, by a name that no other call has.
+  -- One call, by a name that no other call has; `tx:` and a number for a transaction; `nobody` once it was given back.
   holder text not null,
   fingerprint text,
   -- As text, so that a replay has the bytes of the first answer. Null with `active`: the answer was undefined.
   outcome json,
   input json,
   steps jsonb not null default '{}',
+  -- What the last attempt that ended with an error has said.
+  last_error json,
   -- The name of an operation that any process may finish; null once it is finished or released.
   unfinished text,
   created_at timestamptz not null,
   completed_at timestamptz,
+  -- Null for ever, and while somebody may be working on it.
   expires_at timestamptz,
   primary key (scope, key),
   -- One, and short: PostgreSQL reads the text of each check anew for every statement. Eight of them tripled the time of an
@@ -43,55 +47,76 @@ create table {schema}.claim (
 create index claim_expires_at_idx on {schema}.claim (expires_at) where expires_at is not null;
 create index claim_unfinished_idx on {schema}.claim (unfinished) where unfinished is not null;
 
--- A claim whose time is over and on which nobody works is as if it were not there.
-create function {schema}.claim_is_over(c {schema}.claim, at timestamptz) returns boolean
+-- What a caller is told, in one value: a row of twelve columns cost a replay twice the time, half of it in the client. Steps
+-- go to whoever runs it, an outcome to whoever replays it, and neither to one who waits.
+create function {schema}.claim_told(state text, c {schema}.claim, left_ms bigint) returns json
   language sql immutable
-  as $$ select c.expires_at <= at and (c.status <> 'pending' or c.lease_until = '-infinity') $$;
+as $$
+  select pg_catalog.json_build_object(
+    'state', state, 'key', c.key, 'id', c.id, 'status', c.status, 'fence', c.fence, 'attempt', c.attempt, 'lost', c.lost,
+    'holder', c.holder, 'leftMs', left_ms, 'completedAt', {schema}.micros(c.completed_at),
+    'hasOutcome', c.outcome is not null, 'outcome', c.outcome,
+    'steps', case when state in ('claimed', 'taken over') then c.steps end)
+$$;
 
 -- Takes the claim, or says why not: the answer is for the loser too, in the same round trip.
 --
 -- The primary key arbitrates between callers to whom the key is new: the insert of the second waits for the transaction of
 -- the first. What is there already is read without a lock, so that replays neither write nor queue up; only what may
--- be taken (over, released, or its lease ran out) is locked, judged again by the clock as it stands then, and updated. So of
--- two that found the same lease run out the second finds a live one. Shown by once.explore.test.ts.
+-- be taken (expired, released, or its lease ran out) is locked, judged again by the clock as it stands then, and updated. So
+-- of two that found the same lease run out the second finds a live one. Shown by once.explore.test.ts.
 --
--- Every wait for a lock is bounded, and running out of time leaves the caller's transaction usable.
+-- Without `p_lease_ms` the claim is joined: it belongs to the transaction that it is made in.
 create function {schema}.claim_begin(
-  p_scope text, p_key text, p_id text, p_holder text, p_fingerprint text, p_lease_ms bigint, p_keep_ms bigint, p_wait_ms integer,
-  p_hold boolean, p_max_lost integer, p_unfinished text, p_input json, p_gave_up json,
-  out state text, out claim {schema}.claim, out left_ms bigint
+  p_scope text, p_key text, p_id text, p_holder text, p_fingerprint text, p_lease_ms bigint, p_keep_ms bigint,
+  p_wait_ms integer, p_hold boolean, p_max_lost integer, p_unfinished text, p_input json, p_gave_up json
 )
+  returns json
   language plpgsql volatile
   set lock_timeout = 0
   set search_path = ''
 as $$
 declare
+  v_claim {schema}.claim;
   v_now timestamptz;
+  v_later timestamptz;
+  v_left_ms bigint;
   v_lock boolean := false;
-  v_is_new boolean;
+  v_is_over boolean;
+  v_is_lost boolean;
+  v_holder text := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id()::text);
+  v_wait_until timestamptz := pg_catalog.clock_timestamp() + p_wait_ms * interval '1 millisecond';
 begin
-  perform {schema}.bound(p_wait_ms);
   for v_turn in 1..20 loop
+    -- Of the time as a whole, which a chain of others who give up one after the other would else multiply.
+    perform {schema}.bound(
+      greatest(1, pg_catalog.date_part('epoch', v_wait_until - pg_catalog.clock_timestamp()) * 1000)::integer);
     if v_lock then
       -- point: before the lock
-      select c.* into claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for no key update;
+      select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for no key update;
     else
       v_now := {schema}.clock();
       -- point: before the insert
       insert into {schema}.claim as c
         (scope, key, id, holder, fence, lease_until, fingerprint, input, unfinished, created_at, expires_at)
       values
-        (p_scope, p_key, p_id, p_holder, {schema}.next_fence(0, v_now),
+        (p_scope, p_key, p_id, v_holder, {schema}.next_fence(0, v_now),
          coalesce(v_now + p_lease_ms * interval '1 millisecond', '-infinity'), p_fingerprint, p_input, p_unfinished,
-         v_now, v_now + p_keep_ms * interval '1 millisecond')
+         v_now, case when p_lease_ms is null then v_now + p_keep_ms * interval '1 millisecond' end)
       on conflict do nothing
-      returning c.* into claim;
+      returning c.* into v_claim;
       if found then
-        state := 'claimed';
-        return;
+        v_later := {schema}.clock();
+        if p_lease_ms is not null and v_later >= v_now + interval '10 milliseconds' then
+          -- It has waited for one that rolled back: its lease begins now.
+          -- point: waited
+          update {schema}.claim c set lease_until = v_later + p_lease_ms * interval '1 millisecond'
+          where c.scope = p_scope and c.key = p_key;
+        end if;
+        return {schema}.claim_told('claimed', v_claim, null);
       end if;
       -- point: somebody was first
-      select c.* into claim from {schema}.claim c where c.scope = p_scope and c.key = p_key;
+      select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key;
     end if;
     if not found then
       v_lock := false;
@@ -99,26 +124,25 @@ begin
     end if;
 
     v_now := {schema}.clock();
-    v_is_new := {schema}.claim_is_over(claim, v_now);
-    if not coalesce(v_is_new, false) then
-      if claim.fingerprint <> p_fingerprint then
-        state := 'mismatch';
-        return;
-      elsif claim.status <> 'pending' then
-        state := 'replayed';
-        return;
-      elsif claim.lease_until > v_now and claim.holder = p_holder then
+    v_is_over := coalesce(v_claim.expires_at <= v_now, false);
+    v_is_lost := v_claim.lease_until > '-infinity';
+    if not v_is_over then
+      if v_claim.fingerprint <> p_fingerprint then
+        return {schema}.claim_told('mismatch', v_claim, null);
+      elsif v_claim.status <> 'pending' then
+        return {schema}.claim_told('replayed', v_claim, null);
+      elsif v_claim.lease_until > v_now then
+        v_left_ms := greatest(1, floor(pg_catalog.date_part('epoch', v_claim.lease_until - v_now) * 1000));
+        if v_claim.holder <> v_holder then
+          return {schema}.claim_told('in progress', v_claim, v_left_ms);
+        end if;
         -- This very call has claimed it before, and the answer was lost: its lease has begun then, and is not begun anew.
-        state := case when claim.lost > 0 then 'taken over' else 'claimed' end;
-        left_ms := greatest(1, floor(extract(epoch from claim.lease_until - v_now) * 1000));
-        return;
-      elsif claim.lease_until > v_now then
-        state := 'in progress';
-        left_ms := ceil(extract(epoch from claim.lease_until - v_now) * 1000);
-        return;
-      elsif p_hold and claim.lease_until > '-infinity' then
-        state := 'ambiguous';
-        return;
+        return {schema}.claim_told(case when v_claim.lost > 0 then 'taken over' else 'claimed' end, v_claim, v_left_ms);
+      elsif not v_is_lost and v_claim.holder = v_holder then
+        -- Only a transaction can find its own claim without a lease.
+        return {schema}.claim_told('nested', v_claim, null);
+      elsif p_hold and v_is_lost then
+        return {schema}.claim_told('ambiguous', v_claim, null);
       end if;
     end if;
     if not v_lock then
@@ -126,54 +150,79 @@ begin
       continue;
     end if;
 
-    -- point: locked
-    if v_is_new then
+    if v_is_over then
+      -- point: taking what has expired
       update {schema}.claim c set
-        id = p_id, holder = p_holder, status = 'pending', fence = {schema}.next_fence(c.fence, v_now), attempt = 1, lost = 0,
-        lease_until = coalesce(v_now + p_lease_ms * interval '1 millisecond', '-infinity'),
-        fingerprint = p_fingerprint, outcome = null, input = p_input, steps = '{}', unfinished = p_unfinished,
-        created_at = v_now, completed_at = null, expires_at = v_now + p_keep_ms * interval '1 millisecond'
+        id = p_id, holder = v_holder, status = 'pending', fence = {schema}.next_fence(c.fence, v_now), attempt = 1,
+        lost = 0, lease_until = coalesce(v_now + p_lease_ms * interval '1 millisecond', '-infinity'),
+        fingerprint = p_fingerprint, outcome = null, input = p_input, steps = '{}', last_error = null,
+        unfinished = p_unfinished, created_at = v_now, completed_at = null,
+        expires_at = case when p_lease_ms is null then v_now + p_keep_ms * interval '1 millisecond' end
       where c.scope = p_scope and c.key = p_key
-      returning c.* into claim;
-      state := 'claimed';
-    elsif claim.lease_until > '-infinity' and claim.lost + 1 >= p_max_lost then
+      returning c.* into v_claim;
+      return {schema}.claim_told('claimed', v_claim, null);
+    elsif v_is_lost and v_claim.lost + 1 >= p_max_lost then
       -- point: giving up
       update {schema}.claim c set
-        status = 'failed', fence = {schema}.next_fence(c.fence, v_now), lost = c.lost + 1,
-        lease_until = null, outcome = p_gave_up, unfinished = null, completed_at = v_now,
+        status = 'failed', fence = {schema}.next_fence(c.fence, v_now), lost = c.lost + 1, lease_until = null,
+        outcome = p_gave_up, unfinished = null, completed_at = v_now,
         expires_at = v_now + p_keep_ms * interval '1 millisecond'
       where c.scope = p_scope and c.key = p_key
-      returning c.* into claim;
-      state := 'gave up';
+      returning c.* into v_claim;
+      return {schema}.claim_told('gave up', v_claim, null);
     else
-      state := case when claim.lease_until > '-infinity' then 'taken over' else 'claimed' end;
       -- point: taking over
       update {schema}.claim c set
-        holder = p_holder, fence = {schema}.next_fence(c.fence, v_now), attempt = c.attempt + 1,
-        lost = c.lost + (c.lease_until > '-infinity')::integer,
+        holder = v_holder, fence = {schema}.next_fence(c.fence, v_now), attempt = c.attempt + 1,
+        lost = c.lost + v_is_lost::integer,
         lease_until = coalesce(v_now + p_lease_ms * interval '1 millisecond', '-infinity'),
-        fingerprint = coalesce(c.fingerprint, p_fingerprint), unfinished = p_unfinished
+        fingerprint = coalesce(c.fingerprint, p_fingerprint), unfinished = p_unfinished,
+        expires_at = case when p_lease_ms is null then v_now + p_keep_ms * interval '1 millisecond' end
       where c.scope = p_scope and c.key = p_key
-      returning c.* into claim;
+      returning c.* into v_claim;
+      return {schema}.claim_told(case when v_is_lost then 'taken over' else 'claimed' end, v_claim, null);
     end if;
-    return;
   end loop;
-  state := 'busy';
+  raise lock_not_available using message = 'the claim was made and forgotten twenty times meanwhile';
+end
+$$;
+
+-- The same in a transaction of the caller's, which running out of time must leave usable: hence a subtransaction, and an
+-- end before the caller's `statement_timeout`, which would abort it.
+create function {schema}.claim_begin_inside(
+  p_scope text, p_key text, p_id text, p_fingerprint text, p_keep_ms bigint, p_wait_ms integer
+)
+  returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_most_ms double precision :=
+    pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 900;
+begin
+  if v_most_ms > 0 then
+    p_wait_ms := greatest(1, least(p_wait_ms, v_most_ms));
+  end if;
+  return {schema}.claim_begin(
+    p_scope, p_key, p_id, null, p_fingerprint, null, p_keep_ms, p_wait_ms, true, null, null, null, null);
 exception when lock_not_available then
-  claim := null;
-  state := 'busy';
+  return '{"state": "busy"}';
 end
 $$;
 
 -- Locks the row of a claim and says whether it is still held under this fence. `stored`: it has its outcome already, by an
--- earlier call with the same fence whose answer was lost.
+-- earlier call with the same fence whose answer was lost. Alone it waits so long at most; in a transaction of the caller's
+-- the row is its own, and there is nothing to wait for.
 create function {schema}.claim_lock(
-  p_scope text, p_key text, p_fence bigint, out state text, out claim {schema}.claim
+  p_scope text, p_key text, p_fence bigint, p_wait_ms integer, out state text, out claim {schema}.claim
 )
   language plpgsql volatile
   set search_path = ''
 as $$
 begin
+  if p_wait_ms is not null then
+    perform {schema}.bound(p_wait_ms);
+  end if;
   -- point: before the lock
   select c.* into claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for no key update;
   state := case
@@ -187,24 +236,24 @@ $$;
 -- Stores the outcome, if the claim is still held under this fence; else changes nothing and says what is there, or raises if
 -- COMMIT follows in the same message.
 create function {schema}.claim_finish(
-  p_scope text, p_key text, p_fence bigint, p_status {schema}.claim_status, p_outcome json, p_keep_ms bigint, p_must boolean,
-  out state text, out claim {schema}.claim
+  p_scope text, p_key text, p_fence bigint, p_wait_ms integer, p_status {schema}.claim_status, p_outcome json,
+  p_keep_ms bigint, p_must boolean
 )
+  returns json
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_now timestamptz;
   v_locked record;
+  v_claim {schema}.claim;
 begin
-  select l.state, l.claim into v_locked from {schema}.claim_lock(p_scope, p_key, p_fence) l;
-  state := v_locked.state;
-  claim := v_locked.claim;
-  if state <> 'held' then
+  select l.state, l.claim into v_locked from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
+  if v_locked.state <> 'held' then
     if p_must then
       raise exception 'the claim is not held any more' using errcode = 'DIB01';
     end if;
-    return;
+    return {schema}.claim_told(v_locked.state, v_locked.claim, null);
   end if;
   v_now := {schema}.clock();
   -- point: before the outcome
@@ -216,20 +265,22 @@ begin
       else v_now + p_keep_ms * interval '1 millisecond'
     end
   where c.scope = p_scope and c.key = p_key
-  returning c.* into claim;
-  state := 'stored';
+  returning c.* into v_claim;
+  return {schema}.claim_told('stored', v_claim, null);
 end
 $$;
 
 -- Puts off the end of the lease, if the claim is still held under this fence.
-create function {schema}.claim_renew(p_scope text, p_key text, p_fence bigint, p_lease_ms bigint, out state text)
+create function {schema}.claim_renew(
+  p_scope text, p_key text, p_fence bigint, p_wait_ms integer, p_lease_ms bigint, out state text
+)
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_now timestamptz;
 begin
-  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence) l;
+  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
   if state <> 'held' then
     return;
   end if;
@@ -242,13 +293,13 @@ $$;
 
 -- Records a recovery point, if the claim is still held under this fence.
 create function {schema}.claim_step(
-  p_scope text, p_key text, p_fence bigint, p_step text, p_value text, out state text
+  p_scope text, p_key text, p_fence bigint, p_wait_ms integer, p_step text, p_value text, out state text
 )
   language plpgsql volatile
   set search_path = ''
 as $$
 begin
-  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence) l;
+  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
   if state <> 'held' then
     return;
   end if;
@@ -260,34 +311,41 @@ $$;
 
 -- Ends an attempt without an outcome, if the claim is still held under this fence. With `p_rest_ms` it looks like a lease that
 -- has so long to go (0: has run out): what the attempt did is not known, or another will go on with it. Without, it is
--- released: whoever comes next begins at once, and nothing is ambiguous.
-create function {schema}.claim_end(p_scope text, p_key text, p_fence bigint, p_rest_ms bigint, out state text)
+-- released: whoever comes next begins at once, and nothing is ambiguous. `p_is_void`: the attempt has not begun its work, so
+-- the one before it is the one that ended without a word, and is not counted a second time.
+create function {schema}.claim_end(
+  p_scope text, p_key text, p_fence bigint, p_wait_ms integer, p_rest_ms bigint, p_keep_ms bigint, p_error json,
+  p_is_void boolean, out state text
+)
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_now timestamptz;
 begin
-  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence) l;
+  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
   if state <> 'held' then
     return;
   end if;
   v_now := {schema}.clock();
   -- point: before the release
   update {schema}.claim c set
-    fence = {schema}.next_fence(c.fence, v_now),
+    fence = {schema}.next_fence(c.fence, v_now), holder = 'nobody', last_error = coalesce(p_error, c.last_error),
+    lost = case when p_is_void then greatest(0, c.lost - 1) else c.lost end,
     lease_until = coalesce(v_now + p_rest_ms * interval '1 millisecond', '-infinity'),
-    unfinished = case when p_rest_ms is null then null else c.unfinished end
+    unfinished = case when p_rest_ms is null then null else c.unfinished end,
+    expires_at = case when p_rest_ms is null then v_now + p_keep_ms * interval '1 millisecond' end
   where c.scope = p_scope and c.key = p_key;
 end
 $$;
 
--- Takes over what processes that are gone have left of an operation. Never waits: what is locked is being looked at by another.
+-- Takes over what processes that are gone have left of an operation. Never waits: what is locked is being looked at by
+-- another. The clock may be read before the lock, since what had run out then has run out now.
 create function {schema}.claim_take_over(
   p_unfinished text, p_holder text, p_lease_ms bigint, p_keep_ms bigint, p_max_lost integer, p_gave_up json,
   p_limit integer
 )
-  returns table (state text, claim {schema}.claim)
+  returns table (told json, input json)
   language plpgsql volatile
   set search_path = ''
 as $$
@@ -315,11 +373,12 @@ begin
       expires_at = case when is_last then v_now + p_keep_ms * interval '1 millisecond' else c.expires_at end
     from abandoned a
     where c.scope = a.scope and c.key = a.key
-    returning case when is_last then 'gave up' else 'taken over' end, c;
+    returning {schema}.claim_told(case when is_last then 'gave up' else 'taken over' end, c, null), c.input;
 end
 $$;
 
--- Removes a batch of claims whose time is over. Never waits: what is locked is being claimed anew.
+-- Removes a batch of claims whose time is over. Never waits: what is locked is being claimed anew. An array, since a plan
+-- may run a joined subquery with a limit more than once.
 create function {schema}.claim_forget_expired(p_limit integer) returns integer
   language plpgsql volatile
   set search_path = ''
@@ -329,44 +388,52 @@ declare
   v_count integer;
 begin
   -- point: before the removal
-  with expired as materialized (
-    select c.scope, c.key
-    from {schema}.claim c
-    where c.expires_at <= v_now and (c.status <> 'pending' or c.lease_until = '-infinity')
-    order by c.expires_at
-    limit p_limit
-    for update skip locked
-  )
-  delete from {schema}.claim c using expired e where c.scope = e.scope and c.key = e.key;
+  delete from {schema}.claim c where c.ctid = any (array(
+    select e.ctid from {schema}.claim e where e.expires_at <= v_now order by e.expires_at limit p_limit
+    for update skip locked));
   get diagnostics v_count = row_count;
   return v_count;
 end
 $$;
 
--- Removes one claim for an operator; one that is held only if that is insisted on, since its holder then works for nothing.
-create function {schema}.claim_forget(
-  p_scope text, p_key text, p_force boolean, out state text, out claim {schema}.claim, out left_ms bigint
+-- What an operator decides about a claim on which nobody works: to forget it, that it was done (`p_outcome`), or that it was
+-- not (`retry`: whoever comes next begins at once). One that is held is left alone, unless it is to be forgotten by force,
+-- since its holder would work for nothing.
+create function {schema}.claim_decide(
+  p_scope text, p_key text, p_what text, p_outcome json, p_keep_ms bigint, p_force boolean
 )
+  returns json
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_now timestamptz;
+  v_claim {schema}.claim;
 begin
+  perform {schema}.bound(5000);
   -- point: before the lock
-  select c.* into claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for update;
-  if not found then
-    state := 'absent';
-    return;
-  end if;
+  select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for update;
   v_now := {schema}.clock();
-  if claim.lease_until > v_now and not p_force then
-    state := 'in progress';
-    left_ms := ceil(extract(epoch from claim.lease_until - v_now) * 1000);
-    return;
+  if v_claim.key is null or v_claim.expires_at <= v_now then
+    return '{"state": "absent"}';
+  elsif v_claim.lease_until > v_now and v_claim.holder <> 'nobody' and not p_force then
+    return {schema}.claim_told(
+      'in progress', v_claim, ceil(pg_catalog.date_part('epoch', v_claim.lease_until - v_now) * 1000)::bigint);
+  elsif p_what = 'forget' then
+    -- point: before the removal
+    delete from {schema}.claim c where c.scope = p_scope and c.key = p_key;
+  elsif v_claim.status <> 'pending' then
+    return {schema}.claim_told('over', v_claim, null);
+  else
+    -- point: before the decision
+    update {schema}.claim c set
+      fence = {schema}.next_fence(c.fence, v_now), holder = 'nobody', unfinished = null, outcome = p_outcome,
+      status = case p_what when 'retry' then 'pending' else 'active' end::{schema}.claim_status,
+      lease_until = case p_what when 'retry' then '-infinity'::timestamptz end,
+      completed_at = case p_what when 'retry' then null else v_now end,
+      expires_at = v_now + p_keep_ms * interval '1 millisecond'
+    where c.scope = p_scope and c.key = p_key;
   end if;
-  -- point: before the removal
-  delete from {schema}.claim c where c.scope = p_scope and c.key = p_key;
-  state := 'forgotten';
+  return '{"state": "done"}';
 end
 $$;

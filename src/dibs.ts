@@ -5,7 +5,7 @@ import { Kv } from './claims/kv.js'
 import { onceOn, withoutDetails } from './claims/once.js'
 import type { Once, OnceDetailed } from './claims/once-spec.js'
 import { Operation, type OperationAnswer, type OperationOptions } from './claims/operation.js'
-import { ConnectionLostError, InvalidInputError } from './errors.js'
+import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
 import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
 import { CONNECT_MS } from './postgres/connections.js'
@@ -55,10 +55,7 @@ export interface OpenOptions {
 
 const EMBEDDED_TRIES = 8
 
-const readClock = statement(
-  'select (extract(epoch from {schema}.clock()) * 1000000)::bigint::text as "micros"',
-  { readOnly: true },
-)
+const readClock = statement('select {schema}.micros({schema}.clock())::text as "micros"', { readOnly: true })
 
 /**
  * The composition root: one instance for each database and schema, shared by the whole process.
@@ -229,14 +226,14 @@ export class Dibs implements AsyncDisposable {
    * )
    * const payment = await charge.run({ amount: 10 }, { key })
    */
-  operation<I, T, R = unknown>(
+  operation<I, T, R = unknown, Raw = I>(
     name: string,
-    options: OperationOptions<I, R>,
+    options: OperationOptions<I, R, Raw>,
     fn: (input: I, claim: Claim) => Promise<T>,
-  ): Operation<I, OperationAnswer<R, T>> {
+  ): Operation<Raw, OperationAnswer<R, T>> {
     if (this.#operations.has(name))
       throw new InvalidInputError('name', `is the name of another operation: "${name}"`)
-    const operation = new Operation<I, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
+    const operation = new Operation<Raw, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
     this.#operations.set(name, operation as unknown as Operation<never, unknown>)
     return operation
   }
@@ -260,6 +257,7 @@ export class Dibs implements AsyncDisposable {
    * process.once('SIGTERM', () => void stop())
    */
   maintainEvery(everyMs: number): () => Promise<void> {
+    if (this.#closing) throw new ClosedError()
     const controller = new AbortController()
     const ended = this.#maintenance.repeat(checkInterval(everyMs), controller.signal)
     const stop = async (): Promise<void> => {

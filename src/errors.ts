@@ -21,6 +21,7 @@ import {
   AmbiguousOutcomeError,
   FingerprintMismatchError,
   InProgressError,
+  InvalidOutcomeError,
   OutcomeNotStoredError,
   StoredValueError,
 } from './errors/once-errors.js'
@@ -61,6 +62,7 @@ export const errorRegistry = [
   FingerprintMismatchError,
   AmbiguousOutcomeError,
   OutcomeNotStoredError,
+  InvalidOutcomeError,
   StoredValueError,
   NotInTransactionError,
   NestedTransactionError,

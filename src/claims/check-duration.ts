@@ -4,13 +4,16 @@ import { nameGiven } from '../postgres/name-given.js'
 /** A hundred years: beyond it a number is more likely a mistake than a duration. */
 const MAX_MS = 100 * 365 * 24 * 3_600_000
 
+/** The longest that a timer, or a `lock_timeout`, can be set to: 24 days. */
+export const MAX_TIMER_MS = 2 ** 31 - 1
+
 /** A duration as a caller may give it: a whole number of milliseconds. */
-export function checkDuration(field: string, ms: unknown, leastMs = 1): number {
-  if (typeof ms === 'number' && Number.isSafeInteger(ms) && ms >= leastMs && ms <= MAX_MS) return ms
+export function checkDuration(field: string, ms: unknown, leastMs = 1, mostMs = MAX_MS): number {
+  if (typeof ms === 'number' && Number.isSafeInteger(ms) && ms >= leastMs && ms <= mostMs) return ms
   const given = typeof ms === 'number' ? String(ms) : nameGiven(ms)
   throw new InvalidInputError(
     field,
-    `must be a whole number of milliseconds from ${leastMs} to ${MAX_MS} (a hundred years), not ${given}`,
+    `must be a whole number of milliseconds from ${leastMs} to ${mostMs}, not ${given}`,
   )
 }
 

@@ -73,13 +73,15 @@ describe('time is read after the row is locked', () => {
 
   it('by a renewal', async () => {
     await put({ lease_until: '2026-04-01' })
-    await waitAMinute(() => send(renewClaim, ['s', 'k', '100', String(leaseMs)]))
+    await waitAMinute(() => send(renewClaim, ['s', 'k', '100', '60000', String(leaseMs)]))
     expect((await read()).lease_until).toEqual(new Date(AFTER.getTime() + leaseMs))
   })
 
   it('by an outcome', async () => {
     await put({ lease_until: '2026-04-01' })
-    await waitAMinute(() => send(finishClaim, ['s', 'k', '100', 'active', '1', String(leaseMs), 'false']))
+    await waitAMinute(() =>
+      send(finishClaim, ['s', 'k', '100', '60000', 'active', '1', String(leaseMs), 'false']),
+    )
     expect(await read()).toMatchObject({
       completed_at: AFTER,
       expires_at: new Date(AFTER.getTime() + leaseMs),
@@ -88,7 +90,7 @@ describe('time is read after the row is locked', () => {
 
   it('by an end', async () => {
     await put({ lease_until: '2026-04-01' })
-    await waitAMinute(() => send(endClaim, ['s', 'k', '100', '5000']))
+    await waitAMinute(() => send(endClaim, ['s', 'k', '100', '60000', '5000', null, null, 'false']))
     expect((await read()).lease_until).toEqual(new Date(AFTER.getTime() + 5_000))
   })
 
@@ -97,7 +99,7 @@ describe('time is read after the row is locked', () => {
     expect(await waitAMinute(() => fixture.dibs.claims.forget(at))).toBe(true)
   })
 
-  const send = (statement: { text: string }, values: string[]) =>
+  const send = (statement: { text: string }, values: (string | null)[]) =>
     fixture.pool.query(statement.text.replaceAll('{schema}', fixture.schema.name), values)
 })
 

@@ -1,11 +1,15 @@
-import { InProgressError, InvalidInputError } from '../errors.js'
+import { BusyError, InProgressError, InvalidInputError, StatementTimeoutError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
+import { checkLifetime } from './check-duration.js'
 import { checkOptions } from './check-options.js'
-import type { ClaimStatus } from './claim-row.js'
-import { checkKey, keyOf } from './key.js'
+import { type ClaimStatus, readTold } from './claim-row.js'
+import { decideClaim } from './claim-statements.js'
+import { toJson } from './json.js'
+import { checkKey, nameScope, operationOf, scopeOfOperation } from './key.js'
+import { GIVEN_UP } from './once-call.js'
 import { readScope } from './once-spec.js'
 
 /** A claim, for a person to look at. */
@@ -15,8 +19,11 @@ export interface ClaimRecord {
   readonly id: string
   /** `pending`: begun; `active`: has its outcome; `failed`: has ended for good without one. */
   readonly status: ClaimStatus
-  /** Of a pending claim: someone works on it, nobody does any more, or its holder gave it back. */
-  readonly held?: 'held' | 'abandoned' | 'released'
+  /**
+   * Of a pending claim: someone works on it (`held`), it failed after a takeover and will be tried again (`resting`), its
+   * holder is gone or did not know what it had done (`abandoned`), or gave it back (`released`).
+   */
+  readonly held?: 'held' | 'resting' | 'abandoned' | 'released'
   readonly attempt: number
   /** Attempts that ended without a word. */
   readonly lost: number
@@ -26,6 +33,8 @@ export interface ClaimRecord {
   readonly leaseUntil?: Date
   /** What is replayed; of a failed claim, its error. */
   readonly outcome?: unknown
+  /** What the last attempt said that ended with an error which may pass. */
+  readonly lastError?: { readonly name: string; readonly message: string }
   /** Of an operation. */
   readonly operation?: string
   readonly input?: unknown
@@ -42,18 +51,19 @@ export type ClaimAddress =
   | { readonly operation: string; readonly key: string }
 
 export interface ListClaimsOptions {
+  /** And what is below it: `orders` finds `['orders', tenant]` too. */
   readonly scope?: string | readonly (string | number | bigint)[] | undefined
   readonly operation?: string | undefined
   readonly status?: ClaimStatus | undefined
-  /** Pending claims that are held, that nobody holds any more, or that were given back. */
+  /** Pending claims, by who works on them. */
   readonly held?: ClaimRecord['held'] | undefined
+  /** Failed claims that were given up, after too many attempts that ended without a word. */
+  readonly gaveUp?: boolean | undefined
   /** Where the page before ended. */
   readonly after?: { readonly scope: string; readonly key: string } | undefined
   /** Default 100, at most 1,000. */
   readonly limit?: number | undefined
 }
-
-const micros = (column: string): string => `(extract(epoch from ${column}) * 1000000)::bigint::text`
 
 const columns = `
   c.scope::text as scope, c.key::text as key, c.id::text as id, c.status::text as status, c.attempt::text as attempt,
@@ -61,44 +71,45 @@ const columns = `
   case
     when c.status <> 'pending' then null
     when c.lease_until = '-infinity' then 'released'
-    when c.lease_until > t.now then 'held'
-    else 'abandoned'
+    when c.lease_until <= t.now then 'abandoned'
+    when c.holder = 'nobody' then 'resting'
+    else 'held'
   end::text as held,
-  case when c.lease_until > '-infinity' then ${micros('c.lease_until')} end as lease_until,
-  c.outcome::text as outcome, c.input::text as input,
+  case when c.lease_until > '-infinity' then {schema}.micros(c.lease_until) end::text as lease_until,
+  c.outcome::text as outcome, c.last_error::text as last_error, c.input::text as input,
   (select pg_catalog.json_agg(s.step order by s.step) from pg_catalog.jsonb_object_keys(c.steps) s (step))::text as steps,
-  ${micros('c.created_at')} as created_at, ${micros('c.completed_at')} as completed_at,
-  ${micros('c.expires_at')} as expires_at`
+  {schema}.micros(c.created_at)::text as created_at, {schema}.micros(c.completed_at)::text as completed_at,
+  {schema}.micros(c.expires_at)::text as expires_at`
 
 /** What is expired counts as absent, as everywhere. */
 const live = `
   from {schema}.claim c, (select {schema}.clock() as now) t
-  where coalesce(not {schema}.claim_is_over(c, t.now), true)`
+  where coalesce(c.expires_at > t.now, true)`
 
 const getClaim = statement(
   `select ${columns} ${live} and c.scope = $1::text::text and c.key = $2::text::text`,
   { readOnly: true },
 )
 
+/** Of a scope, what is below it too: `;` comes next after `:`. */
 const listClaims = statement(
   `select * from (
      select ${columns} ${live}
-       and ($1::text::text is null or c.scope = $1::text::text)
+       and ($1::text::text is null or c.scope = $1::text::text
+         or c.scope > $1::text::text || ':' and c.scope < $1::text::text || ';')
        and ($2::text::text is null or c.status = $2::text::{schema}.claim_status)
        and ($3::text::text is null or (c.scope, c.key) > ($3::text::text, $4::text::text))
+       and ($5::text::text is null or c.status = 'failed' and (c.outcome ->> 'name' = $5::text::text))
    ) found
-   where $5::text::text is null or held = $5::text::text
+   where $6::text::text is null or held = $6::text::text
    order by scope collate "C", key collate "C"
-   limit $6::text::integer`,
+   limit $7::text::integer`,
   { readOnly: true },
 )
 
-const forgetClaim = statement(`
-  select f.state::text as state, f.left_ms::text as left_ms, (f.claim).id::text as id
-  from {schema}.claim_forget($1::text::text, $2::text::text, $3::text::boolean) f`)
-
 const statuses: readonly unknown[] = [undefined, 'pending', 'active', 'failed']
-const holds: readonly unknown[] = [undefined, 'held', 'abandoned', 'released']
+const holds: readonly unknown[] = [undefined, 'held', 'resting', 'abandoned', 'released']
+const DAY_MS = 24 * 3_600_000
 
 /** The claims that are kept, for operators. */
 export class Claims {
@@ -131,12 +142,12 @@ export class Claims {
     readonly claims: readonly ClaimRecord[]
     readonly next?: { readonly scope: string; readonly key: string }
   }> {
-    checkOptions(options, ['scope', 'operation', 'status', 'held', 'after', 'limit'])
-    const { scope, operation, status, held, after, limit = 100 } = options
+    checkOptions(options, ['scope', 'operation', 'status', 'held', 'gaveUp', 'after', 'limit'])
+    const { scope, operation, status, held, gaveUp = false, after, limit = 100 } = options
     if (!statuses.includes(status))
       throw new InvalidInputError('status', "must be 'pending', 'active' or 'failed'")
     if (!holds.includes(held))
-      throw new InvalidInputError('held', "must be 'held', 'abandoned' or 'released'")
+      throw new InvalidInputError('held', "must be 'held', 'resting', 'abandoned' or 'released'")
     if (!(Number.isSafeInteger(limit) && limit >= 1 && limit <= 1_000))
       throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${limit}`)
     if (scope !== undefined && operation !== undefined)
@@ -144,7 +155,14 @@ export class Claims {
     const wanted =
       operation === undefined ? (scope === undefined ? null : readScope(scope)) : scopeOfOperation(operation)
     const from = after ? [checkKey('after', after.scope), checkKey('after', after.key)] : [null, null]
-    const values = [wanted, status ?? null, ...from, held ?? null, String(limit + 1)]
+    const values = [
+      wanted,
+      status ?? null,
+      ...from,
+      gaveUp ? GIVEN_UP : null,
+      held ?? null,
+      String(limit + 1),
+    ]
     const rows = await this.#database.send(listClaims, values)
     const claims = rows.slice(0, limit).map(readRecord)
     const last = claims.at(-1)
@@ -160,20 +178,59 @@ export class Claims {
    */
   async forget(
     address: ClaimAddress,
-    { force = false }: { readonly force?: boolean } = {},
+    options: { readonly force?: boolean | undefined } = {},
   ): Promise<boolean> {
-    const [scope, key] = readAddress(address)
+    checkOptions(options, ['force'])
+    const { force = false } = options
     if (typeof force !== 'boolean')
       throw new InvalidInputError('force', `must be true or false, not ${nameGiven(force)}`)
-    const [row] = await this.#database.send(forgetClaim, [scope, key, String(force)])
-    if (row?.state !== 'in progress') return row?.state === 'forgotten'
-    throw new InProgressError(`key "${key}" in scope "${scope}"`, Number(row.left_ms), `${row.id}`)
+    return await this.#decide(address, 'forget', null, null, force)
   }
-}
 
-/** The empty first part is what no caller of `once` can name. */
-export function scopeOfOperation(name: string): string {
-  return checkKey('operation', `:${keyOf(checkKey('operation', name))}`)
+  /**
+   * Decides about a claim of which it was not known whether its work was done: that it was, with this outcome, which callers
+   * get from now on; or that it was not (`'retry'`), so that the next caller runs it. False if there is no such claim, or it
+   * is over already. One that is held is `InProgressError`.
+   *
+   * @example
+   * const found = await bank.find(id)
+   * await dibs.claims.resolve({ operation: 'charge', key }, found ? { outcome: found } : 'retry')
+   */
+  async resolve(
+    address: ClaimAddress,
+    verdict: 'retry' | { readonly outcome: unknown },
+    options: { readonly keepMs?: number | undefined } = {},
+  ): Promise<boolean> {
+    checkOptions(options, ['keepMs'])
+    const keepMs = checkLifetime('keepMs', options.keepMs ?? DAY_MS)
+    if (verdict === 'retry') return await this.#decide(address, 'retry', null, keepMs, false)
+    if (typeof verdict !== 'object' || verdict === null || !('outcome' in verdict))
+      throw new InvalidInputError('verdict', "must be 'retry' or { outcome }")
+    const outcome = verdict.outcome === undefined ? null : toJson('outcome', verdict.outcome)
+    return await this.#decide(address, 'done', outcome, keepMs, false)
+  }
+
+  async #decide(
+    address: ClaimAddress,
+    what: 'forget' | 'retry' | 'done',
+    outcome: string | null,
+    keepMs: string | null,
+    force: boolean,
+  ): Promise<boolean> {
+    const [scope, key] = readAddress(address)
+    const subject = `key "${key}" ${nameScope(scope)}`
+    const startedAt = performance.now()
+    const values = [scope, key, what, outcome, keepMs, String(force)]
+    const rows = await this.#database.send(decideClaim, values).catch((error) => {
+      if (!(error instanceof StatementTimeoutError) || error.sqlState !== '55P03') throw error
+      throw new BusyError(`a transaction that works on ${subject}`, performance.now() - startedAt, 1_000, {
+        cause: error,
+      })
+    })
+    const { state, leftMs, id } = readTold(rows[0])
+    if (state === 'in progress') throw new InProgressError(subject, leftMs ?? 1_000, id)
+    return state === 'done'
+  }
 }
 
 function readAddress(address: ClaimAddress): [string, string] {
@@ -188,6 +245,7 @@ function readAddress(address: ClaimAddress): [string, string] {
 
 function readRecord(row: TextRow): ClaimRecord {
   const scope = `${row.scope}`
+  const operation = operationOf(scope)
   const steps: string[] = row.steps ? JSON.parse(row.steps) : []
   return {
     scope,
@@ -201,13 +259,17 @@ function readRecord(row: TextRow): ClaimRecord {
     holder: `${row.holder}`,
     ...(row.lease_until ? { leaseUntil: dateFromMicros(row.lease_until) } : {}),
     ...(row.outcome ? { outcome: JSON.parse(row.outcome) } : {}),
-    ...(scope.startsWith(':')
-      ? { operation: scope.slice(1).replaceAll('%3A', ':').replaceAll('%25', '%') }
-      : {}),
+    ...(row.last_error ? { lastError: readError(row.last_error) } : {}),
+    ...(operation === undefined ? {} : { operation }),
     ...(row.input ? { input: JSON.parse(row.input) } : {}),
     steps,
     createdAt: dateFromMicros(`${row.created_at}`),
     ...(row.completed_at ? { completedAt: dateFromMicros(row.completed_at) } : {}),
     ...(row.expires_at ? { expiresAt: dateFromMicros(row.expires_at) } : {}),
   }
+}
+
+function readError(text: string): { readonly name: string; readonly message: string } {
+  const { name, message } = JSON.parse(text)
+  return { name, message }
 }

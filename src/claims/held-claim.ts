@@ -6,19 +6,35 @@ import {
   PermanentError,
 } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
+import type { Database } from '../postgres/database.js'
+import { ReservedLine } from '../postgres/reserved-line.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Statement } from '../postgres/statement.js'
 import type { TextRow, TextValue } from '../postgres/text-values.js'
 import type { Claim, StepContext } from './claim.js'
-import type { ClaimRow } from './claim-row.js'
+import { readTold, type ToldClaim } from './claim-row.js'
 import { endClaim, finishClaim, renewClaim, stepClaim } from './claim-statements.js'
-import { MAX_JSON_BYTES, type Stored, toJson } from './json.js'
+import { MAX_JSON_BYTES, type Stored, toOutcome } from './json.js'
 import { checkKey, keyOf } from './key.js'
 import { Lease } from './lease.js'
 import type { OnceCall } from './once-call.js'
 
 /** How often a statement is sent whose answer does not come. Each may be sent again: it names its fence, or its holder. */
 const MAX_TRIES = 5
+
+/** How long one of them waits for the row, which only an operator or a passing caller can have locked. */
+const WAIT_MS = '5000'
+
+/** Leaves room for the id in a step's own idempotency key. */
+const MAX_STEP_BYTES = 200
+
+const lines = new WeakMap<Database, ReservedLine>()
+
+function lineOf(database: Database): ReservedLine {
+  const line = lines.get(database) ?? new ReservedLine(database)
+  lines.set(database, line)
+  return line
+}
 
 /** Sends a statement that may be repeated until its answer comes, within bounds. */
 export async function sendSurely(
@@ -46,36 +62,61 @@ export class HeldClaim implements Claim {
   readonly idempotencyKey: string
   readonly #call: OnceCall
   readonly #lease: Lease
-  readonly #steps: Map<string, string>
+  readonly #line: ReservedLine
+  readonly #known: Map<string, string>
+  /** Steps of this attempt. */
+  readonly #begun = new Set<string>()
+  #isOver = false
 
   /** @param sinceAt when the statement was sent that began the lease, by `performance.now()` */
-  constructor(call: OnceCall, { id, fence, attempt, steps }: ClaimRow, leaseMs: number, sinceAt: number) {
+  constructor(call: OnceCall, { id, fence, attempt, steps }: ToldClaim, leaseMs: number, sinceAt: number) {
     this.id = id
     this.fence = fence
     this.attempt = attempt
     this.idempotencyKey = id
     this.#call = call
-    this.#steps = new Map(Object.entries(JSON.parse(steps)))
-    const values = [...this.#name, String(leaseMs)]
-    const renew = async (): Promise<boolean> => {
-      const [row] = await call.database.sendPart(renewClaim, values)
-      return row?.state === 'held'
-    }
-    this.#lease = new Lease(renew, leaseMs, sinceAt, (how) => call.lost(fence, how))
+    this.#known = new Map(Object.entries(steps ?? {}))
+    this.#line = lineOf(call.database)
+    this.#line.enter()
+    this.#lease = new Lease(
+      () => this.#renew(leaseMs),
+      leaseMs,
+      sinceAt,
+      (how) => call.lost(fence, how),
+    )
   }
 
   get signal(): AbortSignal {
     return this.#lease.signal
   }
 
-  get #name(): [string, string, string] {
+  get #name(): [string, string, string, string] {
     const { scope, key } = this.#call.spec
-    return [scope, key, String(this.fence)]
+    return [scope, key, String(this.fence), WAIT_MS]
+  }
+
+  /** Over a connection of its own, or else one of the pool: handlers may have taken all of these. */
+  async #renew(leaseMs: number): Promise<boolean> {
+    const withinMs = Math.ceil(leaseMs / 3)
+    const [scope, key, fence] = this.#name
+    const values = [scope, key, fence, String(withinMs), String(leaseMs)]
+    const rows = await this.#line
+      .send(renewClaim, values, withinMs)
+      .catch(() => this.#call.database.sendPart(renewClaim, values))
+    return rows[0]?.state === 'held'
   }
 
   async step<T>(name: string, fn: (context: StepContext) => Promise<T> | T): Promise<Stored<T>> {
     checkKey('name', name)
-    const known = this.#steps.get(name)
+    if (Buffer.byteLength(name) > MAX_STEP_BYTES)
+      throw new InvalidInputError('name', `must be at most ${MAX_STEP_BYTES} bytes long`)
+    if (this.#begun.has(name))
+      throw new InvalidInputError(
+        'name',
+        `"${name}" is that of another step of this attempt; give each its own`,
+      )
+    this.#begun.add(name)
+    const known = this.#known.get(name)
     if (known !== undefined) return readStep(known) as Stored<T>
     this.signal.throwIfAborted()
     const value = await fn({ idempotencyKey: keyOf(this.id, name), signal: this.signal })
@@ -85,58 +126,59 @@ export class HeldClaim implements Claim {
       this.#lease.lose('step')
       throw this.signal.reason
     }
-    this.#steps.set(name, text)
+    this.#known.set(name, text)
     return readStep(text) as Stored<T>
   }
 
   /** The work of the step is done: what cannot be kept of it must not make it be done again. */
   #writeStep(name: string, value: unknown): string {
     try {
-      const text = value === undefined ? '' : toJson(`step "${name}"`, value)
-      const bytes = [...this.#steps.values(), text].reduce((sum, one) => sum + Buffer.byteLength(one), 0)
+      const text = value === undefined ? '' : toOutcome(`step "${name}"`, value)
+      const bytes = [...this.#known.values(), text].reduce((sum, one) => sum + Buffer.byteLength(one), 0)
       if (bytes <= MAX_JSON_BYTES) return text
-      throw new InvalidInputError(
-        `step "${name}"`,
-        `must be at most ${MAX_JSON_BYTES} bytes with all steps before it, and is ${bytes}`,
+      throw new Error(
+        `\`step "${name}"\` must be at most ${MAX_JSON_BYTES} bytes with all steps before it, and is ${bytes}.`,
       )
     } catch (error) {
       throw new PermanentError(
         `A step is done, but its outcome cannot be kept: ${(error as Error).message}`,
-        {
-          cause: error,
-        },
+        { cause: error },
       )
     }
   }
 
   /** Stores what came of it; what is there in the end, by whomever. */
-  async finish(
-    status: 'active' | 'failed',
-    outcome: string | null,
-  ): Promise<{ isOurs: boolean; row: TextRow }> {
+  async finish(status: 'active' | 'failed', outcome: string | null): Promise<ToldClaim> {
     const { keepMs } = this.#call.spec
     try {
       const values = [...this.#name, status, outcome, keepMs, 'false']
-      const [row = {}] = await sendSurely(this.#call, finishClaim, () => values)
-      return { isOurs: row.state === 'stored', row }
+      const [row] = await sendSurely(this.#call, finishClaim, () => values)
+      return readTold(row)
     } catch (error) {
       this.#call.emit('dibs:once.not-stored', { error })
       throw new OutcomeNotStoredError(this.#call.subject, this.id, { cause: error })
     } finally {
-      this.#lease.stop()
+      this.stop()
     }
   }
 
   /**
-   * Ends the attempt without an outcome: released (null), or as if its lease had so long to go. If that cannot be said, the
-   * lease runs out by itself.
+   * Ends the attempt without an outcome: released (`restMs` null), or as if its lease had so long to go. If that cannot be
+   * said, the lease runs out by itself.
    */
-  async end(restMs: number | null): Promise<void> {
+  async end(restMs: number | null, error: string, isVoid: boolean): Promise<void> {
+    this.stop()
+    const { keepMs } = this.#call.spec
+    const rest = restMs === null ? null : String(restMs)
+    const values = [...this.#name, rest, keepMs, error, String(isVoid)]
+    await sendSurely(this.#call, endClaim, () => values).catch(() => {})
+  }
+
+  /** From now on nobody renews the lease. */
+  stop(): void {
     this.#lease.stop()
-    await sendSurely(this.#call, endClaim, () => [
-      ...this.#name,
-      restMs === null ? null : String(restMs),
-    ]).catch(() => {})
+    if (!this.#isOver) this.#line.leave()
+    this.#isOver = true
   }
 }
 

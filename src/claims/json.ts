@@ -1,4 +1,4 @@
-import { InvalidInputError } from '../errors.js'
+import { InvalidInputError, InvalidOutcomeError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
 
 /** What JSON can say. */
@@ -33,19 +33,46 @@ const MAX_DEPTH = 500
 export function toJson(field: string, value: unknown): string {
   const refuse = (problem: string): Error => new InvalidInputError(field, problem)
   let text: string | undefined
+  let problem: string | undefined
   try {
-    text = JSON.stringify(value, function (this: unknown, name: string, inner: unknown) {
-      const problem = findProblem(inner, Array.isArray(this))
-      if (problem) throw refuse(`must be JSON, and holds ${problem}${name === '' ? '' : ` at \`${name}\``}`)
+    text = JSON.stringify(value, function (this: unknown, _: string, inner: unknown) {
+      problem ??= findProblem(inner, Array.isArray(this))
       return inner
     })
   } catch (error) {
-    if (error instanceof InvalidInputError) throw error
-    throw refuse(`must be JSON: ${error instanceof Error ? error.message.split('\n')[0] : error}`)
+    // A bigint, or a circle.
+    problem ??= findDeep(value)?.problem
+    if (!problem)
+      throw refuse(`must be JSON: ${error instanceof Error ? error.message.split('\n')[0] : error}`)
+  }
+  if (problem !== undefined) {
+    const { path = '', problem: said = problem } = findDeep(value) ?? {}
+    throw refuse(`must be JSON, and holds ${said}${path === '' ? '' : ` at \`${path}\``}`)
   }
   if (text === undefined) throw refuse(`must be JSON, not ${nameGiven(value)}`)
   checkText(text, refuse)
   return text
+}
+
+/** Where the first of them is. Looked for only once it is known that there is one. */
+function findDeep(
+  value: unknown,
+  path = '',
+  isInArray = false,
+  above: readonly unknown[] = [],
+): { readonly path: string; readonly problem: string } | undefined {
+  const problem = findProblem(value, isInArray)
+  if (problem) return { path, problem }
+  if (typeof value !== 'object' || value === null || above.includes(value) || above.length > MAX_DEPTH)
+    return undefined
+  for (const [name, inner] of Object.entries(value)) {
+    const found = findDeep(inner, path === '' ? name : `${path}.${name}`, Array.isArray(value), [
+      ...above,
+      value,
+    ])
+    if (found) return found
+  }
+  return undefined
 }
 
 function findProblem(value: unknown, isInArray: boolean): string | undefined {
@@ -79,4 +106,14 @@ function depthOf(text: string): number {
     else if (mark === ']' || mark === '}') depth--
   }
   return deepest
+}
+
+/** The same for what a function returned: not the caller's mistake. */
+export function toOutcome(field: string, value: unknown): string {
+  try {
+    return toJson(field, value)
+  } catch (error) {
+    if (!(error instanceof InvalidInputError)) throw error
+    throw new InvalidOutcomeError(field, error.message.slice(field.length + 3, -1), { cause: error })
+  }
 }

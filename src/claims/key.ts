@@ -13,7 +13,7 @@ export const MAX_KEY_BYTES = 512
  * const key = keyOf('order', 42, 'a:b') // 'order:42:a%3Ab'
  */
 export function keyOf(...parts: readonly (string | number | bigint)[]): string {
-  if (parts.length === 0) throw new InvalidInputError('parts', 'must be one or more')
+  if (parts.length === 0) throw new InvalidInputError('parts', 'must not be empty')
   const key = parts.map(escapePart).join(':')
   checkKey('parts', key)
   return key
@@ -23,9 +23,9 @@ function escapePart(part: unknown): string {
   if (typeof part === 'bigint' || Number.isSafeInteger(part)) return String(part)
   if (typeof part !== 'string') {
     const given = typeof part === 'number' ? String(part) : nameGiven(part)
-    throw new InvalidInputError('parts', `must each be a text or a whole number, not ${given}`)
+    throw new InvalidInputError('parts', `must be texts or whole numbers, not ${given}`)
   }
-  if (part === '') throw new InvalidInputError('parts', 'must not be empty texts')
+  if (part === '') throw new InvalidInputError('parts', 'must not have an empty text among them')
   return part.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
@@ -49,8 +49,27 @@ export function checkCharacters(field: string, text: string): void {
     throw new InvalidInputError(field, 'must not hold half of a surrogate pair, which is no character')
 }
 
+/**
+ * The scope of an operation. It begins with an empty part, which no caller of `once` can name.
+ */
+export function scopeOfOperation(name: string): string {
+  return checkKey('operation', `:${escapePart(checkKey('operation', name))}`)
+}
+
+/** The name of the operation that a scope belongs to. */
+export function operationOf(scope: string): string | undefined {
+  return scope.startsWith(':') ? scope.slice(1).replaceAll('%3A', ':').replaceAll('%25', '%') : undefined
+}
+
+/** A scope as a reader would name it. */
+export function nameScope(scope: string): string {
+  const operation = operationOf(scope)
+  return operation === undefined ? `in scope "${scope}"` : `of operation "${operation}"`
+}
+
 /** A key without what is different in each: `order:42` and `order:43` are both `order:*`. For metrics and logs. */
 export function templateOf(key: string): string {
+  if (key.startsWith(':')) return `operation${key}`
   const [name, ...values] = key.split(':')
   return [name, ...values.map(() => '*')].join(':')
 }

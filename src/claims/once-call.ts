@@ -6,46 +6,34 @@ import {
   FenceLostError,
   FingerprintMismatchError,
   InProgressError,
+  InvalidInputError,
 } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { type ClaimEventName, type DibsEvents, emit } from '../postgres/events.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
-import { type ClaimRow, readClaim } from './claim-row.js'
-import { hashKey, templateOf } from './key.js'
+import { readTold, type ToldClaim } from './claim-row.js'
+import { hashKey, nameScope, templateOf } from './key.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
 import { parseStored } from './standard-schema.js'
 import { restoreFailure, storeFailure } from './stored-failure.js'
 
-/** What `claim_begin` said. */
-export interface Begun {
-  readonly state:
-    | 'claimed'
-    | 'taken over'
-    | 'replayed'
-    | 'gave up'
-    | 'mismatch'
-    | 'in progress'
-    | 'ambiguous'
-    | 'busy'
-  readonly claim: ClaimRow
-  readonly leftMs: number
-  readonly waitedMs: number
-}
-
 /** A wait that is not meant to be one: long enough not to be taken for one when the server is merely slow. */
 const AT_ONCE_MS = 10
 
 /** Shorter than this, nobody has waited for anybody. */
-const NOTICED_MS = 5
+const NOTICED_MS = 20
+
+/** When to come back to a key on which another works: its work is mostly short, however long its lease. */
+const RETRY_MS = 1_000
+
+const HOST = hostname()
 
 /** One call of `once`, from its first look to its answer. */
 export class OnceCall {
   readonly database: Database
   readonly spec: ReadSpec
   readonly id: string = randomUUID()
-  /** No other call has it, so that this one knows its own claim again if the answer was lost. */
-  readonly holder: string = `${hostname()}:${process.pid}:${randomUUID()}`
   readonly subject: string
   readonly #startedAt = performance.now()
   #tries = 0
@@ -53,7 +41,12 @@ export class OnceCall {
   constructor(database: Database, spec: ReadSpec) {
     this.database = database
     this.spec = spec
-    this.subject = `key "${spec.key}" in scope "${spec.scope}"`
+    this.subject = `key "${spec.key}" ${nameScope(spec.scope)}`
+  }
+
+  /** No other call has it, so that this one knows its own claim again if the answer was lost. */
+  get holder(): string {
+    return `${HOST}:${process.pid}:${this.id}`
   }
 
   /** What is left of the time to wait. */
@@ -61,22 +54,46 @@ export class OnceCall {
     return Math.max(0, this.spec.waitMs - (performance.now() - this.#startedAt))
   }
 
-  /** The values of `beginClaim`. */
-  values(
-    lease?: ReadLeasedSpec,
-    operation: { name: string; input: string } | undefined = undefined,
-  ): TextValue[] {
-    const { scope, key, fingerprint, keepMs } = this.spec
-    const holds = lease?.onAmbiguous === 'hold'
-    const { id, holder } = this
-    const leaseMs = lease ? String(lease.leaseMs) : null
+  /** It is this call's turn among those of this process. */
+  noteTurn(): void {
+    const waitedMs = Math.round(performance.now() - this.#startedAt)
+    if (waitedMs >= NOTICED_MS) this.emit('dibs:once.waited', { waitedMs, retries: 0 })
+  }
+
+  /** How long the server may let us wait: less than it may let a statement run, which would fail in another way. */
+  #waitMs(mostMs = Number.POSITIVE_INFINITY): string {
+    const { statementTimeoutMs } = this.database
     const leftMs = this.#tries === 0 ? this.spec.waitMs : this.leftMs
-    const waitMs = String(Math.ceil(Math.max(AT_ONCE_MS, leftMs)))
-    const maxLost = lease ? String(lease.maxAttempts) : null
-    const gaveUp = lease ? explainGivingUp(lease.maxAttempts) : null
+    const most = Math.min(mostMs, statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9
+    return String(Math.ceil(Math.max(AT_ONCE_MS, Math.min(leftMs, most))))
+  }
+
+  /** The values of `beginClaim` for a transaction of its own. */
+  joinedValues(deadlineMs: number): TextValue[] {
+    const { scope, key, fingerprint, keepMs } = this.spec
+    const waitMs = this.#waitMs(deadlineMs)
+    return [...[scope, key, this.id, null, fingerprint, null, keepMs, waitMs, 'true'], ...NONE]
+  }
+
+  /** The values of `beginClaimInside`. */
+  insideValues(): TextValue[] {
+    const { scope, key, fingerprint, keepMs } = this.spec
+    return [scope, key, this.id, fingerprint, keepMs, this.#waitMs()]
+  }
+
+  /** The values of `beginClaim` for a lease. */
+  leasedValues(lease: ReadLeasedSpec, operation?: { name: string; input: string }): TextValue[] {
+    const { scope, key, fingerprint, keepMs } = this.spec
+    const { leaseMs, maxAttempts, onAmbiguous } = lease
+    const hold = String(onAmbiguous === 'hold')
     return [
-      ...[scope, key, id, holder, fingerprint, leaseMs, keepMs, waitMs, String(holds), maxLost],
-      ...[operation?.name ?? null, operation?.input ?? null, gaveUp],
+      ...[scope, key, this.id, this.holder, fingerprint, String(leaseMs), keepMs, this.#waitMs(), hold],
+      ...[
+        String(maxAttempts),
+        operation?.name ?? null,
+        operation?.input ?? null,
+        explainGivingUp(maxAttempts),
+      ],
     ]
   }
 
@@ -84,42 +101,48 @@ export class OnceCall {
    * What is to be done: `run` it, give the `answer` that is there, or look again (`wait`) while there is time. Everything
    * else is thrown.
    */
-  judge(row: TextRow | undefined): { readonly todo: 'run' | 'answer' | 'wait'; readonly begun: Begun } {
-    const begun = readBegun(row)
-    const { state, claim, waitedMs } = begun
+  judge(row: TextRow | undefined): { readonly todo: 'run' | 'answer' | 'wait'; readonly claim: ToldClaim } {
+    const claim = readTold(row)
+    const waitedMs = Number(row?.waited)
+    if (waitedMs >= NOTICED_MS) this.emit('dibs:once.waited', { waitedMs, retries: this.#tries })
     this.#tries++
-    if (waitedMs >= NOTICED_MS) this.emit('dibs:once.waited', { waitedMs, retries: this.#tries - 1 })
-    switch (state) {
+    const { attempt, id, lost } = claim
+    switch (claim.state) {
       case 'taken over':
-        this.emit('dibs:once.taken-over', { attempt: claim.attempt, lost: claim.lost })
-        return { todo: 'run', begun }
+        this.emit('dibs:once.taken-over', { attempt, lost })
+        return { todo: 'run', claim }
       case 'claimed':
-        return { todo: 'run', begun }
+        return { todo: 'run', claim }
       case 'gave up':
-        this.emit('dibs:once.gave-up', { attempt: claim.attempt })
-        return { todo: 'answer', begun }
+        this.emit('dibs:once.gave-up', { attempt })
+        return { todo: 'answer', claim }
       case 'replayed':
-        if (claim.id !== this.id) this.emit('dibs:once.replayed', { attempt: claim.attempt })
-        return { todo: 'answer', begun }
+        return { todo: 'answer', claim }
       case 'mismatch':
         this.emit('dibs:once.mismatch', {})
-        throw new FingerprintMismatchError(this.subject, claim.id)
+        throw new FingerprintMismatchError(this.subject, id)
       case 'ambiguous':
-        this.emit('dibs:once.ambiguous', { attempt: claim.attempt })
-        throw new AmbiguousOutcomeError(this.subject, claim.id, claim.attempt)
+        this.emit('dibs:once.ambiguous', { attempt })
+        throw new AmbiguousOutcomeError(this.subject, id, attempt)
+      case 'nested':
+        throw new InvalidInputError(
+          'key',
+          `"${this.spec.key}" is being worked on in this very transaction: \`once\` was called inside itself, or twice at a time`,
+        )
       default:
-        if (state === 'in progress' && this.leftMs > 0) return { todo: 'wait', begun }
-        throw this.#refuse(begun)
+        if (claim.state === 'in progress' && this.leftMs > 0) return { todo: 'wait', claim }
+        throw this.refuse(claim)
     }
   }
 
-  #refuse({ state, claim, leftMs }: Begun): Error {
-    const waitedMs = performance.now() - this.#startedAt
-    const retryAfterMs = state === 'busy' ? 1_000 : leftMs
-    this.emit('dibs:once.conflict', { retryAfterMs, waitedMs, retries: this.#tries - 1 })
-    if (this.spec.waitMs > 0)
-      return new BusyError(`another caller that works on ${this.subject}`, waitedMs, retryAfterMs)
-    return new InProgressError(this.subject, retryAfterMs, state === 'busy' ? undefined : claim.id)
+  /** Another works on it, and there is no time to wait for that. */
+  refuse(claim?: ToldClaim): Error {
+    const waitedMs = Math.round(performance.now() - this.#startedAt)
+    const retryAfterMs = Math.min(RETRY_MS, claim?.leftMs ?? RETRY_MS)
+    this.emit('dibs:once.conflict', { retryAfterMs, waitedMs, retries: Math.max(0, this.#tries - 1) })
+    return this.spec.waitMs > 0
+      ? new BusyError(`another caller that works on ${this.subject}`, waitedMs, retryAfterMs)
+      : new InProgressError(this.subject, retryAfterMs, claim?.id)
   }
 
   /** How long to wait before another look at a claim that is held: soon at first, for most work is short. */
@@ -128,12 +151,12 @@ export class OnceCall {
   }
 
   /** What later callers get, and the first one too: the outcome as it is stored. */
-  async answer(claim: ClaimRow, replayed: boolean): Promise<OnceResult<unknown>> {
-    const { attempt, id, status, outcome } = claim
-    if (status === 'failed') throw restoreFailure(outcome ?? '{}')
-    const stored: unknown = outcome === null ? undefined : JSON.parse(outcome)
-    const value = await parseStored(this.spec.result, stored, this.subject)
-    return { value, replayed, attempt, completedAt: dateFromMicros(`${claim.completedAt}`), id }
+  async answer(claim: ToldClaim, replayed: boolean): Promise<OnceResult<unknown>> {
+    const { attempt, id, status, hasOutcome, outcome, completedAt } = claim
+    if (replayed && claim.state === 'replayed') this.emit('dibs:once.replayed', { attempt })
+    if (status === 'failed') throw restoreFailure(outcome)
+    const value = await parseStored(this.spec.result, hasOutcome ? outcome : undefined, this.subject)
+    return { value, replayed, attempt, completedAt: dateFromMicros(String(completedAt)), id }
   }
 
   lost(fence: number, how: LossKind): FenceLostError {
@@ -146,9 +169,8 @@ export class OnceCall {
     fields: Omit<DibsEvents[N], keyof DibsEvents['dibs:once.mismatch']>,
   ): void {
     const { scope, key, requestId } = this.spec
-    const { origin } = this.database
     const payload = {
-      ...origin,
+      ...this.database.origin,
       template: templateOf(scope),
       keyHash: hashKey(`${scope}\n${key}`),
       requestId,
@@ -158,21 +180,16 @@ export class OnceCall {
   }
 }
 
+/** No lease: neither a cap, nor an operation. */
+const NONE: readonly null[] = [null, null, null, null]
+
+/** How a claim that was given up is told from one that was refused. */
+export const GIVEN_UP = 'AttemptsExhausted'
+
 export function explainGivingUp(attempts: number): string {
   const times = attempts === 1 ? 'an attempt' : `${attempts} attempts`
   const error = new Error(
     `Given up after ${times} that ended without a word: the process died, or lost its lease.`,
   )
-  return storeFailure(Object.assign(error, { name: 'AttemptsExhausted' }))
-}
-
-function readBegun(row: TextRow | undefined): Begun {
-  if (!row) throw new TypeError('claim_begin gave no row')
-  const { state, left_ms, waited_ms } = row
-  return {
-    state: state as Begun['state'],
-    claim: readClaim(row),
-    leftMs: Number(left_ms),
-    waitedMs: Number(waited_ms),
-  }
+  return storeFailure(Object.assign(error, { name: GIVEN_UP }))
 }

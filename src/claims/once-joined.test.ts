@@ -7,11 +7,12 @@ import { Dibs } from '../dibs.js'
 import {
   BusinessRuleError,
   BusyError,
+  CommitOutcomeUnknownError,
   ConflictError,
-  FenceLostError,
   FingerprintMismatchError,
   InProgressError,
   InvalidInputError,
+  InvalidOutcomeError,
   NestedTransactionError,
   NotInTransactionError,
   PermanentError,
@@ -196,9 +197,34 @@ describe('once, alone', () => {
     const replay = await fixture.dibs.once(spec, write('b')).catch((error) => error)
     expect(replay).toBeInstanceOf(PermanentError)
     expect(replay).toMatchObject({
+      replayed: true,
       message: 'no money',
       cause: { name: 'Declined', code: 'insufficient_funds' },
     })
+  })
+
+  it('keeps status and fields of a final error', async () => {
+    class NotFound extends Error {
+      status = 404
+      details = { id: 7 }
+    }
+    class TooMany extends BusinessRuleError {
+      readonly left = 3
+    }
+    const isTerminal = (error: unknown): boolean => error instanceof NotFound
+    await fixture.dibs.once({ ...at, isTerminal }, () => Promise.reject(new NotFound('gone'))).catch(() => {})
+    const replay = await fixture.dibs.once(at, write('b')).catch((error) => error)
+    expect(replay).toMatchObject({
+      status: 404,
+      details: { id: 7 },
+      replayed: true,
+      cause: { name: 'NotFound' },
+    })
+    const other = { ...at, key: 'other' }
+    await fixture.dibs.once(other, () => Promise.reject(new TooMany('too many', 'limit'))).catch(() => {})
+    const refused = await fixture.dibs.once(other, write('b')).catch((error) => error)
+    expect(refused).toBeInstanceOf(BusinessRuleError)
+    expect(refused).toMatchObject({ status: 422, rule: 'limit', left: 3, retryable: false })
   })
 
   it('does not take a statement that failed, and was not minded, for success', async () => {
@@ -299,7 +325,7 @@ describe('two callers with the same key', () => {
   it('lets the second wait and replay', async () => {
     const first = startSlowly()
     await first.claimed
-    const second = fixture.dibs.onceDetailed(at, write('second'))
+    const second = fixture.other.onceDetailed(at, write('second'))
     await until(async () => (await waiters()) === 1, 'the second caller to wait')
     first.goOn()
     expect(await second).toMatchObject({ replayed: true, value: await first.ended })
@@ -316,7 +342,7 @@ describe('two callers with the same key', () => {
     })
     first.catch(() => {})
     await claimed.promise
-    const second = fixture.dibs.onceDetailed(at, write('second'))
+    const second = fixture.other.onceDetailed(at, write('second'))
     await until(async () => (await waiters()) === 1, 'the second caller to wait')
     goOn.resolve()
     await expect(first).rejects.toThrow('rolled back')
@@ -364,16 +390,16 @@ describe('two callers with the same key', () => {
       const first = startSlowly(spec)
       await first.claimed
       await fixture.dibs.once({ ...spec, wait: false }, write('x')).catch(() => {})
-      const second = fixture.dibs.once(spec, write('x'))
+      const second = fixture.other.once(spec, write('x'))
       await until(async () => (await waiters()) === 1, 'the second caller to wait')
-      const noticed = performance.now() + 10
+      const noticed = performance.now() + 40
       await until(() => performance.now() > noticed, 'a wait worth mentioning')
       first.goOn()
       await second
       await fixture.dibs.once({ ...spec, fingerprint: 2 }, write('x')).catch(() => {})
     })
     expect(events.map(([name]) => name)).toEqual([
-      ...['dibs:once.waited', 'dibs:once.conflict'],
+      'dibs:once.conflict',
       ...['dibs:once.waited', 'dibs:once.replayed', 'dibs:once.mismatch'],
     ])
     for (const [, fields] of events) {
@@ -384,6 +410,148 @@ describe('two callers with the same key', () => {
       })
       expect(JSON.stringify(fields)).not.toMatch(/ann|tenant-7/)
     }
+  })
+})
+
+describe('calls of one process', () => {
+  it('wait for each other without a connection, so that others find one', async () => {
+    await withPool(
+      async (pool) => {
+        const dibs = await Dibs.open({
+          pool,
+          schema: fixture.schema.name,
+          migrate: 'off',
+          listen: false,
+          prepared: false,
+        })
+        const goOn = deferred()
+        const began = deferred()
+        const first = dibs.once(at, async () => {
+          began.resolve()
+          await goOn.promise
+          return 1
+        })
+        await began.promise
+        const duplicates = Array.from({ length: 20 }, () => dibs.once(at, async () => 2))
+        expect(await dibs.once({ ...at, key: 'unrelated' }, async () => 3)).toBe(3)
+        await expect(dibs.once({ ...at, waitMs: 30 }, async () => 2)).rejects.toThrow(BusyError)
+        goOn.resolve()
+        expect(await Promise.all([first, ...duplicates])).toEqual(Array.from({ length: 21 }, () => 1))
+        await dibs.close()
+      },
+      { max: 2 },
+    )
+  })
+
+  it('run one after the other while they fail', async () => {
+    let running = 0
+    let most = 0
+    const fail = () =>
+      fixture.dibs.once(at, async () => {
+        most = Math.max(most, ++running)
+        await new Promise((resolve) => setImmediate(resolve))
+        running--
+        throw new Error('no')
+      })
+    const ended = await Promise.allSettled(Array.from({ length: 8 }, fail))
+    expect(ended.map(({ status }) => status)).toEqual(Array.from({ length: 8 }, () => 'rejected'))
+    expect(most).toBe(1)
+    expect(await fixture.dibs.once(at, async () => 1)).toBe(1)
+  })
+})
+
+describe('a wait is bounded', () => {
+  it('as a whole, also where one after the other gives up', async () => {
+    let running = true
+    const chain = (async () => {
+      while (running) await fixture.other.once(at, () => held()).catch(() => {})
+    })()
+    const held = async (): Promise<never> => {
+      await until(async () => (await waiters()) > 0 || !running, 'somebody to wait')
+      throw new Error('gives up')
+    }
+    const startedAt = performance.now()
+    const error = await fixture.dibs.once({ ...at, waitMs: 300 }, async () => 'ran').catch((reason) => reason)
+    running = false
+    await chain
+    if (error !== 'ran') expect(error).toBeInstanceOf(BusyError)
+    expect(performance.now() - startedAt).toBeLessThan(3_000)
+  })
+
+  it("by the caller's statement_timeout, which would abort its transaction", async () => {
+    const first = startSlowly()
+    await first.claimed
+    await inTransaction(async (tx) => {
+      await tx.query("set local statement_timeout = '300ms'")
+      await expect(fixture.other.once({ ...at, tx }, write('x'))).rejects.toThrow(BusyError)
+      await write('after')(tx)
+    })
+    first.goOn()
+    await first.ended
+    expect(await fixture.logged()).toEqual(['slow', 'after'])
+  })
+
+  it('by its own deadline', async () => {
+    const first = startSlowly()
+    await first.claimed
+    const late = fixture.other.once({ ...at, deadlineMs: 400 }, write('x'))
+    await expect(late).rejects.toThrow(BusyError)
+    first.goOn()
+    await first.ended
+  })
+})
+
+describe('a lost answer to COMMIT', () => {
+  const cutOff = async (run: (dibs: Dibs, proxy: PgProxy) => Promise<unknown>): Promise<void> => {
+    await using proxy = await PgProxy.start({ url })
+    await withPool(
+      async (pool) => {
+        const dibs = await Dibs.open({
+          pool,
+          schema: fixture.schema.name,
+          migrate: 'off',
+          listen: false,
+          prepared: false,
+        })
+        await run(dibs, proxy)
+        await dibs.close()
+      },
+      { connectionString: proxy.url },
+    )
+  }
+
+  it('is known to be its own also after a takeover, and what was left for after it is done once', async () => {
+    await inTransaction((tx) =>
+      fixture.dibs.once({ ...at, tx }, () => Promise.reject(new Error('no'))).catch(() => {}),
+    )
+    let after = 0
+    await cutOff(async (dibs, proxy) => {
+      proxy.inject({ kind: 'cut', when: 'after', statement: '; commit' })
+      const result = await dibs.onceDetailed(at, async (tx) => {
+        tx.afterCommit(() => void after++)
+        return write('a')(tx)
+      })
+      expect(result).toMatchObject({ replayed: false, attempt: 2 })
+    })
+    expect(after).toBe(1)
+    expect(await fixture.logged()).toEqual(['a'])
+  })
+
+  it('of a final error is that error', async () => {
+    class Declined extends PermanentError {}
+    await cutOff(async (dibs, proxy) => {
+      proxy.inject({ kind: 'cut', when: 'after', statement: '; commit' })
+      await expect(dibs.once(at, () => Promise.reject(new Declined('no')))).rejects.toThrow(Declined)
+    })
+  })
+
+  it('stays unknown if the server stays away', async () => {
+    await cutOff(async (dibs, proxy) => {
+      const cut = proxy.inject({ kind: 'cut', when: 'after', statement: '; commit' })
+      void cut.happened.then(() => proxy.inject({ kind: 'refuse' }))
+      await expect(dibs.once(at, write('a'))).rejects.toThrow(CommitOutcomeUnknownError)
+    })
+    expect(await fixture.dibs.claims.get(at)).toMatchObject({ status: 'active' })
   })
 })
 
@@ -489,13 +657,29 @@ describe("once, in the caller's transaction", () => {
           await fixture.dibs.once({ ...at, tx }, write('inner'))
         }),
       )
-    await expect(inner()).rejects.toThrow(FenceLostError)
+    await expect(inner()).rejects.toThrow('`key` "k" is being worked on in this very transaction')
     const alone = fixture.dibs.once(at, async (tx) => {
       await fixture.dibs.once({ ...at, tx }, write('inner'))
     })
-    await expect(alone).rejects.toThrow(FenceLostError)
+    await expect(alone).rejects.toThrow('`key` "k" is being worked on in this very transaction')
     expect(await fixture.logged()).toEqual([])
     expect(await fixture.dibs.claims.get(at)).toBeUndefined()
+  })
+
+  it('refuses the same key twice at a time', async () => {
+    const both = await inTransaction((tx) =>
+      Promise.allSettled([1, 2].map((n) => fixture.dibs.once({ ...at, tx }, async () => n))),
+    )
+    expect(both.map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
+    expect(await fixture.dibs.once(at, async () => 3)).toBe(1)
+  })
+
+  it('takes the same key again after it was given back', async () => {
+    const value = await inTransaction(async (tx) => {
+      await fixture.dibs.once({ ...at, tx }, () => Promise.reject(new Error('no'))).catch(() => {})
+      return fixture.dibs.once({ ...at, tx }, async () => 2)
+    })
+    expect(value).toBe(2)
   })
 
   it('refuses what is no transaction', async () => {
@@ -604,14 +788,10 @@ describe('bad input is refused before anything is sent', () => {
     ['a number as key', { key: 7 }, '`key` must be a text, not a number'],
     ['no scope', { scope: undefined }, '`scope` must be a text, not undefined'],
     ['a scope of ours', { scope: ':charge' }, '`scope` must not begin with ":"'],
-    ['an empty part of a scope', { scope: ['a', ''] }, '`scope` must not be empty texts'],
-    [
-      'NaN in a scope',
-      { scope: ['a', Number.NaN] },
-      '`scope` must each be a text or a whole number, not NaN',
-    ],
-    ['no part of a scope', { scope: [] }, '`scope` must be one or more'],
-    ['a negative wait', { waitMs: -1 }, '`waitMs` must be a whole number of milliseconds from 1'],
+    ['an empty part of a scope', { scope: ['a', ''] }, '`scope` must not have an empty text among them'],
+    ['NaN in a scope', { scope: ['a', Number.NaN] }, '`scope` must be texts or whole numbers, not NaN'],
+    ['no part of a scope', { scope: [] }, '`scope` must not be empty'],
+    ['a negative wait', { waitMs: -1 }, '`waitMs` must be a whole number of milliseconds from 0'],
     ['a wait that contradicts', { wait: false, waitMs: 5 }, '`waitMs` contradicts'],
     ['a negative time to keep', { keepMs: -5 }, '`keepMs` must be'],
     ['a fraction of a millisecond', { keepMs: 0.5 }, '`keepMs` must be'],
@@ -662,7 +842,7 @@ describe('bad input is refused before anything is sent', () => {
       await write('a')(tx)
       return value
     })
-    await expect(failed).rejects.toThrow(InvalidInputError)
+    await expect(failed).rejects.toThrow(InvalidOutcomeError)
     await expect(failed).rejects.toThrow(`\`outcome\` ${message}`)
     expect(await fixture.logged()).toEqual([])
     expect(await fixture.dibs.claims.get(at)).toBeUndefined()

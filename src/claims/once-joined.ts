@@ -1,111 +1,178 @@
-import { CommitOutcomeUnknownError, DatabaseError, NestedTransactionError } from '../errors.js'
+import {
+  BusyError,
+  CommitOutcomeUnknownError,
+  ConnectionLostError,
+  DatabaseError,
+  NestedTransactionError,
+  StatementTimeoutError,
+} from '../errors.js'
+import { fullJitterMs } from '../postgres/backoff.js'
 import type { Tx } from '../postgres/executor.js'
 import { isInside } from '../postgres/open-transaction.js'
 import { sleep } from '../postgres/sleep.js'
 import { repeatTransaction } from '../postgres/transaction.js'
 import type { FramedTransaction } from '../postgres/transaction-handle.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { type ClaimRow, readClaim } from './claim-row.js'
-import { beginClaim, endClaim, finishClaim } from './claim-statements.js'
-import { toJson } from './json.js'
+import { readTold, type ToldClaim } from './claim-row.js'
+import { beginClaim, beginClaimInside, endClaim, finishClaim } from './claim-statements.js'
+import { toOutcome } from './json.js'
+import { takeTurn } from './key-turns.js'
 import type { OnceCall } from './once-call.js'
 import type { OnceResult } from './once-spec.js'
 import { parseStored } from './standard-schema.js'
 import { isTerminalError, storeFailure } from './stored-failure.js'
 
 /** How often a lost answer to COMMIT is looked into. */
-const MAX_LOOKS = 3
+const MAX_LOOKS = 4
 
 /** Raised by `claim_finish` in the message that also commits. */
 const NOT_HELD = 'DIB01'
 
-/**
- * In a transaction of its own: BEGIN and the claim are one message, the outcome and COMMIT another.
- *
- * An answer to COMMIT that was lost is looked into by calling again: the claim that may be there waits for nobody else, and
- * tells whether it was kept.
- */
+/** `lock_timeout` has struck. */
+const WAITED = '55P03'
+
+const DEADLINE_MS = 30_000
+
+type Work = (tx: Transaction) => Promise<unknown>
+
+/** In a transaction of its own, when it is this call's turn among those of this process. */
 export async function onceAlone(
   call: OnceCall,
-  deadlineMs: number | undefined,
-  fn: (tx: Transaction) => Promise<unknown>,
+  deadlineMs: number = DEADLINE_MS,
+  fn: Work,
 ): Promise<OnceResult<unknown>> {
-  if (isInside(call.database)) throw new NestedTransactionError()
-  for (let looks = 1; ; ) {
+  const { database, spec } = call
+  if (isInside(database)) throw new NestedTransactionError('dibs.once')
+  if (spec.waitMs === 0) return await new AloneRun(call, deadlineMs, fn).answer()
+  const end = await takeTurn(database, JSON.stringify([spec.scope, spec.key]), () => call.leftMs)
+  if (!end) throw call.refuse()
+  call.noteTurn()
+  let hasOutcome = false
+  try {
+    const result = await new AloneRun(call, deadlineMs, fn).answer()
+    hasOutcome = true
+    return result
+  } finally {
+    end(hasOutcome)
+  }
+}
+
+/** What became of one transaction. */
+interface Ended {
+  readonly todo: 'run' | 'answer' | 'wait'
+  readonly claim: ToldClaim
+  readonly tx: FramedTransaction
+  readonly failure?: { readonly error: unknown }
+}
+
+/** BEGIN and the claim are one message, the outcome and COMMIT another. */
+class AloneRun {
+  readonly #call: OnceCall
+  readonly #deadlineMs: number
+  readonly #fn: Work
+  /** By its holder: what this call has run, to know it again if the answer to its COMMIT was lost. */
+  readonly #runs = new Map<string, Ended>()
+  #hasBegun = false
+
+  constructor(call: OnceCall, deadlineMs: number, fn: Work) {
+    this.#call = call
+    this.#deadlineMs = deadlineMs
+    this.#fn = fn
+  }
+
+  /**
+   * An answer to COMMIT that was lost is looked into by calling again: what was kept is found, and what was not is run
+   * again. If the server stays away, it is as unknown as before.
+   */
+  async answer(): Promise<OnceResult<unknown>> {
+    let unknown: CommitOutcomeUnknownError | undefined
+    for (let looks = 0; ; ) {
+      try {
+        const result = await this.#tryOnce()
+        if (result !== 'wait') return result
+        await sleep(this.#call.pauseMs)
+      } catch (error) {
+        if (error instanceof CommitOutcomeUnknownError) unknown ??= error
+        else if (!unknown || !isAway(error)) throw error
+        if (++looks === MAX_LOOKS) throw unknown
+        await sleep(fullJitterMs(looks, 100, 1_000))
+      }
+    }
+  }
+
+  async #tryOnce(): Promise<OnceResult<unknown> | 'wait'> {
+    const call = this.#call
+    const ended = await this.#transact()
+    if (ended.todo === 'wait') return 'wait'
+    if (ended.todo === 'run') {
+      if (ended.failure) throw ended.failure.error
+      return call.answer(readTold(ended.tx.closed[0]), false)
+    }
+    const own = this.#runs.get(ended.claim.holder)
+    if (!own) return call.answer(ended.claim, true)
+    await own.tx.runAfterCommit()
+    if (own.failure) throw own.failure.error
+    return call.answer(ended.claim, false)
+  }
+
+  async #transact(): Promise<Ended> {
+    const { database } = this.#call
+    const deadlineMs = this.#deadlineMs
+    const values = this.#call.joinedValues(deadlineMs)
+    const opening = `${database.inline(beginClaim, values)}; savepoint dibs_claim`
+    this.#hasBegun = false
     try {
-      const result = await tryAlone(call, deadlineMs, fn)
-      if (result !== 'wait') return result
-      await sleep(call.pauseMs)
+      return await repeatTransaction(database, (tx) => this.#run(tx), { deadlineMs }, { opening })
     } catch (error) {
-      if (!(error instanceof CommitOutcomeUnknownError) || looks++ === MAX_LOOKS) throw error
+      if (error instanceof DatabaseError && error.sqlState === NOT_HELD) throw this.#call.lost(0, 'outcome')
+      const hasWaited = !this.#hasBegun && error instanceof StatementTimeoutError && error.sqlState === WAITED
+      throw hasWaited ? this.#call.refuse() : error
+    }
+  }
+
+  async #run(tx: FramedTransaction): Promise<Ended> {
+    const { todo, claim } = this.#call.judge(tx.opened[0])
+    if (todo !== 'run') {
+      tx.leave()
+      return { todo, claim, tx }
+    }
+    this.#hasBegun = true
+    const ended = await this.#work(tx, claim)
+    this.#runs.set(claim.holder, ended)
+    return ended
+  }
+
+  async #work(tx: FramedTransaction, claim: ToldClaim): Promise<Ended> {
+    const call = this.#call
+    const finish = (status: 'active' | 'failed', outcome: string | null): string =>
+      call.database.inline(finishClaim, finishValues(call, claim.fence, status, outcome, true))
+    try {
+      tx.closeWith(finish('active', await readOutcome(call, await this.#fn(tx))))
+      return { todo: 'run', claim, tx }
+    } catch (error) {
+      if (!isTerminalError(error, call.spec.isTerminal)) throw error
+      tx.dropAfterCommits()
+      tx.closeWith(`rollback to savepoint dibs_claim; ${finish('failed', storeFailure(error))}`)
+      return { todo: 'run', claim, tx, failure: { error } }
     }
   }
 }
 
-type Ended =
-  | { readonly todo: 'wait' }
-  | { readonly todo: 'answer'; readonly claim: ClaimRow }
-  | { readonly todo: 'run'; readonly tx: FramedTransaction; readonly failure?: { readonly error: unknown } }
+/** The server cannot be reached, or does not get to it. */
+const isAway = (error: unknown): boolean =>
+  error instanceof ConnectionLostError || error instanceof BusyError || error instanceof StatementTimeoutError
 
-async function tryAlone(
-  call: OnceCall,
-  deadlineMs: number | undefined,
-  fn: (tx: Transaction) => Promise<unknown>,
-): Promise<OnceResult<unknown> | 'wait'> {
-  const opening = `${call.database.inline(beginClaim, call.values())}; savepoint dibs_claim`
-  const ended = await repeatTransaction(
-    call.database,
-    (tx) => runAlone(call, tx, fn),
-    { deadlineMs },
-    { opening },
-  ).catch((error) => {
-    if (error instanceof DatabaseError && error.sqlState === NOT_HELD) throw call.lost(0, 'outcome')
-    throw error
-  })
-  if (ended.todo === 'wait') return 'wait'
-  // A claim that bears the id of this call was made by it, and the answer to its COMMIT was lost.
-  if (ended.todo === 'answer') return call.answer(ended.claim, ended.claim.id !== call.id)
-  if (ended.failure) throw ended.failure.error
-  return call.answer(readClaim(ended.tx.closed[0] ?? {}), false)
-}
-
-async function runAlone(
-  call: OnceCall,
-  tx: FramedTransaction,
-  fn: (tx: Transaction) => Promise<unknown>,
-): Promise<Ended> {
-  const { todo, begun } = call.judge(tx.opened[0])
-  if (todo !== 'run') {
-    tx.leave()
-    return todo === 'wait' ? { todo } : { todo, claim: begun.claim }
-  }
-  const finish = (status: 'active' | 'failed', outcome: string | null): string =>
-    call.database.inline(finishClaim, finishValues(call, begun.claim.fence, status, outcome, true))
-  let outcome: string | null
-  try {
-    outcome = await readOutcome(call, await fn(tx))
-  } catch (error) {
-    if (!isTerminalError(error, call.spec.isTerminal)) throw error
-    tx.dropAfterCommits()
-    tx.closeWith(`rollback to savepoint dibs_claim; ${finish('failed', storeFailure(error))}`)
-    return { todo, tx, failure: { error } }
-  }
-  tx.closeWith(finish('active', outcome))
-  return { todo, tx }
-}
-
-/** In the caller's transaction: one statement for the claim, one for the outcome, and nothing aborts it but a conflict. */
+/** In the caller's transaction: one statement for the claim, one for the outcome. */
 export async function onceInside<X extends Tx>(
   call: OnceCall,
   tx: X,
   fn: (tx: X) => Promise<unknown>,
 ): Promise<OnceResult<unknown>> {
-  const { database } = call
   for (;;) {
-    const [row] = await database.send(beginClaim, call.values(), tx)
-    const { todo, begun } = call.judge(row)
-    if (todo === 'answer') return call.answer(begun.claim, true)
-    if (todo === 'run') return runInside(call, tx, begun.claim.fence, fn)
+    const [row] = await call.database.send(beginClaimInside, call.insideValues(), tx)
+    const { todo, claim } = call.judge(row)
+    if (todo === 'answer') return call.answer(claim, true)
+    if (todo === 'run') return runInside(call, tx, claim.fence, fn)
     await sleep(call.pauseMs)
   }
 }
@@ -116,29 +183,40 @@ async function runInside<X extends Tx>(
   fence: number,
   fn: (tx: X) => Promise<unknown>,
 ): Promise<OnceResult<unknown>> {
+  const { database, spec } = call
   const finish = (status: 'active' | 'failed', outcome: string | null) =>
-    call.database.send(finishClaim, finishValues(call, fence, status, outcome, false), tx)
+    database.send(finishClaim, finishValues(call, fence, status, outcome, false), tx)
   let outcome: string | null
   try {
     outcome = await readOutcome(call, await fn(tx))
   } catch (error) {
     // If the caller goes on and commits, the claim must not stay behind half done. If the transaction is aborted, this fails
     // like everything else in it, and the claim goes with it.
-    const { scope, key } = call.spec
-    await (isTerminalError(error, call.spec.isTerminal)
+    const release = [
+      spec.scope,
+      spec.key,
+      String(fence),
+      null,
+      null,
+      spec.keepMs,
+      storeFailure(error),
+      'false',
+    ]
+    await (isTerminalError(error, spec.isTerminal)
       ? finish('failed', storeFailure(error))
-      : call.database.send(endClaim, [scope, key, String(fence), null], tx)
+      : database.send(endClaim, release, tx)
     ).catch(() => {})
     throw error
   }
-  const [row = {}] = await finish('active', outcome)
-  if (row.state !== 'stored') throw call.lost(fence, 'outcome')
-  return call.answer(readClaim(row), false)
+  const [row] = await finish('active', outcome)
+  const claim = readTold(row)
+  if (claim.state !== 'stored') throw call.lost(fence, 'outcome')
+  return call.answer(claim, false)
 }
 
 /** An outcome that cannot be stored, or read again, must not be committed. */
 async function readOutcome(call: OnceCall, value: unknown): Promise<string | null> {
-  const outcome = value === undefined ? null : toJson('outcome', value)
+  const outcome = value === undefined ? null : toOutcome('outcome', value)
   await parseStored(call.spec.result, outcome === null ? undefined : JSON.parse(outcome), call.subject)
   return outcome
 }
@@ -150,5 +228,5 @@ function finishValues(
   outcome: string | null,
   must: boolean,
 ) {
-  return [spec.scope, spec.key, String(fence), status, outcome, spec.keepMs, String(must)]
+  return [spec.scope, spec.key, String(fence), null, status, outcome, spec.keepMs, String(must)]
 }

@@ -1,41 +1,66 @@
-import { AmbiguousOutcomeError, DibsError, InvalidInputError } from '../errors.js'
+import {
+  AmbiguousOutcomeError,
+  InvalidInputError,
+  SnoozeError,
+  StatementTimeoutError,
+  TransientError,
+} from '../errors.js'
 import { sleep } from '../postgres/sleep.js'
+import type { TextRow } from '../postgres/text-values.js'
 import type { Claim } from './claim.js'
-import { type ClaimRow, readClaim } from './claim-row.js'
+import type { ToldClaim } from './claim-row.js'
 import { beginClaim } from './claim-statements.js'
 import { HeldClaim, sendSurely } from './held-claim.js'
-import { toJson } from './json.js'
+import { toOutcome } from './json.js'
 import type { OnceCall } from './once-call.js'
 import type { AmbiguousVerdict, OnceResult, ReadLeasedSpec } from './once-spec.js'
 import { isTerminalError, storeFailure } from './stored-failure.js'
 
 type Handler = (claim: Claim) => Promise<unknown>
 
+interface OperationInput {
+  readonly name: string
+  readonly input: string
+}
+
 /** The claim commits first; the work is done under its lease; the outcome is stored if the fence is still the same. */
 export function onceLeased(
   call: OnceCall,
   spec: ReadLeasedSpec,
   handler: Handler,
-  operation?: { readonly name: string; readonly input: string },
+  operation?: OperationInput,
 ): Promise<OnceResult<unknown>> {
   return call.database.work(async () => {
     for (;;) {
-      let sentAt = 0
-      const [row] = await sendSurely(call, beginClaim, () => {
-        sentAt = performance.now()
-        return call.values(spec, operation)
-      })
-      const { todo, begun } = call.judge(row)
-      if (todo === 'answer') return call.answer(begun.claim, true)
+      const { row, sentAt } = await begin(call, spec, operation)
+      const { todo, claim } = call.judge(row)
+      if (todo === 'answer') return call.answer(claim, true)
       if (todo === 'run') {
-        const isAmbiguous = begun.state === 'taken over'
         // A claim that was found again, after its answer was lost, is as old as what is gone of its lease.
-        if (begun.leftMs > 0) sentAt -= spec.leaseMs - begun.leftMs
-        return await workOn(call, spec, begun.claim, { handler, sentAt, isAmbiguous, retryInMs: null })
+        const since = claim.leftMs === null ? sentAt : sentAt - (spec.leaseMs - claim.leftMs)
+        const isAmbiguous = claim.state === 'taken over'
+        return await workOn(call, spec, claim, { handler, sentAt: since, isAmbiguous, retryInMs: null })
       }
       await sleep(call.pauseMs)
     }
   })
+}
+
+async function begin(
+  call: OnceCall,
+  spec: ReadLeasedSpec,
+  operation: OperationInput | undefined,
+): Promise<{ readonly row: TextRow | undefined; readonly sentAt: number }> {
+  let sentAt = 0
+  try {
+    const [row] = await sendSurely(call, beginClaim, () => {
+      sentAt = performance.now()
+      return call.leasedValues(spec, operation)
+    })
+    return { row, sentAt }
+  } catch (error) {
+    throw error instanceof StatementTimeoutError && error.sqlState === '55P03' ? call.refuse() : error
+  }
 }
 
 export interface Work {
@@ -52,57 +77,69 @@ export interface Work {
 export async function workOn(
   call: OnceCall,
   spec: ReadLeasedSpec,
-  row: ClaimRow,
+  told: ToldClaim,
   { handler, sentAt, isAmbiguous, retryInMs }: Work,
 ): Promise<OnceResult<unknown>> {
-  const claim = new HeldClaim(call, row, spec.leaseMs, sentAt)
-  let value: unknown
+  const claim = new HeldClaim(call, told, spec.leaseMs, sentAt)
   try {
-    claim.signal.throwIfAborted()
-    const verdict = isAmbiguous ? await lookInto(claim, spec, call.subject) : 'retry'
-    value = verdict === 'retry' ? await handler(claim) : verdict.outcome
-  } catch (error) {
-    await endWith(claim, spec, error, retryInMs)
-    throw error
+    claim.signal.throwIfAborted() // this process may have stood still since it asked
+    const found = isAmbiguous ? await lookInto(claim, spec, call.subject, retryInMs) : undefined
+    const value = found ? found.outcome : await runHandler(claim, spec, handler, retryInMs)
+    return await finishWith(call, claim, await writeOutcome(claim, value))
+  } finally {
+    claim.stop()
   }
-  let outcome: string | null
-  try {
-    outcome = value === undefined ? null : toJson('outcome', value)
-  } catch (error) {
-    // The work is done: an outcome that cannot be kept must not make it be done again.
-    await claim.finish('failed', storeFailure(error))
-    throw error
-  }
-  return await finishWith(call, claim, outcome)
 }
 
-/** What to do about an attempt that ended without a word. */
+/** The outcome of an attempt that did not say how it ended, if somebody knows it. Whatever else comes of the question, it stays. */
 async function lookInto(
   claim: HeldClaim,
   { onAmbiguous }: ReadLeasedSpec,
   subject: string,
-): Promise<Exclude<AmbiguousVerdict, 'hold'>> {
-  if (typeof onAmbiguous !== 'function') return 'retry'
-  const verdict = await onAmbiguous(claim)
-  if (verdict === 'hold') throw new AmbiguousOutcomeError(subject, claim.id, claim.attempt - 1)
-  if (verdict === 'retry' || (typeof verdict === 'object' && verdict !== null && 'outcome' in verdict))
-    return verdict
-  throw new InvalidInputError('onAmbiguous', "must say 'retry', 'hold' or { outcome }")
+  retryInMs: number | null,
+): Promise<{ readonly outcome: unknown } | undefined> {
+  if (typeof onAmbiguous !== 'function') return undefined
+  try {
+    const verdict: AmbiguousVerdict = await onAmbiguous(claim)
+    if (verdict === 'retry') return undefined
+    if (verdict === 'hold') throw new AmbiguousOutcomeError(subject, claim.id, claim.attempt - 1)
+    if (typeof verdict === 'object' && verdict !== null && 'outcome' in verdict) return verdict
+    throw new InvalidInputError('onAmbiguous', "must say 'retry', 'hold' or { outcome }")
+  } catch (error) {
+    await claim.end(retryInMs ?? 0, storeFailure(error), true)
+    throw error
+  }
 }
 
-async function endWith(
+async function runHandler(
   claim: HeldClaim,
   { onAmbiguous, isTerminal }: ReadLeasedSpec,
-  error: unknown,
+  handler: Handler,
   retryInMs: number | null,
-): Promise<void> {
-  if (isTerminalError(error, isTerminal)) {
-    await claim.finish('failed', storeFailure(error))
-    return
+): Promise<unknown> {
+  try {
+    return await handler(claim)
+  } catch (error) {
+    const failure = storeFailure(error)
+    if (isTerminalError(error, isTerminal)) await claim.finish('failed', failure)
+    else {
+      // Where a repetition is not taken lightly, only an error thrown to say so means that nothing has happened.
+      const saysSo = error instanceof TransientError || error instanceof SnoozeError
+      const mayHaveHappened = onAmbiguous !== 'retry' && !saysSo
+      await claim.end(mayHaveHappened ? (retryInMs ?? 0) : retryInMs, failure, false)
+    }
+    throw error
   }
-  // Where a repetition is not taken lightly, only an error that says so means that nothing has happened.
-  const mayHaveHappened = onAmbiguous !== 'retry' && !(error instanceof DibsError && error.retryable)
-  await claim.end(mayHaveHappened ? 0 : retryInMs)
+}
+
+/** The work is done: an outcome that cannot be kept must not make it be done again. */
+async function writeOutcome(claim: HeldClaim, value: unknown): Promise<string | null> {
+  try {
+    return value === undefined ? null : toOutcome('outcome', value)
+  } catch (error) {
+    await claim.finish('failed', storeFailure(error))
+    throw error
+  }
 }
 
 async function finishWith(
@@ -110,10 +147,10 @@ async function finishWith(
   claim: HeldClaim,
   outcome: string | null,
 ): Promise<OnceResult<unknown>> {
-  const { isOurs, row } = await claim.finish('active', outcome)
-  if (isOurs) return call.answer(readClaim(row), false)
+  const told = await claim.finish('active', outcome)
+  if (told.state === 'stored') return call.answer(told, false)
   const lost = call.lost(claim.fence, 'outcome')
   // Whoever took over has ended: their outcome is the one, for this caller too.
-  if (row.status === 'active' || row.status === 'failed') return call.answer(readClaim(row), true)
+  if (told.status === 'active' || told.status === 'failed') return call.answer(told, true)
   throw lost
 }

@@ -2,7 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { checkDuration, checkLifetime } from './check-duration.js'
+import { checkDuration, checkLifetime, MAX_TIMER_MS } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import type { Claim } from './claim.js'
 import { fingerprintOf } from './fingerprint.js'
@@ -19,7 +19,7 @@ interface CommonSpec<R> {
   readonly fingerprint?: unknown
   /** False: a key on which another works is `InProgressError`. Default: true when joined, false when leased. */
   readonly wait?: boolean | undefined
-  /** How long to wait for another who works on the key, then `BusyError`. Default 5,000. */
+  /** How long to wait for another who works on the key, then `BusyError`; 0 is `wait: false`. Default 5,000. */
   readonly waitMs?: number | undefined
   /** How long the outcome is kept; after that the key is new. `Infinity` for ever. Default 24 hours. */
   readonly keepMs?: number | undefined
@@ -162,7 +162,7 @@ export function readSpec(spec: OnceSpec, waitsByDefault: boolean): ReadSpec {
   } = spec
   if (typeof wait !== 'boolean')
     throw new InvalidInputError('wait', `must be true or false, not ${nameGiven(wait)}`)
-  if (!wait && waitMs !== undefined) throw new InvalidInputError('waitMs', 'contradicts `wait: false`')
+  if (!wait && waitMs) throw new InvalidInputError('waitMs', 'contradicts `wait: false`')
   if (isTerminal !== undefined && typeof isTerminal !== 'function')
     throw new InvalidInputError('isTerminal', `must be a function, not ${nameGiven(isTerminal)}`)
   if (requestId !== undefined && typeof requestId !== 'string')
@@ -172,7 +172,7 @@ export function readSpec(spec: OnceSpec, waitsByDefault: boolean): ReadSpec {
     scope: readScope(spec.scope),
     key: checkKey('key', spec.key),
     fingerprint: spec.fingerprint === undefined ? null : fingerprintOf('fingerprint', spec.fingerprint),
-    waitMs: wait ? checkDuration('waitMs', waitMs ?? 5_000) : 0,
+    waitMs: wait ? checkDuration('waitMs', waitMs ?? 5_000, 0, MAX_TIMER_MS) : 0,
     keepMs: checkLifetime('keepMs', keepMs),
     result: spec.result,
     isTerminal,
@@ -191,7 +191,7 @@ export function readLease(
       'onAmbiguous',
       `must be 'retry', 'hold' or a function, not ${nameGiven(onAmbiguous)}`,
     )
-  return { leaseMs: checkDuration('leaseMs', leaseMs, 100), maxAttempts, onAmbiguous }
+  return { leaseMs: checkDuration('leaseMs', leaseMs, 100, MAX_TIMER_MS), maxAttempts, onAmbiguous }
 }
 
 /** The empty first part is what no caller can name: scopes of our own begin with it. */

@@ -62,7 +62,7 @@ it('a schema decides what the answer is', () => {
       expectTypeOf(input).toEqualTypeOf<{ id: number }>()
       return 'x'
     })
-    expectTypeOf(await pay.run({ id: 1 }, { key: 'k' })).toEqualTypeOf<{ id: number }>()
+    expectTypeOf(await pay.run('1', { key: 'k' })).toEqualTypeOf<{ id: number }>()
     const plain = dibs.operation('plain', {}, async (input: { amount: number }) => ({
       at: new Date(input.amount),
     }))

@@ -4,12 +4,11 @@ import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkOptions } from './check-options.js'
 import type { Claim } from './claim.js'
-import { type ClaimRow, readClaim } from './claim-row.js'
+import { readTold, type ToldClaim } from './claim-row.js'
 import { takeOverClaims } from './claim-statements.js'
-import { scopeOfOperation } from './claims.js'
 import { fingerprintOf } from './fingerprint.js'
 import { type Stored, toJson } from './json.js'
-import { checkKey } from './key.js'
+import { checkKey, scopeOfOperation } from './key.js'
 import { explainGivingUp, OnceCall } from './once-call.js'
 import { onceLeased, workOn } from './once-leased.js'
 import { type LeasedSpec, type OnceResult, type ReadLeasedSpec, readLease, readSpec } from './once-spec.js'
@@ -17,10 +16,10 @@ import { checkSchema, parseInput, type StandardSchema } from './standard-schema.
 import { isTerminalError } from './stored-failure.js'
 
 /** How an operation is run, the same in every process that defines it. */
-export interface OperationOptions<I, R>
+export interface OperationOptions<I, R, Raw = I>
   extends Pick<LeasedSpec, 'leaseMs' | 'maxAttempts' | 'onAmbiguous' | 'keepMs' | 'isTerminal'> {
   /** Parses the input before each attempt: any Standard Schema. */
-  readonly input?: StandardSchema<unknown, I> | undefined
+  readonly input?: StandardSchema<Raw, I> | undefined
   /** Reads what is stored, for the first caller as for later ones. */
   readonly result?: StandardSchema<unknown, R> | undefined
 }
@@ -33,18 +32,18 @@ const REST_MS = 5_000
 const MAX_REST_MS = 600_000
 
 /** A named leased operation. Its input is stored with the claim, so that any process that defines it can finish it. */
-export class Operation<I, A> {
+export class Operation<Raw, A> {
   readonly name: string
   readonly #database: Database
-  readonly #options: OperationOptions<I, A>
-  readonly #fn: (input: I, claim: Claim) => Promise<unknown>
+  readonly #options: OperationOptions<unknown, unknown>
+  readonly #fn: (input: never, claim: Claim) => Promise<unknown>
   readonly #scope: string
 
   constructor(
     database: Database,
     name: string,
-    options: OperationOptions<I, A>,
-    fn: (input: I, claim: Claim) => Promise<unknown>,
+    options: OperationOptions<unknown, unknown>,
+    fn: (input: never, claim: Claim) => Promise<unknown>,
   ) {
     checkKey('name', name)
     if (typeof fn !== 'function')
@@ -77,19 +76,19 @@ export class Operation<I, A> {
    * )
    * const payment = await charge.run({ amount: 10 }, { key: `order-${id}`, waitMs: 10_000 })
    */
-  async run(input: I, options: RunOptions): Promise<A> {
+  async run(input: Raw, options: RunOptions): Promise<A> {
     return (await this.runDetailed(input, options)).value
   }
 
   /** The same, and how it came about. */
-  async runDetailed(input: I, options: RunOptions): Promise<OnceResult<A>> {
+  async runDetailed(input: Raw, options: RunOptions): Promise<OnceResult<A>> {
     checkOptions(options, ['key', 'wait', 'waitMs', 'requestId'])
     const text = toJson('input', input)
     const spec = this.#read(options.key, options, fingerprintOf('input', input))
     const parsed = await parseInput(this.#options.input, JSON.parse(text))
     const call = new OnceCall(this.#database, spec)
     const operation = { name: this.name, input: text }
-    const result = await onceLeased(call, spec, (claim) => this.#fn(parsed, claim), operation)
+    const result = await onceLeased(call, spec, (claim) => this.#fn(parsed as never, claim), operation)
     return result as OnceResult<A>
   }
 
@@ -117,26 +116,30 @@ export class Operation<I, A> {
     ])
     const attempts: Promise<boolean>[] = []
     for (const row of rows) {
-      const claim = readClaim(row)
-      const call = new OnceCall(this.#database, { ...spec, key: claim.key })
-      if (row.state === 'gave up') call.emit('dibs:once.gave-up', { attempt: claim.attempt })
-      else
-        attempts.push(
-          this.#database.work(() => this.#finish(call, { ...spec, key: claim.key }, claim, sentAt)),
-        )
+      const told = readTold(row)
+      const own = { ...spec, key: told.key }
+      const call = new OnceCall(this.#database, own)
+      if (told.state === 'gave up') call.emit('dibs:once.gave-up', { attempt: told.attempt })
+      else attempts.push(this.#database.work(() => this.#finish(call, own, told, row.input ?? null, sentAt)))
     }
     return { gaveUp: rows.length - attempts.length, attempts }
   }
 
   /** True if it has its outcome now. */
-  async #finish(call: OnceCall, spec: ReadLeasedSpec, row: ClaimRow, sentAt: number): Promise<boolean> {
-    const { attempt, lost } = row
+  async #finish(
+    call: OnceCall,
+    spec: ReadLeasedSpec,
+    told: ToldClaim,
+    input: string | null,
+    sentAt: number,
+  ): Promise<boolean> {
+    const { attempt, lost } = told
     call.emit('dibs:once.taken-over', { attempt, lost })
     const handler = async (claim: Claim): Promise<unknown> =>
-      this.#fn(await parseInput(this.#options.input, JSON.parse(row.input ?? 'null')), claim)
+      this.#fn((await parseInput(this.#options.input, JSON.parse(input ?? 'null'))) as never, claim)
     const retryInMs = Math.ceil(REST_MS + fullJitterMs(lost, REST_MS, MAX_REST_MS))
     try {
-      await workOn(call, spec, row, { handler, sentAt, isAmbiguous: true, retryInMs })
+      await workOn(call, spec, told, { handler, sentAt, isAmbiguous: true, retryInMs })
       return true
     } catch (error) {
       const isFinal = isTerminalError(error, spec.isTerminal)

@@ -1,49 +1,95 @@
 import { BusinessRuleError, PermanentError } from '../errors.js'
+import { toJson } from './json.js'
 
 /** A terminal error as it is kept, to be told to later callers. */
-interface StoredFailure {
+export interface StoredFailure {
   readonly name: string
   readonly message: string
-  /** Of a `BusinessRuleError`. */
-  readonly rule?: string
-  readonly isRule?: true
   readonly code?: string
+  readonly status?: number
+  readonly isRule?: true
+  /** What else the error carries. */
+  readonly fields?: Readonly<Record<string, unknown>>
 }
 
-/** The most of a message that is kept. */
-const MAX_MESSAGE = 4_000
+/** The most of a message that is kept, and of the fields as JSON. */
+const MAX_LENGTH = 4_000
 
-/** Marked by its class, or by the caller's rule: running again would end the same way. */
+/** Of every error of ours, made anew by its class; or not to be shown. */
+const OWN = new Set(['name', 'message', 'stack', 'cause', 'code', 'status', 'retryable', 'replayed'])
+
+/** Marked by its class, or by the caller's rule: running again would end the same way. A rule that fails says nothing. */
 export function isTerminalError(error: unknown, rule: ((error: unknown) => boolean) | undefined): boolean {
-  return error instanceof PermanentError || error instanceof BusinessRuleError || rule?.(error) === true
-}
-
-export function storeFailure(error: unknown): string {
-  const { name, message, code } =
-    error instanceof Error ? (error as Error & { code?: unknown }) : foreign(error)
-  const failure: StoredFailure = {
-    name: clean(name),
-    message: clean(message),
-    ...(typeof code === 'string' ? { code: clean(code) } : {}),
-    ...(error instanceof BusinessRuleError ? { isRule: true } : {}),
-    ...(error instanceof BusinessRuleError && error.rule !== undefined ? { rule: clean(error.rule) } : {}),
+  if (error instanceof PermanentError || error instanceof BusinessRuleError) return true
+  try {
+    return rule?.(error) === true
+  } catch {
+    return false
   }
-  return JSON.stringify(failure)
 }
 
-const foreign = (thrown: unknown) => ({ name: 'Error', message: String(thrown), code: undefined })
+/** An error as JSON; whatever was thrown, this does not fail. */
+export function storeFailure(error: unknown): string {
+  try {
+    return JSON.stringify(describe(error))
+  } catch {
+    return '{"name":"Error","message":"An error that cannot be shown."}'
+  }
+}
+
+function describe(error: unknown): StoredFailure {
+  if (!(error instanceof Error)) return { name: 'Error', message: clean(error) }
+  const { code, status } = error as { code?: unknown; status?: unknown }
+  const name = error.name === 'Error' ? error.constructor.name : error.name
+  const fields = fieldsOf(error)
+  return {
+    name: clean(name),
+    message: clean(error.message),
+    ...(typeof code === 'string' ? { code: clean(code) } : {}),
+    ...(isErrorStatus(status) ? { status } : {}),
+    ...(error instanceof BusinessRuleError ? { isRule: true } : {}),
+    ...(fields ? { fields } : {}),
+  }
+}
+
+/** Only if all of them can be kept: half of them would be something else. */
+function fieldsOf(error: Error): Record<string, unknown> | undefined {
+  const fields = Object.fromEntries(Object.entries(error).filter(([name]) => !OWN.has(name)))
+  try {
+    const text = toJson('fields', fields)
+    return text === '{}' || text.length > MAX_LENGTH ? undefined : JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+const isErrorStatus = (status: unknown): status is number =>
+  Number.isInteger(status) && Number(status) >= 400 && Number(status) <= 599
 
 /** What PostgreSQL would not store in a text must not keep the failure from being stored. */
-const clean = (text: string): string =>
-  text
-    .slice(0, MAX_MESSAGE)
+const clean = (text: unknown): string =>
+  String(text)
+    .slice(0, MAX_LENGTH)
     .replaceAll('\0', '')
     .replace(/\p{Surrogate}/gu, '')
 
-/** The same class to `instanceof` as for the first caller, unless it was one of the caller's own: then `cause` names it. */
-export function restoreFailure(outcome: string): PermanentError | BusinessRuleError {
-  const { name, message, rule, isRule, code }: StoredFailure = JSON.parse(outcome)
+/**
+ * The same class to `instanceof` as for the first caller, with its message, status and fields; of a class of the caller's
+ * own `cause` names it.
+ */
+export function restoreFailure(stored: unknown): PermanentError | BusinessRuleError {
+  const {
+    name = 'Error',
+    message = '',
+    code,
+    status,
+    isRule,
+    fields,
+  } = (stored ?? {}) as Partial<StoredFailure>
   const cause =
     name === 'PermanentError' || name === 'BusinessRuleError' ? undefined : { name, message, code }
-  return isRule ? new BusinessRuleError(message, rule, { cause }) : new PermanentError(message, { cause })
+  const error = isRule
+    ? new BusinessRuleError(message, undefined, { cause })
+    : new PermanentError(message, { cause })
+  return Object.assign(error, fields, { replayed: true }, status === undefined ? {} : { status })
 }

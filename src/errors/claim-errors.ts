@@ -47,7 +47,7 @@ export class BusyError extends DibsError {
     /** What was waited for. */
     readonly subject: string,
     readonly waitedMs: number,
-    readonly retryAfterMs: number,
+    override readonly retryAfterMs: number,
     options?: DibsErrorOptions,
   ) {
     const waited =

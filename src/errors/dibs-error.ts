@@ -39,6 +39,8 @@ export abstract class DibsError extends Error {
   readonly code: ErrorEntry['code']
   readonly retryable: boolean
   readonly status: number
+  /** When to try again, where that is known: for `Retry-After`. */
+  declare readonly retryAfterMs?: number
 
   constructor(message: string, options?: DibsErrorOptions) {
     super(message, options?.cause === undefined ? undefined : { cause: options.cause })
@@ -50,7 +52,7 @@ export abstract class DibsError extends Error {
     this.status = status
   }
 
-  /** Name, message, code and ids, without stack or cause: fit for a log line or an HTTP body. */
+  /** Name, message, code and ids, without stack or cause: for a log line. To a client of yours it may tell too much. */
   toJSON(): Record<string, unknown> {
     const fields: Record<string, unknown> = { name: this.name, message: this.message }
     return Object.assign(fields, this)

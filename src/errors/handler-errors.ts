@@ -36,6 +36,9 @@ export class PermanentError extends DibsError {
     remedy: 'Thrown by your handler; the work is set aside for a person to look at.',
   }
 
+  /** It is the outcome of an earlier call with the same key. */
+  declare readonly replayed?: boolean
+
   constructor(message: string, options?: DibsErrorOptions) {
     super(message, options)
   }
@@ -55,6 +58,9 @@ export class BusinessRuleError extends DibsError {
     means: 'A handler says: the request is understood and refused by a rule of the business.',
     remedy: 'Thrown by your handler; it is an answer to the caller and no fault, so nothing is retried.',
   }
+
+  /** It is the outcome of an earlier call with the same key. */
+  declare readonly replayed?: boolean
 
   constructor(
     message: string,

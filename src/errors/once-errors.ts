@@ -18,7 +18,7 @@ export class InProgressError extends DibsError {
   constructor(
     /** What is being worked on, as a reader would name it. */
     readonly subject: string,
-    readonly retryAfterMs: number,
+    override readonly retryAfterMs: number,
     /** The id of the claim that is held; not known while it is part of a transaction that is still open. */
     readonly id?: string,
     options?: DibsErrorOptions,
@@ -71,9 +71,9 @@ export class AmbiguousOutcomeError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'An earlier attempt ended without a word and may have had its effect, and `onAmbiguous` says to hold. Nothing was run.',
+      'An earlier attempt did not say how it ended and may have had its effect, and `onAmbiguous` says to hold. Nothing was run.',
     remedy:
-      "Find out whether the effect took place. Then call again with `onAmbiguous: () => ({ outcome })` if it did, `'retry'` if not.",
+      "Find out whether the effect took place. Then `dibs.claims.resolve(address, { outcome })` if it did, `dibs.claims.resolve(address, 'retry')` if not.",
   }
 
   constructor(
@@ -84,7 +84,7 @@ export class AmbiguousOutcomeError extends DibsError {
     options?: DibsErrorOptions,
   ) {
     super(
-      `Attempt ${attempt} on ${subject} ended without a word and may have had its effect, so nothing was run again. Find out, then call again with onAmbiguous: () => ({ outcome }) if it had, or 'retry' if it had not.`,
+      `Attempt ${attempt} on ${subject} did not say how it ended and may have had its effect, so nothing was run again. Find out, then say so: dibs.claims.resolve(address, { outcome }) if it had, dibs.claims.resolve(address, 'retry') if it had not.`,
       options,
     )
   }
@@ -116,6 +116,32 @@ export class OutcomeNotStoredError extends DibsError {
       `The work on ${subject} is done, but its outcome could not be stored. The claim is kept until its lease has run out; call again with the same key then.`,
       options,
     )
+  }
+}
+
+/**
+ * What a function returned cannot be stored.
+ *
+ * @example
+ * if (error instanceof InvalidOutcomeError) console.error(`return plain JSON: ${error.message}`)
+ */
+export class InvalidOutcomeError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_INVALID_OUTCOME',
+    status: 500,
+    retryable: false,
+    means:
+      'What your function, or a step of it, returned cannot be stored as JSON. Joined: it was rolled back. Leased: the work is done, so the claim has failed for good and is not repeated.',
+    remedy: 'Return plain JSON of at most 1 MiB: the message says what is in the way, and where.',
+  }
+
+  constructor(
+    /** What could not be stored: `outcome`, or a step. */
+    readonly field: string,
+    problem: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(`\`${field}\` ${problem}.`, options)
   }
 }
 

@@ -1,7 +1,7 @@
 import { forgetExpiredClaims } from '../claims/claim-statements.js'
 import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Operation } from '../claims/operation.js'
-import { InvalidInputError } from '../errors.js'
+import { ClosedError, InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
@@ -25,8 +25,8 @@ export interface MaintenanceReport {
 const BATCH = 1_000
 /** Batches in one round. What is left over is expired all the same, and goes in the next. */
 const MAX_BATCHES = 20
-/** Operations of others that this process works on at once. */
-const MAX_TAKEN = 10
+/** How many of one operation this process takes over at once: a handler that hangs holds up no other operation. */
+const MAX_TAKEN = 5
 
 /**
  * Clears away what is over, and finishes what others have left. Any number of processes may do so at once. Nothing needs it to
@@ -36,7 +36,7 @@ const MAX_TAKEN = 10
 export class Maintenance {
   readonly #database: Database
   readonly #operations: ReadonlyMap<string, Operation<never, unknown>>
-  readonly #taken = new Set<Promise<boolean>>()
+  readonly #taken = new Map<string, Set<Promise<boolean>>>()
 
   constructor(database: Database, operations: ReadonlyMap<string, Operation<never, unknown>>) {
     this.#database = database
@@ -57,12 +57,13 @@ export class Maintenance {
       try {
         await this.#round()
       } catch (error) {
+        if (error instanceof ClosedError) return
         emit('dibs:maintenance.failed', { ...this.#database.origin, error })
       }
       // Spread, so that pods that started together do not all come at once.
       await sleep(everyMs * (0.8 + 0.4 * Math.random()), signal, { ref: false }).catch(() => {})
     }
-    await Promise.all(this.#taken)
+    await Promise.all([...this.#taken.values()].flatMap((taken) => [...taken]))
   }
 
   async #round() {
@@ -71,14 +72,15 @@ export class Maintenance {
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#operations.values()) {
-      const free = MAX_TAKEN - this.#taken.size
-      if (free <= 0) break
-      const taken = await operation.takeOver(free)
+      const mine = this.#taken.get(operation.name) ?? new Set()
+      this.#taken.set(operation.name, mine)
+      if (mine.size >= MAX_TAKEN) continue
+      const taken = await operation.takeOver(MAX_TAKEN - mine.size)
       operationsGivenUp += taken.gaveUp
       for (const attempt of taken.attempts) {
         attempts.push(attempt)
-        this.#taken.add(attempt)
-        void attempt.finally(() => this.#taken.delete(attempt))
+        mine.add(attempt)
+        void attempt.catch(() => {}).then(() => mine.delete(attempt))
       }
     }
     return { claimsForgotten, keysForgotten, operationsGivenUp, attempts }

@@ -17,7 +17,7 @@ export class Database extends Connections {
   /** Sends one of our statements: in the caller's transaction if one is given, else alone. */
   async send(statement: Statement, values: readonly TextValue[], tx?: Tx): Promise<TextRow[]> {
     if (tx === undefined) return this.#sendAlone(statement, values, false)
-    return (await joinTransaction(tx, this)).send(this.#render(statement), values)
+    return (await joinTransaction(tx, this)).send(this.render(statement), values)
   }
 
   /** Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. */
@@ -27,7 +27,7 @@ export class Database extends Connections {
 
   /** One of our statements as text, to be sent in one message with BEGIN or COMMIT. */
   inline(statement: Statement, values: readonly TextValue[]): string {
-    return inlineValues(this.#render(statement), values)
+    return inlineValues(this.render(statement), values)
   }
 
   /** Runs `fn` in a transaction, again from its start when it meets a conflict. */
@@ -35,7 +35,8 @@ export class Database extends Connections {
     return runTransaction(this, fn, options)
   }
 
-  #render(statement: Statement): RenderedStatement {
+  /** One of our statements for this schema. */
+  render(statement: Statement): RenderedStatement {
     let rendered = this.#rendered.get(statement)
     if (!rendered) {
       rendered = renderStatement(statement, this.schema)
@@ -45,7 +46,7 @@ export class Database extends Connections {
   }
 
   #sendAlone(statement: Statement, values: readonly TextValue[], isPart: boolean): Promise<TextRow[]> {
-    const rendered = this.#render(statement)
+    const rendered = this.render(statement)
     if (!this.autocommitFits)
       return repeatTransaction(this, (own) => own.send(rendered, values), { attempts: 1 }, { isPart })
     return this.work(

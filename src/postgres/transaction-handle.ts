@@ -21,6 +21,8 @@ export type FramedTransaction = Transaction &
     closeWith(text: string): void
     /** What was registered is not done: the function failed, and only that is committed. */
     dropAfterCommits(): void
+    /** Does what was left for after the commit, of which it was learned only later that it took place. */
+    runAfterCommit(): Promise<void>
     /** Nothing was written: the caller gets its answer, and the transaction is rolled back meanwhile. */
     leave(): void
   }
@@ -35,6 +37,7 @@ export interface TransactionCore {
   readonly closed: readonly TextRow[]
   closing: string | undefined
   isLeft: boolean
+  runAfterCommit(): Promise<void>
   assertOpen(): void
   guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T>
   savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T>
@@ -100,6 +103,10 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
 
   dropAfterCommits(): void {
     this.afterCommits.length = 0
+  }
+
+  runAfterCommit(): Promise<void> {
+    return this.#core.runAfterCommit()
   }
 
   leave(): void {

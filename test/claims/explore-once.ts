@@ -307,12 +307,13 @@ export function describeOnceSchedules(bound: Depth): void {
               's',
               'k',
               '100',
+              '60000',
               'active',
               '"late"',
               '1000000',
               'false',
             ])
-            return row?.state
+            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
           }),
         },
         invariant: async (db, { ann, late }) => {
@@ -334,8 +335,8 @@ export function describeOnceSchedules(bound: Depth): void {
         actors: {
           ann: callsOutside('ann'),
           late: asProcess(async (database) => {
-            const [row] = await database.send(renewClaim, ['s', 'k', '100', '1000000'])
-            return row?.state
+            const [row] = await database.send(renewClaim, ['s', 'k', '100', '60000', '1000000'])
+            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
           }),
         },
         mayFail: mayBeTold,
@@ -355,8 +356,17 @@ export function describeOnceSchedules(bound: Depth): void {
         actors: {
           ann: callsOutside('ann'),
           late: asProcess(async (database) => {
-            const [row] = await database.send(endClaim, ['s', 'k', '100', null])
-            return row?.state
+            const [row] = await database.send(endClaim, [
+              's',
+              'k',
+              '100',
+              '60000',
+              null,
+              '1000000',
+              null,
+              'false',
+            ])
+            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
           }),
         },
         invariant: async (db, { ann }) => {
@@ -376,12 +386,13 @@ export function describeOnceSchedules(bound: Depth): void {
               's',
               'k',
               '100',
+              '60000',
               'active',
               '"held"',
               '1000000',
               'false',
             ])
-            return row?.state
+            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
           }),
           operator: asProcess((database) =>
             new Claims(database).forget({ scope: 's', key: 'k' }, { force: true }),

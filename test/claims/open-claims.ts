@@ -7,6 +7,8 @@ import { freshName, throughPool, url } from '../database.js'
 
 export interface ClaimsFixture {
   readonly dibs: Dibs
+  /** As in another process: calls of one process wait for each other without the database. */
+  readonly other: Dibs
   readonly pool: pg.Pool
   readonly schema: TestSchema
   /** A table for the callers' own writes, in a schema of its own, qualified: `(name text)`. */
@@ -32,14 +34,17 @@ const told: readonly DibsEventName[] = [
 
 /** One Dibs for a test file, on a schema whose clock and waits can be bent; empty and back in time before each test. */
 export function openClaims(): ClaimsFixture {
-  const fixture: { dibs?: Dibs; pool?: pg.Pool; schema?: TestSchema; log: string } = { log: freshName('log') }
+  const fixture: { dibs?: Dibs; other?: Dibs; pool?: pg.Pool; schema?: TestSchema; log: string } = {
+    log: freshName('log'),
+  }
   beforeAll(async () => {
     const pool = new pg.Pool({ connectionString: url, max: 12 })
     pool.on('error', () => {})
     const schema = await createTestSchema(pool)
     const dibs = await Dibs.open({ pool, schema: schema.name, ...throughPool })
+    const other = await Dibs.open({ pool, schema: schema.name, migrate: 'off', ...throughPool })
     await pool.query(`create table ${fixture.log} (number serial, name text not null)`)
-    Object.assign(fixture, { pool, schema, dibs })
+    Object.assign(fixture, { pool, schema, dibs, other })
   })
   beforeEach(async () => {
     await fixture.schema?.clock.reset()
@@ -48,6 +53,7 @@ export function openClaims(): ClaimsFixture {
   })
   afterAll(async () => {
     await fixture.dibs?.close()
+    await fixture.other?.close()
     await fixture.schema?.drop()
     await fixture.pool?.query(`drop table if exists ${fixture.log}`)
     await fixture.pool?.end()

@@ -1,5 +1,4 @@
-import { scopeOfOperation } from '../../src/claims/claims.js'
-import { hashKey } from '../../src/claims/key.js'
+import { hashKey, scopeOfOperation } from '../../src/claims/key.js'
 // @ts-expect-error: plain JavaScript, since processes of their own run it too
 import * as work from '../children/once-work.mjs'
 
