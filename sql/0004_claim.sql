@@ -112,8 +112,9 @@ begin
           -- point: waited
           update {schema}.claim c set lease_until = v_later + p_lease_ms * interval '1 millisecond'
           where c.scope = p_scope and c.key = p_key;
+          v_left_ms := p_lease_ms - ceil(pg_catalog.date_part('epoch', {schema}.clock() - v_later) * 1000);
         end if;
-        return {schema}.claim_told('claimed', v_claim, null);
+        return {schema}.claim_told('claimed', v_claim, v_left_ms);
       end if;
       -- point: somebody was first
       select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key;

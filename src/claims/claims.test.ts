@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { deferred } from '../../test/deferred.js'
-import { FenceLostError, InProgressError, InvalidInputError } from '../errors.js'
+import { BusyError, FenceLostError, InProgressError, InvalidInputError } from '../errors.js'
 
 const fixture = openClaims()
 
@@ -44,7 +44,11 @@ describe('dibs.claims', () => {
     const keys = async (options: Parameters<typeof dibs.claims.list>[0]) =>
       (await dibs.claims.list(options)).claims.map(({ key }) => key)
     expect(await keys({ scope: 's' })).toEqual(['a', 'b', 'c'])
-    expect(await keys({ scope: ['s'], after: { scope: 's', key: 'b' } })).toEqual(['c'])
+    await dibs.once({ scope: ['s', 'tenant'], key: 'd' }, async () => 1)
+    await dibs.once({ scope: 's2', key: 'e' }, async () => 1)
+    expect(await keys({ scope: 's' })).toEqual(['a', 'b', 'c', 'd'])
+    expect(await keys({ gaveUp: true })).toEqual([])
+    expect(await keys({ scope: ['s'], after: { scope: 's', key: 'b' } })).toEqual(['c', 'd'])
     expect(await keys({ status: 'pending' })).toEqual(['z'])
     expect(await keys({ held: 'released' })).toEqual(['z'])
     expect(await keys({ held: 'abandoned' })).toEqual([])
@@ -80,6 +84,22 @@ describe('dibs.claims', () => {
     goOn.resolve()
     await expect(held).rejects.toThrow(FenceLostError)
     expect(await fixture.dibs.claims.get(at)).toBeUndefined()
+  })
+
+  it('does not wait for ever for a transaction that works on it', async () => {
+    const { pool, schema, dibs } = fixture
+    const at = { scope: 's', key: 'k' }
+    await dibs.once(at, async () => 1)
+    await schema.waits.atOnce()
+    const client = await pool.connect()
+    await client.query('begin')
+    await client.query(`select 1 from ${schema.name}.claim for update`)
+    await expect(dibs.claims.forget(at)).rejects.toThrow(BusyError)
+    await client.query('rollback')
+    client.release()
+    await expect(dibs.claims.forget(at, { forced: true } as never)).rejects.toThrow(
+      '`forced` is no option here',
+    )
   })
 
   it.each([

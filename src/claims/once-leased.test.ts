@@ -319,7 +319,182 @@ describe('onAmbiguous', () => {
   })
 })
 
+describe('a question that was not answered', () => {
+  /** Asks again and again; the claim must stay as ambiguous as it is. */
+  const ask = (onAmbiguous: LeasedSpec['onAmbiguous']) =>
+    fixture.dibs.once({ ...at, onAmbiguous, maxAttempts: 3 }, async () => 'ran').catch((error) => error)
+
+  it.each([
+    [
+      'an error that may pass',
+      () => Promise.reject(new TransientError('the bank does not answer')),
+      TransientError,
+    ],
+    ['another error', () => Promise.reject(new Error('the bank does not answer')), Error],
+    ['hold', () => 'hold' as const, AmbiguousOutcomeError],
+  ])('by %s stays, however often', async (_, onAmbiguous, expected) => {
+    await abandon()
+    for (let n = 0; n < 6; n++) expect(await ask(onAmbiguous)).toBeInstanceOf(expected)
+    expect(await fixture.dibs.claims.get(address)).toMatchObject({ held: 'abandoned', lost: 0 })
+    expect(await ask(() => ({ outcome: 'found' }))).toBe('found')
+  })
+
+  it.each([new BusyError('a connection', 1, 1), new InProgressError('another key', 1)])(
+    'with hold, an error of Dibs says nothing about the effect: %s',
+    async (error) => {
+      let paid = 0
+      const pay = () =>
+        fixture.dibs.once({ ...at, onAmbiguous: 'hold' }, async () => {
+          paid++
+          throw error
+        })
+      await expect(pay()).rejects.toBe(error)
+      await expect(pay()).rejects.toThrow(AmbiguousOutcomeError)
+      expect(paid).toBe(1)
+    },
+  )
+
+  it('is answered by an operator', async () => {
+    await abandon()
+    const { claims } = fixture.dibs
+    expect(await claims.resolve(address, { outcome: { id: 7 } })).toBe(true)
+    expect(await claims.resolve(address, 'retry')).toBe(false) // it is over
+    expect(await fixture.dibs.once({ ...at, onAmbiguous: 'hold' }, async () => 2)).toEqual({ id: 7 })
+    const other = { ...address, key: 'other' }
+    const { began } = startHolder({ key: 'other' })
+    await began
+    await expect(claims.resolve(other, 'retry')).rejects.toThrow(InProgressError)
+    await fixture.schema.clock.advance(HOUR_MS)
+    expect(await claims.resolve(other, 'retry')).toBe(true)
+    expect(
+      await fixture.dibs.onceDetailed({ ...at, key: 'other', onAmbiguous: 'hold' }, async () => 2),
+    ).toMatchObject({
+      value: 2,
+      attempt: 2,
+    })
+    expect(await claims.resolve({ ...address, key: 'none' }, 'retry')).toBe(false)
+    await expect(claims.resolve(address, 'maybe' as never)).rejects.toThrow(
+      "`verdict` must be 'retry' or { outcome }",
+    )
+  })
+
+  it('keeps a joined call from running beside it', async () => {
+    await abandon()
+    await expect(fixture.dibs.once(address, async () => 2)).rejects.toThrow(AmbiguousOutcomeError)
+  })
+})
+
+describe('whatever is thrown', () => {
+  it.each([
+    [
+      'an error whose message is no text',
+      Object.assign(new PermanentError('x'), { message: { a: 1 } }),
+      undefined,
+    ],
+    ['what has no prototype', Object.create(null), () => true],
+  ])('%s ends the lease', async (_, thrown, isTerminal) => {
+    const run = fixture.dibs.once({ ...at, leaseMs: 300, isTerminal }, () => Promise.reject(thrown))
+    await expect(run).rejects.toBe(thrown)
+    expect((await fixture.dibs.claims.get(address))?.held).not.toBe('held')
+  })
+
+  it('a rule that throws says nothing', async () => {
+    const isTerminal = () => {
+      throw new TypeError('bug')
+    }
+    await expect(
+      fixture.dibs.once({ ...at, isTerminal }, () => Promise.reject(new Error('boom'))),
+    ).rejects.toThrow('boom')
+    expect(await fixture.dibs.claims.get(address)).toMatchObject({
+      held: 'released',
+      lastError: { name: 'Error', message: 'boom' },
+    })
+  })
+})
+
 describe('the lease', () => {
+  it('is renewed though handlers have taken all of the pool', async () => {
+    await withPool(
+      async (pool) => {
+        const dibs = await Dibs.open({
+          pool,
+          schema: fixture.schema.name,
+          migrate: 'off',
+          listen: false,
+          prepared: false,
+        })
+        const ran = dibs.once({ ...at, leaseMs: 300 }, (claim) =>
+          dibs.transaction(async () => {
+            const until = performance.now() + 1_000
+            while (performance.now() < until && !claim.signal.aborted)
+              await new Promise((resolve) => setTimeout(resolve, 20))
+            return claim.signal.aborted
+          }),
+        )
+        expect(await ran).toBe(false)
+        expect(await fixture.dibs.claims.get(address)).toMatchObject({ attempt: 1, lost: 0 })
+        await dibs.close()
+      },
+      { max: 1 },
+    )
+  })
+
+  it('survives a connection that has gone silent', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await withPool(
+      async (pool) => {
+        const dibs = await Dibs.open({
+          pool,
+          schema: fixture.schema.name,
+          migrate: 'off',
+          listen: false,
+          prepared: false,
+        })
+        const ran = dibs.once({ ...at, leaseMs: 900 }, async (claim) => {
+          const cut = proxy.inject({
+            kind: 'cut',
+            when: 'before',
+            statement: 'claim_renew',
+            how: 'black-hole',
+          })
+          await cut.happened
+          const until = performance.now() + 1_500
+          while (performance.now() < until && !claim.signal.aborted)
+            await new Promise((resolve) => setTimeout(resolve, 20))
+          cut.end()
+          return claim.signal.aborted
+        })
+        expect(await ran).toBe(false)
+        await dibs.close()
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
+  it('begins after the wait for a transaction that rolled back', async () => {
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    const began = deferred()
+    const goOn = deferred()
+    const joined = fixture.dibs.once({ ...address, tx: client }, async () => {
+      began.resolve()
+      await goOn.promise
+    })
+    joined.catch(() => {})
+    await began.promise
+    const leased = fixture.dibs.once({ ...at, leaseMs: 300, waitMs: 5_000 }, async () => {
+      const { leaseUntil } = (await fixture.dibs.claims.get(address)) ?? {}
+      return (leaseUntil?.getTime() ?? 0) - (await fixture.dibs.now()).getTime()
+    })
+    const waitedUntil = performance.now() + 500
+    await until(() => performance.now() > waitedUntil, 'longer than the lease')
+    goOn.resolve()
+    await joined
+    await client.query('rollback')
+    client.release()
+    expect(await leased).toBeGreaterThan(100)
+  })
+
   it('is renewed while the handler lives', async () => {
     const leaseMs = 300
     const holder = startHolder({ leaseMs })
@@ -538,6 +713,19 @@ describe('steps', () => {
       await claim.step('b', () => 'x'.repeat(600_000))
     })
     await expect(much).rejects.toThrow('`step "b"` must be at most 1048576 bytes with all steps before it')
+  })
+
+  it('have each a name of their own', async () => {
+    const sent: string[] = []
+    const twice = fixture.dibs.once(at, async (claim) => {
+      for (const to of ['ann', 'bob']) await claim.step('mail', () => void sent.push(to))
+    })
+    await expect(twice).rejects.toThrow(
+      '`name` "mail" is that of another step of this attempt; give each its own',
+    )
+    expect(sent).toEqual(['ann'])
+    const long = fixture.dibs.once({ ...at, key: 'long' }, (claim) => claim.step('x'.repeat(201), () => 1))
+    await expect(long).rejects.toThrow('`name` must be at most 200 bytes long')
   })
 
   it('need a name', async () => {

@@ -36,14 +36,22 @@ export function onceLeased(
       const { todo, claim } = call.judge(row)
       if (todo === 'answer') return call.answer(claim, true)
       if (todo === 'run') {
-        // A claim that was found again, after its answer was lost, is as old as what is gone of its lease.
-        const since = claim.leftMs === null ? sentAt : sentAt - (spec.leaseMs - claim.leftMs)
+        const since = sinceWhen(claim, spec.leaseMs, sentAt, Number(row?.waited))
         const isAmbiguous = claim.state === 'taken over'
         return await workOn(call, spec, claim, { handler, sentAt: since, isAmbiguous, retryInMs: null })
       }
       await sleep(call.pauseMs)
     }
   })
+}
+
+/**
+ * When the lease began, by this process's clock, or earlier: the time at which the answer arrived says nothing, since this
+ * process may have stood still before it read it. A claim that has waited, or that was found again after its answer was lost,
+ * is told what is left of its lease at the end of the statement, `waitedMs` after the server got it.
+ */
+function sinceWhen({ leftMs }: ToldClaim, leaseMs: number, sentAt: number, waitedMs: number): number {
+  return leftMs === null ? sentAt : sentAt + Math.max(0, waitedMs - 1) - (leaseMs - leftMs)
 }
 
 async function begin(

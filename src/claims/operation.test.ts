@@ -190,6 +190,57 @@ describe('an operation', () => {
     await end()
   })
 
+  it('that fails after a question rests too, and says why', async () => {
+    const end = await dieInside('a')
+    await elsewhere(async (dibs) => {
+      define(dibs, () => Promise.reject(new Error('bank down')), { onAmbiguous: () => 'retry' })
+      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 1 })
+      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 0 })
+      const address = { operation: 'charge', key: 'a' }
+      expect(await dibs.claims.get(address)).toMatchObject({
+        held: 'resting',
+        lastError: { message: 'bank down' },
+      })
+    })
+    await end()
+  })
+
+  it('whose rule for errors fails does not fail with it', async () => {
+    const end = await dieInside('a')
+    await elsewhere(async (dibs) => {
+      const isTerminal = () => {
+        throw new TypeError('bug')
+      }
+      define(dibs, () => Promise.reject(new Error('bank down')), { isTerminal })
+      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 1 })
+    })
+    await end()
+  })
+
+  it('that hangs does not hold up another', async () => {
+    const ends = []
+    for (const key of ['a', 'b', 'c', 'd', 'e', 'f']) ends.push(await dieInside(key))
+    await fixture.pool.query(
+      `update ${fixture.schema.name}.claim set scope = ':other', unfinished = 'other' where key = 'f'`,
+    )
+    await elsewhere(async (dibs) => {
+      const hung = deferred()
+      let hanging = 0
+      define(dibs, async () => {
+        hanging++
+        await hung.promise
+      })
+      const done = deferred()
+      dibs.operation('other', {}, async () => done.resolve())
+      const stop = dibs.maintainEvery(100)
+      await done.promise
+      expect(hanging).toBe(5)
+      hung.resolve()
+      await stop()
+    })
+    for (const end of ends) await end()
+  })
+
   it('that must not be repeated unasked is left for someone to decide', async () => {
     const end = await dieInside('a')
     await elsewhere(async (dibs) => {
