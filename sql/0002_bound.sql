@@ -8,13 +8,14 @@ create function {schema}.bound(ms integer) returns text
   as $$ select pg_catalog.set_config('lock_timeout', ms::text, true) $$;
 
 -- A fence for a row whose last one was `last`, or 0: it only grows, also when the row was deleted and made again. The
--- clock is read by the caller, once, after the row is locked. A safe integer in JavaScript until the year 2255.
+-- clock is read by the caller, once, after the row is locked. A safe integer in JavaScript until the year 2255. Stable and not
+-- immutable, as what is in it: else PostgreSQL calls it in place of putting its body where it stands.
 create function {schema}.next_fence(last bigint, at timestamptz) returns bigint
-  language sql immutable
+  language sql stable
   as $$ select greatest(last operator(pg_catalog.+) 1, (pg_catalog.date_part('epoch', at) operator(pg_catalog.*) 1000000)::bigint) $$;
 
 -- A time on the wire: microseconds since 1970. The operator is named in full, since statements outside of our functions use
 -- it under whatever `search_path` the session has.
 create function {schema}.micros(at timestamptz) returns bigint
-  language sql immutable
+  language sql stable
   as $$ select (pg_catalog.date_part('epoch', at) operator(pg_catalog.*) 1000000)::bigint $$;

@@ -50,7 +50,7 @@ create index claim_unfinished_idx on {schema}.claim (unfinished) where unfinishe
 -- What a caller is told, in one value: a row of twelve columns cost a replay twice the time, half of it in the client. Steps
 -- go to whoever runs it, an outcome to whoever replays it, and neither to one who waits.
 create function {schema}.claim_told(state text, c {schema}.claim, left_ms bigint) returns json
-  language sql immutable
+  language sql stable
 as $$
   select pg_catalog.json_build_object(
     'state', state, 'key', c.key, 'id', c.id, 'status', c.status, 'fence', c.fence, 'attempt', c.attempt, 'lost', c.lost,
@@ -61,9 +61,9 @@ $$;
 
 -- Takes the claim, or says why not: the answer is for the loser too, in the same round trip.
 --
--- The primary key arbitrates between callers to whom the key is new: the insert of the second waits for the transaction of
--- the first. What is there already is read without a lock, so that replays neither write nor queue up; only what may
--- be taken (expired, released, or its lease ran out) is locked, judged again by the clock as it stands then, and updated. So
+-- What is there is read without a lock, so that replays neither write nor queue up. If nothing is, the primary key arbitrates: the
+-- insert of the second waits for the transaction of the first, and whoever loses looks again. What may be taken
+-- (expired, released, or its lease ran out) is locked, judged again by the clock as it stands then, and updated. So
 -- of two that found the same lease run out the second finds a live one. Shown by once.explore.test.ts.
 --
 -- Without `p_lease_ms` the claim is joined: it belongs to the transaction that it is made in.
@@ -84,7 +84,8 @@ declare
   v_lock boolean := false;
   v_is_over boolean;
   v_is_lost boolean;
-  v_holder text := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id()::text);
+  -- A transaction gets its number when it first writes: if it has none, it has no claim either.
+  v_holder text := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id_if_assigned()::text, '');
   v_wait_until timestamptz := pg_catalog.clock_timestamp() + p_wait_ms * interval '1 millisecond';
 begin
   for v_turn in 1..20 loop
@@ -95,6 +96,12 @@ begin
       -- point: before the lock
       select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for no key update;
     else
+      -- point: before the look
+      select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key;
+    end if;
+    if not found then
+      v_lock := false;
+      v_holder := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id()::text);
       v_now := {schema}.clock();
       -- point: before the insert
       insert into {schema}.claim as c
@@ -105,23 +112,17 @@ begin
          v_now, case when p_lease_ms is null then v_now + p_keep_ms * interval '1 millisecond' end)
       on conflict do nothing
       returning c.* into v_claim;
-      if found then
-        v_later := {schema}.clock();
-        if p_lease_ms is not null and v_later >= v_now + interval '10 milliseconds' then
-          -- It has waited for one that rolled back: its lease begins now.
-          -- point: waited
-          update {schema}.claim c set lease_until = v_later + p_lease_ms * interval '1 millisecond'
-          where c.scope = p_scope and c.key = p_key;
-          v_left_ms := p_lease_ms - ceil(pg_catalog.date_part('epoch', {schema}.clock() - v_later) * 1000);
-        end if;
-        return {schema}.claim_told('claimed', v_claim, v_left_ms);
+      -- Somebody was first: who, shows at the next look, which has a snapshot of its own.
+      continue when not found;
+      v_later := {schema}.clock();
+      if p_lease_ms is not null and v_later >= v_now + interval '10 milliseconds' then
+        -- It has waited for one that rolled back: its lease begins now.
+        -- point: waited
+        update {schema}.claim c set lease_until = v_later + p_lease_ms * interval '1 millisecond'
+        where c.scope = p_scope and c.key = p_key;
+        v_left_ms := p_lease_ms - ceil(pg_catalog.date_part('epoch', {schema}.clock() - v_later) * 1000);
       end if;
-      -- point: somebody was first
-      select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key;
-    end if;
-    if not found then
-      v_lock := false;
-      continue;
+      return {schema}.claim_told('claimed', v_claim, v_left_ms);
     end if;
 
     v_now := {schema}.clock();
@@ -151,6 +152,7 @@ begin
       continue;
     end if;
 
+    v_holder := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id()::text);
     if v_is_over then
       -- point: taking what has expired
       update {schema}.claim c set

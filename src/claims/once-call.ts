@@ -9,14 +9,14 @@ import {
   InvalidInputError,
 } from '../errors.js'
 import type { Database } from '../postgres/database.js'
-import { type ClaimEventName, type DibsEvents, emit } from '../postgres/events.js'
+import { type ClaimEventName, type DibsEvents, emit, isHeard } from '../postgres/events.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
 import { readTold, type ToldClaim } from './claim-row.js'
 import { hashKey, nameScope, templateOf } from './key.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
 import { parseStored } from './standard-schema.js'
-import { restoreFailure, storeFailure } from './stored-failure.js'
+import { restoreFailure, type StoredFailure } from './stored-failure.js'
 
 /** A wait that is not meant to be one: long enough not to be taken for one when the server is merely slow. */
 const AT_ONCE_MS = 10
@@ -168,6 +168,7 @@ export class OnceCall {
     name: N,
     fields: Omit<DibsEvents[N], keyof DibsEvents['dibs:once.mismatch']>,
   ): void {
+    if (!isHeard(name)) return
     const { scope, key, requestId } = this.spec
     const payload = {
       ...this.database.origin,
@@ -186,10 +187,15 @@ const NONE: readonly null[] = [null, null, null, null]
 /** How a claim that was given up is told from one that was refused. */
 export const GIVEN_UP = 'AttemptsExhausted'
 
+const explained = new Map<number, string>()
+
+/** The outcome of a claim that was given up. Written once for each number: every call brings it along. */
 export function explainGivingUp(attempts: number): string {
+  const known = explained.get(attempts)
+  if (known !== undefined) return known
   const times = attempts === 1 ? 'an attempt' : `${attempts} attempts`
-  const error = new Error(
-    `Given up after ${times} that ended without a word: the process died, or lost its lease.`,
-  )
-  return storeFailure(Object.assign(error, { name: GIVEN_UP }))
+  const message = `Given up after ${times} that ended without a word: the process died, or lost its lease.`
+  const text = JSON.stringify({ name: GIVEN_UP, message } satisfies StoredFailure)
+  explained.set(attempts, text)
+  return text
 }

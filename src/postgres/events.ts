@@ -125,6 +125,9 @@ export function emit<N extends DibsEventName>(name: N, payload: DibsEvents[N]): 
   if (target.hasSubscribers) target.publish(payload)
 }
 
+/** Somebody listens: for events that cost something to describe. */
+export const isHeard = (name: DibsEventName): boolean => channel(name).hasSubscribers
+
 /**
  * Listens to one kind of event in this process; returns what ends it.
  *

@@ -23,7 +23,7 @@ export async function createWorld(pool: pg.Pool, schema: string, world: string):
           when old.status <> 'pending' then 'changed after it had its outcome'
           when new.fence < old.fence then 'its fence went back'
           when new.holder <> old.holder and new.fence = old.fence then 'two holders under one fence'
-          when new.holder <> old.holder and old.lease_until > '-infinity'
+          when new.holder not in (old.holder, 'nobody') and old.holder <> 'nobody' and old.lease_until > '-infinity'
             and new.fence < extract(epoch from old.lease_until) * 1000000
             then 'taken from a holder whose lease had not run out'
           when new.outcome::jsonb ? 'fence' and (new.outcome->>'fence')::bigint <> new.fence
