@@ -108,21 +108,34 @@ check('a yield point between any two statements of a function', findMissingPoint
 
 /** Without one the explorer takes both for one step, and a race between them is not seen. */
 function findMissingPoints() {
-  return readdirSync('sql')
+  const functions = readdirSync('sql')
     .filter((name) => name.endsWith('.sql'))
     .flatMap((file) =>
       [...readFileSync(`sql/${file}`, 'utf8').matchAll(/create function (\S+?)\([\s\S]*?\$\$([\s\S]*?)\$\$/g)]
         .filter(([whole]) => whole.includes('language plpgsql'))
-        .flatMap(([, name, body]) =>
-          [
-            ...body.matchAll(
-              /^ *(?:(-- point: [a-z ]+)$|(?:for \w+ in )?((?:select|insert|update|delete|with)\b.*))/gm,
-            ),
-          ]
-            .filter(([, point], n, all) => !point && n > 0 && !all[n - 1][1])
-            .map(([, , statement]) => `sql/${file}: ${name} before "${statement}"`),
-        ),
+        .map(([, name, body]) => ({ where: `sql/${file}: ${name}`, body })),
     )
+  return functions.flatMap(({ where, body }) =>
+    findUnparted(body).map((found) => `${where} before "${found}"`),
+  )
+}
+
+/** Statements that touch a table with no point between them and the one before, in the order of the text. */
+function findUnparted(body) {
+  const missing = []
+  let isParted = true
+  for (const part of body.split(';')) {
+    // What stands before it on lines of its own (`if … then`, comments) belongs to the same part.
+    const statement = part.match(
+      /^ *(?:return query\s+)?((?:select|insert|update|delete|with|perform from)\b.*)/m,
+    )
+    const before = statement ? part.slice(0, statement.index) : part
+    isParted ||= before.includes('-- point: ')
+    if (!statement) continue
+    if (!isParted) missing.push(statement[1])
+    isParted = false
+  }
+  return missing
 }
 
 function script(name, file) {

@@ -185,8 +185,8 @@ export class Dibs implements AsyncDisposable {
    * Runs `fn` once for a key; whoever calls again with it gets the same answer. `scope` says what keys belong to,
    * `fingerprint` guards against a key that is used for another request.
    *
-   * By default claim, writes and outcome commit together, in a transaction of its own or in yours (`tx`): what `fn` writes to
-   * this database it writes exactly once for each key, for as long as the outcome is kept. `fn` may run more than once, when it failed
+   * By default claim, writes and outcome commit together. In a transaction of its own, what `fn` writes to this database is there
+   * exactly once for each key, for as long as the outcome is kept; in yours (`tx`) too, unless you catch its error and commit. `fn` may run more than once, when it failed
    * or was rolled back. A second call waits for the first.
    *
    * For effects outside of the database use `mode: 'leased'`: the claim commits first and is held by a lease; `fn` gets the
