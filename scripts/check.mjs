@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { mutations } from '../test/mutations/index.mjs'
 import { checkArrows, findCircles, readGraph } from './imports.mjs'
 
 const root = join(import.meta.dirname, '..')
@@ -137,6 +138,16 @@ function findUnparted(body) {
   }
   return missing
 }
+
+check(
+  'every mutation has its place',
+  mutations
+    .filter(({ file, from, to }) => {
+      const source = readFileSync(file, 'utf8')
+      return source.replace(from, () => to) === source
+    })
+    .map(({ name, file }) => `"${name}": what it removes is not in ${file}`),
+)
 
 function script(name, file) {
   const { status, stderr } = spawnSync(process.execPath, [file], { encoding: 'utf8' })

@@ -28,6 +28,9 @@ const read = async (): Promise<Record<string, unknown>> => {
   return rows[0]
 }
 
+const send = (statement: { text: string }, values: (string | null)[]) =>
+  fixture.pool.query(statement.text.replaceAll('{schema}', fixture.schema.name), values)
+
 describe('time is read after the row is locked', () => {
   const BEFORE = new Date('2026-03-01T00:00:00Z')
   const AFTER = new Date('2026-03-01T00:01:00Z')
@@ -98,9 +101,43 @@ describe('time is read after the row is locked', () => {
     await put({ lease_until: '2026-03-01T00:00:30Z' })
     expect(await waitAMinute(() => fixture.dibs.claims.forget(at))).toBe(true)
   })
+})
 
-  const send = (statement: { text: string }, values: (string | null)[]) =>
-    fixture.pool.query(statement.text.replaceAll('{schema}', fixture.schema.name), values)
+describe('a write that names another fence', () => {
+  const LEASE = '2027-04-01T00:00:00Z'
+  const told = async (values: (string | null)[]) =>
+    JSON.parse((await send(finishClaim, ['s', 'k', ...values])).rows[0].told)
+
+  it('changes nothing', async () => {
+    await put({ lease_until: LEASE })
+    const before = await read()
+    expect((await send(renewClaim, ['s', 'k', '99', '1000', '5'])).rows[0]).toEqual({ state: 'lost' })
+    expect((await send(endClaim, ['s', 'k', '99', '1000', null, null, null, 'false'])).rows[0]).toEqual({
+      state: 'lost',
+    })
+    expect(await told(['99', '1000', 'active', '1', '1000', 'false'])).toMatchObject({
+      state: 'lost',
+      status: 'pending',
+    })
+    expect(await read()).toEqual(before)
+  })
+
+  it('is an error where COMMIT would follow', async () => {
+    await put({ lease_until: LEASE })
+    await expect(told(['99', null, 'active', '1', '1000', 'true'])).rejects.toMatchObject({ code: 'DIB01' })
+  })
+
+  it('and one that comes a second time is told what is there', async () => {
+    await put({ lease_until: LEASE })
+    expect(await told(['100', '1000', 'active', '"first"', '1000000', 'false'])).toMatchObject({
+      state: 'stored',
+    })
+    expect(await told(['100', '1000', 'active', '"second"', '1000000', 'false'])).toMatchObject({
+      state: 'stored',
+      outcome: 'first',
+    })
+    expect((await send(renewClaim, ['s', 'k', '100', '1000', '5'])).rows[0]).toEqual({ state: 'stored' })
+  })
 })
 
 describe('a fence', () => {

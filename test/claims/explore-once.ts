@@ -280,6 +280,7 @@ export function describeOnceSchedules(bound: Depth): void {
           const claim = await claimOf(db)
           assert.deepEqual([claim?.attempt, claim?.lost], [2, 1])
         },
+        bound: bound(1),
       })
     })
 
@@ -293,6 +294,7 @@ export function describeOnceSchedules(bound: Depth): void {
           const claim = await claimOf(db)
           assert.deepEqual([claim?.attempt, claim?.lost], [2, 0])
         },
+        bound: bound(1),
       })
     })
 

@@ -2,6 +2,7 @@
 import { claims, inFunction } from './mutation.mjs'
 
 const sql = 'sql/0004_claim.sql'
+const ground = 'sql/0002_bound.sql'
 const joined = [claims('once-joined.test.ts')]
 const leased = [claims('once-leased.test.ts')]
 const table = [claims('claim-table.test.ts')]
@@ -9,154 +10,184 @@ const explored = [claims('once.explore.test.ts')]
 const operation = [claims('operation.test.ts')]
 const operators = [claims('claims.test.ts')]
 
-const inBegin = (text) => inFunction('claim_begin', text)
+const begin = (text) => inFunction('claim_begin', text)
+const ifHeld = "  if state <> 'held' then"
 
-/** @type {import('./mutation.mjs').Mutation[]} */
+/** @type {[name: string, from: string | RegExp, to: string, tests: string[], file?: string][]} */
 const inSql = [
   ['claims are not unique', '  primary key (scope, key),', '', joined],
-  ['a fence only grows with the clock', 'sql/0002_bound.sql', 'greatest(last + 1,', 'greatest(0,', table],
+  [
+    'a fence only grows with the clock',
+    'greatest(last operator(pg_catalog.+) 1,',
+    'greatest(0,',
+    table,
+    ground,
+  ],
   [
     'a fence begins with 1',
-    'sql/0002_bound.sql',
-    "(pg_catalog.date_part('epoch', at) * 1000000)::bigint)",
+    "(pg_catalog.date_part('epoch', at) operator(pg_catalog.*) 1000000)::bigint)",
     '1)',
     table,
+    ground,
   ],
-  ['begin: nothing is locked before it is taken over', inBegin(' for no key update;'), ';', explored],
+  ['begin: nothing is locked before it is taken over', begin(' for no key update;'), ';', explored],
   [
     'begin: the clock is read before the lock',
-    inBegin('    v_now := {schema}.clock();\n    v_is_new'),
-    '    v_is_new',
+    begin('    v_now := {schema}.clock();\n    v_is_over'),
+    '    v_now := coalesce(v_now, {schema}.clock());\n    v_is_over',
     table,
+  ],
+  [
+    'begin: a lease begins before the wait for another that rolls back',
+    begin("v_later >= v_now + interval '10 milliseconds'"),
+    'false',
+    leased,
   ],
   [
     'begin: fingerprints are not compared',
-    inBegin('if claim.fingerprint <> p_fingerprint then'),
+    begin('if v_claim.fingerprint <> p_fingerprint then'),
     'if false then',
     joined,
   ],
   [
     'begin: fingerprints are compared when an outcome is there',
-    inBegin('if claim.fingerprint <> p_fingerprint then'),
-    "if claim.fingerprint <> p_fingerprint and claim.status <> 'pending' then",
+    begin('if v_claim.fingerprint <> p_fingerprint then'),
+    "if v_claim.fingerprint <> p_fingerprint and v_claim.status <> 'pending' then",
     leased,
   ],
   [
     'begin: an outcome is not replayed',
-    inBegin("elsif claim.status <> 'pending' then"),
+    begin("elsif v_claim.status <> 'pending' then"),
     'elsif false then',
     joined,
   ],
   [
     'begin: a live lease is no obstacle',
-    inBegin('elsif claim.lease_until > v_now then'),
+    begin('elsif v_claim.lease_until > v_now then'),
     'elsif false then',
     leased,
   ],
   [
     'begin: nobody knows its claim again',
-    inBegin('elsif claim.lease_until > v_now and claim.holder = p_holder then'),
-    'elsif false then',
+    begin('if v_claim.holder <> v_holder then'),
+    'if true then',
     leased,
   ],
   [
     'begin: everybody takes the claim for its own',
-    inBegin(' and claim.holder = p_holder then'),
-    ' then',
+    begin('if v_claim.holder <> v_holder then'),
+    'if false then',
     leased,
   ],
   [
     'begin: a takeover that is known again is not ambiguous',
-    inBegin("case when claim.lost > 0 then 'taken over' else 'claimed' end"),
+    begin("case when v_claim.lost > 0 then 'taken over' else 'claimed' end"),
     "'claimed'",
     leased,
   ],
   [
-    'begin: hold does not hold',
-    inBegin("elsif p_hold and claim.lease_until > '-infinity' then"),
-    'elsif false then',
+    'begin: a claim that is known again has all of its lease',
+    begin("else 'claimed' end, v_claim, v_left_ms)"),
+    "else 'claimed' end, v_claim, null)",
     leased,
   ],
   [
+    'begin: once inside itself',
+    begin('elsif not v_is_lost and v_claim.holder = v_holder then'),
+    'elsif false then',
+    joined,
+  ],
+  ['begin: hold does not hold', begin('elsif p_hold and v_is_lost then'), 'elsif false then', leased],
+  [
     'begin: hold holds also what was released',
-    inBegin("elsif p_hold and claim.lease_until > '-infinity' then"),
+    begin('elsif p_hold and v_is_lost then'),
     'elsif p_hold then',
     leased,
   ],
   [
+    'begin: a joined call runs beside what a lease has left',
+    inFunction('claim_begin_inside', 'p_wait_ms, true, null'),
+    'p_wait_ms, false, null',
+    leased,
+  ],
+  [
     'begin: an expired key is not new',
-    inBegin('v_is_new := {schema}.claim_is_over(claim, v_now);'),
-    'v_is_new := false;',
+    begin('coalesce(v_claim.expires_at <= v_now, false)'),
+    'false',
     joined,
   ],
   [
     'begin: what is held expires',
-    "c.expires_at <= at and (c.status <> 'pending' or c.lease_until = '-infinity')",
-    'c.expires_at <= at',
+    begin("v_now, case when p_lease_ms is null then v_now + p_keep_ms * interval '1 millisecond' end)"),
+    "v_now, v_now + p_keep_ms * interval '1 millisecond')",
     table,
   ],
   [
     'begin: attempts are not capped',
-    inBegin("elsif claim.lease_until > '-infinity' and claim.lost + 1 >= p_max_lost then"),
+    begin('elsif v_is_lost and v_claim.lost + 1 >= p_max_lost then'),
     'elsif false then',
     leased,
   ],
   [
     'begin: released attempts are capped too',
-    inBegin("elsif claim.lease_until > '-infinity' and claim.lost + 1"),
-    'elsif claim.attempt',
+    begin('elsif v_is_lost and v_claim.lost + 1 >= p_max_lost then'),
+    'elsif v_claim.attempt >= p_max_lost then',
     leased,
   ],
   [
     'begin: a takeover keeps the fence',
-    inBegin('holder = p_holder, fence = {schema}.next_fence(c.fence, v_now), attempt = c.attempt + 1,'),
-    'holder = p_holder, attempt = c.attempt + 1,',
+    begin('holder = v_holder, fence = {schema}.next_fence(c.fence, v_now), attempt = c.attempt + 1,'),
+    'holder = v_holder, attempt = c.attempt + 1,',
     leased,
   ],
   [
     'begin: an expired key keeps the fence',
-    inBegin("holder = p_holder, status = 'pending', fence = {schema}.next_fence(c.fence, v_now),"),
-    "holder = p_holder, status = 'pending',",
+    begin("status = 'pending', fence = {schema}.next_fence(c.fence, v_now), attempt = 1,"),
+    "status = 'pending', attempt = 1,",
     table,
   ],
   [
     'begin: an expired key keeps its id',
-    inBegin('id = p_id, holder = p_holder, status'),
-    'holder = p_holder, status',
+    begin('id = p_id, holder = v_holder, status'),
+    'holder = v_holder, status',
     leased,
   ],
   [
     'begin: every attempt counts as lost',
-    inBegin("c.lost + (c.lease_until > '-infinity')::integer"),
-    'c.lost + 1',
+    begin('lost = c.lost + v_is_lost::integer'),
+    'lost = c.lost + 1',
     leased,
   ],
-  [
-    'begin: no attempt counts as lost',
-    inBegin("c.lost + (c.lease_until > '-infinity')::integer"),
-    'c.lost',
-    leased,
-  ],
+  ['begin: no attempt counts as lost', begin('lost = c.lost + v_is_lost::integer'), 'lost = c.lost', leased],
   [
     'begin: a fingerprint that comes later is not kept',
-    inBegin('fingerprint = coalesce(c.fingerprint, p_fingerprint), unfinished'),
+    begin('fingerprint = coalesce(c.fingerprint, p_fingerprint), unfinished'),
     'unfinished',
     table,
   ],
-  ['begin: the wait has no bound', inBegin('  perform {schema}.bound(p_wait_ms);\n'), '', joined],
+  [
+    'begin: the wait has no bound',
+    begin('v_wait_until - pg_catalog.clock_timestamp()) * 1000)::integer'),
+    '0) + 3600000)::integer',
+    joined,
+  ],
   [
     'begin: running out of time aborts the transaction',
-    inBegin("exception when lock_not_available then\n  claim := null;\n  state := 'busy';\n"),
+    inFunction(
+      'claim_begin_inside',
+      'exception when lock_not_available then\n  return \'{"state": "busy"}\';\n',
+    ),
     '',
     joined,
   ],
-  ["begin: the caller's lock_timeout is lost", inBegin('  set lock_timeout = 0\n'), '', joined],
   [
-    'begin: a row that is gone is an error',
-    inBegin('    if not found then\n      v_lock := false;\n      continue;\n    end if;\n'),
-    '',
-    explored,
+    "begin: the caller's statement_timeout strikes first",
+    inFunction('claim_begin_inside', 'if v_most_ms > 0 then'),
+    'if false then',
+    joined,
   ],
+  ["begin: the caller's lock_timeout is lost", begin('  set lock_timeout = 0\n'), '', joined],
+  ['begin: whoever loses is an error', begin('      continue when not found;\n'), '', explored],
   ['lock: nothing is locked', inFunction('claim_lock', ' for no key update;'), ';', explored],
   [
     'lock: the fence is not compared',
@@ -172,7 +203,7 @@ const inSql = [
   ],
   [
     'finish: also when the claim is lost',
-    inFunction('claim_finish', "  if state <> 'held' then"),
+    inFunction('claim_finish', "  if v_locked.state <> 'held' then"),
     '  if false then',
     leased,
   ],
@@ -180,7 +211,7 @@ const inSql = [
     'finish: COMMIT follows also when the claim is lost',
     inFunction('claim_finish', 'if p_must then'),
     'if false then',
-    joined,
+    table,
   ],
   [
     'finish: is kept from the beginning on',
@@ -197,28 +228,13 @@ const inSql = [
     'when false then null',
     joined,
   ],
-  [
-    'renew: also when the claim is lost',
-    inFunction('claim_renew', "  if state <> 'held' then"),
-    '  if false then',
-    leased,
-  ],
-  [
-    'step: also when the claim is lost',
-    inFunction('claim_step', "  if state <> 'held' then"),
-    '  if false then',
-    leased,
-  ],
-  [
-    'end: also when the claim is lost',
-    inFunction('claim_end', "  if state <> 'held' then"),
-    '  if false then',
-    leased,
-  ],
+  ['renew: also when the claim is lost', inFunction('claim_renew', ifHeld), '  if false then', table],
+  ['step: also when the claim is lost', inFunction('claim_step', ifHeld), '  if false then', leased],
+  ['end: also when the claim is lost', inFunction('claim_end', ifHeld), '  if false then', leased],
   [
     'end: keeps the fence',
-    inFunction('claim_end', '    fence = {schema}.next_fence(c.fence, v_now),\n'),
-    '',
+    inFunction('claim_end', "fence = {schema}.next_fence(c.fence, v_now), holder = 'nobody'"),
+    "holder = 'nobody'",
     table,
   ],
   [
@@ -226,6 +242,12 @@ const inSql = [
     inFunction('claim_end', 'case when p_rest_ms is null then null else c.unfinished end'),
     'c.unfinished',
     operation,
+  ],
+  [
+    'end: a question counts as an attempt',
+    inFunction('claim_end', 'case when p_is_void then greatest(0, c.lost - 1) else c.lost end'),
+    'c.lost',
+    leased,
   ],
   [
     'take over: also what is held',
@@ -245,48 +267,41 @@ const inSql = [
     'lost',
     operation,
   ],
+  // What is locked is what another takes over: to wait for it finds it taken, and costs only time.
+  ['take over: twice', inFunction('claim_take_over', 'for no key update skip locked'), '', explored],
   [
-    'take over: waits for what is locked',
-    inFunction('claim_take_over', 'for no key update skip locked'),
-    'for no key update',
-    operation,
-  ],
-  [
-    'forget expired: also what is held',
-    inFunction('claim_forget_expired', " and (c.status <> 'pending' or c.lease_until = '-infinity')"),
+    'forget expired: also what is being claimed anew',
+    inFunction('claim_forget_expired', '\n    for update skip locked'),
     '',
+    explored,
+  ],
+  [
+    'decide: also about what is held',
+    inFunction('claim_decide', ' and not p_force then'),
+    ' and false then',
     operators,
   ],
   [
-    'forget expired: waits for what is locked',
-    inFunction('claim_forget_expired', 'for update skip locked'),
-    'for update',
-    operators,
+    'decide: about what is over',
+    inFunction('claim_decide', "elsif v_claim.status <> 'pending' then"),
+    'elsif false then',
+    leased,
   ],
-  [
-    'forget: also what is held',
-    inFunction('claim_forget', 'if claim.lease_until > v_now and not p_force then'),
-    'if false then',
-    operators,
-  ],
-].map(([name, ...rest]) => {
-  const [file, from, to, tests] = rest.length === 4 ? rest : [sql, ...rest]
-  return { name: `once: ${name}`, file, from, to, tests }
-})
+  ['decide: waits for ever', inFunction('claim_decide', '  perform {schema}.bound(5000);\n'), '', operators],
+]
 
-const call = 'l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence) l;'
-const ifHeld = "  if state <> 'held' then\n    return;\n  end if;\n"
+const call = 'l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;'
+const held = `${ifHeld}\n    return;\n  end if;\n`
 
 /** Time that passes while it waits for the lock would not be seen. */
-const clocks = ['renew', 'end'].map((name) => ({
-  name: `once: ${name}: the clock is read before the lock`,
-  file: sql,
-  from: inFunction(`claim_${name}`, `  select ${call}\n${ifHeld}  v_now := {schema}.clock();\n`),
-  to: `  v_now := {schema}.clock();\n  select ${call}\n${ifHeld}`,
-  tests: table,
-}))
+const clocks = ['renew', 'end'].map((name) => [
+  `${name}: the clock is read before the lock`,
+  inFunction(`claim_${name}`, `  select ${call}\n${held}  v_now := {schema}.clock();\n`),
+  `  v_now := {schema}.clock();\n  select ${call}\n${held}`,
+  table,
+])
 
-/** @type {import('./mutation.mjs').Mutation[]} */
+/** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
 const around = [
   [
     'once-joined.ts',
@@ -298,66 +313,120 @@ const around = [
   [
     'once-joined.ts',
     'what was left for after the commit is done though the function failed',
-    '    tx.dropAfterCommits()\n',
+    '      tx.dropAfterCommits()\n',
     '',
     joined,
   ],
-  ['once-joined.ts', 'a lost COMMIT is not looked into', 'looks++ === MAX_LOOKS', 'true', joined],
+  [
+    'once-joined.ts',
+    'a lost COMMIT is not looked into',
+    'if (++looks === MAX_LOOKS) throw unknown',
+    'throw unknown',
+    joined,
+  ],
+  [
+    'once-joined.ts',
+    'what was left for after a COMMIT whose answer was lost is not done',
+    '    await own.tx.runAfterCommit()\n',
+    '',
+    joined,
+  ],
+  [
+    'once-joined.ts',
+    'a server that is away makes the unknown known',
+    'else if (!unknown || !isAway(error)) throw error',
+    'else throw error',
+    joined,
+  ],
+  [
+    'once-joined.ts',
+    'its own claim is a replay',
+    'if (!own) return call.answer(ended.claim, true)',
+    'return call.answer(ended.claim, true)',
+    joined,
+  ],
   [
     'once-joined.ts',
     'a transaction of its own inside another',
-    '  if (isInside(call.database)) throw new NestedTransactionError()\n',
+    "  if (isInside(database)) throw new NestedTransactionError('dibs.once')\n",
     '',
     joined,
   ],
   [
     'once-joined.ts',
     "an error in the caller's transaction leaves the claim as it is",
-    ').catch(() => {})\n    throw error',
-    ', Promise.resolve()).catch(() => {})\n    throw error',
+    'database.send(endClaim, release, tx)',
+    'Promise.resolve()',
     joined,
   ],
   [
     'once-joined.ts',
     'an outcome is stored before it is parsed',
-    'await parseStored(call.spec.result,',
-    'void (call.spec.result,',
+    'await parseStored(call.spec.result, outcome',
+    'void (call.spec.result, outcome',
     joined,
   ],
   [
     'once-joined.ts',
-    'the loss of a claim inside is not seen',
-    "if (row.state !== 'stored') throw",
-    'if (false) throw',
+    'running out of time is a timeout',
+    'throw hasWaited ? this.#call.refuse() : error',
+    'throw error',
+    joined,
+  ],
+  [
+    'key-turns.ts',
+    'calls of one process wait on a connection each',
+    'for (let turn = all.get(key); turn; turn = all.get(key)) {',
+    'for (let turn = all.get(key); false; turn = all.get(key)) {',
     joined,
   ],
   [
     'once-leased.ts',
     'a late holder is given its own outcome',
-    'if (isOurs) return call.answer(readClaim(row), false)',
-    'return call.answer(readClaim(row), false)',
+    "if (told.state === 'stored') return",
+    'return',
     leased,
   ],
-  ['once-leased.ts', 'hold: any error releases', 'mayHaveHappened ? 0 : retryInMs', 'retryInMs', leased],
+  [
+    'once-leased.ts',
+    'hold: any error releases',
+    "const mayHaveHappened = onAmbiguous !== 'retry' && !saysSo",
+    'const mayHaveHappened = false',
+    leased,
+  ],
+  [
+    'once-leased.ts',
+    'hold: errors of Dibs release',
+    'error instanceof TransientError || error instanceof SnoozeError',
+    '(error as { retryable?: boolean }).retryable === true',
+    leased,
+  ],
+  [
+    'once-leased.ts',
+    'a question that failed releases',
+    'await claim.end(retryInMs ?? 0, storeFailure(error), true)',
+    'await claim.end(retryInMs, storeFailure(error), true)',
+    leased,
+  ],
   [
     'once-leased.ts',
     'a final error releases',
-    'if (isTerminalError(error, isTerminal)) {',
-    'if (false) {',
+    "if (isTerminalError(error, isTerminal)) await claim.finish('failed', failure)\n    else {",
+    '{',
     leased,
   ],
   [
     'once-leased.ts',
     'an outcome that is no JSON releases',
-    "await claim.finish('failed', storeFailure(error))\n    throw error\n  }\n  return",
-    'await claim.end(null)\n    throw error\n  }\n  return',
+    "await claim.finish('failed', storeFailure(error))",
+    "await claim.end(null, '{}', false)",
     leased,
   ],
   [
     'held-claim.ts',
     'the claim is released though the work was done',
     '      throw new OutcomeNotStoredError',
-    '      await this.end(null)\n      throw new OutcomeNotStoredError',
+    "      await this.end(null, '{}', false)\n      throw new OutcomeNotStoredError",
     leased,
   ],
   [
@@ -367,7 +436,15 @@ const around = [
     'const MAX_TRIES = 1',
     leased,
   ],
+  [
+    'held-claim.ts',
+    'renewals go over the pool',
+    '      .send(renewClaim, values, withinMs)\n',
+    '      .send(renewClaim, values, 0)\n',
+    leased,
+  ],
   ['held-claim.ts', 'a step is done again', 'if (known !== undefined) return', 'if (false) return', leased],
+  ['held-claim.ts', 'two steps of one name', 'if (this.#begun.has(name))', 'if (false)', leased],
   ['held-claim.ts', 'a step of a lost claim passes', "if (row?.state !== 'held') {", 'if (false) {', leased],
   ['lease.ts', 'the lease is not renewed', '      this.#schedule(leaseMs / 3 - goneMs)\n', '', leased],
   [
@@ -378,6 +455,13 @@ const around = [
     leased,
   ],
   ['lease.ts', 'a holder without news does not stop', "() => this.lose('deadline'),", '() => {},', leased],
+  [
+    'stored-failure.ts',
+    'a rule that throws is thrown',
+    '  try {\n    return rule?.(error) === true\n  } catch {\n    return false\n  }',
+    '  return rule?.(error) === true',
+    leased,
+  ],
   [
     'operation.ts',
     'maintenance repeats what is to be held',
@@ -393,9 +477,9 @@ const around = [
     operation,
   ],
   ['once-spec.ts', 'a caller may name a scope of ours', "if (text.startsWith(':'))", 'if (false)', operation],
-].map(([file, name, from, to, tests]) => ({ name: `once: ${name}`, file: claims(file), from, to, tests }))
+]
 
-/** @type {import('./mutation.mjs').Mutation[]} */
+/** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
 const below = [
   [
     'transaction.ts',
@@ -420,12 +504,11 @@ const below = [
     '',
     ['src/postgres/migrations'],
   ],
-].map(([file, name, from, to, tests]) => ({
-  name: `once: ${name}`,
-  file: `src/postgres/${file}`,
-  from,
-  to,
-  tests,
-}))
+]
 
-export const onceMutations = [...inSql, ...clocks, ...around, ...below]
+/** @type {import('./mutation.mjs').Mutation[]} */
+export const onceMutations = [
+  ...[...inSql, ...clocks].map(([name, from, to, tests, file = sql]) => ({ name, file, from, to, tests })),
+  ...around.map(([file, name, from, to, tests]) => ({ name, file: claims(file), from, to, tests })),
+  ...below.map(([file, name, from, to, tests]) => ({ name, file: `src/postgres/${file}`, from, to, tests })),
+].map(({ name, ...rest }) => ({ name: `once: ${name}`, ...rest }))
