@@ -63,13 +63,8 @@ if (!process.env.TEST_DATABASE_URL) {
         'src/testing/explore/hermitage.test.ts',
       ]),
     )
-  // Between the oldest and the newest, where the long explorations have run.
-  const left = [
-    'src/testing/crash/**',
-    'src/testing/explore/acceptance.test.ts',
-    'src/testing/explore/hermitage.test.ts',
-    'src/testing/explore/reduce/**',
-  ]
+  // Between the oldest and the newest, where the tools of `dibs/testing` have run.
+  const left = ['src/testing/**']
   if (systemPostgres) projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }, left))
 }
 
