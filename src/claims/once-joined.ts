@@ -72,7 +72,8 @@ class AloneRun {
   readonly #fn: Work
   /** By its holder: what this call has run, to know it again if the answer to its COMMIT was lost. */
   readonly #runs = new Map<string, Ended>()
-  #hasBegun = false
+  /** What the function has thrown, which is not ours to interpret. */
+  #thrown: unknown
 
   constructor(call: OnceCall, deadlineMs: number, fn: Work) {
     this.#call = call
@@ -120,12 +121,12 @@ class AloneRun {
     const deadlineMs = this.#deadlineMs
     const values = this.#call.joinedValues(deadlineMs)
     const opening = `${database.inline(beginClaim, values)}; savepoint dibs_claim`
-    this.#hasBegun = false
     try {
       return await repeatTransaction(database, (tx) => this.#run(tx), { deadlineMs }, { opening })
     } catch (error) {
       if (error instanceof DatabaseError && error.sqlState === NOT_HELD) throw this.#call.lost(0, 'outcome')
-      const hasWaited = !this.#hasBegun && error instanceof StatementTimeoutError && error.sqlState === WAITED
+      const isOurs = error !== this.#thrown
+      const hasWaited = isOurs && error instanceof StatementTimeoutError && error.sqlState === WAITED
       throw hasWaited ? this.#call.refuse() : error
     }
   }
@@ -136,7 +137,6 @@ class AloneRun {
       tx.leave()
       return { todo, claim, tx }
     }
-    this.#hasBegun = true
     const ended = await this.#work(tx, claim)
     this.#runs.set(claim.holder, ended)
     return ended
@@ -150,6 +150,7 @@ class AloneRun {
       tx.closeWith(finish('active', await readOutcome(call, await this.#fn(tx))))
       return { todo: 'run', claim, tx }
     } catch (error) {
+      this.#thrown = error
       if (!isTerminalError(error, call.spec.isTerminal)) throw error
       tx.dropAfterCommits()
       tx.closeWith(`rollback to savepoint dibs_claim; ${finish('failed', storeFailure(error))}`)

@@ -12,6 +12,7 @@ import type { TextRow, TextValue } from './text-values.js'
 export class ReservedLine {
   readonly #database: Database
   #client: Client | undefined
+  #connected: Promise<unknown> = Promise.resolve()
   #users = 0
 
   constructor(database: Database) {
@@ -35,28 +36,33 @@ export class ReservedLine {
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Error(`no answer within ${withinMs} ms`)), withinMs)
     })
+    let client: Client | undefined
     try {
-      return await Promise.race([this.#ask(statement, values), late])
+      client = this.#client ??= this.#open()
+      return await Promise.race([this.#ask(client, statement, values), late])
     } catch (error) {
-      // An answer that is still under way must not be taken for that of another.
-      const client = this.#client
-      this.#client = undefined
-      if (client) void endClient(client)
+      // An answer may still be under way on it. One that was made meanwhile is somebody else's.
+      if (client && this.#client === client) {
+        this.#client = undefined
+        void endClient(client)
+      }
       throw error
     } finally {
       clearTimeout(timer)
     }
   }
 
-  async #ask(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+  #open(): Client {
+    const client = newClient(this.#database.pool, {})
+    client.on('error', () => {})
+    this.#connected = client.connect()
+    this.#connected.catch(() => {}) // whoever asks hears of it
+    return client
+  }
+
+  async #ask(client: Client, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    await this.#connected
     const config = toQueryConfig(this.#database.render(statement), values, false)
-    let client = this.#client
-    if (!client) {
-      client = newClient(this.#database.pool, {})
-      client.on('error', () => {})
-      this.#client = client
-      await client.connect()
-    }
     return (await client.query<TextRow>(config)).rows
   }
 }
