@@ -78,20 +78,23 @@ create function {schema}.claim_begin(
 as $$
 declare
   v_claim {schema}.claim;
+  v_fence bigint;
+  v_holder text;
   v_now timestamptz;
   v_later timestamptz;
   v_left_ms bigint;
   v_lock boolean := false;
   v_is_over boolean;
   v_is_lost boolean;
-  -- A transaction gets its number when it first writes: if it has none, it has no claim either.
-  v_holder text := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id_if_assigned()::text, '');
-  v_wait_until timestamptz := pg_catalog.clock_timestamp() + p_wait_ms * interval '1 millisecond';
+  v_since timestamptz := pg_catalog.clock_timestamp();
 begin
+  perform {schema}.bound(p_wait_ms);
   for v_turn in 1..20 loop
-    -- Of the time as a whole, which a chain of others who give up one after the other would else multiply.
-    perform {schema}.bound(
-      greatest(1, pg_catalog.date_part('epoch', v_wait_until - pg_catalog.clock_timestamp()) * 1000)::integer);
+    if v_turn > 1 then
+      -- Of the time as a whole, which a chain of others who give up one after the other would else multiply.
+      perform {schema}.bound(greatest(
+        1, p_wait_ms - pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - v_since) * 1000)::integer);
+    end if;
     if v_lock then
       -- point: before the lock
       select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for no key update;
@@ -101,28 +104,32 @@ begin
     end if;
     if not found then
       v_lock := false;
-      v_holder := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id()::text);
       v_now := {schema}.clock();
       -- point: before the insert
       insert into {schema}.claim as c
         (scope, key, id, holder, fence, lease_until, fingerprint, input, unfinished, created_at, expires_at)
       values
-        (p_scope, p_key, p_id, v_holder, {schema}.next_fence(0, v_now),
+        (p_scope, p_key, p_id, coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id()::text),
+         {schema}.next_fence(0, v_now),
          coalesce(v_now + p_lease_ms * interval '1 millisecond', '-infinity'), p_fingerprint, p_input, p_unfinished,
          v_now, case when p_lease_ms is null then v_now + p_keep_ms * interval '1 millisecond' end)
       on conflict do nothing
-      returning c.* into v_claim;
+      returning c.fence, c.holder into v_fence, v_holder;
       -- Somebody was first: who, shows at the next look, which has a snapshot of its own.
       continue when not found;
-      v_later := {schema}.clock();
-      if p_lease_ms is not null and v_later >= v_now + interval '10 milliseconds' then
-        -- It has waited for one that rolled back: its lease begins now.
-        -- point: waited
-        update {schema}.claim c set lease_until = v_later + p_lease_ms * interval '1 millisecond'
-        where c.scope = p_scope and c.key = p_key;
-        v_left_ms := p_lease_ms - ceil(pg_catalog.date_part('epoch', {schema}.clock() - v_later) * 1000);
+      if p_lease_ms is not null then
+        v_later := {schema}.clock();
+        if v_later >= v_now + interval '10 milliseconds' then
+          -- It has waited for one that rolled back: its lease begins now.
+          -- point: waited
+          update {schema}.claim c set lease_until = v_later + p_lease_ms * interval '1 millisecond'
+          where c.scope = p_scope and c.key = p_key;
+          v_left_ms := p_lease_ms - ceil(pg_catalog.date_part('epoch', {schema}.clock() - v_later) * 1000);
+        end if;
       end if;
-      return {schema}.claim_told('claimed', v_claim, v_left_ms);
+      -- All that there is to say of a new one; see claim_told.
+      return pg_catalog.json_build_object(
+        'state', 'claimed', 'id', p_id, 'fence', v_fence, 'attempt', 1, 'holder', v_holder, 'leftMs', v_left_ms);
     end if;
 
     v_now := {schema}.clock();
@@ -133,7 +140,10 @@ begin
         return {schema}.claim_told('mismatch', v_claim, null);
       elsif v_claim.status <> 'pending' then
         return {schema}.claim_told('replayed', v_claim, null);
-      elsif v_claim.lease_until > v_now then
+      end if;
+      -- A transaction gets its number when it first writes: if it has none, it has no claim either.
+      v_holder := coalesce(p_holder, 'tx:' || pg_catalog.pg_current_xact_id_if_assigned()::text, '');
+      if v_claim.lease_until > v_now then
         v_left_ms := greatest(1, floor(pg_catalog.date_part('epoch', v_claim.lease_until - v_now) * 1000));
         if v_claim.holder <> v_holder then
           return {schema}.claim_told('in progress', v_claim, v_left_ms);
@@ -213,31 +223,28 @@ exception when lock_not_available then
 end
 $$;
 
--- Locks the row of a claim and says whether it is still held under this fence. `stored`: it has its outcome already, by an
--- earlier call with the same fence whose answer was lost. Alone it waits so long at most; in a transaction of the caller's
--- the row is its own, and there is nothing to wait for.
-create function {schema}.claim_lock(
-  p_scope text, p_key text, p_fence bigint, p_wait_ms integer, out state text, out claim {schema}.claim
-)
+-- Locks the row of a claim, if it has this fence, and says whether it is still held. Alone it waits so long at most; in a
+-- transaction of the caller's the row is its own, and there is nothing to wait for.
+create function {schema}.claim_lock(p_scope text, p_key text, p_fence bigint, p_wait_ms integer) returns text
   language plpgsql volatile
   set search_path = ''
 as $$
+declare
+  v_is_pending boolean;
 begin
   if p_wait_ms is not null then
     perform {schema}.bound(p_wait_ms);
   end if;
   -- point: before the lock
-  select c.* into claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for no key update;
-  state := case
-    when claim.fence is distinct from p_fence then 'lost'
-    when claim.status <> 'pending' then 'stored'
-    else 'held'
-  end;
+  select c.status = 'pending' into v_is_pending
+  from {schema}.claim c where c.scope = p_scope and c.key = p_key and c.fence = p_fence for no key update;
+  return case when v_is_pending then 'held' when v_is_pending is null then 'lost' else 'stored' end;
 end
 $$;
 
 -- Stores the outcome, if the claim is still held under this fence; else changes nothing and says what is there, or raises if
--- COMMIT follows in the same message.
+-- COMMIT follows in the same message. The update itself judges; a lock goes before it where it may have to wait, so that the
+-- clock is read after that.
 create function {schema}.claim_finish(
   p_scope text, p_key text, p_fence bigint, p_wait_ms integer, p_status {schema}.claim_status, p_outcome json,
   p_keep_ms bigint, p_must boolean
@@ -247,29 +254,35 @@ create function {schema}.claim_finish(
   set search_path = ''
 as $$
 declare
-  v_now timestamptz;
-  v_locked record;
   v_claim {schema}.claim;
+  v_completed_at timestamptz;
 begin
-  select l.state, l.claim into v_locked from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
-  if v_locked.state <> 'held' then
-    if p_must then
-      raise exception 'the claim is not held any more' using errcode = 'DIB01';
-    end if;
-    return {schema}.claim_told(v_locked.state, v_locked.claim, null);
+  if p_wait_ms is not null then
+    perform {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms);
   end if;
-  v_now := {schema}.clock();
   -- point: before the outcome
   update {schema}.claim c set
-    status = p_status, outcome = p_outcome, lease_until = null, unfinished = null, completed_at = v_now,
+    status = p_status, outcome = p_outcome, lease_until = null, unfinished = null, completed_at = {schema}.clock(),
     -- Left as it is while nearly all of it lies ahead, which keeps the update HOT.
     expires_at = case
-      when c.expires_at > v_now + p_keep_ms * interval '0.9 milliseconds' then c.expires_at
-      else v_now + p_keep_ms * interval '1 millisecond'
+      when c.expires_at > {schema}.clock() + p_keep_ms * interval '0.9 milliseconds' then c.expires_at
+      else {schema}.clock() + p_keep_ms * interval '1 millisecond'
     end
-  where c.scope = p_scope and c.key = p_key
-  returning c.* into v_claim;
-  return {schema}.claim_told('stored', v_claim, null);
+  where c.scope = p_scope and c.key = p_key and c.fence = p_fence and c.status = 'pending'
+  returning c.completed_at into v_completed_at;
+  if not found then
+    -- point: before the look
+    select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key;
+    if v_claim.fence is distinct from p_fence then
+      if p_must then
+        raise exception 'the claim is not held any more' using errcode = 'DIB01';
+      end if;
+      return {schema}.claim_told('lost', v_claim, null);
+    end if;
+    -- By an earlier call with the same fence, whose answer was lost.
+    v_completed_at := v_claim.completed_at;
+  end if;
+  return pg_catalog.json_build_object('state', 'stored', 'completedAt', {schema}.micros(v_completed_at));
 end
 $$;
 
@@ -283,7 +296,7 @@ as $$
 declare
   v_now timestamptz;
 begin
-  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
+  state := {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms);
   if state <> 'held' then
     return;
   end if;
@@ -302,7 +315,7 @@ create function {schema}.claim_step(
   set search_path = ''
 as $$
 begin
-  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
+  state := {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms);
   if state <> 'held' then
     return;
   end if;
@@ -326,7 +339,7 @@ as $$
 declare
   v_now timestamptz;
 begin
-  select l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;
+  state := {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms);
   if state <> 'held' then
     return;
   end if;

@@ -1,5 +1,4 @@
 export type { Claim, StepContext } from './claims/claim.js'
-export type { ClaimStatus } from './claims/claim-row.js'
 export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
 export type { Json, Stored } from './claims/json.js'
 export { keyOf } from './claims/key.js'
@@ -29,6 +28,7 @@ export type {
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
 export type { StandardSchema } from './claims/standard-schema.js'
+export type { ClaimStatus } from './claims/told-claim.js'
 export { Dibs, type OpenOptions } from './dibs.js'
 export * from './errors.js'
 export type { Health } from './ops/health.js'

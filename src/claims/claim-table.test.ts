@@ -129,13 +129,10 @@ describe('a write that names another fence', () => {
 
   it('and one that comes a second time is told what is there', async () => {
     await put({ lease_until: LEASE })
-    expect(await told(['100', '1000', 'active', '"first"', '1000000', 'false'])).toMatchObject({
-      state: 'stored',
-    })
-    expect(await told(['100', '1000', 'active', '"second"', '1000000', 'false'])).toMatchObject({
-      state: 'stored',
-      outcome: 'first',
-    })
+    const first = await told(['100', '1000', 'active', '"first"', '1000000', 'false'])
+    expect(first).toEqual({ state: 'stored', completedAt: expect.any(Number) })
+    expect(await told(['100', '1000', 'active', '"second"', '1000000', 'false'])).toEqual(first)
+    expect(await fixture.dibs.claims.get(at)).toMatchObject({ outcome: 'first' })
     expect((await send(renewClaim, ['s', 'k', '100', '1000', '5'])).rows[0]).toEqual({ state: 'stored' })
   })
 })

@@ -5,12 +5,12 @@ import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import { checkLifetime } from './check-duration.js'
 import { checkOptions } from './check-options.js'
-import { type ClaimStatus, readTold } from './claim-row.js'
 import { decideClaim } from './claim-statements.js'
 import { toJson } from './json.js'
 import { checkKey, nameScope, operationOf, scopeOfOperation } from './key.js'
 import { GIVEN_UP } from './once-call.js'
 import { readScope } from './once-spec.js'
+import { type ClaimStatus, readTold } from './told-claim.js'
 
 /** A claim, for a person to look at. */
 export interface ClaimRecord {

@@ -12,12 +12,12 @@ import { sleep } from '../postgres/sleep.js'
 import type { Statement } from '../postgres/statement.js'
 import type { TextRow, TextValue } from '../postgres/text-values.js'
 import type { Claim, StepContext } from './claim.js'
-import { readTold, type ToldClaim } from './claim-row.js'
 import { endClaim, finishClaim, renewClaim, stepClaim } from './claim-statements.js'
 import { MAX_JSON_BYTES, type Stored, toOutcome } from './json.js'
 import { checkKey, keyOf } from './key.js'
 import { Lease } from './lease.js'
 import type { OnceCall } from './once-call.js'
+import { readTold, type ToldClaim } from './told-claim.js'
 
 /** How often a statement is sent whose answer does not come. Each may be sent again: it names its fence, or its holder. */
 const MAX_TRIES = 5

@@ -1,5 +1,4 @@
 import type { Database } from '../postgres/database.js'
-import { sleep } from '../postgres/sleep.js'
 
 /** Resolves to whether the key has its outcome now. */
 type Turn = Promise<boolean>
@@ -35,13 +34,12 @@ export async function takeTurn(
   }
 }
 
-async function within(turn: Turn, ms: number): Promise<boolean | undefined> {
-  const timer = new AbortController()
-  const late = sleep(ms, timer.signal).then(
-    () => undefined,
-    () => undefined,
-  )
-  const hasOutcome = await Promise.race([turn, late])
-  timer.abort()
-  return hasOutcome
+function within(turn: Turn, ms: number): Promise<boolean | undefined> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms, undefined)
+    void turn.then((hasOutcome) => {
+      clearTimeout(timer)
+      resolve(hasOutcome)
+    })
+  })
 }

@@ -11,12 +11,12 @@ import {
 import type { Database } from '../postgres/database.js'
 import { type ClaimEventName, type DibsEvents, emit, isHeard } from '../postgres/events.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
-import { readTold, type ToldClaim } from './claim-row.js'
 import { hashKey, nameScope, templateOf } from './key.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
 import { parseStored } from './standard-schema.js'
 import { restoreFailure, type StoredFailure } from './stored-failure.js'
+import { readTold, type ToldClaim } from './told-claim.js'
 
 /** A wait that is not meant to be one: long enough not to be taken for one when the server is merely slow. */
 const AT_ONCE_MS = 10
@@ -150,13 +150,24 @@ export class OnceCall {
     return Math.min(this.leftMs, 250, 20 * 1.5 ** Math.min(this.#tries, 10))
   }
 
-  /** What later callers get, and the first one too: the outcome as it is stored. */
+  /** The outcome as it is stored. */
   async answer(claim: ToldClaim, replayed: boolean): Promise<OnceResult<unknown>> {
     const { attempt, id, status, hasOutcome, outcome, completedAt } = claim
     if (replayed && claim.state === 'replayed') this.emit('dibs:once.replayed', { attempt })
     if (status === 'failed') throw restoreFailure(outcome)
     const value = await parseStored(this.spec.result, hasOutcome ? outcome : undefined, this.subject)
     return { value, replayed, attempt, completedAt: dateFromMicros(String(completedAt)), id }
+  }
+
+  /** The outcome that this call itself has stored, read as later callers will read it. */
+  async answerOwn(
+    { id, attempt }: Pick<ToldClaim, 'id' | 'attempt'>,
+    outcome: string | null,
+    { completedAt }: ToldClaim,
+  ): Promise<OnceResult<unknown>> {
+    const stored = outcome === null ? undefined : JSON.parse(outcome)
+    const value = await parseStored(this.spec.result, stored, this.subject)
+    return { value, replayed: false, attempt, completedAt: dateFromMicros(String(completedAt)), id }
   }
 
   lost(fence: number, how: LossKind): FenceLostError {

@@ -10,10 +10,10 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import type { Tx } from '../postgres/executor.js'
 import { isInside } from '../postgres/open-transaction.js'
 import { sleep } from '../postgres/sleep.js'
+import { control } from '../postgres/together.js'
 import { repeatTransaction } from '../postgres/transaction.js'
 import type { FramedTransaction } from '../postgres/transaction-handle.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { readTold, type ToldClaim } from './claim-row.js'
 import { beginClaim, beginClaimInside, endClaim, finishClaim } from './claim-statements.js'
 import { toOutcome } from './json.js'
 import { takeTurn } from './key-turns.js'
@@ -21,6 +21,7 @@ import type { OnceCall } from './once-call.js'
 import type { OnceResult } from './once-spec.js'
 import { parseStored } from './standard-schema.js'
 import { isTerminalError, storeFailure } from './stored-failure.js'
+import { readTold, type ToldClaim } from './told-claim.js'
 
 /** How often a lost answer to COMMIT is looked into. */
 const MAX_LOOKS = 4
@@ -32,6 +33,10 @@ const NOT_HELD = 'DIB01'
 const WAITED = '55P03'
 
 const DEADLINE_MS = 30_000
+
+/** What the function does is undone to here if it fails for good, and the claim stays. */
+const SAVEPOINT = control('savepoint dibs_claim')
+const UNDO = control('rollback to savepoint dibs_claim')
 
 type Work = (tx: Transaction) => Promise<unknown>
 
@@ -62,6 +67,7 @@ interface Ended {
   readonly todo: 'run' | 'answer' | 'wait'
   readonly claim: ToldClaim
   readonly tx: FramedTransaction
+  readonly outcome?: string | null
   readonly failure?: { readonly error: unknown }
 }
 
@@ -107,7 +113,7 @@ class AloneRun {
     if (ended.todo === 'wait') return 'wait'
     if (ended.todo === 'run') {
       if (ended.failure) throw ended.failure.error
-      return call.answer(readTold(ended.tx.closed[0]), false)
+      return call.answerOwn(ended.claim, ended.outcome ?? null, readTold(ended.tx.closed[0]))
     }
     const own = this.#runs.get(ended.claim.holder)
     if (!own) return call.answer(ended.claim, true)
@@ -120,7 +126,7 @@ class AloneRun {
     const { database } = this.#call
     const deadlineMs = this.#deadlineMs
     const values = this.#call.joinedValues(deadlineMs)
-    const opening = `${database.inline(beginClaim, values)}; savepoint dibs_claim`
+    const opening = [database.bind(beginClaim, values), SAVEPOINT]
     try {
       return await repeatTransaction(database, (tx) => this.#run(tx), { deadlineMs }, { opening })
     } catch (error) {
@@ -144,16 +150,17 @@ class AloneRun {
 
   async #work(tx: FramedTransaction, claim: ToldClaim): Promise<Ended> {
     const call = this.#call
-    const finish = (status: 'active' | 'failed', outcome: string | null): string =>
-      call.database.inline(finishClaim, finishValues(call, claim.fence, status, outcome, true))
+    const finish = (status: 'active' | 'failed', outcome: string | null) =>
+      call.database.bind(finishClaim, finishValues(call, claim.fence, status, outcome, true))
     try {
-      tx.closeWith(finish('active', await readOutcome(call, await this.#fn(tx))))
-      return { todo: 'run', claim, tx }
+      const outcome = await readOutcome(call, await this.#fn(tx))
+      tx.closeWith([finish('active', outcome)])
+      return { todo: 'run', claim, tx, outcome }
     } catch (error) {
       this.#thrown = error
       if (!isTerminalError(error, call.spec.isTerminal)) throw error
       tx.dropAfterCommits()
-      tx.closeWith(`rollback to savepoint dibs_claim; ${finish('failed', storeFailure(error))}`)
+      tx.closeWith([UNDO, finish('failed', storeFailure(error))])
       return { todo: 'run', claim, tx, failure: { error } }
     }
   }
@@ -173,7 +180,7 @@ export async function onceInside<X extends Tx>(
     const [row] = await call.database.send(beginClaimInside, call.insideValues(), tx)
     const { todo, claim } = call.judge(row)
     if (todo === 'answer') return call.answer(claim, true)
-    if (todo === 'run') return runInside(call, tx, claim.fence, fn)
+    if (todo === 'run') return runInside(call, tx, claim, fn)
     await sleep(call.pauseMs)
   }
 }
@@ -181,10 +188,11 @@ export async function onceInside<X extends Tx>(
 async function runInside<X extends Tx>(
   call: OnceCall,
   tx: X,
-  fence: number,
+  claim: ToldClaim,
   fn: (tx: X) => Promise<unknown>,
 ): Promise<OnceResult<unknown>> {
   const { database, spec } = call
+  const { fence } = claim
   const finish = (status: 'active' | 'failed', outcome: string | null) =>
     database.send(finishClaim, finishValues(call, fence, status, outcome, false), tx)
   let outcome: string | null
@@ -210,9 +218,9 @@ async function runInside<X extends Tx>(
     throw error
   }
   const [row] = await finish('active', outcome)
-  const claim = readTold(row)
-  if (claim.state !== 'stored') throw call.lost(fence, 'outcome')
-  return call.answer(claim, false)
+  const told = readTold(row)
+  if (told.state !== 'stored') throw call.lost(fence, 'outcome')
+  return call.answerOwn(claim, outcome, told)
 }
 
 /** An outcome that cannot be stored, or read again, must not be committed. */

@@ -8,13 +8,13 @@ import {
 import { sleep } from '../postgres/sleep.js'
 import type { TextRow } from '../postgres/text-values.js'
 import type { Claim } from './claim.js'
-import type { ToldClaim } from './claim-row.js'
 import { beginClaim } from './claim-statements.js'
 import { HeldClaim, sendSurely } from './held-claim.js'
 import { toOutcome } from './json.js'
 import type { OnceCall } from './once-call.js'
 import type { AmbiguousVerdict, OnceResult, ReadLeasedSpec } from './once-spec.js'
 import { isTerminalError, storeFailure } from './stored-failure.js'
+import type { ToldClaim } from './told-claim.js'
 
 type Handler = (claim: Claim) => Promise<unknown>
 
@@ -156,7 +156,7 @@ async function finishWith(
   outcome: string | null,
 ): Promise<OnceResult<unknown>> {
   const told = await claim.finish('active', outcome)
-  if (told.state === 'stored') return call.answer(told, false)
+  if (told.state === 'stored') return call.answerOwn(claim, outcome, told)
   const lost = call.lost(claim.fence, 'outcome')
   // Whoever took over has ended: their outcome is the one, for this caller too.
   if (told.status === 'active' || told.status === 'failed') return call.answer(told, true)

@@ -4,7 +4,6 @@ import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkOptions } from './check-options.js'
 import type { Claim } from './claim.js'
-import { readTold, type ToldClaim } from './claim-row.js'
 import { takeOverClaims } from './claim-statements.js'
 import { fingerprintOf } from './fingerprint.js'
 import { type Stored, toJson } from './json.js'
@@ -14,6 +13,7 @@ import { onceLeased, workOn } from './once-leased.js'
 import { type LeasedSpec, type OnceResult, type ReadLeasedSpec, readLease, readSpec } from './once-spec.js'
 import { checkSchema, parseInput, type StandardSchema } from './standard-schema.js'
 import { isTerminalError } from './stored-failure.js'
+import { readTold, type ToldClaim } from './told-claim.js'
 
 /** How an operation is run, the same in every process that defines it. */
 export interface OperationOptions<I, R, Raw = I>

@@ -5,8 +5,9 @@ import type { Tx } from './executor.js'
 import { readFault, translateError } from './fault.js'
 import { joinTransaction } from './join.js'
 import { toQueryConfig } from './session.js'
-import { inlineValues, type RenderedStatement, renderStatement, type Statement } from './statement.js'
+import { type RenderedStatement, renderStatement, type Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
+import type { BoundStatement } from './together.js'
 import { repeatTransaction, runTransaction, type TransactionOptions } from './transaction.js'
 import type { Transaction } from './transaction-types.js'
 
@@ -25,9 +26,9 @@ export class Database extends Connections {
     return this.#sendAlone(statement, values, true)
   }
 
-  /** One of our statements as text, to be sent in one message with BEGIN or COMMIT. */
-  inline(statement: Statement, values: readonly TextValue[]): string {
-    return inlineValues(this.render(statement), values)
+  /** One of our statements with its values, to be sent in one message with BEGIN or COMMIT. */
+  bind(statement: Statement, values: readonly TextValue[]): BoundStatement {
+    return { statement: this.render(statement), values }
   }
 
   /** Runs `fn` in a transaction, again from its start when it meets a conflict. */

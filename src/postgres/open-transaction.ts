@@ -12,8 +12,8 @@ import {
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
-import { queryTogether } from './session.js'
 import type { TextRow } from './text-values.js'
+import { control, type Part, queryTogether } from './together.js'
 import { type TransactionCore, TransactionHandle } from './transaction-handle.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 import { type ControlWatch, watchControl } from './watch-control.js'
@@ -37,6 +37,8 @@ function openScope(matches: (scope: Scope) => boolean): Scope | undefined {
 export const isInside = (connections: Connections): boolean =>
   openScope(({ owner }) => owner === connections) !== undefined
 
+const COMMIT = control('commit')
+
 /** A transaction between the answer to BEGIN and the answer to COMMIT or ROLLBACK. */
 export class OpenTransaction implements TransactionCore {
   readonly attempt: number
@@ -45,7 +47,7 @@ export class OpenTransaction implements TransactionCore {
   readonly prepared: boolean
   readonly opened: readonly TextRow[]
   closed: readonly TextRow[] = []
-  closing: string | undefined
+  closing: readonly Part[] | undefined
   isLeft = false
   readonly #connections: Connections
   readonly #checkout: Checkout
@@ -213,7 +215,7 @@ export class OpenTransaction implements TransactionCore {
   async #sendCommit(): Promise<string> {
     try {
       if (this.closing === undefined) return (await this.client.query('commit')).command
-      const { rows, command } = await queryTogether(this.client, `${this.closing}; commit`)
+      const { rows, command } = await queryTogether(this.client, [...this.closing, COMMIT], this.prepared)
       this.closed = rows
       return command
     } catch (error) {

@@ -1,4 +1,3 @@
-import type pg from 'pg'
 import type { ClientBase, CustomTypesConfig, QueryConfig } from 'pg'
 import type { Executor, QueryResult } from './executor.js'
 import { translateError } from './fault.js'
@@ -18,7 +17,7 @@ export const isSession = (value: unknown): value is Session =>
   typeof value === 'object' && value !== null && SESSION in value
 
 /** Column values as the server wrote them, whatever parsers the user has set. */
-const untouched: CustomTypesConfig = { getTypeParser: () => (value: unknown) => value }
+export const untouched: CustomTypesConfig = { getTypeParser: () => (value: unknown) => value }
 
 export function toQueryConfig(
   { name, text }: RenderedStatement,
@@ -36,17 +35,6 @@ export async function queryText(
   values: readonly TextValue[] = [],
 ): Promise<TextRow[]> {
   return (await client.query<TextRow>({ text, values: [...values], types: untouched })).rows
-}
-
-/** Several statements in one message: the rows of the last that has any, and what the last of them was. */
-export async function queryTogether(
-  client: ClientBase,
-  text: string,
-): Promise<{ rows: TextRow[]; command: string }> {
-  const results: unknown = await client.query({ text, types: untouched })
-  const all = results as pg.QueryResult<TextRow>[]
-  const rows = all.findLast((one) => one.rows.length > 0)?.rows ?? []
-  return { rows, command: all.at(-1)?.command ?? '' }
 }
 
 /** A `pg` client inside a transaction. */

@@ -43,8 +43,11 @@ export interface RenderedStatement extends Statement {
 }
 
 export function renderStatement(source: Statement, schema: string): RenderedStatement {
-  const text = renderSchema(source.text, schema)
-  // Named by content: two releases that share a pooled connection never meet under one name.
-  const name = `dibs_${createHash('sha256').update(text).digest('hex').slice(0, 16)}`
-  return Object.freeze({ ...source, text, name })
+  return nameStatement({ ...source, text: renderSchema(source.text, schema) })
+}
+
+/** Named by content: two releases that share a pooled connection never meet under one name. */
+export function nameStatement(source: Statement): RenderedStatement {
+  const name = `dibs_${createHash('sha256').update(source.text).digest('hex').slice(0, 16)}`
+  return Object.freeze({ ...source, name })
 }

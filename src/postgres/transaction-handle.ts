@@ -5,6 +5,7 @@ import { nameGiven } from './name-given.js'
 import { PgSession, type Session } from './session.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
+import type { Part } from './together.js'
 import type { Isolation, Transaction } from './transaction-types.js'
 
 /**
@@ -17,8 +18,8 @@ export type FramedTransaction = Transaction &
     readonly opened: readonly TextRow[]
     /** The rows of what was sent with COMMIT. */
     readonly closed: readonly TextRow[]
-    /** Sent with COMMIT, before it: if it fails, nothing is committed. */
-    closeWith(text: string): void
+    /** Sent with COMMIT, before it: if one fails, nothing is committed. */
+    closeWith(parts: readonly Part[]): void
     /** What was registered is not done: the function failed, and only that is committed. */
     dropAfterCommits(): void
     /** Does what was left for after the commit, of which it was learned only later that it took place. */
@@ -35,7 +36,7 @@ export interface TransactionCore {
   readonly prepared: boolean
   readonly opened: readonly TextRow[]
   readonly closed: readonly TextRow[]
-  closing: string | undefined
+  closing: readonly Part[] | undefined
   isLeft: boolean
   runAfterCommit(): Promise<void>
   assertOpen(): void
@@ -97,8 +98,8 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
     return this.#core.closed
   }
 
-  closeWith(text: string): void {
-    this.#core.closing = text
+  closeWith(parts: readonly Part[]): void {
+    this.#core.closing = parts
   }
 
   dropAfterCommits(): void {

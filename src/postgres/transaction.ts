@@ -5,9 +5,9 @@ import { emit } from './events.js'
 import { isConflict, isUnusable, readFault, translateError } from './fault.js'
 import { nameGiven } from './name-given.js'
 import { isInside, OpenTransaction } from './open-transaction.js'
-import { queryTogether } from './session.js'
 import { sleep } from './sleep.js'
 import type { TextRow } from './text-values.js'
+import { control, type Part, queryTogether } from './together.js'
 import type { FramedTransaction } from './transaction-handle.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 
@@ -24,7 +24,16 @@ export interface TransactionOptions {
   readonly attempts?: number | undefined
 }
 
-const levels: readonly Isolation[] = ['read committed', 'repeatable read', 'serializable']
+const beginAt = (isolation: Isolation) => control(`begin isolation level ${isolation} read write`)
+
+/** The level is always named, since the server's default is not ours to rely on. */
+const BEGIN: Readonly<Record<Isolation, Part>> = {
+  'read committed': beginAt('read committed'),
+  'repeatable read': beginAt('repeatable read'),
+  serializable: beginAt('serializable'),
+}
+
+const levels = Object.keys(BEGIN)
 
 /** How long after the deadline the server's own cancellation may take to arrive. */
 const GRACE_MS = 1_000
@@ -48,7 +57,7 @@ export async function runTransaction<T>(
 /** How our own functions use a transaction. */
 export interface Framing {
   /** Sent in one message with BEGIN. */
-  readonly opening?: string | undefined
+  readonly opening?: readonly Part[] | undefined
   /** Part of work that was let in before: it goes on while `close` waits for it. */
   readonly isPart?: boolean | undefined
 }
@@ -133,11 +142,11 @@ async function runOnce<T>(
   fn: (tx: FramedTransaction) => Promise<T>,
   limits: Limits,
   attempt: number,
-  opening: string | undefined,
+  opening: readonly Part[] | undefined,
 ): Promise<T> {
   const checkout = await connections.take(limits.deadlineAt - performance.now())
   checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
-  const opened = await begin(checkout, beginText(limits, connections), opening)
+  const opened = await begin(checkout, beginning(limits, connections), opening, connections.prepared)
   const tx = new OpenTransaction(checkout, connections, limits, attempt, opened)
   let value: T
   try {
@@ -162,15 +171,14 @@ async function runOnce<T>(
 
 async function begin(
   checkout: Checkout,
-  text: string,
-  opening: string | undefined,
+  beginning: readonly Part[],
+  opening: readonly Part[] | undefined,
+  prepared: boolean,
 ): Promise<readonly TextRow[]> {
   try {
-    if (opening === undefined) {
-      await checkout.client.query(text)
-      return []
-    }
-    return (await queryTogether(checkout.client, `${text}; ${opening}`)).rows
+    // As text, BEGIN alone is the faster one.
+    const isNamed = prepared && opening !== undefined
+    return (await queryTogether(checkout.client, [...beginning, ...(opening ?? [])], isNamed)).rows
   } catch (error) {
     if (opening === undefined || readFault(error)?.sqlState === undefined || isUnusable(error))
       checkout.discard(error)
@@ -179,11 +187,11 @@ async function begin(
   }
 }
 
-/** One message, one round trip. The level is always named, since the server's default is not ours to rely on. */
-function beginText({ isolation, deadlineAt }: Limits, { statementTimeoutMs }: Connections): string {
-  const begin = `begin isolation level ${isolation} read write`
+/** One message, one round trip. */
+function beginning({ isolation, deadlineAt }: Limits, { statementTimeoutMs }: Connections): readonly Part[] {
+  const begin = BEGIN[isolation]
   const leftMs = Math.ceil(Math.max(1, deadlineAt - performance.now()))
   // Lowers the session's own timeout, never raises it. PostgreSQL takes at most 2^31 - 1.
   const lowers = leftMs < 2 ** 31 && (statementTimeoutMs === 0 || leftMs < statementTimeoutMs)
-  return lowers ? `${begin}; set local statement_timeout = ${leftMs}` : begin
+  return lowers ? [begin, `set local statement_timeout = ${leftMs}`] : [begin]
 }

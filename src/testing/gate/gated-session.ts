@@ -10,7 +10,7 @@ import { query } from '../wire/frontend.js'
 import type { Message } from '../wire/message-reader.js'
 import type { Request } from '../wire/request.js'
 import { type Asked, Wire, type WirePorts } from '../wire/wire.js'
-import type { Plan, PlannedStep, Planner } from './plan.js'
+import { type Plan, type PlannedStep, type Planner, valuesOf } from './plan.js'
 import { ResultReader, type StepResult } from './result.js'
 import { shorterOf, timeoutIn } from './timeout-in.js'
 
@@ -196,6 +196,11 @@ export class GatedSession {
     return this.#request
   }
 
+  /** The parameters of the step that waits, or that runs. */
+  get values(): readonly (string | null)[] {
+    return valuesOf(this.step, this.#request)
+  }
+
   fromClient(chunk: Buffer): void {
     this.#wire.fromClient(chunk)
   }
@@ -233,7 +238,7 @@ export class GatedSession {
     const begins = this.#beginning()
     for (const sql of [...begins.slice(0, 1), ...(this.status === 'E' ? [] : prelude), ...begins.slice(1)])
       if (sql !== '') this.#tell(sql)
-    this.transaction.push(`${step.text} ${JSON.stringify(this.#request?.values)}`)
+    this.transaction.push(`${step.text} ${JSON.stringify(this.values)}`)
     this.#send(step)
   }
 
@@ -432,7 +437,7 @@ export class GatedSession {
       onReady: (status) => this.#onStepDone(reader, status),
     }
     if (sends === 'request') this.#wire.send(asked)
-    else this.#wire.ask(query(sends === 'commit' ? 'commit' : sends.sql), asked)
+    else this.#wire.ask(sends === 'commit' ? query('commit') : sends.bytes, asked)
   }
 
   #onStepDone(reader: ResultReader, status: TransactionStatus): void {

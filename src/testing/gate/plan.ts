@@ -1,18 +1,35 @@
 import type { TransactionStatus } from '../wire/backend.js'
 import type { Request } from '../wire/request.js'
 
+/** Some of the statements of a request. */
+export interface Piece {
+  readonly sql: string
+  /** Where they came with parameters. */
+  readonly values?: readonly (string | null)[] | undefined
+  readonly bytes: Buffer
+}
+
 /** One schedulable piece of a client's request. */
 export interface PlannedStep {
   /** For the reader. */
   readonly text: string
   /** What is sent: the request as it came, a piece of it, or a COMMIT that the client knows nothing of. */
-  readonly sends: 'request' | 'commit' | { readonly sql: string }
+  readonly sends: 'request' | 'commit' | Piece
   /** It ends a transaction: what was written is published, locks are freed. */
   readonly endsTransaction: boolean
   /** It holds a COMMIT and what it commits. */
   readonly commitsItself?: boolean | undefined
   /** It changes tables themselves, which emptying them does not undo. */
   readonly changesSchema?: boolean | undefined
+}
+
+/** The parameters of a step. Some drivers send them only after the server has described the statement. */
+export function valuesOf(
+  step: PlannedStep | undefined,
+  request: Request | undefined,
+): readonly (string | null)[] {
+  const sends = step?.sends
+  return (typeof sends === 'object' ? sends.values : request?.values) ?? []
 }
 
 /** How a request becomes steps. */

@@ -22,6 +22,9 @@ const text = (value: string): Buffer => Buffer.from(`${value}\0`)
 /** A simple query. */
 export const query = (sql: string): Buffer => message('Q', text(sql))
 
+/** Ends an extended exchange: the server answers with what has become of the transaction. */
+export const sync = (): Buffer => message('S')
+
 export const terminate = (): Buffer => message('X')
 
 function readText(bytes: Buffer, at: number): { value: string; end: number } {

@@ -1,11 +1,18 @@
 import { readBind, readParse, readQuery } from './frontend.js'
 import type { Message } from './message-reader.js'
 
+/** One statement of an extended exchange, with all that was sent for it. */
+export interface Execution {
+  readonly text: string
+  readonly values: readonly (string | null)[]
+  readonly bytes: Buffer
+}
+
 /** What a client asks for at once: one simple query, or an extended exchange up to its Sync. */
 export class Request {
   /** The SQL of all it executes. */
   readonly texts: string[] = []
-  /** Parameters of its last Bind. */
+  /** Parameters of all its Binds. */
   values: readonly (string | null)[] = []
   /** How many Binds it has. */
   binds = 0
@@ -16,6 +23,13 @@ export class Request {
   /** It came as a simple query, which may hold several statements. */
   isSimple = false
   readonly #messages: Message[] = []
+  readonly #executions: Execution[] = []
+  /** What was bound last and is not executed yet. */
+  #bound: Pick<Execution, 'text' | 'values'> | undefined
+  /** How many messages belong to what was executed. */
+  #executed = 0
+  /** A portal is executed more than once. */
+  #repeats = false
 
   /** @param prepared SQL by the name of its prepared statement, for the whole connection */
   add(message: Message, prepared: Map<string, string>): void {
@@ -32,7 +46,8 @@ export class Request {
         // Prepared by SQL, or before we were there: something is executed, whatever it is.
         const sql = prepared.get(statement) ?? `execute ${statement || 'unnamed'}`
         if (this.texts.at(-1) !== sql) this.texts.push(sql)
-        this.values = values
+        this.values = [...this.values, ...values]
+        this.#bound = { text: sql, values }
         this.binds++
         break
       }
@@ -46,6 +61,7 @@ export class Request {
         break
       case 'E':
         if (this.texts.length === 0) this.texts.push('execute portal')
+        this.#noteExecution()
         break
       case 'F':
         this.texts.push('execute function')
@@ -55,6 +71,20 @@ export class Request {
         this.isClosed = true
         break
     }
+  }
+
+  #noteExecution(): void {
+    const messages = this.#messages.slice(this.#executed)
+    this.#executed = this.#messages.length
+    if (!this.#bound) this.#repeats = true
+    else this.#executions.push({ ...this.#bound, bytes: Buffer.concat(messages.map(({ bytes }) => bytes)) })
+    this.#bound = undefined
+  }
+
+  /** The statements of an extended exchange that can be sent one by one; none where it must stay whole. */
+  get executions(): readonly Execution[] {
+    const isAllThere = this.isClosed && this.#messages.length - this.#executed === 1
+    return isAllThere && !this.#repeats && !this.isFlushed ? this.#executions : []
   }
 
   get text(): string {

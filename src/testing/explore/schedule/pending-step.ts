@@ -1,4 +1,5 @@
 import type { GatedSession } from '../../gate/gated-session.js'
+import type { Request } from '../../wire/request.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
 
 /** What a unit would do if it were let go. */
@@ -16,6 +17,9 @@ export interface PendingStep {
   readonly isAlone: boolean
 }
 
+const isOfOneStatement = (request: Request | undefined): boolean =>
+  request?.isClosed === true && request.texts.length === 1 && request.binds < 2
+
 /** Reads it off a session at the gate, or at a yield point. */
 export function pendingStepOf(session: GatedSession, isWithin: boolean): PendingStep {
   const { step, request, fused, basis, status } = session
@@ -24,7 +28,7 @@ export function pendingStepOf(session: GatedSession, isWithin: boolean): Pending
   return {
     before: [...basis, ...fused],
     statements: sends === 'commit' ? [] : texts.flatMap(parseStatements),
-    values: request?.isClosed && request.texts.length === 1 && request.binds < 2 ? request.values : undefined,
+    values: typeof sends === 'object' || isOfOneStatement(request) ? session.values : undefined,
     isCommit: sends === 'commit',
     isWithin,
     isAlone: status === 'I' && step?.endsTransaction === true,

@@ -1,6 +1,7 @@
 import { ExplorationError } from '../../../errors.js'
 import { type Actor, markEnded, type Outcome, runAs } from '../../gate/actor.js'
 import type { GatedSession } from '../../gate/gated-session.js'
+import { valuesOf } from '../../gate/plan.js'
 import { LATE_MS } from '../stage/session-settings.js'
 import type { Stage } from '../stage/stage.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
@@ -157,7 +158,7 @@ export class ScheduleRun {
     const labels = new Map([...waited.keys()].map((other) => [other, this.#labelOf(other)]))
     const wasAtPoint = this.#isAtPoint(session)
     const statement = wasAtPoint ? `… goes on from '${session.point}'` : (session.step?.text ?? '')
-    const { request } = session
+    const { step, request } = session
     const before = wasAtPoint ? [] : session.fused.flatMap(parseStatements)
     if (wasAtPoint) await this.#stage.points.release(session.pid)
     else await this.#release(session)
@@ -175,7 +176,7 @@ export class ScheduleRun {
       text: [...before.filter(isWorthShowing).map(({ text }) => text), statement].join('; '),
       statement,
       settings: before.filter((one) => !isWorthShowing(one)).map(({ text }) => text),
-      values: request?.values ?? [],
+      values: valuesOf(step, request),
       effect: await this.#effectOf(session),
       resumed: await Promise.all(
         resumed.map(async ([other]) => ({

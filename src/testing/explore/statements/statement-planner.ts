@@ -1,5 +1,6 @@
 import type { Plan, PlannedStep, Planner, SessionView } from '../../gate/plan.js'
-import type { Request } from '../../wire/request.js'
+import { query, sync } from '../../wire/frontend.js'
+import type { Execution, Request } from '../../wire/request.js'
 import { IMPLICIT_COMMIT } from '../schedule/trace.js'
 import type { Catalog } from './catalog.js'
 import { parseStatements, type Statement, type StatementKind } from './parse-statements.js'
@@ -66,7 +67,7 @@ export class StatementPlanner implements Planner {
     })
     if (statements.every((statement) => this.#isQuiet(statement, session)))
       return { steps: [], isSplit: false, opensSavepoint, ...beginning(request, statements) }
-    const pieces = request.isSimple ? piecesOf(statements) : []
+    const pieces = piecesOf(request, statements)
     const isControlled = statements.some(({ kind }) => kind === 'begin' || ENDS.has(kind))
     const isSplit = session.status === 'I' && !isControlled && this.#isSplittable(request, statements)
     // `insert …; begin; …`: what comes before BEGIN shares its transaction only if it is one message.
@@ -119,24 +120,48 @@ function hasTail(statements: readonly Statement[]): boolean {
 /** Data follows it on the wire, for this message. */
 const copiesIn = ({ text }: Statement): boolean => /^copy\b[\s\S]*\bfrom\s+stdin\b/i.test(text)
 
+/** One statement, and what goes to the server for it. */
+interface Sent extends Pick<Execution, 'values' | 'bytes'> {
+  readonly statement: Statement
+}
+
 /** The statements of one message, each with the quiet ones before it; quiet ones at the end go with the last. */
-function piecesOf(statements: readonly Statement[]): PlannedStep[] {
-  const groups: Statement[][] = [[]]
-  for (const statement of statements) {
-    const group = groups.at(-1) as Statement[]
-    if (group.some(({ kind }) => !QUIET.has(kind))) groups.push([statement])
-    else group.push(statement)
+function piecesOf(request: Request, statements: readonly Statement[]): PlannedStep[] {
+  const groups: Sent[][] = [[]]
+  for (const sent of request.isSimple ? statements.map(asQuery) : executionsOf(request)) {
+    const group = groups.at(-1) as Sent[]
+    if (group.every(isQuiet)) group.push(sent)
+    else groups.push([sent])
   }
-  const last = groups.at(-1) as Statement[]
-  if (groups.length > 1 && last.every(({ kind }) => QUIET.has(kind)))
-    groups.at(-2)?.push(...(groups.pop() ?? []))
-  return groups.map((group) => {
-    const text = group.map((statement) => statement.text).join('; ')
-    return {
-      text,
-      sends: { sql: text },
-      endsTransaction: group.some(({ kind }) => FREES.has(kind)),
-      changesSchema: group.some((statement) => statement.changesSchema),
-    }
-  })
+  const last = groups.at(-1) as Sent[]
+  if (groups.length > 1 && last.every(isQuiet)) groups.at(-2)?.push(...(groups.pop() ?? []))
+  return groups.map((group) => toStep(group, request.isSimple))
+}
+
+/** With parameters it is a step of its own, so that no step has those of two. */
+const isQuiet = ({ statement, values }: Sent): boolean => QUIET.has(statement.kind) && values.length === 0
+
+const asQuery = (statement: Statement): Sent => ({ statement, values: [], bytes: Buffer.alloc(0) })
+
+/** None if one of them is not a statement, or more. */
+function executionsOf({ executions }: Request): readonly Sent[] {
+  const sent = executions.flatMap(({ text, values, bytes }) =>
+    parseStatements(text).map((statement) => ({ statement, values, bytes })),
+  )
+  return sent.length === executions.length ? sent : []
+}
+
+function toStep(group: readonly Sent[], isSimple: boolean): PlannedStep {
+  const text = group.map(({ statement }) => statement.text).join('; ')
+  return {
+    text,
+    sends: {
+      sql: text,
+      values: group.flatMap(({ values }) => values),
+      // Inside a transaction a Sync changes nothing, and after an error the rest is not sent, as the server would not run it.
+      bytes: isSimple ? query(text) : Buffer.concat([...group.map(({ bytes }) => bytes), sync()]),
+    },
+    endsTransaction: group.some(({ statement }) => FREES.has(statement.kind)),
+    changesSchema: group.some(({ statement }) => statement.changesSchema),
+  }
 }

@@ -1,6 +1,8 @@
 import type { Pool } from 'pg'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../../test/explored-schema.js'
+import { nameStatement, statement } from '../../../postgres/statement.js'
+import { control, type Part, queryTogether } from '../../../postgres/together.js'
 import { explore } from '../explore.js'
 import type { ExploreOptions } from '../options.js'
 
@@ -115,6 +117,82 @@ describe('steps', () => {
       'select 1',
       'commit (implicit)',
     ])
+  })
+})
+
+describe('statements with parameters that share a message', () => {
+  const set = (n: string, id = '1'): Part => ({
+    statement: nameStatement(statement('update counter set n = $1::text::int where id = $2::text::int')),
+    values: [n, id],
+  })
+  const [begin, commit] = [control('begin'), control('commit')]
+  const sends =
+    (...parts: Part[]) =>
+    async (db: Pool) => {
+      const client = await db.connect()
+      try {
+        await queryTogether(client, parts, true)
+      } finally {
+        await client.query('rollback')
+        client.release()
+      }
+    }
+  const both = (db: Pool) => db.query('insert into counter values (1, 0), (2, 0)')
+  const text = 'update counter set n = $1::text::int where id = $2::text::int'
+
+  it('are steps of their own, each with what is its', async () => {
+    const act = sends(begin, 'set local work_mem = 100', set('7'), control('savepoint a'), set('8'), commit)
+    const report = await explore({
+      url,
+      setup: both,
+      actors: { alice: act },
+      invariant: () => false,
+      throws: false,
+    })
+    expect(report.race?.steps.map((step) => [step.text, step.values])).toEqual([
+      [`begin; set local work_mem = 100; ${text}`, ['7', '1']],
+      [`savepoint a; ${text}`, ['8', '1']],
+      ['commit', []],
+    ])
+  })
+
+  it('are one transaction without BEGIN', async () => {
+    const report = await explore({
+      url,
+      setup: both,
+      actors: { alice: sends(set('7'), set('8', '2')) },
+      invariant: () => false,
+      throws: false,
+    })
+    expect(report.race?.steps.map((step) => step.text)).toEqual([text, text, 'commit (implicit)'])
+  })
+
+  it('are not run behind one that fails, and what was before it is undone', async () => {
+    const act = sends(begin, set('7'), set('none'), set('8', '2'), commit)
+    const report = await explore({
+      url,
+      setup: both,
+      actors: { alice: act },
+      mayFail: () => true,
+      invariant: async (db) => {
+        const { rows } = await db.query('select sum(n)::int as sum from counter')
+        return rows[0].sum === 0
+      },
+    })
+    expect(report.schedules).toBe(1)
+  })
+
+  it('meet those of others in between', async () => {
+    const report = await explore({
+      url,
+      setup: both,
+      actors: {
+        alice: sends(begin, set('1', '1'), set('1', '2'), commit),
+        bob: sends(begin, set('2', '2'), set('2', '1'), commit),
+      },
+      throws: false,
+    })
+    expect(report.race?.printout).toContain('40P01')
   })
 })
 

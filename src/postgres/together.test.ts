@@ -1,0 +1,122 @@
+import pg from 'pg'
+import { expect, it } from 'vitest'
+import { url } from '../../test/database.js'
+import { countTraffic } from '../testing/count-traffic.js'
+import { nameStatement, statement } from './statement.js'
+import { type BoundStatement, control, queryTogether } from './together.js'
+
+const bound = (text: string, ...values: (string | null)[]): BoundStatement => ({
+  statement: nameStatement(statement(text)),
+  values,
+})
+
+const [BEGIN, COMMIT, ROLLBACK] = [control('begin'), control('commit'), control('rollback')]
+const add = (n: string | null) =>
+  bound('insert into together select $1::text::int returning n::text as n, null as "nothing"', n)
+
+async function withClient(
+  fn: (client: pg.PoolClient, pool: pg.Pool) => Promise<void>,
+  config: pg.PoolConfig = {},
+): Promise<void> {
+  const pool = new pg.Pool({ connectionString: url, max: 1, ...config })
+  const client = await pool.connect()
+  try {
+    await client.query('create temporary table together (n int primary key)')
+    await fn(client, pool)
+  } finally {
+    client.release(true)
+    await pool.end()
+  }
+}
+
+const count = async (client: pg.PoolClient): Promise<number> =>
+  Number((await client.query('select count(*) from together')).rows[0].count)
+
+const ways: [string, boolean, pg.PoolConfig?][] = [
+  ['as text', false],
+  ['with names', true],
+  ['on a client that pipelines by itself', true, { pipeline: true }],
+  ['with parsers of the user', true, { types: { getTypeParser: () => () => 'parsed' } }],
+]
+
+it.each(ways)('is one wait for the server, and tells the rows and the last word: %s', (_, prepared, config) =>
+  withClient(async (client, pool) => {
+    const send = () => queryTogether(client, [BEGIN, 'set local work_mem = 100', add('7'), COMMIT], prepared)
+    pool.emit('acquire', client)
+    const { roundTrips } = await countTraffic(pool, async () => {
+      pool.emit('acquire', client)
+      expect(await send()).toEqual({ rows: [{ n: '7', nothing: null }], command: 'COMMIT' })
+    })
+    expect(roundTrips).toBe(1)
+    expect(await queryTogether(client, [BEGIN, add("8'\\"), ROLLBACK], prepared).catch(String)).toContain(
+      'invalid input syntax for type integer',
+    )
+  }, config),
+)
+
+it.each([false, true])('does nothing behind what fails (names: %s)', (prepared) =>
+  withClient(async (client) => {
+    const work = queryTogether(client, [BEGIN, add('1'), add('1'), add('2'), COMMIT], prepared)
+    await expect(work).rejects.toMatchObject({ code: '23505' })
+    await expect(client.query('select 1')).rejects.toMatchObject({ code: '25P02' })
+    await client.query('rollback')
+    expect(await count(client)).toBe(0)
+  }),
+)
+
+it('parses what has a name once, also if its message fails then', () =>
+  withClient(async (client) => {
+    const names = async () =>
+      (await client.query("select name from pg_prepared_statements where statement like 'insert%'")).rows
+    await expect(queryTogether(client, [add('not a number')], true)).rejects.toMatchObject({ code: '22P02' })
+    expect(await names()).toHaveLength(1)
+    await queryTogether(client, [add('1'), add('2')], true)
+    // Under the same name as when it is sent alone.
+    await client.query({ ...add('3').statement, values: ['3'] })
+    expect(await names()).toHaveLength(1)
+    expect(await count(client)).toBe(3)
+  }))
+
+it('does not take for parsed what came behind an error', () =>
+  withClient(async (client) => {
+    await client.query('insert into together values (1)')
+    await expect(queryTogether(client, [bound('select 1 / 0'), add('2')], true)).rejects.toMatchObject({
+      code: '22012',
+    })
+    expect((await queryTogether(client, [add('2')], true)).rows).toHaveLength(1)
+  }))
+
+it('leaves no listener behind', () =>
+  withClient(async (client) => {
+    const connection: pg.Connection = Reflect.get(client, 'connection')
+    const before = connection.listenerCount('parseComplete')
+    await queryTogether(client, [add('1')], true)
+    await queryTogether(client, [bound('select 1 / 0')], true).catch(() => {})
+    expect(connection.listenerCount('parseComplete')).toBe(before)
+  }))
+
+it('says who has sent what fails', () =>
+  withClient(async (client) => {
+    async function sender(): Promise<unknown> {
+      return await queryTogether(client, [bound('select 1 / 0')], true)
+    }
+    await expect(sender()).rejects.toMatchObject({ stack: expect.stringContaining('sender') })
+  }))
+
+it('fails when the connection is gone', () =>
+  withClient(async (client) => {
+    client.on('error', () => {})
+    await client.query('select pg_terminate_backend(pg_backend_pid())').catch(() => {})
+    await expect(queryTogether(client, [BEGIN, add('1')], true)).rejects.toThrow()
+  }))
+
+it('gives up with a query that has a time limit of its own', () =>
+  withClient(
+    async (client) => {
+      client.on('error', () => {})
+      await expect(queryTogether(client, [bound('select pg_sleep(0.3)::text')], true)).rejects.toThrow(
+        'Query read timeout',
+      )
+    },
+    { query_timeout: 100 },
+  ))
