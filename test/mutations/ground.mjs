@@ -157,8 +157,8 @@ export const groundMutations = [
   {
     name: 'the isolation level is left to the server',
     file: postgres('transaction.ts'),
-    from: 'const begin = `begin isolation level',
-    to: 'const begin = `begin --',
+    from: 'begin isolation level',
+    to: 'begin --',
     tests: [postgres('hostile-settings.test.ts')],
   },
   {

@@ -9,6 +9,7 @@ const table = [claims('claim-table.test.ts')]
 const explored = [claims('once.explore.test.ts')]
 const operation = [claims('operation.test.ts')]
 const operators = [claims('claims.test.ts')]
+const together = ['src/postgres/together.test.ts']
 
 const begin = (text) => inFunction('claim_begin', text)
 const ifHeld = "  if state <> 'held' then"
@@ -63,8 +64,8 @@ const inSql = [
   ],
   [
     'begin: a live lease is no obstacle',
-    begin('elsif v_claim.lease_until > v_now then'),
-    'elsif false then',
+    begin('if v_claim.lease_until > v_now then'),
+    'if false then',
     leased,
   ],
   [
@@ -165,10 +166,11 @@ const inSql = [
     'unfinished',
     table,
   ],
+  ['begin: the wait has no bound', begin('  perform {schema}.bound(p_wait_ms);\n'), '', joined],
   [
-    'begin: the wait has no bound',
-    begin('v_wait_until - pg_catalog.clock_timestamp()) * 1000)::integer'),
-    '0) + 3600000)::integer',
+    'begin: each wait may last as long as the first',
+    begin(" - pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - v_since) * 1000)::integer"),
+    ')::integer',
     joined,
   ],
   [
@@ -191,21 +193,39 @@ const inSql = [
   ['lock: nothing is locked', inFunction('claim_lock', ' for no key update;'), ';', explored],
   [
     'lock: the fence is not compared',
-    inFunction('claim_lock', "when claim.fence is distinct from p_fence then 'lost'"),
-    "when false then 'lost'",
+    inFunction('claim_lock', ' and c.fence = p_fence for no key update'),
+    ' for no key update',
     leased,
   ],
   [
     'lock: an outcome may be written over',
-    inFunction('claim_lock', "when claim.status <> 'pending' then 'stored'"),
-    '',
+    inFunction('claim_lock', "select c.status = 'pending' into"),
+    'select true into',
     table,
   ],
   [
     'finish: also when the claim is lost',
-    inFunction('claim_finish', "  if v_locked.state <> 'held' then"),
-    '  if false then',
+    inFunction('claim_finish', ' and c.fence = p_fence and c.status'),
+    ' and c.status',
     leased,
+  ],
+  [
+    'finish: an outcome may be written over',
+    inFunction('claim_finish', " and c.status = 'pending'"),
+    '',
+    table,
+  ],
+  [
+    'finish: what was lost is taken for stored',
+    inFunction('claim_finish', 'if v_claim.fence is distinct from p_fence then'),
+    'if false then',
+    leased,
+  ],
+  [
+    'finish: the clock is read before the lock',
+    inFunction('claim_finish', '    perform {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms);\n'),
+    '    perform {schema}.bound(p_wait_ms);\n',
+    table,
   ],
   [
     'finish: COMMIT follows also when the claim is lost',
@@ -215,7 +235,7 @@ const inSql = [
   ],
   [
     'finish: is kept from the beginning on',
-    inFunction('claim_finish', 'else v_now + p_keep_ms * interval'),
+    inFunction('claim_finish', 'else {schema}.clock() + p_keep_ms * interval'),
     'else c.created_at + p_keep_ms * interval',
     joined,
   ],
@@ -223,7 +243,7 @@ const inSql = [
     'finish: writes the index on the expiry each time',
     inFunction(
       'claim_finish',
-      "when c.expires_at > v_now + p_keep_ms * interval '0.9 milliseconds' then c.expires_at",
+      "when c.expires_at > {schema}.clock() + p_keep_ms * interval '0.9 milliseconds' then c.expires_at",
     ),
     'when false then null',
     joined,
@@ -290,14 +310,14 @@ const inSql = [
   ['decide: waits for ever', inFunction('claim_decide', '  perform {schema}.bound(5000);\n'), '', operators],
 ]
 
-const call = 'l.state into state from {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms) l;'
+const lock = '  state := {schema}.claim_lock(p_scope, p_key, p_fence, p_wait_ms);\n'
 const held = `${ifHeld}\n    return;\n  end if;\n`
 
 /** Time that passes while it waits for the lock would not be seen. */
 const clocks = ['renew', 'end'].map((name) => [
   `${name}: the clock is read before the lock`,
-  inFunction(`claim_${name}`, `  select ${call}\n${held}  v_now := {schema}.clock();\n`),
-  `  v_now := {schema}.clock();\n  select ${call}\n${held}`,
+  inFunction(`claim_${name}`, `${lock}${held}  v_now := {schema}.clock();\n`),
+  `  v_now := {schema}.clock();\n${lock}${held}`,
   table,
 ])
 
@@ -306,8 +326,8 @@ const around = [
   [
     'once-joined.ts',
     'a final error keeps what was written',
-    'rollback to savepoint dibs_claim; ',
-    '',
+    'tx.closeWith([UNDO, finish(',
+    'tx.closeWith([finish(',
     joined,
   ],
   [
@@ -487,6 +507,20 @@ const below = [
     'connections.finish(checkout.rollback())',
     'await checkout.rollback()',
     joined,
+  ],
+  [
+    'together.ts',
+    'what was parsed is forgotten with its message',
+    'if (parsed) wire.parsedStatements[parsed.name] = parsed.text',
+    'if (parsed) this.#end()',
+    together,
+  ],
+  [
+    'together.ts',
+    'the same statement is parsed twice in one message',
+    '!this.#parsing.some((other) => other?.name === name)',
+    'true',
+    together,
   ],
   ['statement.ts', 'quotes are not doubled', `replaceAll("'", "''")`, `replaceAll("'", "'")`, joined],
   ['statement.ts', 'backslashes are left as they are', "quoted.includes('\\\\') ?", 'false ?', joined],
