@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 // @ts-expect-error: plain JavaScript, since a process of its own runs it too
-import { pay } from '../../test/children/pay-code.mjs'
+import { pay, payments } from '../../test/children/pay-code.mjs'
 import { directUrl, freshName, withPool } from '../../test/database.js'
 import { startPostgres } from '../../test/postgres-server.js'
 import { Dibs } from '../dibs.js'
@@ -29,7 +29,7 @@ beforeAll(async () => {
   pool.on('error', () => {})
   await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
   schema = await createTestSchema(pool)
-  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false, prepared: false })
+  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
   await dibs.close()
   await pool.query('create table done (key text not null); create table paid (key text primary key)')
 })
@@ -45,7 +45,7 @@ const at = { scope: 's', key: 'k' }
 
 /** Everything of a process: memory does not survive it. */
 async function asProcess<T>(db: pg.Pool, fn: (own: Database) => Promise<T>): Promise<T> {
-  const own = new Database(db, { schema: schema.name, prepared: false })
+  const own = new Database(db, { schema: schema.name, prepared: true })
   try {
     return await fn(own)
   } finally {
@@ -93,10 +93,14 @@ describe('leased', () => {
       ),
     )
 
-  it('pays once where a repetition is known by its key, and is never left pending', async () => {
+  it.each([
+    ['it dies', false],
+    ['it dies, and whoever comes after it', true],
+  ])('pays once where a repetition is known by its key, and is never left pending: %s', async (_, twice) => {
     const effects = recordEffects({ dedupes: true })
     const report = await crash({
       effects,
+      duringRecovery: twice,
       run: (db) => payWith(db, effects),
       invariant: async (db) => {
         assert.equal(effects.count('pay'), 1)
@@ -162,10 +166,14 @@ describe('an operation', () => {
       },
     )
 
-  it('is finished by another process, though nobody calls again', async () => {
+  it.each([
+    ['it dies', false],
+    ['it dies, and who finishes it too', true],
+  ])('is finished by another process, though nobody calls again: %s', async (_, twice) => {
     const effects = recordEffects({ dedupes: true })
     const report = await crash({
       effects,
+      duringRecovery: twice,
       run: (db) => asProcess(db, (own) => define(own, effects).run({ amount: 7 }, { key: 'k' })),
       recover: (db) =>
         asProcess(db, (own) => new Maintenance(own, new Map([['pay', define(own, effects) as never]])).run()),
@@ -188,7 +196,6 @@ describe('an operation', () => {
       effects,
       run,
       recover: run,
-      duringRecovery: false,
       invariant: async (db, { recoveries }) => {
         assert.deepEqual([effects.count('pay'), effects.count('mail')], [1, 1])
         assert.equal(await statusOf(db), 'active')
@@ -201,24 +208,26 @@ describe('an operation', () => {
   })
 })
 
-describe('real crashes', () => {
-  const paid = async (db: pg.Pool): Promise<void> => {
-    const { rows } = await db.query('select key from paid')
-    assert.equal(rows.length, 1)
-    assert.equal(await statusOf(db), 'active')
+describe.each(['leased', 'operation'] as const)('real crashes of a payment that is %s', (how) => {
+  const run = (name: string) => (db: pg.Pool) => pay(how, db, name, { Database, onceOn, Operation })
+  const invariantOf = (name: string) => async (db: pg.Pool) => {
+    const { rows } = await db.query(
+      `select (select count(*)::int from paid) as rows, (select status from ${name}.claim) as status`,
+    )
+    assert.deepEqual(rows, [{ rows: payments[how].rows, status: 'active' }])
   }
 
   it('of processes: killed, or stopped and woken up late', { timeout: 120_000 }, async () => {
     const program = join(import.meta.dirname, '../../test/children/pay.mjs')
     const report = await crash({
       modes: ['crash', 'zombie', 'process'],
-      run: (db) => pay(db, schema.name, { Database, onceOn }),
+      run: run(schema.name),
       child: (DATABASE_URL) =>
         spawn(process.execPath, [program], {
-          env: { ...process.env, DATABASE_URL, PAY_SCHEMA: schema.name },
+          env: { ...process.env, DATABASE_URL, PAY_HOW: how, PAY_SCHEMA: schema.name },
           stdio: 'ignore',
         }),
-      invariant: paid,
+      invariant: invariantOf(schema.name),
       bound: { processPoints: 12, recoveries: 6 },
     })
     expect(report.verdict).toBe('passed')
@@ -233,20 +242,15 @@ describe('real crashes', () => {
     own.on('error', () => {})
     try {
       const there = await createTestSchema(own)
-      await (await Dibs.open({ pool: own, schema: there.name, listen: false, prepared: false })).close()
+      await (await Dibs.open({ pool: own, schema: there.name, listen: false })).close()
       await own.query('create table paid (key text primary key)')
       const report = await crashLoop({
         pool: own,
         modes: ['server'],
         setup: () => there.clock.reset(),
-        advance: () => there.clock.advance(600_000),
-        run: (db) => pay(db, there.name, { Database, onceOn }),
-        invariant: async (db) => {
-          const { rows } = await db.query(
-            `select (select count(*)::int from paid) as paid, (select status from ${there.name}.claim) as status`,
-          )
-          assert.deepEqual(rows, [{ paid: 1, status: 'active' }])
-        },
+        advance: () => there.clock.advance(20 * LEASE_MS),
+        run: run(there.name),
+        invariant: invariantOf(there.name),
       })
       expect(report.verdict).toBe('passed')
       expect(report.points.length).toBeGreaterThan(4)

@@ -1,9 +1,11 @@
 import pg from 'pg'
 import { onceOn } from '../../dist/claims/once.js'
+import { Operation } from '../../dist/claims/operation.js'
 import { Database } from '../../dist/postgres/database.js'
 import { pay } from './pay-code.mjs'
 
-const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL })
+const { DATABASE_URL, PAY_HOW, PAY_SCHEMA } = process.env
+const pool = new pg.Pool({ connectionString: DATABASE_URL })
 pool.on('error', () => {})
-await pay(pool, process.env.PAY_SCHEMA, { Database, onceOn })
+await pay(PAY_HOW, pool, PAY_SCHEMA, { Database, onceOn, Operation })
 await pool.end()
