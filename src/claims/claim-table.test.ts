@@ -31,6 +31,14 @@ const read = async (): Promise<Record<string, unknown>> => {
 const send = (statement: { text: string }, values: (string | null)[]) =>
   fixture.pool.query(statement.text.replaceAll('{schema}', fixture.schema.name), values)
 
+async function someoneWaits(): Promise<boolean> {
+  const { rows } = await fixture.pool.query(
+    "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like $1",
+    [`%${fixture.schema.name}%`],
+  )
+  return rows.length > 0
+}
+
 describe('time is read after the row is locked', () => {
   const BEFORE = new Date('2026-03-01T00:00:00Z')
   const AFTER = new Date('2026-03-01T00:01:00Z')
@@ -53,14 +61,6 @@ describe('time is read after the row is locked', () => {
     } finally {
       blocker.release()
     }
-  }
-
-  async function someoneWaits(): Promise<boolean> {
-    const { rows } = await fixture.pool.query(
-      "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like $1",
-      [`%${fixture.schema.name}%`],
-    )
-    return rows.length > 0
   }
 
   it('by a takeover', async () => {
@@ -135,6 +135,37 @@ describe('a write that names another fence', () => {
     expect(await fixture.dibs.claims.get(at)).toMatchObject({ outcome: 'first' })
     expect((await send(renewClaim, ['s', 'k', '100', '1000', '5'])).rows[0]).toEqual({ state: 'stored' })
   })
+})
+
+it('waits so long in all, however often it has to begin anew', async () => {
+  const { pool, schema, dibs } = fixture
+  const { name } = schema
+  await pool.query(`create or replace function ${name}.bound(ms integer) returns text language plpgsql as
+    $body$ begin raise notice 'bound: %', ms; return set_config('lock_timeout', ms::text, true); end $body$`)
+  const bounds: number[] = []
+  const note = ({ message = '' }) => {
+    const [, ms] = /^bound: (\d+)$/.exec(message) ?? []
+    if (ms) bounds.push(Number(ms))
+  }
+  const blocker = await pool.connect()
+  try {
+    pool.on('acquire', (client) => client.on('notice', note))
+    await blocker.query('begin')
+    await blocker.query(`insert into ${name}.claim (scope, key, id, holder, fence, lease_until, created_at)
+      values ('s', 'k', 'i', 'h', 1, '-infinity', now())`)
+    const ended = dibs.once({ ...at, waitMs: 5_000 }, async () => 1)
+    await until(someoneWaits, 'the call to wait')
+    await new Promise((resolve) => setTimeout(resolve, 300))
+    await blocker.query('commit')
+    expect(await ended).toBe(1)
+  } finally {
+    blocker.release()
+    await pool.query('select 1')
+  }
+  // The look, the insert that waited; then what was found is looked at, and locked.
+  expect(bounds[0]).toBe(5_000)
+  expect(bounds.slice(1).length).toBeGreaterThan(0)
+  for (const ms of bounds.slice(1)) expect(ms).toBeLessThanOrEqual(5_000 - 300)
 })
 
 describe('a fence', () => {

@@ -1,7 +1,7 @@
-import type pg from 'pg'
 import { describe, expect, it } from 'vitest'
+import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, url, viaPgBouncer, withPool } from '../../test/database.js'
+import { until, url, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { Dibs } from '../dibs.js'
 import {
@@ -11,71 +11,22 @@ import {
   ConflictError,
   FingerprintMismatchError,
   InProgressError,
-  InvalidInputError,
-  InvalidOutcomeError,
   NestedTransactionError,
-  NotInTransactionError,
   PermanentError,
   RolledBackError,
   StoredValueError,
   TransientError,
 } from '../errors.js'
-import type { Tx } from '../postgres/executor.js'
 import { countTraffic } from '../testing/count-traffic.js'
+import type { Injection } from '../testing/proxy/fault.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { StandardSchema } from './standard-schema.js'
 
 const fixture = openClaims()
 const at = { scope: 'orders', key: 'k' }
-let runs = 0
-
-/** Writes a line, and answers with the number of its run. */
-const write =
-  (name: string) =>
-  async (tx: Tx): Promise<{ run: number }> => {
-    await tx.query(`insert into ${fixture.log} (name) values ($1)`, [name])
-    return { run: ++runs }
-  }
-
-/** A call that has made its claim and goes on when told to. */
-function startSlowly(spec: object = {}) {
-  const claimed = deferred()
-  const goOn = deferred()
-  const ended = fixture.dibs.once({ ...at, ...spec }, async (tx) => {
-    const value = await write('slow')(tx)
-    claimed.resolve()
-    await goOn.promise
-    return value
-  })
-  return { claimed: claimed.promise, goOn: goOn.resolve, ended }
-}
-
-/** A transaction of the caller's own, on a plain client. */
-async function inTransaction<T>(
-  fn: (client: pg.PoolClient) => Promise<T>,
-  { last = 'commit', isolation = 'read committed' } = {},
-): Promise<T> {
-  const client = await fixture.pool.connect()
-  try {
-    await client.query(`begin isolation level ${isolation}`)
-    const value = await fn(client)
-    await client.query(last)
-    return value
-  } catch (error) {
-    await client.query('rollback')
-    throw error
-  } finally {
-    client.release()
-  }
-}
-
-async function waiters(): Promise<number> {
-  const { rows } = await fixture.pool.query(
-    `select count(*)::int as n from pg_stat_activity where wait_event_type = 'Lock' and query like $1`,
-    [`%${fixture.schema.name}%`],
-  )
-  return rows[0].n
-}
+const { write, startSlowly, inTransaction, waiters } = callersOf(fixture, at)
+/** The message that ends a transaction. */
+const LAST = '/\\bcommit$/'
 
 describe('once, alone', () => {
   it('runs once and replays the same answer', async () => {
@@ -275,15 +226,8 @@ describe('once, alone', () => {
     const delayMs = 150
     await fixture.dibs.once(at, async () => 1)
     await using proxy = await PgProxy.start({ url })
-    await withPool(
-      async (slow) => {
-        const dibs = await Dibs.open({
-          pool: slow,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
+    await fixture.beside(
+      async (dibs, slow) => {
         await slow.query('select 1')
         proxy.inject({ kind: 'latency', ms: delayMs, direction: 'toClient' })
         const startedAt = performance.now()
@@ -291,32 +235,8 @@ describe('once, alone', () => {
         const tookMs = performance.now() - startedAt
         expect(tookMs).toBeGreaterThan(delayMs * 0.9)
         expect(tookMs).toBeLessThan(delayMs * 1.9)
-        await dibs.close()
       },
       { connectionString: proxy.url, max: 1 },
-    )
-  })
-
-  it('repeats nothing when the answer to COMMIT is lost, and says what was stored', async () => {
-    await using proxy = await PgProxy.start({ url })
-    await withPool(
-      async (cut) => {
-        const dibs = await Dibs.open({
-          pool: cut,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
-        const result = await dibs.onceDetailed(at, async (tx) => {
-          proxy.inject({ kind: 'cut', when: 'after', statement: '; commit' })
-          return write('a')(tx)
-        })
-        expect(result.replayed).toBe(false)
-        expect(await fixture.logged()).toEqual(['a'])
-        await dibs.close()
-      },
-      { connectionString: proxy.url },
     )
   })
 })
@@ -415,15 +335,8 @@ describe('two callers with the same key', () => {
 
 describe('calls of one process', () => {
   it('wait for each other without a connection, so that others find one', async () => {
-    await withPool(
-      async (pool) => {
-        const dibs = await Dibs.open({
-          pool,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
+    await fixture.beside(
+      async (dibs) => {
         const goOn = deferred()
         const began = deferred()
         const first = dibs.once(at, async () => {
@@ -437,7 +350,6 @@ describe('calls of one process', () => {
         await expect(dibs.once({ ...at, waitMs: 30 }, async () => 2)).rejects.toThrow(BusyError)
         goOn.resolve()
         expect(await Promise.all([first, ...duplicates])).toEqual(Array.from({ length: 21 }, () => 1))
-        await dibs.close()
       },
       { max: 2 },
     )
@@ -502,21 +414,17 @@ describe('a wait is bounded', () => {
 })
 
 describe('a lost answer to COMMIT', () => {
-  const cutOff = async (run: (dibs: Dibs, proxy: PgProxy) => Promise<unknown>): Promise<void> => {
+  const cutOff = async (
+    run: (dibs: Dibs, cut: Injection, proxy: PgProxy) => Promise<unknown>,
+  ): Promise<void> => {
     await using proxy = await PgProxy.start({ url })
-    await withPool(
-      async (pool) => {
-        const dibs = await Dibs.open({
-          pool,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
-        await run(dibs, proxy)
-        await dibs.close()
+    await fixture.beside(
+      async (dibs) => {
+        const cut = proxy.inject({ kind: 'cut', when: 'after', statement: LAST })
+        await run(dibs, cut, proxy)
+        expect(cut.strikes).toBe(1)
       },
-      { connectionString: proxy.url },
+      { connectionString: proxy.url, max: 1 },
     )
   }
 
@@ -525,8 +433,7 @@ describe('a lost answer to COMMIT', () => {
       fixture.dibs.once({ ...at, tx }, () => Promise.reject(new Error('no'))).catch(() => {}),
     )
     let after = 0
-    await cutOff(async (dibs, proxy) => {
-      proxy.inject({ kind: 'cut', when: 'after', statement: '; commit' })
+    await cutOff(async (dibs) => {
       const result = await dibs.onceDetailed(at, async (tx) => {
         tx.afterCommit(() => void after++)
         return write('a')(tx)
@@ -537,170 +444,28 @@ describe('a lost answer to COMMIT', () => {
     expect(await fixture.logged()).toEqual(['a'])
   })
 
+  it('repeats nothing, and says what was stored', async () => {
+    await cutOff(async (dibs) => {
+      expect(await dibs.onceDetailed(at, write('a'))).toMatchObject({ replayed: false, attempt: 1 })
+    })
+    expect(await fixture.logged()).toEqual(['a'])
+  })
+
   it('of a final error is that error', async () => {
     class Declined extends PermanentError {}
-    await cutOff(async (dibs, proxy) => {
-      proxy.inject({ kind: 'cut', when: 'after', statement: '; commit' })
+    await cutOff(async (dibs) => {
       await expect(dibs.once(at, () => Promise.reject(new Declined('no')))).rejects.toThrow(Declined)
     })
   })
 
   it('stays unknown if the server stays away', async () => {
-    await cutOff(async (dibs, proxy) => {
-      const cut = proxy.inject({ kind: 'cut', when: 'after', statement: '; commit' })
+    await cutOff(async (dibs, cut, proxy) => {
       void cut.happened.then(() => proxy.inject({ kind: 'refuse' }))
       await expect(dibs.once(at, write('a'))).rejects.toThrow(CommitOutcomeUnknownError)
     })
     expect(await fixture.dibs.claims.get(at)).toMatchObject({ status: 'active' })
   })
 })
-
-describe("once, in the caller's transaction", () => {
-  it('commits with it, in two round trips', async () => {
-    const { value, roundTrips } = await countTraffic(fixture.pool, () =>
-      inTransaction((tx) => fixture.dibs.once({ ...at, tx }, async () => 1)),
-    )
-    expect({ value, roundTrips }).toEqual({ value: 1, roundTrips: 4 }) // with BEGIN and COMMIT
-    const replay = await countTraffic(fixture.pool, () =>
-      inTransaction((tx) => fixture.dibs.once({ ...at, tx }, async () => 2)),
-    )
-    expect(replay).toMatchObject({ value: 1, roundTrips: 3 })
-  })
-
-  it('hands on the transaction it was given', async () => {
-    await inTransaction(async (tx) => {
-      await fixture.dibs.once({ ...at, tx }, async (given) => void expect(given).toBe(tx))
-    })
-    await fixture.dibs.transaction(async (tx) => {
-      await fixture.dibs.once({ ...at, key: 'other', tx }, async (given) => void expect(given).toBe(tx))
-    })
-  })
-
-  it('leaves nothing if the caller rolls back', async () => {
-    await inTransaction((tx) => fixture.dibs.once({ ...at, tx }, write('a')), { last: 'rollback' })
-    const terminal = inTransaction((tx) =>
-      fixture.dibs.once({ ...at, tx }, () => Promise.reject(new PermanentError('no'))),
-    )
-    await expect(terminal).rejects.toThrow('no')
-    expect(await fixture.dibs.claims.get(at)).toBeUndefined()
-    expect(await fixture.logged()).toEqual([])
-  })
-
-  it('keeps a terminal error if the caller goes on and commits, and releases after any other', async () => {
-    const fail = (error: Error) =>
-      inTransaction((tx) => fixture.dibs.once({ ...at, tx }, () => Promise.reject(error)).catch(() => {}))
-    await fail(new Error('not now'))
-    expect(await fixture.dibs.claims.get(at)).toMatchObject({ status: 'pending', held: 'released' })
-    await fail(new PermanentError('never'))
-    await expect(fixture.dibs.once(at, write('b'))).rejects.toThrow('never')
-    expect(await fixture.dibs.claims.get(at)).toMatchObject({ status: 'failed', attempt: 2 })
-  })
-
-  it('never aborts it by a conflict: running out of time, a mismatch, a replay', async () => {
-    const first = startSlowly({ fingerprint: 1 })
-    await first.claimed
-    await inTransaction(async (tx) => {
-      await write('before')(tx)
-      await expect(fixture.dibs.once({ ...at, tx, wait: false }, write('x'))).rejects.toThrow(InProgressError)
-      await expect(fixture.dibs.once({ ...at, tx, waitMs: 30 }, write('x'))).rejects.toThrow(BusyError)
-      first.goOn()
-      expect(await fixture.dibs.once({ ...at, tx, fingerprint: 1 }, write('x'))).toEqual(await first.ended)
-      const other = fixture.dibs.once({ ...at, tx, fingerprint: 2 }, write('x'))
-      await expect(other).rejects.toThrow(FingerprintMismatchError)
-      await write('after')(tx)
-    })
-    expect(await fixture.logged()).toEqual(['slow', 'before', 'after'])
-  })
-
-  it('leaves the lock_timeout of the caller as it is', async () => {
-    const shown = await inTransaction(async (tx) => {
-      await tx.query("set local lock_timeout = '7s'")
-      await fixture.dibs.once({ ...at, tx }, async () => 1)
-      return (await tx.query('show lock_timeout')).rows[0]
-    })
-    expect(shown).toEqual({ lock_timeout: '7s' })
-  })
-
-  it.each(['repeatable read', 'serializable'] as const)(
-    'at %s a winner after the snapshot is a conflict',
-    async (isolation) => {
-      const attempt = inTransaction(
-        async (tx) => {
-          await tx.query('select 1') // the snapshot
-          await fixture.dibs.once(at, write('winner'))
-          return fixture.dibs.once({ ...at, tx }, write('loser'))
-        },
-        { isolation },
-      )
-      await expect(attempt).rejects.toThrow(ConflictError)
-      let tries = 0
-      const repeated = await fixture.dibs.transaction(
-        async (tx) => {
-          tries++
-          await tx.query('select 1')
-          if (tries === 1)
-            await fixture.pool.query('select 1').then(() => apart({ ...at, key: 'late' }, 'winner'))
-          return fixture.dibs.once({ ...at, key: 'late', tx }, write('loser'))
-        },
-        { isolation },
-      )
-      expect(tries).toBe(2)
-      expect(repeated).toMatchObject({ run: expect.any(Number) })
-      expect(await fixture.logged()).toEqual(['winner', 'winner'])
-    },
-  )
-
-  it('refuses to be nested in itself', async () => {
-    const inner = () =>
-      inTransaction((tx) =>
-        fixture.dibs.once({ ...at, tx }, async () => {
-          await fixture.dibs.once({ ...at, tx }, write('inner'))
-        }),
-      )
-    await expect(inner()).rejects.toThrow('`key` "k" is being worked on in this very transaction')
-    const alone = fixture.dibs.once(at, async (tx) => {
-      await fixture.dibs.once({ ...at, tx }, write('inner'))
-    })
-    await expect(alone).rejects.toThrow('`key` "k" is being worked on in this very transaction')
-    expect(await fixture.logged()).toEqual([])
-    expect(await fixture.dibs.claims.get(at)).toBeUndefined()
-  })
-
-  it('refuses the same key twice at a time', async () => {
-    const both = await inTransaction((tx) =>
-      Promise.allSettled([1, 2].map((n) => fixture.dibs.once({ ...at, tx }, async () => n))),
-    )
-    expect(both.map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
-    expect(await fixture.dibs.once(at, async () => 3)).toBe(1)
-  })
-
-  it('takes the same key again after it was given back', async () => {
-    const value = await inTransaction(async (tx) => {
-      await fixture.dibs.once({ ...at, tx }, () => Promise.reject(new Error('no'))).catch(() => {})
-      return fixture.dibs.once({ ...at, tx }, async () => 2)
-    })
-    expect(value).toBe(2)
-  })
-
-  it('refuses what is no transaction', async () => {
-    await expect(fixture.dibs.once({ ...at, tx: fixture.pool as never }, write('a'))).rejects.toThrow(
-      NotInTransactionError,
-    )
-  })
-})
-
-/** Outside of the transaction that surrounds it. */
-async function apart(spec: { scope: string; key: string }, name: string): Promise<void> {
-  const dibs = await Dibs.open({
-    pool: fixture.pool,
-    schema: fixture.schema.name,
-    migrate: 'off',
-    listen: false,
-    prepared: !viaPgBouncer,
-  })
-  await dibs.once(spec, write(name))
-  await dibs.close()
-}
 
 describe('how long an outcome is kept', () => {
   it('is a day, after which the key is new', async () => {
@@ -778,91 +543,3 @@ describe('a schema for the result', () => {
     )
   })
 })
-
-describe('bad input is refused before anything is sent', () => {
-  const bad: [string, object, string][] = [
-    ['an empty key', { key: '' }, '`key` must not be empty'],
-    ['a huge key', { key: 'x'.repeat(513) }, '`key` must be at most 512 bytes'],
-    ['NUL in a key', { key: 'a\0b' }, '`key` must not hold a NUL'],
-    ['half a surrogate pair', { key: 'a\ud800' }, '`key` must not hold half of a surrogate pair'],
-    ['a number as key', { key: 7 }, '`key` must be a text, not a number'],
-    ['no scope', { scope: undefined }, '`scope` must be a text, not undefined'],
-    ['a scope of ours', { scope: ':charge' }, '`scope` must not begin with ":"'],
-    ['an empty part of a scope', { scope: ['a', ''] }, '`scope` must not have an empty text among them'],
-    ['NaN in a scope', { scope: ['a', Number.NaN] }, '`scope` must be texts or whole numbers, not NaN'],
-    ['no part of a scope', { scope: [] }, '`scope` must not be empty'],
-    ['a negative wait', { waitMs: -1 }, '`waitMs` must be a whole number of milliseconds from 0'],
-    ['a wait that contradicts', { wait: false, waitMs: 5 }, '`waitMs` contradicts'],
-    ['a negative time to keep', { keepMs: -5 }, '`keepMs` must be'],
-    ['a fraction of a millisecond', { keepMs: 0.5 }, '`keepMs` must be'],
-    [
-      'a fingerprint that is no JSON',
-      { fingerprint: { n: 1n } },
-      '`fingerprint` must be JSON, and holds a bigint at `n`',
-    ],
-    ['NUL in a fingerprint', { fingerprint: 'a\0' }, '`fingerprint` must not hold a NUL'],
-    ['a misspelled option', { fingerPrint: 1 }, '`fingerPrint` is no option here; there are scope, key'],
-    ['an option of the other mode', { leaseMs: 1_000 }, '`leaseMs` is no option here'],
-    ['another mode', { mode: 'safe' }, "`mode` must be 'joined' or 'leased'"],
-    [
-      'a lease that is too short',
-      { mode: 'leased', leaseMs: 50 },
-      '`leaseMs` must be a whole number of milliseconds from 100',
-    ],
-    ['no attempts', { mode: 'leased', maxAttempts: 0 }, '`maxAttempts` must be'],
-    [
-      'another policy',
-      { mode: 'leased', onAmbiguous: 'never' },
-      "`onAmbiguous` must be 'retry', 'hold' or a function",
-    ],
-    ['what is no schema', { result: {} }, '`result` must be a Standard Schema'],
-    ['a rule that is no function', { isTerminal: true }, '`isTerminal` must be a function'],
-  ]
-  it.each(bad)('%s', async (_, change, message) => {
-    const { value, roundTrips } = await countTraffic(fixture.pool, () =>
-      fixture.dibs.once({ ...at, ...change } as never, async () => 1).catch((error) => error),
-    )
-    expect(value).toBeInstanceOf(InvalidInputError)
-    expect(value.message).toContain(message)
-    expect(roundTrips).toBe(0)
-  })
-
-  const values: [string, unknown, string][] = [
-    ['a bigint', { n: 1n }, 'must be JSON, and holds a bigint at `n`'],
-    ['NaN', [Number.NaN], 'must be JSON, and holds NaN at `0`'],
-    ['a function', () => {}, 'must be JSON, and holds a function'],
-    ['a Map', { m: new Map() }, 'must be JSON, and holds an object of the class Map at `m`'],
-    ['a NUL', { t: 'a\0' }, 'must not hold a NUL character'],
-    ['half a surrogate pair', ['\ud800'], 'must not hold half of a surrogate pair'],
-    ['too much', 'x'.repeat(1_048_577), 'must be at most 1048576 bytes as JSON, and is 1048579'],
-    ['a depth without end', deep(600), 'must not be nested deeper than 500 levels'],
-  ]
-  it.each(values)('an outcome that is %s leaves nothing behind', async (_, value, message) => {
-    const failed = fixture.dibs.once(at, async (tx) => {
-      await write('a')(tx)
-      return value
-    })
-    await expect(failed).rejects.toThrow(InvalidOutcomeError)
-    await expect(failed).rejects.toThrow(`\`outcome\` ${message}`)
-    expect(await fixture.logged()).toEqual([])
-    expect(await fixture.dibs.claims.get(at)).toBeUndefined()
-  })
-
-  it('but a backslash before u0000 is only text', async () => {
-    expect(await fixture.dibs.once(at, async () => '\\u0000 \\ud800')).toBe('\\u0000 \\ud800')
-  })
-
-  it('a circle', async () => {
-    const circle: Record<string, unknown> = {}
-    circle.self = circle
-    await expect(fixture.dibs.once(at, async () => circle as never)).rejects.toThrow(
-      '`outcome` must be JSON: Converting circular',
-    )
-  })
-})
-
-function deep(levels: number): unknown {
-  let value: unknown = 1
-  for (let n = 0; n < levels; n++) value = [value]
-  return value
-}

@@ -1,7 +1,7 @@
-import type pg from 'pg'
-import { afterEach, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
+import { holdersOf } from '../../test/claims/holders.js'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, url, withPool } from '../../test/database.js'
+import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { Dibs } from '../dibs.js'
 import {
@@ -14,54 +14,18 @@ import {
   InProgressError,
   InvalidInputError,
   InvalidOutcomeError,
-  OutcomeNotStoredError,
   PermanentError,
   TransientError,
 } from '../errors.js'
-import { onEvent } from '../postgres/events.js'
 import { countTraffic } from '../testing/count-traffic.js'
-import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Claim } from './claim.js'
-import type { LeasedSpec, OnceResult } from './once-spec.js'
+import type { LeasedSpec } from './once-spec.js'
 
 const fixture = openClaims()
 const at = { scope: 'payments', key: 'k', mode: 'leased' } as const
 const address = { scope: at.scope, key: at.key }
 const HOUR_MS = 3_600_000
-
-const holders: ReturnType<typeof startHolder>[] = []
-afterEach(async () => {
-  for (const holder of holders.splice(0)) {
-    holder.finish(() => 'the test is over')
-    await holder.ended.catch(() => {})
-  }
-})
-
-/** A holder that works until it is told what to do. */
-function startHolder(spec: Partial<LeasedSpec> = {}): {
-  began: Promise<Claim>
-  finish: (how: () => unknown) => void
-  ended: Promise<OnceResult<unknown>>
-} {
-  const began = deferred<Claim>()
-  const goOn = deferred<() => unknown>()
-  const ended = fixture.dibs.onceDetailed({ ...at, leaseMs: HOUR_MS, ...spec }, async (claim) => {
-    began.resolve(claim)
-    return (await goOn.promise)()
-  })
-  ended.catch(() => {})
-  const holder = { began: began.promise, finish: (how: () => unknown) => goOn.resolve(how), ended }
-  holders.push(holder)
-  return holder
-}
-
-/** A holder that is never heard of again: its lease has run out. */
-async function abandon(spec: Partial<LeasedSpec> = {}): Promise<Claim> {
-  const { began } = startHolder(spec)
-  const claim = await began
-  await fixture.schema.clock.advance(HOUR_MS)
-  return claim
-}
+const { startHolder, abandon } = holdersOf(fixture, at)
 
 describe('once, leased', () => {
   it('runs once, replays, and needs two round trips and one', async () => {
@@ -381,6 +345,10 @@ describe('a question that was not answered', () => {
   it('keeps a joined call from running beside it', async () => {
     await abandon()
     await expect(fixture.dibs.once(address, async () => 2)).rejects.toThrow(AmbiguousOutcomeError)
+    await fixture.dibs.transaction(async (tx) => {
+      const inside = fixture.dibs.once({ ...address, tx }, async () => 2)
+      await expect(inside).rejects.toThrow(AmbiguousOutcomeError)
+    })
   })
 })
 
@@ -409,259 +377,6 @@ describe('whatever is thrown', () => {
       held: 'released',
       lastError: { name: 'Error', message: 'boom' },
     })
-  })
-})
-
-describe('the lease', () => {
-  it('is renewed though handlers have taken all of the pool', async () => {
-    await withPool(
-      async (pool) => {
-        const dibs = await Dibs.open({
-          pool,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
-        const ran = dibs.once({ ...at, leaseMs: 300 }, (claim) =>
-          dibs.transaction(async () => {
-            const until = performance.now() + 1_000
-            while (performance.now() < until && !claim.signal.aborted)
-              await new Promise((resolve) => setTimeout(resolve, 20))
-            return claim.signal.aborted
-          }),
-        )
-        expect(await ran).toBe(false)
-        expect(await fixture.dibs.claims.get(address)).toMatchObject({ attempt: 1, lost: 0 })
-        await dibs.close()
-      },
-      { max: 1 },
-    )
-  })
-
-  it('survives a connection that has gone silent', async () => {
-    await using proxy = await PgProxy.start({ url })
-    await withPool(
-      async (pool) => {
-        const dibs = await Dibs.open({
-          pool,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
-        const ran = dibs.once({ ...at, leaseMs: 900 }, async (claim) => {
-          const cut = proxy.inject({
-            kind: 'cut',
-            when: 'before',
-            statement: 'claim_renew',
-            how: 'black-hole',
-          })
-          await cut.happened
-          const until = performance.now() + 1_500
-          while (performance.now() < until && !claim.signal.aborted)
-            await new Promise((resolve) => setTimeout(resolve, 20))
-          cut.end()
-          return claim.signal.aborted
-        })
-        expect(await ran).toBe(false)
-        await dibs.close()
-      },
-      { connectionString: proxy.url },
-    )
-  })
-
-  it('begins after the wait for a transaction that rolled back', async () => {
-    const client = await fixture.pool.connect()
-    await client.query('begin')
-    const began = deferred()
-    const goOn = deferred()
-    const joined = fixture.dibs.once({ ...address, tx: client }, async () => {
-      began.resolve()
-      await goOn.promise
-    })
-    joined.catch(() => {})
-    await began.promise
-    const leased = fixture.dibs.once({ ...at, leaseMs: 300, waitMs: 5_000 }, async () => {
-      const { leaseUntil } = (await fixture.dibs.claims.get(address)) ?? {}
-      return (leaseUntil?.getTime() ?? 0) - (await fixture.dibs.now()).getTime()
-    })
-    const waitedUntil = performance.now() + 500
-    await until(() => performance.now() > waitedUntil, 'longer than the lease')
-    goOn.resolve()
-    await joined
-    await client.query('rollback')
-    client.release()
-    expect(await leased).toBeGreaterThan(100)
-  })
-
-  it('is renewed while the handler lives', async () => {
-    const leaseMs = 300
-    const holder = startHolder({ leaseMs })
-    const claim = await holder.began
-    const begun = (await fixture.dibs.claims.get(address))?.leaseUntil?.getTime() ?? 0
-    await until(
-      async () =>
-        ((await fixture.dibs.claims.get(address))?.leaseUntil?.getTime() ?? 0) > begun + 2 * leaseMs,
-      'the lease to be renewed',
-    )
-    expect(claim.signal.aborted).toBe(false)
-    holder.finish(() => 1)
-    expect(await holder.ended).toMatchObject({ attempt: 1, replayed: false })
-  })
-
-  it('that was taken over fires the signal at the next renewal', async () => {
-    const holder = startHolder({ leaseMs: 1_500 })
-    const claim = await holder.began
-    await fixture.schema.clock.advance(HOUR_MS)
-    await fixture.dibs.once(at, async () => 2)
-    await until(() => claim.signal.aborted, 'the signal')
-    expect(claim.signal.reason).toBeInstanceOf(FenceLostError)
-    holder.finish(() => claim.step('late', () => 1))
-    await expect(holder.ended).rejects.toThrow(FenceLostError)
-  })
-
-  it('fires the signal when the server cannot be reached for as long as it lasts', async () => {
-    await using proxy = await PgProxy.start({ url })
-    await withPool(
-      async (pool) => {
-        const dibs = await Dibs.open({
-          pool,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
-        const startedAt = performance.now()
-        const ended = dibs.once({ ...at, leaseMs: 400 }, async (claim) => {
-          proxy.inject({ kind: 'black-hole' })
-          await new Promise((resolve) => claim.signal.addEventListener('abort', resolve))
-          proxy.inject({ kind: 'heal' })
-          proxy.inject({ kind: 'reset' })
-          return performance.now() - startedAt
-        })
-        const tookMs = await ended
-        expect(tookMs).toBeGreaterThan(300)
-        expect(tookMs).toBeLessThan(5_000)
-        await dibs.close()
-      },
-      { connectionString: proxy.url },
-    )
-  })
-})
-
-describe('answers that are lost', () => {
-  const cutOff = async (
-    statement: string,
-    times: number | 'always',
-    run: (dibs: Dibs) => Promise<unknown>,
-  ) => {
-    await using proxy = await PgProxy.start({ url })
-    await withPool(
-      async (pool) => {
-        const dibs = await Dibs.open({
-          pool,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
-        proxy.inject({ kind: 'cut', when: 'after', statement, times })
-        await run(dibs)
-        await dibs.close()
-      },
-      { connectionString: proxy.url },
-    )
-  }
-
-  it('of the claim: the same call knows its claim again', async () => {
-    await cutOff('claim_begin', 1, async (dibs) => {
-      const held = await dibs.onceDetailed({ ...at, onAmbiguous: 'hold' }, async () => 1)
-      expect(held).toMatchObject({ value: 1, attempt: 1, replayed: false })
-    })
-    expect(await fixture.dibs.claims.get(address)).toMatchObject({ lost: 0, attempt: 1 })
-  })
-
-  it('of the claim: its lease is as old as the claim, and not as the call that found it again', async () => {
-    const leaseMs = 30_000
-    await cutOff('claim_begin', 1, async (dibs) => {
-      type Connect = (callback: (error: Error | undefined, client: pg.PoolClient | undefined) => void) => void
-      const connect = dibs.pool.connect.bind(dibs.pool) as Connect
-      const stop = onEvent('dibs:commit.unknown', () => {
-        // Most of the lease goes by before the call can ask again.
-        const late: Connect = (callback) =>
-          void fixture.schema.clock.advance(leaseMs - 5_000).then(() => connect(callback))
-        vi.spyOn(dibs.pool, 'connect').mockImplementationOnce(late as never)
-      })
-      await dibs.once({ ...at, leaseMs }, async () => {
-        const isRenewed = async () => {
-          const claim = await fixture.dibs.claims.get(address)
-          const leftMs = Number(claim?.leaseUntil) - (await fixture.dibs.now()).getTime()
-          return leftMs > leaseMs / 2
-        }
-        await until(isRenewed, 'the renewal of a lease that is about to run out', 5_000)
-      })
-      stop()
-    })
-  })
-
-  it('of a takeover: the same call knows its claim again, and that it was ambiguous', async () => {
-    await abandon()
-    let asked = 0
-    await cutOff('claim_begin', 1, async (dibs) => {
-      const onAmbiguous = () => {
-        asked++
-        return 'retry' as const
-      }
-      expect(await dibs.onceDetailed({ ...at, onAmbiguous }, async () => 1)).toMatchObject({ attempt: 2 })
-    })
-    expect(asked).toBe(1)
-    expect(await fixture.dibs.claims.get(address)).toMatchObject({ lost: 1, attempt: 2 })
-  })
-
-  it('of the outcome: it is stored, and the caller gets it', async () => {
-    await cutOff('claim_finish', 1, async (dibs) => {
-      expect(await dibs.onceDetailed(at, async () => 1)).toMatchObject({ value: 1, replayed: false })
-    })
-    expect(await fixture.dibs.claims.get(address)).toMatchObject({ status: 'active' })
-  })
-
-  it('of a step, or a release: each takes effect once', async () => {
-    let done = 0
-    await cutOff('claim_step', 1, async (dibs) => {
-      expect(await dibs.once(at, (claim) => claim.step('a', () => ++done))).toBe(1)
-    })
-    expect(done).toBe(1)
-    await cutOff('claim_end', 1, async (dibs) => {
-      const failed = dibs.once({ ...at, key: 'other' }, () => Promise.reject(new TransientError('not now')))
-      await expect(failed).rejects.toThrow('not now')
-    })
-    expect(await fixture.dibs.claims.get({ ...address, key: 'other' })).toMatchObject({ held: 'released' })
-  })
-
-  it('when the outcome cannot be stored the claim is not released', async () => {
-    await using proxy = await PgProxy.start({ url })
-    await withPool(
-      async (pool) => {
-        const dibs = await Dibs.open({
-          pool,
-          schema: fixture.schema.name,
-          migrate: 'off',
-          listen: false,
-          prepared: false,
-        })
-        const done = dibs.once(at, async () => {
-          proxy.inject({ kind: 'cut', when: 'before', statement: 'claim_finish', times: 'always' })
-          return 1
-        })
-        const error = await done.catch((reason) => reason)
-        expect(error).toBeInstanceOf(OutcomeNotStoredError)
-        expect(error).toMatchObject({ retryable: true, id: (await fixture.dibs.claims.get(address))?.id })
-        await dibs.close()
-      },
-      { connectionString: proxy.url },
-    )
-    await expect(fixture.dibs.once(at, async () => 2)).rejects.toThrow(InProgressError)
   })
 })
 

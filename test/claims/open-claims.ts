@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { Dibs } from '../../src/dibs.js'
 import { type DibsEventName, type DibsEvents, onEvent } from '../../src/postgres/events.js'
 import { createTestSchema, type TestSchema } from '../../src/testing/test-schema.js'
-import { freshName, throughPool, url } from '../database.js'
+import { freshName, throughPool, url, withPool } from '../database.js'
 
 export interface ClaimsFixture {
   readonly dibs: Dibs
@@ -13,6 +13,8 @@ export interface ClaimsFixture {
   readonly schema: TestSchema
   /** A table for the callers' own writes, in a schema of its own, qualified: `(name text)`. */
   readonly log: string
+  /** As in another process with a pool of its own; both are gone afterwards. */
+  beside(fn: (dibs: Dibs, pool: pg.Pool) => Promise<void>, config?: pg.PoolConfig): Promise<void>
   /** What the callers have written, in order. */
   logged(): Promise<string[]>
   /** What is told while `fn` runs. */
@@ -59,6 +61,12 @@ export function openClaims(): ClaimsFixture {
     await fixture.pool?.end()
   })
   return Object.assign(fixture as ClaimsFixture, {
+    beside: (fn: (dibs: Dibs, pool: pg.Pool) => Promise<void>, config?: pg.PoolConfig) =>
+      withPool(async (pool) => {
+        const schema = fixture.schema?.name
+        await using dibs = await Dibs.open({ pool, schema, migrate: 'off', ...throughPool, listen: false })
+        await fn(dibs, pool)
+      }, config),
     async logged() {
       const { rows } = await (fixture as ClaimsFixture).pool.query(
         `select name from ${fixture.log} order by number`,

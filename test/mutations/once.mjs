@@ -3,8 +3,8 @@ import { claims, inFunction } from './mutation.mjs'
 
 const sql = 'sql/0004_claim.sql'
 const ground = 'sql/0002_bound.sql'
-const joined = [claims('once-joined.test.ts')]
-const leased = [claims('once-leased.test.ts')]
+const joined = ['joined', 'inside', 'input'].map((part) => claims(`once-${part}.test.ts`))
+const leased = ['leased', 'lease'].map((part) => claims(`once-${part}.test.ts`))
 const table = [claims('claim-table.test.ts')]
 const explored = [claims('once.explore.test.ts')]
 const operation = [claims('operation.test.ts')]
@@ -171,7 +171,7 @@ const inSql = [
     'begin: each wait may last as long as the first',
     begin(" - pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - v_since) * 1000)::integer"),
     ')::integer',
-    joined,
+    table,
   ],
   [
     'begin: running out of time aborts the transaction',
