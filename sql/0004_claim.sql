@@ -201,7 +201,8 @@ end
 $$;
 
 -- The same in a transaction of the caller's, which running out of time must leave usable: hence a subtransaction, and an
--- end before the caller's `statement_timeout`, which would abort it.
+-- end before the caller's `statement_timeout`, which would abort it. If another holds the claim it is rolled back as well: a
+-- lock on the row until the caller's end would keep the holder from renewing its lease.
 create function {schema}.claim_begin_inside(
   p_scope text, p_key text, p_id text, p_fingerprint text, p_keep_ms bigint, p_wait_ms integer
 )
@@ -212,14 +213,19 @@ as $$
 declare
   v_most_ms double precision :=
     pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 900;
+  v_told json := '{"state": "busy"}';
 begin
   if v_most_ms > 0 then
     p_wait_ms := greatest(1, least(p_wait_ms, v_most_ms));
   end if;
-  return {schema}.claim_begin(
+  v_told := {schema}.claim_begin(
     p_scope, p_key, p_id, null, p_fingerprint, null, p_keep_ms, p_wait_ms, true, null, null, null, null);
+  if v_told ->> 'state' = 'in progress' then
+    raise lock_not_available;
+  end if;
+  return v_told;
 exception when lock_not_available then
-  return '{"state": "busy"}';
+  return v_told;
 end
 $$;
 

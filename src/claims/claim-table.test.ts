@@ -3,7 +3,7 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { movingClock } from '../../test/moving-clock.js'
-import { FingerprintMismatchError, InProgressError } from '../errors.js'
+import { BusyError, FingerprintMismatchError, InProgressError } from '../errors.js'
 import type { Claim } from './claim.js'
 import { endClaim, finishClaim, renewClaim } from './claim-statements.js'
 
@@ -166,6 +166,26 @@ it('waits so long in all, however often it has to begin anew', async () => {
   expect(bounds[0]).toBe(5_000)
   expect(bounds.slice(1).length).toBeGreaterThan(0)
   for (const ms of bounds.slice(1)) expect(ms).toBeLessThanOrEqual(5_000 - 300)
+})
+
+it('does not lock what another holds, once it knows', async () => {
+  const { pool, schema, dibs } = fixture
+  await put({ lease_until: '-infinity' })
+  const holder = await pool.connect()
+  try {
+    await dibs.transaction(async (tx) => {
+      await holder.query('begin')
+      await holder.query(`update ${schema.name}.claim set lease_until = '2100-01-01'`)
+      const call = dibs.once({ ...at, tx, waitMs: 2_000 }, async () => 1)
+      call.catch(() => {})
+      await until(someoneWaits, 'the call to wait')
+      await holder.query('commit') // it has begun to work on what was free
+      await expect(call).rejects.toThrow(BusyError)
+      await holder.query(`select 1 from ${schema.name}.claim for update nowait`)
+    })
+  } finally {
+    holder.release()
+  }
 })
 
 describe('a fence', () => {

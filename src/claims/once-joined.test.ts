@@ -355,6 +355,25 @@ describe('calls of one process', () => {
     )
   })
 
+  it('are told an error that is stored side by side', async () => {
+    const fail = () => Promise.reject(new PermanentError('no'))
+    await expect(fixture.dibs.once(at, fail)).rejects.toThrow('no')
+    const delayMs = 100
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs, pool) => {
+        const told = () => expect(dibs.once(at, fail)).rejects.toThrow('no')
+        await Promise.all(Array.from({ length: 12 }, () => pool.query('select 1')))
+        proxy.inject({ kind: 'latency', ms: delayMs, direction: 'toClient' })
+        const startedAt = performance.now()
+        await Promise.all(Array.from({ length: 12 }, told))
+        // The first, and then all others.
+        expect(performance.now() - startedAt).toBeLessThan(9 * delayMs)
+      },
+      { connectionString: proxy.url, max: 12 },
+    )
+  })
+
   it('run one after the other while they fail', async () => {
     let running = 0
     let most = 0

@@ -52,13 +52,11 @@ export async function onceAlone(
   const end = await takeTurn(database, JSON.stringify([spec.scope, spec.key]), () => call.leftMs)
   if (!end) throw call.refuse()
   call.noteTurn()
-  let hasOutcome = false
+  const run = new AloneRun(call, deadlineMs, fn)
   try {
-    const result = await new AloneRun(call, deadlineMs, fn).answer()
-    hasOutcome = true
-    return result
+    return await run.answer()
   } finally {
-    end(hasOutcome)
+    end(run.hasOutcome)
   }
 }
 
@@ -73,6 +71,8 @@ interface Ended {
 
 /** BEGIN and the claim are one message, the outcome and COMMIT another. */
 class AloneRun {
+  /** The claim is known to have one, be it an error. */
+  hasOutcome = false
   readonly #call: OnceCall
   readonly #deadlineMs: number
   readonly #fn: Work
@@ -111,6 +111,7 @@ class AloneRun {
     const call = this.#call
     const ended = await this.#transact()
     if (ended.todo === 'wait') return 'wait'
+    this.hasOutcome = true
     if (ended.todo === 'run') {
       if (ended.failure) throw ended.failure.error
       return call.answerOwn(ended.claim, ended.outcome ?? null, readTold(ended.tx.closed[0]))

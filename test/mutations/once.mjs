@@ -175,12 +175,15 @@ const inSql = [
   ],
   [
     'begin: running out of time aborts the transaction',
-    inFunction(
-      'claim_begin_inside',
-      'exception when lock_not_available then\n  return \'{"state": "busy"}\';\n',
-    ),
+    inFunction('claim_begin_inside', 'exception when lock_not_available then\n  return v_told;\n'),
     '',
     joined,
+  ],
+  [
+    'begin: the lock on a claim of another stays',
+    inFunction('claim_begin_inside', "if v_told ->> 'state' = 'in progress' then"),
+    'if false then',
+    table,
   ],
   [
     "begin: the caller's statement_timeout strikes first",
@@ -391,6 +394,13 @@ const around = [
     'running out of time is a timeout',
     'throw hasWaited ? this.#call.refuse() : error',
     'throw error',
+    joined,
+  ],
+  [
+    'once-joined.ts',
+    'an error that is stored is told to one after the other',
+    '    this.hasOutcome = true\n',
+    '',
     joined,
   ],
   [
