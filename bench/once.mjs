@@ -2,6 +2,22 @@
 import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { Dibs } from '../dist/index.js'
+import { moveAway } from './distance.mjs'
+
+/** The same with a network in between, which makes each wait for the server dear. */
+export async function distantOnceContest(url) {
+  const away = await moveAway(url)
+  const { contests, close } = await onceContest(away.url)
+  return {
+    contests: contests
+      .filter(({ name, inFlight }) => name.startsWith('once') && inFlight === 1)
+      .map((contest) => ({ ...contest, name: `${contest.name}, server 2 ms away` })),
+    async close() {
+      await close()
+      await away.close()
+    },
+  }
+}
 
 export async function onceContest(url) {
   const pool = new pg.Pool({ connectionString: url, max: 24 })

@@ -7,7 +7,7 @@ import pg from 'pg'
 import { runnerImport } from 'vite'
 import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
-import { onceContest } from './once.mjs'
+import { distantOnceContest, onceContest } from './once.mjs'
 import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
 
@@ -69,7 +69,7 @@ try {
   const knobs = { node: process.version, cpus: cpus().length, rounds: ROUNDS, roundMs: ROUND_MS, ...rows[0] }
 
   const results = []
-  for (const open of [transactionContest, onceContest]) {
+  for (const open of [transactionContest, onceContest, distantOnceContest]) {
     const { contests, close } = await open(server.url)
     for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))
     await close()
