@@ -4,7 +4,12 @@ import { Claims } from './claims/claims.js'
 import { Kv } from './claims/kv.js'
 import { onceOn, withoutDetails } from './claims/once.js'
 import type { Once, OnceDetailed } from './claims/once-spec.js'
-import { Operation, type OperationAnswer, type OperationOptions } from './claims/operation.js'
+import {
+  Operation,
+  type OperationAnswer,
+  type OperationOptions,
+  type Unfinished,
+} from './claims/operation.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
 import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
@@ -70,7 +75,7 @@ export class Dibs implements AsyncDisposable {
   readonly schema: string
   /** The claims that are kept, for operators: `get`, `list`, `forget`. */
   readonly claims: Claims
-  readonly #operations = new Map<string, Operation<never, unknown>>()
+  readonly #operations = new Map<string, Unfinished>()
   readonly #maintenance: Maintenance
   readonly #stops = new Set<() => Promise<void>>()
   /** Values by key, with versions and expiry. */
@@ -234,7 +239,7 @@ export class Dibs implements AsyncDisposable {
     if (this.#operations.has(name))
       throw new InvalidInputError('name', `is the name of another operation: "${name}"`)
     const operation = new Operation<Raw, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
-    this.#operations.set(name, operation as unknown as Operation<never, unknown>)
+    this.#operations.set(name, operation)
     return operation
   }
 

@@ -160,5 +160,8 @@ export class Operation<Raw, A> {
   }
 }
 
+/** What maintenance needs of an operation, whatever it takes and gives. */
+export type Unfinished = Pick<Operation<never, unknown>, 'name' | 'takeOver'>
+
 /** What an operation answers: what its schema makes of the outcome, or the outcome as JSON gives it back. */
 export type OperationAnswer<R, T> = unknown extends R ? Stored<T> : R

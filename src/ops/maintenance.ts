@@ -1,6 +1,6 @@
 import { forgetExpiredClaims } from '../claims/claim-statements.js'
 import { forgetExpiredKeys } from '../claims/kv-statements.js'
-import type { Operation } from '../claims/operation.js'
+import type { Unfinished } from '../claims/operation.js'
 import { ClosedError, InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
@@ -35,10 +35,10 @@ const MAX_TAKEN = 5
  */
 export class Maintenance {
   readonly #database: Database
-  readonly #operations: ReadonlyMap<string, Operation<never, unknown>>
+  readonly #operations: ReadonlyMap<string, Unfinished>
   readonly #taken = new Map<string, Set<Promise<boolean>>>()
 
-  constructor(database: Database, operations: ReadonlyMap<string, Operation<never, unknown>>) {
+  constructor(database: Database, operations: ReadonlyMap<string, Unfinished>) {
     this.#database = database
     this.#operations = operations
   }
