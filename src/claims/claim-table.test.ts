@@ -5,7 +5,7 @@ import { deferred } from '../../test/deferred.js'
 import { movingClock } from '../../test/moving-clock.js'
 import { BusyError, FingerprintMismatchError, InProgressError } from '../errors.js'
 import type { Claim } from './claim.js'
-import { endClaim, finishClaim, renewClaim } from './claim-statements.js'
+import { endClaim, finishClaim, renewClaim, takeOverClaims } from './claim-statements.js'
 
 const fixture = openClaims()
 const at = { scope: 's', key: 'k' }
@@ -212,6 +212,16 @@ describe('a fence', () => {
     const third = await fenceOf()
     expect(second).toBeGreaterThan(first)
     expect(third).toBeGreaterThan(second)
+  })
+
+  it('is raised by maintenance that takes over, so that nothing of a late holder is taken any more', async () => {
+    await put({ lease_until: '2026-01-02', unfinished: 'pay', input: '{}', fence: 5_000_000_000_000_000 })
+    const [taken] = (await send(takeOverClaims, ['pay', 'other', '60000', '60000', '5', '{}', '1'])).rows
+    expect(JSON.parse(taken.told)).toMatchObject({ state: 'taken over', fence: 5_000_000_000_000_001 })
+    const late = ['s', 'k', '5000000000000000', '1000']
+    expect((await send(renewClaim, [...late, '60000'])).rows).toEqual([{ state: 'lost' }])
+    const [told] = (await send(finishClaim, [...late, 'active', '1', '60000', 'false'])).rows
+    expect(JSON.parse(told.told)).toMatchObject({ state: 'lost', status: 'pending' })
   })
 
   it('is raised by a release, so that nothing of that attempt is taken any more', async () => {

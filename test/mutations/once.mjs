@@ -288,7 +288,7 @@ const inSql = [
     'take over: keeps the fence',
     inFunction('claim_take_over', 'fence = {schema}.next_fence(c.fence, v_now), lost'),
     'lost',
-    operation,
+    table,
   ],
   // What is locked is what another takes over: to wait for it finds it taken, and costs only time.
   ['take over: twice', inFunction('claim_take_over', 'for no key update skip locked'), '', explored],
