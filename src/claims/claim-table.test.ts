@@ -4,8 +4,9 @@ import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { movingClock } from '../../test/moving-clock.js'
 import { BusyError, FingerprintMismatchError, InProgressError } from '../errors.js'
+import { renderSchema } from '../postgres/identifier.js'
 import type { Claim } from './claim.js'
-import { endClaim, finishClaim, renewClaim, takeOverClaims } from './claim-statements.js'
+import { endClaim, finishClaim, forgetExpiredClaims, renewClaim, takeOverClaims } from './claim-statements.js'
 
 const fixture = openClaims()
 const at = { scope: 's', key: 'k' }
@@ -29,7 +30,7 @@ const read = async (): Promise<Record<string, unknown>> => {
 }
 
 const send = (statement: { text: string }, values: (string | null)[]) =>
-  fixture.pool.query(statement.text.replaceAll('{schema}', fixture.schema.name), values)
+  fixture.pool.query(renderSchema(statement.text, fixture.schema.name), values)
 
 async function someoneWaits(): Promise<boolean> {
   const { rows } = await fixture.pool.query(
@@ -185,6 +186,25 @@ it('does not lock what another holds, once it knows', async () => {
     })
   } finally {
     holder.release()
+  }
+})
+
+it('is left alone by maintenance while another claims it anew, which nobody waits for', async () => {
+  const { pool, schema } = fixture
+  await put({ status: 'active', completed_at: '2026-01-01', expires_at: '2026-01-02' })
+  const [claims, maintains] = [await pool.connect(), await pool.connect()]
+  const forget = async () =>
+    (await maintains.query(renderSchema(forgetExpiredClaims.text, schema.name), ['10'])).rows
+  try {
+    await claims.query(`begin; update ${schema.name}.claim set expires_at = '2100-01-01'`)
+    await maintains.query('begin; set local lock_timeout = 200')
+    expect(await forget()).toEqual([{ count: '0' }])
+    await claims.query('rollback')
+    expect(await forget()).toEqual([{ count: '1' }])
+    await maintains.query('rollback')
+  } finally {
+    claims.release(true)
+    maintains.release(true)
   }
 })
 

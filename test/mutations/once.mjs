@@ -296,7 +296,7 @@ const inSql = [
     'forget expired: also what is being claimed anew',
     inFunction('claim_forget_expired', '\n    for update skip locked'),
     '',
-    explored,
+    table,
   ],
   [
     'decide: also about what is held',
