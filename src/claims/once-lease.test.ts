@@ -100,9 +100,13 @@ describe('the lease', () => {
   it('that was taken over fires the signal at the next renewal', async () => {
     const holder = startHolder({ leaseMs: 1_500 })
     const claim = await holder.began
-    await fixture.schema.clock.advance(HOUR_MS)
-    await fixture.dibs.once(at, async () => 2)
-    await until(() => claim.signal.aborted, 'the signal')
+    const events = await fixture.eventsOf(async () => {
+      await fixture.schema.clock.advance(HOUR_MS)
+      await fixture.dibs.once(at, async () => 2)
+      await until(() => claim.signal.aborted, 'the signal')
+    })
+    const lost = events.filter(([name]) => name === 'dibs:once.lost')
+    expect(lost).toMatchObject([['dibs:once.lost', { how: 'renewal' }]])
     expect(claim.signal.reason).toBeInstanceOf(FenceLostError)
     holder.finish(() => claim.step('late', () => 1))
     await expect(holder.ended).rejects.toThrow(FenceLostError)
