@@ -8,8 +8,8 @@ export const beginClaim = statement(`
   )::text as told, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-)
     pg_catalog.statement_timestamp()) operator(pg_catalog.*) 1000)::integer::text as waited`)
 
-export const beginClaimInside = statement(`
-  select {schema}.claim_begin_inside(
+export const beginJoinedClaim = statement(`
+  select {schema}.claim_begin_joined(
     $1::text::text, $2::text::text, $3::text::text, $4::text::text, $5::text::bigint, $6::text::integer
   )::text as told, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-)
     pg_catalog.statement_timestamp()) operator(pg_catalog.*) 1000)::integer::text as waited`)

@@ -37,6 +37,7 @@ export class OnceCall {
   readonly subject: string
   readonly #startedAt = performance.now()
   #tries = 0
+  #asks = 0
 
   constructor(database: Database, spec: ReadSpec) {
     this.database = database
@@ -61,22 +62,15 @@ export class OnceCall {
   }
 
   /** How long the server may let us wait: less than it may let a statement run, which would fail in another way. */
-  #waitMs(mostMs = Number.POSITIVE_INFINITY): string {
+  #waitMs(): string {
     const { statementTimeoutMs } = this.database
-    const leftMs = this.#tries === 0 ? this.spec.waitMs : this.leftMs
-    const most = Math.min(mostMs, statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9
+    const leftMs = this.#asks++ === 0 ? this.spec.waitMs : this.leftMs
+    const most = (statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9
     return String(Math.ceil(Math.max(AT_ONCE_MS, Math.min(leftMs, most))))
   }
 
-  /** The values of `beginClaim` for a transaction of its own. */
-  joinedValues(deadlineMs: number): TextValue[] {
-    const { scope, key, fingerprint, keepMs } = this.spec
-    const waitMs = this.#waitMs(deadlineMs)
-    return [...[scope, key, this.id, null, fingerprint, null, keepMs, waitMs, 'true'], ...NONE]
-  }
-
-  /** The values of `beginClaimInside`. */
-  insideValues(): TextValue[] {
+  /** The values of `beginJoinedClaim`. */
+  joinedValues(): TextValue[] {
     const { scope, key, fingerprint, keepMs } = this.spec
     return [scope, key, this.id, fingerprint, keepMs, this.#waitMs()]
   }
@@ -191,9 +185,6 @@ export class OnceCall {
     emit(name, payload as unknown as DibsEvents[N])
   }
 }
-
-/** No lease: neither a cap, nor an operation. */
-const NONE: readonly null[] = [null, null, null, null]
 
 /** How a claim that was given up is told from one that was refused. */
 export const GIVEN_UP = 'AttemptsExhausted'

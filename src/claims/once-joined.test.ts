@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, url, withPool } from '../../test/database.js'
+import { until, url, viaPgBouncer, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { Dibs } from '../dibs.js'
 import {
@@ -392,6 +392,21 @@ describe('calls of one process', () => {
 })
 
 describe('a wait is bounded', () => {
+  it('as a whole, also where it has to begin anew', async () => {
+    const startedAt = performance.now()
+    const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
+    let other: Promise<unknown> | undefined
+    const call = fixture.dibs.once({ ...at, waitMs: 600 }, async () => {
+      other = fixture.other.once(at, () => pause(1_200))
+      await until(async () => (await waiters()) === 1, 'the other to wait')
+      await pause(400)
+      throw new ConflictError({ subject: 'the test' })
+    })
+    await expect(call).rejects.toThrow(BusyError)
+    expect(performance.now() - startedAt).toBeLessThan(900)
+    await other
+  })
+
   it('as a whole, also where one after the other gives up', async () => {
     let running = true
     const chain = (async () => {
@@ -429,6 +444,67 @@ describe('a wait is bounded', () => {
     await expect(late).rejects.toThrow(BusyError)
     first.goOn()
     await first.ended
+  })
+})
+
+describe('a pool that others use too', () => {
+  it.each(['discard all', 'deallocate all'])('may be told to %s', async (sql) => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        for (const key of ['a', 'b', 'c']) {
+          expect(await dibs.once({ ...at, key }, async () => key)).toBe(key)
+          await dibs.kv.get(key)
+          await pool.query(sql)
+          expect(await dibs.kv.get(key)).toBeUndefined()
+          await pool.query(sql)
+          expect(await dibs.once({ ...at, key }, async () => 'again')).toBe(key)
+        }
+      },
+      { max: 1 },
+    )
+  })
+
+  it('fails once if that is done inside of it', async () => {
+    await fixture.beside(
+      async (dibs) => {
+        await dibs.once({ ...at, key: 'before' }, async () => 0)
+        const inside = dibs.once(at, (tx) => tx.query('deallocate all').then(() => 1))
+        if (viaPgBouncer)
+          await inside // nothing has a name there
+        else await expect(inside).rejects.toThrow('26000')
+        expect(await dibs.once({ ...at, key: 'after' }, async () => 2)).toBe(2)
+      },
+      { max: 1 },
+    )
+  })
+
+  it('may be watched by one who adds comments to what has no name', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const client = await pool.connect()
+        const original = client.query.bind(client) as (...given: unknown[]) => unknown
+        client.query = ((query: unknown, ...rest: unknown[]) => {
+          const isPlain = typeof query === 'object' && query && 'text' in query && !('name' in query)
+          return original(isPlain ? { ...query, text: `${query.text} /* traced */` } : query, ...rest)
+        }) as never
+        client.release()
+        expect(await dibs.once(at, async () => 1)).toBe(1)
+      },
+      { max: 1 },
+    )
+  })
+
+  it('may have clients that read in binary', async () => {
+    await fixture.beside(
+      async (dibs) => {
+        expect(await dibs.once(at, async () => 1)).toBe(1)
+        const leased = dibs.once({ ...at, key: 'leased', mode: 'leased' }, (claim) =>
+          claim.step('one', () => 2),
+        )
+        expect(await leased).toBe(2)
+      },
+      { binary: true } as never,
+    )
   })
 })
 

@@ -14,7 +14,7 @@ import { control } from '../postgres/together.js'
 import { repeatTransaction } from '../postgres/transaction.js'
 import type { FramedTransaction } from '../postgres/transaction-handle.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { beginClaim, beginClaimInside, endClaim, finishClaim } from './claim-statements.js'
+import { beginJoinedClaim, endClaim, finishClaim } from './claim-statements.js'
 import { toOutcome } from './json.js'
 import { takeTurn } from './key-turns.js'
 import type { OnceCall } from './once-call.js'
@@ -28,9 +28,6 @@ const MAX_LOOKS = 4
 
 /** Raised by `claim_finish` in the message that also commits. */
 const NOT_HELD = 'DIB01'
-
-/** `lock_timeout` has struck. */
-const WAITED = '55P03'
 
 const DEADLINE_MS = 30_000
 
@@ -76,10 +73,8 @@ class AloneRun {
   readonly #call: OnceCall
   readonly #deadlineMs: number
   readonly #fn: Work
-  /** By its holder: what this call has run, to know it again if the answer to its COMMIT was lost. */
+  /** By its holder and fence: what this call has run, to know it again if the answer to its COMMIT was lost. */
   readonly #runs = new Map<string, Ended>()
-  /** What the function has thrown, which is not ours to interpret. */
-  #thrown: unknown
 
   constructor(call: OnceCall, deadlineMs: number, fn: Work) {
     this.#call = call
@@ -116,7 +111,7 @@ class AloneRun {
       if (ended.failure) throw ended.failure.error
       return call.answerOwn(ended.claim, ended.outcome ?? null, readTold(ended.tx.closed[0]))
     }
-    const own = this.#runs.get(ended.claim.holder)
+    const own = this.#runs.get(nameRun(ended.claim))
     if (!own) return call.answer(ended.claim, true)
     await own.tx.runAfterCommit()
     if (own.failure) throw own.failure.error
@@ -125,16 +120,13 @@ class AloneRun {
 
   async #transact(): Promise<Ended> {
     const { database } = this.#call
-    const deadlineMs = this.#deadlineMs
-    const values = this.#call.joinedValues(deadlineMs)
-    const opening = [database.bind(beginClaim, values), SAVEPOINT]
+    const opening = () => [database.bind(beginJoinedClaim, this.#call.joinedValues()), SAVEPOINT]
+    const options = { deadlineMs: this.#deadlineMs }
     try {
-      return await repeatTransaction(database, (tx) => this.#run(tx), { deadlineMs }, { opening })
+      return await repeatTransaction(database, (tx) => this.#run(tx), options, { opening })
     } catch (error) {
-      if (error instanceof DatabaseError && error.sqlState === NOT_HELD) throw this.#call.lost(0, 'outcome')
-      const isOurs = error !== this.#thrown
-      const hasWaited = isOurs && error instanceof StatementTimeoutError && error.sqlState === WAITED
-      throw hasWaited ? this.#call.refuse() : error
+      const isLost = error instanceof DatabaseError && error.sqlState === NOT_HELD
+      throw isLost ? this.#call.lost(0, 'outcome') : error
     }
   }
 
@@ -145,7 +137,7 @@ class AloneRun {
       return { todo, claim, tx }
     }
     const ended = await this.#work(tx, claim)
-    this.#runs.set(claim.holder, ended)
+    this.#runs.set(nameRun(claim), ended)
     return ended
   }
 
@@ -158,7 +150,6 @@ class AloneRun {
       tx.closeWith([finish('active', outcome)])
       return { todo: 'run', claim, tx, outcome }
     } catch (error) {
-      this.#thrown = error
       if (!isTerminalError(error, call.spec.isTerminal)) throw error
       tx.dropAfterCommits()
       tx.closeWith([UNDO, finish('failed', storeFailure(error))])
@@ -166,6 +157,9 @@ class AloneRun {
     }
   }
 }
+
+/** A server that takes the place of another may number its transactions anew, but not its fences. */
+const nameRun = ({ holder, fence }: ToldClaim): string => `${holder} ${fence}`
 
 /** The server cannot be reached, or does not get to it. */
 const isAway = (error: unknown): boolean =>
@@ -178,7 +172,7 @@ export async function onceInside<X extends Tx>(
   fn: (tx: X) => Promise<unknown>,
 ): Promise<OnceResult<unknown>> {
   for (;;) {
-    const [row] = await call.database.send(beginClaimInside, call.insideValues(), tx)
+    const [row] = await call.database.send(beginJoinedClaim, call.joinedValues(), tx)
     const { todo, claim } = call.judge(row)
     if (todo === 'answer') return call.answer(claim, true)
     if (todo === 'run') return runInside(call, tx, claim, fn)

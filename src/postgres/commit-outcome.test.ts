@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { startAnswerCutter } from '../../test/answer-cutter.js'
 import { freshName, until, url } from '../../test/database.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
 import { CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
@@ -50,6 +51,31 @@ async function expectHealthy(): Promise<void> {
   expect(database.pool.totalCount).toBe(1)
   expect(database.pool.waitingCount).toBe(0)
 }
+
+describe('a connection that ends in the middle of the answer to COMMIT', () => {
+  it.each([
+    ['before the server has said that it is done: unknown', 0, CommitOutcomeUnknownError, 0],
+    ['after that: done', 1, undefined, 1],
+  ])('%s', async (_, messages, failure, after) => {
+    await using cutter = await startAnswerCutter(url)
+    const pool = new pg.Pool({ connectionString: cutter.url, max: 1 })
+    pool.on('error', () => {})
+    const own = new Database(pool, { schema: direct.schema, prepared: false })
+    const id = freshName()
+    let afterCommits = 0
+    const work = own.transaction(async (tx) => {
+      await tx.query(`insert into ${table} values ($1)`, [id])
+      tx.afterCommit(() => void afterCommits++)
+      cutter.cutAfter(messages)
+      return 'done'
+    })
+    if (failure) await expect(work).rejects.toThrow(failure)
+    else expect(await work).toBe('done')
+    expect([cutter.hasCut, afterCommits, await isWritten(id)]).toEqual([true, after, true])
+    expect(await own.transaction(async () => 'healthy')).toBe('healthy')
+    await pool.end()
+  })
+})
 
 describe('a connection cut at COMMIT', () => {
   it('after the server has committed: unknown to the caller, kept by the server, never repeated', async () => {

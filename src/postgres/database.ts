@@ -4,7 +4,7 @@ import { emit } from './events.js'
 import type { Tx } from './executor.js'
 import { readFault, translateError } from './fault.js'
 import { joinTransaction } from './join.js'
-import { toQueryConfig } from './session.js'
+import { forgetNames, toQueryConfig } from './session.js'
 import { type RenderedStatement, renderStatement, type Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 import type { BoundStatement } from './together.js'
@@ -53,9 +53,12 @@ export class Database extends Connections {
     return this.work(
       () =>
         this.use(async (checkout) => {
+          const config = toQueryConfig(rendered, values, this.prepared)
+          const ask = async () => (await checkout.client.query<TextRow>(config)).rows
           try {
-            const config = toQueryConfig(rendered, values, this.prepared)
-            return (await checkout.client.query<TextRow>(config)).rows
+            return await ask().catch((error) =>
+              forgetNames(checkout.client, error) ? ask() : Promise.reject(error),
+            )
           } catch (error) {
             throw await this.#judge(error, rendered, checkout)
           }

@@ -12,6 +12,7 @@ import {
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
+import { forgetNames } from './session.js'
 import type { TextRow } from './text-values.js'
 import { control, type Part, queryTogether } from './together.js'
 import { type TransactionCore, TransactionHandle } from './transaction-handle.js'
@@ -219,9 +220,17 @@ export class OpenTransaction implements TransactionCore {
       this.closed = rows
       return command
     } catch (error) {
-      // A refused COMMIT is not counted: someone was before it, and what that kept is kept.
-      if (this.#control.seen > 0) throw new TransactionEndedError({ cause: error })
       const fault = readFault(error)
+      // None was there when ours was sent: it was answered, and the connection ended behind that. What else was asked in the
+      // same message is lost with it, and has to be looked for.
+      const isAnswered = this.#control.seen === 1 && fault?.sqlState === undefined
+      if (isAnswered && this.closing === undefined) {
+        this.#checkout.broken ??= error
+        return 'COMMIT'
+      }
+      // A refused COMMIT is not counted: someone was before it, and what that kept is kept.
+      if (this.#control.seen > 0 && !isAnswered) throw new TransactionEndedError({ cause: error })
+      forgetNames(this.client, error)
       // What was to be sent with COMMIT met a transaction that had failed before: COMMIT alone would have said ROLLBACK.
       if (fault?.sqlState === '25P02') return 'ROLLBACK'
       const isRefusal = fault?.sqlState !== undefined && !fault.fatal && fault.kind !== 'unknown outcome'

@@ -1,6 +1,6 @@
 import type { ClientBase, CustomTypesConfig, QueryConfig } from 'pg'
 import type { Executor, QueryResult } from './executor.js'
-import { translateError } from './fault.js'
+import { readFault, translateError } from './fault.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 
@@ -16,8 +16,23 @@ export interface Session extends Executor {
 export const isSession = (value: unknown): value is Session =>
   typeof value === 'object' && value !== null && SESSION in value
 
-/** Column values as the server wrote them, whatever parsers the user has set. */
-export const untouched: CustomTypesConfig = { getTypeParser: () => (value: unknown) => value }
+/** Column values as the server wrote them, whatever parsers the user has set; text is text in binary too. */
+export const untouched: CustomTypesConfig = {
+  getTypeParser: () => (value: unknown) => (Buffer.isBuffer(value) ? value.toString() : value),
+}
+
+/**
+ * After DISCARD ALL or DEALLOCATE ALL by whoever shares the connection, the server does not know the names any more that `pg`
+ * remembers. Ours are forgotten here as well, so that each statement is parsed again.
+ *
+ * @returns whether that was it: then the statement has not run, and may be sent again
+ */
+export function forgetNames(client: ClientBase, error: unknown): boolean {
+  const parsed: Record<string, string> | undefined = Reflect.get(client, 'connection')?.parsedStatements
+  if (parsed === undefined || readFault(error)?.sqlState !== '26000') return false
+  for (const name of Object.keys(parsed)) if (name.startsWith('dibs_')) delete parsed[name]
+  return true
+}
 
 export function toQueryConfig(
   { name, text }: RenderedStatement,
@@ -61,6 +76,7 @@ export class PgSession implements Session {
       const result = await this.#client.query<TextRow>(toQueryConfig(statement, values, this.#prepared))
       return result.rows
     } catch (error) {
+      forgetNames(this.#client, error) // this transaction has failed; the next must not
       throw translateError(error)
     }
   }

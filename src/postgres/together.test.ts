@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { expect, it } from 'vitest'
-import { url } from '../../test/database.js'
+import { directUrl } from '../../test/database.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { nameStatement, statement } from './statement.js'
 import { type BoundStatement, control, queryTogether } from './together.js'
@@ -18,7 +18,7 @@ async function withClient(
   fn: (client: pg.PoolClient, pool: pg.Pool) => Promise<void>,
   config: pg.PoolConfig = {},
 ): Promise<void> {
-  const pool = new pg.Pool({ connectionString: url, max: 1, ...config })
+  const pool = new pg.Pool({ connectionString: directUrl, max: 1, ...config })
   const client = await pool.connect()
   try {
     await client.query('create temporary table together (n int primary key)')
@@ -84,6 +84,13 @@ it('does not take for parsed what came behind an error', () =>
       code: '22012',
     })
     expect((await queryTogether(client, [add('2')], true)).rows).toHaveLength(1)
+  }))
+
+it('does without a stream that can hold back', () =>
+  withClient(async (client) => {
+    const { stream }: pg.Connection = Reflect.get(client, 'connection')
+    Object.assign(stream, { cork: undefined, uncork: undefined })
+    expect((await queryTogether(client, [add('1')], true)).rows).toHaveLength(1)
   }))
 
 it('leaves no listener behind', () =>

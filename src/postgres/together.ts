@@ -34,8 +34,7 @@ export async function queryTogether(
   parts: readonly Part[],
   prepared: boolean,
 ): Promise<Outcome> {
-  // A client that pipelines by itself takes no foreign messages.
-  if (!prepared || Reflect.get(client, 'pipeline') === true) return queryAsText(client, parts)
+  if (!prepared || !takesMessages(client)) return queryAsText(client, parts)
   try {
     return await new Promise<Outcome>((resolve, reject) => {
       client.query(
@@ -51,6 +50,11 @@ export async function queryTogether(
     throw error
   }
 }
+
+/** Neither the native client does, nor one that pipelines by itself. */
+const takesMessages = (client: ClientBase): boolean =>
+  Reflect.get(client, 'connection')?.parsedStatements !== undefined &&
+  Reflect.get(client, 'pipeline') !== true
 
 async function queryAsText(client: ClientBase, parts: readonly Part[]): Promise<Outcome> {
   const results: unknown = await client.query({ text: textOf(parts), types: untouched })
@@ -79,6 +83,8 @@ type Callback = (error: unknown, outcome?: Outcome) => void
 class Exchange {
   /** For those who watch what a client is asked. */
   readonly text: string
+  /** None of its own, but there: OpenTelemetry takes what has none for a text, and makes a copy of it with a comment. */
+  readonly name = ''
   /** `pg` puts its own around it where a query has a time limit. */
   callback: Callback
   readonly #parts: readonly Part[]
@@ -98,13 +104,16 @@ class Exchange {
 
   submit(connection: Connection): null {
     const wire = connection as unknown as Wire
-    wire.stream.cork()
-    for (const part of this.#parts) {
-      if (typeof part === 'string') this.#sendText(wire, part)
-      else this.#sendBound(wire, part)
+    wire.stream.cork?.() // not every stream can, and `pg` does without
+    try {
+      for (const part of this.#parts) {
+        if (typeof part === 'string') this.#sendText(wire, part)
+        else this.#sendBound(wire, part)
+      }
+      wire.sync()
+    } finally {
+      wire.stream.uncork?.()
     }
-    wire.sync()
-    wire.stream.uncork()
     return null
   }
 

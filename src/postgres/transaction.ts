@@ -5,6 +5,7 @@ import { emit } from './events.js'
 import { isConflict, isUnusable, readFault, translateError } from './fault.js'
 import { nameGiven } from './name-given.js'
 import { isInside, OpenTransaction } from './open-transaction.js'
+import { forgetNames } from './session.js'
 import { sleep } from './sleep.js'
 import type { TextRow } from './text-values.js'
 import { control, type Part, queryTogether } from './together.js'
@@ -56,8 +57,8 @@ export async function runTransaction<T>(
 
 /** How our own functions use a transaction. */
 export interface Framing {
-  /** Sent in one message with BEGIN. */
-  readonly opening?: readonly Part[] | undefined
+  /** Sent in one message with BEGIN, as it is to be said at that moment. */
+  readonly opening?: (() => readonly Part[]) | undefined
   /** Part of work that was let in before: it goes on while `close` waits for it. */
   readonly isPart?: boolean | undefined
 }
@@ -142,7 +143,7 @@ async function runOnce<T>(
   fn: (tx: FramedTransaction) => Promise<T>,
   limits: Limits,
   attempt: number,
-  opening: readonly Part[] | undefined,
+  opening: Framing['opening'],
 ): Promise<T> {
   const checkout = await connections.take(limits.deadlineAt - performance.now())
   checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
@@ -172,18 +173,33 @@ async function runOnce<T>(
 async function begin(
   checkout: Checkout,
   beginning: readonly Part[],
-  opening: readonly Part[] | undefined,
+  opening: Framing['opening'],
   prepared: boolean,
 ): Promise<readonly TextRow[]> {
   try {
     // As text, BEGIN alone is the faster one.
-    const isNamed = prepared && opening !== undefined
-    return (await queryTogether(checkout.client, [...beginning, ...(opening ?? [])], isNamed)).rows
+    if (!opening) return (await queryTogether(checkout.client, beginning, false)).rows
+    return await open(checkout, [...beginning, ...opening()], prepared)
   } catch (error) {
     if (opening === undefined || readFault(error)?.sqlState === undefined || isUnusable(error))
       checkout.discard(error)
     else await checkout.rollback() // the statement was refused, inside a transaction that has begun
     throw translateError(error)
+  }
+}
+
+/** Once more if the server has forgotten the names of our statements: nothing was done then. */
+async function open(
+  checkout: Checkout,
+  parts: readonly Part[],
+  prepared: boolean,
+): Promise<readonly TextRow[]> {
+  const ask = async () => (await queryTogether(checkout.client, parts, prepared)).rows
+  try {
+    return await ask()
+  } catch (error) {
+    if (!forgetNames(checkout.client, error) || !(await checkout.answers('rollback'))) throw error
+    return await ask()
   }
 }
 

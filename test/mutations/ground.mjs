@@ -171,8 +171,8 @@ export const groundMutations = [
   {
     name: "the user's type parsers see our columns",
     file: postgres('session.ts'),
-    from: 'getTypeParser: () => (value: unknown) => value',
-    to: "getTypeParser: () => () => 'shouted'",
+    from: '(Buffer.isBuffer(value) ? value.toString() : value)',
+    to: "(Buffer.isBuffer(value) ? value.toString() : 'shouted')",
     tests: [postgres('hostile-settings.test.ts')],
   },
   {

@@ -107,8 +107,8 @@ const inSql = [
   ],
   [
     'begin: a joined call runs beside what a lease has left',
-    inFunction('claim_begin_inside', 'p_wait_ms, true, null'),
-    'p_wait_ms, false, null',
+    inFunction('claim_begin_joined', '100), true, null'),
+    '100), false, null',
     leased,
   ],
   [
@@ -175,20 +175,26 @@ const inSql = [
   ],
   [
     'begin: running out of time aborts the transaction',
-    inFunction('claim_begin_inside', 'exception when lock_not_available then\n  return v_told;\n'),
-    '',
+    inFunction('claim_begin_joined', 'exception when lock_not_available then'),
+    'exception when no_data_found then',
     joined,
   ],
   [
+    'begin: each holder that gives up begins the wait anew',
+    inFunction('claim_begin_joined', 'least(v_left_ms, 100)'),
+    'v_left_ms',
+    table,
+  ],
+  [
     'begin: the lock on a claim of another stays',
-    inFunction('claim_begin_inside', "if v_told ->> 'state' = 'in progress' then"),
+    inFunction('claim_begin_joined', "if v_told ->> 'state' = 'in progress' then"),
     'if false then',
     table,
   ],
   [
     "begin: the caller's statement_timeout strikes first",
-    inFunction('claim_begin_inside', 'if v_most_ms > 0 then'),
-    'if false then',
+    inFunction('claim_begin_joined', 'case when v_most_ms > 0 then'),
+    'case when false then',
     joined,
   ],
   ["begin: the caller's lock_timeout is lost", begin('  set lock_timeout = 0\n'), '', joined],
@@ -391,16 +397,16 @@ const around = [
   ],
   [
     'once-joined.ts',
-    'running out of time is a timeout',
-    'throw hasWaited ? this.#call.refuse() : error',
-    'throw error',
-    joined,
-  ],
-  [
-    'once-joined.ts',
     'an error that is stored is told to one after the other',
     '    this.hasOutcome = true\n',
     '',
+    joined,
+  ],
+  [
+    'once-call.ts',
+    'a repetition begins the wait anew',
+    'const leftMs = this.#asks++ === 0 ?',
+    'const leftMs = this.#asks++ < 99 ?',
     joined,
   ],
   [
@@ -532,6 +538,21 @@ const below = [
     'true',
     together,
   ],
+  [
+    'session.ts',
+    'a name that the server has forgotten is never parsed again',
+    "if (name.startsWith('dibs_')) delete parsed[name]",
+    "if (name === '') delete parsed[name]",
+    joined,
+  ],
+  [
+    'open-transaction.ts',
+    'a COMMIT that was answered is told as one of somebody else',
+    'this.#control.seen === 1 && fault?.sqlState === undefined',
+    'false',
+    [claims('once.cut.test.ts')],
+  ],
+  ['together.ts', 'a message has no name for those who look for one', "  readonly name = ''\n", '', joined],
   ['statement.ts', 'quotes are not doubled', `replaceAll("'", "''")`, `replaceAll("'", "'")`, joined],
   ['statement.ts', 'backslashes are left as they are', "quoted.includes('\\\\') ?", 'false ?', joined],
   [

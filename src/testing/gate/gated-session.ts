@@ -79,6 +79,7 @@ const CHAINS = /\band\s+chain\b/i
 const FAIL = `do $dibs$ begin raise exception 'injected'; end $dibs$`
 
 const COMMAND_COMPLETE = 'C'.charCodeAt(0)
+const PARSE_COMPLETE = '1'.charCodeAt(0)
 
 /** SQLSTATEs of "cannot run inside a transaction block" and of a COMMIT inside a procedure that has no right to one. */
 const REFUSES_BLOCK: ReadonlySet<string | undefined> = new Set(['25001', '2D000'])
@@ -467,7 +468,9 @@ export class GatedSession {
     this.endsItself = request.text
     this.#plan = { steps: [step], isSplit: false, opensSavepoint: false }
     this.#nextStep = 0
-    this.#held = []
+    const parsed = this.#held.filter((held) => held[0] === PARSE_COMPLETE)
+    const { bytes, kept } = request.again(parsed.length)
+    this.#held = parsed.slice(0, kept)
     const reader = new ResultReader()
     this.#wire.send(
       {
@@ -478,7 +481,7 @@ export class GatedSession {
         },
         onReady: (status) => this.#onStepDone(reader, status),
       },
-      request.bytesAgain,
+      bytes,
     )
   }
 

@@ -28,8 +28,10 @@ export class Request {
   #bound: Pick<Execution, 'text' | 'values'> | undefined
   /** How many messages belong to what was executed. */
   #executed = 0
-  /** A portal is executed more than once. */
-  #repeats = false
+  /** A portal is executed more than once, or a statement without a name that an earlier one has parsed. */
+  #isTangled = false
+  /** What has no name was parsed for the next that is executed. */
+  #hasUnnamed = false
 
   /** @param prepared SQL by the name of its prepared statement, for the whole connection */
   add(message: Message, prepared: Map<string, string>): void {
@@ -39,6 +41,7 @@ export class Request {
         const { name, sql } = readParse(message.bytes)
         prepared.set(name, sql)
         this.texts.push(sql)
+        if (name === '') this.#hasUnnamed = true
         break
       }
       case 'B': {
@@ -48,6 +51,8 @@ export class Request {
         if (this.texts.at(-1) !== sql) this.texts.push(sql)
         this.values = [...this.values, ...values]
         this.#bound = { text: sql, values }
+        // Whatever is sent in between may take its place.
+        if (statement === '' && !this.#hasUnnamed) this.#isTangled = true
         this.binds++
         break
       }
@@ -76,15 +81,16 @@ export class Request {
   #noteExecution(): void {
     const messages = this.#messages.slice(this.#executed)
     this.#executed = this.#messages.length
-    if (!this.#bound) this.#repeats = true
+    if (!this.#bound) this.#isTangled = true
     else this.#executions.push({ ...this.#bound, bytes: Buffer.concat(messages.map(({ bytes }) => bytes)) })
     this.#bound = undefined
+    this.#hasUnnamed = false
   }
 
   /** The statements of an extended exchange that can be sent one by one; none where it must stay whole. */
   get executions(): readonly Execution[] {
     const isAllThere = this.isClosed && this.#messages.length - this.#executed === 1
-    return isAllThere && !this.#repeats && !this.isFlushed ? this.#executions : []
+    return isAllThere && !this.#isTangled && !this.isFlushed ? this.#executions : []
   }
 
   get text(): string {
@@ -95,9 +101,16 @@ export class Request {
     return Buffer.concat(this.#messages.map(({ bytes }) => bytes))
   }
 
-  /** To send it a second time: a named statement that was parsed stays, and would be refused. */
-  get bytesAgain(): Buffer {
-    const isKept = ({ type, bytes }: Message): boolean => type === 'P' && readParse(bytes).name !== ''
-    return Buffer.concat(this.#messages.filter((message) => !isKept(message)).map(({ bytes }) => bytes))
+  /**
+   * To send it a second time, after so many of its Parses were answered: a named statement that was parsed stays, and would be
+   * refused. `kept` is how many those are.
+   */
+  again(parsed: number): { readonly bytes: Buffer; readonly kept: number } {
+    const stays = this.#messages
+      .filter(({ type }) => type === 'P')
+      .slice(0, parsed)
+      .filter(({ bytes }) => readParse(bytes).name !== '')
+    const rest = this.#messages.filter((message) => !stays.includes(message))
+    return { bytes: Buffer.concat(rest.map(({ bytes }) => bytes)), kept: stays.length }
   }
 }

@@ -118,7 +118,8 @@ function hasTail(statements: readonly Statement[]): boolean {
 }
 
 /** Data follows it on the wire, for this message. */
-const copiesIn = ({ text }: Statement): boolean => /^copy\b[\s\S]*\bfrom\s+stdin\b/i.test(text)
+const copiesIn = ({ text }: Statement): boolean =>
+  /^\s*copy\b[\s\S]*\bfrom\s+stdin\b/i.test(text.replace(/\/\*[\s\S]*?\*\/|--.*$/gm, ' '))
 
 /** One statement, and what goes to the server for it. */
 interface Sent extends Pick<Execution, 'values' | 'bytes'> {
@@ -145,10 +146,13 @@ const asQuery = (statement: Statement): Sent => ({ statement, values: [], bytes:
 
 /** None if one of them is not a statement, or more. */
 function executionsOf({ executions }: Request): readonly Sent[] {
-  const sent = executions.flatMap(({ text, values, bytes }) =>
-    parseStatements(text).map((statement) => ({ statement, values, bytes })),
-  )
-  return sent.length === executions.length ? sent : []
+  const sent: Sent[] = []
+  for (const { text, values, bytes } of executions) {
+    const [statement, another] = parseStatements(text)
+    if (!statement || another) return []
+    sent.push({ statement, values, bytes })
+  }
+  return sent
 }
 
 function toStep(group: readonly Sent[], isSimple: boolean): PlannedStep {

@@ -9,6 +9,7 @@ import type { ExploreOptions } from '../options.js'
 const { url } = exploredSchema(`
   create table counter (id int primary key, n int not null);
   create table entry (id int generated always as identity primary key, text text);
+  create procedure commits() language plpgsql as $$ begin insert into entry (text) values ('a'); commit; end $$;
 `)
 const start = (db: Pool) => db.query('insert into counter values (1, 0)')
 
@@ -180,6 +181,76 @@ describe('statements with parameters that share a message', () => {
       },
     })
     expect(report.schedules).toBe(1)
+  })
+
+  it('stay whole where one uses what another has parsed, and what is sent in between would replace it', async () => {
+    const twice = async (db: Pool) => {
+      const client = await db.connect()
+      const result = new Promise<void>((resolve, reject) => {
+        const noop = () => {}
+        client.query({
+          text: 'raw',
+          // biome-ignore lint/suspicious/noExplicitAny: what the types of pg leave out
+          submit(wire: any) {
+            wire.parse({ name: '', text })
+            for (const id of ['1', '2']) {
+              wire.bind({ statement: '', values: ['7', id] })
+              wire.execute({ portal: '' })
+            }
+            wire.sync()
+          },
+          callback: noop,
+          handleCommandComplete: noop,
+          handleReadyForQuery: () => resolve(),
+          handleError: reject,
+        } as never)
+      })
+      await result.finally(() => client.release())
+    }
+    const report = await explore({ url, setup: both, actors: { alice: twice, bob: twice } })
+    expect(report.verdict).toBe('passed')
+  })
+
+  it.each(['copy entry (text) from /* here */ stdin', 'copy entry (text) from -- here\n stdin'])(
+    'stay whole where data follows: %s',
+    async (sql) => {
+      const act = async (db: Pool) => {
+        const client = await db.connect()
+        try {
+          // It is told that there is none, which is an answer.
+          await expect(client.query(`begin; ${sql}; commit`)).rejects.toMatchObject({ code: '57014' })
+        } finally {
+          await client.query('rollback')
+          client.release()
+        }
+      }
+      const report = await explore({
+        url,
+        setup: both,
+        actors: { alice: act },
+        mayFail: () => true,
+        reset: (db) => db.query('delete from counter'),
+      })
+      expect(report.verdict).toBe('passed')
+    },
+  )
+
+  it('are sent again whole if they cannot be in a transaction, with what was not yet parsed', async () => {
+    const seen: unknown[] = []
+    const act = async (db: Pool) => {
+      const client = await db.connect()
+      const named = (sql: string): Part => ({ statement: nameStatement(statement(sql)), values: [] })
+      for (let n = 0; n < 2; n++) {
+        const parts = [
+          named('call commits()'),
+          named("insert into entry (text) values ('b') returning 'b' as b"),
+        ]
+        seen.push((await queryTogether(client, parts, true)).rows)
+      }
+      client.release()
+    }
+    await explore({ url, actors: { alice: act }, reset: (db) => db.query('delete from entry') })
+    expect(seen.slice(0, 2)).toEqual([[{ b: 'b' }], [{ b: 'b' }]])
   })
 
   it('meet those of others in between', async () => {

@@ -1,0 +1,63 @@
+import { connect, createServer, type Socket } from 'node:net'
+import { MessageReader } from '../src/testing/wire/message-reader.js'
+
+/** A way to the server on which a connection can end in the middle of an answer. */
+export interface AnswerCutter extends AsyncDisposable {
+  readonly url: string
+  /** The next answer ends after so many of its messages. */
+  cutAfter(messages: number): void
+  /** What was to be cut was cut. */
+  readonly hasCut: boolean
+}
+
+export async function startAnswerCutter(url: string): Promise<AnswerCutter> {
+  const target = new URL(url)
+  const sockets = new Set<Socket>()
+  let left: number | undefined
+  let hasCut = false
+
+  const server = createServer((client) => {
+    const upstream = connect(Number(target.port), target.hostname)
+    const reader = new MessageReader()
+    for (const socket of [client, upstream]) {
+      sockets.add(socket)
+      socket.setNoDelay()
+      socket.on('error', () => {})
+      socket.on('close', () => {
+        client.destroy()
+        upstream.destroy()
+      })
+    }
+    client.on('data', (chunk) => upstream.write(chunk))
+    upstream.on('data', (chunk) => {
+      for (const { bytes } of reader.read(chunk)) {
+        if (left === 0) {
+          left = undefined
+          hasCut = true
+          client.end() // what was sent before still arrives
+          return
+        }
+        if (left !== undefined) left--
+        client.write(bytes)
+      }
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const way = new URL(url)
+  way.hostname = '127.0.0.1'
+  way.port = String((server.address() as { port: number }).port)
+  return {
+    url: way.href,
+    cutAfter(messages) {
+      left = messages
+      hasCut = false
+    },
+    get hasCut() {
+      return hasCut
+    },
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}

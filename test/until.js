@@ -1,0 +1,11 @@
+/** Polls until `probe` answers something other than undefined or false; fails after a bound. */
+export async function until(probe, what, withinMs = 10_000) {
+  const deadline = Date.now() + withinMs
+  for (;;) {
+    const found = await probe()
+    if (found !== undefined && found !== false) return found
+    if (Date.now() > deadline) throw new Error(`Waited ${withinMs / 1000} s in vain: ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}
+//# sourceMappingURL=until.js.map
