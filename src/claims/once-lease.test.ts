@@ -16,6 +16,22 @@ const HOUR_MS = 3_600_000
 const { startHolder, abandon } = holdersOf(fixture, at)
 
 describe('the lease', () => {
+  // First, since a process is warned once.
+  it('of many is renewed one after the other on one connection', async () => {
+    const warnings: string[] = []
+    const note = ({ message }: Error) => void warnings.push(message)
+    process.on('warning', note)
+    const hold = (key: string) =>
+      fixture.dibs.once({ ...at, key, leaseMs: 300 }, async ({ signal }) => {
+        await new Promise((resolve) => setTimeout(resolve, 700))
+        return signal.aborted
+      })
+    const keys = Array.from({ length: 20 }, (_, n) => `many-${n}`)
+    expect(await Promise.all(keys.map(hold))).toEqual(keys.map(() => false))
+    process.off('warning', note)
+    expect(warnings).toEqual([])
+  })
+
   it('is renewed though handlers have taken all of the pool', async () => {
     await fixture.beside(
       async (dibs) => {

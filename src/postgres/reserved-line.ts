@@ -12,7 +12,8 @@ import type { TextRow, TextValue } from './text-values.js'
 export class ReservedLine {
   readonly #database: Database
   #client: Client | undefined
-  #connected: Promise<unknown> = Promise.resolve()
+  /** It is connected, and has answered what it was asked before. */
+  #ready: Promise<unknown> = Promise.resolve()
   #users = 0
 
   constructor(database: Database) {
@@ -55,14 +56,16 @@ export class ReservedLine {
   #open(): Client {
     const client = newClient(this.#database.pool, {})
     client.on('error', () => {})
-    this.#connected = client.connect()
-    this.#connected.catch(() => {}) // whoever asks hears of it
+    this.#ready = client.connect()
+    this.#ready.catch(() => {}) // whoever asks hears of it
     return client
   }
 
-  async #ask(client: Client, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
-    await this.#connected
+  /** One after the other: `pg` will not queue them for us. */
+  #ask(client: Client, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     const config = toQueryConfig(this.#database.render(statement), values, false)
-    return (await client.query<TextRow>(config)).rows
+    const answer = this.#ready.then(async () => (await client.query<TextRow>(config)).rows)
+    this.#ready = answer
+    return answer
   }
 }
