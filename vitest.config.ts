@@ -33,7 +33,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/crash/report/**',
       'src/testing/page/**',
       // Exhaustive, or with processes and servers of their own; what they rest on is tested everywhere.
-      'src/claims/**/*.{explore,crash,storm}.test.ts',
+      'src/claims/**/*.{explore,crash,cut,storm}.test.ts',
       // They start servers and processes.
       'src/testing/crash/server.test.ts',
       'src/testing/crash/process.test.ts',
