@@ -374,6 +374,18 @@ describe('calls of one process', () => {
     )
   })
 
+  it('have their turn in the order in which they came', async () => {
+    const order: number[] = []
+    const fail = (n: number) =>
+      fixture.dibs.once(at, async () => {
+        order.push(n)
+        if (n < 5) throw new Error('no')
+      })
+    const numbers = [0, 1, 2, 3, 4, 5, 6, 7]
+    await Promise.allSettled(numbers.map(fail))
+    expect(order).toEqual([0, 1, 2, 3, 4, 5])
+  })
+
   it('run one after the other while they fail', async () => {
     let running = 0
     let most = 0

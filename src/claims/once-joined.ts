@@ -46,7 +46,7 @@ export async function onceAlone(
   const { database, spec } = call
   if (isInside(database)) throw new NestedTransactionError('dibs.once')
   if (spec.waitMs === 0) return await new AloneRun(call, deadlineMs, fn).answer()
-  const end = await takeTurn(database, JSON.stringify([spec.scope, spec.key]), () => call.leftMs)
+  const end = await takeTurn(database, JSON.stringify([spec.scope, spec.key]), call.leftMs)
   if (!end) throw call.refuse()
   call.noteTurn()
   const run = new AloneRun(call, deadlineMs, fn)

@@ -412,8 +412,8 @@ const around = [
   [
     'key-turns.ts',
     'calls of one process wait on a connection each',
-    'for (let turn = all.get(key); turn; turn = all.get(key)) {',
-    'for (let turn = all.get(key); false; turn = all.get(key)) {',
+    '  if (queue) {',
+    '  if (queue && ms < 0) {',
     joined,
   ],
   [
