@@ -71,8 +71,8 @@ if (!process.env.TEST_DATABASE_URL) {
 export default defineConfig({
   test: {
     globalSetup: ['test/global-setup.ts'],
-    // Tests wait more than they work; by default two cores would get one worker.
-    maxWorkers: Math.max(2, availableParallelism() - 1),
+    // Tests wait more than they work: two cores are busy with three of them, and by default would get one.
+    maxWorkers: Math.max(3, availableParallelism() - 1),
     projects,
   },
 })
