@@ -63,16 +63,16 @@ if (!process.env.TEST_DATABASE_URL) {
         'src/testing/explore/hermitage.test.ts',
       ]),
     )
-  // Between the oldest and the newest, where the tools of `dibs/testing` have run.
-  const left = ['src/testing/**']
+  // Between the oldest and the newest, where the tools of `dibs/testing` and the migrations have run.
+  const left = ['src/testing/**', 'src/postgres/migrations/**', 'src/**/*.storm.test.ts']
   if (systemPostgres) projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }, left))
 }
 
 export default defineConfig({
   test: {
     globalSetup: ['test/global-setup.ts'],
-    // Tests wait more than they work: two cores are busy with three of them, and by default would get one.
-    maxWorkers: Math.max(3, availableParallelism() - 1),
+    // Tests wait more than they work: by default two cores would get one worker. With three, some run out of their time.
+    maxWorkers: Math.max(2, availableParallelism() - 1),
     projects,
   },
 })

@@ -5,7 +5,12 @@ export default defineConfig({
   test: {
     globalSetup: ['test/global-setup.ts'],
     setupFiles: ['test/leaks.ts'],
-    include: ['src/**/*.soak.ts', 'src/**/*.storm.test.ts', 'examples/**/*.soak.ts'],
+    include: [
+      'src/**/*.soak.ts',
+      'src/**/*.storm.test.ts',
+      'src/testing/explore/reduce/hostile.test.ts',
+      'examples/**/*.soak.ts',
+    ],
     env: { SOAK_SECONDS: process.env.SOAK_SECONDS ?? '120' },
     testTimeout: 3_600_000,
     hookTimeout: 60_000,

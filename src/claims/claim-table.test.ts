@@ -171,7 +171,7 @@ it('waits so long in all, however often it has to begin anew', async () => {
 it('waits so long in all behind holders who give up one after the other', async () => {
   const { pool, schema, dibs } = fixture
   const insert = `insert into ${schema.name}.claim (scope, key, id, holder, fence, lease_until, created_at)
-    values ('s', 'k', 'i', 'h', 1, '-infinity', now())`
+    values ('s', 'k', 'i', 'h', 1, '-infinity', now()) on conflict do nothing`
   const first = deferred()
   const hold = async () => {
     const client = await pool.connect()

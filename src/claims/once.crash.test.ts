@@ -169,25 +169,31 @@ describe('an operation', () => {
   it.each([
     ['it dies', false],
     ['it dies, and who finishes it too', true],
-  ])('is finished by another process, though nobody calls again: %s', async (_, twice) => {
-    const effects = recordEffects({ dedupes: true })
-    const report = await crash({
-      effects,
-      duringRecovery: twice,
-      run: (db) => asProcess(db, (own) => define(own, effects).run({ amount: 7 }, { key: 'k' })),
-      recover: (db) =>
-        asProcess(db, (own) => new Maintenance(own, new Map([['pay', define(own, effects)]])).run()),
-      // If not even the claim was made, nothing was begun.
-      progress: async (db) => (await statusOf(db)) !== 'pending',
-      invariant: async (db) => {
-        const status = await statusOf(db)
-        const expected = status === 'active' ? 1 : 0
-        assert(status === 'active' || status === undefined, `it is ${status}`)
-        assert.deepEqual([effects.count('pay'), effects.count('mail')], [expected, expected])
-      },
-    })
-    expect(report.verdict).toBe('passed')
-  })
+  ])(
+    'is finished by another process, though nobody calls again: %s',
+    { timeout: 60_000 },
+    async (_, twice) => {
+      const effects = recordEffects({ dedupes: true })
+      const report = await crash({
+        effects,
+        duringRecovery: twice,
+        // Two faults at each pair of points are many; the other modes have shown theirs with one.
+        ...(twice ? { modes: ['crash'] as const } : {}),
+        run: (db) => asProcess(db, (own) => define(own, effects).run({ amount: 7 }, { key: 'k' })),
+        recover: (db) =>
+          asProcess(db, (own) => new Maintenance(own, new Map([['pay', define(own, effects)]])).run()),
+        // If not even the claim was made, nothing was begun.
+        progress: async (db) => (await statusOf(db)) !== 'pending',
+        invariant: async (db) => {
+          const status = await statusOf(db)
+          const expected = status === 'active' ? 1 : 0
+          assert(status === 'active' || status === undefined, `it is ${status}`)
+          assert.deepEqual([effects.count('pay'), effects.count('mail')], [expected, expected])
+        },
+      })
+      expect(report.verdict).toBe('passed')
+    },
+  )
 
   it('goes on when its caller calls again, and does no step twice that was recorded', async () => {
     const effects = recordEffects({ dedupes: true })

@@ -9,10 +9,19 @@ import { sorted } from '../../../../test/self-check.js'
 const { url } = exploredSchema(schema + hostileSchema + remoteSchema)
 const all = [...tables, ...hostileTables, ...remoteTables]
 
+/** Those with the most orders: a third of the time of all. They run with the soak. */
+const LONG = ['a lock tried in vain, first', 'resumed draws', 'hidden session lock']
+const isWanted = ([name]: [string, unknown]): boolean =>
+  !LONG.includes(name) || process.env.SOAK_SECONDS !== undefined
+
 describe('a reduced search misses nothing of', () => {
-  it.each(Object.entries({ ...hostile, ...remote }))('%s', { timeout: 60_000 }, async (_name, program) => {
-    const whole = await exploreProgram(program, { url, tables: all, everyOrder: true })
-    const part = await exploreProgram(program, { url, tables: all, everyOrder: false })
-    expect(sorted(part.ends)).toEqual(sorted(whole.ends))
-  })
+  it.each(Object.entries({ ...hostile, ...remote }).filter(isWanted))(
+    '%s',
+    { timeout: 60_000 },
+    async (_name, program) => {
+      const whole = await exploreProgram(program, { url, tables: all, everyOrder: true })
+      const part = await exploreProgram(program, { url, tables: all, everyOrder: false })
+      expect(sorted(part.ends)).toEqual(sorted(whole.ends))
+    },
+  )
 })
