@@ -91,7 +91,7 @@ begin
   perform {schema}.bound(p_wait_ms);
   for v_turn in 1..20 loop
     if v_turn > 1 then
-      -- Of the time as a whole, which a chain of others who give up one after the other would else multiply.
+      -- What is left of the time: each turn may have had to wait.
       perform {schema}.bound(greatest(
         1, p_wait_ms - pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - v_since) * 1000)::integer);
     end if;

@@ -61,12 +61,10 @@ export class OnceCall {
     if (waitedMs >= NOTICED_MS) this.emit('dibs:once.waited', { waitedMs, retries: 0 })
   }
 
-  /** How long the server may let us wait: less than it may let a statement run, which would fail in another way. */
-  #waitMs(): string {
-    const { statementTimeoutMs } = this.database
+  /** How long the server may let us wait. */
+  #waitMs(mostMs = Number.POSITIVE_INFINITY): string {
     const leftMs = this.#asks++ === 0 ? this.spec.waitMs : this.leftMs
-    const most = (statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9
-    return String(Math.ceil(Math.max(AT_ONCE_MS, Math.min(leftMs, most))))
+    return String(Math.ceil(Math.max(AT_ONCE_MS, Math.min(leftMs, mostMs))))
   }
 
   /** The values of `beginJoinedClaim`. */
@@ -80,8 +78,11 @@ export class OnceCall {
     const { scope, key, fingerprint, keepMs } = this.spec
     const { leaseMs, maxAttempts, onAmbiguous } = lease
     const hold = String(onAmbiguous === 'hold')
+    // Less than it may let a statement run, which would fail in another way.
+    const { statementTimeoutMs } = this.database
+    const waitMs = this.#waitMs((statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9)
     return [
-      ...[scope, key, this.id, this.holder, fingerprint, String(leaseMs), keepMs, this.#waitMs(), hold],
+      ...[scope, key, this.id, this.holder, fingerprint, String(leaseMs), keepMs, waitMs, hold],
       ...[
         String(maxAttempts),
         operation?.name ?? null,

@@ -21,13 +21,24 @@ describe('the lease', () => {
     const warnings: string[] = []
     const note = ({ message }: Error) => void warnings.push(message)
     process.on('warning', note)
+    const goOn = deferred()
+    const held = new Set<string>()
     const hold = (key: string) =>
-      fixture.dibs.once({ ...at, key, leaseMs: 300 }, async ({ signal }) => {
-        await new Promise((resolve) => setTimeout(resolve, 700))
-        return signal.aborted
+      fixture.dibs.once({ ...at, key, leaseMs: 600 }, async (claim) => {
+        held.add(key)
+        await goOn.promise
+        return claim.signal.aborted
       })
     const keys = Array.from({ length: 20 }, (_, n) => `many-${n}`)
-    expect(await Promise.all(keys.map(hold))).toEqual(keys.map(() => false))
+    const ended = Promise.all(keys.map(hold))
+    const leases = async () =>
+      Promise.all(keys.map(async (key) => (await fixture.dibs.claims.get({ ...address, key }))?.leaseUntil))
+    await until(() => held.size === keys.length, 'all to be held')
+    const first = await leases()
+    const areRenewed = async () => (await leases()).every((lease, n) => Number(lease) > Number(first[n]))
+    await until(areRenewed, 'all to be renewed')
+    goOn.resolve()
+    expect(await ended).toEqual(keys.map(() => false))
     process.off('warning', note)
     expect(warnings).toEqual([])
   })

@@ -4,8 +4,8 @@ import type { Request } from '../wire/request.js'
 /** Some of the statements of a request. */
 export interface Piece {
   readonly sql: string
-  /** Where they came with parameters. */
-  readonly values?: readonly (string | null)[] | undefined
+  /** Their parameters; none where they came as text. */
+  readonly values: readonly (string | null)[]
   readonly bytes: Buffer
 }
 
