@@ -24,7 +24,7 @@ describe('the lease', () => {
     const goOn = deferred()
     const held = new Set<string>()
     const hold = (key: string) =>
-      fixture.dibs.once({ ...at, key, leaseMs: 600 }, async (claim) => {
+      fixture.dibs.once({ ...at, key, leaseMs: 4_000 }, async (claim) => {
         held.add(key)
         await goOn.promise
         return claim.signal.aborted
@@ -36,8 +36,7 @@ describe('the lease', () => {
     await until(() => held.size === keys.length, 'all to be held')
     const first = await leases()
     const areRenewed = async () => (await leases()).every((lease, n) => Number(lease) > Number(first[n]))
-    await until(areRenewed, 'all to be renewed')
-    goOn.resolve()
+    await until(areRenewed, 'all to be renewed').finally(() => goOn.resolve())
     expect(await ended).toEqual(keys.map(() => false))
     process.off('warning', note)
     expect(warnings).toEqual([])

@@ -104,11 +104,11 @@ it('whoever waits in a timer never goes on', async () => {
   await loop({
     modes: ['crash'],
     run: async (db) => {
-      const waiting = sleep(40).then(() => woke++)
+      const waiting = sleep(400).then(() => woke++) // longer than a busy machine needs to come to the crash
       await db.query('select from t')
       await waiting
     },
-    recover: () => sleep(60),
+    recover: () => sleep(450),
   })
   // Of the run without a fault, and of the one that did not come to its point.
   expect(woke).toBe(2)
