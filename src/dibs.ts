@@ -10,6 +10,8 @@ import {
   type OperationOptions,
   type Unfinished,
 } from './claims/operation.js'
+import { Quota } from './claims/quota.js'
+import type { QuotaOptions } from './claims/quota-spec.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
 import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
@@ -241,6 +243,21 @@ export class Dibs implements AsyncDisposable {
     const operation = new Operation<Raw, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
     this.#operations.set(name, operation)
     return operation
+  }
+
+  /**
+   * Names a limit that many share: of points in a day, of tokens in a month, of pieces in stock. Defining starts nothing.
+   *
+   * @example
+   * const points = dibs.quota('daily-points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
+   * await points.take(child, 5)
+   *
+   * const stock = dibs.quota('stock', { limit: 100 })
+   * const hold = await stock.reserve(sku, 1, { ttlMs: 600_000 })
+   * await hold.settle()
+   */
+  quota(name: string, options: QuotaOptions): Quota {
+    return new Quota(this.#database, name, options)
   }
 
   /**

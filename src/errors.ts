@@ -5,6 +5,7 @@
  * @module
  */
 
+import { AcquireRefusedError, LockHeldError, SingletonConflictError } from './errors/acquire-errors.js'
 import { ClosedError, InvalidInputError } from './errors/caller-errors.js'
 import { BusyError, ConflictError, FenceLostError } from './errors/claim-errors.js'
 import {
@@ -17,6 +18,7 @@ import {
   StatementTimeoutError,
 } from './errors/database-errors.js'
 import { BusinessRuleError, PermanentError, SnoozeError, TransientError } from './errors/handler-errors.js'
+import { NeverFitsError, RateLimitedError } from './errors/limit-errors.js'
 import {
   AmbiguousOutcomeError,
   FingerprintMismatchError,
@@ -31,6 +33,7 @@ import {
   RaceFoundError,
   ScheduleDivergedError,
 } from './errors/proof-errors.js'
+import { HoldEndedError, QuotaExceededError } from './errors/quota-errors.js'
 import {
   CommitOutcomeUnknownError,
   NestedTransactionError,
@@ -39,13 +42,16 @@ import {
   TransactionEndedError,
 } from './errors/transaction-errors.js'
 
+export * from './errors/acquire-errors.js'
 export * from './errors/caller-errors.js'
 export * from './errors/claim-errors.js'
 export * from './errors/database-errors.js'
 export * from './errors/dibs-error.js'
 export * from './errors/handler-errors.js'
+export * from './errors/limit-errors.js'
 export * from './errors/once-errors.js'
 export * from './errors/proof-errors.js'
+export * from './errors/quota-errors.js'
 export * from './errors/transaction-errors.js'
 
 /**
@@ -64,6 +70,13 @@ export const errorRegistry = [
   OutcomeNotStoredError,
   InvalidOutcomeError,
   StoredValueError,
+  SingletonConflictError,
+  QuotaExceededError,
+  HoldEndedError,
+  RateLimitedError,
+  NeverFitsError,
+  LockHeldError,
+  AcquireRefusedError,
   NotInTransactionError,
   NestedTransactionError,
   RolledBackError,

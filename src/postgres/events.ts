@@ -103,6 +103,15 @@ export interface DibsEvents {
     /** Tells keys apart without showing them. */
     readonly keyHash: string
   }
+  /** What was asked for did not fit into what is left of a quota. */
+  'dibs:quota.refused': EventOrigin & {
+    /** The name of the quota. */
+    readonly template: string
+    /** Tells subjects apart without showing them. */
+    readonly keyHash: string
+    readonly requested: number
+    readonly remaining: number
+  }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
 }

@@ -1,0 +1,578 @@
+-- compatible_from: 1
+--
+-- How much of a limit a subject has used in the window that it is in. One row for each subject: a new window takes the place of the old
+-- one, which nobody asks for any more. Everything that changes a row, or an entry, does so under the lock of the row.
+
+create table {schema}.quota (
+  name text collate "C" not null,
+  subject text collate "C" not null,
+  -- Both bounds, so that a window lasts as it began whatever becomes of its rule. A stock lasts from '-infinity' to 'infinity'.
+  starts_at timestamptz not null,
+  ends_at timestamptz not null,
+  -- The limit that was in force when something was granted last. It may be lower now, which takes nothing away.
+  most bigint not null,
+  used bigint not null default 0,
+  -- Reserved; also what has run out since and was not taken off yet. `holds_until` is when the first may have.
+  held bigint not null default 0,
+  holds_until timestamptz,
+  -- Settled too late, beyond the limit.
+  over bigint not null default 0,
+  -- What of `used` and `over` has an entry.
+  listed bigint not null default 0,
+  primary key (name, subject),
+  constraint quota_within_its_limit check (used + held <= most and least(used, held, over) >= 0)
+) with (fillfactor = 70);
+
+-- For maintenance. It changes with the window alone, so that a take is a HOT update.
+create index quota_ends_at_idx on {schema}.quota (ends_at) where ends_at < 'infinity';
+
+-- `held`: reserved; `taken`: used; the others are over, each in its way.
+create type {schema}.quota_state as enum ('held', 'taken', 'void', 'expired', 'refunded');
+
+-- What was taken or reserved under an id, which makes it happen once, and lets it be given back.
+create table {schema}.quota_entry (
+  name text collate "C" not null,
+  id text collate "C" not null,
+  subject text collate "C" not null,
+  state {schema}.quota_state not null,
+  asked bigint not null,
+  -- What it counts for now.
+  amount bigint not null,
+  -- What of it was settled beyond the limit.
+  over bigint not null default 0,
+  -- The window that it is charged to.
+  starts_at timestamptz not null,
+  -- A reservation's; null: it was none.
+  expires_at timestamptz,
+  created_at timestamptz not null,
+  -- When the id may be forgotten; null: never.
+  forget_at timestamptz,
+  primary key (name, id)
+);
+
+create index quota_entry_held_idx on {schema}.quota_entry (name, subject, expires_at) where state = 'held';
+create index quota_entry_forget_at_idx on {schema}.quota_entry (forget_at) where forget_at is not null;
+
+-- The row as it is at this moment: in a new window if its own is over, and without reservations that have run out. Its lock is held; it is not
+-- written here. A window begins where the one before it ends, also if its rule, or the zone, is another by now.
+create function {schema}.quota_current(p_row {schema}.quota, p_per json, p_now timestamptz) returns {schema}.quota
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_row {schema}.quota := p_row;
+  v_period record;
+  v_expired bigint;
+begin
+  if v_row.ends_at <= p_now or (v_row.ends_at = 'infinity') <> (p_per is null) then
+    select * into v_period from {schema}.period(p_per, p_now);
+    if v_row.ends_at <= p_now then
+      v_row.starts_at := greatest(v_period.starts_at, v_row.ends_at);
+      v_row.used := 0;
+      v_row.held := 0;
+      v_row.holds_until := null;
+      v_row.over := 0;
+      v_row.listed := 0;
+    end if;
+    -- What becomes a stock, or is none any more, keeps what was used.
+    v_row.ends_at := v_period.ends_at;
+  end if;
+  if v_row.holds_until <= p_now then
+    -- point: before what has run out
+    with expired as (
+      update {schema}.quota_entry e set state = 'expired', amount = 0
+      where e.name = v_row.name and e.subject = v_row.subject and e.state = 'held' and e.expires_at <= p_now
+        and e.starts_at = v_row.starts_at
+      returning e.asked
+    )
+    select coalesce(pg_catalog.sum(x.asked), 0) into v_expired from expired x;
+    v_row.held := v_row.held - v_expired;
+    -- point: before the next to run out
+    select pg_catalog.min(e.expires_at) into v_row.holds_until
+    from {schema}.quota_entry e
+    where e.name = v_row.name and e.subject = v_row.subject and e.state = 'held' and e.expires_at > p_now
+      and e.starts_at = v_row.starts_at;
+  end if;
+  return v_row;
+end
+$$;
+
+-- When so much more will be free: as soon as enough reservations have run out, or with the next window. Null: not by itself.
+create function {schema}.quota_free_at(p_row {schema}.quota, p_need bigint) returns timestamptz
+  language sql stable
+  set search_path = ''
+as $$
+  select least(
+    (select pg_catalog.min(h.expires_at)
+     from (
+       select e.expires_at, pg_catalog.sum(e.asked) over (order by e.expires_at, e.id) as freed
+       from {schema}.quota_entry e
+       where e.name = (p_row).name and e.subject = (p_row).subject and e.state = 'held'
+         and e.starts_at = (p_row).starts_at
+     ) h
+     where h.freed >= p_need),
+    nullif((p_row).ends_at, 'infinity'))
+$$;
+
+-- What every answer says of a row.
+create function {schema}.quota_told(p_row {schema}.quota, p_now timestamptz) returns json
+  language sql stable
+as $$
+  select pg_catalog.json_build_object(
+    'used', (p_row).used + (p_row).over, 'held', (p_row).held,
+    'startsAt', case when (p_row).starts_at > '-infinity' then {schema}.micros((p_row).starts_at) end,
+    'endsAt', case when (p_row).ends_at < 'infinity' then {schema}.micros((p_row).ends_at) end,
+    'now', {schema}.micros(p_now))
+$$;
+
+-- Takes each amount that fits, in their order, or reserves it (`p_hold_ms`); one that does not fit takes nothing. An amount with an id that is known
+-- is not taken again.
+--
+-- Locks: the row of the subject. So whoever comes second starts from what the first has left, and the clock, which decides on the window,
+-- is read under that lock. `p_wait_ms` 0 waits for nobody; null waits as long as the caller's transaction lets it.
+create function {schema}.quota_take(
+  p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_ids text[], p_hold_ms bigint,
+  p_keep_ms bigint, p_wait_ms integer
+)
+  returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_row {schema}.quota;
+  v_old {schema}.quota;
+  v_entry {schema}.quota_entry;
+  v_now timestamptz;
+  v_amount bigint;
+  v_id text;
+  v_state text;
+  v_free_at timestamptz;
+  v_told json;
+  v_takes json[] := '{}';
+begin
+  if p_wait_ms > 0 then
+    perform {schema}.bound(p_wait_ms);
+  end if;
+  for v_turn in 1..20 loop
+    if p_wait_ms = 0 then
+      -- point: before the lock that does not wait
+      select q.* into v_row from {schema}.quota q where q.name = p_name and q.subject = p_subject
+      for no key update skip locked;
+      if not found then
+        -- point: before the look
+        perform from {schema}.quota q where q.name = p_name and q.subject = p_subject;
+        if found then
+          return '{"state": "busy"}';
+        end if;
+      end if;
+    else
+      -- point: before the lock
+      select q.* into v_row from {schema}.quota q where q.name = p_name and q.subject = p_subject for no key update;
+    end if;
+    exit when v_row.name is not null;
+    -- point: before the insert
+    v_row := {schema}.quota_insert(p_name, p_subject, p_limit, p_per, p_wait_ms);
+    exit when v_row.name is not null;
+    if p_wait_ms = 0 then
+      return '{"state": "busy"}';
+    end if;
+  end loop;
+  if v_row.name is null then
+    raise lock_not_available using message = 'the quota was made and forgotten twenty times meanwhile';
+  end if;
+
+  v_now := {schema}.clock();
+  v_old := v_row;
+  if v_row.ends_at <= v_now or v_row.holds_until <= v_now or (v_row.ends_at = 'infinity') <> (p_per is null) then
+    v_row := {schema}.quota_current(v_row, p_per, v_now);
+  end if;
+  for v_n in 1..pg_catalog.cardinality(p_amounts) loop
+    v_amount := p_amounts[v_n];
+    v_id := p_ids[v_n];
+    v_state := 'taken';
+    v_free_at := null;
+    if v_id is not null then
+      -- point: before the entry
+      select e.* into v_entry from {schema}.quota_entry e where e.name = p_name and e.id = v_id;
+      if found then
+        v_state := case
+          when v_entry.subject <> p_subject or v_entry.asked <> v_amount
+            or (v_entry.expires_at is null) <> (p_hold_ms is null) then 'mismatch'
+          else 'known'
+        end;
+      end if;
+    end if;
+    if v_state = 'taken' and v_row.used + v_row.over + v_row.held + v_amount > p_limit then
+      v_state := 'refused';
+      v_free_at := {schema}.quota_free_at(v_row, v_row.used + v_row.over + v_row.held + v_amount - p_limit);
+    end if;
+    if v_state = 'taken' and v_id is not null then
+      -- point: before the new entry
+      insert into {schema}.quota_entry as e
+        (name, id, subject, state, asked, amount, starts_at, expires_at, created_at, forget_at)
+      values
+        (p_name, v_id, p_subject, case when p_hold_ms is null then 'taken' else 'held' end::{schema}.quota_state, v_amount,
+         v_amount, v_row.starts_at, v_now + p_hold_ms * interval '1 millisecond', v_now,
+         case when v_row.ends_at < 'infinity' then v_row.ends_at else v_now end + p_keep_ms * interval '1 millisecond')
+      on conflict do nothing
+      returning e.* into v_entry;
+      if not found then
+        -- Another subject has used the id just now.
+        v_state := 'mismatch';
+      end if;
+    end if;
+    if v_state = 'taken' then
+      v_row.most := p_limit;
+      if p_hold_ms is null then
+        v_row.used := v_row.used + v_amount;
+        v_row.listed := v_row.listed + case when v_id is null then 0 else v_amount end;
+      else
+        v_row.held := v_row.held + v_amount;
+        v_row.holds_until := least(v_row.holds_until, v_entry.expires_at);
+      end if;
+    end if;
+    v_takes := v_takes || pg_catalog.json_build_object(
+      'state', v_state, 'used', v_row.used + v_row.over, 'held', v_row.held,
+      'freeInUs', {schema}.micros(v_free_at) - {schema}.micros(v_now),
+      'entry', case when v_state = 'known' then v_entry.state end,
+      'expiresAt', case when p_hold_ms is not null then {schema}.micros(v_entry.expires_at) end);
+  end loop;
+  if v_row is distinct from v_old then
+    -- point: before the write
+    update {schema}.quota q set
+      starts_at = v_row.starts_at, ends_at = v_row.ends_at, most = v_row.most, used = v_row.used, held = v_row.held,
+      holds_until = v_row.holds_until, over = v_row.over, listed = v_row.listed
+    where q.name = p_name and q.subject = p_subject;
+  end if;
+  return pg_catalog.json_build_object(
+    'state', 'done', 'row', {schema}.quota_told(v_row, v_now), 'takes', pg_catalog.array_to_json(v_takes));
+end
+$$;
+
+-- Makes the row of a subject, with nothing used; null if another did, or may be about to.
+create function {schema}.quota_insert(p_name text, p_subject text, p_limit bigint, p_per json, p_wait_ms integer)
+  returns {schema}.quota
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_row {schema}.quota;
+begin
+  if p_wait_ms = 0 then
+    perform {schema}.bound(10);
+    begin
+      return {schema}.quota_insert(p_name, p_subject, p_limit, p_per, null);
+    exception when lock_not_available then
+      return null;
+    end;
+  end if;
+  insert into {schema}.quota as q (name, subject, starts_at, ends_at, most)
+  select p_name, p_subject, p.starts_at, p.ends_at, p_limit from {schema}.period(p_per, {schema}.clock()) p
+  on conflict do nothing
+  returning q.* into v_row;
+  return v_row;
+end
+$$;
+
+-- The same in a caller's transaction, which running out of time must leave usable: hence subtransactions, in slices, since `lock_timeout` is
+-- for one holder, and an end before `statement_timeout`. The slices are not all of one length, so that those who wait do not
+-- come back together. They are counted as well as timed, for a test's own `bound` takes no time.
+create function {schema}.quota_take_joined(
+  p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_ids text[], p_hold_ms bigint,
+  p_keep_ms bigint, p_wait_ms integer
+)
+  returns json
+  language plpgsql volatile
+  set lock_timeout = 0
+  set search_path = ''
+as $$
+declare
+  v_slices integer[] := {schema}.slices(p_wait_ms);
+begin
+  for v_n in 1..pg_catalog.cardinality(v_slices) loop
+    begin
+      return {schema}.quota_take(
+        p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, v_slices[v_n]);
+    exception when lock_not_available then
+      null;
+    end;
+  end loop;
+  return '{"state": "busy"}';
+end
+$$;
+
+-- Parts of 50 to 100 ms that make up a wait, or what `statement_timeout` leaves of it.
+create function {schema}.slices(p_wait_ms integer) returns integer[]
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_most_ms double precision :=
+    pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 900;
+  v_left_ms integer := case when v_most_ms > 0 then greatest(1, least(p_wait_ms, v_most_ms)) else p_wait_ms end;
+  v_slice integer;
+  v_slices integer[] := '{}';
+begin
+  while v_left_ms > 0 loop
+    v_slice := least(v_left_ms, 50 + floor(pg_catalog.random() * 51)::integer);
+    v_slices := v_slices || v_slice;
+    v_left_ms := v_left_ms - v_slice;
+  end loop;
+  return v_slices;
+end
+$$;
+
+-- Ends an entry: `settle` makes a reservation a take of so much (`p_late` says what if it has run out), `void` gives it back, and so does
+-- `refund` with what was taken, to the window that was charged. Each entry is ended once; the same again changes nothing.
+--
+-- Locks: the row of the subject, then the entry, in the order of everybody else.
+create function {schema}.quota_resolve(
+  p_name text, p_id text, p_what text, p_amount bigint, p_late text, p_limit bigint, p_per json, p_wait_ms integer
+)
+  returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_row {schema}.quota;
+  v_old {schema}.quota;
+  v_entry {schema}.quota_entry;
+  v_now timestamptz;
+  v_is_late boolean;
+  v_is_charged boolean;
+  v_back bigint;
+  v_beyond bigint;
+  v_fits boolean;
+begin
+  if p_wait_ms > 0 then
+    perform {schema}.bound(p_wait_ms);
+  end if;
+  select e.* into v_entry from {schema}.quota_entry e where e.name = p_name and e.id = p_id;
+  if not found then
+    return '{"state": "absent"}';
+  end if;
+  -- point: before the lock
+  select q.* into v_row from {schema}.quota q where q.name = p_name and q.subject = v_entry.subject for no key update;
+  -- point: before the lock of the entry
+  select e.* into v_entry from {schema}.quota_entry e where e.name = p_name and e.id = p_id for no key update;
+  v_now := {schema}.clock();
+  v_is_late := v_entry.state = 'expired' or v_entry.state = 'held' and v_entry.expires_at <= v_now;
+
+  if v_entry.id is null then
+    return '{"state": "absent"}';
+  elsif p_what = 'settle' then
+    if v_entry.state = 'taken' and v_entry.expires_at is not null and v_entry.amount = p_amount then
+      return {schema}.quota_resolved('settled', v_entry, v_row, v_now);
+    elsif v_entry.state <> 'held' and not v_is_late or v_is_late and p_late = 'refuse' then
+      return {schema}.quota_resolved('over', v_entry, v_row, v_now);
+    elsif p_amount > v_entry.asked then
+      return {schema}.quota_resolved('too much', v_entry, v_row, v_now);
+    end if;
+  elsif p_what = 'void' then
+    if v_entry.state in ('void', 'expired') then
+      return {schema}.quota_resolved('void', v_entry, v_row, v_now);
+    elsif v_entry.state <> 'held' then
+      return {schema}.quota_resolved('over', v_entry, v_row, v_now);
+    end if;
+  elsif v_entry.state = 'refunded' then
+    return {schema}.quota_resolved('already', v_entry, v_row, v_now);
+  elsif v_entry.state <> 'taken' then
+    return {schema}.quota_resolved('over', v_entry, v_row, v_now);
+  elsif p_amount > v_entry.amount then
+    return {schema}.quota_resolved('too much', v_entry, v_row, v_now);
+  end if;
+
+  if p_what = 'settle' and v_is_late then
+    -- It is taken anew, in the window of now; the row may have been forgotten.
+    if v_row.name is null then
+      -- point: before the row is made
+      perform {schema}.quota_take(p_name, v_entry.subject, p_limit, p_per, '{}', null, null, null, null);
+      -- point: before the new row
+      select q.* into v_row from {schema}.quota q where q.name = p_name and q.subject = v_entry.subject for no key update;
+      v_now := {schema}.clock();
+    end if;
+    v_old := v_row;
+    v_row := {schema}.quota_current(v_row, p_per, v_now);
+    v_fits := v_row.used + v_row.over + v_row.held + p_amount <= p_limit;
+    v_beyond := case when v_fits then 0 else p_amount end;
+    if v_fits or p_late = 'overdraft' then
+      v_entry.state := 'taken';
+      v_entry.amount := p_amount;
+      v_entry.over := v_beyond;
+      v_entry.starts_at := v_row.starts_at;
+      v_row.most := case when v_fits then p_limit else v_row.most end;
+      v_row.used := v_row.used + p_amount - v_beyond;
+      v_row.over := v_row.over + v_beyond;
+      v_row.listed := v_row.listed + p_amount;
+    end if;
+  else
+    -- What it is charged to; if that window is over, there is nothing left of it to be changed.
+    v_old := v_row;
+    v_fits := true;
+    v_is_charged := coalesce(v_row.starts_at = v_entry.starts_at, false);
+    if p_what = 'refund' then
+      v_back := coalesce(p_amount, v_entry.amount);
+      v_beyond := least(v_entry.over, v_back);
+      if v_is_charged then
+        v_row.used := v_row.used - (v_back - v_beyond);
+        v_row.over := v_row.over - v_beyond;
+        v_row.listed := v_row.listed - v_back;
+      end if;
+      v_entry.state := 'refunded';
+      v_entry.amount := v_entry.amount - v_back;
+      v_entry.over := v_entry.over - v_beyond;
+    else
+      v_entry.state := case p_what when 'settle' then 'taken' else 'void' end;
+      v_entry.amount := case p_what when 'settle' then p_amount else 0 end;
+      if v_is_charged then
+        v_row.held := v_row.held - v_entry.asked;
+        v_row.used := v_row.used + v_entry.amount;
+        v_row.listed := v_row.listed + v_entry.amount;
+      end if;
+    end if;
+  end if;
+  if v_fits or p_late = 'overdraft' then
+    -- point: before the entry is written
+    update {schema}.quota_entry e
+    set state = v_entry.state, amount = v_entry.amount, over = v_entry.over, starts_at = v_entry.starts_at
+    where e.name = p_name and e.id = p_id;
+  end if;
+  if v_row is distinct from v_old then
+    -- point: before the write
+    update {schema}.quota q set
+      starts_at = v_row.starts_at, ends_at = v_row.ends_at, most = v_row.most, used = v_row.used, held = v_row.held,
+      holds_until = v_row.holds_until, over = v_row.over, listed = v_row.listed
+    where q.name = p_name and q.subject = v_entry.subject;
+  end if;
+  if not (v_fits or p_late = 'overdraft') then
+    return {schema}.quota_resolved('exceeded', v_entry, v_row, v_now,
+      {schema}.quota_free_at(v_row, v_row.used + v_row.over + v_row.held + p_amount - p_limit));
+  end if;
+  return {schema}.quota_resolved(
+    case p_what when 'settle' then 'settled' when 'void' then 'void' else 'refunded' end, v_entry, v_row, v_now);
+end
+$$;
+
+create function {schema}.quota_resolved(
+  p_state text, e {schema}.quota_entry, p_row {schema}.quota, p_now timestamptz, p_free_at timestamptz default null
+)
+  returns json
+  language sql stable
+as $$
+  select pg_catalog.json_build_object(
+    'state', p_state, 'was', e.state, 'subject', e.subject, 'asked', e.asked, 'amount', e.amount, 'over', e.over,
+    'row', case when (p_row).name is not null then {schema}.quota_told(p_row, p_now) end,
+    'freeInUs', {schema}.micros(p_free_at) - {schema}.micros(p_now))
+$$;
+
+-- The same in a caller's transaction; see quota_take_joined.
+create function {schema}.quota_resolve_joined(
+  p_name text, p_id text, p_what text, p_amount bigint, p_late text, p_limit bigint, p_per json, p_wait_ms integer
+)
+  returns json
+  language plpgsql volatile
+  set lock_timeout = 0
+  set search_path = ''
+as $$
+declare
+  v_slices integer[] := {schema}.slices(p_wait_ms);
+begin
+  for v_n in 1..pg_catalog.cardinality(v_slices) loop
+    begin
+      return {schema}.quota_resolve(p_name, p_id, p_what, p_amount, p_late, p_limit, p_per, v_slices[v_n]);
+    exception when lock_not_available then
+      null;
+    end;
+  end loop;
+  return '{"state": "busy"}';
+end
+$$;
+
+-- What a take would find, without locking or changing anything.
+create function {schema}.quota_peek(p_name text, p_subject text, p_per json) returns json
+  language plpgsql stable
+  set search_path = ''
+as $$
+declare
+  v_row {schema}.quota;
+  v_now timestamptz := {schema}.clock();
+begin
+  select q.* into v_row from {schema}.quota q where q.name = p_name and q.subject = p_subject;
+  if not found or v_row.ends_at <= v_now then
+    v_row.used := 0;
+    v_row.over := 0;
+    v_row.held := 0;
+    select greatest(p.starts_at, v_row.ends_at), p.ends_at into v_row.starts_at, v_row.ends_at
+    from {schema}.period(p_per, v_now) p;
+  elsif v_row.holds_until <= v_now then
+    -- point: before what has run out
+    select v_row.held - coalesce(pg_catalog.sum(e.asked), 0) into v_row.held
+    from {schema}.quota_entry e
+    where e.name = p_name and e.subject = p_subject and e.state = 'held' and e.expires_at <= v_now
+      and e.starts_at = v_row.starts_at;
+  end if;
+  return {schema}.quota_told(v_row, v_now);
+end
+$$;
+
+-- Removes entries whose time is over, and rows whose window has been over for a day: until then a clock that goes back finds them. Never waits: what is locked is in
+-- use. The entry of a stock counts in a window that is not over, and is taken off its list.
+create function {schema}.quota_forget(p_limit integer) returns integer
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_entry {schema}.quota_entry;
+  v_count integer;
+  v_rows integer;
+begin
+  -- point: before the rows
+  delete from {schema}.quota q where q.ctid = any (array(
+    select r.ctid from {schema}.quota r where r.ends_at <= v_now - interval '1 day' and r.ends_at < 'infinity'
+    order by r.ends_at limit p_limit for update skip locked));
+  get diagnostics v_count = row_count;
+  for v_entry in
+    select e.* from {schema}.quota_entry e where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now)
+    order by e.forget_at limit p_limit
+  loop
+    -- point: before the row
+    perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject
+    for no key update skip locked;
+    v_rows := case when found then 1 else 0 end;
+    if v_rows = 0 then
+      -- point: before the look
+      perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject;
+      continue when found;
+    end if;
+    -- point: before the removal
+    delete from {schema}.quota_entry e where e.name = v_entry.name and e.id = v_entry.id and e.forget_at <= v_now
+    returning e.* into v_entry;
+    continue when not found;
+    v_count := v_count + 1;
+    if v_rows = 1 then
+      -- point: off the list
+      update {schema}.quota q set
+        listed = q.listed - case when v_entry.state in ('taken', 'refunded') then v_entry.amount else 0 end,
+        held = q.held - case when v_entry.state = 'held' then v_entry.asked else 0 end
+      where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
+    end if;
+  end loop;
+  return v_count;
+end
+$$;
+
+-- Takes back what this very transaction has taken, whose locks it still holds: nobody has seen it.
+create function {schema}.quota_untake(p_name text, p_subject text, p_amount bigint, p_id text) returns void
+  language plpgsql volatile
+  set search_path = ''
+as $$
+begin
+  -- point: before the entry goes
+  delete from {schema}.quota_entry e where e.name = p_name and e.id = p_id;
+  -- point: before the write
+  update {schema}.quota q set
+    used = q.used - p_amount, listed = q.listed - case when p_id is null then 0 else p_amount end
+  where q.name = p_name and q.subject = p_subject;
+end
+$$;

@@ -1,0 +1,343 @@
+-- compatible_from: 1
+--
+-- Claims of different kinds, all of them or none. `once` comes first and is the only one that may wait, or else the first singleton: whoever
+-- waits holds nothing that another could be waiting for. The rest come in the order in which they are given, which is the same for
+-- everybody, and refuse what another holds at once.
+
+-- What came of one claim. `isFinal`: asking again will not help; `isBusy`: another transaction is about to decide it.
+create function {schema}.acquire_one(p_item json, p_holder text, p_lease_ms bigint, p_wait_ms integer) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_kind text := p_item ->> 'kind';
+  v_told json;
+  v_take json;
+  v_state text;
+begin
+  if v_kind = 'singleton' then
+    return {schema}.singleton_take(p_item, p_holder, p_lease_ms, p_wait_ms);
+  elsif v_kind = 'quota' then
+    v_told := {schema}.quota_take(
+      p_item ->> 'name', p_item ->> 'subject', (p_item ->> 'limit')::bigint, p_item -> 'per',
+      array[(p_item ->> 'amount')::bigint], array[p_item ->> 'id'], p_lease_ms, (p_item ->> 'keepMs')::bigint, 0);
+    v_take := v_told -> 'takes' -> 0;
+    v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
+    if v_state = 'known' and p_lease_ms is not null then
+      -- Reserved by an attempt that ended without a word; this one goes on with it.
+      v_state := {schema}.quota_rearm(p_item, p_lease_ms);
+    end if;
+    return pg_catalog.json_build_object(
+      'granted', v_state in ('taken', 'known'), 'isBusy', v_state = 'busy', 'isFinal', false, 'state', v_state,
+      'row', v_told -> 'row', 'take', v_take);
+  elsif v_kind = 'rate' then
+    v_told := {schema}.rate_take(
+      p_item ->> 'name', p_item ->> 'subject', p_item ->> 'rule', p_item ->> 'algorithm', (p_item ->> 'limit')::bigint,
+      (p_item ->> 'perUs')::bigint, (p_item ->> 'burst')::bigint, array[(p_item ->> 'cost')::bigint], 0);
+    if pg_catalog.json_typeof(v_told) = 'object' then
+      return '{"granted": false, "isBusy": true, "isFinal": false, "state": "busy"}';
+    end if;
+    v_take := v_told -> 0;
+    return pg_catalog.json_build_object(
+      'granted', (v_take ->> 'granted')::boolean, 'isBusy', false, 'isFinal', false, 'state', 'decided', 'take', v_take);
+  else
+    v_told := {schema}.lock_take(p_item ->> 'name', 0, p_holder, p_lease_ms);
+    v_state := v_told ->> 'state';
+    return pg_catalog.json_build_object(
+      'granted', v_state = 'taken', 'isBusy', false, 'isFinal', false, 'state', v_state, 'lock', v_told);
+  end if;
+end
+$$;
+
+-- Claims the period in which it is now, if nobody has. The slot of a period is a claim like any other: see claim_begin.
+create function {schema}.singleton_take(p_item json, p_holder text, p_lease_ms bigint, p_wait_ms integer) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_scope text := p_item ->> 'scope';
+  v_period record;
+  v_keep_ms bigint;
+  v_told json;
+  v_state text;
+  v_claim {schema}.claim;
+begin
+  select * into v_period from {schema}.period(p_item -> 'per', v_now);
+  if v_period.slot is null then
+    return pg_catalog.json_build_object('granted', false, 'state', 'no slot', 'now', {schema}.micros(v_now));
+  end if;
+  -- A slot is kept to its end, and so long after it.
+  v_keep_ms := (p_item ->> 'keepMs')::bigint
+    + ceil(pg_catalog.date_part('epoch', v_period.ends_at - v_now) * 1000)::bigint;
+  if p_lease_ms is null then
+    v_told := {schema}.claim_begin_joined(v_scope, v_period.slot, p_item ->> 'id', null, v_keep_ms, p_wait_ms);
+  else
+    begin
+      v_told := {schema}.claim_begin(
+        v_scope, v_period.slot, p_item ->> 'id', p_holder, null, p_lease_ms, v_keep_ms, p_wait_ms,
+        (p_item ->> 'hold')::boolean, (p_item ->> 'maxLost')::integer, null, null, p_item -> 'gaveUp');
+    exception when lock_not_available then
+      v_told := '{"state": "busy"}';
+    end;
+  end if;
+  v_state := v_told ->> 'state';
+  if v_state in ('claimed', 'taken over') then
+    -- point: before the name
+    update {schema}.claim c set input = pg_catalog.json_build_object('by', p_item -> 'by')
+    where c.scope = v_scope and c.key = v_period.slot
+    returning c.* into v_claim;
+  elsif v_state <> 'busy' then
+    -- point: before the look
+    select c.* into v_claim from {schema}.claim c where c.scope = v_scope and c.key = v_period.slot;
+  end if;
+  return pg_catalog.json_build_object(
+    'granted', v_state in ('claimed', 'taken over'), 'isBusy', v_state = 'busy',
+    'isFinal', v_state in ('replayed', 'gave up'), 'state', v_state, 'claim', v_told,
+    'slot', pg_catalog.json_build_object('key', v_period.slot, 'startsAt', {schema}.micros(v_period.starts_at),
+      'endsAt', {schema}.micros(v_period.ends_at)),
+    'keepMs', v_keep_ms, 'by', v_claim.input -> 'by', 'since', {schema}.micros(v_claim.created_at));
+end
+$$;
+
+-- Goes on with a reservation that an earlier attempt has made: puts off its end, or, if it has run out, makes it anew.
+create function {schema}.quota_rearm(p_item json, p_lease_ms bigint) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_entry {schema}.quota_entry;
+  v_now timestamptz := {schema}.clock();
+  v_told json;
+begin
+  -- point: before the entry
+  select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_item ->> 'id';
+  if v_entry.state = 'held' and v_entry.expires_at > v_now then
+    -- point: before the renewal
+    update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
+    where e.name = v_entry.name and e.id = v_entry.id;
+    return 'known';
+  elsif v_entry.state = 'taken' then
+    return 'known';
+  end if;
+  -- point: before the old entry goes
+  delete from {schema}.quota_entry e where e.name = v_entry.name and e.id = v_entry.id;
+  if v_entry.state = 'held' then
+    -- point: before what it held is free
+    update {schema}.quota q set held = q.held - v_entry.asked
+    where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
+  end if;
+  v_told := {schema}.quota_take(
+    v_entry.name, v_entry.subject, (p_item ->> 'limit')::bigint, p_item -> 'per', array[v_entry.asked],
+    array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint, 0);
+  return coalesce(v_told -> 'takes' -> 0 ->> 'state', v_told ->> 'state');
+end
+$$;
+
+-- Claims all, or says what is in the way of each. What is refused is undone here, so that no lock stays behind in a caller's transaction; if the
+-- refusal is final it is the outcome of `once`, and stays.
+create function {schema}.acquire(p_once json, p_items json, p_holder text, p_lease_ms bigint, p_wait_ms integer)
+  returns json
+  language plpgsql volatile
+  set lock_timeout = 0
+  set search_path = ''
+as $$
+declare
+  v_once json;
+  v_item json;
+  v_one json;
+  v_results json[] := '{}';
+  v_is_refused boolean := false;
+  v_is_final boolean := false;
+begin
+  begin
+    if p_once is not null then
+      if p_lease_ms is null then
+        v_once := {schema}.claim_begin_joined(
+          p_once ->> 'scope', p_once ->> 'key', p_once ->> 'id', p_once ->> 'fingerprint',
+          (p_once ->> 'keepMs')::bigint, (p_once ->> 'waitMs')::integer);
+      else
+        v_once := {schema}.claim_begin(
+          p_once ->> 'scope', p_once ->> 'key', p_once ->> 'id', p_holder, p_once ->> 'fingerprint', p_lease_ms,
+          (p_once ->> 'keepMs')::bigint, (p_once ->> 'waitMs')::integer, (p_once ->> 'hold')::boolean,
+          (p_once ->> 'maxLost')::integer, null, null, p_once -> 'gaveUp');
+      end if;
+      if v_once ->> 'state' not in ('claimed', 'taken over') then
+        return pg_catalog.json_build_object('state', 'once', 'once', v_once);
+      end if;
+    end if;
+    begin
+      for v_item in select i.value from pg_catalog.json_array_elements(p_items) i loop
+        v_one := {schema}.acquire_one(v_item, p_holder, p_lease_ms,
+          case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms else 10 end);
+        v_results := v_results || v_one;
+        v_is_refused := v_is_refused or not (v_one ->> 'granted')::boolean;
+        v_is_final := v_is_final or coalesce((v_one ->> 'isFinal')::boolean, false);
+      end loop;
+      if v_is_refused then
+        raise exception 'refused' using errcode = 'DIB02';
+      end if;
+    exception when sqlstate 'DIB02' then
+      null;
+    end;
+    if v_is_refused and p_once is not null then
+      if not v_is_final then
+        raise exception 'refused' using errcode = 'DIB02';
+      end if;
+      perform {schema}.claim_finish(
+        p_once ->> 'scope', p_once ->> 'key', (v_once ->> 'fence')::bigint, null, 'failed',
+        pg_catalog.json_build_object(
+          'name', 'AcquireRefusedError', 'message', 'What was claimed together was refused for good.',
+          'fields', pg_catalog.json_build_object('refused', pg_catalog.array_to_json(v_results))),
+        (p_once ->> 'keepMs')::bigint, true);
+    end if;
+  exception when sqlstate 'DIB02' then
+    null;
+  end;
+  return pg_catalog.json_build_object(
+    'state', case when v_is_refused then 'refused' else 'granted' end, 'isFinal', v_is_final, 'once', v_once,
+    'results', pg_catalog.array_to_json(v_results));
+end
+$$;
+
+-- Whether each of them is still held under its fence, all locked in the order in which they were claimed. `stored`: an earlier call has ended them, and its answer was lost.
+create function {schema}.acquire_state(p_grants json, p_holder text) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_grant json;
+  v_state text;
+  v_is_stored boolean := false;
+begin
+  for v_grant in select g.value from pg_catalog.json_array_elements(p_grants) g loop
+    v_state := case v_grant ->> 'kind'
+      when 'claim' then {schema}.claim_lock(v_grant ->> 'scope', v_grant ->> 'key', (v_grant ->> 'fence')::bigint, null)
+      when 'lock' then {schema}.lock_state(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint)
+    end;
+    if v_state = 'lost' then
+      return 'lost';
+    end if;
+    v_is_stored := v_is_stored or v_state in ('stored', 'released');
+  end loop;
+  return case when v_is_stored then 'stored' else 'held' end;
+end
+$$;
+
+-- Ends what was claimed, if all of it is still held: claims get the status that is theirs (without one they are released), what was reserved is used or given back,
+-- locks are given back. All of it, or nothing. What a reservation has run out before stays a charge, for the work is done.
+create function {schema}.acquire_end(p_grants json, p_holder text, p_is_done boolean, p_wait_ms integer, p_must boolean)
+  returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_grant json;
+  v_state text;
+  v_told json;
+  v_completed_at json;
+begin
+  if p_wait_ms is not null then
+    perform {schema}.bound(p_wait_ms);
+  end if;
+  v_state := {schema}.acquire_state(p_grants, p_holder);
+  if v_state = 'lost' and p_must then
+    raise exception 'what was claimed is not held any more' using errcode = 'DIB01';
+  elsif v_state <> 'held' then
+    return pg_catalog.json_build_object('state', v_state);
+  end if;
+  for v_grant in select g.value from pg_catalog.json_array_elements(p_grants) g loop
+    if v_grant ->> 'kind' = 'claim' and v_grant ->> 'status' is null then
+      perform {schema}.claim_end(v_grant ->> 'scope', v_grant ->> 'key', (v_grant ->> 'fence')::bigint, null,
+        (v_grant ->> 'restMs')::bigint, (v_grant ->> 'keepMs')::bigint, v_grant -> 'error', false);
+    elsif v_grant ->> 'kind' = 'claim' then
+      v_told := {schema}.claim_finish(v_grant ->> 'scope', v_grant ->> 'key', (v_grant ->> 'fence')::bigint, null,
+        (v_grant ->> 'status')::{schema}.claim_status, (v_grant ->> 'outcome')::json, (v_grant ->> 'keepMs')::bigint, true);
+      v_completed_at := coalesce(v_completed_at, v_told -> 'completedAt');
+    elsif v_grant ->> 'kind' = 'lock' then
+      perform {schema}.lock_release(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint);
+    elsif v_grant ->> 'kind' = 'hold' then
+      perform {schema}.quota_resolve(
+        v_grant ->> 'name', v_grant ->> 'id', case when p_is_done then 'settle' else 'void' end,
+        (v_grant ->> 'amount')::bigint, 'overdraft', (v_grant ->> 'limit')::bigint, v_grant -> 'per', null);
+    elsif v_grant ->> 'kind' = 'take' and not p_is_done then
+      perform {schema}.quota_untake(
+        v_grant ->> 'name', v_grant ->> 'subject', (v_grant ->> 'amount')::bigint, v_grant ->> 'id');
+    elsif v_grant ->> 'kind' = 'rate' and not p_is_done then
+      perform {schema}.rate_give_back(v_grant ->> 'name', v_grant ->> 'subject', v_grant ->> 'rule',
+        (v_grant ->> 'perUs')::bigint, (v_grant ->> 'cost')::bigint);
+    end if;
+  end loop;
+  return pg_catalog.json_build_object('state', 'ended', 'completedAt', v_completed_at);
+end
+$$;
+
+-- Puts off the end of every lease, if all are still held.
+create function {schema}.acquire_renew(p_grants json, p_holder text, p_lease_ms bigint, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_grant json;
+  v_now timestamptz;
+begin
+  perform {schema}.bound(p_wait_ms);
+  if {schema}.acquire_state(p_grants, p_holder) <> 'held' then
+    return 'lost';
+  end if;
+  for v_grant in select g.value from pg_catalog.json_array_elements(p_grants) g loop
+    if v_grant ->> 'kind' = 'claim' then
+      perform {schema}.claim_renew(
+        v_grant ->> 'scope', v_grant ->> 'key', (v_grant ->> 'fence')::bigint, p_wait_ms, p_lease_ms);
+    elsif v_grant ->> 'kind' = 'lock' then
+      perform {schema}.lock_renew(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint, p_lease_ms);
+    elsif v_grant ->> 'kind' = 'hold' then
+      -- point: before the row of the hold
+      perform from {schema}.quota q where q.name = v_grant ->> 'name' and q.subject = v_grant ->> 'subject'
+      for no key update;
+      v_now := {schema}.clock();
+      -- point: before the hold
+      update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
+      where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id' and e.state = 'held' and e.expires_at > v_now;
+    end if;
+  end loop;
+  return 'held';
+end
+$$;
+
+-- Undoes what was done in a slot, once: whoever names the very claim that is there frees the slot, or marks it as void, so that it stays
+-- taken. Others find it gone, or void.
+create function {schema}.singleton_void(
+  p_scope text, p_key text, p_id text, p_frees boolean, p_mark json, p_wait_ms integer
+)
+  returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_claim {schema}.claim;
+  v_now timestamptz;
+begin
+  if p_wait_ms is not null then
+    perform {schema}.bound(p_wait_ms);
+  end if;
+  -- point: before the lock
+  select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for update;
+  v_now := {schema}.clock();
+  if not found or v_claim.id <> p_id or v_claim.expires_at <= v_now then
+    return '{"state": "absent"}';
+  elsif v_claim.status = 'pending' then
+    return {schema}.claim_told('in progress', v_claim, null);
+  elsif v_claim.status = 'failed' and v_claim.outcome ->> 'name' = p_mark ->> 'name' then
+    return {schema}.claim_told('void', v_claim, null);
+  elsif p_frees then
+    -- point: before the slot is free
+    delete from {schema}.claim c where c.scope = p_scope and c.key = p_key;
+  else
+    -- point: before the mark
+    update {schema}.claim c set status = 'failed', outcome = p_mark, fence = {schema}.next_fence(c.fence, v_now)
+    where c.scope = p_scope and c.key = p_key;
+  end if;
+  return {schema}.claim_told('voided', v_claim, null);
+end
+$$;

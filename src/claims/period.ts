@@ -1,0 +1,114 @@
+import { Cron } from 'croner'
+import { InvalidInputError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { checkDuration } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+
+/** A period of the calendar, by the clocks of a time zone. A week begins on Monday. */
+export type CalendarUnit = 'hour' | 'day' | 'week' | 'month' | 'year'
+
+/** Periods of one length, one after the other from `from`, or from 1970. */
+export interface Interval {
+  readonly everyMs: number
+  readonly from?: Date | undefined
+}
+
+/** From one time of a cron expression to the next. */
+export interface CronSlots {
+  readonly cron: string
+}
+
+/** As `period` in the database reads it. */
+export type PeriodRule =
+  | { readonly unit: CalendarUnit; readonly zone: string }
+  | { readonly everyUs: number; readonly fromUs: number }
+  | { readonly slotsUs: readonly number[] }
+
+/** A rule as it stands at a time; only the slots of a cron expression depend on that. */
+export type PeriodAt = (nowMs: number) => PeriodRule
+
+const units: readonly unknown[] = ['hour', 'day', 'week', 'month', 'year'] satisfies CalendarUnit[]
+
+/** Checks what a caller gave as `per` and `timeZone`. */
+export function readPeriod(
+  per: unknown,
+  timeZone: unknown,
+  kinds: readonly ('interval' | 'cron')[],
+): PeriodAt {
+  if (units.includes(per)) {
+    const rule = { unit: per as CalendarUnit, zone: checkZone(timeZone ?? 'UTC') }
+    return () => rule
+  }
+  if (typeof per === 'object' && per !== null && 'cron' in per && kinds.includes('cron')) {
+    checkOptions(per, ['cron'])
+    return cronSlots(per.cron, checkZone(timeZone ?? 'UTC'))
+  }
+  if (typeof per === 'object' && per !== null && 'everyMs' in per) {
+    if (timeZone !== undefined)
+      throw new InvalidInputError(
+        'timeZone',
+        'means nothing to an interval; it is for periods of the calendar',
+      )
+    return interval(per)
+  }
+  const names = [
+    ...units.map((unit) => `'${unit}'`),
+    '{ everyMs }',
+    ...(kinds.includes('cron') ? ['{ cron }'] : []),
+  ]
+  const given = typeof per === 'string' ? `'${per}'` : nameGiven(per)
+  throw new InvalidInputError(
+    'per',
+    `must be ${names.slice(0, -1).join(', ')} or ${names.at(-1)}, not ${given}`,
+  )
+}
+
+function interval(per: { everyMs?: unknown; from?: unknown }): PeriodAt {
+  checkOptions(per, ['everyMs', 'from'])
+  const { from = new Date(0) } = per
+  if (!(from instanceof Date) || Number.isNaN(from.getTime()))
+    throw new InvalidInputError('from', `must be a Date, not ${nameGiven(from)}`)
+  const rule = { everyUs: checkDuration('everyMs', per.everyMs) * 1_000, fromUs: from.getTime() * 1_000 }
+  return () => rule
+}
+
+/** Names alone: `+01:00` means the opposite to PostgreSQL. */
+function checkZone(zone: unknown): string {
+  try {
+    if (typeof zone === 'string' && /^[A-Za-z]/.test(zone)) {
+      new Intl.DateTimeFormat('en', { timeZone: zone })
+      return zone
+    }
+  } catch {
+    // It says so below.
+  }
+  const given = typeof zone === 'string' ? `"${zone}"` : nameGiven(zone)
+  throw new InvalidInputError(
+    'timeZone',
+    `must be the name of a time zone such as "Europe/Berlin", not ${given}`,
+  )
+}
+
+/**
+ * The slots around a time, by this process's clock. Which of them it is, the database decides by its own; if that is not among
+ * them, it says what time it is, and is asked again.
+ */
+function cronSlots(expression: unknown, timezone: string): PeriodAt {
+  const cron = parseCron(expression, timezone)
+  return (nowMs) => {
+    const before = cron.previousRuns(3, new Date(nowMs + 1_000))
+    const last = before.reduce((latest, one) => (one > latest ? one : latest), new Date(0))
+    const slots = [...before, ...cron.nextRuns(3, last)].map((slot) => slot.getTime() * 1_000)
+    return { slotsUs: [...new Set(slots)].sort((a, b) => a - b) }
+  }
+}
+
+function parseCron(expression: unknown, timezone: string): Cron {
+  if (typeof expression !== 'string')
+    throw new InvalidInputError('cron', `must be a text such as "0 3 * * *", not ${nameGiven(expression)}`)
+  try {
+    return new Cron(expression, { timezone, paused: true })
+  } catch (error) {
+    throw new InvalidInputError('cron', `"${expression}" is no cron expression: ${(error as Error).message}`)
+  }
+}

@@ -1,0 +1,120 @@
+import { InvalidInputError, NeverFitsError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { checkDuration, checkLifetime, MAX_TIMER_MS } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+import { checkKey } from './key.js'
+import { type CalendarUnit, type Interval, type PeriodAt, readPeriod } from './period.js'
+
+/** What to do with a reservation that is settled after it has run out. */
+export type LatePolicy = 'take' | 'overdraft' | 'refuse'
+
+export interface QuotaOptions {
+  /** How much each subject may use in each window. It may change at any time; what is used stays used. */
+  readonly limit: number
+  /** The window: a period of the calendar, or `{ everyMs }`. Without one it is a stock, which never fills up by itself. */
+  readonly per?: CalendarUnit | Interval | undefined
+  /** Whose clocks say when a period of the calendar begins: `Europe/Berlin`. Default `UTC`. A change counts from the next window. */
+  readonly timeZone?: string | undefined
+  /** How long to wait for others who write the same subject's row, then `BusyError`. Default 500. */
+  readonly waitMs?: number | undefined
+  /** List every take, so that `verify` can count them and each can be refunded. Without it, those with an `id` are. */
+  readonly ledger?: boolean | undefined
+  /** How long an id is known after the end of its window, or of a stock after its use. Default 24 hours, of a stock 30 days. */
+  readonly keepMs?: number | undefined
+  /**
+   * A reservation that is settled late, after it has run out, is taken anew if it fits (the default), taken whatever fits (`overdraft`), or
+   * refused.
+   */
+  readonly late?: LatePolicy | undefined
+}
+
+/** What a call may say of its subject, in place of what the quota says of all. */
+export interface SubjectOptions {
+  readonly limit?: number | undefined
+  readonly timeZone?: string | undefined
+  /** Your own transaction: what was taken lives and dies with it. */
+  readonly tx?: Tx | undefined
+}
+
+export interface TakeOptions extends SubjectOptions {
+  /** Takes once, however often it is called with it; and lets it be refunded. Up to 512 bytes. */
+  readonly id?: string | undefined
+}
+
+export interface ReserveOptions extends TakeOptions {
+  /** When it runs out by itself. Default 60,000. */
+  readonly ttlMs?: number | undefined
+}
+
+/** The values that most statements begin with. */
+export interface Asked {
+  readonly subject: string
+  readonly limit: number
+  /** JSON; null for a stock. */
+  readonly per: string | null
+}
+
+const names = ['limit', 'per', 'timeZone', 'waitMs', 'ledger', 'keepMs', 'late']
+const late: readonly unknown[] = ['take', 'overdraft', 'refuse'] satisfies LatePolicy[]
+const DAY_MS = 24 * 3_600_000
+
+/** Options of a quota that were checked. */
+export class QuotaSpec {
+  readonly name: string
+  readonly limit: number
+  readonly waitMs: number
+  readonly ledger: boolean
+  readonly keepMs: string | null
+  readonly late: LatePolicy
+  readonly #per: QuotaOptions['per']
+  readonly #period: PeriodAt | undefined
+
+  constructor(name: string, options: QuotaOptions) {
+    checkOptions(options, names)
+    const { limit, per, timeZone, waitMs = 500, ledger = false, late: policy = 'take' } = options
+    const { keepMs = per === undefined ? 30 * DAY_MS : DAY_MS } = options
+    this.name = checkKey('name', name)
+    this.limit = checkAmount('limit', limit)
+    if (per === undefined && timeZone !== undefined)
+      throw new InvalidInputError('timeZone', 'means nothing without `per`: a stock has no window')
+    this.#per = per
+    this.#period = per === undefined ? undefined : readPeriod(per, timeZone, ['interval'])
+    this.waitMs = checkDuration('waitMs', waitMs, 1, MAX_TIMER_MS)
+    if (typeof ledger !== 'boolean')
+      throw new InvalidInputError('ledger', `must be true or false, not ${nameGiven(ledger)}`)
+    this.ledger = ledger
+    this.keepMs = checkLifetime('keepMs', keepMs)
+    if (!late.includes(policy)) throw new InvalidInputError('late', "must be 'take', 'overdraft' or 'refuse'")
+    this.late = policy
+  }
+
+  /** What is asked for a subject; an amount above its limit can never be had. */
+  ask(subject: unknown, amount: unknown, options: SubjectOptions): Asked & { readonly amount: number } {
+    const asked = this.read(subject, options)
+    const wanted = checkAmount('amount', amount)
+    if (wanted > asked.limit)
+      throw new NeverFitsError(`quota "${this.name}" of "${asked.subject}"`, wanted, asked.limit)
+    return { ...asked, amount: wanted }
+  }
+
+  read(subject: unknown, { limit = this.limit, timeZone }: SubjectOptions): Asked {
+    return {
+      subject: checkKey('subject', subject),
+      limit: checkAmount('limit', limit),
+      per: this.perOf(timeZone),
+    }
+  }
+
+  perOf(timeZone: string | undefined): string | null {
+    const period = timeZone === undefined ? this.#period : readPeriod(this.#per, timeZone, ['interval'])
+    return period ? JSON.stringify(period(0)) : null
+  }
+}
+
+/** Units of a quota are whole, and there is at least one. */
+export function checkAmount(field: string, amount: unknown, least = 1): number {
+  if (typeof amount === 'number' && Number.isSafeInteger(amount) && amount >= least) return amount
+  const given = typeof amount === 'number' ? String(amount) : nameGiven(amount)
+  throw new InvalidInputError(field, `must be a whole number from ${least} on, not ${given}`)
+}

@@ -1,0 +1,105 @@
+import type { QuotaEntryState } from '../errors.js'
+import { dateFromMicros } from '../postgres/text-values.js'
+
+/** How full the window of a subject is. */
+export interface QuotaUse {
+  readonly limit: number
+  readonly used: number
+  /** Reserved, and neither settled nor given back yet. */
+  readonly held: number
+  /** What would fit. */
+  readonly remaining: number
+  /** Of the window; a stock has neither. */
+  readonly startsAt?: Date
+  readonly resetsAt?: Date
+}
+
+/** What was taken. */
+export interface QuotaTake extends QuotaUse {
+  readonly taken: true
+  /** To refund it by: the id that was given, or one that the ledger has made. */
+  readonly id?: string
+  /** It was taken before, under the same id, and not again. */
+  readonly replayed: boolean
+}
+
+export type QuotaAttempt =
+  | QuotaTake
+  | (QuotaUse & {
+      readonly taken: false
+      readonly requested: number
+      /** Until this amount fits, if nobody else takes of it; missing if that does not come by itself. */
+      readonly retryAfterMs?: number
+    })
+
+export interface QuotaRefund {
+  /** False: it was refunded before. */
+  readonly refunded: boolean
+}
+
+/** A counter that does not fit its entries. */
+export interface QuotaDrift {
+  readonly subject: string
+  readonly used: number
+  readonly held: number
+  /** What of `used` should have an entry, and what the entries say. */
+  readonly listed: number
+  readonly entriesTaken: number
+  readonly entriesHeld: number
+}
+
+/** See `quota_told`. Times in microseconds since 1970. */
+export interface ToldRow {
+  readonly used: number
+  readonly held: number
+  readonly startsAt: number | null
+  readonly endsAt: number | null
+}
+
+export interface ToldTake {
+  readonly state: 'taken' | 'known' | 'refused' | 'mismatch'
+  readonly used: number
+  readonly held: number
+  readonly freeInUs: number | null
+  readonly entry: QuotaEntryState | null
+  readonly expiresAt: number | null
+}
+
+/** See `quota_take`. */
+export interface ToldTakes {
+  readonly state: 'done' | 'busy'
+  readonly row: ToldRow
+  readonly takes: readonly ToldTake[]
+}
+
+/** See `quota_resolve`. */
+export interface ToldResolution {
+  readonly state:
+    | 'settled'
+    | 'void'
+    | 'refunded'
+    | 'already'
+    | 'over'
+    | 'too much'
+    | 'exceeded'
+    | 'absent'
+    | 'busy'
+  readonly was: QuotaEntryState
+  readonly subject: string
+  readonly asked: number
+  readonly amount: number
+  readonly row: ToldRow | null
+  readonly freeInUs: number | null
+}
+
+export function readUse(row: ToldRow | null, limit: number): QuotaUse {
+  const { used = 0, held = 0, startsAt = null, endsAt = null } = row ?? {}
+  return {
+    limit,
+    used,
+    held,
+    remaining: Math.max(0, limit - used - held),
+    ...(startsAt === null ? {} : { startsAt: dateFromMicros(String(startsAt)) }),
+    ...(endsAt === null ? {} : { resetsAt: dateFromMicros(String(endsAt)) }),
+  }
+}

@@ -1,0 +1,427 @@
+import { randomUUID } from 'node:crypto'
+import {
+  BusyError,
+  FingerprintMismatchError,
+  HoldEndedError,
+  InvalidInputError,
+  QuotaExceededError,
+  StatementTimeoutError,
+} from '../errors.js'
+import type { Database } from '../postgres/database.js'
+import { emit } from '../postgres/events.js'
+import type { Tx } from '../postgres/executor.js'
+import type { Statement } from '../postgres/statement.js'
+import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
+import { Batches } from './batches.js'
+import { checkDuration } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+import { checkKey, hashKey, templateOf } from './key.js'
+import {
+  type Asked,
+  checkAmount,
+  type QuotaOptions,
+  QuotaSpec,
+  type ReserveOptions,
+  type SubjectOptions,
+  type TakeOptions,
+} from './quota-spec.js'
+import * as statements from './quota-statements.js'
+import {
+  type QuotaAttempt,
+  type QuotaDrift,
+  type QuotaRefund,
+  type QuotaTake,
+  type QuotaUse,
+  readUse,
+  type ToldResolution,
+  type ToldRow,
+  type ToldTake,
+  type ToldTakes,
+} from './quota-told.js'
+
+/** `lock_timeout` has struck. */
+const WAITED = '55P03'
+const RETRY_MS = 100
+const HOLD_MS = 60_000
+
+interface TakeItem {
+  readonly asked: Asked & { readonly amount: number }
+  readonly id: string | null
+}
+
+/**
+ * A limit that many share and nobody exceeds: `dibs.quota`. Defining one starts nothing; it may be defined in every process, and
+ * anew with another limit.
+ *
+ * @example
+ * const points = dibs.quota('daily-points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
+ * const { remaining } = await points.take(child, 5)
+ */
+export class Quota {
+  readonly #database: Database
+  readonly #spec: QuotaSpec
+  readonly #batches: Batches<TakeItem, Decided>
+
+  constructor(database: Database, name: string, options: QuotaOptions) {
+    this.#database = database
+    this.#spec = new QuotaSpec(name, options)
+    this.#batches = new Batches((items, waitMs) => this.#takeAlone(items, waitMs))
+  }
+
+  get name(): string {
+    return this.#spec.name
+  }
+
+  /**
+   * Takes so much, or throws `QuotaExceededError` and takes nothing. More than the limit is `NeverFitsError`. Calls of one process
+   * for one subject that come at once share a statement.
+   *
+   * @example
+   * const { used, remaining, resetsAt } = await points.take(child, 5, { id: `event-${event.id}` })
+   */
+  async take(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaTake> {
+    const attempt = await this.tryTake(subject, amount, options)
+    if (attempt.taken) return attempt
+    const { limit, used, held, requested, resetsAt, retryAfterMs } = attempt
+    throw new QuotaExceededError({
+      quota: this.name,
+      subject,
+      limit,
+      used,
+      held,
+      requested,
+      resetsAt,
+      retryAfterMs,
+    })
+  }
+
+  /**
+   * The same, and says so if it does not fit, in place of an error.
+   *
+   * @example
+   * const attempt = await points.tryTake(child, 5)
+   * if (!attempt.taken) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
+   */
+  async tryTake(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaAttempt> {
+    checkOptions(options, ['id', 'limit', 'timeZone', 'tx'])
+    const item = this.#item(subject, amount, options)
+    const decided =
+      options.tx === undefined
+        ? await this.#batches.add(
+            JSON.stringify([item.asked.subject, item.asked.limit, item.asked.per]),
+            item,
+            this.#spec.waitMs,
+            this.#describe(subject),
+          )
+        : await this.#takeJoined(item, options.tx, null)
+    return this.#readAttempt(item, decided)
+  }
+
+  /**
+   * Sets so much aside for a while: `settle` takes what was needed of it, `void` gives it back, and so does time. It counts as
+   * used until then.
+   *
+   * @example
+   * const hold = await tokens.reserve(tenant, 4_000, { ttlMs: 120_000 })
+   * const answer = await model.ask(prompt)
+   * await hold.settle(answer.tokens)
+   */
+  async reserve(subject: string, amount: number, options: ReserveOptions = {}): Promise<Hold> {
+    checkOptions(options, ['id', 'ttlMs', 'limit', 'timeZone', 'tx'])
+    const { ttlMs = HOLD_MS, tx, id = randomUUID() } = options
+    const holdMs = String(checkDuration('ttlMs', ttlMs))
+    const item = this.#item(subject, amount, { ...options, id })
+    const decided =
+      tx === undefined
+        ? (await this.#takeTogether([item], holdMs, this.#spec.waitMs))[0]
+        : await this.#takeJoined(item, tx, holdMs)
+    const { take, row } = decided ?? noAnswer()
+    if (take.state === 'refused') throw this.#exceeded(item, take, row)
+    if (take.state === 'mismatch') throw this.#mismatch(id)
+    if (take.state === 'known' && take.entry !== 'held')
+      throw new HoldEndedError(this.name, id, take.entry ?? 'unknown', 'reserved again')
+    return new Hold(this, id, amount, dateFromMicros(String(take.expiresAt)))
+  }
+
+  /**
+   * What `hold.settle` does, by the id of the reservation, in any process: takes `actual`, at most what was reserved, and gives the
+   * rest back. The same again changes nothing.
+   *
+   * @example
+   * await tokens.settle(requestId, answer.tokens)
+   */
+  async settle(id: string, actual: number, options: SubjectOptions = {}): Promise<QuotaUse> {
+    checkOptions(options, ['limit', 'timeZone', 'tx'])
+    const amount = checkAmount('actual', actual, 0)
+    const told = await this.#resolve(id, 'settle', amount, options)
+    if (told.state === 'too much')
+      throw new InvalidInputError(
+        'actual',
+        `must be at most the ${told.asked} that were reserved, not ${actual}`,
+      )
+    const { limit = this.#spec.limit } = options
+    if (told.state === 'exceeded' && told.row)
+      throw new QuotaExceededError({
+        ...readUse(told.row, limit),
+        quota: this.name,
+        subject: told.subject,
+        requested: amount,
+        retryAfterMs: toMs(told.freeInUs),
+      })
+    if (told.state !== 'settled') throw this.#ended(id, told, 'settled')
+    return readUse(told.row, limit)
+  }
+
+  /**
+   * What `hold.void` does, by the id of the reservation: gives it back. One that has run out, or was given back before, stays so.
+   *
+   * @example
+   * await tokens.void(requestId)
+   */
+  async void(id: string, options: Pick<SubjectOptions, 'tx'> = {}): Promise<void> {
+    checkOptions(options, ['tx'])
+    const told = await this.#resolve(id, 'void', null, options)
+    if (told.state !== 'void') throw this.#ended(id, told, 'given back')
+  }
+
+  /**
+   * Gives back what was taken under an id, or a part of it, once: to the window that it was taken from. If that is over, nothing
+   * changes for the one of now. False if it was refunded before.
+   *
+   * @example
+   * const { refunded } = await points.refund(`event-${event.id}`)
+   */
+  async refund(
+    id: string,
+    options: { readonly amount?: number | undefined; readonly tx?: Tx | undefined } = {},
+  ): Promise<QuotaRefund> {
+    checkOptions(options, ['amount', 'tx'])
+    const amount = options.amount === undefined ? null : checkAmount('amount', options.amount)
+    const told = await this.#resolve(id, 'refund', amount, options)
+    if (told.state === 'too much')
+      throw new InvalidInputError(
+        'amount',
+        `must be at most the ${told.amount} that were taken, not ${amount}`,
+      )
+    if (told.state !== 'refunded' && told.state !== 'already') throw this.#ended(id, told, 'refunded')
+    return { refunded: told.state === 'refunded' }
+  }
+
+  /**
+   * How much is used and left, at this moment. What you do with it may be too late: `take` decides.
+   *
+   * @example
+   * const { used, remaining } = await points.peek(child)
+   */
+  async peek(subject: string, options: SubjectOptions = {}): Promise<QuotaUse> {
+    checkOptions(options, ['limit', 'timeZone', 'tx'])
+    const asked = this.#spec.read(subject, options)
+    const values = [this.name, asked.subject, asked.per]
+    const [row] = await this.#database.send(statements.peekQuota, values, options.tx)
+    return readUse(JSON.parse(`${row?.told}`) as ToldRow, asked.limit)
+  }
+
+  /**
+   * Compares each counter with the entries of its window, of takes with an id and of reservations, and tells where they differ: an
+   * empty list if all is well. At most 1,000.
+   *
+   * @example
+   * const drifts = await points.verify()
+   * if (drifts.length > 0) console.error('counters and entries differ', drifts)
+   */
+  async verify(options: { readonly subject?: string | undefined } = {}): Promise<QuotaDrift[]> {
+    checkOptions(options, ['subject'])
+    const subject = options.subject === undefined ? null : checkKey('subject', options.subject)
+    const rows = await this.#database.send(statements.verifyQuota, [this.name, subject])
+    return rows.map((row) => ({
+      subject: `${row.subject}`,
+      used: Number(row.used) + Number(row.over),
+      held: Number(row.held),
+      listed: Number(row.listed),
+      entriesTaken: Number(row.entries_taken),
+      entriesHeld: Number(row.entries_held),
+    }))
+  }
+
+  #item(subject: string, amount: number, options: TakeOptions): TakeItem {
+    const asked = this.#spec.ask(subject, amount, options)
+    const id = options.id ?? (this.#spec.ledger ? randomUUID() : undefined)
+    return { asked, id: id === undefined ? null : checkKey('id', id) }
+  }
+
+  /** Those of one batch are for one subject, under one limit. */
+  #takeAlone(items: readonly TakeItem[], waitMs: number): Promise<readonly Decided[]> {
+    return this.#takeTogether(items, null, waitMs)
+  }
+
+  async #takeTogether(
+    items: readonly TakeItem[],
+    holdMs: string | null,
+    waitMs: number,
+  ): Promise<readonly Decided[]> {
+    const subject = this.#describe(`${items[0]?.asked.subject}`)
+    const told = await this.#ask<ToldTakes>(
+      statements.takeQuota,
+      this.#takeValues(items, holdMs),
+      waitMs,
+      subject,
+    )
+    return told.takes.map((take) => ({ take, row: told.row }))
+  }
+
+  async #takeJoined(item: TakeItem, tx: Tx, holdMs: string | null): Promise<Decided> {
+    const subject = this.#describe(item.asked.subject)
+    const values = this.#takeValues([item], holdMs)
+    const { takes, row } = await this.#ask<ToldTakes>(
+      statements.takeQuotaJoined,
+      values,
+      this.#spec.waitMs,
+      subject,
+      tx,
+    )
+    return takes[0] ? { take: takes[0], row } : noAnswer()
+  }
+
+  #takeValues(items: readonly TakeItem[], holdMs: string | null): TextValue[] {
+    const [{ asked } = noAnswer()] = items
+    const amounts = items.map((item) => String(item.asked.amount))
+    const ids = items.map(({ id }) => id)
+    return [
+      ...[this.name, asked.subject, String(asked.limit), asked.per, textArray(amounts)],
+      ...[ids.every((id) => id === null) ? null : textArray(ids), holdMs, this.#spec.keepMs],
+    ]
+  }
+
+  async #resolve(
+    id: string,
+    what: 'settle' | 'void' | 'refund',
+    amount: number | null,
+    { limit = this.#spec.limit, timeZone, tx }: SubjectOptions,
+  ): Promise<ToldResolution> {
+    const values = [
+      ...[this.name, checkKey('id', id), what, amount === null ? null : String(amount), this.#spec.late],
+      ...[String(checkAmount('limit', limit)), this.#spec.perOf(timeZone)],
+    ]
+    const statement = tx === undefined ? statements.resolveQuota : statements.resolveQuotaJoined
+    return await this.#ask<ToldResolution>(
+      statement,
+      values,
+      this.#spec.waitMs,
+      `"${id}" of quota "${this.name}"`,
+      tx,
+    )
+  }
+
+  /** Waits are bounded: alone by the server's own limit, in a transaction by what leaves that usable. */
+  async #ask<T extends object>(
+    statement: Statement,
+    values: readonly TextValue[],
+    waitMs: number,
+    subject: string,
+    tx?: Tx,
+  ): Promise<T> {
+    const startedAt = performance.now()
+    const busy = (cause?: unknown) =>
+      new BusyError(subject, Math.max(1, performance.now() - startedAt), RETRY_MS, { cause })
+    try {
+      const [row] = await this.#database.send(statement, [...values, String(Math.max(1, waitMs))], tx)
+      const told = JSON.parse(`${row?.told}`)
+      if (told.state === 'busy') throw busy()
+      return told
+    } catch (error) {
+      if (tx === undefined && error instanceof StatementTimeoutError && error.sqlState === WAITED)
+        throw busy(error)
+      throw error
+    }
+  }
+
+  #readAttempt({ asked, id }: TakeItem, { take, row }: Decided): QuotaAttempt {
+    if (take.state === 'mismatch') throw this.#mismatch(`${id}`)
+    const use = readUse({ ...row, used: take.used, held: take.held }, asked.limit)
+    if (take.state !== 'refused')
+      return { taken: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
+    const { origin } = this.#database
+    const key = `${this.name}\n${asked.subject}`
+    emit('dibs:quota.refused', {
+      ...origin,
+      template: templateOf(this.name),
+      keyHash: hashKey(key),
+      requested: asked.amount,
+      remaining: use.remaining,
+    })
+    const retryAfterMs = toMs(take.freeInUs)
+    return {
+      taken: false,
+      ...use,
+      requested: asked.amount,
+      ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    }
+  }
+
+  #exceeded(item: TakeItem, take: ToldTake, row: ToldRow): QuotaExceededError {
+    const attempt = this.#readAttempt(item, { take, row })
+    if (attempt.taken) return noAnswer()
+    const { subject } = item.asked
+    return new QuotaExceededError({ ...attempt, quota: this.name, subject })
+  }
+
+  #mismatch(id: string): FingerprintMismatchError {
+    return new FingerprintMismatchError(`"${id}" of quota "${this.name}"`, id)
+  }
+
+  #ended(id: string, told: ToldResolution, what: string): HoldEndedError {
+    return new HoldEndedError(this.name, id, told.state === 'absent' ? 'unknown' : told.was, what)
+  }
+
+  #describe(subject: string): string {
+    return `a turn at quota "${this.name}" of "${subject}"`
+  }
+}
+
+interface Decided {
+  readonly take: ToldTake
+  readonly row: ToldRow
+}
+
+/**
+ * A reservation. With `await using` it is given back at the end of the block, unless it was settled.
+ */
+export class Hold implements AsyncDisposable {
+  readonly #quota: Quota
+  #isOver = false
+
+  constructor(
+    quota: Quota,
+    readonly id: string,
+    readonly amount: number,
+    /** When it runs out by itself, by the database's clock. */
+    readonly expiresAt: Date,
+  ) {
+    this.#quota = quota
+  }
+
+  /** Takes so much of it, or all, and gives the rest back. */
+  async settle(actual: number = this.amount, options: SubjectOptions = {}): Promise<QuotaUse> {
+    const use = await this.#quota.settle(this.id, actual, options)
+    this.#isOver = true
+    return use
+  }
+
+  /** Gives it back. */
+  async void(options: Pick<SubjectOptions, 'tx'> = {}): Promise<void> {
+    await this.#quota.void(this.id, options)
+    this.#isOver = true
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#isOver) await this.void()
+  }
+}
+
+/** Rounded up: a millisecond too early would be refused again. */
+const toMs = (us: number | null): number | undefined =>
+  us === null ? undefined : Math.max(1, Math.ceil(us / 1_000))
+
+function noAnswer(): never {
+  throw new TypeError('The database did not answer as its functions do: is its schema of another release?')
+}

@@ -1,0 +1,148 @@
+import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+
+/** A period in which a thing is done once. */
+export interface SlotBounds {
+  /** Names the period: `day:2026-11-16`. */
+  readonly key: string
+  readonly startsAt: Date
+  readonly endsAt: Date
+}
+
+export interface SingletonConflictDetails extends DibsErrorOptions {
+  readonly scope: string
+  readonly slot: SlotBounds
+  readonly id?: string | undefined
+  readonly by?: string | undefined
+  readonly since?: Date | undefined
+  readonly state: 'pending' | 'active' | 'failed' | 'void'
+  readonly result?: unknown
+  readonly retryAfterMs?: number | undefined
+}
+
+/**
+ * Another has done this in the same period, or is doing it.
+ *
+ * @example
+ * if (error instanceof SingletonConflictError) return `${error.by} was first, at ${error.since?.toISOString()}`
+ */
+export class SingletonConflictError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_SINGLETON_CONFLICT',
+    status: 409,
+    retryable: false,
+    means: 'Another has done this in the same period, or is doing it. Nothing was run.',
+    remedy:
+      '`by`, `since`, `id` and `result` say who did it and what came of it. Wait for the next period, or void the slot.',
+  }
+
+  readonly scope: string
+  readonly slot: SlotBounds
+  /** Of the claim that has the slot. */
+  declare readonly id?: string
+  /** Who has it, as they said. */
+  declare readonly by?: string
+  /** When they claimed it. */
+  declare readonly since?: Date
+  /** `pending`: they are at it; `active`: done; `failed`: it failed, and the slot is kept; `void`: undone, and the slot is kept. */
+  readonly state: 'pending' | 'active' | 'failed' | 'void'
+  /** What came of it. */
+  declare readonly result?: unknown
+  /** Of a pending one: what is left of its lease. */
+  declare readonly retryAfterMs?: number
+
+  constructor({ scope, slot, id, by, since, state, result, retryAfterMs, cause }: SingletonConflictDetails) {
+    const who = by === undefined ? 'Another caller' : `"${by}"`
+    const what = {
+      pending: 'is at it',
+      active: 'has done it',
+      failed: 'has failed at it',
+      void: 'did it, and it was undone',
+    }
+    super(
+      `"${scope}" is for one in each period, and ${slot.key} is taken: ${who} ${what[state]}${since ? `, since ${since.toISOString()}` : ''}. Nothing was run.`,
+      { cause },
+    )
+    this.scope = scope
+    this.slot = slot
+    this.state = state
+    if (id !== undefined) this.id = id
+    if (by !== undefined) this.by = by
+    if (since) this.since = since
+    if (result !== undefined) this.result = result
+    if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs
+  }
+}
+
+/**
+ * Another holds the lock.
+ *
+ * @example
+ * if (error instanceof LockHeldError) console.log(`free in ${error.retryAfterMs} ms at the latest, unless it is renewed`)
+ */
+export class LockHeldError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_LOCK_HELD',
+    status: 409,
+    retryable: true,
+    means: 'Another holds the lock, or is about to. Nothing was done.',
+    remedy: 'Try again after `retryAfterMs`.',
+  }
+
+  constructor(
+    readonly lock: string,
+    override readonly retryAfterMs: number,
+    /** Who holds it; not known while that is part of an open transaction. */
+    readonly holder?: string,
+    options?: DibsErrorOptions,
+  ) {
+    super(`Lock "${lock}" is held by another. Try again in ${retryAfterMs} ms.`, options)
+  }
+}
+
+/** One of several claims that was refused. */
+export interface AcquireFailure {
+  /** Its place in the list that was given. */
+  readonly index: number
+  readonly kind: 'singleton' | 'quota' | 'rate' | 'lock'
+  readonly error: DibsError
+}
+
+/**
+ * Of several claims, some were refused, and so none was made.
+ *
+ * @example
+ * if (error instanceof AcquireRefusedError) for (const { kind, error: why } of error.failures) console.log(kind, why.message)
+ */
+export class AcquireRefusedError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_ACQUIRE_REFUSED',
+    status: 409,
+    retryable: false,
+    means:
+      'Of several claims, some were refused, and so none was made. Nothing was run, and nothing was taken.',
+    remedy:
+      '`failures` has the reason of each. If `isFinal`, asking again ends the same way; else try after `retryAfterMs`.',
+  }
+
+  /** When all of them may fit; missing if one of them does not free itself. */
+  declare readonly retryAfterMs?: number
+
+  constructor(
+    /** Every claim that was refused, with its reason. */
+    readonly failures: readonly AcquireFailure[],
+    /** Asking again would end the same way. Under an idempotency key it is the outcome. */
+    readonly isFinal: boolean,
+    /** It is the outcome of an earlier call with the same key. */
+    readonly replayed: boolean = false,
+    options?: DibsErrorOptions,
+  ) {
+    const waits = failures.map(({ error }) => error.retryAfterMs)
+    const retryAfterMs = isFinal || waits.includes(undefined) ? undefined : Math.max(...waits.map(Number))
+    const again = retryAfterMs === undefined ? '' : ` Try again in ${retryAfterMs} ms.`
+    super(
+      `${failures.length} of the claims ${failures.length === 1 ? 'was' : 'were'} refused, so none was made: ${failures.map(({ error }) => error.message).join(' ')}${again}`,
+      options,
+    )
+    if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs
+  }
+}

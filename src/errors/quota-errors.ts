@@ -1,0 +1,101 @@
+import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+
+/** How full a quota was. */
+export interface QuotaExceededDetails extends DibsErrorOptions {
+  readonly quota: string
+  readonly subject: string
+  readonly limit: number
+  readonly used: number
+  readonly held: number
+  readonly requested: number
+  readonly resetsAt?: Date | undefined
+  readonly retryAfterMs?: number | undefined
+}
+
+/**
+ * A quota refused: what was asked for does not fit any more. Nothing was taken.
+ *
+ * @example
+ * if (error instanceof QuotaExceededError) console.log(`${error.remaining} left until ${error.resetsAt}`)
+ */
+export class QuotaExceededError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_QUOTA_EXCEEDED',
+    status: 429,
+    retryable: true,
+    means: 'What was asked for does not fit into what is left of a quota. Nothing was taken.',
+    remedy:
+      'Ask for less (`remaining`), or again after `retryAfterMs`; where that is missing, only a refund or a higher limit makes room.',
+  }
+
+  readonly quota: string
+  readonly subject: string
+  readonly limit: number
+  /** Taken in this window. */
+  readonly used: number
+  /** Reserved, and neither settled nor given back yet. */
+  readonly held: number
+  readonly requested: number
+  /** What would have fitted. */
+  readonly remaining: number
+  /** When the next window begins; a stock has none. */
+  declare readonly resetsAt?: Date
+  /** Until this very amount fits, if nobody else takes of it: reservations may run out before the window does. */
+  declare readonly retryAfterMs?: number
+
+  constructor(details: QuotaExceededDetails) {
+    const { quota, subject, limit, used, held, requested, resetsAt, retryAfterMs, cause } = details
+    const remaining = Math.max(0, limit - used - held)
+    const reserved = held > 0 ? ` and ${held} reserved` : ''
+    const when =
+      retryAfterMs === undefined
+        ? 'It does not empty by itself.'
+        : `It fits in ${retryAfterMs} ms at the earliest.`
+    super(
+      `Quota "${quota}" of "${subject}" has ${remaining} left and ${requested} were asked for: ${used} of ${limit} used${reserved}. Nothing was taken. ${when}`,
+      { cause },
+    )
+    this.quota = quota
+    this.subject = subject
+    this.limit = limit
+    this.used = used
+    this.held = held
+    this.requested = requested
+    this.remaining = remaining
+    if (resetsAt) this.resetsAt = resetsAt
+    if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs
+  }
+}
+
+/** How an entry of a quota stands: what became of a reservation, or of a take. */
+export type QuotaEntryState = 'held' | 'taken' | 'void' | 'expired' | 'refunded' | 'unknown'
+
+/**
+ * A reservation or a take is not what the call needs it to be: it was ended before in another way, has run out, or is not
+ * known.
+ *
+ * @example
+ * if (error instanceof HoldEndedError && error.state === 'expired') console.log('too late: it is free for others again')
+ */
+export class HoldEndedError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_HOLD_ENDED',
+    status: 409,
+    retryable: false,
+    means:
+      'A reservation, or a take, of a quota was ended before in another way, has run out, or is not known. Nothing was changed.',
+    remedy:
+      '`state` says what became of it. A reservation that ran out can be settled late (`late`), or made anew; give it more time (`ttlMs`).',
+  }
+
+  constructor(
+    readonly quota: string,
+    readonly id: string,
+    readonly state: QuotaEntryState,
+    what: string,
+    options?: DibsErrorOptions,
+  ) {
+    const known = state === 'unknown' ? 'is not known, or was forgotten' : `is ${state}`
+    super(`"${id}" of quota "${quota}" ${known}: it cannot be ${what}. Nothing was changed.`, options)
+  }
+}
