@@ -28,6 +28,16 @@ declare const bank: {
   pay(amount: number, idempotencyKey: string): Promise<{ id: string }>
   find(idempotencyKey: string): Promise<{ id: string } | undefined>
 }
+declare const child: string
+declare const parent: string
+declare const event: { id: string }
+declare const requestId: string
+declare const points: import('dibs').Quota
+declare const tokens: import('dibs').Quota
+declare const slot: import('dibs').Slot
+declare const answer: { tokens: number }
+declare const prompt: string
+declare const model: { ask(prompt: string): Promise<{ tokens: number }> }
 declare const mailer: { send(text: string): Promise<void> }
 declare const Order: Any
 declare const retries: { inc(labels: object): void }

@@ -274,9 +274,25 @@ begin
 end
 $$;
 
--- The same in a caller's transaction, which running out of time must leave usable: hence subtransactions, in slices, since `lock_timeout` is
--- for one holder, and an end before `statement_timeout`. The slices are not all of one length, so that those who wait do not
--- come back together. They are counted as well as timed, for a test's own `bound` takes no time.
+-- How long one of so many parts of a wait is: about 75 ms, and not all of one length, so that those who wait do not come back together. Their
+-- number does not depend on chance, nor on how long they take: a test's own `bound` takes no time.
+create function {schema}.part_of_wait(p_left_ms integer, p_parts integer) returns integer
+  language sql volatile
+as $$
+  select greatest(1, case when p_parts = 1 then p_left_ms
+    else (p_left_ms / p_parts::double precision * (2 + 2 * pg_catalog.random()) / 3)::integer end)
+$$;
+
+-- How long a wait may be: less than `statement_timeout`, which would abort a caller's transaction.
+create function {schema}.bounded_wait(p_wait_ms integer) returns integer
+  language sql stable
+as $$
+  select case when t.ms > 0 then greatest(1, least(p_wait_ms, t.ms * 0.9))::integer else p_wait_ms end
+  from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t
+$$;
+
+-- The same in a caller's transaction, which running out of time must leave usable: hence subtransactions, and parts of the wait, since
+-- `lock_timeout` is for one holder.
 create function {schema}.quota_take_joined(
   p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_ids text[], p_hold_ms bigint,
   p_keep_ms bigint, p_wait_ms integer
@@ -287,38 +303,20 @@ create function {schema}.quota_take_joined(
   set search_path = ''
 as $$
 declare
-  v_slices integer[] := {schema}.slices(p_wait_ms);
+  v_left_ms integer := {schema}.bounded_wait(p_wait_ms);
+  v_parts integer := ceil(v_left_ms / 75.0);
+  v_part_ms integer;
 begin
-  for v_n in 1..pg_catalog.cardinality(v_slices) loop
+  for v_n in 1..v_parts loop
+    v_part_ms := {schema}.part_of_wait(v_left_ms, v_parts - v_n + 1);
     begin
       return {schema}.quota_take(
-        p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, v_slices[v_n]);
+        p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, v_part_ms);
     exception when lock_not_available then
-      null;
+      v_left_ms := v_left_ms - v_part_ms;
     end;
   end loop;
   return '{"state": "busy"}';
-end
-$$;
-
--- Parts of 50 to 100 ms that make up a wait, or what `statement_timeout` leaves of it.
-create function {schema}.slices(p_wait_ms integer) returns integer[]
-  language plpgsql volatile
-  set search_path = ''
-as $$
-declare
-  v_most_ms double precision :=
-    pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 900;
-  v_left_ms integer := case when v_most_ms > 0 then greatest(1, least(p_wait_ms, v_most_ms)) else p_wait_ms end;
-  v_slice integer;
-  v_slices integer[] := '{}';
-begin
-  while v_left_ms > 0 loop
-    v_slice := least(v_left_ms, 50 + floor(pg_catalog.random() * 51)::integer);
-    v_slices := v_slices || v_slice;
-    v_left_ms := v_left_ms - v_slice;
-  end loop;
-  return v_slices;
 end
 $$;
 
@@ -475,13 +473,16 @@ create function {schema}.quota_resolve_joined(
   set search_path = ''
 as $$
 declare
-  v_slices integer[] := {schema}.slices(p_wait_ms);
+  v_left_ms integer := {schema}.bounded_wait(p_wait_ms);
+  v_parts integer := ceil(v_left_ms / 75.0);
+  v_part_ms integer;
 begin
-  for v_n in 1..pg_catalog.cardinality(v_slices) loop
+  for v_n in 1..v_parts loop
+    v_part_ms := {schema}.part_of_wait(v_left_ms, v_parts - v_n + 1);
     begin
-      return {schema}.quota_resolve(p_name, p_id, p_what, p_amount, p_late, p_limit, p_per, v_slices[v_n]);
+      return {schema}.quota_resolve(p_name, p_id, p_what, p_amount, p_late, p_limit, p_per, v_part_ms);
     exception when lock_not_available then
-      null;
+      v_left_ms := v_left_ms - v_part_ms;
     end;
   end loop;
   return '{"state": "busy"}';
@@ -502,6 +503,7 @@ begin
     v_row.used := 0;
     v_row.over := 0;
     v_row.held := 0;
+    -- point: before the window
     select greatest(p.starts_at, v_row.ends_at), p.ends_at into v_row.starts_at, v_row.ends_at
     from {schema}.period(p_per, v_now) p;
   elsif v_row.holds_until <= v_now then
@@ -532,6 +534,7 @@ begin
     select r.ctid from {schema}.quota r where r.ends_at <= v_now - interval '1 day' and r.ends_at < 'infinity'
     order by r.ends_at limit p_limit for update skip locked));
   get diagnostics v_count = row_count;
+  -- point: before the entries
   for v_entry in
     select e.* from {schema}.quota_entry e where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now)
     order by e.forget_at limit p_limit

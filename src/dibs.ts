@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { type Acquire, acquireOn } from './claims/acquire.js'
 import type { Claim } from './claims/claim.js'
 import { Claims } from './claims/claims.js'
 import { Kv } from './claims/kv.js'
@@ -12,6 +13,7 @@ import {
 } from './claims/operation.js'
 import { Quota } from './claims/quota.js'
 import type { QuotaOptions } from './claims/quota-spec.js'
+import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from './claims/singleton.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
 import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
@@ -101,6 +103,9 @@ export class Dibs implements AsyncDisposable {
     this.claims = new Claims(database)
     this.onceDetailed = onceOn(database)
     this.once = withoutDetails(this.onceDetailed)
+    this.acquire = acquireOn(database)
+    this.singleton = singletonOn(database)
+    this.voidSlot = voidSlotOn(database)
     this.#maintenance = new Maintenance(database, this.#operations)
     this.kv = new Kv(database)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
@@ -244,6 +249,58 @@ export class Dibs implements AsyncDisposable {
     this.#operations.set(name, operation)
     return operation
   }
+
+  /**
+   * Does a thing once in each period: one report a day, one vote a week, one run for each time of a cron expression. Whoever comes
+   * later in the same period is `SingletonConflictError`, which says who was first and what came of it. Which period it is, the
+   * database's clock decides; the function is told (`slot`).
+   *
+   * As with `once`, slot, writes and outcome commit together; for effects outside of the database use `mode: 'leased'`.
+   *
+   * @example
+   * const log = await dibs.singleton(
+   *   { scope: ['prayer', child], per: 'day', timeZone: 'Asia/Karachi', by: parent },
+   *   async (tx, slot) => {
+   *     await tx.query('insert into log (child, day) values ($1, $2)', [child, slot.key])
+   *     return { child, slot }
+   *   },
+   * )
+   */
+  readonly singleton: Singleton
+
+  /**
+   * Undoes what was done in a slot, once: of any number of callers that name the same use of it (`slot.id`) one is told so and
+   * runs `fn`, in the same transaction. The slot is free again, or stays taken (`frees: false`).
+   *
+   * @example
+   * const { voided } = await dibs.voidSlot({ scope: ['prayer', child], slot }, async (tx) => {
+   *   await tx.query('update account set points = points - 5 where child = $1', [child])
+   * })
+   */
+  readonly voidSlot: VoidSlot
+
+  /**
+   * Claims several things of different kinds, all or none, in one round trip: an idempotency key, slots, quotas, rate limits, locks. If
+   * one is refused, `AcquireRefusedError` has the reason of each that is in the way, and nothing was claimed. If the
+   * idempotency key has its outcome, that is the answer, and nothing else is looked at.
+   *
+   * Claims, writes and outcome commit together; for effects outside of the database use `{ mode: 'leased' }`.
+   *
+   * @example
+   * const points = dibs.quota('daily-points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
+   * const event = await dibs.acquire(
+   *   [
+   *     claims.once({ scope: 'events', key, fingerprint: body }),
+   *     claims.singleton({ scope: ['prayer', child], per: 'day', timeZone: 'Europe/Berlin', by: parent }),
+   *     points.claim(child, 10),
+   *   ],
+   *   async (tx, [once, slot, use]) => {
+   *     await tx.query('insert into event (id, day) values ($1, $2)', [once.id, slot.key])
+   *     return { id: once.id, left: use.remaining }
+   *   },
+   * )
+   */
+  readonly acquire: Acquire
 
   /**
    * Names a limit that many share: of points in a day, of tokens in a month, of pieces in stock. Defining starts nothing.

@@ -1,3 +1,22 @@
+export type { Acquire, AcquireAnswer, JoinedAcquire, LeasedAcquire } from './claims/acquire.js'
+export {
+  type AcquireClaim,
+  claims,
+  type Grants,
+  type LockClaim,
+  type LockGrant,
+  type OnceClaim,
+  type OnceClaimSpec,
+  type OnceGrant,
+  type QuotaClaim,
+  type QuotaGrant,
+  type RateClaim,
+  type RateGrant,
+  type SingletonClaim,
+  type SingletonClaimSpec,
+  type Slot,
+} from './claims/acquire-claims.js'
+export type { AcquireLease } from './claims/acquire-leased.js'
 export type { Claim, StepContext } from './claims/claim.js'
 export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
 export type { Json, Stored } from './claims/json.js'
@@ -27,6 +46,24 @@ export type {
   OnceSpec,
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
+export type { CalendarUnit, CronSlots, Interval } from './claims/period.js'
+export type { Hold, Quota } from './claims/quota.js'
+export type {
+  LatePolicy,
+  QuotaOptions,
+  ReserveOptions,
+  SubjectOptions,
+  TakeOptions,
+} from './claims/quota-spec.js'
+export type { QuotaAttempt, QuotaDrift, QuotaRefund, QuotaTake, QuotaUse } from './claims/quota-told.js'
+export type {
+  JoinedSingleton,
+  LeasedSingleton,
+  Singleton,
+  SlotVoided,
+  VoidSlot,
+  VoidSlotSpec,
+} from './claims/singleton.js'
 export type { StandardSchema } from './claims/standard-schema.js'
 export type { ClaimStatus } from './claims/told-claim.js'
 export { Dibs, type OpenOptions } from './dibs.js'

@@ -30,7 +30,8 @@ const MAX_STEP_BYTES = 200
 
 const lines = new WeakMap<Database, ReservedLine>()
 
-function lineOf(database: Database): ReservedLine {
+/** The connection that renewals of this process go over. */
+export function lineOf(database: Database): ReservedLine {
   const line = lines.get(database) ?? new ReservedLine(database)
   lines.set(database, line)
   return line
@@ -38,7 +39,7 @@ function lineOf(database: Database): ReservedLine {
 
 /** Sends a statement that may be repeated until its answer comes, within bounds. */
 export async function sendSurely(
-  { database }: OnceCall,
+  { database }: { readonly database: Database },
   statement: Statement,
   values: () => readonly TextValue[],
 ): Promise<TextRow[]> {

@@ -56,19 +56,35 @@ export function scopeOfOperation(name: string): string {
   return checkKey('operation', `:${escapePart(checkKey('operation', name))}`)
 }
 
+/** The scope of a singleton: two empty parts, which no caller can name and no operation has. */
+export function scopeOfSingleton(name: string): string {
+  return checkKey('scope', `::${name}`)
+}
+
+/** What a singleton was named, whose scope it is. */
+export function singletonOf(scope: string): string | undefined {
+  return scope.startsWith('::') ? scope.slice(2) : undefined
+}
+
 /** The name of the operation that a scope belongs to. */
 export function operationOf(scope: string): string | undefined {
-  return scope.startsWith(':') ? scope.slice(1).replaceAll('%3A', ':').replaceAll('%25', '%') : undefined
+  return scope.startsWith(':') && !scope.startsWith('::')
+    ? scope.slice(1).replaceAll('%3A', ':').replaceAll('%25', '%')
+    : undefined
 }
 
 /** A scope as a reader would name it. */
 export function nameScope(scope: string): string {
   const operation = operationOf(scope)
-  return operation === undefined ? `in scope "${scope}"` : `of operation "${operation}"`
+  if (operation !== undefined) return `of operation "${operation}"`
+  const singleton = singletonOf(scope)
+  return singleton === undefined ? `in scope "${scope}"` : `of singleton "${singleton}"`
 }
 
 /** A key without what is different in each: `order:42` and `order:43` are both `order:*`. For metrics and logs. */
 export function templateOf(key: string): string {
+  const singleton = singletonOf(key)
+  if (singleton !== undefined) return `singleton:${templateOf(singleton)}`
   if (key.startsWith(':')) return `operation${key}`
   const [name, ...values] = key.split(':')
   return [name, ...values.map(() => '*')].join(':')

@@ -12,6 +12,7 @@ import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
+import { QuotaClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
 import { checkDuration } from './check-duration.js'
 import { checkOptions } from './check-options.js'
@@ -241,6 +242,25 @@ export class Quota {
       entriesTaken: Number(row.entries_taken),
       entriesHeld: Number(row.entries_held),
     }))
+  }
+
+  /**
+   * A take to be made together with other claims, all or none: see `dibs.acquire`. Under a lease it is reserved, and settled at the end.
+   *
+   * @example
+   * await dibs.acquire([claims.lock('till-7'), points.claim(child, 10)], async (tx, [till, use]) => {
+   *   await tx.query('insert into award (child, left_over) values ($1, $2)', [child, use.remaining])
+   * })
+   */
+  claim(subject: string, amount = 1, options: Omit<TakeOptions, 'tx'> = {}): QuotaClaim {
+    checkOptions(options, ['id', 'limit', 'timeZone'])
+    const { asked, id } = this.#item(subject, amount, options)
+    const { keepMs } = this.#spec
+    return new QuotaClaim(this.name, asked.subject, asked.limit, asked.amount, {
+      ...(asked.per === null ? {} : { per: JSON.parse(asked.per) }),
+      ...(id === null ? {} : { id }),
+      keepMs: keepMs === null ? null : Number(keepMs),
+    })
   }
 
   #item(subject: string, amount: number, options: TakeOptions): TakeItem {

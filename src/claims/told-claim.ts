@@ -17,6 +17,8 @@ export type ClaimState =
   | 'absent'
   | 'over'
   | 'done'
+  | 'void'
+  | 'voided'
 
 /** What `claim_told` says of a claim; each state has a use for some of it. */
 export interface ToldClaim {

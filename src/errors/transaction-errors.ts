@@ -40,19 +40,21 @@ export class NestedTransactionError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      '`dibs.transaction`, or `dibs.once` without `tx`, was called inside `dibs.transaction`. The inner one would run on a second connection, outside the first, and could wait for it for ever.',
+      '`dibs.transaction`, or `dibs.once` or `dibs.acquire` without `tx`, was called inside `dibs.transaction`. The inner one would run on a second connection, outside the first, and could wait for it for ever.',
     remedy: 'Pass the outer `tx` down and use it; for a part that may fail alone use `tx.savepoint`.',
   }
 
   constructor(
     /** What was called. */
-    readonly call: 'dibs.transaction' | 'dibs.once' = 'dibs.transaction',
+    readonly call: 'dibs.transaction' | 'dibs.once' | 'dibs.acquire' = 'dibs.transaction',
     options?: DibsErrorOptions,
   ) {
     const advice =
       call === 'dibs.once'
         ? 'Give it that transaction: dibs.once({ …, tx }, …).'
-        : 'Pass the outer `tx` down instead, or use tx.savepoint for a part that may fail alone.'
+        : call === 'dibs.acquire'
+          ? 'Give it that transaction: dibs.acquire([…], …, { tx }), or dibs.singleton({ …, tx }, …).'
+          : 'Pass the outer `tx` down instead, or use tx.savepoint for a part that may fail alone.'
     super(`${call} was called inside a dibs.transaction of the same instance. ${advice}`, options)
   }
 }

@@ -1,7 +1,9 @@
 import { forgetExpiredClaims } from '../claims/claim-statements.js'
 import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Unfinished } from '../claims/operation.js'
+import { forgetQuotas } from '../claims/quota-statements.js'
 import { ClosedError, InvalidInputError } from '../errors.js'
+import { forgetLocks } from '../locks/lock-statements.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
@@ -13,6 +15,10 @@ export interface MaintenanceReport {
   readonly claimsForgotten: number
   /** Keys of `dibs.kv` whose time was over, removed. */
   readonly keysForgotten: number
+  /** Windows and ids of quotas whose time was over, removed. */
+  readonly quotasForgotten: number
+  /** Locks that nobody has had for a day, removed. */
+  readonly locksForgotten: number
   /** Operations that were left by processes that are gone, taken over and finished, well or as failed. */
   readonly operationsFinished: number
   /** Taken over, and failed again; they will be tried once more. */
@@ -69,6 +75,8 @@ export class Maintenance {
   async #round() {
     const claimsForgotten = await this.#forget(forgetExpiredClaims)
     const keysForgotten = await this.#forget(forgetExpiredKeys)
+    const quotasForgotten = await this.#forget(forgetQuotas)
+    const locksForgotten = await this.#forget(forgetLocks)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#operations.values()) {
@@ -83,7 +91,7 @@ export class Maintenance {
         void attempt.catch(() => {}).then(() => mine.delete(attempt))
       }
     }
-    return { claimsForgotten, keysForgotten, operationsGivenUp, attempts }
+    return { claimsForgotten, keysForgotten, quotasForgotten, locksForgotten, operationsGivenUp, attempts }
   }
 
   async #forget(statement: Statement): Promise<number> {

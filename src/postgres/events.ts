@@ -112,6 +112,14 @@ export interface DibsEvents {
     readonly requested: number
     readonly remaining: number
   }
+  /** Of several claims some were refused, and so none was made: their kinds. */
+  'dibs:acquire.refused': EventOrigin & {
+    readonly kinds: readonly ('singleton' | 'quota' | 'rate' | 'lock')[]
+    /** Asking again would end the same way. */
+    readonly isFinal: boolean
+    readonly waitedMs: number
+    readonly retries: number
+  }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
 }

@@ -142,3 +142,23 @@ begin
   return v_state;
 end
 $$;
+
+-- Removes locks that nobody has had for a day. Never waits. A fence that is made anew is above the old one, since it is not behind
+-- the clock.
+create function {schema}.lock_forget(p_limit integer) returns integer
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_count integer;
+begin
+  -- point: before the removal
+  delete from {schema}.lock l where l.ctid = any (array(
+    select i.ctid from {schema}.lock i
+    where i.expires_at <= v_now - interval '1 day' and i.acquired_at <= v_now - interval '1 day'
+    limit p_limit for update skip locked));
+  get diagnostics v_count = row_count;
+  return v_count;
+end
+$$;

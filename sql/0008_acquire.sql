@@ -5,7 +5,10 @@
 -- everybody, and refuse what another holds at once.
 
 -- What came of one claim. `isFinal`: asking again will not help; `isBusy`: another transaction is about to decide it.
-create function {schema}.acquire_one(p_item json, p_holder text, p_lease_ms bigint, p_wait_ms integer) returns json
+create function {schema}.acquire_one(
+  p_item json, p_id text, p_holder text, p_lease_ms bigint, p_wait_ms integer
+)
+  returns json
   language plpgsql volatile
   set search_path = ''
 as $$
@@ -20,16 +23,16 @@ begin
   elsif v_kind = 'quota' then
     v_told := {schema}.quota_take(
       p_item ->> 'name', p_item ->> 'subject', (p_item ->> 'limit')::bigint, p_item -> 'per',
-      array[(p_item ->> 'amount')::bigint], array[p_item ->> 'id'], p_lease_ms, (p_item ->> 'keepMs')::bigint, 0);
+      array[(p_item ->> 'amount')::bigint], array[p_id], p_lease_ms, (p_item ->> 'keepMs')::bigint, 0);
     v_take := v_told -> 'takes' -> 0;
     v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     if v_state = 'known' and p_lease_ms is not null then
       -- Reserved by an attempt that ended without a word; this one goes on with it.
-      v_state := {schema}.quota_rearm(p_item, p_lease_ms);
+      v_state := {schema}.quota_rearm(p_item, p_id, p_lease_ms);
     end if;
     return pg_catalog.json_build_object(
       'granted', v_state in ('taken', 'known'), 'isBusy', v_state = 'busy', 'isFinal', false, 'state', v_state,
-      'row', v_told -> 'row', 'take', v_take);
+      'id', p_id, 'row', v_told -> 'row', 'take', v_take);
   elsif v_kind = 'rate' then
     v_told := {schema}.rate_take(
       p_item ->> 'name', p_item ->> 'subject', p_item ->> 'rule', p_item ->> 'algorithm', (p_item ->> 'limit')::bigint,
@@ -101,7 +104,7 @@ end
 $$;
 
 -- Goes on with a reservation that an earlier attempt has made: puts off its end, or, if it has run out, makes it anew.
-create function {schema}.quota_rearm(p_item json, p_lease_ms bigint) returns text
+create function {schema}.quota_rearm(p_item json, p_id text, p_lease_ms bigint) returns text
   language plpgsql volatile
   set search_path = ''
 as $$
@@ -111,7 +114,7 @@ declare
   v_told json;
 begin
   -- point: before the entry
-  select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_item ->> 'id';
+  select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_id;
   if v_entry.state = 'held' and v_entry.expires_at > v_now then
     -- point: before the renewal
     update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
@@ -146,6 +149,7 @@ declare
   v_once json;
   v_item json;
   v_one json;
+  v_from timestamptz;
   v_results json[] := '{}';
   v_is_refused boolean := false;
   v_is_final boolean := false;
@@ -166,9 +170,15 @@ begin
         return pg_catalog.json_build_object('state', 'once', 'once', v_once);
       end if;
     end if;
+    v_from := pg_catalog.clock_timestamp();
     begin
       for v_item in select i.value from pg_catalog.json_array_elements(p_items) i loop
-        v_one := {schema}.acquire_one(v_item, p_holder, p_lease_ms,
+        -- What is reserved has the same id in every attempt.
+        v_one := {schema}.acquire_one(
+          v_item,
+          coalesce(v_item ->> 'id', case when p_lease_ms is not null
+            then coalesce(v_once ->> 'id', p_holder) || ':' || (v_item ->> 'index') end),
+          p_holder, p_lease_ms,
           case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms else 10 end);
         v_results := v_results || v_one;
         v_is_refused := v_is_refused or not (v_one ->> 'granted')::boolean;
@@ -188,7 +198,7 @@ begin
         p_once ->> 'scope', p_once ->> 'key', (v_once ->> 'fence')::bigint, null, 'failed',
         pg_catalog.json_build_object(
           'name', 'AcquireRefusedError', 'message', 'What was claimed together was refused for good.',
-          'fields', pg_catalog.json_build_object('refused', pg_catalog.array_to_json(v_results))),
+          'fields', pg_catalog.json_build_object('items', p_items, 'results', pg_catalog.array_to_json(v_results))),
         (p_once ->> 'keepMs')::bigint, true);
     end if;
   exception when sqlstate 'DIB02' then
@@ -196,7 +206,8 @@ begin
   end;
   return pg_catalog.json_build_object(
     'state', case when v_is_refused then 'refused' else 'granted' end, 'isFinal', v_is_final, 'once', v_once,
-    'results', pg_catalog.array_to_json(v_results));
+    'results', pg_catalog.array_to_json(v_results),
+    'tookMs', ceil(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - v_from) * 1000));
 end
 $$;
 
@@ -214,6 +225,7 @@ begin
     v_state := case v_grant ->> 'kind'
       when 'claim' then {schema}.claim_lock(v_grant ->> 'scope', v_grant ->> 'key', (v_grant ->> 'fence')::bigint, null)
       when 'lock' then {schema}.lock_state(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint)
+      else 'held'
     end;
     if v_state = 'lost' then
       return 'lost';

@@ -1,0 +1,285 @@
+import { randomUUID } from 'node:crypto'
+import { InvalidInputError } from '../errors.js'
+import { checkDuration } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+import { checkKey, scopeOfSingleton } from './key.js'
+import { explainGivingUp } from './once-call.js'
+import { type LeasedSpec, readScope } from './once-spec.js'
+import { type CalendarUnit, type CronSlots, type Interval, type PeriodAt, readPeriod } from './period.js'
+import type { QuotaUse } from './quota-told.js'
+
+/** Something that can be claimed together with others. `Grant` is what the function is given of it. */
+export interface AcquireClaim<Grant> {
+  readonly kind: 'once' | 'singleton' | 'quota' | 'rate' | 'lock'
+  /** For the compiler; there is no such field. */
+  readonly grant?: Grant
+}
+
+/** What the function is given of `claims.once`. */
+export interface OnceGrant {
+  /** The same in every attempt. */
+  readonly id: string
+  readonly fence: number
+  readonly attempt: number
+}
+
+/** The period that was claimed. */
+export interface Slot {
+  /** Names the period: `day:2026-11-16`. */
+  readonly key: string
+  readonly startsAt: Date
+  readonly endsAt: Date
+  /** Of the claim: names this very use of the slot, to void it by. */
+  readonly id: string
+  readonly fence: number
+}
+
+export interface QuotaGrant extends QuotaUse {
+  /** To refund it by, if it was given one or the quota has a ledger. */
+  readonly id?: string
+}
+
+export interface LockGrant {
+  readonly name: string
+  /** Grows with each holder: whoever stores it with what they write can refuse a late one. */
+  readonly fence: number
+}
+
+/** What the function is given, in the order of the claims. */
+export type Grants<C extends readonly AcquireClaim<unknown>[]> = {
+  -readonly [I in keyof C]: C[I] extends AcquireClaim<infer Grant> ? Grant : never
+}
+
+export type OnceClaimSpec = Omit<LeasedSpec, 'mode' | 'leaseMs' | 'onAmbiguous' | 'result'> & {
+  /** What to do when an earlier attempt ended without a word; for leased claims. Default `retry`. */
+  readonly onAmbiguous?: 'retry' | 'hold' | undefined
+}
+
+export class OnceClaim implements AcquireClaim<OnceGrant> {
+  readonly kind = 'once'
+  declare readonly grant?: OnceGrant
+  readonly spec: OnceClaimSpec
+
+  constructor(spec: OnceClaimSpec) {
+    checkOptions(spec, onceNames)
+    this.spec = spec
+  }
+}
+
+const onceNames = [
+  'scope',
+  'key',
+  'fingerprint',
+  'wait',
+  'waitMs',
+  'keepMs',
+  'isTerminal',
+  'requestId',
+  'maxAttempts',
+  'onAmbiguous',
+]
+
+export interface SingletonClaimSpec {
+  /** What is done once in each period: `'daily-report'`, or parts: `['prayer', child]`. */
+  readonly scope: string | readonly (string | number | bigint)[]
+  /** The period: of the calendar, of an interval, or from one time of a cron expression to the next. */
+  readonly per: CalendarUnit | Interval | CronSlots
+  /** Whose clocks say when a period begins. Default `UTC`. */
+  readonly timeZone?: string | undefined
+  /** Who does it, for those who come too late. */
+  readonly by?: string | undefined
+  /** What becomes of the slot if the function fails: `free` (the default) for another try, or `keep`. */
+  readonly onFailure?: 'free' | 'keep' | undefined
+  /** How long a slot is kept after its period. Default 7 days. */
+  readonly keepMs?: number | undefined
+  /** Leased: after so many attempts that ended without a word, the slot has failed. Default 5. */
+  readonly maxAttempts?: number | undefined
+}
+
+const singletonNames = ['scope', 'per', 'timeZone', 'by', 'onFailure', 'keepMs', 'maxAttempts']
+const WEEK_MS = 7 * 24 * 3_600_000
+
+export class SingletonClaim implements AcquireClaim<Slot> {
+  readonly kind = 'singleton'
+  declare readonly grant?: Slot
+  /** As the caller named it. */
+  readonly name: string
+  readonly scope: string
+  readonly by: string | undefined
+  readonly keeps: boolean
+  readonly keepMs: number
+  readonly maxAttempts: number
+  readonly period: PeriodAt
+
+  constructor(spec: SingletonClaimSpec) {
+    checkOptions(spec, singletonNames)
+    const { by, onFailure = 'free', keepMs = WEEK_MS, maxAttempts = 5 } = spec
+    this.name = readScope(spec.scope)
+    this.scope = scopeOfSingleton(this.name)
+    this.period = readPeriod(spec.per, spec.timeZone, ['interval', 'cron'])
+    this.by = by === undefined ? undefined : checkKey('by', by)
+    if (onFailure !== 'free' && onFailure !== 'keep')
+      throw new InvalidInputError('onFailure', "must be 'free' or 'keep'")
+    this.keeps = onFailure === 'keep'
+    this.keepMs = checkDuration('keepMs', keepMs)
+    if (!(Number.isSafeInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= 1_000))
+      throw new InvalidInputError('maxAttempts', `must be a whole number from 1 to 1000, not ${maxAttempts}`)
+    this.maxAttempts = maxAttempts
+  }
+
+  /** As the database is asked; the slots of a cron expression are those around a time. */
+  item(nowMs: number): object {
+    return {
+      scope: this.scope,
+      per: this.period(nowMs),
+      id: randomUUID(),
+      by: this.by,
+      keepMs: this.keepMs,
+      // A slot that is kept when it fails is also kept when nobody knows whether it did.
+      hold: this.keeps,
+      maxLost: this.maxAttempts,
+      gaveUp: JSON.parse(explainGivingUp(this.maxAttempts)),
+    }
+  }
+}
+
+/** Made by `quota.claim`. */
+export class QuotaClaim implements AcquireClaim<QuotaGrant> {
+  readonly kind = 'quota'
+  declare readonly grant?: QuotaGrant
+
+  constructor(
+    readonly name: string,
+    readonly subject: string,
+    readonly limit: number,
+    readonly amount: number,
+    readonly fields: {
+      readonly per?: unknown
+      readonly id?: string | undefined
+      readonly keepMs: number | null
+    },
+  ) {}
+
+  item(): object {
+    const { name, subject, limit, amount, fields } = this
+    return { name, subject, limit, amount, ...fields }
+  }
+}
+
+export class LockClaim implements AcquireClaim<LockGrant> {
+  readonly kind = 'lock'
+  declare readonly grant?: LockGrant
+  readonly name: string
+
+  constructor(name: string) {
+    this.name = checkKey('name', name)
+  }
+
+  item(): object {
+    return { name: this.name }
+  }
+}
+
+/**
+ * What `dibs.acquire` claims together. Quotas and rate limits make theirs: `points.claim(child, 10)`.
+ *
+ * @example
+ * await dibs.acquire(
+ *   [claims.once({ scope: 'orders', key }), claims.singleton({ scope: ['order', tenant], per: 'day' }), claims.lock('till-7')],
+ *   async (tx, [order, slot, till]) => {
+ *     await tx.query('insert into orders (id, day, fence) values ($1, $2, $3)', [order.id, slot.key, till.fence])
+ *   },
+ * )
+ */
+export const claims = {
+  /** An idempotency key: see `dibs.once`. At most one in a list. If it has its outcome, nothing else is looked at. */
+  once: (spec: OnceClaimSpec): OnceClaim => new OnceClaim(spec),
+  /** One in each period: see `dibs.singleton`. */
+  singleton: (spec: SingletonClaimSpec): SingletonClaim => new SingletonClaim(spec),
+  /** A lock, held until the transaction ends, or under the lease. One that is held elsewhere is refused, and never waited for. */
+  lock: (name: string): LockClaim => new LockClaim(name),
+} as const
+
+export type AnyClaim = OnceClaim | SingletonClaim | QuotaClaim | RateClaim | LockClaim
+
+export interface RateGrant {
+  readonly remaining: number
+  readonly resetMs: number
+}
+
+/** Made by `rateLimit.claim`. */
+export class RateClaim implements AcquireClaim<RateGrant> {
+  readonly kind = 'rate'
+  declare readonly grant?: RateGrant
+
+  constructor(
+    readonly name: string,
+    readonly subject: string,
+    readonly limit: number,
+    readonly cost: number,
+    readonly fields: {
+      readonly rule: string
+      readonly algorithm: string
+      readonly perUs: number
+      readonly burst: number
+    },
+  ) {}
+
+  item(): object {
+    const { name, subject, limit, cost, fields } = this
+    return { name, subject, limit, cost, ...fields }
+  }
+}
+
+/** In one order for everybody, by kind and then by name. */
+export function sortClaims(
+  given: readonly AnyClaim[],
+): { readonly claim: AnyClaim; readonly index: number }[] {
+  const order = ['once', 'singleton', 'quota', 'rate', 'lock']
+  const nameOf = (claim: AnyClaim): string => {
+    if (claim.kind === 'once') return ''
+    if (claim.kind === 'singleton') return claim.scope
+    return claim.kind === 'lock' ? claim.name : JSON.stringify([claim.name, claim.subject])
+  }
+  return given
+    .map((claim, index) => ({ claim, index }))
+    .sort(
+      (a, b) =>
+        order.indexOf(a.claim.kind) - order.indexOf(b.claim.kind) ||
+        Buffer.compare(Buffer.from(nameOf(a.claim)), Buffer.from(nameOf(b.claim))) ||
+        a.index - b.index,
+    )
+}
+
+/** Refuses what cannot be claimed together. */
+export function checkClaims(given: readonly AnyClaim[]): void {
+  if (!Array.isArray(given) || given.length === 0 || given.length > MAX_CLAIMS)
+    throw new InvalidInputError('claims', `must be an array of 1 to ${MAX_CLAIMS} claims`)
+  const seen = new Set<string>()
+  for (const [index, claim] of given.entries()) {
+    if (!isClaim(claim))
+      throw new InvalidInputError(
+        `claims[${index}]`,
+        'must be made by claims.once, claims.singleton, claims.lock, quota.claim or rateLimit.claim',
+      )
+    const name =
+      claim.kind === 'once'
+        ? 'once'
+        : claim.kind === 'singleton'
+          ? claim.scope
+          : claim.kind === 'lock'
+            ? `lock ${claim.name}`
+            : ''
+    if (name !== '' && seen.has(name))
+      throw new InvalidInputError(
+        `claims[${index}]`,
+        claim.kind === 'once' ? 'is a second idempotency key; there can be one' : 'is in the list already',
+      )
+    seen.add(name)
+  }
+}
+
+const MAX_CLAIMS = 50
+
+const isClaim = (claim: unknown): boolean =>
+  [OnceClaim, SingletonClaim, QuotaClaim, RateClaim, LockClaim].some((type) => claim instanceof type)

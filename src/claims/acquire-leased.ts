@@ -1,0 +1,170 @@
+import {
+  FenceLostError,
+  OutcomeNotStoredError,
+  SnoozeError,
+  StatementTimeoutError,
+  TransientError,
+} from '../errors.js'
+import type { ReservedLine } from '../postgres/reserved-line.js'
+import { sleep } from '../postgres/sleep.js'
+import type { TextRow } from '../postgres/text-values.js'
+import type { AcquireCall, Ending } from './acquire-call.js'
+import { endValues, readValue } from './acquire-joined.js'
+import { acquireClaims, endAcquired, renewAcquired } from './acquire-statements.js'
+import type { ToldAcquire } from './acquire-told.js'
+import { lineOf, sendSurely } from './held-claim.js'
+import { Lease } from './lease.js'
+import { storeFailure } from './stored-failure.js'
+
+/** What the function of leased claims works with, beside what was granted. */
+export interface AcquireLease {
+  /**
+   * To be handed on to whoever does the work outside, so that a repetition is known there. With `claims.once` it is the same in
+   * every attempt.
+   */
+  readonly idempotencyKey: string
+  /** From 1; above, an earlier one has ended without a word. */
+  readonly attempt: number
+  /** Fires when one of the claims is lost: stop then. Give it to `fetch` and the like. */
+  readonly signal: AbortSignal
+}
+
+type Handler = (lease: AcquireLease, grants: unknown[]) => Promise<unknown>
+
+/** How long a write of its own waits for rows, which only a passing caller can have locked. */
+const WAIT_MS = '5000'
+
+/** All claims commit first; the work is done under one lease; its end is stored if every fence is still the same. */
+export function acquireLeased(call: AcquireCall, leaseMs: number, handler: Handler): Promise<unknown> {
+  return call.database.work(async () => {
+    for (;;) {
+      const { row, sentAt } = await begin(call)
+      const verdict = call.judge(row)
+      if (verdict.todo === 'answer') return call.answer(verdict.claim, false)
+      if (verdict.todo === 'refuse') throw verdict.error
+      if (verdict.todo === 'run') {
+        const since = sinceWhen(verdict.told, leaseMs, sentAt, Number(row?.waited))
+        return await new HeldClaims(call, verdict.told, leaseMs, since).work(handler)
+      }
+      await sleep(verdict.pauseMs)
+    }
+  })
+}
+
+async function begin(
+  call: AcquireCall,
+): Promise<{ readonly row: TextRow | undefined; readonly sentAt: number }> {
+  let sentAt = 0
+  try {
+    const [row] = await sendSurely(call, acquireClaims, () => {
+      sentAt = performance.now()
+      return call.values()
+    })
+    return { row, sentAt }
+  } catch (error) {
+    const hasWaited = error instanceof StatementTimeoutError && error.sqlState === '55P03'
+    throw (hasWaited && call.once?.refuse()) || error
+  }
+}
+
+/** When the first of the leases began, by this process's clock, or earlier. See `sinceWhen` of `once`. */
+function sinceWhen(told: ToldAcquire, leaseMs: number, sentAt: number, waitedMs: number): number {
+  const claims = [told.once, ...told.results.map(({ claim }) => claim)]
+  const ages = claims.map((claim) =>
+    claim?.leftMs === null || claim?.leftMs === undefined ? 0 : leaseMs - claim.leftMs,
+  )
+  return sentAt + Math.max(0, waitedMs - 1 - told.tookMs) - Math.max(0, ...ages)
+}
+
+/** Leased claims in the hands of this process. */
+class HeldClaims {
+  readonly #call: AcquireCall
+  readonly #told: ToldAcquire
+  readonly #lease: Lease
+  readonly #line: ReservedLine
+  #isOver = false
+
+  constructor(call: AcquireCall, told: ToldAcquire, leaseMs: number, sinceAt: number) {
+    this.#call = call
+    this.#told = told
+    this.#line = lineOf(call.database)
+    this.#line.enter()
+    const fence = told.once?.fence ?? 0
+    this.#lease = new Lease(
+      () => this.#renew(leaseMs),
+      leaseMs,
+      sinceAt,
+      (how) => call.once?.lost(fence, how) ?? new FenceLostError(call.describe(), fence),
+    )
+  }
+
+  async #renew(leaseMs: number): Promise<boolean> {
+    const withinMs = Math.ceil(leaseMs / 3)
+    const grants = this.#call.endings(this.#told, {
+      isDone: false,
+      text: null,
+      keepsOnce: false,
+      restMs: null,
+    })
+    const values = [grants, this.#call.holder, String(leaseMs), String(withinMs)]
+    const rows = await this.#line
+      .send(renewAcquired, values, withinMs)
+      .catch(() => this.#call.database.sendPart(renewAcquired, values))
+    return rows[0]?.state === 'held'
+  }
+
+  async work(handler: Handler): Promise<unknown> {
+    const { once, results } = this.#told
+    const claim = once ?? results.find((one) => one.claim)?.claim
+    const lease: AcquireLease = {
+      idempotencyKey: claim?.id ?? this.#call.holder,
+      attempt: claim?.attempt ?? 1,
+      signal: this.#lease.signal,
+    }
+    try {
+      lease.signal.throwIfAborted() // this process may have stood still since it asked
+      const { value, text } = await this.#run(handler, lease)
+      if ((await this.#end({ isDone: true, text, keepsOnce: false, restMs: null })) !== 'lost') return value
+      throw this.#call.once?.lost(once?.fence ?? 0, 'outcome') ?? new FenceLostError(this.#call.describe(), 0)
+    } finally {
+      this.#stop()
+    }
+  }
+
+  async #run(handler: Handler, lease: AcquireLease): Promise<{ value: unknown; text: string | null }> {
+    try {
+      return readValue(this.#call, await handler(lease, this.#call.grants(this.#told)))
+    } catch (error) {
+      // Only an error thrown to say so means that nothing has happened.
+      const saysSo = error instanceof TransientError || error instanceof SnoozeError
+      const restMs = this.#call.holds && !saysSo ? 0 : null
+      const ending = {
+        isDone: false,
+        text: storeFailure(error),
+        keepsOnce: this.#call.keeps(error).once,
+        restMs,
+      }
+      // If that cannot be said, the leases run out by themselves.
+      await this.#end(ending).catch(() => {})
+      throw error
+    }
+  }
+
+  async #end(ending: Ending): Promise<string> {
+    this.#stop()
+    const call = this.#call
+    const values = endValues(call, this.#told, ending, WAIT_MS, false)
+    try {
+      const [row] = await sendSurely(call, endAcquired, () => values)
+      return JSON.parse(`${row?.told}`).state
+    } catch (error) {
+      throw new OutcomeNotStoredError(call.describe(), this.#told.once?.id ?? call.holder, { cause: error })
+    }
+  }
+
+  #stop(): void {
+    this.#lease.stop()
+    if (!this.#isOver) this.#line.leave()
+    this.#isOver = true
+  }
+}

@@ -1,0 +1,20 @@
+import { statement } from '../postgres/statement.js'
+
+/** See sql/0008_acquire.sql for the order of locks and why no two callers can wait for each other. */
+export const acquireClaims = statement(`
+  select {schema}.acquire($1::text::json, $2::text::json, $3::text::text, $4::text::bigint, $5::text::integer)::text as told,
+    (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-)
+      pg_catalog.statement_timestamp()) operator(pg_catalog.*) 1000)::integer::text as waited`)
+
+export const endAcquired = statement(`
+  select {schema}.acquire_end(
+    $1::text::json, $2::text::text, $3::text::boolean, $4::text::integer, $5::text::boolean
+  )::text as told`)
+
+export const renewAcquired = statement(`
+  select {schema}.acquire_renew($1::text::json, $2::text::text, $3::text::bigint, $4::text::integer)::text as state`)
+
+export const voidSingleton = statement(`
+  select {schema}.singleton_void(
+    $1::text::text, $2::text::text, $3::text::text, $4::text::boolean, $5::text::json, $6::text::integer
+  )::text as told`)

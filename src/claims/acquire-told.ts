@@ -1,0 +1,156 @@
+import {
+  type AcquireFailure,
+  AcquireRefusedError,
+  AmbiguousOutcomeError,
+  BusyError,
+  type DibsError,
+  FingerprintMismatchError,
+  LockHeldError,
+  QuotaExceededError,
+  RateLimitedError,
+  SingletonConflictError,
+} from '../errors.js'
+import { dateFromMicros } from '../postgres/text-values.js'
+import { nameScope, singletonOf } from './key.js'
+import { readUse, type ToldRow, type ToldTake } from './quota-told.js'
+import { restoreFailure } from './stored-failure.js'
+import type { ToldClaim } from './told-claim.js'
+
+/** What `acquire` says. */
+export interface ToldAcquire {
+  /** `once`: the idempotency key has its answer, or another works on it, and nothing else was looked at. */
+  readonly state: 'once' | 'refused' | 'granted'
+  readonly isFinal: boolean
+  readonly once: ToldClaim | null
+  /** In the order in which they were asked for. */
+  readonly results: readonly ToldOne[]
+  readonly tookMs: number
+}
+
+/** What came of one claim; each kind has a use for some of it. */
+export interface ToldOne {
+  readonly granted: boolean
+  readonly isBusy: boolean
+  readonly isFinal: boolean
+  readonly state: string
+  /** The database's clock, if the slots of a cron expression do not reach it. */
+  readonly now?: number
+  readonly claim?: ToldClaim
+  readonly slot?: { readonly key: string; readonly startsAt: number; readonly endsAt: number }
+  readonly keepMs?: number
+  readonly by?: string | null
+  readonly since?: number | null
+  readonly id?: string | null
+  readonly row?: ToldRow
+  readonly take?: ToldTake & ToldRate
+  readonly lock?: { readonly holder?: string; readonly fence: number; readonly leftMs: number | null }
+}
+
+interface ToldRate {
+  readonly remaining: number
+  readonly retryAfterUs?: number
+  readonly resetUs: number
+}
+
+/** What was asked for, as it went to the database and as a refusal is stored. */
+export interface AcquireItem {
+  readonly kind: 'singleton' | 'quota' | 'rate' | 'lock'
+  readonly index: number
+  readonly scope?: string
+  readonly name?: string
+  readonly subject?: string
+  readonly limit?: number
+  readonly amount?: number
+  readonly cost?: number
+}
+
+/** A slot that was undone and is kept all the same. */
+export const VOID = 'SlotVoided'
+
+/** When to come back to what another transaction is about to decide. */
+const RETRY_MS = 100
+
+/** The reason of each that was refused. */
+export function readRefusal(
+  items: readonly AcquireItem[],
+  told: Pick<ToldAcquire, 'results' | 'isFinal'>,
+  waitedMs: number,
+  replayed: boolean,
+): AcquireRefusedError {
+  const failures = items.flatMap((item, n): AcquireFailure[] => {
+    const one = told.results[n]
+    if (!one || one.granted) return []
+    return [{ index: item.index, kind: item.kind, error: explain(item, one, waitedMs) }]
+  })
+  return new AcquireRefusedError(
+    failures.sort((a, b) => a.index - b.index),
+    told.isFinal,
+    replayed,
+  )
+}
+
+function explain(item: AcquireItem, one: ToldOne, waitedMs: number): DibsError {
+  const { name = '', subject = '', limit = 0, amount = 0, cost = 0 } = item
+  if (item.kind === 'singleton') return explainSlot(`${item.scope}`, one, waitedMs)
+  if (item.kind === 'lock') return new LockHeldError(name, one.lock?.leftMs ?? RETRY_MS, one.lock?.holder)
+  if (one.isBusy)
+    return new BusyError(
+      `a turn at ${item.kind === 'quota' ? 'quota' : 'rate limit'} "${name}" of "${subject}"`,
+      Math.max(1, waitedMs),
+      RETRY_MS,
+    )
+  if (item.kind === 'rate')
+    return new RateLimitedError({
+      rateLimit: name,
+      subject,
+      limit,
+      cost,
+      remaining: Number(one.take?.remaining),
+      retryAfterMs: Math.max(1, Math.ceil(Number(one.take?.retryAfterUs) / 1_000)),
+    })
+  if (one.state === 'mismatch')
+    return new FingerprintMismatchError(`"${one.id}" of quota "${name}"`, `${one.id}`)
+  const freeInUs = one.take?.freeInUs ?? null
+  return new QuotaExceededError({
+    ...readUse(one.row ?? null, limit),
+    quota: name,
+    subject,
+    requested: amount,
+    retryAfterMs: freeInUs === null ? undefined : Math.max(1, Math.ceil(freeInUs / 1_000)),
+  })
+}
+
+function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {
+  const { claim, slot, by, since } = one
+  const subject = `slot ${slot?.key} ${nameScope(scope)}`
+  if (one.isBusy || !claim || !slot)
+    return new BusyError(`another transaction that claims ${subject}`, Math.max(1, waitedMs), RETRY_MS)
+  if (one.state === 'ambiguous') return new AmbiguousOutcomeError(subject, claim.id, claim.attempt)
+  const isActive = claim.status === 'active'
+  const failure = claim.status === 'failed' ? (claim.outcome as { readonly name?: string }) : undefined
+  return new SingletonConflictError({
+    scope: singletonOf(scope) ?? scope,
+    slot: {
+      key: slot.key,
+      startsAt: dateFromMicros(String(slot.startsAt)),
+      endsAt: dateFromMicros(String(slot.endsAt)),
+    },
+    id: claim.id,
+    by: by ?? undefined,
+    since: since ? dateFromMicros(String(since)) : undefined,
+    state: failure?.name === VOID ? 'void' : claim.status,
+    result: isActive && claim.hasOutcome ? claim.outcome : undefined,
+    retryAfterMs: claim.leftMs ?? undefined,
+    cause: failure && failure.name !== VOID ? restoreFailure(failure) : undefined,
+  })
+}
+
+/** A refusal that was stored as the outcome of an idempotency key; undefined: the outcome is another. */
+export function readStoredRefusal({ status, outcome }: ToldClaim): AcquireRefusedError | undefined {
+  const stored = outcome as
+    | { readonly name?: string; readonly fields?: { items: AcquireItem[]; results: ToldOne[] } }
+    | undefined
+  if (status !== 'failed' || stored?.name !== 'AcquireRefusedError' || !stored.fields) return undefined
+  const { items, results } = stored.fields
+  return readRefusal(items, { results, isFinal: true }, 0, true)
+}

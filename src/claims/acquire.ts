@@ -1,0 +1,105 @@
+import { InvalidInputError } from '../errors.js'
+import type { Database } from '../postgres/database.js'
+import type { Tx } from '../postgres/executor.js'
+import { nameGiven } from '../postgres/name-given.js'
+import type { Transaction } from '../postgres/transaction-types.js'
+import { AcquireCall } from './acquire-call.js'
+import type { AcquireClaim, AnyClaim, Grants, LockClaim, QuotaClaim, RateClaim } from './acquire-claims.js'
+import { acquireAlone, acquireInside } from './acquire-joined.js'
+import { type AcquireLease, acquireLeased } from './acquire-leased.js'
+import { checkDuration, MAX_TIMER_MS } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+import type { Stored } from './json.js'
+
+type Claims = readonly AcquireClaim<unknown>[]
+
+/** With an idempotency key or a slot the answer is stored, and is what JSON makes of it. */
+export type AcquireAnswer<C extends Claims, T> = C extends readonly (QuotaClaim | RateClaim | LockClaim)[]
+  ? T
+  : Stored<T>
+
+interface Common {
+  /** How long to wait while other transactions are about to decide, in steps of up to 100. Default 500. */
+  readonly waitMs?: number | undefined
+}
+
+/** Everything in this database: what is claimed and what the function writes commit together. */
+export interface JoinedAcquire extends Common {
+  readonly mode?: 'joined' | undefined
+  /** Your own transaction. Without one, `acquire` makes one. */
+  readonly tx?: Tx | undefined
+  /** Of the transaction that `acquire` makes. Default 30,000. */
+  readonly deadlineMs?: number | undefined
+}
+
+/** For work outside of this database: what is claimed commits first, and is held by a lease. */
+export interface LeasedAcquire extends Common {
+  readonly mode: 'leased'
+  /** How long after its last sign of life a holder counts as dead. Renewed while the function runs. Default 30,000. */
+  readonly leaseMs?: number | undefined
+}
+
+/** `dibs.acquire`, by what the function works with. */
+export interface Acquire {
+  /** In a transaction of its own. */
+  <const C extends Claims, T>(
+    claims: C,
+    fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
+    options?: JoinedAcquire & { readonly tx?: undefined },
+  ): Promise<AcquireAnswer<C, T>>
+  /** In your transaction. */
+  <const C extends Claims, T, X extends Tx>(
+    claims: C,
+    fn: (tx: X, grants: Grants<C>) => Promise<T>,
+    options: JoinedAcquire & { readonly tx: X },
+  ): Promise<AcquireAnswer<C, T>>
+  /** Leased. */
+  <const C extends Claims, T>(
+    claims: C,
+    fn: (lease: AcquireLease, grants: Grants<C>) => Promise<T>,
+    options: LeasedAcquire,
+  ): Promise<AcquireAnswer<C, T>>
+}
+
+/** See `Dibs.acquire`. */
+export function acquireOn(database: Database): Acquire {
+  const run = async (
+    claims: readonly AnyClaim[],
+    fn: (handle: unknown, grants: unknown[]) => Promise<unknown>,
+    options: JoinedAcquire | LeasedAcquire = {},
+  ): Promise<unknown> => runAcquire(database, claims, fn, options, undefined)
+  return run as Acquire
+}
+
+const names = { joined: ['mode', 'waitMs', 'tx', 'deadlineMs'], leased: ['mode', 'waitMs', 'leaseMs'] }
+
+/** @param firstWaitMs how long the first claim may wait, where that is a slot; default as `once` does */
+export function runAcquire(
+  database: Database,
+  claims: readonly AnyClaim[],
+  fn: (handle: never, grants: unknown[]) => Promise<unknown>,
+  options: JoinedAcquire | LeasedAcquire,
+  firstWaitMs: number | undefined,
+): Promise<unknown> {
+  checkOptions(options, names[options.mode === 'leased' ? 'leased' : 'joined'])
+  if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+  const { waitMs = 500 } = options
+  checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
+  const work = fn as (handle: unknown, grants: unknown[]) => Promise<unknown>
+  if (options.mode === 'leased') {
+    const leaseMs = checkDuration('leaseMs', options.leaseMs ?? 30_000, 100, MAX_TIMER_MS)
+    const call = new AcquireCall(database, claims, { waitMs, firstWaitMs: firstWaitMs ?? 0, leaseMs })
+    return acquireLeased(call, leaseMs, work)
+  }
+  const { mode = 'joined', tx, deadlineMs } = options
+  if (mode !== 'joined')
+    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
+  if (deadlineMs !== undefined && tx !== undefined)
+    throw new InvalidInputError(
+      'deadlineMs',
+      'is of the transaction that is made here, and you gave your own',
+    )
+  const call = new AcquireCall(database, claims, { waitMs, firstWaitMs: firstWaitMs ?? 5_000, leaseMs: null })
+  if (tx !== undefined) return acquireInside(call, tx, work)
+  return acquireAlone(call, deadlineMs === undefined ? 30_000 : checkDuration('deadlineMs', deadlineMs), work)
+}

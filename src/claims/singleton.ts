@@ -1,0 +1,170 @@
+import {
+  AcquireRefusedError,
+  BusyError,
+  InProgressError,
+  InvalidInputError,
+  StatementTimeoutError,
+} from '../errors.js'
+import type { Database } from '../postgres/database.js'
+import type { Tx } from '../postgres/executor.js'
+import { nameGiven } from '../postgres/name-given.js'
+import type { Transaction } from '../postgres/transaction-types.js'
+import { type LeasedAcquire, runAcquire } from './acquire.js'
+import { SingletonClaim, type SingletonClaimSpec, type Slot } from './acquire-claims.js'
+import type { AcquireLease } from './acquire-leased.js'
+import { voidSingleton } from './acquire-statements.js'
+import { VOID } from './acquire-told.js'
+import { checkDuration, MAX_TIMER_MS } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+import type { Stored } from './json.js'
+import { checkKey, nameScope, scopeOfSingleton } from './key.js'
+import { readScope } from './once-spec.js'
+import { readTold } from './told-claim.js'
+
+interface Waiting {
+  /** How long to wait for one that is at it to end, then `SingletonConflictError` or `BusyError`. Default: 5,000 joined, 0 leased. */
+  readonly waitMs?: number | undefined
+}
+
+export interface JoinedSingleton extends SingletonClaimSpec, Waiting {
+  readonly mode?: 'joined' | undefined
+  readonly tx?: Tx | undefined
+  readonly deadlineMs?: number | undefined
+}
+
+export type LeasedSingleton = SingletonClaimSpec & Waiting & Pick<LeasedAcquire, 'mode' | 'leaseMs'>
+
+/** `dibs.singleton`, by what the function works with. */
+export interface Singleton {
+  /** In a transaction of its own. */
+  <T>(
+    spec: JoinedSingleton & { readonly tx?: undefined },
+    fn: (tx: Transaction, slot: Slot) => Promise<T>,
+  ): Promise<Stored<T>>
+  /** In your transaction. */
+  <T, X extends Tx>(
+    spec: JoinedSingleton & { readonly tx: X },
+    fn: (tx: X, slot: Slot) => Promise<T>,
+  ): Promise<Stored<T>>
+  /** Leased. */
+  <T>(spec: LeasedSingleton, fn: (lease: AcquireLease, slot: Slot) => Promise<T>): Promise<Stored<T>>
+}
+
+/** Whichever of the two it is: what does not belong to it is refused later. */
+type Loose = SingletonClaimSpec &
+  Waiting & { mode?: unknown; tx?: unknown; deadlineMs?: unknown; leaseMs?: unknown }
+
+/** See `Dibs.singleton`. */
+export function singletonOn(database: Database): Singleton {
+  const run = async (
+    spec: JoinedSingleton | LeasedSingleton,
+    fn: (handle: never, slot: Slot) => Promise<unknown>,
+  ): Promise<unknown> => {
+    if (typeof spec !== 'object' || spec === null)
+      throw new InvalidInputError('spec', `must be an object such as { scope, per }, not ${nameGiven(spec)}`)
+    if (typeof fn !== 'function')
+      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    const { mode, waitMs, tx, deadlineMs, leaseMs, ...claim } = spec as Loose
+    const given = { mode, tx, deadlineMs, leaseMs }
+    const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+    const firstWaitMs = waitMs === undefined ? undefined : checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
+    try {
+      const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
+      return await runAcquire(database, [new SingletonClaim(claim)], work, options, firstWaitMs)
+    } catch (error) {
+      // There is one, so its own reason says it all.
+      throw error instanceof AcquireRefusedError ? (error.failures[0]?.error ?? error) : error
+    }
+  }
+  return run as Singleton
+}
+
+export interface VoidSlotSpec<X extends Tx | undefined = Tx | undefined> {
+  readonly scope: string | readonly (string | number | bigint)[]
+  /** What the function was given, or the `slot` and `id` of a `SingletonConflictError`. */
+  readonly slot: { readonly key: string; readonly id: string }
+  /** Whether the slot can be claimed again in its period (the default), or stays taken. */
+  readonly frees?: boolean | undefined
+  readonly tx?: X
+}
+
+/** Of several who void the same slot, one does. */
+export type SlotVoided<T> = { readonly voided: true; readonly value: T } | { readonly voided: false }
+
+/** `dibs.voidSlot`, by what the function works with. */
+export interface VoidSlot {
+  <T = undefined>(
+    spec: VoidSlotSpec<undefined>,
+    fn?: (tx: Transaction, result: unknown) => Promise<T>,
+  ): Promise<SlotVoided<T>>
+  <T = undefined, X extends Tx = Tx>(
+    spec: VoidSlotSpec<X>,
+    fn?: (tx: X, result: unknown) => Promise<T>,
+  ): Promise<SlotVoided<T>>
+}
+
+/** See `Dibs.voidSlot`. */
+export function voidSlotOn(database: Database): VoidSlot {
+  const run = async (
+    spec: VoidSlotSpec,
+    fn?: (tx: Tx, result: unknown) => Promise<unknown>,
+  ): Promise<SlotVoided<unknown>> => {
+    const read = readVoid(spec, fn)
+    const { tx } = spec
+    if (tx !== undefined) return await voidIn(database, tx, read, null, fn)
+    return await database.transaction((own) => voidIn(database, own, read, WAIT_MS, fn))
+  }
+  return run as VoidSlot
+}
+
+const WAIT_MS = '5000'
+
+interface ReadVoid {
+  readonly scope: string
+  readonly key: string
+  readonly id: string
+  readonly frees: boolean
+}
+
+function readVoid(spec: VoidSlotSpec, fn: unknown): ReadVoid {
+  checkOptions(spec, ['scope', 'slot', 'frees', 'tx'])
+  const { slot, frees = true } = spec
+  if (typeof slot !== 'object' || slot === null)
+    throw new InvalidInputError('slot', `must be an object with key and id, not ${nameGiven(slot)}`)
+  if (typeof frees !== 'boolean')
+    throw new InvalidInputError('frees', `must be true or false, not ${nameGiven(frees)}`)
+  if (fn !== undefined && typeof fn !== 'function')
+    throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+  return {
+    scope: scopeOfSingleton(readScope(spec.scope)),
+    key: checkKey('slot.key', slot.key),
+    id: checkKey('slot.id', slot.id),
+    frees,
+  }
+}
+
+async function voidIn(
+  database: Database,
+  tx: Tx,
+  { scope, key, id, frees }: ReadVoid,
+  waitMs: string | null,
+  fn: ((tx: Tx, result: unknown) => Promise<unknown>) | undefined,
+): Promise<SlotVoided<unknown>> {
+  const subject = `slot ${key} ${nameScope(scope)}`
+  const mark = JSON.stringify({ name: VOID, message: `${subject} was voided.` })
+  const startedAt = performance.now()
+  const rows = await database
+    .send(voidSingleton, [scope, key, id, String(frees), mark, waitMs], tx)
+    .catch((error) => {
+      const hasWaited =
+        waitMs !== null && error instanceof StatementTimeoutError && error.sqlState === '55P03'
+      throw hasWaited
+        ? new BusyError(`a transaction that works on ${subject}`, performance.now() - startedAt, 1_000)
+        : error
+    })
+  const told = readTold(rows[0])
+  if (told.state === 'in progress') throw new InProgressError(subject, told.leftMs ?? 1_000, told.id)
+  if (told.state !== 'voided') return { voided: false }
+  const value = await fn?.(tx, told.hasOutcome ? told.outcome : undefined)
+  return { voided: true, value }
+}
