@@ -39,6 +39,12 @@ it('once.mjs prints what docs/idempotency.md shows', async () => {
   expect(read('docs/idempotency.md')).toContain(output.trim())
 })
 
+it('award.mjs prints what docs/compound.md shows', async () => {
+  const output = await run('award.mjs')
+  expect(output).toContain('ten clicks: 1 logged, 9 refused')
+  expect(read('docs/compound.md')).toContain(output.trim())
+})
+
 const withoutTimes = (text: string): string => text.replace(/\d+\.\d s\)/g, '… s)')
 
 it('crashing/pay.mjs prints what README.md and docs/crashing.md show, which shows it as it is', async () => {
