@@ -579,3 +579,65 @@ begin
   where q.name = p_name and q.subject = p_subject;
 end
 $$;
+
+-- The same for amounts without ids, as a busy subject sees them by the thousand: if the row is there, its window lasts, and all of them fit, or the
+-- only one does not and nothing is reserved that might run out. Null: it is not so plain, and quota_take decides.
+--
+-- The update itself locks, compares and writes (with the lock in a statement of its own it took 230 µs in place of 140). Whether the window has lasted until then, the clock
+-- says that is read under its lock; if not, it is undone there. What does not fit is only looked at: it writes nothing, and waits for nobody.
+create function {schema}.quota_take_plain(
+  p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_wait_ms integer
+)
+  returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_used bigint;
+  v_held bigint;
+  v_starts_at timestamptz;
+  v_ends_at timestamptz;
+  v_now timestamptz := {schema}.clock();
+  v_amount bigint;
+  v_total bigint := p_amounts[1];
+  v_takes text := '';
+begin
+  perform {schema}.bound(p_wait_ms);
+  for v_n in 2..pg_catalog.cardinality(p_amounts) loop
+    v_total := v_total + p_amounts[v_n];
+  end loop;
+  -- point: before the write
+  update {schema}.quota q set used = q.used + v_total, most = p_limit
+  where q.name = p_name and q.subject = p_subject and q.used + q.over + q.held + v_total <= p_limit
+    and q.ends_at > v_now and (q.ends_at = 'infinity') = (p_per is null)
+  returning q.used + q.over, q.held, q.starts_at, q.ends_at into v_used, v_held, v_starts_at, v_ends_at;
+  if found then
+    if v_ends_at <= {schema}.clock() then
+      -- point: too late
+      update {schema}.quota q set used = q.used - v_total where q.name = p_name and q.subject = p_subject;
+      return null;
+    end if;
+    v_used := v_used - v_total;
+    foreach v_amount in array p_amounts loop
+      v_used := v_used + v_amount;
+      v_takes := v_takes || ',{"state":"taken","used":' || v_used || ',"held":' || v_held || '}';
+    end loop;
+  elsif pg_catalog.cardinality(p_amounts) = 1 then
+    -- point: before the look
+    select q.used + q.over, q.held, q.starts_at, q.ends_at into v_used, v_held, v_starts_at, v_ends_at
+    from {schema}.quota q
+    where q.name = p_name and q.subject = p_subject and q.used + q.over + q.held + v_total > p_limit
+      and q.ends_at > v_now and q.holds_until is null and (q.ends_at = 'infinity') = (p_per is null);
+    if not found then
+      return null;
+    end if;
+    v_takes := ',{"state":"refused","used":' || v_used || ',"held":' || v_held || ',"freeInUs":'
+      || coalesce(({schema}.micros(nullif(v_ends_at, 'infinity')) - {schema}.micros(v_now))::text, 'null') || '}';
+  else
+    return null;
+  end if;
+  return '{"state":"done","takes":[' || pg_catalog.substr(v_takes, 2) || '],"row":{"used":' || v_used || ',"held":' || v_held
+    || case when v_starts_at > '-infinity' then ',"startsAt":' || {schema}.micros(v_starts_at) else '' end
+    || case when v_ends_at < 'infinity' then ',"endsAt":' || {schema}.micros(v_ends_at) else '' end || '}}';
+end
+$$;

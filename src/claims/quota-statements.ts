@@ -6,6 +6,13 @@ const takeValues = `$1::text::text, $2::text::text, $3::text::bigint, $4::text::
 /** See sql/0006_quota.sql for what each locks and why no two callers can have the same unit. */
 export const takeQuota = statement(`select {schema}.quota_take(${takeValues})::text as told`)
 
+/** Without ids, alone: the short way first. */
+export const takeQuotaPlain = statement(`
+  select coalesce(
+    {schema}.quota_take_plain($1::text::text, $2::text::text, $3::text::bigint, $4::text::json, $5::text::bigint[], $9::text::integer),
+    {schema}.quota_take(${takeValues})::text
+  ) as told`)
+
 export const takeQuotaJoined = statement(`select {schema}.quota_take_joined(${takeValues})::text as told`)
 
 const resolveValues = `$1::text::text, $2::text::text, $3::text::text, $4::text::bigint, $5::text::text, $6::text::bigint,

@@ -280,8 +280,9 @@ export class Quota {
     waitMs: number,
   ): Promise<readonly Decided[]> {
     const subject = this.#describe(`${items[0]?.asked.subject}`)
+    const isPlain = holdMs === null && items.every(({ id }) => id === null)
     const told = await this.#ask<ToldTakes>(
-      statements.takeQuota,
+      isPlain ? statements.takeQuotaPlain : statements.takeQuota,
       this.#takeValues(items, holdMs),
       waitMs,
       subject,
