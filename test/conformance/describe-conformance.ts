@@ -2,6 +2,7 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest'
 import { joinTransaction } from '../../src/postgres/join.js'
 import { directUrl, freshName } from '../database.js'
+import { describeAcquire } from './describe-acquire.js'
 import { describeAnswers } from './describe-answers.js'
 import { describeErrors } from './describe-errors.js'
 import { describeKv } from './describe-kv.js'
@@ -60,6 +61,7 @@ export function describeConformance(name: string, harness: Harness): void {
     describe('errors', () => describeErrors(context))
     describe('kv', () => describeKv(context))
     describe('once', () => describeOnce(context))
+    describe('acquire', () => describeAcquire(context))
     if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
   })
 }
