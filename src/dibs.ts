@@ -10,6 +10,8 @@ import {
   type OperationOptions,
   type Unfinished,
 } from './claims/operation.js'
+import { RateLimit } from './claims/rate-limit.js'
+import type { RateLimitOptions } from './claims/rate-spec.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
 import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
@@ -241,6 +243,18 @@ export class Dibs implements AsyncDisposable {
     const operation = new Operation<Raw, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
     this.#operations.set(name, operation)
     return operation
+  }
+
+  /**
+   * Names a rate limit: so much per subject and period, whichever process takes. Defining sends nothing; limit and burst may
+   * change from one release to the next, and what was used so far still counts.
+   *
+   * @example
+   * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
+   * const { remaining } = await api.take('tenant:7')
+   */
+  rateLimit(name: string, options: RateLimitOptions): RateLimit {
+    return new RateLimit(this.#database, name, options)
   }
 
   /**

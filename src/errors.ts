@@ -17,6 +17,7 @@ import {
   StatementTimeoutError,
 } from './errors/database-errors.js'
 import { BusinessRuleError, PermanentError, SnoozeError, TransientError } from './errors/handler-errors.js'
+import { NeverFitsError, RateLimitedError } from './errors/limit-errors.js'
 import {
   AmbiguousOutcomeError,
   FingerprintMismatchError,
@@ -44,6 +45,7 @@ export * from './errors/claim-errors.js'
 export * from './errors/database-errors.js'
 export * from './errors/dibs-error.js'
 export * from './errors/handler-errors.js'
+export * from './errors/limit-errors.js'
 export * from './errors/once-errors.js'
 export * from './errors/proof-errors.js'
 export * from './errors/transaction-errors.js'
@@ -58,6 +60,8 @@ export const errorRegistry = [
   FenceLostError,
   BusyError,
   ConflictError,
+  RateLimitedError,
+  NeverFitsError,
   InProgressError,
   FingerprintMismatchError,
   AmbiguousOutcomeError,

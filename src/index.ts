@@ -27,6 +27,8 @@ export type {
   OnceSpec,
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
+export { type RateAnswer, type RateLeft, RateLimit, type RateTakeOptions } from './claims/rate-limit.js'
+export type { RateAlgorithm, RateLimitOptions, WhenDown } from './claims/rate-spec.js'
 export type { StandardSchema } from './claims/standard-schema.js'
 export type { ClaimStatus } from './claims/told-claim.js'
 export { Dibs, type OpenOptions } from './dibs.js'
@@ -41,6 +43,7 @@ export {
   type EventOrigin,
   type KeyOrigin,
   onEvent,
+  type RateOrigin,
 } from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export type { Logger } from './postgres/log-events.js'

@@ -1,6 +1,7 @@
 import { forgetExpiredClaims } from '../claims/claim-statements.js'
 import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Unfinished } from '../claims/operation.js'
+import { forgetExpiredRates } from '../claims/rate-statements.js'
 import { ClosedError, InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
@@ -13,6 +14,8 @@ export interface MaintenanceReport {
   readonly claimsForgotten: number
   /** Keys of `dibs.kv` whose time was over, removed. */
   readonly keysForgotten: number
+  /** Subjects of rate limits that are as if unused, removed. */
+  readonly ratesForgotten: number
   /** Operations that were left by processes that are gone, taken over and finished, well or as failed. */
   readonly operationsFinished: number
   /** Taken over, and failed again; they will be tried once more. */
@@ -69,6 +72,7 @@ export class Maintenance {
   async #round() {
     const claimsForgotten = await this.#forget(forgetExpiredClaims)
     const keysForgotten = await this.#forget(forgetExpiredKeys)
+    const ratesForgotten = await this.#forget(forgetExpiredRates)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#operations.values()) {
@@ -83,7 +87,7 @@ export class Maintenance {
         void attempt.catch(() => {}).then(() => mine.delete(attempt))
       }
     }
-    return { claimsForgotten, keysForgotten, operationsGivenUp, attempts }
+    return { claimsForgotten, keysForgotten, ratesForgotten, operationsGivenUp, attempts }
   }
 
   async #forget(statement: Statement): Promise<number> {

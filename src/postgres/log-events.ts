@@ -39,6 +39,8 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:operation.failed': ['warn', 'operation failed after a takeover'],
   'dibs:maintenance.failed': ['warn', 'a round of maintenance failed'],
   'dibs:kv.conflict': ['debug', 'somebody else was first at a key'],
+  'dibs:rate.refused': ['debug', 'rate limit refused'],
+  'dibs:rate.degraded': ['warn', 'the store of a rate limit is down; its policy has answered'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 
