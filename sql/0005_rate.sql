@@ -121,6 +121,7 @@ create function {schema}.rate_insert_at_once(
 as $$
 begin
   perform {schema}.bound(10);
+  -- point: before the row at once
   insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
   values (p_name, p_subject, p_rule, 0, 0, 0, p_expires_at)
   on conflict do nothing;
@@ -156,8 +157,11 @@ begin
     perform {schema}.bound(p_wait_ms);
   end if;
   for v_try in 1 .. 10 loop
-    if p_wait_ms = 0 then
-      -- point: before the look
+    if p_wait_ms is distinct from 0 then
+      select r.* into v_row from {schema}.rate r
+      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
+    else
+      -- point: before the lock at once
       select r.* into v_row from {schema}.rate r
       where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update skip locked;
       if not found then
@@ -167,23 +171,18 @@ begin
           return '{"state": "busy"}';
         end if;
       end if;
-    else
-      -- point: before the lock
-      select r.* into v_row from {schema}.rate r
-      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
     end if;
     exit when v_row.name is not null;
     -- Longer than most will need it, so that the write does not change it.
     v_expires_at := {schema}.clock() + (2 * p_per_us) * interval '1 microsecond' + interval '1 hour';
-    if p_wait_ms = 0 then
-      -- point: before the row at once
-      v_state := {schema}.rate_insert_at_once(p_name, p_subject, p_rule, v_expires_at);
-    else
-      -- point: before the row
+    if p_wait_ms is distinct from 0 then
+      -- point: nothing to lock
       insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
       values (p_name, p_subject, p_rule, 0, 0, 0, v_expires_at)
       on conflict do nothing;
       v_state := case when found then 'made' else 'there' end;
+    else
+      v_state := {schema}.rate_insert_at_once(p_name, p_subject, p_rule, v_expires_at);
     end if;
     if v_state = 'busy' then
       return '{"state": "busy"}';
@@ -192,6 +191,7 @@ begin
       exit;
     end if;
     -- Somebody was first: the next look shows the row, or that it is gone again.
+    -- point: there
   end loop;
   if v_row.name is null then
     raise exception 'a rate was made and forgotten ten times meanwhile' using errcode = 'DB503';

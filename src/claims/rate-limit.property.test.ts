@@ -72,10 +72,13 @@ function expectModeled(
     step.costs.forEach((cost, m) => {
       const { granted, retryAfterUs, resetUs = -1 } = told[m] ?? {}
       const reset = now + BigInt(resetUs)
-      expect(model.used(reset, step)).toBe(0n)
-      if (resetUs > 0) expect(model.used(reset - 1n, step)).toBeGreaterThan(0n)
+      // Beyond some hundreds of years a number of JavaScript does not tell microseconds apart.
+      if (Number.isSafeInteger(resetUs)) {
+        expect(model.used(reset, step)).toBe(0n)
+        if (resetUs > 0) expect(model.used(reset - 1n, step)).toBeGreaterThan(0n)
+      }
       expect(retryAfterUs === undefined).toBe(granted)
-      if (retryAfterUs === undefined) return
+      if (retryAfterUs === undefined || !Number.isSafeInteger(retryAfterUs)) return
       expect(retryAfterUs).toBeGreaterThan(0)
       expect(model.fits(now + BigInt(retryAfterUs), cost, step)).toBe(true)
       expect(model.fits(now + BigInt(retryAfterUs) - 1n, cost, step)).toBe(false)
