@@ -17,11 +17,13 @@ export class StoreDown extends Error {}
  */
 export class StoreWatch {
   readonly #downAfterMs: number
+  readonly #restMs: number
   #failure: { readonly error: unknown } | undefined
   #restsUntil = 0
 
-  constructor(downAfterMs: number) {
+  constructor(downAfterMs: number, restMs = REST_MS) {
     this.#downAfterMs = downAfterMs
+    this.#restMs = restMs
   }
 
   /** Throws `StoreDown` while the store is left alone. */
@@ -59,7 +61,7 @@ export class StoreWatch {
   }
 
   #rest(): void {
-    this.#restsUntil = performance.now() + REST_MS
+    this.#restsUntil = performance.now() + this.#restMs
   }
 }
 
