@@ -7,8 +7,7 @@ export function requireComponent(name: string, version: string | undefined, what
   if (version) return true
   const notice = `${name} is not installed: ${what} is left out.`
   const mayLack = process.env.DIBS_TEST_MAY_LACK?.split(',').includes(name)
-  if (process.env.DIBS_TEST_REQUIRE_ALL && !mayLack)
-    throw new Error(`${notice} DIBS_TEST_REQUIRE_ALL forbids that.`)
+  if (process.env.DIBS_TEST_REQUIRE_ALL && !mayLack) throw new Error(`${notice} DIBS_TEST_REQUIRE_ALL forbids that.`)
   console.warn(`\n  NOTICE  ${notice}\n`)
   return false
 }
