@@ -131,11 +131,67 @@ exception when lock_not_available then
 end
 $$;
 
+-- Locks the row of a subject, and makes it if it is missing; null if that would mean to wait and nobody is to be waited for.
+--
+-- Locks: that row, nothing else. A row that is missing is made by one of several callers, by the primary key, and is locked by
+-- that; the others wait for it, or for its end. Never `on conflict do update`, which would hide how long it has waited.
+-- Explored in rate.explore.test.ts. No `set search_path`: its caller has it.
+create function {schema}.rate_lock(p_name text, p_subject text, p_rule text, p_per_us bigint, p_wait_ms integer)
+  returns {schema}.rate
+  language plpgsql volatile
+as $$
+declare
+  v_row {schema}.rate;
+  v_expires_at timestamptz;
+  v_state text;
+begin
+  for v_try in 1 .. 10 loop
+    if p_wait_ms is distinct from 0 then
+      select r.* into v_row from {schema}.rate r
+      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
+    else
+      -- point: before the lock at once
+      select r.* into v_row from {schema}.rate r
+      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update skip locked;
+      if not found then
+        -- point: nothing to lock at once
+        perform from {schema}.rate r where r.name = p_name and r.subject = p_subject and r.rule = p_rule;
+        if found then
+          return null;
+        end if;
+      end if;
+    end if;
+    if v_row.name is not null then
+      return v_row;
+    end if;
+
+    -- Longer than most will need it, so that the write that follows does not change it.
+    v_expires_at := {schema}.clock() + (2 * p_per_us) * interval '1 microsecond' + interval '1 hour';
+    if p_wait_ms is distinct from 0 then
+      -- point: nothing to lock
+      insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
+      values (p_name, p_subject, p_rule, 0, 0, 0, v_expires_at)
+      on conflict do nothing;
+      v_state := case when found then 'made' else 'there' end;
+    else
+      v_state := {schema}.rate_insert_at_once(p_name, p_subject, p_rule, v_expires_at);
+    end if;
+    if v_state = 'made' then
+      return row(p_name, p_subject, p_rule, 0, 0, 0, v_expires_at)::{schema}.rate;
+    elsif v_state = 'busy' then
+      return null;
+    end if;
+    -- Somebody was first: the next look shows the row, or that it is gone again.
+    -- point: there
+  end loop;
+  raise exception 'a rate was made and forgotten ten times meanwhile' using errcode = 'DB503';
+end
+$$;
+
 -- Takes several costs, in order, each if it fits; says of each what came of it. All in one write, and none if nothing fits.
 --
--- Locks: the row of the subject, before anything is read of it. Two callers cannot both get the last of it: the second
--- finds what the first has left. A row that is missing is made by one of them, by the primary key, and locked by that; never
--- `on conflict do update`, which would decide by a clock that was read before the wait. Explored in rate.explore.test.ts.
+-- Locks: the row of the subject, before anything of it or of the clock is read. Two callers cannot both get the last: the
+-- second finds what the first has left. Explored in rate.explore.test.ts.
 --
 -- `p_wait_ms`: null leaves the waits to the caller, whose transaction it is; 0 waits for nobody and says `busy`.
 create function {schema}.rate_take(
@@ -149,65 +205,25 @@ as $$
 declare
   v_row {schema}.rate;
   v_now_us bigint;
-  v_expires_at timestamptz;
-  v_state text;
+  v_until timestamptz;
   v_then record;
 begin
   if p_wait_ms > 0 then
     perform {schema}.bound(p_wait_ms);
   end if;
-  for v_try in 1 .. 10 loop
-    if p_wait_ms is distinct from 0 then
-      select r.* into v_row from {schema}.rate r
-      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
-    else
-      -- point: before the lock at once
-      select r.* into v_row from {schema}.rate r
-      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update skip locked;
-      if not found then
-        -- point: nothing to lock at once
-        perform from {schema}.rate r where r.name = p_name and r.subject = p_subject and r.rule = p_rule;
-        if found then
-          return '{"state": "busy"}';
-        end if;
-      end if;
-    end if;
-    exit when v_row.name is not null;
-    -- Longer than most will need it, so that the write does not change it.
-    v_expires_at := {schema}.clock() + (2 * p_per_us) * interval '1 microsecond' + interval '1 hour';
-    if p_wait_ms is distinct from 0 then
-      -- point: nothing to lock
-      insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
-      values (p_name, p_subject, p_rule, 0, 0, 0, v_expires_at)
-      on conflict do nothing;
-      v_state := case when found then 'made' else 'there' end;
-    else
-      v_state := {schema}.rate_insert_at_once(p_name, p_subject, p_rule, v_expires_at);
-    end if;
-    if v_state = 'busy' then
-      return '{"state": "busy"}';
-    elsif v_state = 'made' then
-      v_row := row(p_name, p_subject, p_rule, 0, 0, 0, v_expires_at);
-      exit;
-    end if;
-    -- Somebody was first: the next look shows the row, or that it is gone again.
-    -- point: there
-  end loop;
-  if v_row.name is null then
-    raise exception 'a rate was made and forgotten ten times meanwhile' using errcode = 'DB503';
-  end if;
-
+  v_row := {schema}.rate_lock(p_name, p_subject, p_rule, p_per_us, p_wait_ms);
   v_now_us := {schema}.micros({schema}.clock());
+  if v_row.name is null then
+    return '{"state": "busy"}';
+  end if;
   v_then := {schema}.rate_decide(
     p_algorithm, p_limit, p_per_us, p_burst, p_costs, v_now_us, v_row.at_us, v_row.level, v_row.previous);
   if v_then.taken > 0 then
-    v_expires_at := timestamptz 'epoch' + v_then.until_us * interval '1 microsecond';
-    if v_row.expires_at < v_expires_at then
-      v_row.expires_at := v_expires_at + interval '1 hour';
-    end if;
+    v_until := timestamptz 'epoch' + v_then.until_us * interval '1 microsecond';
     -- point: before the write
     update {schema}.rate r
-    set at_us = v_then.at_us, level = v_then.level, previous = v_then.previous, expires_at = v_row.expires_at
+    set at_us = v_then.at_us, level = v_then.level, previous = v_then.previous,
+      expires_at = case when v_row.expires_at >= v_until then v_row.expires_at else v_until + interval '1 hour' end
     where r.name = p_name and r.subject = p_subject and r.rule = p_rule;
   end if;
   return v_then.told;

@@ -96,6 +96,19 @@ describe('batches', () => {
     expect(await Promise.all([first, patient])).toEqual(['A', 'B'])
   })
 
+  it('turn nobody away who was sent', async () => {
+    const { sent, add } = recording()
+    const first = add('a')
+    const second = add('b', 20)
+    sent[0]?.answer()
+    await settled()
+    expect(sent[1]?.items).toEqual(['b'])
+    // As long as it takes for another to be turned away.
+    await expect(add('c', 40)).rejects.toThrow(BusyError)
+    sent[1]?.answer()
+    expect(await Promise.all([first, second])).toEqual(['A', 'B'])
+  })
+
   it('fail alone, and those after them go on', async () => {
     const { sent, add, batches } = recording()
     const failing = [add('a'), add('b'), add('c')].map((answer) =>

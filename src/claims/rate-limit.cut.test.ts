@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { directUrl } from '../../test/database.js'
 import { dibs as direct, schema } from '../../test/rate-fixture.js'
 import { Dibs } from '../dibs.js'
-import { CommitOutcomeUnknownError, ConnectionLostError, DatabaseError } from '../errors.js'
+import { BusyError, CommitOutcomeUnknownError, ConnectionLostError, DatabaseError } from '../errors.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
 import { PgProxy } from '../testing/index.js'
 
@@ -93,6 +93,28 @@ describe('while the database is away', () => {
       }),
   )
 
+  it('one tries it after a second, and the others go on without', () =>
+    throughProxy(async (dibs, proxy) => {
+      const rate = dibs.rateLimit('tried', { ...spec, whenDown: 'open', downAfterMs: DOWN_MS })
+      await rate.take('s')
+      const hole = proxy.inject({ kind: 'black-hole' })
+      await rate.take('s')
+      const order: string[] = []
+      const take = (name: string) => rate.take('s').then(() => order.push(name))
+      // Whoever tries it has its answer last.
+      await expect
+        .poll(
+          async () => {
+            order.length = 0
+            await Promise.all([take('first'), take('second')])
+            return order
+          },
+          { timeout: 5_000 },
+        )
+        .toEqual(['second', 'first'])
+      hole.end()
+    }))
+
   it('in a transaction of the caller it is thrown, whatever is to be done alone', () =>
     throughProxy(async (dibs, proxy) => {
       const rate = dibs.rateLimit('joined', { ...spec, whenDown: 'open', downAfterMs: DOWN_MS })
@@ -114,5 +136,15 @@ it('what the server says about a statement is thrown, whatever the policy', asyn
   } finally {
     await direct.pool.query(`alter function ${schema.name}.hidden rename to rate_take`)
   }
+  expect(await rate.take('s')).toMatchObject({ degraded: false })
+})
+
+it('a row that another holds is busy, and not down, whatever the policy', async () => {
+  const rate = direct.rateLimit('held', { ...spec, whenDown: 'open', waitMs: 20 })
+  await direct.transaction(async (tx) => {
+    await rate.take('s', 1, { tx })
+    await expect(rate.take('s')).rejects.toThrow(BusyError)
+    await expect(Promise.all([rate.take('s'), rate.take('s')])).rejects.toThrow(BusyError)
+  })
   expect(await rate.take('s')).toMatchObject({ degraded: false })
 })

@@ -125,7 +125,7 @@ describe.each(['gcra', 'token-bucket', 'fixed-window', 'sliding-window'] as cons
       fc.asyncProperty(runs(algorithm), async (run) =>
         expectModeled(algorithm, run, await play(algorithm, run)),
       ),
-      { numRuns: 150 },
+      { numRuns: 100 },
     )
   })
 
@@ -149,7 +149,7 @@ describe.each(['gcra', 'token-bucket', 'fixed-window', 'sliding-window'] as cons
         })
         expectModeled(algorithm, run, decisions)
       }),
-      { numRuns: 300 },
+      { numRuns: 150 },
     )
   })
 })

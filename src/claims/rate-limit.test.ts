@@ -41,7 +41,7 @@ describe('gcra', () => {
       degraded: false,
     })
     await advanceUs(99_999)
-    expect(await even.tryTake('s')).toMatchObject({ granted: false, retryAfterMs: 1 })
+    expect(await even.tryTake('s')).toMatchObject({ granted: false, retryAfterMs: 1, resetMs: 1 })
     await advanceUs(1)
     expect(await drain(even)).toBe(1)
     await advanceMs(5_000)
@@ -184,16 +184,39 @@ describe.each(all)('%s', (algorithm, spec) => {
 
   it('is forgotten by maintenance once it is as if unused, not before', async () => {
     const rate = dibs.rateLimit('r', spec)
+    await advanceMs(400)
     await rate.take('s', 5)
     await advanceMs(1_000)
     expect(await dibs.maintain()).toMatchObject({ ratesForgotten: 0 })
-    await advanceMs(3_600_000)
+    // Shortly before its time is over.
+    await advanceMs(3_600_700)
     expect((await rate.tryTake('s', 5)).granted).toBe(true)
+    await advanceMs(700)
     expect(await dibs.maintain()).toMatchObject({ ratesForgotten: 0 })
     await advanceMs(3_604_000)
     expect(await dibs.maintain()).toMatchObject({ ratesForgotten: 1 })
     expect(await rowsOf('s')).toEqual([])
   })
+})
+
+it('maintenance takes so many at a time, and waits for nobody', async () => {
+  const rate = dibs.rateLimit('r', { algorithm: 'gcra', limit: 5, perMs: 1_000 })
+  for (const subject of ['a', 'b', 'c', 'd']) await rate.take(subject)
+  await advanceMs(7_200_000)
+  const forget = async (most: number) => {
+    const { rows } = await pool.query(`select ${schema.name}.rate_forget_expired($1) as n`, [most])
+    return rows[0].n
+  }
+  const client = await pool.connect()
+  try {
+    await client.query(`begin; select from ${schema.name}.rate where subject = 'a' for key share`)
+    expect(await forget(2)).toBe(2)
+    expect(await forget(10)).toBe(1)
+    await client.query('rollback')
+    expect(await forget(10)).toBe(1)
+  } finally {
+    client.release()
+  }
 })
 
 describe('a subject', () => {

@@ -5,6 +5,7 @@ import type { Tx } from '../postgres/executor.js'
 import type { Statement } from '../postgres/statement.js'
 import type { TextRow, TextValue } from '../postgres/text-values.js'
 import { Batches } from './batches.js'
+import { MAX_TIMER_MS } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import { checkKey, hashKey } from './key.js'
 import { LocalRates, type RateDecision } from './rate-local.js'
@@ -147,7 +148,7 @@ export class RateLimit {
   #takeAlone(asked: Asked): Promise<Decided> {
     const { waitMs, downAfterMs, whenDown } = this.#spec
     // While nobody knows whether the store is down, those behind the first wait until it shows.
-    const turnMs = whenDown === 'closed' ? waitMs : Math.min(waitMs + downAfterMs, 2 ** 31 - 1)
+    const turnMs = whenDown === 'closed' ? waitMs : Math.min(waitMs + downAfterMs, MAX_TIMER_MS)
     return this.#orDegraded(asked, async () => ({
       ...(await this.#batches.add(asked.subject, asked, turnMs, this.#turn)),
       degraded: false,
