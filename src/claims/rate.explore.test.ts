@@ -46,7 +46,7 @@ const alone = (options: RateLimitOptions) => (cost: number) => dibs.rateLimit('r
 /** In every order, what is granted fits, and what is refused would not have; and that is what is stored. */
 async function expectExact({ algorithm, used, costs, beside = {}, take, bound }: Scene): Promise<void> {
   const options = { algorithm, limit: LIMIT, perMs: 1_000, burst: algorithm === 'gcra' ? LIMIT : undefined }
-  const unit = algorithm.endsWith('window') ? 1 : 1_000_000
+  const unit = 1_000_000
   const run = take ?? alone(options)
   const report = await explore({
     pool,
