@@ -105,86 +105,55 @@ $$;
 
 -- Makes the row of a subject, without a wait: whether another is about to make it shows by a short one. In a function of its
 -- own, which gives the caller its `lock_timeout` back, and with a subtransaction, which leaves its transaction usable.
-create function {schema}.rate_insert_at_once(
-  p_name text, p_subject text, p_rule text, p_expires_at timestamptz, out state text
+create function {schema}.rate_make_at_once(
+  p_name text, p_subject text, p_rule text, p_expires_at timestamptz, out is_busy boolean
 )
   language plpgsql volatile
   set lock_timeout = 0
   set search_path = ''
 as $$
 begin
+  is_busy := false;
   perform {schema}.bound(10);
   -- point: before the row at once
   insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
   values (p_name, p_subject, p_rule, 0, 0, 0, p_expires_at)
   on conflict do nothing;
-  state := case when found then 'made' else 'there' end;
 exception when lock_not_available then
-  state := 'busy';
+  is_busy := true;
 end
 $$;
 
--- Locks the row of a subject, and makes it if it is missing; null if that would mean to wait and nobody is to be waited for.
---
--- Locks: that row, nothing else. A row that is missing is made by one of several callers, by the primary key, and is locked by
--- that; the others wait for it, or for its end. Never `on conflict do update`, which would hide how long it has waited.
--- Explored in rate.explore.test.ts. No `set search_path`: its caller has it.
-create function {schema}.rate_lock(p_name text, p_subject text, p_rule text, p_per_us bigint, p_wait_ms integer)
-  returns {schema}.rate
+-- Makes the row of a subject for which there was none to lock, unless another was first. With `p_wait_ms` 0 it says whether
+-- that is busy: its row is there, and was not to be had, or will be. No `set search_path`: its caller has it.
+create function {schema}.rate_make(
+  p_name text, p_subject text, p_rule text, p_per_us bigint, p_wait_ms integer, out is_busy boolean
+)
   language plpgsql volatile
 as $$
 declare
-  v_row {schema}.rate;
-  v_expires_at timestamptz;
-  v_state text;
+  -- Longer than most will need it, so that the write that follows does not change it.
+  v_expires_at timestamptz := {schema}.clock() + (2 * p_per_us) * interval '1 microsecond' + interval '1 hour';
 begin
-  for v_try in 1 .. 10 loop
-    if p_wait_ms is distinct from 0 then
-      select r.* into v_row from {schema}.rate r
-      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
-    else
-      -- point: before the lock at once
-      select r.* into v_row from {schema}.rate r
-      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update skip locked;
-      if not found then
-        -- point: nothing to lock at once
-        perform from {schema}.rate r where r.name = p_name and r.subject = p_subject and r.rule = p_rule;
-        if found then
-          return null;
-        end if;
-      end if;
-    end if;
-    if v_row.name is not null then
-      return v_row;
-    end if;
-
-    -- Longer than most will need it, so that the write that follows does not change it.
-    v_expires_at := {schema}.clock() + (2 * p_per_us) * interval '1 microsecond' + interval '1 hour';
-    if p_wait_ms is distinct from 0 then
-      -- point: nothing to lock
-      insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
-      values (p_name, p_subject, p_rule, 0, 0, 0, v_expires_at)
-      on conflict do nothing;
-      v_state := case when found then 'made' else 'there' end;
-    else
-      v_state := {schema}.rate_insert_at_once(p_name, p_subject, p_rule, v_expires_at);
-    end if;
-    if v_state = 'made' then
-      return row(p_name, p_subject, p_rule, 0, 0, 0, v_expires_at)::{schema}.rate;
-    elsif v_state = 'busy' then
-      return null;
-    end if;
-    -- Somebody was first: the next look shows the row, or that it is gone again.
-    -- point: there
-  end loop;
-  raise exception 'a rate was made and forgotten ten times meanwhile' using errcode = 'DB503';
+  is_busy := false;
+  if p_wait_ms is distinct from 0 then
+    insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
+    values (p_name, p_subject, p_rule, 0, 0, 0, v_expires_at)
+    on conflict do nothing;
+    return;
+  end if;
+  -- point: before the look
+  perform from {schema}.rate r where r.name = p_name and r.subject = p_subject and r.rule = p_rule;
+  is_busy := found or {schema}.rate_make_at_once(p_name, p_subject, p_rule, v_expires_at);
 end
 $$;
 
 -- Takes several costs, in order, each if it fits; says of each what came of it. All in one write, and none if nothing fits.
 --
 -- Locks: the row of the subject, before anything of it or of the clock is read. Two callers cannot both get the last: the
--- second finds what the first has left. Explored in rate.explore.test.ts.
+-- second finds what the first has left. A row that is missing is made by one of them, by the primary key, and then
+-- locked as any other; never `on conflict do update`, which would decide by a clock that was read before the wait. Explored
+-- in rate.explore.test.ts.
 --
 -- `p_wait_ms`: null leaves the waits to the caller, whose transaction it is; 0 waits for nobody and says `busy`.
 create function {schema}.rate_take(
@@ -204,19 +173,27 @@ begin
   if p_wait_ms > 0 then
     perform {schema}.bound(p_wait_ms);
   end if;
-  -- As `rate_lock` would, which takes twice as long and is seldom needed.
-  if p_wait_ms is distinct from 0 then
-    select r.* into v_row from {schema}.rate r
-    where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
-  end if;
-  if v_row.name is null then
+  for v_try in 1 .. 10 loop
+    if p_wait_ms is distinct from 0 then
+      select r.* into v_row from {schema}.rate r
+      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
+    else
+      -- point: before the lock at once
+      select r.* into v_row from {schema}.rate r
+      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update skip locked;
+    end if;
+    exit when v_row.name is not null;
     -- point: nothing to lock
-    v_row := {schema}.rate_lock(p_name, p_subject, p_rule, p_per_us, p_wait_ms);
-    if v_row.name is null then
+    if {schema}.rate_make(p_name, p_subject, p_rule, p_per_us, p_wait_ms) then
       return '{"state": "busy"}';
     end if;
-  end if;
+    -- Ours, or another's, or gone again.
+    -- point: made
+  end loop;
   v_now_us := {schema}.micros({schema}.clock());
+  if v_row.name is null then
+    raise exception 'a rate was made and forgotten ten times meanwhile' using errcode = 'DB503';
+  end if;
   v_then := {schema}.rate_decide(
     p_algorithm, p_limit, p_per_us, p_burst, p_costs, v_now_us, v_row.at_us, v_row.level, v_row.previous);
   if v_then.taken > 0 then

@@ -12,18 +12,23 @@ const batches = [claims('batches.test.ts')]
 
 const clock = '  v_now_us := {schema}.micros({schema}.clock());\n'
 /** All of `rate_take` between the bound of its waits and the clock. */
-const locking = `  -- As \`rate_lock\` would, which takes twice as long and is seldom needed.
-  if p_wait_ms is distinct from 0 then
-    select r.* into v_row from {schema}.rate r
-    where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
-  end if;
-  if v_row.name is null then
+const locking = `  for v_try in 1 .. 10 loop
+    if p_wait_ms is distinct from 0 then
+      select r.* into v_row from {schema}.rate r
+      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update;
+    else
+      -- point: before the lock at once
+      select r.* into v_row from {schema}.rate r
+      where r.name = p_name and r.subject = p_subject and r.rule = p_rule for no key update skip locked;
+    end if;
+    exit when v_row.name is not null;
     -- point: nothing to lock
-    v_row := {schema}.rate_lock(p_name, p_subject, p_rule, p_per_us, p_wait_ms);
-    if v_row.name is null then
+    if {schema}.rate_make(p_name, p_subject, p_rule, p_per_us, p_wait_ms) then
       return '{"state": "busy"}';
     end if;
-  end if;
+    -- Ours, or another's, or gone again.
+    -- point: made
+  end loop;
 `
 
 /** @type {import('./mutation.mjs').Mutation[]} */
@@ -57,87 +62,73 @@ export const rateMutations = [
     tests: explored,
   },
   {
-    name: 'rate: a row that another has made is read and not locked',
-    file: sql,
-    from: inFunction('rate_lock', ' for no key update;'),
-    to: ';',
-    tests: explored,
-  },
-  {
     name: 'rate: at once: a row is read and not locked',
     file: sql,
-    from: inFunction('rate_lock', ' for no key update skip locked;'),
+    from: inFunction('rate_take', ' for no key update skip locked;'),
     to: ';',
     tests: rateTests,
   },
   {
     name: 'rate: at once: waits for a row',
     file: sql,
-    from: inFunction('rate_lock', ' for no key update skip locked;'),
+    from: inFunction('rate_take', ' for no key update skip locked;'),
     to: ' for no key update;',
     tests: rateTests,
   },
   {
     name: 'rate: at once: a row that is locked counts as missing',
     file: sql,
-    from: inFunction('rate_lock', '        if found then\n          return null;'),
-    to: '        if false then\n          return null;',
+    from: inFunction('rate_make', 'found or '),
+    to: '',
     tests: rateTests,
   },
   {
     name: 'rate: at once: waits for one who makes the row',
     file: sql,
-    from: inFunction('rate_insert_at_once', '  perform {schema}.bound(10);\n'),
+    from: inFunction('rate_make_at_once', '  perform {schema}.bound(10);\n'),
     to: '',
     tests: rateTests,
   },
   {
     name: 'rate: at once: a short wait ends the transaction',
     file: sql,
-    from: inFunction('rate_insert_at_once', 'exception when lock_not_available then'),
+    from: inFunction('rate_make_at_once', 'exception when lock_not_available then'),
     to: 'exception when division_by_zero then',
     tests: rateTests,
   },
   {
     name: "rate: at once: the caller's lock_timeout is lost",
     file: sql,
-    from: inFunction('rate_insert_at_once', '  set lock_timeout = 0\n'),
+    from: inFunction('rate_make_at_once', '  set lock_timeout = 0\n'),
     to: '',
     tests: rateTests,
   },
   {
     name: 'rate: at once: a row that another has made is an error',
     file: sql,
-    from: inFunction('rate_insert_at_once', '\n  on conflict do nothing'),
+    from: inFunction('rate_make_at_once', '\n  on conflict do nothing'),
     to: '',
     tests: explored,
   },
   {
     name: 'rate: a row that another has made is an error',
     file: sql,
-    from: inFunction('rate_lock', '\n      on conflict do nothing'),
+    from: inFunction('rate_make', '\n    on conflict do nothing'),
     to: '',
     tests: explored,
   },
   {
-    name: 'rate: whoever does not make the row goes on as if it had',
+    name: 'rate: a row that was made is not looked for',
     file: sql,
-    from: inFunction('rate_lock', "v_state := case when found then 'made' else 'there' end;"),
-    to: "v_state := 'made';",
-    tests: explored,
-  },
-  {
-    name: 'rate: looks for a row once',
-    file: sql,
-    from: inFunction('rate_lock', 'for v_try in 1 .. 10 loop'),
+    from: inFunction('rate_take', 'for v_try in 1 .. 10 loop'),
     to: 'for v_try in 1 .. 1 loop',
     tests: explored,
   },
   {
-    name: 'rate: at once: a row that cannot be had is as good as one',
+    name: 'rate: a row that cannot be had is as good as one',
     file: sql,
-    from: inFunction('rate_take', '    if v_row.name is null then\n      return'),
-    to: '    if false then\n      return',
+    from: inFunction('rate_take', '  if v_row.name is null then'),
+    to: '  if false then',
     tests: rateTests,
   },
   {
