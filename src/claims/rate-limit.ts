@@ -18,6 +18,7 @@ const GAVE_UP = 'DB503'
 /** `lock_timeout` has struck. */
 const WAITED = '55P03'
 const RETRY_MS = 100
+const CUT_MS = 100
 
 /** What is left of a rate limit for a subject. */
 export interface RateLeft {
@@ -168,7 +169,9 @@ export class RateLimit {
   #sendAlone(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     const watch = this.#watch
     if (!watch) return this.#database.send(statement, values)
-    return watch.ask(() => this.#database.sendWithin(this.#spec.downAfterMs, statement, values))
+    // Cut a little after it was given up, so that no connection of the pool stays with a network that is silent.
+    const cutMs = this.#spec.downAfterMs + CUT_MS
+    return watch.ask(() => this.#database.sendWithin(cutMs, statement, values))
   }
 
   /** A wait that was bounded, ours alone, and has ended. */
