@@ -13,6 +13,8 @@ import {
 } from './claims/operation.js'
 import { Quota } from './claims/quota.js'
 import type { QuotaOptions } from './claims/quota-spec.js'
+import { RateLimit } from './claims/rate-limit.js'
+import type { RateLimitOptions } from './claims/rate-spec.js'
 import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from './claims/singleton.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
 import { type Health, readHealth } from './ops/health.js'
@@ -315,6 +317,18 @@ export class Dibs implements AsyncDisposable {
    */
   quota(name: string, options: QuotaOptions): Quota {
     return new Quota(this.#database, name, options)
+  }
+
+  /**
+   * Names a rate limit: so much per subject and period, whichever process takes. Defining sends nothing; limit and burst may
+   * change from one release to the next, and what was used so far still counts.
+   *
+   * @example
+   * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
+   * const { remaining } = await api.take('tenant:7')
+   */
+  rateLimit(name: string, options: RateLimitOptions): RateLimit {
+    return new RateLimit(this.#database, name, options)
   }
 
   /**

@@ -64,6 +64,8 @@ export const errorRegistry = [
   FenceLostError,
   BusyError,
   ConflictError,
+  RateLimitedError,
+  NeverFitsError,
   InProgressError,
   FingerprintMismatchError,
   AmbiguousOutcomeError,

@@ -56,6 +56,8 @@ export type {
   TakeOptions,
 } from './claims/quota-spec.js'
 export type { QuotaAttempt, QuotaDrift, QuotaRefund, QuotaTake, QuotaUse } from './claims/quota-told.js'
+export { type RateAnswer, type RateLeft, RateLimit, type RateTakeOptions } from './claims/rate-limit.js'
+export type { RateAlgorithm, RateLimitOptions, WhenDown } from './claims/rate-spec.js'
 export type {
   JoinedSingleton,
   LeasedSingleton,
@@ -78,6 +80,7 @@ export {
   type EventOrigin,
   type KeyOrigin,
   onEvent,
+  type RateOrigin,
 } from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export type { Logger } from './postgres/log-events.js'

@@ -2,6 +2,7 @@ import { forgetExpiredClaims } from '../claims/claim-statements.js'
 import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Unfinished } from '../claims/operation.js'
 import { forgetQuotas } from '../claims/quota-statements.js'
+import { forgetExpiredRates } from '../claims/rate-statements.js'
 import { ClosedError, InvalidInputError } from '../errors.js'
 import { forgetLocks } from '../locks/lock-statements.js'
 import type { Database } from '../postgres/database.js'
@@ -19,6 +20,8 @@ export interface MaintenanceReport {
   readonly quotasForgotten: number
   /** Locks that nobody has had for a day, removed. */
   readonly locksForgotten: number
+  /** Subjects of rate limits that are as if unused, removed. */
+  readonly ratesForgotten: number
   /** Operations that were left by processes that are gone, taken over and finished, well or as failed. */
   readonly operationsFinished: number
   /** Taken over, and failed again; they will be tried once more. */
@@ -77,6 +80,7 @@ export class Maintenance {
     const keysForgotten = await this.#forget(forgetExpiredKeys)
     const quotasForgotten = await this.#forget(forgetQuotas)
     const locksForgotten = await this.#forget(forgetLocks)
+    const ratesForgotten = await this.#forget(forgetExpiredRates)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#operations.values()) {
@@ -91,7 +95,8 @@ export class Maintenance {
         void attempt.catch(() => {}).then(() => mine.delete(attempt))
       }
     }
-    return { claimsForgotten, keysForgotten, quotasForgotten, locksForgotten, operationsGivenUp, attempts }
+    const forgotten = { claimsForgotten, keysForgotten, quotasForgotten, ratesForgotten, locksForgotten }
+    return { ...forgotten, operationsGivenUp, attempts }
   }
 
   async #forget(statement: Statement): Promise<number> {

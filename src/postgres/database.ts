@@ -21,6 +21,11 @@ export class Database extends Connections {
     return (await joinTransaction(tx, this)).send(this.render(statement), values)
   }
 
+  /** Sends one of our statements alone, and cuts the connection if its answer has not come after `ms`. */
+  sendWithin(ms: number, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    return this.#sendAlone(statement, values, false, ms)
+  }
+
   /** Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. */
   sendPart(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     return this.#sendAlone(statement, values, true)
@@ -46,23 +51,34 @@ export class Database extends Connections {
     return rendered
   }
 
-  #sendAlone(statement: Statement, values: readonly TextValue[], isPart: boolean): Promise<TextRow[]> {
+  #sendAlone(
+    statement: Statement,
+    values: readonly TextValue[],
+    isPart: boolean,
+    deadlineMs?: number,
+  ): Promise<TextRow[]> {
     const rendered = this.render(statement)
-    if (!this.autocommitFits)
-      return repeatTransaction(this, (own) => own.send(rendered, values), { attempts: 1 }, { isPart })
+    if (!this.autocommitFits) {
+      const once = { attempts: 1, deadlineMs }
+      return repeatTransaction(this, (own) => own.send(rendered, values), once, { isPart })
+    }
     return this.work(
       () =>
-        this.use(async (checkout) => {
-          const config = toQueryConfig(rendered, values, this.prepared)
-          const ask = async () => (await checkout.client.query<TextRow>(config)).rows
-          try {
-            return await ask().catch((error) =>
-              forgetNames(checkout.client, error) ? ask() : Promise.reject(error),
-            )
-          } catch (error) {
-            throw await this.#judge(error, rendered, checkout)
-          }
-        }),
+        this.use(
+          async (checkout) => {
+            const config = toQueryConfig(rendered, values, this.prepared)
+            const ask = async () => (await checkout.client.query<TextRow>(config)).rows
+            try {
+              return await ask().catch((error) =>
+                forgetNames(checkout.client, error) ? ask() : Promise.reject(error),
+              )
+            } catch (error) {
+              throw await this.#judge(error, rendered, checkout)
+            }
+          },
+          deadlineMs,
+          deadlineMs,
+        ),
       isPart,
     )
   }

@@ -17,6 +17,14 @@ export interface KeyOrigin extends EventOrigin {
   readonly requestId: string | undefined
 }
 
+/** Common to events about a rate limit and a subject, which is not shown. */
+export interface RateOrigin extends EventOrigin {
+  /** The name of the limit, and a star for the subject: `api:*`. */
+  readonly template: string
+  /** Tells subjects apart. */
+  readonly keyHash: string
+}
+
 /**
  * What Dibs tells while it works, by the name of its channel. Metrics and logs listen; nothing here depends on
  * being heard.
@@ -120,6 +128,10 @@ export interface DibsEvents {
     readonly waitedMs: number
     readonly retries: number
   }
+  /** A rate limit refused. */
+  'dibs:rate.refused': RateOrigin & { readonly cost: number; readonly retryAfterMs: number }
+  /** The store of a rate limit is down, and its policy has answered in its place. */
+  'dibs:rate.degraded': RateOrigin & { readonly policy: 'open' | 'local'; readonly error: unknown }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
 }

@@ -7,6 +7,7 @@ import { describeAnswers } from './describe-answers.js'
 import { describeErrors } from './describe-errors.js'
 import { describeKv } from './describe-kv.js'
 import { describeOnce } from './describe-once.js'
+import { describeRate } from './describe-rate.js'
 import { describeRefusals } from './describe-refusals.js'
 import { describeTransactions } from './describe-transactions.js'
 import { describeValues } from './describe-values.js'
@@ -62,6 +63,7 @@ export function describeConformance(name: string, harness: Harness): void {
     describe('kv', () => describeKv(context))
     describe('once', () => describeOnce(context))
     describe('acquire', () => describeAcquire(context))
+    describe('rate limits', () => describeRate(context))
     if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
   })
 }

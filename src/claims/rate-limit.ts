@@ -1,0 +1,242 @@
+import { BusyError, DatabaseError, RateLimitedError, StatementTimeoutError } from '../errors.js'
+import type { Database } from '../postgres/database.js'
+import { emit, isHeard } from '../postgres/events.js'
+import type { Tx } from '../postgres/executor.js'
+import type { Statement } from '../postgres/statement.js'
+import type { TextRow, TextValue } from '../postgres/text-values.js'
+import { RateClaim } from './acquire-claims.js'
+import { Batches } from './batches.js'
+import { MAX_TIMER_MS } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+import { checkKey, hashKey } from './key.js'
+import { LocalRates, type RateDecision } from './rate-local.js'
+import { checkCost, checkRateSpec, type RateLimitOptions, type RateSpec } from './rate-spec.js'
+import { peekRate, takeRate } from './rate-statements.js'
+import { StoreDown, StoreWatch } from './store-watch.js'
+
+/** What `rate_take` raises when a row was made and forgotten each time it looked. */
+const GAVE_UP = 'DB503'
+/** `lock_timeout` has struck. */
+const WAITED = '55P03'
+const RETRY_MS = 100
+const CUT_MS = 100
+
+/** What is left of a rate limit for a subject. */
+export interface RateLeft {
+  readonly remaining: number
+  /** Until it is as if unused. */
+  readonly resetMs: number
+  /** The database could not be asked, and `whenDown` has decided. */
+  readonly degraded: boolean
+}
+
+export type RateAnswer =
+  | (RateLeft & { readonly granted: true })
+  /** When this cost fits, if nobody else comes. */
+  | (RateLeft & { readonly granted: false; readonly retryAfterMs: number })
+
+export interface RateTakeOptions {
+  /** Your own open transaction, with which this is committed or rolled back. */
+  readonly tx?: Tx | undefined
+}
+
+interface Asked {
+  readonly subject: string
+  readonly cost: number
+}
+
+type Decided = RateDecision & { readonly degraded: boolean }
+
+/**
+ * So much per subject and period, whichever process takes: `dibs.rateLimit`. Define it once and share it: calls for one
+ * subject that come while another is on its way then go together, in one statement.
+ *
+ * @example
+ * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
+ * const { remaining } = await api.take('tenant:7')
+ */
+export class RateLimit {
+  readonly #database: Database
+  readonly #spec: RateSpec
+  readonly #values: (subject: string) => TextValue[]
+  readonly #batches: Batches<Asked, RateDecision>
+  /** For the policies that can do without the database. */
+  readonly #watch: StoreWatch | undefined
+  readonly #local: LocalRates | undefined
+
+  constructor(database: Database, name: string, options: RateLimitOptions) {
+    const spec = checkRateSpec(name, options)
+    const numbers = [spec.limit, spec.perUs, spec.capacity].map(String)
+    this.#database = database
+    this.#spec = spec
+    this.#values = (subject) => [spec.name, subject, spec.rule, spec.algorithm, ...numbers]
+    this.#batches = new Batches((asked, waitMs) => this.#send(asked, Math.min(waitMs, spec.waitMs)))
+    if (spec.whenDown !== 'closed') this.#watch = new StoreWatch(spec.downAfterMs)
+    if (spec.whenDown === 'local') this.#local = new LocalRates(spec)
+  }
+
+  get name(): string {
+    return this.#spec.name
+  }
+
+  /**
+   * Takes a cost, or throws `RateLimitedError` and takes nothing. A cost that never fits is `NeverFitsError`.
+   *
+   * @example
+   * const uploads = dibs.rateLimit('uploads', { algorithm: 'gcra', limit: 600, perMs: 60_000, burst: 50 })
+   * try {
+   *   await uploads.take('tenant:7', 12)
+   * } catch (error) {
+   *   if (error instanceof RateLimitedError) console.log(`in ${error.retryAfterMs} ms`)
+   * }
+   */
+  async take(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateLeft> {
+    const answer = await this.tryTake(subject, cost, options)
+    if (!answer.granted) {
+      const { name: rateLimit, limit } = this.#spec
+      const { remaining, retryAfterMs } = answer
+      throw new RateLimitedError({ rateLimit, subject, limit, cost, remaining, retryAfterMs })
+    }
+    const { granted: _, ...left } = answer
+    return left
+  }
+
+  /**
+   * The same with an answer in place of `RateLimitedError`.
+   *
+   * @example
+   * const api = dibs.rateLimit('api', { algorithm: 'sliding-window', limit: 100, perMs: 60_000 })
+   * const answer = await api.tryTake('tenant:7')
+   * if (!answer.granted) response.setHeader('Retry-After', Math.ceil(answer.retryAfterMs / 1000))
+   */
+  async tryTake(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateAnswer> {
+    checkOptions(options, ['tx'])
+    const asked = { subject: checkKey('subject', subject), cost: checkCost(this.#spec, cost) }
+    const decided = await (options.tx === undefined
+      ? this.#takeAlone(asked)
+      : this.#takeJoined(asked, options.tx))
+    if (decided.granted) return { granted: true, ...toLeft(decided) }
+    const retryAfterMs = Math.max(1, toMs(decided.retryAfterUs ?? 0))
+    if (isHeard('dibs:rate.refused'))
+      emit('dibs:rate.refused', { ...this.#originOf(subject), cost, retryAfterMs })
+    return { granted: false, retryAfterMs, ...toLeft(decided) }
+  }
+
+  /**
+   * What is left now, without taking or waiting. Whoever takes next may find less.
+   *
+   * @example
+   * const api = dibs.rateLimit('api', { algorithm: 'fixed-window', limit: 100, perMs: 60_000 })
+   * const { remaining, resetMs } = await api.peek('tenant:7')
+   */
+  async peek(subject: string, options: RateTakeOptions = {}): Promise<RateLeft> {
+    checkOptions(options, ['tx'])
+    const values = this.#values(checkKey('subject', subject))
+    const { tx } = options
+    if (tx !== undefined) return toLeft(readDecision(await this.#database.send(peekRate, values, tx)))
+    return toLeft(
+      await this.#orDegraded({ subject, cost: 0 }, async () =>
+        readDecision(await this.#sendAlone(peekRate, values)),
+      ),
+    )
+  }
+
+  /**
+   * A take to be made together with other claims, all or none: see `dibs.acquire`. Under a lease each attempt counts.
+   *
+   * @example
+   * const api = dibs.rateLimit('api', { algorithm: 'gcra', limit: 600, perMs: 60_000 })
+   * await dibs.acquire([claims.once({ scope: 'orders', key }), api.claim(tenant)], async (tx) => {
+   *   await tx.query('insert into orders (key) values ($1)', [key])
+   * })
+   */
+  claim(subject: string, cost = 1): RateClaim {
+    const { name, limit, rule, algorithm, perUs, capacity } = this.#spec
+    const fields = { rule, algorithm, perUs, burst: capacity }
+    return new RateClaim(name, checkKey('subject', subject), limit, checkCost(this.#spec, cost), fields)
+  }
+
+  async #takeJoined({ subject, cost }: Asked, tx: Tx): Promise<Decided> {
+    const values = [...this.#values(subject), `{${cost}}`, null]
+    const rows = await this.#orBusy(() => this.#database.send(takeRate, values, tx), false)
+    return readDecision(rows)
+  }
+
+  #takeAlone(asked: Asked): Promise<Decided> {
+    const { waitMs, downAfterMs, whenDown } = this.#spec
+    // While nobody knows whether the store is down, those behind the first wait until it shows.
+    const turnMs = whenDown === 'closed' ? waitMs : Math.min(waitMs + downAfterMs, MAX_TIMER_MS)
+    return this.#orDegraded(asked, async () => ({
+      ...(await this.#batches.add(asked.subject, asked, turnMs, this.#turn)),
+      degraded: false,
+    }))
+  }
+
+  /** What came for one subject, in one statement. */
+  async #send(asked: readonly Asked[], waitMs: number): Promise<readonly RateDecision[]> {
+    const costs = `{${asked.map(({ cost }) => cost).join(',')}}`
+    const values = [...this.#values(asked[0]?.subject ?? ''), costs, String(waitMs)]
+    const [row] = await this.#orBusy(() => this.#sendAlone(takeRate, values), true)
+    const told = JSON.parse(`${row?.told}`)
+    if (told.state === 'busy') throw new BusyError(this.#turn, waitMs, RETRY_MS)
+    return told
+  }
+
+  #sendAlone(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    const watch = this.#watch
+    if (!watch) return this.#database.send(statement, values)
+    // Cut a little after it was given up, so that no connection of the pool stays with a network that is silent.
+    const cutMs = this.#spec.downAfterMs + CUT_MS
+    return watch.ask(() => this.#database.sendWithin(cutMs, statement, values))
+  }
+
+  /** A wait that was bounded, ours alone, and has ended. */
+  async #orBusy<T>(send: () => Promise<T>, isAlone: boolean): Promise<T> {
+    const startedAt = performance.now()
+    try {
+      return await send()
+    } catch (error) {
+      const isGivenUp = error instanceof DatabaseError && error.sqlState === GAVE_UP
+      const hasWaited = isAlone && error instanceof StatementTimeoutError && error.sqlState === WAITED
+      if (!isGivenUp && !hasWaited) throw error
+      const waitedMs = Math.max(1, performance.now() - startedAt)
+      throw new BusyError(this.#turn, waitedMs, RETRY_MS, { cause: error })
+    }
+  }
+
+  /** Asks the database, or does what `whenDown` says. */
+  async #orDegraded({ subject, cost }: Asked, ask: () => Promise<Decided>): Promise<Decided> {
+    try {
+      this.#watch?.assertUp()
+      return await ask()
+    } catch (error) {
+      if (!(error instanceof StoreDown)) throw error
+      if (isHeard('dibs:rate.degraded')) {
+        const policy = this.#local ? 'local' : 'open'
+        emit('dibs:rate.degraded', { ...this.#originOf(subject), policy, error: error.cause })
+      }
+      const unused = { granted: true, remaining: this.#spec.capacity - cost, resetUs: 0 }
+      return { ...(this.#local?.take(subject, cost) ?? unused), degraded: true }
+    }
+  }
+
+  get #turn(): string {
+    return `a turn at rate limit "${this.#spec.name}"`
+  }
+
+  #originOf(subject: string) {
+    const { name } = this.#spec
+    return { ...this.#database.origin, template: `${name}:*`, keyHash: hashKey(`${name}:${subject}`) }
+  }
+}
+
+const toMs = (us: number): number => Math.ceil(us / 1_000)
+
+function toLeft({ remaining, resetUs, degraded }: Decided): RateLeft {
+  return { remaining, resetMs: toMs(resetUs), degraded }
+}
+
+function readDecision([row]: readonly TextRow[]): Decided {
+  const [decision] = JSON.parse(`${row?.told}`)
+  return { ...decision, degraded: false }
+}

@@ -1,0 +1,116 @@
+import { InvalidInputError, NeverFitsError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { checkDuration, MAX_TIMER_MS } from './check-duration.js'
+import { checkOptions } from './check-options.js'
+import { checkKey } from './key.js'
+
+const algorithms = ['gcra', 'token-bucket', 'fixed-window', 'sliding-window'] as const
+const policies = ['closed', 'open', 'local'] as const
+
+export type RateAlgorithm = (typeof algorithms)[number]
+
+/** What a rate limit does while the database cannot be reached. */
+export type WhenDown = (typeof policies)[number]
+
+export interface RateLimitOptions {
+  /**
+   * - `gcra`: evenly spaced, with a burst of 1 unless you say
+   * - `token-bucket`: the same with a burst of the whole limit
+   * - `fixed-window`: so much in each period, counted from 1970
+   * - `sliding-window`: so much in any period, nearly
+   */
+  readonly algorithm: RateAlgorithm
+  /** How much in each period. */
+  readonly limit: number
+  /** The period. */
+  readonly perMs: number
+  /** How much at once after a rest, for `gcra` (default 1) and `token-bucket` (default: the limit). */
+  readonly burst?: number | undefined
+  /** The longest wait for another who takes from the same subject. Default 500; in your `tx` your own bounds count. */
+  readonly waitMs?: number | undefined
+  /**
+   * What to do while the database cannot be reached: `closed` (default) throws its error, `open` grants, `local` counts in
+   * this process alone.
+   */
+  readonly whenDown?: WhenDown | undefined
+  /** For `open` and `local`: no answer by then counts as down. Default 1,000. */
+  readonly downAfterMs?: number | undefined
+}
+
+/** A rate limit that was checked. */
+export interface RateSpec {
+  readonly name: string
+  readonly algorithm: RateAlgorithm
+  readonly limit: number
+  readonly perUs: number
+  /** The most that can be had at once: burst or limit. */
+  readonly capacity: number
+  /** What gives stored amounts their meaning; when it changes, all start anew. */
+  readonly rule: string
+  readonly waitMs: number
+  readonly whenDown: WhenDown
+  readonly downAfterMs: number
+}
+
+/** So that three products of an amount and the period, in microseconds, have room in a bigint. */
+const MAX_PRODUCT = 2 ** 53 / 4
+
+export function checkRateSpec(name: unknown, options: RateLimitOptions): RateSpec {
+  checkOptions(options, ['algorithm', 'limit', 'perMs', 'burst', 'waitMs', 'whenDown', 'downAfterMs'])
+  const { algorithm, waitMs = 500, whenDown = 'closed', downAfterMs } = options
+  checkOneOf('algorithm', algorithms, algorithm)
+  checkOneOf('whenDown', policies, whenDown)
+  const limit = checkAmount('limit', options.limit)
+  const perMs = checkDuration('perMs', options.perMs)
+  const capacity = checkBurst(algorithm, limit, options.burst)
+  if (Math.max(limit, capacity) * perMs > MAX_PRODUCT) {
+    const field = capacity > limit ? 'burst' : 'limit'
+    throw new InvalidInputError(
+      field,
+      `times perMs must be at most 2^51, and is ${Math.max(limit, capacity)} × ${perMs}`,
+    )
+  }
+  if (downAfterMs !== undefined && whenDown === 'closed') {
+    throw new InvalidInputError('downAfterMs', "is for whenDown: 'open' and 'local' alone")
+  }
+  return Object.freeze({
+    name: checkKey('name', name),
+    algorithm,
+    limit,
+    perUs: perMs * 1_000,
+    capacity,
+    rule: `${algorithm}:${perMs}`,
+    waitMs: checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS),
+    whenDown,
+    downAfterMs: checkDuration('downAfterMs', downAfterMs ?? 1_000, 1, MAX_TIMER_MS),
+  })
+}
+
+function checkBurst(algorithm: RateAlgorithm, limit: number, burst: unknown): number {
+  const isBucket = algorithm === 'gcra' || algorithm === 'token-bucket'
+  if (burst === undefined) return algorithm === 'gcra' ? 1 : limit
+  if (!isBucket) throw new InvalidInputError('burst', `is not for ${algorithm}, whose burst is its limit`)
+  return checkAmount('burst', burst)
+}
+
+function checkOneOf(field: string, names: readonly string[], value: unknown): void {
+  if (typeof value === 'string' && names.includes(value)) return
+  const given = typeof value === 'string' ? JSON.stringify(value) : nameGiven(value)
+  throw new InvalidInputError(
+    field,
+    `must be one of ${names.map((name) => `'${name}'`).join(', ')}, not ${given}`,
+  )
+}
+
+function checkAmount(field: string, amount: unknown): number {
+  if (typeof amount === 'number' && Number.isSafeInteger(amount) && amount >= 1) return amount
+  const given = typeof amount === 'number' ? String(amount) : nameGiven(amount)
+  throw new InvalidInputError(field, `must be a whole number from 1, not ${given}`)
+}
+
+/** Refuses what no wait can help with before anything is sent. */
+export function checkCost({ name, capacity }: RateSpec, cost: unknown): number {
+  const amount = checkAmount('cost', cost)
+  if (amount > capacity) throw new NeverFitsError(`rate limit "${name}"`, amount, capacity)
+  return amount
+}
