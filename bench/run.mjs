@@ -5,10 +5,11 @@ import { cpus } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
 import { runnerImport } from 'vite'
+import { acquireContest, distantAcquireContest } from './acquire.mjs'
 import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
+import { limitContest } from './limits.mjs'
 import { distantOnceContest, onceContest } from './once.mjs'
-import { rateContest } from './rate.mjs'
 import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
 
@@ -72,7 +73,14 @@ try {
   const knobs = { node: process.version, cpus: cpus().length, rounds: ROUNDS, roundMs: ROUND_MS, ...rows[0] }
 
   const results = []
-  for (const open of [transactionContest, onceContest, distantOnceContest, rateContest]) {
+  for (const open of [
+    transactionContest,
+    onceContest,
+    distantOnceContest,
+    limitContest,
+    acquireContest,
+    distantAcquireContest,
+  ]) {
     const { contests, close } = await open(server.url)
     for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))
     await close()

@@ -14,9 +14,13 @@ export async function openTakers(url, max) {
   const peer = await openPeer(pool)
   const window = dibs.rateLimit('bench', { algorithm: 'fixed-window', limit: LIMIT, perMs: PER_MS })
   const bucket = dibs.rateLimit('bench', { algorithm: 'token-bucket', limit: LIMIT, perMs: PER_MS })
+  const quota = dibs.quota('bench', { limit: LIMIT, per: 'day', timeZone: 'Europe/Berlin' })
+  const listed = dibs.quota('bench-listed', { limit: LIMIT, per: 'day', ledger: true })
   return {
     takers: {
       'rate-limiter-flexible, PostgreSQL': (key) => peer.consume(key, 1),
+      'dibs.quota': (key) => quota.take(key),
+      'dibs.quota, every take listed': (key) => listed.take(key),
       'dibs.rateLimit, fixed-window': (key) => window.take(key),
       'dibs.rateLimit, token-bucket': (key) => bucket.take(key),
     },
@@ -27,15 +31,44 @@ export async function openTakers(url, max) {
   }
 }
 
+/** Whoever is refused each time: what a caller costs that has used up its limit. */
+export async function openRefused(url, max) {
+  const pool = new pg.Pool({ connectionString: url, max })
+  pool.on('error', () => {})
+  const dibs = await Dibs.open({ pool, listen: false })
+  const peer = await openPeer(pool, 1)
+  const window = dibs.rateLimit('bench-full', { algorithm: 'token-bucket', limit: 1, perMs: 3_600_000 })
+  const quota = dibs.quota('bench-full', { limit: 1 })
+  const refused = async (take) => {
+    await take().catch(() => {})
+    return () =>
+      take().then(
+        () => Promise.reject(new Error('was granted')),
+        () => {},
+      )
+  }
+  return {
+    takers: {
+      'rate-limiter-flexible, PostgreSQL': await refused(() => peer.consume('full', 1)),
+      'dibs.quota': await refused(() => quota.take('full')),
+      'dibs.rateLimit, token-bucket': await refused(() => window.take('full')),
+    },
+    async close() {
+      await dibs.close()
+      await pool.end()
+    },
+  }
+}
+
 /** Its fixed windows begin with the first hit. */
-function openPeer(pool) {
+function openPeer(pool, points = LIMIT) {
   return new Promise((resolve, reject) => {
     const peer = new RateLimiterPostgres(
       {
         storeClient: pool,
         storeType: 'pool',
-        tableName: 'rate_limiter_flexible',
-        points: LIMIT,
+        tableName: `rate_limiter_flexible_${points}`,
+        points,
         duration: PER_MS / 1000,
         clearExpiredByTimeout: false,
       },

@@ -1,14 +1,15 @@
-// What a take of a rate limit costs, side by side with a peer: one hot key, and many; in one process, and in eight.
+// What a take of a quota or a rate limit costs, side by side with a peer: one hot key, and many; in one process, and in eight.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
-import { keyOf, openTakers, takeFor } from './takers.mjs'
+import { keyOf, openRefused, openTakers, takeFor } from './takers.mjs'
 
 const IN_FLIGHT = 24
 const PROCESSES = 8
 const spreads = { 'one hot key': 1, '1,000 keys': 1000 }
 
-export async function rateContest(url) {
+export async function limitContest(url) {
   const { takers, close } = await openTakers(url, IN_FLIGHT)
+  const full = await openRefused(url, IN_FLIGHT)
   const children = Array.from({ length: PROCESSES }, () =>
     fork(import.meta.filename, [], { env: { ...process.env, BENCH_TAKERS: url } }),
   )
@@ -17,21 +18,23 @@ export async function rateContest(url) {
     Object.fromEntries(Object.entries(takers).map(([name, take]) => [name, contestant(name, take)]))
   const contests = Object.entries(spreads).flatMap(([spread, keys]) => [
     {
-      name: `rate: ${spread}`,
+      name: `limits: ${spread}`,
       inFlight: IN_FLIGHT,
       contestants: each((_, take) => () => take(keyOf(keys))),
     },
     {
-      name: `rate: ${spread}, ${PROCESSES} processes`,
+      name: `limits: ${spread}, ${PROCESSES} processes`,
       inFlight: IN_FLIGHT,
       // Each round is run by the processes, and counted here.
       measures: true,
       contestants: each((name) => (ms) => takeInAll(children, { name, keys, ms })),
     },
   ])
+  contests.push({ name: 'limits: refused', inFlight: IN_FLIGHT, contestants: full.takers })
   return {
     contests,
     async close() {
+      await full.close()
       for (const child of children) child.disconnect()
       await Promise.all(children.map((child) => once(child, 'exit')))
       await close()
