@@ -199,7 +199,7 @@ export const rateMutations = [
     file: sql,
     from: inFunction('rate_decide', 'greatest(p_now_us, at_us)'),
     to: 'p_now_us',
-    tests: rateTests,
+    tests: modeled,
   },
   {
     name: 'rate: a long rest leaves a bigint',
