@@ -272,7 +272,7 @@ export const rateMutations = [
     file: sql,
     from: inFunction('rate_forget_expired', '\n    for update skip locked'),
     to: '',
-    tests: explored,
+    tests: rateTests,
   },
   {
     name: 'rate: maintenance waits',
