@@ -356,6 +356,9 @@ describe('several costs in one statement', () => {
       const sql = `select ${schema.name}.rate_take('r', 's', 'token-bucket:1000', 'token-bucket', 5, 1000000, 5, '{1}', 0)`
       expect((await client.query(sql)).rows[0].rate_take).toEqual({ state: 'busy' })
       expect((await client.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+      await holder.query('rollback')
+      expect((await client.query(sql)).rows[0].rate_take).toMatchObject([{ granted: true }])
+      expect((await client.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
     } finally {
       await holder.query('rollback')
       await client.query('rollback')

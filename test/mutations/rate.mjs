@@ -199,7 +199,7 @@ export const rateMutations = [
     file: sql,
     from: inFunction('rate_decide', 'greatest(p_now_us, at_us)'),
     to: 'p_now_us',
-    tests: rateTests,
+    tests: modeled,
   },
   {
     name: 'rate: a long rest leaves a bigint',
@@ -272,7 +272,7 @@ export const rateMutations = [
     file: sql,
     from: inFunction('rate_forget_expired', '\n    for update skip locked'),
     to: '',
-    tests: explored,
+    tests: rateTests,
   },
   {
     name: 'rate: maintenance waits',
