@@ -15,6 +15,18 @@ const direct = {
     ...common,
     name: 'direct',
     include: ['src/**/*.test.ts', 'scripts/**/*.test.ts', 'examples/**/*.test.ts'],
+    exclude: ['src/postgres/embedded/**'],
+  },
+}
+
+/** They wait for servers to come and go, and do little else: more of them at a time, when all the others are done. */
+const embedded = {
+  test: {
+    ...common,
+    name: 'embedded',
+    include: ['src/postgres/embedded/**/*.test.ts'],
+    maxWorkers: 4,
+    sequence: { groupOrder: 1 },
   },
 }
 
@@ -49,7 +61,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
   },
 })
 
-const projects = [direct]
+const projects: object[] = [direct, embedded]
 /** Through PgBouncer in transaction mode: prepared names and listening off. */
 if (requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer'))
   projects.push(again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer' }))
