@@ -283,7 +283,7 @@ export class AcquireCall {
     end: Ending,
     keeps: boolean,
   ): object {
-    const status = end.isDone ? 'active' : keeps ? 'failed' : undefined
+    const status = end.isDone ? (end.isUnkept ? 'failed' : 'active') : keeps ? 'failed' : undefined
     return {
       kind: 'claim',
       scope,
@@ -309,6 +309,8 @@ export class AcquireCall {
 /** How a run ended. */
 export interface Ending {
   readonly isDone: boolean
+  /** The work is done, but what came of it cannot be stored: it must not be done again. */
+  readonly isUnkept?: boolean
   /** The outcome, or the error, as JSON. */
   readonly text: string | null
   /** The error is the outcome of the idempotency key. */
