@@ -109,12 +109,17 @@ export class AcquireCall {
     return this.#sorted.map(({ claim, index }) => ({
       kind: claim.kind as AcquireItem['kind'],
       index,
-      ...(claim instanceof SingletonClaim
-        ? { ...claim.item(this.#nowMs), id: this.#ids.get(index) }
-        : 'item' in claim
-          ? claim.item()
-          : {}),
+      ...this.#item(claim, index),
     }))
+  }
+
+  #item(claim: AnyClaim, index: number): object {
+    const id = this.#ids.get(index)
+    if (claim.kind === 'once') return {}
+    if (claim.kind === 'singleton') return { ...claim.item(this.#nowMs), id }
+    // What is reserved gets its id from the claim that it belongs to.
+    const isListed = claim.kind === 'quota' && claim.fields.ledger && this.settings.leaseMs === null
+    return isListed ? { id, ...claim.item() } : claim.item()
   }
 
   /** The values of `acquireClaims`. */

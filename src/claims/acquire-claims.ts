@@ -160,12 +160,15 @@ export class QuotaClaim implements AcquireClaim<QuotaGrant> {
     readonly fields: {
       readonly per?: unknown
       readonly id?: string | undefined
+      /** Each call that takes it gives it an id of its own. */
+      readonly ledger: boolean
       readonly keepMs: number | null
     },
   ) {}
 
   item(): object {
-    const { name, subject, limit, amount, fields } = this
+    const { name, subject, limit, amount } = this
+    const { ledger: _, ...fields } = this.fields
     return { name, subject, limit, amount, ...fields }
   }
 }

@@ -83,7 +83,7 @@ export function runAcquire(
   fn: (handle: never, grants: unknown[]) => Promise<unknown>,
   options: JoinedAcquire | LeasedAcquire,
 ): Promise<unknown> {
-  checkOptions(options, names[options.mode === 'leased' ? 'leased' : 'joined'])
+  checkOptions(options, names[options?.mode === 'leased' ? 'leased' : 'joined'])
   if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
   const { waitMs = 500 } = options
   checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)

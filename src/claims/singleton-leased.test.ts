@@ -27,7 +27,7 @@ const leased = { ...at, mode: 'leased', leaseMs: HOUR_MS } as const
 const conflictOf = async (call: Promise<unknown>): Promise<SingletonConflictError> => {
   const error = await call.catch((reason) => reason)
   expect(error).toBeInstanceOf(SingletonConflictError)
-  return error
+  return error as SingletonConflictError
 }
 const slot = async () => (await fixture.dibs.claims.list()).claims[0]
 

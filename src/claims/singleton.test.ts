@@ -28,7 +28,7 @@ const NOON = new Date('2026-06-15T12:00:00Z')
 const conflictOf = async (call: Promise<unknown>): Promise<SingletonConflictError> => {
   const error = await call.catch((reason) => reason)
   expect(error).toBeInstanceOf(SingletonConflictError)
-  return error
+  return error as SingletonConflictError
 }
 
 /** Does it, and says which slot that was. */
@@ -554,7 +554,7 @@ describe('voidSlot', () => {
 
   it('waits for another who undoes it, within bounds, and does not bound what its function does', async () => {
     const slot = await done()
-    const timeout = async (tx: Tx) => (await tx.query('show lock_timeout')).rows[0].lock_timeout
+    const timeout = async (tx: Tx) => (await tx.query('show lock_timeout')).rows[0]?.lock_timeout
     await inTransaction(async (tx) => {
       const usual = await timeout(tx)
       await fixture.dibs.voidSlot({ scope, slot, tx })

@@ -20,7 +20,7 @@ interface Told {
 }
 
 const ask = async (sql: string, values: unknown[], on: Executor = fixture.pool): Promise<unknown> =>
-  (await on.query(`select ${fixture.schema.name}.${sql} as told`, values)).rows[0].told
+  (await on.query(`select ${fixture.schema.name}.${sql} as told`, values)).rows[0]?.told
 const take = (holder: string | null, leaseMs: number | null = HOUR_MS, on?: Executor) =>
   ask("lock_take('x', 0, $1, $2)", [holder, leaseMs], on) as Promise<Told>
 const renew = (holder: string, fence: number, leaseMs = HOUR_MS, on?: Executor) =>

@@ -33,7 +33,7 @@ export function acquirersOf(fixture: ClaimsFixture) {
 
   /** @param start calls what is tested, with a function that tells what it was given and waits */
   function slowly<Given>(
-    start: (work: (...given: never[]) => Promise<unknown>) => Promise<unknown>,
+    start: (work: (...given: unknown[]) => Promise<unknown>) => Promise<unknown>,
   ): Slow<Given> {
     const began = deferred<Given>()
     const goOn = deferred<() => unknown>()
@@ -50,7 +50,7 @@ export function acquirersOf(fixture: ClaimsFixture) {
   /** A leased singleton that is at it. */
   const holdSlot = (spec: SingletonClaimSpec & { leaseMs?: number }, dibs: Dibs = fixture.dibs) =>
     slowly<[AcquireLease, Slot]>((work) =>
-      dibs.singleton({ leaseMs: HOUR_MS, ...spec, mode: 'leased' }, work as never),
+      dibs.singleton({ leaseMs: HOUR_MS, ...spec, mode: 'leased' }, work),
     )
 
   const query = async (sql: string, values: unknown[] = []): Promise<Record<string, unknown>[]> =>
