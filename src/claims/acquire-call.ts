@@ -52,6 +52,7 @@ export class AcquireCall {
   readonly #startedAt = performance.now()
   #nowMs = Date.now()
   #tries = 0
+  #asks = 0
 
   constructor(database: Database, given: readonly AnyClaim[], settings: AcquireSettings) {
     checkClaims(given)
@@ -124,8 +125,8 @@ export class AcquireCall {
 
   /** The values of `acquireClaims`. */
   values(): TextValue[] {
-    const { leaseMs } = this.settings
-    const waitMs = this.#boundedMs(this.leftMs)
+    const { leaseMs, firstWaitMs } = this.settings
+    const waitMs = this.#boundedMs(this.#asks++ === 0 ? firstWaitMs : this.leftMs)
     return [
       this.once ? JSON.stringify(this.#onceItem(this.once)) : null,
       JSON.stringify(this.items()),
