@@ -73,7 +73,7 @@ export function exploredAcquire(bound: Depth) {
         await put(db)
         await before?.(db, fixture.schema.name)
       },
-      bound: bound(2),
+      bound: bound(1),
       ...rest,
     })
     expect(report.isComplete, report.summary).toBe(true)
