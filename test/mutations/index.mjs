@@ -1,6 +1,7 @@
 // One guard removed at a time; the named tests must notice. `npm run mutate` runs them all.
+import { acquireMutations } from './acquire.mjs'
 import { groundMutations } from './ground.mjs'
 import { kvMutations } from './kv.mjs'
 import { onceMutations } from './once.mjs'
 
-export const mutations = [...groundMutations, ...kvMutations, ...onceMutations]
+export const mutations = [...groundMutations, ...kvMutations, ...onceMutations, ...acquireMutations]
