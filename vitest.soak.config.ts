@@ -8,7 +8,7 @@ export default defineConfig({
     include: [
       'src/**/*.soak.ts',
       'src/**/*.storm.test.ts',
-      'src/claims/once.crash.test.ts',
+      'src/claims/{once,acquire}.crash.test.ts',
       'src/testing/explore/reduce/hostile.test.ts',
       'examples/**/*.soak.ts',
     ],

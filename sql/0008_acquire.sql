@@ -28,7 +28,9 @@ begin
     v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     if v_state = 'known' and p_lease_ms is not null then
       -- Reserved by an attempt that ended without a word; this one goes on with it.
-      v_state := {schema}.quota_rearm(p_item, p_id, p_lease_ms);
+      v_told := {schema}.quota_rearm(p_item, p_id, p_lease_ms, v_told);
+      v_take := v_told -> 'takes' -> 0;
+      v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     end if;
     return pg_catalog.json_build_object(
       'granted', v_state in ('taken', 'known'), 'isBusy', v_state = 'busy', 'isFinal', false, 'state', v_state,
@@ -68,7 +70,8 @@ declare
 begin
   select * into v_period from {schema}.period(p_item -> 'per', v_now);
   if v_period.slot is null then
-    return pg_catalog.json_build_object('granted', false, 'state', 'no slot', 'now', {schema}.micros(v_now));
+    return pg_catalog.json_build_object(
+      'granted', false, 'isBusy', false, 'isFinal', false, 'state', 'no slot', 'now', {schema}.micros(v_now));
   end if;
   -- A slot is kept to its end, and so long after it.
   v_keep_ms := (p_item ->> 'keepMs')::bigint
@@ -87,7 +90,9 @@ begin
   v_state := v_told ->> 'state';
   if v_state in ('claimed', 'taken over') then
     -- point: before the name
-    update {schema}.claim c set input = pg_catalog.json_build_object('by', p_item -> 'by')
+    update {schema}.claim c
+    -- Since when: whoever takes over has it from now on, though the row is older.
+    set input = pg_catalog.json_build_object('by', p_item -> 'by', 'since', {schema}.micros({schema}.clock()))
     where c.scope = v_scope and c.key = v_period.slot
     returning c.* into v_claim;
   elsif v_state <> 'busy' then
@@ -99,19 +104,19 @@ begin
     'isFinal', v_state in ('replayed', 'gave up'), 'state', v_state, 'claim', v_told,
     'slot', pg_catalog.json_build_object('key', v_period.slot, 'startsAt', {schema}.micros(v_period.starts_at),
       'endsAt', {schema}.micros(v_period.ends_at)),
-    'keepMs', v_keep_ms, 'by', v_claim.input -> 'by', 'since', {schema}.micros(v_claim.created_at));
+    'keepMs', v_keep_ms, 'by', v_claim.input -> 'by', 'since', v_claim.input -> 'since');
 end
 $$;
 
--- Goes on with a reservation that an earlier attempt has made: puts off its end, or, if it has run out, makes it anew.
-create function {schema}.quota_rearm(p_item json, p_id text, p_lease_ms bigint) returns text
+-- Goes on with a reservation that an earlier attempt has made: puts off its end, or, if it has run out or was given back, makes it anew. What
+-- was used under its id stays used, once. Its row is locked. Says what quota_take does.
+create function {schema}.quota_rearm(p_item json, p_id text, p_lease_ms bigint, p_told json) returns json
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_entry {schema}.quota_entry;
   v_now timestamptz := {schema}.clock();
-  v_told json;
 begin
   -- point: before the entry
   select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_id;
@@ -119,9 +124,9 @@ begin
     -- point: before the renewal
     update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
     where e.name = v_entry.name and e.id = v_entry.id;
-    return 'known';
-  elsif v_entry.state = 'taken' then
-    return 'known';
+    return p_told;
+  elsif v_entry.state in ('taken', 'refunded') then
+    return p_told;
   end if;
   -- point: before the old entry goes
   delete from {schema}.quota_entry e where e.name = v_entry.name and e.id = v_entry.id;
@@ -130,10 +135,9 @@ begin
     update {schema}.quota q set held = q.held - v_entry.asked
     where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
   end if;
-  v_told := {schema}.quota_take(
+  return {schema}.quota_take(
     v_entry.name, v_entry.subject, (p_item ->> 'limit')::bigint, p_item -> 'per', array[v_entry.asked],
     array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint, 0);
-  return coalesce(v_told -> 'takes' -> 0 ->> 'state', v_told ->> 'state');
 end
 $$;
 
@@ -153,6 +157,7 @@ declare
   v_results json[] := '{}';
   v_is_refused boolean := false;
   v_is_final boolean := false;
+  v_is_moot boolean := false;
 begin
   begin
     if p_once is not null then
@@ -173,17 +178,24 @@ begin
     v_from := pg_catalog.clock_timestamp();
     begin
       for v_item in select i.value from pg_catalog.json_array_elements(p_items) i loop
-        -- What is reserved has the same id in every attempt.
+        -- What is reserved has the same id in every attempt, in whatever order its caller names things.
         v_one := {schema}.acquire_one(
           v_item,
           coalesce(v_item ->> 'id', case when p_lease_ms is not null
-            then coalesce(v_once ->> 'id', p_holder) || ':' || (v_item ->> 'index') end),
+            then coalesce(v_once ->> 'id', p_holder) || ':' || pg_catalog.cardinality(v_results) end),
           p_holder, p_lease_ms,
           case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms else 10 end);
+        if p_once is null and pg_catalog.cardinality(v_results) = 0 and v_one -> 'claim' ->> 'leftMs' is not null then
+          -- Its lease began after it had waited, and says itself how old it is.
+          v_from := pg_catalog.clock_timestamp();
+        end if;
         v_results := v_results || v_one;
         v_is_refused := v_is_refused or not (v_one ->> 'granted')::boolean;
-        v_is_final := v_is_final or coalesce((v_one ->> 'isFinal')::boolean, false);
+        v_is_final := v_is_final or (v_one ->> 'isFinal')::boolean;
+        -- What was asked for has no answer: the caller asks in another way, or is told of its mistake.
+        v_is_moot := v_is_moot or v_one ->> 'state' in ('no slot', 'nested');
       end loop;
+      v_is_final := v_is_final and not v_is_moot;
       if v_is_refused then
         raise exception 'refused' using errcode = 'DIB02';
       end if;
@@ -204,10 +216,37 @@ begin
   exception when sqlstate 'DIB02' then
     null;
   end;
+  if v_is_refused then
+    perform {schema}.singleton_give_up(p_items, pg_catalog.array_to_json(v_results), p_holder, p_lease_ms);
+  end if;
   return pg_catalog.json_build_object(
     'state', case when v_is_refused then 'refused' else 'granted' end, 'isFinal', v_is_final, 'once', v_once,
     'results', pg_catalog.array_to_json(v_results),
     'tookMs', ceil(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - v_from) * 1000));
+end
+$$;
+
+-- Marks slots as failed that were found to be beyond their last attempt: that was undone with the refusal, and is to be seen. Only what is
+-- found so again is marked; anything else that has become of a slot meanwhile is left alone.
+create function {schema}.singleton_give_up(p_items json, p_results json, p_holder text, p_lease_ms bigint) returns void
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_item json;
+begin
+  for v_item in
+    select i.value from pg_catalog.json_array_elements(p_items) with ordinality i
+    where p_results -> (i.ordinality - 1)::integer ->> 'state' = 'gave up'
+  loop
+    begin
+      if {schema}.singleton_take(v_item, p_holder, p_lease_ms, 10) ->> 'state' <> 'gave up' then
+        raise exception 'it is held again' using errcode = 'DIB02';
+      end if;
+    exception when sqlstate 'DIB02' then
+      null;
+    end;
+  end loop;
 end
 $$;
 
@@ -318,38 +357,50 @@ end
 $$;
 
 -- Undoes what was done in a slot, once: whoever names the very claim that is there frees the slot, or marks it as void, so that it stays
--- taken. Others find it gone, or void.
+-- taken. Others find it gone, or void. Whoever changes nothing leaves no lock behind in the caller's transaction.
 create function {schema}.singleton_void(
   p_scope text, p_key text, p_id text, p_frees boolean, p_mark json, p_wait_ms integer
 )
   returns json
   language plpgsql volatile
+  set lock_timeout = 0
   set search_path = ''
 as $$
 declare
   v_claim {schema}.claim;
   v_now timestamptz;
+  v_told json;
 begin
-  if p_wait_ms is not null then
-    perform {schema}.bound(p_wait_ms);
-  end if;
-  -- point: before the lock
-  select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for update;
-  v_now := {schema}.clock();
-  if not found or v_claim.id <> p_id or v_claim.expires_at <= v_now then
-    return '{"state": "absent"}';
-  elsif v_claim.status = 'pending' then
-    return {schema}.claim_told('in progress', v_claim, null);
-  elsif v_claim.status = 'failed' and v_claim.outcome ->> 'name' = p_mark ->> 'name' then
-    return {schema}.claim_told('void', v_claim, null);
-  elsif p_frees then
-    -- point: before the slot is free
-    delete from {schema}.claim c where c.scope = p_scope and c.key = p_key;
-  else
-    -- point: before the mark
-    update {schema}.claim c set status = 'failed', outcome = p_mark, fence = {schema}.next_fence(c.fence, v_now)
-    where c.scope = p_scope and c.key = p_key;
-  end if;
+  begin
+    perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+    -- point: before the lock
+    select c.* into v_claim from {schema}.claim c where c.scope = p_scope and c.key = p_key for update;
+    v_now := {schema}.clock();
+    if v_claim.key is null or v_claim.id <> p_id or v_claim.expires_at <= v_now
+      or v_claim.status = 'pending' and v_claim.holder = 'nobody' then
+      v_told := '{"state": "absent"}';
+    elsif v_claim.status = 'pending' then
+      v_told := {schema}.claim_told('in progress', v_claim, case when v_claim.lease_until > v_now
+        then ceil(pg_catalog.date_part('epoch', v_claim.lease_until - v_now) * 1000)::bigint end);
+    elsif v_claim.status = 'failed' and v_claim.outcome ->> 'name' = p_mark ->> 'name' then
+      v_told := {schema}.claim_told('void', v_claim, null);
+    elsif p_frees then
+      -- point: before the slot is free
+      delete from {schema}.claim c where c.scope = p_scope and c.key = p_key;
+    else
+      -- point: before the mark
+      update {schema}.claim c set status = 'failed', outcome = p_mark, fence = {schema}.next_fence(c.fence, v_now)
+      where c.scope = p_scope and c.key = p_key;
+    end if;
+    if v_told is not null then
+      raise exception 'nothing to void' using errcode = 'DIB02';
+    end if;
+  exception
+    when sqlstate 'DIB02' then
+      return v_told;
+    when lock_not_available then
+      return '{"state": "busy"}';
+  end;
   return {schema}.claim_told('voided', v_claim, null);
 end
 $$;

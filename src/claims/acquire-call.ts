@@ -52,6 +52,7 @@ export class AcquireCall {
   readonly #startedAt = performance.now()
   #nowMs = Date.now()
   #tries = 0
+  #asks = 0
 
   constructor(database: Database, given: readonly AnyClaim[], settings: AcquireSettings) {
     checkClaims(given)
@@ -109,18 +110,23 @@ export class AcquireCall {
     return this.#sorted.map(({ claim, index }) => ({
       kind: claim.kind as AcquireItem['kind'],
       index,
-      ...(claim instanceof SingletonClaim
-        ? { ...claim.item(this.#nowMs), id: this.#ids.get(index) }
-        : 'item' in claim
-          ? claim.item()
-          : {}),
+      ...this.#item(claim, index),
     }))
+  }
+
+  #item(claim: AnyClaim, index: number): object {
+    const id = this.#ids.get(index)
+    if (claim.kind === 'once') return {}
+    if (claim.kind === 'singleton') return { ...claim.item(this.#nowMs), id }
+    // What is reserved gets its id from the claim that it belongs to.
+    const isListed = claim.kind === 'quota' && claim.fields.ledger && this.settings.leaseMs === null
+    return isListed ? { id, ...claim.item() } : claim.item()
   }
 
   /** The values of `acquireClaims`. */
   values(): TextValue[] {
-    const { leaseMs } = this.settings
-    const waitMs = this.#boundedMs(this.leftMs)
+    const { leaseMs, firstWaitMs } = this.settings
+    const waitMs = this.#boundedMs(this.#asks++ === 0 ? firstWaitMs : this.leftMs)
     return [
       this.once ? JSON.stringify(this.#onceItem(this.once)) : null,
       JSON.stringify(this.items()),
@@ -283,7 +289,7 @@ export class AcquireCall {
     end: Ending,
     keeps: boolean,
   ): object {
-    const status = end.isDone ? 'active' : keeps ? 'failed' : undefined
+    const status = end.isDone ? (end.isUnkept ? 'failed' : 'active') : keeps ? 'failed' : undefined
     return {
       kind: 'claim',
       scope,
@@ -309,6 +315,8 @@ export class AcquireCall {
 /** How a run ended. */
 export interface Ending {
   readonly isDone: boolean
+  /** The work is done, but what came of it cannot be stored: it must not be done again. */
+  readonly isUnkept?: boolean
   /** The outcome, or the error, as JSON. */
   readonly text: string | null
   /** The error is the outcome of the idempotency key. */

@@ -4,7 +4,7 @@ import { checkDuration } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import { checkKey, scopeOfSingleton } from './key.js'
 import { explainGivingUp } from './once-call.js'
-import { type LeasedSpec, readScope } from './once-spec.js'
+import { type LeasedSpec, readLease, readScope } from './once-spec.js'
 import { type CalendarUnit, type CronSlots, type Interval, type PeriodAt, readPeriod } from './period.js'
 import type { QuotaUse } from './quota-told.js'
 
@@ -62,6 +62,10 @@ export class OnceClaim implements AcquireClaim<OnceGrant> {
 
   constructor(spec: OnceClaimSpec) {
     checkOptions(spec, onceNames)
+    const { maxAttempts, onAmbiguous } = spec
+    readLease({ maxAttempts, onAmbiguous })
+    if (typeof onAmbiguous === 'function')
+      throw new InvalidInputError('onAmbiguous', "must be 'retry' or 'hold' where several things are claimed")
     this.spec = spec
   }
 }
@@ -156,12 +160,15 @@ export class QuotaClaim implements AcquireClaim<QuotaGrant> {
     readonly fields: {
       readonly per?: unknown
       readonly id?: string | undefined
+      /** Each call that takes it gives it an id of its own. */
+      readonly ledger: boolean
       readonly keepMs: number | null
     },
   ) {}
 
   item(): object {
-    const { name, subject, limit, amount, fields } = this
+    const { name, subject, limit, amount } = this
+    const { ledger: _, ...fields } = this.fields
     return { name, subject, limit, amount, ...fields }
   }
 }

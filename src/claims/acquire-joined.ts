@@ -9,6 +9,7 @@ import {
 } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
 import type { Tx } from '../postgres/executor.js'
+import { isConflict } from '../postgres/fault.js'
 import { isInside } from '../postgres/open-transaction.js'
 import { sleep } from '../postgres/sleep.js'
 import { control } from '../postgres/together.js'
@@ -160,7 +161,8 @@ class AloneRun {
       return { verdict, tx, value }
     } catch (error) {
       const keeps = call.keeps(error)
-      if (!keeps.once && !keeps.slots) throw error
+      // After a conflict nothing has failed yet: it is repeated from the start.
+      if (!keeps.once && (!keeps.slots || isConflict(error))) throw error
       tx.dropAfterCommits()
       const text = storeFailure(error)
       tx.closeWith([UNDO, bindEnd({ isDone: false, text, keepsOnce: keeps.once, restMs: null })])

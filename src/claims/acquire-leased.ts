@@ -69,10 +69,8 @@ async function begin(
 
 /** When the first of the leases began, by this process's clock, or earlier. See `sinceWhen` of `once`. */
 function sinceWhen(told: ToldAcquire, leaseMs: number, sentAt: number, waitedMs: number): number {
-  const claims = [told.once, ...told.results.map(({ claim }) => claim)]
-  const ages = claims.map((claim) =>
-    claim?.leftMs === null || claim?.leftMs === undefined ? 0 : leaseMs - claim.leftMs,
-  )
+  const held = [told.once, ...told.results.map(({ claim, lock }) => claim ?? lock)]
+  const ages = held.map((one) => leaseMs - (one?.leftMs ?? leaseMs))
   return sentAt + Math.max(0, waitedMs - 1 - told.tookMs) - Math.max(0, ...ages)
 }
 
@@ -123,7 +121,7 @@ class HeldClaims {
     }
     try {
       lease.signal.throwIfAborted() // this process may have stood still since it asked
-      const { value, text } = await this.#run(handler, lease)
+      const { value, text } = await this.#read(await this.#run(handler, lease))
       if ((await this.#end({ isDone: true, text, keepsOnce: false, restMs: null })) !== 'lost') return value
       throw this.#call.once?.lost(once?.fence ?? 0, 'outcome') ?? new FenceLostError(this.#call.describe(), 0)
     } finally {
@@ -131,9 +129,26 @@ class HeldClaims {
     }
   }
 
-  async #run(handler: Handler, lease: AcquireLease): Promise<{ value: unknown; text: string | null }> {
+  /** The work is done: an outcome that cannot be kept must not make it be done again. */
+  async #read(done: unknown): Promise<{ value: unknown; text: string | null }> {
     try {
-      return readValue(this.#call, await handler(lease, this.#call.grants(this.#told)))
+      return readValue(this.#call, done)
+    } catch (error) {
+      const ending = {
+        isDone: true,
+        isUnkept: true,
+        text: storeFailure(error),
+        keepsOnce: true,
+        restMs: null,
+      }
+      await this.#end(ending)
+      throw error
+    }
+  }
+
+  async #run(handler: Handler, lease: AcquireLease): Promise<unknown> {
+    try {
+      return await handler(lease, this.#call.grants(this.#told))
     } catch (error) {
       // Only an error thrown to say so means that nothing has happened.
       const saysSo = error instanceof TransientError || error instanceof SnoozeError

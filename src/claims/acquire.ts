@@ -19,7 +19,10 @@ export type AcquireAnswer<C extends Claims, T> = C extends readonly (QuotaClaim 
   : Stored<T>
 
 interface Common {
-  /** How long to wait while other transactions are about to decide, in steps of up to 100. Default 500. */
+  /**
+   * How long to wait while other transactions are about to decide. Default 500; 5,000 for a slot that comes first in a transaction.
+   * An idempotency key has its own.
+   */
   readonly waitMs?: number | undefined
 }
 
@@ -67,28 +70,27 @@ export function acquireOn(database: Database): Acquire {
     claims: readonly AnyClaim[],
     fn: (handle: unknown, grants: unknown[]) => Promise<unknown>,
     options: JoinedAcquire | LeasedAcquire = {},
-  ): Promise<unknown> => runAcquire(database, claims, fn, options, undefined)
+  ): Promise<unknown> => runAcquire(database, claims, fn, options)
   return run as Acquire
 }
 
 const names = { joined: ['mode', 'waitMs', 'tx', 'deadlineMs'], leased: ['mode', 'waitMs', 'leaseMs'] }
 
-/** @param firstWaitMs how long the first claim may wait, where that is a slot; default as `once` does */
+/** All claims of one call, checked and run in its mode. */
 export function runAcquire(
   database: Database,
   claims: readonly AnyClaim[],
   fn: (handle: never, grants: unknown[]) => Promise<unknown>,
   options: JoinedAcquire | LeasedAcquire,
-  firstWaitMs: number | undefined,
 ): Promise<unknown> {
-  checkOptions(options, names[options.mode === 'leased' ? 'leased' : 'joined'])
+  checkOptions(options, names[options?.mode === 'leased' ? 'leased' : 'joined'])
   if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
   const { waitMs = 500 } = options
   checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
   const work = fn as (handle: unknown, grants: unknown[]) => Promise<unknown>
   if (options.mode === 'leased') {
     const leaseMs = checkDuration('leaseMs', options.leaseMs ?? 30_000, 100, MAX_TIMER_MS)
-    const call = new AcquireCall(database, claims, { waitMs, firstWaitMs: firstWaitMs ?? 0, leaseMs })
+    const call = new AcquireCall(database, claims, { waitMs, firstWaitMs: options.waitMs ?? 0, leaseMs })
     return acquireLeased(call, leaseMs, work)
   }
   const { mode = 'joined', tx, deadlineMs } = options
@@ -99,7 +101,8 @@ export function runAcquire(
       'deadlineMs',
       'is of the transaction that is made here, and you gave your own',
     )
-  const call = new AcquireCall(database, claims, { waitMs, firstWaitMs: firstWaitMs ?? 5_000, leaseMs: null })
+  const firstWaitMs = options.waitMs ?? 5_000
+  const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs: null })
   if (tx !== undefined) return acquireInside(call, tx, work)
   return acquireAlone(call, deadlineMs === undefined ? 30_000 : checkDuration('deadlineMs', deadlineMs), work)
 }

@@ -7,7 +7,7 @@ import { checkLifetime } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import { decideClaim } from './claim-statements.js'
 import { toJson } from './json.js'
-import { checkKey, nameScope, operationOf, scopeOfOperation } from './key.js'
+import { checkKey, nameScope, operationOf, scopeOfOperation, scopeOfSingleton, singletonOf } from './key.js'
 import { GIVEN_UP } from './once-call.js'
 import { readScope } from './once-spec.js'
 import { type ClaimStatus, readTold } from './told-claim.js'
@@ -38,6 +38,10 @@ export interface ClaimRecord {
   /** Of an operation. */
   readonly operation?: string
   readonly input?: unknown
+  /** Of a slot: its singleton, as it was named; `key` is the period. */
+  readonly singleton?: string
+  /** Who has the slot, as they said. */
+  readonly by?: string
   /** Names of the recovery points that were recorded. */
   readonly steps: readonly string[]
   readonly createdAt: Date
@@ -45,15 +49,18 @@ export interface ClaimRecord {
   readonly expiresAt?: Date
 }
 
-/** Which claim: its scope, or the name of its operation, and its key. */
+/** Which claim: its scope, or the name of its operation or singleton, and its key, which is the period of a singleton. */
 export type ClaimAddress =
   | { readonly scope: string | readonly (string | number | bigint)[]; readonly key: string }
   | { readonly operation: string; readonly key: string }
+  | { readonly singleton: string | readonly (string | number | bigint)[]; readonly key: string }
 
 export interface ListClaimsOptions {
   /** And what is below it: `orders` finds `['orders', tenant]` too. */
   readonly scope?: string | readonly (string | number | bigint)[] | undefined
   readonly operation?: string | undefined
+  /** And what is below it, as with `scope`. */
+  readonly singleton?: string | readonly (string | number | bigint)[] | undefined
   readonly status?: ClaimStatus | undefined
   /** Pending claims, by who works on them. */
   readonly held?: ClaimRecord['held'] | undefined
@@ -142,18 +149,19 @@ export class Claims {
     readonly claims: readonly ClaimRecord[]
     readonly next?: { readonly scope: string; readonly key: string }
   }> {
-    checkOptions(options, ['scope', 'operation', 'status', 'held', 'gaveUp', 'after', 'limit'])
-    const { scope, operation, status, held, gaveUp = false, after, limit = 100 } = options
+    checkOptions(options, ['scope', 'operation', 'singleton', 'status', 'held', 'gaveUp', 'after', 'limit'])
+    const { scope, operation, singleton, status, held, gaveUp = false, after, limit = 100 } = options
     if (!statuses.includes(status))
       throw new InvalidInputError('status', "must be 'pending', 'active' or 'failed'")
     if (!holds.includes(held))
       throw new InvalidInputError('held', "must be 'held', 'resting', 'abandoned' or 'released'")
     if (!(Number.isSafeInteger(limit) && limit >= 1 && limit <= 1_000))
       throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${limit}`)
-    if (scope !== undefined && operation !== undefined)
-      throw new InvalidInputError('operation', 'and `scope` are two ways to say which; give one')
-    const wanted =
-      operation === undefined ? (scope === undefined ? null : readScope(scope)) : scopeOfOperation(operation)
+    const ways = { scope, operation, singleton }
+    const [way, second] = Object.entries(ways).filter(([, value]) => value !== undefined)
+    if (second)
+      throw new InvalidInputError(second[0], `and \`${way?.[0]}\` are two ways to say which; give one`)
+    const wanted = way ? scopeOf(ways) : null
     const from = after ? [checkKey('after', after.scope), checkKey('after', after.key)] : [null, null]
     const values = [
       wanted,
@@ -240,12 +248,24 @@ function readAddress(address: ClaimAddress): [string, string] {
       `must be an object such as { scope, key }, not ${nameGiven(address)}`,
     )
   const key = checkKey('key', address.key)
-  return ['operation' in address ? scopeOfOperation(address.operation) : readScope(address.scope), key]
+  return [scopeOf(address), key]
+}
+
+/** In whichever way it is named. */
+function scopeOf(named: {
+  readonly scope?: unknown
+  readonly operation?: string | undefined
+  readonly singleton?: unknown
+}): string {
+  if (named.operation !== undefined) return scopeOfOperation(named.operation)
+  return named.singleton === undefined ? readScope(named.scope) : scopeOfSingleton(readScope(named.singleton))
 }
 
 function readRecord(row: TextRow): ClaimRecord {
   const scope = `${row.scope}`
   const operation = operationOf(scope)
+  const singleton = singletonOf(scope)
+  const input = row.input ? JSON.parse(row.input) : undefined
   const steps: string[] = row.steps ? JSON.parse(row.steps) : []
   return {
     scope,
@@ -261,7 +281,8 @@ function readRecord(row: TextRow): ClaimRecord {
     ...(row.outcome ? { outcome: JSON.parse(row.outcome) } : {}),
     ...(row.last_error ? { lastError: readError(row.last_error) } : {}),
     ...(operation === undefined ? {} : { operation }),
-    ...(row.input ? { input: JSON.parse(row.input) } : {}),
+    ...(singleton === undefined ? { ...(row.input ? { input } : {}) } : { singleton }),
+    ...(singleton !== undefined && input?.by ? { by: input.by } : {}),
     steps,
     createdAt: dateFromMicros(`${row.created_at}`),
     ...(row.completed_at ? { completedAt: dateFromMicros(row.completed_at) } : {}),

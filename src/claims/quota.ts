@@ -254,11 +254,13 @@ export class Quota {
    */
   claim(subject: string, amount = 1, options: Omit<TakeOptions, 'tx'> = {}): QuotaClaim {
     checkOptions(options, ['id', 'limit', 'timeZone'])
-    const { asked, id } = this.#item(subject, amount, options)
-    const { keepMs } = this.#spec
+    const asked = this.#spec.ask(subject, amount, options)
+    const { keepMs, ledger } = this.#spec
+    const id = options.id === undefined ? null : checkKey('id', options.id)
     return new QuotaClaim(this.name, asked.subject, asked.limit, asked.amount, {
       ...(asked.per === null ? {} : { per: JSON.parse(asked.per) }),
       ...(id === null ? {} : { id }),
+      ledger,
       keepMs: keepMs === null ? null : Number(keepMs),
     })
   }

@@ -1,10 +1,4 @@
-import {
-  AcquireRefusedError,
-  BusyError,
-  InProgressError,
-  InvalidInputError,
-  StatementTimeoutError,
-} from '../errors.js'
+import { AcquireRefusedError, BusyError, InProgressError, InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
@@ -14,7 +8,6 @@ import { SingletonClaim, type SingletonClaimSpec, type Slot } from './acquire-cl
 import type { AcquireLease } from './acquire-leased.js'
 import { voidSingleton } from './acquire-statements.js'
 import { VOID } from './acquire-told.js'
-import { checkDuration, MAX_TIMER_MS } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import type { Stored } from './json.js'
 import { checkKey, nameScope, scopeOfSingleton } from './key.js'
@@ -22,7 +15,10 @@ import { readScope } from './once-spec.js'
 import { readTold } from './told-claim.js'
 
 interface Waiting {
-  /** How long to wait for one that is at it to end, then `SingletonConflictError` or `BusyError`. Default: 5,000 joined, 0 leased. */
+  /**
+   * How long to wait for another transaction that is about to decide who has the slot, then `BusyError`. Default: 5,000 joined, 0
+   * leased. One that is held by a lease is `SingletonConflictError` at once.
+   */
   readonly waitMs?: number | undefined
 }
 
@@ -65,12 +61,11 @@ export function singletonOn(database: Database): Singleton {
     if (typeof fn !== 'function')
       throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
     const { mode, waitMs, tx, deadlineMs, leaseMs, ...claim } = spec as Loose
-    const given = { mode, tx, deadlineMs, leaseMs }
+    const given = { mode, tx, deadlineMs, leaseMs, waitMs: waitMs ?? (mode === 'leased' ? 0 : 5_000) }
     const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
-    const firstWaitMs = waitMs === undefined ? undefined : checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
     try {
       const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
-      return await runAcquire(database, [new SingletonClaim(claim)], work, options, firstWaitMs)
+      return await runAcquire(database, [new SingletonClaim(claim)], work, options)
     } catch (error) {
       // There is one, so its own reason says it all.
       throw error instanceof AcquireRefusedError ? (error.failures[0]?.error ?? error) : error
@@ -111,12 +106,13 @@ export function voidSlotOn(database: Database): VoidSlot {
   ): Promise<SlotVoided<unknown>> => {
     const read = readVoid(spec, fn)
     const { tx } = spec
-    if (tx !== undefined) return await voidIn(database, tx, read, null, fn)
-    return await database.transaction((own) => voidIn(database, own, read, WAIT_MS, fn))
+    if (tx !== undefined) return await voidIn(database, tx, read, fn)
+    return await database.transaction((own) => voidIn(database, own, read, fn))
   }
   return run as VoidSlot
 }
 
+/** How long to wait for others who void or claim the slot. */
 const WAIT_MS = '5000'
 
 interface ReadVoid {
@@ -147,22 +143,15 @@ async function voidIn(
   database: Database,
   tx: Tx,
   { scope, key, id, frees }: ReadVoid,
-  waitMs: string | null,
   fn: ((tx: Tx, result: unknown) => Promise<unknown>) | undefined,
 ): Promise<SlotVoided<unknown>> {
   const subject = `slot ${key} ${nameScope(scope)}`
   const mark = JSON.stringify({ name: VOID, message: `${subject} was voided.` })
   const startedAt = performance.now()
-  const rows = await database
-    .send(voidSingleton, [scope, key, id, String(frees), mark, waitMs], tx)
-    .catch((error) => {
-      const hasWaited =
-        waitMs !== null && error instanceof StatementTimeoutError && error.sqlState === '55P03'
-      throw hasWaited
-        ? new BusyError(`a transaction that works on ${subject}`, performance.now() - startedAt, 1_000)
-        : error
-    })
-  const told = readTold(rows[0])
+  const [row] = await database.send(voidSingleton, [scope, key, id, String(frees), mark, WAIT_MS], tx)
+  const told = readTold(row)
+  if (told.state === 'busy')
+    throw new BusyError(`a transaction that works on ${subject}`, performance.now() - startedAt, 1_000)
   if (told.state === 'in progress') throw new InProgressError(subject, told.leftMs ?? 1_000, told.id)
   if (told.state !== 'voided') return { voided: false }
   const value = await fn?.(tx, told.hasOutcome ? told.outcome : undefined)

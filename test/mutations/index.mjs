@@ -1,7 +1,14 @@
 // One guard removed at a time; the named tests must notice. `npm run mutate` runs them all.
+import { acquireMutations } from './acquire.mjs'
 import { groundMutations } from './ground.mjs'
 import { kvMutations } from './kv.mjs'
 import { onceMutations } from './once.mjs'
 import { rateMutations } from './rate.mjs'
 
-export const mutations = [...groundMutations, ...kvMutations, ...onceMutations, ...rateMutations]
+export const mutations = [
+  ...groundMutations,
+  ...kvMutations,
+  ...onceMutations,
+  ...rateMutations,
+  ...acquireMutations,
+]

@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { directUrl, freshName, withPool } from '../../test/database.js'
+import { Dibs } from '../dibs.js'
+import { AmbiguousOutcomeError } from '../errors.js'
+import { Database } from '../postgres/database.js'
+import { crashLoop } from '../testing/crash/crash-loop.js'
+import { recordEffects } from '../testing/crash/effects.js'
+import type { CrashLoopOptions } from '../testing/crash/options.js'
+import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
+import { acquireOn } from './acquire.js'
+import { claims } from './acquire-claims.js'
+import { Quota } from './quota.js'
+import { singletonOn } from './singleton.js'
+
+const database = freshName('crashed')
+const target = new URL(directUrl)
+target.pathname = `/${database}`
+const pool = new pg.Pool({ connectionString: target.href })
+let schema: TestSchema
+
+beforeAll(async () => {
+  pool.on('error', () => {})
+  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
+  schema = await createTestSchema(pool)
+  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
+  await dibs.close()
+  await pool.query('create table done (key text not null)')
+})
+afterAll(async () => {
+  await pool.end()
+  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
+    connectionString: directUrl,
+  })
+})
+
+const LEASE_MS = 60_000
+/** One period, however the clock is moved. */
+const per = { everyMs: 800_000 * 3_600_000 }
+type Effects = ReturnType<typeof recordEffects>
+
+/** Everything of a process: memory does not survive it. */
+async function asProcess<T>(db: pg.Pool, fn: (own: Database, points: Quota) => Promise<T>): Promise<T> {
+  const own = new Database(db, { schema: schema.name, prepared: true })
+  try {
+    return await fn(own, new Quota(own, 'points', { limit: 10, ledger: true }))
+  } finally {
+    await own.close()
+  }
+}
+
+const crash = async (options: CrashLoopOptions) => {
+  const report = await crashLoop({
+    pool,
+    setup: () => schema.clock.reset(),
+    advance: () => schema.clock.advance(20 * LEASE_MS),
+    bound: { recoveries: 6 },
+    ...options,
+  })
+  if (process.env.SHOW_SCHEDULES) console.log(`${report.points.length} points`)
+  return report
+}
+
+const four = (points: Quota) => [
+  claims.lock('till-7'),
+  points.claim('ann', 4),
+  claims.singleton({ scope: 's', per }),
+  claims.once({ scope: 'k', key: 'k', waitMs: 300 }),
+]
+
+/** Charged once, nothing pending, nothing held, and every counter fits its entries. */
+async function whole(db: pg.Pool, claimed: number, used: number): Promise<void> {
+  const { rows } = await db.query(`select
+    (select array_agg(status::text) from ${schema.name}.claim) as claims,
+    (select count(*)::int from ${schema.name}.lock where expires_at > ${schema.name}.clock()) as locks,
+    (select array_agg(array[q.used, q.held, q.listed]::int[]) from ${schema.name}.quota q) as quotas,
+    (select sum(e.amount)::int from ${schema.name}.quota_entry e where e.state in ('taken', 'held')) as entries`)
+  assert.deepEqual(rows, [
+    {
+      claims: Array.from({ length: claimed }, () => 'active'),
+      locks: 0,
+      quotas: used === 0 ? null : [[used, 0, used]],
+      entries: used === 0 ? null : used,
+    },
+  ])
+}
+
+describe('joined', () => {
+  it('four claims and their work are there once, wherever it dies', async () => {
+    const report = await crash({
+      run: (db) =>
+        asProcess(db, (own, points) =>
+          acquireOn(own)(four(points), (tx) =>
+            tx.query("insert into done values ('k')").then(() => 'answer'),
+          ),
+        ),
+      invariant: async (db) => {
+        assert.equal((await db.query('select from done')).rowCount, 1)
+        await whole(db, 2, 4)
+      },
+    })
+    expect(report.verdict).toBe('passed')
+    expect(report.points.length).toBeGreaterThan(5)
+  })
+})
+
+describe('leased', () => {
+  const pays = (db: pg.Pool, effects: Effects, onFailure: 'free' | 'keep' = 'free') =>
+    asProcess(db, (own) =>
+      singletonOn(own)({ scope: 's', per, onFailure, mode: 'leased', leaseMs: LEASE_MS }, (lease) =>
+        effects.perform('pay', lease.idempotencyKey),
+      ),
+    ).catch((error) => {
+      // The slot has its outcome: this is what a caller is told who comes again.
+      if (error.code !== 'DIBS_SINGLETON_CONFLICT' || error.state !== 'active') throw error
+    })
+
+  it('a slot is used once where a repetition is known by its key, and is never left pending', async () => {
+    const effects = recordEffects({ dedupes: true })
+    const report = await crash({
+      effects,
+      run: (db) => pays(db, effects),
+      invariant: async (db) => {
+        assert.equal(effects.count('pay'), 1)
+        await whole(db, 1, 0)
+      },
+    })
+    expect(report.verdict).toBe('passed')
+    expect(report.points.length).toBeGreaterThan(5)
+  })
+
+  it('a slot that is kept is used once at most, and says so if it may not have been', async () => {
+    const effects = recordEffects()
+    let held = 0
+    const report = await crash({
+      effects,
+      run: (db) => pays(db, effects, 'keep'),
+      recover: async (db) => {
+        try {
+          await pays(db, effects, 'keep')
+        } catch (error) {
+          if (!(error instanceof AmbiguousOutcomeError)) throw error
+          held++ // given up in an orderly way: a person has to look
+        }
+      },
+    })
+    expect(report.verdict).toBe('passed')
+    expect(held).toBeGreaterThan(0)
+  })
+
+  // Each pair of points is many: with the soak.
+  const cases: [string, boolean][] = [['it dies', false]]
+  if (process.env.SOAK_SECONDS) cases.push(['it dies, and whoever comes after it', true])
+  it.each(cases)('four claims are charged once, and none is left: %s', async (_, twice) => {
+    const effects = recordEffects({ dedupes: true })
+    const report = await crash({
+      effects,
+      duringRecovery: twice,
+      run: (db) =>
+        asProcess(db, (own, points) =>
+          acquireOn(own)(four(points), (lease) => effects.perform('pay', lease.idempotencyKey), {
+            ...{ mode: 'leased', leaseMs: LEASE_MS, waitMs: 500 },
+          }),
+        ),
+      invariant: async (db) => {
+        assert.equal(effects.count('pay'), 1)
+        await whole(db, 2, 4)
+      },
+    })
+    expect(report.verdict).toBe('passed')
+    expect(report.points.length).toBeGreaterThan(5)
+  })
+})

@@ -1,0 +1,131 @@
+import { describe, expect, it } from 'vitest'
+import { startAnswerCutter } from '../../test/answer-cutter.js'
+import { acquirersOf } from '../../test/claims/acquirers.js'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { url } from '../../test/database.js'
+import type { Dibs } from '../dibs.js'
+import { CommitOutcomeUnknownError, ConnectionLostError, PermanentError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import { claims } from './acquire-claims.js'
+
+const fixture = openClaims()
+const { query } = acquirersOf(fixture)
+/** More than all answers of a call have. */
+const MOST = 60
+const points = (dibs: Dibs) => dibs.quota('points', { limit: 100, ledger: true })
+
+const listOf = (dibs: Dibs, name: string, how: 'keyed' | 'slot' | 'plain') => [
+  ...(how === 'keyed' ? [claims.once({ scope: 's', key: name })] : []),
+  ...(how === 'plain' ? [] : [claims.singleton({ scope: ['slot', name], per: 'month' })]),
+  points(dibs).claim(name, 4),
+  claims.lock(name),
+]
+
+interface Told {
+  readonly name: string
+  readonly value: unknown
+  readonly runs: number
+  readonly after: number
+  readonly used: number
+  readonly kept: number
+}
+
+/** A call for each message of what the server answers from there on, which ends behind it, until all is answered. */
+async function sweep(
+  where: 'the opening' | 'the end',
+  how: 'keyed' | 'slot' | 'plain',
+  end: (tx: Tx) => Promise<unknown>,
+  judge: (told: Told) => Promise<void> | void,
+): Promise<void> {
+  await using cutter = await startAnswerCutter(url)
+  let cuts = 0
+  for (; cuts < MOST; cuts++) {
+    const name = `${where}-${how}-${cuts}`
+    await fixture.beside(
+      async (dibs) => {
+        await dibs.acquire(listOf(dibs, `warm-${name}`, how), async () => 1)
+        if (where === 'the opening') cutter.cutAfter(cuts)
+        let runs = 0
+        let after = 0
+        const value = await dibs
+          .acquire(listOf(dibs, name, how), async (tx) => {
+            await tx.query(`insert into ${fixture.log} (name) values ($1)`, [name])
+            tx.afterCommit(() => void after++)
+            if (++runs === 1 && where === 'the end') cutter.cutAfter(cuts)
+            return await end(tx)
+          })
+          .catch((error) => error)
+        const { used } = await points(fixture.dibs).peek(name)
+        const kept = (await fixture.logged()).filter((one) => one === name).length
+        await judge({ name, value, runs, after, used, kept })
+      },
+      { connectionString: cutter.url, max: 1 },
+    )
+    if (!cutter.hasCut) break
+  }
+  expect(cuts).toBeGreaterThan(1)
+  expect(cuts).toBeLessThan(MOST)
+  expect(await points(fixture.dibs).verify()).toEqual([])
+  expect(
+    await query("select from {schema}.claim where status = 'pending' and lease_until > '-infinity'"),
+  ).toEqual([])
+}
+
+describe('the end of a connection in the middle of an answer', () => {
+  it('from the opening on: nothing has happened, or all of it', async () => {
+    await sweep(
+      'the opening',
+      'keyed',
+      async () => 'done',
+      ({ value, runs, after, used, kept }) => {
+        if (value === 'done') expect([runs, after, used, kept]).toEqual([1, 1, 4, 1])
+        else {
+          expect(value).toBeInstanceOf(ConnectionLostError)
+          expect([runs, after, used, kept]).toEqual([0, 0, 0, 0])
+        }
+      },
+    )
+  })
+
+  it.each(['keyed', 'slot'] as const)(
+    'to the outcome and COMMIT: it is done once, and the caller has its answer, %s',
+    async (how) => {
+      await sweep(
+        'the end',
+        how,
+        async () => 'done',
+        ({ value, after, used, kept }) => {
+          expect([value, after, used, kept]).toEqual(['done', 1, 4, 1])
+        },
+      )
+    },
+  )
+})
+
+it('to a final error: it is that error, under the key, and nothing else', async () => {
+  const fail = () => Promise.reject(new PermanentError('declined'))
+  await sweep('the end', 'keyed', fail, async ({ name, value, after, used, kept }) => {
+    expect(value).toMatchObject({ message: 'declined' })
+    expect([after, used, kept]).toEqual([0, 0, 0])
+    expect(await fixture.dibs.claims.get({ scope: 's', key: name })).toMatchObject({ status: 'failed' })
+  })
+})
+
+it('where nothing would show it, the outcome of COMMIT is unknown, and it is not repeated', async () => {
+  let unknown = 0
+  await sweep(
+    'the end',
+    'plain',
+    async () => 'done',
+    ({ value, runs, used, kept }) => {
+      expect(runs).toBe(1)
+      expect([used, kept]).toEqual(kept === 0 ? [0, 0] : [4, 1])
+      if (value === 'done') expect(kept).toBe(1)
+      else {
+        expect(value).toBeInstanceOf(CommitOutcomeUnknownError)
+        unknown++
+      }
+    },
+  )
+  expect(unknown).toBeGreaterThan(0)
+})

@@ -1,0 +1,86 @@
+import type { PoolClient } from 'pg'
+import { expectTypeOf, it } from 'vitest'
+import type { Dibs } from '../dibs.js'
+import type { Transaction } from '../postgres/transaction-types.js'
+import { claims, type LockGrant, type OnceGrant, type QuotaGrant, type Slot } from './acquire-claims.js'
+import type { AcquireLease } from './acquire-leased.js'
+import type { Quota } from './quota.js'
+
+/** Never run: what it says is checked by the compiler. */
+const neverRun = (_: (dibs: Dibs, client: PoolClient, points: Quota) => unknown): void => {}
+const once = claims.once({ scope: 's', key: 'k' })
+const slot = claims.singleton({ scope: ['a', 1, 2n], per: 'day' })
+const lock = claims.lock('x')
+
+it('acquire gives the function what was granted, each in its place', () => {
+  neverRun(async (dibs, client, points) => {
+    await dibs.acquire([lock, points.claim('ann', 1), slot, once], async (tx, grants) => {
+      expectTypeOf(tx).toEqualTypeOf<Transaction>()
+      expectTypeOf(grants).toEqualTypeOf<[LockGrant, QuotaGrant, Slot, OnceGrant]>()
+    })
+    await dibs.acquire(
+      [slot],
+      async (tx, [period]) => {
+        expectTypeOf(tx).toEqualTypeOf<PoolClient>()
+        expectTypeOf(period).toEqualTypeOf<Slot>()
+      },
+      { tx: client },
+    )
+    await dibs.acquire(
+      [once],
+      async (lease, [key]) => {
+        expectTypeOf(lease).toEqualTypeOf<AcquireLease>()
+        expectTypeOf(key).toEqualTypeOf<OnceGrant>()
+      },
+      { mode: 'leased', leaseMs: 1_000 },
+    )
+    // @ts-expect-error: a pool is no transaction
+    await dibs.acquire([once], async () => 1, { tx: dibs.pool })
+    // @ts-expect-error: a lease is for mode: 'leased'
+    await dibs.acquire([once], async () => 1, { leaseMs: 1_000 })
+    // @ts-expect-error: a transaction is for mode: 'joined'
+    await dibs.acquire([once], async () => 1, { mode: 'leased', tx: client })
+    // @ts-expect-error: not made by claims
+    await dibs.acquire([{ kind: 'thing' }], async () => 1)
+    // @ts-expect-error: a question needs a claim of its own
+    claims.once({ scope: 's', key: 'k', onAmbiguous: () => 'retry' })
+    // @ts-expect-error: misspelled
+    claims.singleton({ scope: 's', per: 'dya' })
+  })
+})
+
+it('acquire answers with what JSON makes of it, where that is stored', () => {
+  neverRun(async (dibs, _, points) => {
+    expectTypeOf(await dibs.acquire([lock, once], async () => new Date())).toEqualTypeOf<string>()
+    expectTypeOf(await dibs.acquire([slot], async () => ({ at: new Date() }))).toEqualTypeOf<{ at: string }>()
+    expectTypeOf(await dibs.acquire([lock, points.claim('a')], async () => new Date())).toEqualTypeOf<Date>()
+    expectTypeOf(await dibs.acquire([once], async () => {})).toEqualTypeOf<void>()
+  })
+})
+
+it('singleton gives the function its slot', () => {
+  neverRun(async (dibs, client) => {
+    const at = { scope: 's', per: 'day' } as const
+    await dibs.singleton(at, async (tx, period) => {
+      expectTypeOf(tx).toEqualTypeOf<Transaction>()
+      expectTypeOf(period).toEqualTypeOf<Slot>()
+    })
+    await dibs.singleton({ ...at, tx: client }, async (tx) => expectTypeOf(tx).toEqualTypeOf<PoolClient>())
+    await dibs.singleton({ ...at, mode: 'leased', leaseMs: 1_000 }, async (lease) => {
+      expectTypeOf(lease).toEqualTypeOf<AcquireLease>()
+    })
+    expectTypeOf(await dibs.singleton(at, async () => new Date())).toEqualTypeOf<string>()
+    // @ts-expect-error: a lease is for mode: 'leased'
+    await dibs.singleton({ ...at, leaseMs: 1_000 }, async () => 1)
+    // @ts-expect-error: no period
+    await dibs.singleton({ scope: 's' }, async () => 1)
+    const told = await dibs.voidSlot({ scope: 's', slot: { key: 'k', id: 'i' } }, async (tx) => {
+      expectTypeOf(tx).toEqualTypeOf<Transaction>()
+      return 1
+    })
+    if (told.voided) expectTypeOf(told.value).toEqualTypeOf<number>()
+    await dibs.voidSlot({ scope: 's', slot: { key: 'k', id: 'i' }, tx: client }, async (tx) => {
+      expectTypeOf(tx).toEqualTypeOf<PoolClient>()
+    })
+  })
+})
