@@ -7,32 +7,23 @@
 -- put back, PostgreSQL means the second; a day that has such an hour at its start would begin an hour after its first moment. For one that
 -- they skip it means as long after the skip as it would have been; a day whose midnight is skipped would begin after its first moment too.
 create function {schema}.first_moment(p_local timestamp, p_zone text) returns timestamptz
-  language sql stable
+  language plpgsql stable
   set search_path = ''
 as $$
-  select case
-    when m.shown <> p_local then (
+declare
+  v_later timestamptz := p_local at time zone p_zone;
+  v_skipped interval := (v_later at time zone p_zone) - p_local;
+  v_earlier timestamptz;
+begin
+  if v_skipped > interval '0' then
+    return (
       select pg_catalog.min(t)
-      from pg_catalog.generate_series(m.later - (m.shown - p_local), m.later, interval '1 minute') t
-      where (t at time zone p_zone) >= p_local)
-    when (m.earlier at time zone p_zone) = p_local then least(m.earlier, m.later)
-    else m.later
-  end
-  from (
-    select
-      c.later,
-      c.later at time zone p_zone as shown,
-      c.later - (((c.later - interval '3 hours') at time zone p_zone) - (p_local - interval '3 hours')) as earlier
-    from (select p_local at time zone p_zone as later) c
-  ) m
-$$;
-
--- How far the clocks of a zone are from UTC at a moment.
-create function {schema}.zone_offset(p_at timestamptz, p_zone text) returns interval
-  language sql stable
-  set search_path = ''
-as $$
-  select (p_at at time zone p_zone) - (p_at at time zone 'UTC')
+      from pg_catalog.generate_series(v_later - v_skipped, v_later, interval '1 minute') t
+      where (t at time zone p_zone) >= p_local);
+  end if;
+  v_earlier := v_later - (((v_later - interval '3 hours') at time zone p_zone) - (p_local - interval '3 hours'));
+  return case when (v_earlier at time zone p_zone) = p_local then least(v_earlier, v_later) else v_later end;
+end
 $$;
 
 -- The hour that a moment lies in, by the clocks of a zone: of sixty minutes, unless they are moved in the midst of it, as those of Lord Howe
@@ -44,20 +35,23 @@ create function {schema}.hour_of(
   set search_path = ''
 as $$
 declare
-  v_offset interval := {schema}.zone_offset(p_at, p_zone);
+  -- How far the clocks are from UTC.
+  v_offset interval := (p_at at time zone p_zone) - (p_at at time zone 'UTC');
+  v_last timestamptz;
 begin
   starts_at := pg_catalog.date_trunc('hour', p_at, p_zone);
   ends_at := starts_at + interval '1 hour';
-  if {schema}.zone_offset(starts_at, p_zone) <> v_offset then
+  v_last := ends_at - interval '1 microsecond';
+  if (starts_at at time zone p_zone) - (starts_at at time zone 'UTC') <> v_offset then
     select pg_catalog.min(t) into starts_at
     from pg_catalog.generate_series(starts_at, p_at, interval '1 minute') t
-    where {schema}.zone_offset(t, p_zone) = v_offset;
+    where (t at time zone p_zone) - (t at time zone 'UTC') = v_offset;
   end if;
-  if {schema}.zone_offset(ends_at - interval '1 microsecond', p_zone) <> v_offset then
+  if (v_last at time zone p_zone) - (v_last at time zone 'UTC') <> v_offset then
     -- point: before the end
     select pg_catalog.min(t) into ends_at
     from pg_catalog.generate_series(pg_catalog.date_trunc('minute', p_at), ends_at, interval '1 minute') t
-    where t > p_at and {schema}.zone_offset(t, p_zone) <> v_offset;
+    where t > p_at and (t at time zone p_zone) - (t at time zone 'UTC') <> v_offset;
   end if;
 end
 $$;
