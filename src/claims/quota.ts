@@ -270,9 +270,23 @@ export class Quota {
     return { asked, id: id === undefined ? null : checkKey('id', id) }
   }
 
-  /** Those of one batch are for one subject, under one limit. */
-  #takeAlone(items: readonly TakeItem[], waitMs: number): Promise<readonly Decided[]> {
-    return this.#takeTogether(items, null, waitMs)
+  /**
+   * Those of one batch are for one subject, under one limit. An id that another transaction is about to use for another subject
+   * holds up nobody but itself: each is then sent for itself.
+   */
+  async #takeAlone(items: readonly TakeItem[], waitMs: number): Promise<readonly (Decided | Error)[]> {
+    try {
+      return await this.#takeTogether(items, null, waitMs)
+    } catch (error) {
+      const hasIds = items.length > 1 && items.some(({ id }) => id !== null)
+      if (!hasIds || !(error instanceof BusyError)) throw error
+    }
+    const answers: (Decided | Error)[] = []
+    for (const item of items) {
+      const [answer] = await this.#takeTogether([item], null, 1).catch((error: Error) => [error])
+      answers.push(answer ?? noAnswer())
+    }
+    return answers
   }
 
   async #takeTogether(
