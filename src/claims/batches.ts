@@ -12,17 +12,22 @@ interface Gathered<I, A> {
 }
 
 /**
+ * Answers each item, in their order; with an error what failed for itself. It is given the longest that any of them may still
+ * wait.
+ */
+export type SendBatch<I, A> = (items: readonly I[], waitMs: number) => Promise<readonly (A | Error)[]>
+
+/**
  * Collects what comes while a statement for the same key is on its way, and sends it as one. Nobody waits to be collected: the
  * first goes at once, and those after it would have waited in the database for the same row, each on a connection.
  */
 export class Batches<I, A> {
-  readonly #send: (items: readonly I[], waitMs: number) => Promise<readonly A[]>
+  readonly #send: SendBatch<I, A>
   readonly #most: number
   /** By key, for as long as a statement for it is on its way. */
   readonly #gathering = new Map<string, Set<Gathered<I, A>>>()
 
-  /** `send` answers each item, in their order, and is given the longest that any of them may still wait. */
-  constructor(send: (items: readonly I[], waitMs: number) => Promise<readonly A[]>, most = 100) {
+  constructor(send: SendBatch<I, A>, most = 100) {
     this.#send = send
     this.#most = most
   }
@@ -80,7 +85,10 @@ export class Batches<I, A> {
       if (answers.length !== batch.length) {
         throw new RangeError(`${batch.length} were sent together, and ${answers.length} answered`)
       }
-      answers.forEach((answer, n) => void batch[n]?.resolve(answer))
+      answers.forEach((answer, n) => {
+        if (answer instanceof Error) batch[n]?.reject(answer)
+        else batch[n]?.resolve(answer)
+      })
     } catch (error) {
       for (const { reject } of batch) reject(error)
     }

@@ -72,10 +72,13 @@ function interval(per: { everyMs?: unknown; from?: unknown }): PeriodAt {
   return () => rule
 }
 
-/** Names alone: `+01:00` means the opposite to PostgreSQL. */
+/**
+ * Names alone: `+01:00` means the opposite to PostgreSQL, and abbreviations something else: `IST` is Israel there, and `CET` has no
+ * summer.
+ */
 function checkZone(zone: unknown): string {
   try {
-    if (typeof zone === 'string' && /^[A-Za-z]/.test(zone)) {
+    if (typeof zone === 'string' && /^(?:utc|gmt|[a-z]+\/.+)$/i.test(zone)) {
       new Intl.DateTimeFormat('en', { timeZone: zone })
       return zone
     }

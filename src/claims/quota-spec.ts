@@ -76,10 +76,8 @@ export class QuotaSpec {
     const { keepMs = per === undefined ? 30 * DAY_MS : DAY_MS } = options
     this.name = checkKey('name', name)
     this.limit = checkAmount('limit', limit)
-    if (per === undefined && timeZone !== undefined)
-      throw new InvalidInputError('timeZone', 'means nothing without `per`: a stock has no window')
     this.#per = per
-    this.#period = per === undefined ? undefined : readPeriod(per, timeZone, ['interval'])
+    this.#period = this.#read(timeZone)
     this.waitMs = checkDuration('waitMs', waitMs, 1, MAX_TIMER_MS)
     if (typeof ledger !== 'boolean')
       throw new InvalidInputError('ledger', `must be true or false, not ${nameGiven(ledger)}`)
@@ -107,8 +105,14 @@ export class QuotaSpec {
   }
 
   perOf(timeZone: string | undefined): string | null {
-    const period = timeZone === undefined ? this.#period : readPeriod(this.#per, timeZone, ['interval'])
+    const period = timeZone === undefined ? this.#period : this.#read(timeZone)
     return period ? JSON.stringify(period(0)) : null
+  }
+
+  #read(timeZone: unknown): PeriodAt | undefined {
+    if (this.#per !== undefined) return readPeriod(this.#per, timeZone, ['interval'])
+    if (timeZone === undefined) return undefined
+    throw new InvalidInputError('timeZone', 'means nothing without `per`: a stock has no window')
   }
 }
 

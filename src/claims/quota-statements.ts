@@ -32,7 +32,7 @@ export const peekQuota = statement(
 /** One statement, so that counters and entries are of one moment. */
 export const verifyQuota = statement(
   `select q.subject::text as subject, q.used::text as used, q.over::text as over, q.held::text as held,
-     q.listed::text as listed, coalesce(e.taken, 0)::text as entries_taken, coalesce(e.held, 0)::text as entries_held
+     (q.used operator(pg_catalog.+) q.over operator(pg_catalog.-) q.unlisted)::text as listed, coalesce(e.taken, 0)::text as entries_taken, coalesce(e.held, 0)::text as entries_held
    from {schema}.quota q
    left join (
      select x.subject, x.starts_at,
@@ -44,8 +44,8 @@ export const verifyQuota = statement(
    ) e on e.subject operator(pg_catalog.=) q.subject and e.starts_at operator(pg_catalog.=) q.starts_at
    where q.name operator(pg_catalog.=) $1::text::text
      and ($2::text::text is null or q.subject operator(pg_catalog.=) $2::text::text)
-     and (q.listed operator(pg_catalog.<>) coalesce(e.taken, 0) or q.held operator(pg_catalog.<>) coalesce(e.held, 0)
-       or q.listed operator(pg_catalog.>) (q.used operator(pg_catalog.+) q.over))
+     and ((q.used operator(pg_catalog.+) q.over operator(pg_catalog.-) q.unlisted) operator(pg_catalog.<>) coalesce(e.taken, 0)
+       or q.held operator(pg_catalog.<>) coalesce(e.held, 0))
    order by q.subject
    limit 1000`,
   { readOnly: true },

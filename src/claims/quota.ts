@@ -141,7 +141,8 @@ export class Quota {
     if (take.state === 'mismatch') throw this.#mismatch(id)
     if (take.state === 'known' && take.entry !== 'held')
       throw new HoldEndedError(this.name, id, take.entry ?? 'unknown', 'reserved again')
-    return new Hold(this, id, amount, dateFromMicros(String(take.expiresAt)))
+    const { limit, timeZone } = options
+    return new Hold(this, id, amount, dateFromMicros(String(take.expiresAt)), { limit, timeZone })
   }
 
   /**
@@ -271,9 +272,23 @@ export class Quota {
     return { asked, id: id === undefined ? null : checkKey('id', id) }
   }
 
-  /** Those of one batch are for one subject, under one limit. */
-  #takeAlone(items: readonly TakeItem[], waitMs: number): Promise<readonly Decided[]> {
-    return this.#takeTogether(items, null, waitMs)
+  /**
+   * Those of one batch are for one subject, under one limit. An id that another transaction is about to use for another subject
+   * holds up nobody but itself: each is then sent for itself.
+   */
+  async #takeAlone(items: readonly TakeItem[], waitMs: number): Promise<readonly (Decided | Error)[]> {
+    try {
+      return await this.#takeTogether(items, null, waitMs)
+    } catch (error) {
+      const hasIds = items.length > 1 && items.some(({ id }) => id !== null)
+      if (!hasIds || !(error instanceof BusyError)) throw error
+    }
+    const answers: (Decided | Error)[] = []
+    for (const item of items) {
+      const [answer] = await this.#takeTogether([item], null, 1).catch((error: Error) => [error])
+      answers.push(answer ?? noAnswer())
+    }
+    return answers
   }
 
   async #takeTogether(
@@ -411,6 +426,7 @@ interface Decided {
  */
 export class Hold implements AsyncDisposable {
   readonly #quota: Quota
+  readonly #of: Pick<SubjectOptions, 'limit' | 'timeZone'>
   #isOver = false
 
   constructor(
@@ -419,13 +435,16 @@ export class Hold implements AsyncDisposable {
     readonly amount: number,
     /** When it runs out by itself, by the database's clock. */
     readonly expiresAt: Date,
+    /** What was said of the subject; it counts for `settle` too. */
+    of: Pick<SubjectOptions, 'limit' | 'timeZone'> = {},
   ) {
     this.#quota = quota
+    this.#of = of
   }
 
   /** Takes so much of it, or all, and gives the rest back. */
   async settle(actual: number = this.amount, options: SubjectOptions = {}): Promise<QuotaUse> {
-    const use = await this.#quota.settle(this.id, actual, options)
+    const use = await this.#quota.settle(this.id, actual, { ...this.#of, ...options })
     this.#isOver = true
     return use
   }
@@ -437,7 +456,11 @@ export class Hold implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (!this.#isOver) await this.void()
+    if (this.#isOver) return
+    await this.void().catch((error: unknown) => {
+      // Settled by its id, or reserved in a transaction that was rolled back.
+      if (!(error instanceof HoldEndedError)) throw error
+    })
   }
 }
 

@@ -1,0 +1,270 @@
+import { describe, expect, it } from 'vitest'
+import { NOW, openQuotas } from '../../test/claims/open-quotas.js'
+import { movingClock } from '../../test/moving-clock.js'
+import { HoldEndedError } from '../errors.js'
+
+const fixture = openQuotas()
+const HOUR = 3_600_000
+const DAY = 24 * HOUR
+const daily = { limit: 50, per: 'day' } as const
+
+describe('a window', () => {
+  it('begins anew with nothing used', async () => {
+    const points = fixture.dibs.quota('points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
+    expect(await points.take('child', 50)).toMatchObject({
+      ...{ startsAt: new Date('2026-03-09T23:00:00Z'), resetsAt: new Date('2026-03-10T23:00:00Z') },
+    })
+    await fixture.advance(11 * HOUR - 1)
+    expect(await points.tryTake('child', 1)).toMatchObject({ taken: false, retryAfterMs: 1 })
+    await fixture.advance(1)
+    expect(await points.take('child', 20)).toMatchObject({
+      ...{ used: 20, startsAt: new Date('2026-03-10T23:00:00Z'), resetsAt: new Date('2026-03-11T23:00:00Z') },
+    })
+    await fixture.expectClean(points)
+  })
+
+  it.each([
+    ['hour', '2026-03-10T13:00:00Z'],
+    ['day', '2026-03-11T00:00:00Z'],
+    ['week', '2026-03-16T00:00:00Z'],
+    ['month', '2026-04-01T00:00:00Z'],
+    ['year', '2027-01-01T00:00:00Z'],
+  ] as const)('may be an %s', async (per, resetsAt) => {
+    const points = fixture.dibs.quota('points', { limit: 50, per })
+    expect(await points.take('child', 5)).toMatchObject({ resetsAt: new Date(resetsAt) })
+    expect(await points.peek('child')).toMatchObject({ used: 5, resetsAt: new Date(resetsAt) })
+  })
+
+  it('may be of any length, from any time', async () => {
+    const points = fixture.dibs.quota('points', {
+      ...{ limit: 50, per: { everyMs: 90_000, from: new Date(NOW.getTime() + 30_000) } },
+    })
+    expect(await points.take('child', 5)).toMatchObject({
+      startsAt: new Date(NOW.getTime() - 60_000),
+      resetsAt: new Date(NOW.getTime() + 30_000),
+    })
+  })
+
+  it('of one subject is by the zone that is said of it', async () => {
+    const points = fixture.dibs.quota('points', daily)
+    expect(await points.take('child', 5, { timeZone: 'Asia/Tokyo' })).toMatchObject({
+      resetsAt: new Date('2026-03-10T15:00:00Z'),
+    })
+    expect(await points.take('other', 5)).toMatchObject({ resetsAt: new Date('2026-03-11T00:00:00Z') })
+    expect(await points.peek('third', { timeZone: 'America/New_York' })).toMatchObject({
+      resetsAt: new Date('2026-03-11T04:00:00Z'),
+    })
+  })
+
+  it('lasts as it began: another zone counts from the next one on, and there is no gap', async () => {
+    const zoned = (timeZone: string) => fixture.dibs.quota('points', { ...daily, timeZone })
+    const [tokyo, york] = [zoned('Asia/Tokyo'), zoned('America/New_York')]
+    await tokyo.take('child', 50)
+    const ends = new Date('2026-03-10T15:00:00Z')
+    expect(await york.tryTake('child', 1)).toMatchObject({ taken: false, resetsAt: ends })
+    expect(await york.peek('child')).toMatchObject({ used: 50, resetsAt: ends })
+    await fixture.advance(3 * HOUR)
+    const next = { startsAt: ends, resetsAt: new Date('2026-03-11T04:00:00Z') }
+    expect(await york.peek('child')).toMatchObject({ used: 0, ...next })
+    expect(await york.take('child', 50)).toMatchObject({ used: 50, ...next })
+    // Back again: the day of Tokyo that has begun meanwhile gives nothing.
+    expect(await tokyo.tryTake('child', 1)).toMatchObject({ taken: false, ...next })
+    await fixture.expectClean(york)
+  })
+
+  it('lasts as it began: so does another length', async () => {
+    await fixture.dibs.quota('points', daily).take('child', 50)
+    const yearly = fixture.dibs.quota('points', { limit: 50, per: 'year' })
+    expect(await yearly.tryTake('child', 1)).toMatchObject({ taken: false, retryAfterMs: 12 * HOUR })
+    await fixture.advance(12 * HOUR)
+    expect(await yearly.take('child', 1)).toMatchObject({
+      ...{ used: 1, startsAt: new Date('2026-03-11T00:00:00Z'), resetsAt: new Date('2027-01-01T00:00:00Z') },
+    })
+  })
+
+  it('grants nothing twice when the clock goes back', async () => {
+    const points = fixture.dibs.quota('points', daily)
+    await points.take('child', 50)
+    await fixture.advance(12 * HOUR)
+    await points.take('child', 30)
+    await fixture.advance(-12 * HOUR)
+    expect(await points.tryTake('child', 21)).toMatchObject({
+      taken: false,
+      used: 30,
+      retryAfterMs: 36 * HOUR,
+    })
+    expect(await points.take('child', 20)).toMatchObject({ used: 50 })
+    await fixture.advance(12 * HOUR)
+    expect(await points.tryTake('child', 1)).toMatchObject({ taken: false, used: 50 })
+    await fixture.dibs.maintain()
+    expect(await points.tryTake('child', 1)).toMatchObject({ taken: false, used: 50 })
+  })
+
+  it.each(['take', 'settle'] as const)('is the one of the moment when its turn came: %s', async (call) => {
+    const { pool, schema } = fixture
+    const points = fixture.dibs.quota('points', { ...daily, waitMs: 10_000 })
+    const clock = await movingClock(pool, schema.name, NOW)
+    await points.take('child', 45)
+    const hold = await points.reserve('child', 5, { ttlMs: 1_000 })
+    const holder = await pool.connect()
+    await holder.query(`begin; select from ${schema.name}.quota for update`)
+    const waiting = call === 'take' ? points.take('child', 3) : hold.settle(3)
+    await fixture.waiting(1)
+    await clock.set(new Date(NOW.getTime() + 12 * HOUR))
+    await holder.query('commit')
+    holder.release()
+    expect(await waiting).toMatchObject({ used: 3, held: 0, startsAt: new Date('2026-03-11T00:00:00Z') })
+    await fixture.expectClean(points)
+  })
+
+  it('that is made is the one of the moment when its turn came', async () => {
+    const { pool, schema } = fixture
+    const points = fixture.dibs.quota('points', { ...daily, waitMs: 10_000 })
+    const clock = await movingClock(pool, schema.name, NOW)
+    const holder = await pool.connect()
+    await holder.query('begin')
+    await points.take('child', 1, { tx: holder })
+    const waiting = fixture.other.quota('points', { ...daily, waitMs: 10_000 }).take('child', 3)
+    await fixture.waiting(1)
+    await clock.set(new Date(NOW.getTime() + 12 * HOUR))
+    await holder.query('rollback')
+    holder.release()
+    expect(await waiting).toMatchObject({ used: 3, startsAt: new Date('2026-03-11T00:00:00Z') })
+  })
+})
+
+describe('a stock', () => {
+  it('never fills up by itself', async () => {
+    const stock = fixture.dibs.quota('stock', { limit: 10 })
+    await stock.take('sku', 10)
+    await fixture.advance(1_000 * DAY)
+    await fixture.dibs.maintain()
+    expect(await stock.tryTake('sku', 1)).toMatchObject({ taken: false, used: 10 })
+  })
+
+  it('that becomes a window keeps what was used, and so does a window that becomes a stock', async () => {
+    const stock = fixture.dibs.quota('points', { limit: 50 })
+    const points = fixture.dibs.quota('points', daily)
+    const resetsAt = new Date('2026-03-11T00:00:00Z')
+    await stock.take('child', 30, { id: 'event-1' })
+    await stock.reserve('child', 5, { id: 'hold-1' })
+    expect(await points.peek('child')).toMatchObject({ used: 30, held: 5, resetsAt })
+    expect(await points.tryTake('child', 20)).toMatchObject({ taken: false, used: 30, resetsAt })
+    expect(await points.take('child', 10)).toMatchObject({ used: 40, held: 5, resetsAt })
+    expect(await stock.peek('child')).toEqual({ limit: 50, used: 40, held: 5, remaining: 5 })
+    expect(await stock.take('child', 5)).not.toHaveProperty('resetsAt')
+    await points.refund('event-1', { amount: 20 })
+    await points.settle('hold-1', 5)
+    await fixture.expectClean(points)
+    expect(await points.take('child', 20)).toMatchObject({ used: 50, resetsAt })
+    await fixture.advance(DAY)
+    expect(await points.take('child', 1)).toMatchObject({ used: 1 })
+    await fixture.expectClean(points)
+  })
+})
+
+describe('maintenance', () => {
+  const entries = async (): Promise<string[]> =>
+    (await fixture.pool.query(`select id from ${fixture.schema.name}.quota_entry order by id`)).rows.map(
+      ({ id }) => id,
+    )
+
+  it('removes windows a day after their end, and ids when they may be forgotten', async () => {
+    const points = fixture.dibs.quota('points', { ...daily, keepMs: 36 * HOUR })
+    await points.take('child', 5, { id: 'event-1' })
+    await points.reserve('child', 5, { id: 'hold-1', ttlMs: 1_000 })
+    await points.take('other', 5)
+    await fixture.advance(36 * HOUR - 1)
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 0 })
+    await fixture.advance(1)
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 2 })
+    expect(await fixture.rowOf('child')).toBeUndefined()
+    expect(await entries()).toEqual(['event-1', 'hold-1'])
+    expect(await points.take('child', 5, { id: 'event-1' })).toMatchObject({ replayed: true, used: 0 })
+    await fixture.advance(12 * HOUR - 1)
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 0 })
+    await fixture.advance(1)
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 2 })
+    expect(await entries()).toEqual([])
+    // It is new.
+    expect(await points.take('child', 5, { id: 'event-1' })).toMatchObject({ replayed: false, used: 5 })
+    await expect(points.settle('hold-1', 1)).rejects.toThrow(HoldEndedError)
+    await fixture.expectClean(points)
+  })
+
+  it('forgets the ids of a stock, and what they took stays taken', async () => {
+    const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
+    await stock.take('sku', 10)
+    await stock.take('sku', 5, { id: 'order-1' })
+    await stock.take('sku', 6, { id: 'order-2' })
+    await stock.refund('order-2', { amount: 4 })
+    await stock.reserve('sku', 7, { id: 'hold-1', ttlMs: 500 })
+    await stock.reserve('sku', 8, { id: 'hold-2', ttlMs: 5_000 })
+    const hold = await stock.reserve('sku', 9, { id: 'hold-3', ttlMs: 5_000 })
+    await hold.settle(3)
+    await fixture.advance(1_000)
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 4 })
+    // What is held goes on.
+    expect(await entries()).toEqual(['hold-2'])
+    expect(await stock.peek('sku')).toMatchObject({ used: 20, held: 8 })
+    expect(await fixture.rowOf('sku')).toMatchObject({ used: 20, held: 8, unlisted: 20 })
+    await fixture.expectClean(stock)
+    expect(await stock.settle('hold-2', 8)).toMatchObject({ used: 28, held: 0 })
+    await fixture.expectClean(stock)
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 1 })
+    await fixture.expectClean(stock)
+  })
+
+  it('keeps for ever what it was told to', async () => {
+    const points = fixture.dibs.quota('points', { ...daily, keepMs: Number.POSITIVE_INFINITY })
+    await points.take('child', 5, { id: 'event-1' })
+    await fixture.advance(5_000 * DAY)
+    await fixture.dibs.maintain()
+    expect(await entries()).toEqual(['event-1'])
+    expect(await points.take('child', 5, { id: 'event-1' })).toMatchObject({ replayed: true })
+  })
+
+  it('keeps ids for a day after their window, and of a stock for thirty, where nothing is said', async () => {
+    await fixture.dibs.quota('points', daily).take('child', 5, { id: 'event-1' })
+    await fixture.dibs.quota('stock', { limit: 5 }).take('sku', 5, { id: 'order-1' })
+    await fixture.advance(36 * HOUR - 1)
+    await fixture.dibs.maintain()
+    expect(await entries()).toEqual(['event-1', 'order-1'])
+    await fixture.advance(1)
+    await fixture.dibs.maintain()
+    expect(await entries()).toEqual(['order-1'])
+    await fixture.advance(30 * DAY - 36 * HOUR - 1)
+    await fixture.dibs.maintain()
+    expect(await entries()).toEqual(['order-1'])
+    await fixture.advance(1)
+    await fixture.dibs.maintain()
+    expect(await entries()).toEqual([])
+  })
+
+  it('waits for nobody', async () => {
+    const points = fixture.dibs.quota('points', { ...daily, keepMs: 1_000, waitMs: 5_000 })
+    const hold = await points.reserve('child', 5, { id: 'hold-1', ttlMs: 1_000 })
+    await points.take('other', 5, { id: 'event-1' })
+    await fixture.advance(2 * DAY)
+    // Its row is gone by then, and its entry locked.
+    const { schema, pool } = fixture
+    await pool.query(`delete from ${schema.name}.quota where subject = 'child'`)
+    await fixture.dibs.transaction(async (tx) => {
+      await hold.settle(5, { tx })
+      await tx.query(`select from ${schema.name}.quota where subject = 'other' for update`)
+      expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 0 })
+    })
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 3 })
+    await fixture.expectClean(points)
+  })
+
+  it('removes no more at once than it was told to', async () => {
+    const { pool, schema } = fixture
+    const points = fixture.dibs.quota('points', daily)
+    for (const subject of ['a', 'b', 'c']) await points.take(subject, 1, { id: subject })
+    await fixture.advance(3 * DAY)
+    const { rows } = await pool.query(`select ${schema.name}.quota_forget(2) as count`)
+    expect(rows).toEqual([{ count: 4 }])
+    expect(await entries()).toHaveLength(1)
+  })
+})
