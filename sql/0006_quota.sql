@@ -687,3 +687,22 @@ begin
     || case when v_ends_at < 'infinity' then ',"endsAt":' || {schema}.micros(v_ends_at) else '' end || '}}';
 end
 $$;
+
+-- What quota_take says of several subjects, in one transaction, in the order in which they are given, which is the same for everybody. Never waits:
+-- a subject that another has locked is `busy`, and is to be asked for by itself.
+create function {schema}.quota_take_many(p_name text, p_asked json, p_keep_ms bigint) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_one json;
+  v_told json[] := '{}';
+begin
+  for v_one in select a.value from pg_catalog.json_array_elements(p_asked) a loop
+    v_told := v_told || {schema}.quota_take(
+      p_name, v_one ->> 'subject', (v_one ->> 'limit')::bigint, v_one -> 'per', (v_one ->> 'amounts')::bigint[],
+      (v_one ->> 'ids')::text[], null, p_keep_ms, 0);
+  end loop;
+  return pg_catalog.array_to_json(v_told);
+end
+$$;

@@ -211,6 +211,27 @@ begin
 end
 $$;
 
+-- What rate_take says of several subjects, in one transaction, in the order in which they are given, which is the same for everybody. Never
+-- waits: a subject that another has locked is `busy`, and is to be asked for by itself. The costs of each are an array in text.
+create function {schema}.rate_take_many(
+  p_name text, p_subjects text[], p_rule text, p_algorithm text, p_limit bigint, p_per_us bigint, p_burst bigint,
+  p_costs text[]
+)
+  returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_told json[] := '{}';
+begin
+  for v_n in 1 .. pg_catalog.cardinality(p_subjects) loop
+    v_told := v_told || {schema}.rate_take(
+      p_name, p_subjects[v_n], p_rule, p_algorithm, p_limit, p_per_us, p_burst, p_costs[v_n]::bigint[], 0);
+  end loop;
+  return pg_catalog.array_to_json(v_told);
+end
+$$;
+
 -- Takes a cost back, in the transaction that has taken it and holds the row since: so it is still in the same window.
 create function {schema}.rate_give_back(p_name text, p_subject text, p_rule text, p_per_us bigint, p_cost bigint)
   returns void

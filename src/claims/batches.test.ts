@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { deferred } from '../../test/deferred.js'
-import { BusyError } from '../errors.js'
+import { BusyError, DatabaseError } from '../errors.js'
 import { Batches } from './batches.js'
 
 /** What was sent, each to be answered by hand. */
@@ -11,13 +11,16 @@ function recording(most?: number) {
     answer: () => void
     fail: (error: Error) => void
   }[] = []
-  const batches = new Batches<string, string>(async (items, waitMs) => {
-    const { promise, resolve } = deferred<Error | undefined>()
-    sent.push({ items, waitMs, answer: () => resolve(undefined), fail: resolve })
-    const error = await promise
-    if (error) throw error
-    return items.map((item) => item.toUpperCase())
-  }, most)
+  const batches = new Batches<string, string>(
+    async (items, waitMs) => {
+      const { promise, resolve } = deferred<Error | undefined>()
+      sent.push({ items, waitMs, answer: () => resolve(undefined), fail: resolve })
+      const error = await promise
+      if (error) throw error
+      return items.map((item) => item.toUpperCase())
+    },
+    most === undefined ? {} : { most },
+  )
   return {
     sent,
     add: (item: string, waitMs = 500, key = 'k') => batches.add(key, item, waitMs, 'a turn'),
@@ -129,5 +132,121 @@ describe('batches', () => {
   it('that were not answered each are an error', async () => {
     const batches = new Batches<string, string>(async () => [])
     await expect(batches.add('k', 'a', 10, 'a turn')).rejects.toThrow('1 were sent together, and 0 answered')
+  })
+})
+
+describe('batches of several keys', () => {
+  /** What was sent together, each to be answered by hand; `locked` are those that another holds. */
+  function recordingMany() {
+    const sent: {
+      groups: readonly (readonly string[])[]
+      answer: (locked?: string[]) => void
+      fail: (error: Error) => void
+    }[] = []
+    const alone: { items: readonly string[]; answer: () => void }[] = []
+    const batches = new Batches<string, string>(
+      async (items) => {
+        const { promise, resolve } = deferred()
+        alone.push({ items, answer: resolve })
+        await promise
+        return items.map((item) => item.toUpperCase())
+      },
+      {
+        most: 4,
+        sendMany: async (groups) => {
+          const { promise, resolve } = deferred<string[] | Error>()
+          sent.push({ groups, answer: (locked = []) => resolve(locked), fail: resolve })
+          const locked = await promise
+          if (locked instanceof Error) throw locked
+          return groups.map((items) =>
+            locked.includes(`${items[0]}`) ? undefined : items.map((item) => item.toUpperCase()),
+          )
+        },
+      },
+    )
+    return { sent, alone, batches, add: (key: string) => batches.add(key, key, 500, 'a turn') }
+  }
+
+  /** Three on their way, each for itself; what comes now gathers. */
+  function busy() {
+    const all = recordingMany()
+    const first = ['x', 'y', 'z'].map((key) => all.add(key))
+    expect(all.alone.map(({ items }) => items)).toEqual([['x'], ['y'], ['z']])
+    return { ...all, first }
+  }
+
+  it('go together once three are on their way, no more than allowed', async () => {
+    const { sent, alone, add, first, batches } = busy()
+    const all = ['a', 'b', 'a', 'c', 'd', 'e'].map((key) => add(key))
+    await settled()
+    expect(sent).toEqual([])
+    alone[0]?.answer()
+    await settled()
+    expect(sent.map(({ groups }) => groups)).toEqual([[['a', 'a'], ['b'], ['c']]])
+    alone[1]?.answer()
+    await settled()
+    expect(sent[1]?.groups).toEqual([['d'], ['e']])
+    for (const { answer } of [...sent, ...alone]) answer()
+    expect(await Promise.all(all)).toEqual(['A', 'B', 'A', 'C', 'D', 'E'])
+    expect(await Promise.all(first)).toEqual(['X', 'Y', 'Z'])
+    await settled()
+    expect(batches.size).toBe(0)
+  })
+
+  it('do not wait for a key that is on its way, and it is not sent twice at a time', async () => {
+    const { sent, alone, add } = busy()
+    const all = ['x', 'a', 'b'].map((key) => add(key))
+    alone[1]?.answer()
+    await settled()
+    expect(sent[0]?.groups).toEqual([['a'], ['b']])
+    alone[0]?.answer()
+    await settled()
+    expect(alone[3]?.items).toEqual(['x'])
+    for (const { answer } of [...sent, ...alone]) answer()
+    expect(await Promise.all(all)).toEqual(['X', 'A', 'B'])
+  })
+
+  it('send for itself what another has locked, and hold up nobody', async () => {
+    const { sent, alone, add, batches } = busy()
+    const answers = ['a', 'b', 'c'].map((key) => add(key))
+    alone[0]?.answer()
+    await settled()
+    sent[0]?.answer(['b'])
+    expect(await Promise.all([answers[0], answers[2]])).toEqual(['A', 'C'])
+    expect(alone[3]?.items).toEqual(['b'])
+    for (const { answer } of alone) answer()
+    expect(await answers[1]).toBe('B')
+    await settled()
+    expect(batches.size).toBe(0)
+  })
+
+  it('are sent each for itself if the server has refused them, and fail together if it was lost', async () => {
+    const { sent, alone, add, batches } = busy()
+    const refused = ['a', 'b'].map((key) => add(key))
+    alone[0]?.answer()
+    await settled()
+    sent[0]?.fail(new DatabaseError('no', '22000'))
+    await settled()
+    expect(alone.slice(3).map(({ items }) => items)).toEqual([['a'], ['b']])
+    const next = add('next') // in the lane that is free again
+    const lost = ['c', 'd'].map((key) => add(key).catch((error: Error) => error.message))
+    alone[1]?.answer()
+    await settled()
+    sent[1]?.fail(new Error('lost'))
+    expect(await Promise.all(lost)).toEqual(['lost', 'lost'])
+    for (const { answer } of alone) answer()
+    expect(await Promise.all([...refused, next])).toEqual(['A', 'B', 'NEXT'])
+    await settled()
+    expect(batches.size).toBe(0)
+  })
+
+  it('turn away whose turn does not come in time, and forget its key', async () => {
+    const { alone, batches, first } = busy()
+    await expect(batches.add('late', 'late', 5, 'a turn')).rejects.toThrow(BusyError)
+    expect(batches.size).toBe(3)
+    for (const { answer } of alone) answer()
+    await Promise.all(first)
+    await settled()
+    expect([batches.size, alone.length]).toEqual([0, 3])
   })
 })

@@ -1,6 +1,9 @@
-import { BusyError } from '../errors.js'
+import { BusyError, ConstraintViolationError, DatabaseError } from '../errors.js'
 
 const RETRY_MS = 100
+
+/** How many statements may be on their way before what comes for other keys is gathered too. */
+const LANES = 3
 
 interface Gathered<I, A> {
   readonly item: I
@@ -11,28 +14,48 @@ interface Gathered<I, A> {
   timer?: NodeJS.Timeout
 }
 
+/** What goes together for one key. */
+interface Group<I, A> {
+  readonly key: string
+  readonly batch: readonly Gathered<I, A>[]
+}
+
 /**
  * Answers each item, in their order; with an error what failed for itself. It is given the longest that any of them may still
  * wait.
  */
 export type SendBatch<I, A> = (items: readonly I[], waitMs: number) => Promise<readonly (A | Error)[]>
 
+/** The same for several keys, without a wait: undefined for a key that another has locked, which is then sent for itself. */
+export type SendBatches<I, A> = (
+  groups: readonly (readonly I[])[],
+) => Promise<readonly (readonly (A | Error)[] | undefined)[]>
+
 /**
  * Collects what comes while a statement for the same key is on its way, and sends it as one. Nobody waits to be collected: the
- * first goes at once, and those after it would have waited in the database for the same row, each on a connection.
+ * first goes at once, and those after it would have waited in the database for the same row, each on a connection. With
+ * `sendMany`, keys share statements too once a few are on their way: one commit for all of them.
  */
 export class Batches<I, A> {
   readonly #send: SendBatch<I, A>
+  readonly #sendMany: SendBatches<I, A> | undefined
   readonly #most: number
-  /** By key, for as long as a statement for it is on its way. */
+  /** What has gathered, by key: for as long as a statement for it is on its way, or waits for a lane. */
   readonly #gathering = new Map<string, Set<Gathered<I, A>>>()
+  /** Keys of which nothing is on its way, and something wants to be. */
+  readonly #ready = new Set<string>()
+  #lanes = 0
 
-  constructor(send: SendBatch<I, A>, most = 100) {
+  constructor(
+    send: SendBatch<I, A>,
+    { most = 100, sendMany }: { most?: number; sendMany?: SendBatches<I, A> } = {},
+  ) {
     this.#send = send
+    this.#sendMany = sendMany
     this.#most = most
   }
 
-  /** How many keys have a statement on its way. */
+  /** How many keys have a statement on its way, or wait for one. */
   get size(): number {
     return this.#gathering.size
   }
@@ -41,56 +64,103 @@ export class Batches<I, A> {
   add(key: string, item: I, waitMs: number, subject: string): Promise<A> {
     return new Promise((resolve, reject) => {
       const one: Gathered<I, A> = { item, until: performance.now() + waitMs, resolve, reject }
-      const others = this.#gathering.get(key)
-      if (others === undefined) {
-        this.#gathering.set(key, new Set())
-        void this.#run(key, one)
-        return
+      const others = this.#gathering.get(key) ?? new Set()
+      others.add(one)
+      if (!this.#gathering.has(key)) {
+        this.#gathering.set(key, others)
+        this.#ready.add(key)
+        this.#start()
+        if (!others.has(one)) return
       }
       one.timer = setTimeout(() => {
         others.delete(one)
+        if (others.size === 0 && this.#ready.delete(key)) this.#gathering.delete(key)
         reject(new BusyError(subject, waitMs, RETRY_MS))
       }, waitMs)
-      others.add(one)
     })
   }
 
-  async #run(key: string, first: Gathered<I, A>): Promise<void> {
-    let batch = [first]
-    while (batch.length > 0) {
-      await this.#settle(batch)
-      batch = this.#next(key)
-    }
-    this.#gathering.delete(key)
+  #start(): void {
+    const lanes = this.#sendMany ? LANES : Number.POSITIVE_INFINITY
+    while (this.#ready.size > 0 && this.#lanes < lanes) void this.#run(this.#collect())
   }
 
-  #next(key: string): Gathered<I, A>[] {
-    const others = this.#gathering.get(key)
-    const batch = [...(others ?? [])].slice(0, this.#most)
-    for (const one of batch) {
-      clearTimeout(one.timer)
-      others?.delete(one)
+  /** What goes next: of one key, or of all that are ready where these can go together. */
+  #collect(): Group<I, A>[] {
+    const groups: Group<I, A>[] = []
+    let left = this.#most
+    for (const key of this.#ready) {
+      const others = this.#gathering.get(key)
+      const batch = [...(others ?? [])].slice(0, left)
+      for (const one of batch) {
+        clearTimeout(one.timer)
+        others?.delete(one)
+      }
+      this.#ready.delete(key)
+      groups.push({ key, batch })
+      left -= batch.length
+      if (!this.#sendMany || left === 0) break
     }
-    return batch
+    return groups
+  }
+
+  async #run(groups: readonly Group<I, A>[]): Promise<void> {
+    this.#lanes++
+    const undecided = groups.length === 1 ? groups : await this.#settleMany(groups)
+    // The lane is free for others: these wait for someone else.
+    if (groups.length > 1) this.#lanes--
+    for (const group of groups) if (!undecided.includes(group)) this.#release(group.key)
+    this.#start()
+    await Promise.all(
+      undecided.map((group) => this.#settle(group.batch).then(() => this.#release(group.key))),
+    )
+    if (groups.length === 1) this.#lanes--
+    this.#start()
+  }
+
+  /** Nothing of this key is on its way any more. */
+  #release(key: string): void {
+    if (this.#gathering.get(key)?.size) this.#ready.add(key)
+    else this.#gathering.delete(key)
   }
 
   /** Never fails: whoever is in the batch is told, and those who gathered meanwhile go on. */
   async #settle(batch: readonly Gathered<I, A>[]): Promise<void> {
     try {
       const leftMs = Math.max(...batch.map(({ until }) => until)) - performance.now()
-      const answers = await this.#send(
-        batch.map(({ item }) => item),
-        Math.max(0, Math.ceil(leftMs)),
-      )
-      if (answers.length !== batch.length) {
-        throw new RangeError(`${batch.length} were sent together, and ${answers.length} answered`)
-      }
-      answers.forEach((answer, n) => {
-        if (answer instanceof Error) batch[n]?.reject(answer)
-        else batch[n]?.resolve(answer)
-      })
+      const items = batch.map(({ item }) => item)
+      tell(batch, await this.#send(items, Math.max(0, Math.ceil(leftMs))))
     } catch (error) {
       for (const { reject } of batch) reject(error)
     }
+  }
+
+  /** Returns those that must be sent for themselves: they would have had to wait, or one of them has failed all. */
+  async #settleMany(groups: readonly Group<I, A>[]): Promise<readonly Group<I, A>[]> {
+    try {
+      const answers = await this.#sendMany?.(groups.map(({ batch }) => batch.map(({ item }) => item)))
+      return groups.filter(({ batch }, n) => {
+        const answered = answers?.[n]
+        if (answered) tell(batch, answered)
+        return !answered
+      })
+    } catch (error) {
+      // The server has refused it, and nothing of it was done.
+      if (error instanceof DatabaseError || error instanceof ConstraintViolationError) return groups
+      for (const { batch } of groups) for (const { reject } of batch) reject(error)
+      return []
+    }
+  }
+}
+
+function tell<I, A>(batch: readonly Gathered<I, A>[], answers: readonly (A | Error)[]): void {
+  const mistake =
+    answers.length === batch.length
+      ? undefined
+      : new RangeError(`${batch.length} were sent together, and ${answers.length} answered`)
+  for (const [n, { resolve, reject }] of batch.entries()) {
+    const answer = mistake ?? (answers[n] as A | Error)
+    if (answer instanceof Error) reject(answer)
+    else resolve(answer)
   }
 }

@@ -13,6 +13,11 @@ export const takeQuotaPlain = statement(`
     {schema}.quota_take(${takeValues})::text
   ) as told`)
 
+/** Several subjects, alone. */
+export const takeQuotas = statement(
+  'select {schema}.quota_take_many($1::text::text, $2::text::json, $3::text::bigint)::text as told',
+)
+
 export const takeQuotaJoined = statement(`select {schema}.quota_take_joined(${takeValues})::text as told`)
 
 const resolveValues = `$1::text::text, $2::text::text, $3::text::text, $4::text::bigint, $5::text::text, $6::text::bigint,

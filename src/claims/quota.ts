@@ -66,7 +66,9 @@ export class Quota {
   constructor(database: Database, name: string, options: QuotaOptions) {
     this.#database = database
     this.#spec = new QuotaSpec(name, options)
-    this.#batches = new Batches((items, waitMs) => this.#takeAlone(items, waitMs))
+    this.#batches = new Batches((items, waitMs) => this.#takeAlone(items, waitMs), {
+      sendMany: (groups) => this.#takeMany(groups),
+    })
   }
 
   get name(): string {
@@ -291,6 +293,34 @@ export class Quota {
     return answers
   }
 
+  /** Each group is for one subject. One that another has locked is not waited for here. */
+  async #takeMany(
+    groups: readonly (readonly TakeItem[])[],
+  ): Promise<readonly (readonly Decided[] | undefined)[]> {
+    const asked = groups.map((items, n) => ({ n, ...this.#asked(items) })).sort(bySubject)
+    const [row] = await this.#database.send(statements.takeQuotas, [
+      this.name,
+      JSON.stringify(asked),
+      this.#spec.keepMs,
+    ])
+    const told: ToldTakes[] = JSON.parse(`${row?.told}`)
+    const decided: (readonly Decided[] | undefined)[] = []
+    for (const [place, { n }] of asked.entries()) decided[n] = readTakes(told[place])
+    return decided
+  }
+
+  #asked(items: readonly TakeItem[]) {
+    const [{ asked } = noAnswer()] = items
+    const ids = items.map(({ id }) => id)
+    return {
+      subject: asked.subject,
+      limit: asked.limit,
+      ...(asked.per === null ? {} : { per: JSON.parse(asked.per) }),
+      amounts: textArray(items.map((item) => String(item.asked.amount))),
+      ...(ids.every((id) => id === null) ? {} : { ids: textArray(ids) }),
+    }
+  }
+
   async #takeTogether(
     items: readonly TakeItem[],
     holdMs: string | null,
@@ -420,6 +450,14 @@ interface Decided {
   readonly take: ToldTake
   readonly row: ToldRow
 }
+
+/** Undefined: another has locked the subject. */
+const readTakes = (told: ToldTakes | undefined): readonly Decided[] | undefined =>
+  told?.state === 'done' ? told.takes.map((take) => ({ take, row: told.row })) : undefined
+
+/** In one order for everybody. */
+const bySubject = (a: { readonly subject: string }, b: { readonly subject: string }): number =>
+  Buffer.compare(Buffer.from(a.subject), Buffer.from(b.subject))
 
 /**
  * A reservation. With `await using` it is given back at the end of the block, unless it was settled.

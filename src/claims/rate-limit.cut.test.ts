@@ -8,7 +8,7 @@ import { type DibsEvents, onEvent } from '../postgres/events.js'
 import { PgProxy } from '../testing/index.js'
 
 const spec = { algorithm: 'token-bucket', limit: 3, perMs: 3_600_000 } as const
-const DOWN_MS = 150
+const DOWN_MS = 700
 
 /** A Dibs whose network can be cut, with a connection that stands. */
 async function throughProxy(fn: (dibs: Dibs, proxy: PgProxy) => Promise<void>): Promise<void> {

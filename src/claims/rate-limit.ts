@@ -3,7 +3,7 @@ import type { Database } from '../postgres/database.js'
 import { emit, isHeard } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import type { Statement } from '../postgres/statement.js'
-import type { TextRow, TextValue } from '../postgres/text-values.js'
+import { type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
 import { RateClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
 import { MAX_TIMER_MS } from './check-duration.js'
@@ -11,7 +11,7 @@ import { checkOptions } from './check-options.js'
 import { checkKey, hashKey } from './key.js'
 import { LocalRates, type RateDecision } from './rate-local.js'
 import { checkCost, checkRateSpec, type RateLimitOptions, type RateSpec } from './rate-spec.js'
-import { peekRate, takeRate } from './rate-statements.js'
+import { peekRate, takeRate, takeRates } from './rate-statements.js'
 import { StoreDown, StoreWatch } from './store-watch.js'
 
 /** What `rate_take` raises when a row was made and forgotten each time it looked. */
@@ -58,7 +58,7 @@ type Decided = RateDecision & { readonly degraded: boolean }
 export class RateLimit {
   readonly #database: Database
   readonly #spec: RateSpec
-  readonly #values: (subject: string) => TextValue[]
+  readonly #values: (subjects: string) => TextValue[]
   readonly #batches: Batches<Asked, RateDecision>
   /** For the policies that can do without the database. */
   readonly #watch: StoreWatch | undefined
@@ -69,8 +69,10 @@ export class RateLimit {
     const numbers = [spec.limit, spec.perUs, spec.capacity].map(String)
     this.#database = database
     this.#spec = spec
-    this.#values = (subject) => [spec.name, subject, spec.rule, spec.algorithm, ...numbers]
-    this.#batches = new Batches((asked, waitMs) => this.#send(asked, Math.min(waitMs, spec.waitMs)))
+    this.#values = (subjects) => [spec.name, subjects, spec.rule, spec.algorithm, ...numbers]
+    this.#batches = new Batches((asked, waitMs) => this.#send(asked, Math.min(waitMs, spec.waitMs)), {
+      sendMany: (groups) => this.#sendMany(groups),
+    })
     if (spec.whenDown !== 'closed') this.#watch = new StoreWatch(spec.downAfterMs)
     if (spec.whenDown === 'local') this.#local = new LocalRates(spec)
   }
@@ -180,6 +182,24 @@ export class RateLimit {
     const told = JSON.parse(`${row?.told}`)
     if (told.state === 'busy') throw new BusyError(this.#turn, waitMs, RETRY_MS)
     return told
+  }
+
+  /** Each group is for one subject. One that another has locked is not waited for here. */
+  async #sendMany(
+    groups: readonly (readonly Asked[])[],
+  ): Promise<readonly (readonly RateDecision[] | undefined)[]> {
+    const subjects = groups.map(([first], n) => ({ n, subject: first?.subject ?? '' }))
+    subjects.sort((a, b) => Buffer.compare(Buffer.from(a.subject), Buffer.from(b.subject)))
+    const costs = subjects.map(({ n }) => `{${groups[n]?.map(({ cost }) => cost).join(',')}}`)
+    const values = [...this.#values(textArray(subjects.map(({ subject }) => subject))), textArray(costs)]
+    const [row] = await this.#orBusy(() => this.#sendAlone(takeRates, values), true)
+    const told: (RateDecision[] | { readonly state: 'busy' })[] = JSON.parse(`${row?.told}`)
+    const decided: (readonly RateDecision[] | undefined)[] = []
+    for (const [place, { n }] of subjects.entries()) {
+      const one = told[place]
+      decided[n] = Array.isArray(one) ? one : undefined
+    }
+    return decided
   }
 
   #sendAlone(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
