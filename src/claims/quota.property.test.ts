@@ -136,7 +136,10 @@ it('answers as a list would that is summed up each time', { timeout: 60_000 }, a
       expect(await quota.verify()).toEqual([])
       for (const name of ['ann', 'bob']) expect(await quota.peek(name)).toMatchObject(model.use(name))
     }),
-    { numRuns: Number(process.env.RUNS ?? 60), ...(process.env.SEED ? { seed: Number(process.env.SEED) } : {}) },
+    {
+      numRuns: Number(process.env.RUNS ?? 60),
+      ...(process.env.SEED ? { seed: Number(process.env.SEED) } : {}),
+    },
   )
   // Else little was tried.
   expect(refused).toBeGreaterThan(50)
