@@ -2,5 +2,6 @@
 import { groundMutations } from './ground.mjs'
 import { kvMutations } from './kv.mjs'
 import { onceMutations } from './once.mjs'
+import { quotaMutations } from './quota.mjs'
 
-export const mutations = [...groundMutations, ...kvMutations, ...onceMutations]
+export const mutations = [...groundMutations, ...kvMutations, ...onceMutations, ...quotaMutations]
