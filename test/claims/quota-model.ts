@@ -8,7 +8,7 @@ export interface ModelOptions {
   readonly keepMs: number
 }
 
-interface Entry {
+export interface Entry {
   readonly id: string | undefined
   readonly subject: string
   readonly asked: number
@@ -28,6 +28,10 @@ export class QuotaModel {
 
   constructor(options: ModelOptions) {
     this.#options = options
+  }
+
+  add(entry: Entry): void {
+    this.#entries.push(entry)
   }
 
   get #window(): number {

@@ -3,12 +3,14 @@ import { acquireMutations } from './acquire.mjs'
 import { groundMutations } from './ground.mjs'
 import { kvMutations } from './kv.mjs'
 import { onceMutations } from './once.mjs'
+import { quotaMutations } from './quota.mjs'
 import { rateMutations } from './rate.mjs'
 
 export const mutations = [
   ...groundMutations,
   ...kvMutations,
   ...onceMutations,
+  ...quotaMutations,
   ...rateMutations,
   ...acquireMutations,
 ]
