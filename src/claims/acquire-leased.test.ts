@@ -375,6 +375,25 @@ describe('the lease', () => {
     expect(await points().verify()).toEqual([])
   })
 
+  it('goes on though a transaction has the row of a quota all the while', async () => {
+    await points().take('ann', 1)
+    const leaseMs = 400
+    const holder = hold(all(), { mode: 'leased', leaseMs })
+    const [lease] = await holder.began
+    await inTransaction(async (tx) => {
+      await points().take('ann', 1, { tx })
+      const goOn = performance.now() + 2 * leaseMs
+      await until(() => performance.now() > goOn, 'longer than the lease')
+      expect(lease.signal.aborted).toBe(false)
+      expect(await states()).toEqual(['held', 'held'])
+      expect(await isLockHeld()).toBe(true)
+    })
+    holder.finish(() => 1)
+    expect(await holder.ended).toBe(1)
+    expect(await points().peek('ann')).toMatchObject({ used: 6, held: 0 })
+    expect(await points().verify()).toEqual([])
+  })
+
   it.each([
     ['the slot', [claims.singleton(slot)]],
     ['the lock', [claims.lock('till-7')]],

@@ -136,7 +136,14 @@ describe('the lock table', () => {
   })
 
   it('is free again if its transaction rolls back', async () => {
-    await inTransaction((tx) => take(null, null, tx), { last: 'rollback' })
+    await inTransaction(
+      async (tx) => {
+        await tx.query("set local lock_timeout = '7777ms'")
+        expect(await take(null, null, tx)).toMatchObject({ state: 'taken' })
+        expect((await tx.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7777ms' }])
+      },
+      { last: 'rollback' },
+    )
     expect(await query('select from {schema}.lock')).toEqual([])
     expect(await take('bob')).toMatchObject({ state: 'taken' })
   })

@@ -222,6 +222,27 @@ export function describeAcquireSchedules(bound: Depth): void {
       })
     })
 
+    it('and wakes up late keeps its lock, or another has it', async () => {
+      await exploreAll({
+        before: (db, schema) =>
+          db.query(`insert into ${schema}.lock values ('x', 0, 'gone', 100, '${EARLIER}', '${EARLIER}')`),
+        actors: {
+          ann: leased('ann', () => [claims.lock('x')]),
+          late: asProcess(async ({ database }) => {
+            const grant = JSON.stringify([{ kind: 'lock', name: 'x', fence: 100 }])
+            const [row] = await database.send(renewAcquired, [grant, 'gone', '100000000', '60000'])
+            return row?.state
+          }),
+        },
+        mayFail: isRefused,
+        invariant: async (db, { ann, late }) => {
+          const done = ann?.status === 'fulfilled' ? ['ann'] : []
+          assert.deepEqual([await doneBy(db), value(late)], [done, done.length === 1 ? 'lost' : 'held'])
+        },
+        bound: bound(1),
+      })
+    })
+
     it.each([
       ['stores all of its outcome', true, { status: 'active', outcome: '"late"' }],
       ['gives all of it back', false, {}],

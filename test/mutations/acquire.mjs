@@ -402,6 +402,12 @@ const inSql = [
     leased,
   ],
   [
+    'renew: waits for whoever has the row of a quota',
+    renew('for no key update skip locked;'),
+    'for no key update;',
+    leased,
+  ],
+  [
     'renew: reservations are not',
     renew("where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id' and"),
     'where false and',
@@ -582,6 +588,13 @@ const around = [
     'tx.dropAfterCommits()',
     '',
     joined,
+  ],
+  [
+    'acquire joined: a commit that goes on is in the way',
+    'acquire-joined.ts',
+    "one.kind === 'singleton' && one.error instanceof BusyError",
+    'one.index < 0',
+    cut,
   ],
   [
     'acquire leased: a lease is as old as the call',
