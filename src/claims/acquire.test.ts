@@ -227,6 +227,16 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     expect(await fixture.logged()).toEqual([])
   })
 
+  it('stores the refusal of another, that its function takes for final, as any other error', async () => {
+    await points().take('ann', 8)
+    const list = [claims.once({ ...key, isTerminal: () => true })]
+    const inner = () => fixture.other.acquire([points().claim('ann', 4)], async () => 1)
+    await refusalOf(acquire(list, () => inner()))
+    const replay = await acquire(list, write('x')).catch((error) => error)
+    expect(replay).toBeInstanceOf(PermanentError)
+    expect(replay).toMatchObject({ replayed: true, cause: { name: 'AcquireRefusedError' } })
+  })
+
   it('does not store a refusal that may pass', async () => {
     const taken = await points().take('ann', 8)
     const refusal = await refusalOf(acquire(all(), write('x')))

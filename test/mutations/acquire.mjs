@@ -92,7 +92,7 @@ const inLockSql = [
     'lock state: who holds it has released it',
     " and v_lock.expires_at = '-infinity' then 'released'",
     " then 'released'",
-    leased,
+    locks,
   ],
   [
     'lock state: its row is not locked',
@@ -337,12 +337,6 @@ const inSql = [
       "when 'lock' then {schema}.lock_state(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint)",
     ),
     "when 'lock' then 'held'",
-    leased,
-  ],
-  [
-    'state: what has ended is held',
-    inFunction('acquire_state', "case when v_is_stored then 'stored' else 'held' end"),
-    "'held'",
     leased,
   ],
   ['end: what is lost is ended', end("  elsif v_state <> 'held' then"), '  elsif false then', leased],
