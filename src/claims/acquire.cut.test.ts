@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { startAnswerCutter } from '../../test/answer-cutter.js'
 import { acquirersOf } from '../../test/claims/acquirers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
@@ -8,6 +8,7 @@ import { CommitOutcomeUnknownError, ConnectionLostError, PermanentError } from '
 import type { Tx } from '../postgres/executor.js'
 import { claims } from './acquire-claims.js'
 
+vi.setConfig({ testTimeout: 60_000 })
 const fixture = openClaims()
 const { query } = acquirersOf(fixture)
 /** More than all answers of a call have. */

@@ -265,7 +265,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     const other = await held(hold)
     const startedAt = performance.now()
     const refusal = await refusalOf(acquire(all(), write('x')))
-    expect(performance.now() - startedAt).toBeLessThan(400)
+    expect(performance.now() - startedAt).toBeLessThan(1_500)
     expect(kindsOf(refusal)).toEqual([[0, 'lock', LockHeldError]])
     expect(refusal).toMatchObject({ isFinal: false, retryAfterMs: 100 })
     await other.end()
@@ -506,7 +506,7 @@ describe('others that are undecided', () => {
     )
     const tookMs = performance.now() - startedAt
     expect(tookMs).toBeGreaterThanOrEqual(waitMs * 0.9)
-    expect(tookMs).toBeLessThan(waitMs + 400)
+    expect(tookMs).toBeLessThan(waitMs + 1_500)
     expect(kindsOf(refusal)).toEqual([[0, 'quota', BusyError]])
     expect(refusal).toMatchObject({ isFinal: false, retryAfterMs: 100 })
     expect(refusal.failures[0]?.error.message).toContain('a turn at quota "points" of "ann"')
@@ -521,7 +521,7 @@ describe('others that are undecided', () => {
     const startedAt = performance.now()
     const both = [claims.singleton(slot), ...list()]
     const refusal = await refusalOf(fixture.dibs.acquire(both, async () => 1, { waitMs: 5_000 }))
-    expect(performance.now() - startedAt).toBeLessThan(1_000)
+    expect(performance.now() - startedAt).toBeLessThan(2_500)
     expect(kindsOf(refusal)).toEqual([
       [0, 'singleton', SingletonConflictError],
       [1, 'quota', BusyError],

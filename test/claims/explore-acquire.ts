@@ -132,6 +132,23 @@ export function describeAcquireSchedules(bound: Depth): void {
     })
   })
 
+  it.each([
+    ['slots', (): AcquireClaim<unknown>[] => [slot('a'), slot('b')]],
+    ['locks', (): AcquireClaim<unknown>[] => [claims.lock('x'), claims.lock('y')]],
+  ])(
+    'two of the same %s in opposite orders: neither waits for the other, and one gets through',
+    async (_, list) => {
+      await exploreAll({
+        actors: { ann: alone('ann', list), bob: alone('bob', () => list().toReversed()) },
+        mayFail: isRefused,
+        invariant: async (db, outcomes) => {
+          assert((await allOrNone(db, outcomes, {})).length > 0, 'nobody got through')
+        },
+        bound: bound(1),
+      })
+    },
+  )
+
   it('a refusal beside a success leaves nothing', async () => {
     await exploreAll({
       before: (db, schema) =>

@@ -447,14 +447,14 @@ const around = [
     'acquire-claims.ts',
     '        order.indexOf(a.claim.kind) - order.indexOf(b.claim.kind) ||\n        Buffer.compare(Buffer.from(nameOf(a.claim)), Buffer.from(nameOf(b.claim))) ||\n',
     '',
-    leased,
+    explored,
   ],
   [
     'acquire claims: by kind alone',
     'acquire-claims.ts',
     '        Buffer.compare(Buffer.from(nameOf(a.claim)), Buffer.from(nameOf(b.claim))) ||\n',
     '',
-    joined,
+    explored,
   ],
   [
     'acquire claims: twice the same',
