@@ -343,13 +343,16 @@ begin
     elsif v_grant ->> 'kind' = 'lock' then
       perform {schema}.lock_renew(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint, p_lease_ms);
     elsif v_grant ->> 'kind' = 'hold' then
+      -- A transaction may have the row for as long as it likes, and must not cost the other leases: the next renewal comes to it.
       -- point: before the row of the hold
       perform from {schema}.quota q where q.name = v_grant ->> 'name' and q.subject = v_grant ->> 'subject'
-      for no key update;
-      v_now := {schema}.clock();
-      -- point: before the hold
-      update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
-      where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id' and e.state = 'held' and e.expires_at > v_now;
+      for no key update skip locked;
+      if found then
+        v_now := {schema}.clock();
+        -- point: before the hold
+        update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
+        where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id' and e.state = 'held' and e.expires_at > v_now;
+      end if;
     end if;
   end loop;
   return 'held';

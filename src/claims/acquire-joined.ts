@@ -1,4 +1,5 @@
 import {
+  AcquireRefusedError,
   BusyError,
   CommitOutcomeUnknownError,
   ConnectionLostError,
@@ -179,8 +180,13 @@ const nameRun = ({ id, fence }: ToldClaim): string => `${id} ${fence}`
 const claimsOf = ({ once, results }: ToldAcquire): ToldClaim[] =>
   [once, ...results.map(({ claim }) => claim)].filter((claim) => claim !== null && claim !== undefined)
 
+/** The server cannot be reached, or does not get to it; or the transaction that was cut off may be the one that is about to decide. */
 const isAway = (error: unknown): boolean =>
-  error instanceof ConnectionLostError || error instanceof BusyError || error instanceof StatementTimeoutError
+  error instanceof ConnectionLostError ||
+  error instanceof BusyError ||
+  error instanceof StatementTimeoutError ||
+  (error instanceof AcquireRefusedError &&
+    error.failures.some((one) => one.kind === 'singleton' && one.error instanceof BusyError))
 
 /** In the caller's transaction: one statement for all claims, one for their outcome. */
 export async function acquireInside<X extends Tx>(

@@ -228,9 +228,10 @@ describe('acquire, leased', () => {
 describe('after a crash', () => {
   it('another caller with the same key takes all of it over, and is charged once', async () => {
     const dead = await abandon()
-    const holder = hold(all({}, 'bob').toReversed())
+    const [anew, slotAnew, useAnew, lockAnew] = all({}, 'bob')
+    const holder = hold([useAnew, lockAnew, anew, slotAnew])
     const [lease, grants] = await holder.began
-    const [lock, use, period, once] = grants as unknown as [LockGrant, QuotaGrant, Slot, OnceGrant]
+    const [use, lock, once, period] = grants as unknown as [QuotaGrant, LockGrant, OnceGrant, Slot]
     const [oldOnce, oldPeriod, oldUse, oldLock] = dead.grants
     expect(lease).toMatchObject({ attempt: 2, idempotencyKey: dead.lease.idempotencyKey })
     expect([once.id, period.id, use.id]).toEqual([oldOnce.id, oldPeriod.id, oldUse.id])
@@ -356,7 +357,7 @@ describe('after a crash', () => {
 
 describe('the lease', () => {
   it('of all is renewed while the function runs', async () => {
-    const leaseMs = 400
+    const leaseMs = 900
     const holder = hold(all(), { mode: 'leased', leaseMs })
     const [lease] = await holder.began
     const ends = async () =>
@@ -366,12 +367,31 @@ describe('the lease', () => {
           union all select (extract(epoch from expires_at) * 1000)::float8 from {schema}.quota_entry`)
       ).map((row) => Number(row.ends))
     const begun = Math.max(...(await ends()))
-    await until(async () => Math.min(...(await ends())) > begun + 2 * leaseMs, 'all of them to be renewed')
+    await until(async () => Math.min(...(await ends())) > begun + leaseMs, 'all of them to be renewed')
     expect((await ends()).length).toBe(4)
     expect(lease.signal.aborted).toBe(false)
     await refusalOf(fixture.other.acquire(all({ key: 'other' }), async () => 2, leased))
     holder.finish(() => 1)
     expect(await holder.ended).toBe(1)
+    expect(await points().verify()).toEqual([])
+  })
+
+  it('goes on though a transaction has the row of a quota all the while', async () => {
+    await points().take('ann', 1)
+    const leaseMs = 900
+    const holder = hold(all(), { mode: 'leased', leaseMs })
+    const [lease] = await holder.began
+    await inTransaction(async (tx) => {
+      await points().take('ann', 1, { tx })
+      const goOn = performance.now() + 1.5 * leaseMs
+      await until(() => performance.now() > goOn, 'longer than the lease')
+      expect(lease.signal.aborted).toBe(false)
+      expect(await states()).toEqual(['held', 'held'])
+      expect(await isLockHeld()).toBe(true)
+    })
+    holder.finish(() => 1)
+    expect(await holder.ended).toBe(1)
+    expect(await points().peek('ann')).toMatchObject({ used: 6, held: 0 })
     expect(await points().verify()).toEqual([])
   })
 

@@ -148,9 +148,10 @@ function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {
 /** A refusal that was stored as the outcome of an idempotency key; undefined: the outcome is another. */
 export function readStoredRefusal({ status, outcome }: ToldClaim): AcquireRefusedError | undefined {
   const stored = outcome as
-    | { readonly name?: string; readonly fields?: { items: AcquireItem[]; results: ToldOne[] } }
+    | { readonly name?: string; readonly fields?: { items?: AcquireItem[]; results?: ToldOne[] } }
     | undefined
-  if (status !== 'failed' || stored?.name !== 'AcquireRefusedError' || !stored.fields) return undefined
-  const { items, results } = stored.fields
+  // One that a function has thrown has the same name, and no items.
+  const { items, results } = stored?.fields ?? {}
+  if (status !== 'failed' || stored?.name !== 'AcquireRefusedError' || !items || !results) return undefined
   return readRefusal(items, { results, isFinal: true }, 0, true)
 }

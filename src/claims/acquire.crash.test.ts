@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { directUrl, freshName, withPool } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
 import { AmbiguousOutcomeError } from '../errors.js'
@@ -14,6 +14,7 @@ import { claims } from './acquire-claims.js'
 import { Quota } from './quota.js'
 import { singletonOn } from './singleton.js'
 
+vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 60_000 })
 const database = freshName('crashed')
 const target = new URL(directUrl)
 target.pathname = `/${database}`

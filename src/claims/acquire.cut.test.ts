@@ -1,13 +1,14 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { startAnswerCutter } from '../../test/answer-cutter.js'
 import { acquirersOf } from '../../test/claims/acquirers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { url } from '../../test/database.js'
+import { until, url } from '../../test/database.js'
 import type { Dibs } from '../dibs.js'
 import { CommitOutcomeUnknownError, ConnectionLostError, PermanentError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import { claims } from './acquire-claims.js'
 
+vi.setConfig({ testTimeout: 60_000 })
 const fixture = openClaims()
 const { query } = acquirersOf(fixture)
 /** More than all answers of a call have. */
@@ -109,6 +110,65 @@ it('to a final error: it is that error, under the key, and nothing else', async 
     expect([after, used, kept]).toEqual([0, 0, 0])
     expect(await fixture.dibs.claims.get({ scope: 's', key: name })).toMatchObject({ status: 'failed' })
   })
+})
+
+describe('the end of a connection in the middle of an answer to a leased call', () => {
+  it.each(['the opening', 'the end'] as const)(
+    'from %s on: it runs once, and is stored once',
+    async (where) => {
+      await using cutter = await startAnswerCutter(url)
+      let cuts = 0
+      for (; cuts < MOST; cuts++) {
+        const name = `leased-${where}-${cuts}`
+        let runs = 0
+        await fixture.beside(
+          async (dibs) => {
+            await dibs.acquire(listOf(dibs, `warm-${name}`, 'keyed'), async () => 1, { mode: 'leased' })
+            if (where === 'the opening') cutter.cutAfter(cuts)
+            const call = dibs.acquire(
+              listOf(dibs, name, 'keyed'),
+              async ({ attempt }) => {
+                runs++
+                if (where === 'the end') cutter.cutAfter(cuts)
+                return attempt
+              },
+              { mode: 'leased', leaseMs: 60_000 },
+            )
+            expect([await call, runs]).toEqual([1, 1])
+          },
+          { connectionString: cutter.url, max: 1 },
+        )
+        expect(await points(fixture.dibs).peek(name)).toMatchObject({ used: 4, held: 0 })
+        if (!cutter.hasCut) break
+      }
+      expect(cuts).toBeGreaterThan(1)
+      expect(cuts).toBeLessThan(MOST)
+      const held = 'select from {schema}.lock where expires_at > now()'
+      expect([await query(held), await points(fixture.dibs).verify()]).toEqual([[], []])
+    },
+  )
+})
+
+it('a COMMIT that goes on after its connection has ended is not taken for one that is in the way', async () => {
+  const trigger = `${fixture.log}_slow`
+  await fixture.pool.query(`
+    create function ${trigger}() returns trigger language plpgsql as $$ begin perform pg_sleep(0.5); return null; end $$;
+    create constraint trigger ${trigger} after insert on ${fixture.log} deferrable initially deferred
+    for each row execute function ${trigger}()`)
+  try {
+    await fixture.beside(async (dibs) => {
+      const call = dibs.singleton({ scope: 'slow', per: 'month', waitMs: 0 }, async (tx) => {
+        await tx.query(`insert into ${fixture.log} (name) values ('slow')`)
+        setTimeout(() => Reflect.get(tx.client, 'connection').stream.destroy(), 100)
+        return 'done'
+      })
+      const told = await call.catch((error) => error)
+      if (told !== 'done') expect(told).toBeInstanceOf(CommitOutcomeUnknownError)
+    })
+    await until(async () => (await fixture.logged()).length === 1, 'the commit')
+  } finally {
+    await fixture.pool.query(`drop trigger ${trigger} on ${fixture.log}; drop function ${trigger}`)
+  }
 })
 
 it('where nothing would show it, the outcome of COMMIT is unknown, and it is not repeated', async () => {

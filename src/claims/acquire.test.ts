@@ -227,6 +227,16 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     expect(await fixture.logged()).toEqual([])
   })
 
+  it('stores the refusal of another, that its function takes for final, as any other error', async () => {
+    await points().take('ann', 8)
+    const list = [claims.once({ ...key, isTerminal: () => true })]
+    const inner = () => fixture.other.acquire([points().claim('ann', 4)], async () => 1)
+    await refusalOf(acquire(list, () => inner()))
+    const replay = await acquire(list, write('x')).catch((error) => error)
+    expect(replay).toBeInstanceOf(PermanentError)
+    expect(replay).toMatchObject({ replayed: true, cause: { name: 'AcquireRefusedError' } })
+  })
+
   it('does not store a refusal that may pass', async () => {
     const taken = await points().take('ann', 8)
     const refusal = await refusalOf(acquire(all(), write('x')))
@@ -255,7 +265,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     const other = await held(hold)
     const startedAt = performance.now()
     const refusal = await refusalOf(acquire(all(), write('x')))
-    expect(performance.now() - startedAt).toBeLessThan(400)
+    expect(performance.now() - startedAt).toBeLessThan(1_500)
     expect(kindsOf(refusal)).toEqual([[0, 'lock', LockHeldError]])
     expect(refusal).toMatchObject({ isFinal: false, retryAfterMs: 100 })
     await other.end()
@@ -496,7 +506,7 @@ describe('others that are undecided', () => {
     )
     const tookMs = performance.now() - startedAt
     expect(tookMs).toBeGreaterThanOrEqual(waitMs * 0.9)
-    expect(tookMs).toBeLessThan(waitMs + 400)
+    expect(tookMs).toBeLessThan(waitMs + 1_500)
     expect(kindsOf(refusal)).toEqual([[0, 'quota', BusyError]])
     expect(refusal).toMatchObject({ isFinal: false, retryAfterMs: 100 })
     expect(refusal.failures[0]?.error.message).toContain('a turn at quota "points" of "ann"')
@@ -511,7 +521,7 @@ describe('others that are undecided', () => {
     const startedAt = performance.now()
     const both = [claims.singleton(slot), ...list()]
     const refusal = await refusalOf(fixture.dibs.acquire(both, async () => 1, { waitMs: 5_000 }))
-    expect(performance.now() - startedAt).toBeLessThan(1_000)
+    expect(performance.now() - startedAt).toBeLessThan(2_500)
     expect(kindsOf(refusal)).toEqual([
       [0, 'singleton', SingletonConflictError],
       [1, 'quota', BusyError],

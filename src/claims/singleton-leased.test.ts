@@ -61,11 +61,11 @@ describe('singleton, leased', () => {
     expect(pending).toMatchObject({ status: 'pending', held: 'held', by: 'ann' })
     expect(pending).not.toHaveProperty('expiresAt')
     for (const call of [
-      fixture.dibs.singleton(leased, async () => 2),
-      fixture.dibs.singleton(at, async () => 2), // joined: one under a lease is not waited for
-      inTransaction((tx) => fixture.dibs.singleton({ ...at, tx }, async () => 2)),
+      () => fixture.dibs.singleton(leased, async () => 2),
+      () => fixture.dibs.singleton(at, async () => 2), // joined: one under a lease is not waited for
+      () => inTransaction((tx) => fixture.dibs.singleton({ ...at, tx }, async () => 2)),
     ]) {
-      const conflict = await conflictOf(call)
+      const conflict = await conflictOf(call())
       expect(conflict).toMatchObject({ state: 'pending', by: 'ann', id: lease.idempotencyKey })
       expect(conflict).not.toHaveProperty('result')
       expect(conflict.message).toContain('"ann" is at it')
@@ -141,10 +141,10 @@ describe('singleton, leased', () => {
     const keep = { onFailure: 'keep' } as const
     await abandon(keep)
     for (const call of [
-      fixture.dibs.singleton({ ...leased, ...keep }, async () => 2),
-      fixture.dibs.singleton(at, async () => 2), // joined: it would have no lease to be known by
+      () => fixture.dibs.singleton({ ...leased, ...keep }, async () => 2),
+      () => fixture.dibs.singleton(at, async () => 2), // joined: it would have no lease to be known by
     ])
-      await expect(call).rejects.toThrow(AmbiguousOutcomeError)
+      await expect(call()).rejects.toThrow(AmbiguousOutcomeError)
     expect(await slot()).toMatchObject({ held: 'abandoned', attempt: 1, lost: 0 })
     expect(await fixture.dibs.singleton(leased, async () => 'again')).toBe('again')
   })
@@ -179,10 +179,10 @@ describe('singleton, leased', () => {
   })
 
   it('is renewed while its function runs', async () => {
-    const holder = holdSlot({ ...at, leaseMs: 300 })
+    const holder = holdSlot({ ...at, leaseMs: 900 })
     const [lease] = await holder.began
     const begun = Number((await slot())?.leaseUntil)
-    await until(async () => Number((await slot())?.leaseUntil) > begun + 600, 'the lease to be renewed')
+    await until(async () => Number((await slot())?.leaseUntil) > begun + 900, 'the lease to be renewed')
     expect(lease.signal.aborted).toBe(false)
     holder.finish(() => 1)
     expect(await holder.ended).toBe(1)
@@ -209,11 +209,11 @@ describe('singleton, leased', () => {
       { last: 'rollback' },
     )
     await began.promise
-    const waiting = fixture.other.singleton({ ...leased, leaseMs: 300, waitMs: 5_000 }, async (lease) => {
+    const waiting = fixture.other.singleton({ ...leased, leaseMs: 1_000, waitMs: 10_000 }, async (lease) => {
       const leftMs = Number((await slot())?.leaseUntil) - (await fixture.dibs.now()).getTime()
       return { leftMs, isLost: lease.signal.aborted }
     })
-    const waitedUntil = performance.now() + 500
+    const waitedUntil = performance.now() + 1_200
     await until(() => performance.now() > waitedUntil, 'longer than the lease')
     goOn.resolve()
     await joined

@@ -1,4 +1,8 @@
+import { vi } from 'vitest'
 import { describeSingletonSchedules } from '../../test/claims/explore-singleton.js'
+
+/** A machine that has other things to do takes its time. */
+vi.setConfig({ testTimeout: 60_000 })
 
 /** More preemptions are for `npm run soak`. */
 describeSingletonSchedules((preemptions) => ({ preemptions, schedules: 5_000 }))

@@ -79,17 +79,16 @@ describe('the lock table', () => {
     expect(await take('bob')).toMatchObject({ state: 'held' })
     await fixture.schema.clock.advance(90_000)
     const taken = await take('bob')
-    expect([await stateOf('ann', fence), await renew('ann', fence), await release('ann', fence)]).toEqual([
-      'lost',
-      'lost',
-      'lost',
-    ])
+    expect(await stateOf('ann', fence)).toBe('lost')
+    expect(await renew('ann', fence, 7 * HOUR_MS)).toBe('lost')
+    expect(await release('ann', fence)).toBe('lost')
     expect(await take('eve')).toMatchObject({
-      state: 'held',
-      holder: 'bob',
-      fence: taken.fence,
-      leftMs: HOUR_MS,
+      ...{ state: 'held', holder: 'bob', fence: taken.fence, leftMs: HOUR_MS },
     })
+    // By its own old fence, too.
+    await fixture.schema.clock.advance(HOUR_MS)
+    await take('bob')
+    expect(await stateOf('bob', taken.fence)).toBe('lost')
   })
 
   it('lets a holder renew what has run out and nobody has taken', async () => {
@@ -136,7 +135,14 @@ describe('the lock table', () => {
   })
 
   it('is free again if its transaction rolls back', async () => {
-    await inTransaction((tx) => take(null, null, tx), { last: 'rollback' })
+    await inTransaction(
+      async (tx) => {
+        await tx.query("set local lock_timeout = '7777ms'")
+        expect(await take(null, null, tx)).toMatchObject({ state: 'taken' })
+        expect((await tx.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7777ms' }])
+      },
+      { last: 'rollback' },
+    )
     expect(await query('select from {schema}.lock')).toEqual([])
     expect(await take('bob')).toMatchObject({ state: 'taken' })
   })

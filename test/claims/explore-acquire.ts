@@ -132,6 +132,23 @@ export function describeAcquireSchedules(bound: Depth): void {
     })
   })
 
+  it.each([
+    ['slots', (): AcquireClaim<unknown>[] => [slot('a'), slot('b')]],
+    ['locks', (): AcquireClaim<unknown>[] => [claims.lock('x'), claims.lock('y')]],
+  ])(
+    'two of the same %s in opposite orders: neither waits for the other, and one gets through',
+    async (_, list) => {
+      await exploreAll({
+        actors: { ann: alone('ann', list), bob: alone('bob', () => list().toReversed()) },
+        mayFail: isRefused,
+        invariant: async (db, outcomes) => {
+          assert((await allOrNone(db, outcomes, {})).length > 0, 'nobody got through')
+        },
+        bound: bound(1),
+      })
+    },
+  )
+
   it('a refusal beside a success leaves nothing', async () => {
     await exploreAll({
       before: (db, schema) =>
@@ -217,6 +234,27 @@ export function describeAcquireSchedules(bound: Depth): void {
           // Each who had it has raised the fence; a lease, by its end too.
           const [row] = await rowsOf(db, 'select fence::float8 from {schema}.lock')
           assert(Number(row?.fence) > 100)
+        },
+        bound: bound(1),
+      })
+    })
+
+    it('and wakes up late keeps its lock, or another has it', async () => {
+      await exploreAll({
+        before: (db, schema) =>
+          db.query(`insert into ${schema}.lock values ('x', 0, 'gone', 100, '${EARLIER}', '${EARLIER}')`),
+        actors: {
+          ann: leased('ann', () => [claims.lock('x')]),
+          late: asProcess(async ({ database }) => {
+            const grant = JSON.stringify([{ kind: 'lock', name: 'x', fence: 100 }])
+            const [row] = await database.send(renewAcquired, [grant, 'gone', '100000000', '60000'])
+            return row?.state
+          }),
+        },
+        mayFail: isRefused,
+        invariant: async (db, { ann, late }) => {
+          const done = ann?.status === 'fulfilled' ? ['ann'] : []
+          assert.deepEqual([await doneBy(db), value(late)], [done, done.length === 1 ? 'lost' : 'held'])
         },
         bound: bound(1),
       })

@@ -177,6 +177,24 @@ export function describeSingletonSchedules(bound: Depth): void {
     })
   })
 
+  it('one gives it up, and one takes over and fails: nobody is left with it', async () => {
+    const fails = asProcess(({ singleton }) =>
+      singleton({ ...at, mode: 'leased' }, () => Promise.reject(new TypeError('no'))),
+    )
+    await exploreAll({
+      claim: { ...row, lease_until: EARLIER },
+      actors: { ann: leased('ann', { maxAttempts: 1 }), bob: fails },
+      mayFail: (error) => isConflict(error) || error instanceof TypeError,
+      invariant: async (db, { ann, bob }) => {
+        const left = await rowsOf(db, 'select status, lease_until::text as until from {schema}.claim')
+        if (ann?.status === 'fulfilled') assert.deepEqual(left, [{ status: 'active', until: null }])
+        else if (reason(bob) instanceof TypeError)
+          assert.deepEqual(left, [{ status: 'pending', until: '-infinity' }])
+        else assert.deepEqual(left, [{ status: 'failed', until: null }])
+      },
+    })
+  })
+
   describe('void', () => {
     const done = { ...row, status: 'active', completed_at: EARLIER, outcome: '"first"' }
     const voids = (by: string, frees = true) =>

@@ -92,7 +92,7 @@ const inLockSql = [
     'lock state: who holds it has released it',
     " and v_lock.expires_at = '-infinity' then 'released'",
     " then 'released'",
-    leased,
+    locks,
   ],
   [
     'lock state: its row is not locked',
@@ -339,12 +339,6 @@ const inSql = [
     "when 'lock' then 'held'",
     leased,
   ],
-  [
-    'state: what has ended is held',
-    inFunction('acquire_state', "case when v_is_stored then 'stored' else 'held' end"),
-    "'held'",
-    leased,
-  ],
   ['end: what is lost is ended', end("  elsif v_state <> 'held' then"), '  elsif false then', leased],
   [
     'end: claims are not released',
@@ -402,6 +396,12 @@ const inSql = [
     leased,
   ],
   [
+    'renew: waits for whoever has the row of a quota',
+    renew('for no key update skip locked;'),
+    'for no key update;',
+    leased,
+  ],
+  [
     'renew: reservations are not',
     renew("where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id' and"),
     'where false and',
@@ -447,14 +447,14 @@ const around = [
     'acquire-claims.ts',
     '        order.indexOf(a.claim.kind) - order.indexOf(b.claim.kind) ||\n        Buffer.compare(Buffer.from(nameOf(a.claim)), Buffer.from(nameOf(b.claim))) ||\n',
     '',
-    leased,
+    explored,
   ],
   [
     'acquire claims: by kind alone',
     'acquire-claims.ts',
     '        Buffer.compare(Buffer.from(nameOf(a.claim)), Buffer.from(nameOf(b.claim))) ||\n',
     '',
-    joined,
+    explored,
   ],
   [
     'acquire claims: twice the same',
@@ -582,6 +582,13 @@ const around = [
     'tx.dropAfterCommits()',
     '',
     joined,
+  ],
+  [
+    'acquire joined: a commit that goes on is in the way',
+    'acquire-joined.ts',
+    "one.kind === 'singleton' && one.error instanceof BusyError",
+    'one.index < 0',
+    cut,
   ],
   [
     'acquire leased: a lease is as old as the call',
