@@ -16,6 +16,7 @@ declare
   v_earlier timestamptz;
 begin
   if v_skipped > interval '0' then
+    -- point: before the skip
     return (
       select pg_catalog.min(t)
       from pg_catalog.generate_series(v_later - v_skipped, v_later, interval '1 minute') t

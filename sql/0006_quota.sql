@@ -375,6 +375,7 @@ declare
   v_entry {schema}.quota_entry;
   v_now timestamptz;
   v_is_late boolean;
+  v_is_counted boolean;
   v_is_charged boolean;
   v_back bigint;
   v_beyond bigint;
@@ -404,6 +405,7 @@ begin
     raise lock_not_available using message = 'the id was forgotten and used anew twenty times meanwhile';
   end if;
   v_now := {schema}.clock();
+  v_is_counted := v_entry.state = 'held';
   v_is_late := v_entry.state = 'expired' or v_entry.state = 'held' and v_entry.expires_at <= v_now;
   if v_is_late then
     v_entry.state := 'expired';
@@ -418,9 +420,9 @@ begin
       return {schema}.quota_resolved('too much', v_entry, v_row, p_per, v_now);
     end if;
   elsif p_what = 'void' then
-    if v_entry.state in ('void', 'expired') then
+    if v_entry.state = 'void' then
       return {schema}.quota_resolved('void', v_entry, v_row, p_per, v_now);
-    elsif v_entry.state <> 'held' then
+    elsif v_entry.state not in ('held', 'expired') then
       return {schema}.quota_resolved('over', v_entry, v_row, p_per, v_now);
     end if;
   elsif v_entry.state = 'refunded' then
@@ -471,7 +473,7 @@ begin
     else
       v_entry.state := case p_what when 'settle' then 'taken' else 'void' end;
       v_entry.amount := case p_what when 'settle' then p_amount else 0 end;
-      if v_is_charged then
+      if v_is_charged and v_is_counted then
         v_row.held := v_row.held - v_entry.asked;
         v_row.used := v_row.used + v_entry.amount;
       end if;

@@ -32,6 +32,10 @@ begin
       v_take := v_told -> 'takes' -> 0;
       v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     end if;
+    if v_state = 'known' and v_take ->> 'entry' not in ('held', 'taken') then
+      -- What was given back is not taken again under the same id, and nothing is to be had for it.
+      v_state := 'ended';
+    end if;
     return pg_catalog.json_build_object(
       'granted', v_state in ('taken', 'known'), 'isBusy', v_state = 'busy', 'isFinal', false, 'state', v_state,
       'id', p_id, 'row', v_told -> 'row', 'take', v_take);

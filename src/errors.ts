@@ -75,8 +75,6 @@ export const errorRegistry = [
   SingletonConflictError,
   QuotaExceededError,
   HoldEndedError,
-  RateLimitedError,
-  NeverFitsError,
   LockHeldError,
   AcquireRefusedError,
   NotInTransactionError,

@@ -350,7 +350,7 @@ function readGrant(claim: AnyClaim, one: ToldOne): unknown {
       fence: one.claim?.fence,
     }
   if (claim.kind === 'quota') {
-    const use = readUse(one.row ?? null, claim.limit)
+    const use = { ...readUse(one.row ?? null, claim.limit), replayed: one.state === 'known' }
     return one.id ? { ...use, id: one.id } : use
   }
   if (claim.kind === 'rate')

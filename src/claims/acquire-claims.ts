@@ -35,6 +35,8 @@ export interface Slot {
 }
 
 export interface QuotaGrant extends QuotaUse {
+  /** It was taken before, under the same id, and not again. */
+  readonly replayed: boolean
   /** To refund it by, if it was given one or the quota has a ledger. */
   readonly id?: string
 }

@@ -5,14 +5,16 @@ import {
   BusyError,
   type DibsError,
   FingerprintMismatchError,
+  HoldEndedError,
   LockHeldError,
+  NeverFitsError,
   QuotaExceededError,
   RateLimitedError,
   SingletonConflictError,
 } from '../errors.js'
 import { dateFromMicros } from '../postgres/text-values.js'
 import { nameScope, singletonOf } from './key.js'
-import { readUse, type ToldRow, type ToldTake } from './quota-told.js'
+import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-told.js'
 import { restoreFailure } from './stored-failure.js'
 import type { ToldClaim } from './told-claim.js'
 
@@ -70,6 +72,9 @@ export const VOID = 'SlotVoided'
 /** When to come back to what another transaction is about to decide. */
 const RETRY_MS = 100
 
+/** Asking again in the same way ends the same way. */
+const mistakes = [FingerprintMismatchError, NeverFitsError, HoldEndedError]
+
 /** The reason of each that was refused. */
 export function readRefusal(
   items: readonly AcquireItem[],
@@ -82,9 +87,10 @@ export function readRefusal(
     if (!one || one.granted) return []
     return [{ index: item.index, kind: item.kind, error: explain(item, one, waitedMs) }]
   })
+  const isFinal = told.isFinal || failures.some(({ error }) => mistakes.some((type) => error instanceof type))
   return new AcquireRefusedError(
     failures.sort((a, b) => a.index - b.index),
-    told.isFinal,
+    isFinal,
     replayed,
   )
 }
@@ -108,8 +114,10 @@ function explain(item: AcquireItem, one: ToldOne, waitedMs: number): DibsError {
       remaining: Number(one.take?.remaining),
       retryAfterMs: Math.max(1, Math.ceil(Number(one.take?.retryAfterUs) / 1_000)),
     })
-  if (one.state === 'mismatch')
-    return new FingerprintMismatchError(`"${one.id}" of quota "${name}"`, `${one.id}`)
+  if (one.state === 'mismatch') return quotaMismatch(name, `${one.id}`)
+  if (one.state === 'ended')
+    return new HoldEndedError(name, `${one.id}`, one.take?.entry ?? 'unknown', 'taken again')
+  if (amount > limit) return new NeverFitsError(`quota "${name}" of "${subject}"`, amount, limit)
   const freeInUs = one.take?.freeInUs ?? null
   return new QuotaExceededError({
     ...readUse(one.row ?? null, limit),

@@ -120,7 +120,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     expect(given).toEqual([
       { name: 'till-7', fence: expect.any(Number) },
       {
-        ...{ limit: 10, used: 4, held: 0, remaining: 6, id: expect.any(String) },
+        ...{ limit: 10, used: 4, held: 0, remaining: 6, id: expect.any(String), replayed: false },
         ...{ startsAt: expect.any(Date), resetsAt: expect.any(Date) },
       },
       {
@@ -200,7 +200,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
       retryAfterMs: expect.any(Number),
     })
     expect(errors[3]).toMatchObject({ by: 'bob', result: 'was first', state: 'active' })
-    expect(refusal.message).toMatch(/^4 of the claims were refused, so none was made: Quota/)
+    expect(refusal.message).toMatch(/^4 claims were refused, so none was made: Quota/)
     expect(await everything()).toEqual(before)
     expect(await fixture.logged()).toEqual([])
   })

@@ -27,7 +27,7 @@ describe('defining a quota refuses', () => {
     ['a zone without a window', 'timeZone', { limit: 5, timeZone: 'UTC' }],
     ['a zone with an interval', 'timeZone', { limit: 5, per: { everyMs: 5 }, timeZone: 'UTC' }],
     ['an interval of nothing', 'everyMs', { limit: 5, per: { everyMs: 0 } }],
-    ['no wait', 'waitMs', { limit: 5, waitMs: 0 }],
+    ['a wait back in time', 'waitMs', { limit: 5, waitMs: -1 }],
     ['a wait beyond a timer', 'waitMs', { limit: 5, waitMs: 2 ** 31 }],
     ['a ledger that is neither', 'ledger', { limit: 5, ledger: 'yes' }],
     ['to keep for no time', 'keepMs', { limit: 5, keepMs: 0 }],

@@ -23,15 +23,17 @@ export interface QuotaOptions {
   /** How long an id is known after the end of its window, or of a stock after its use. Default 24 hours, of a stock 30 days. */
   readonly keepMs?: number | undefined
   /**
-   * A reservation that is settled late, after it has run out, is taken anew if it fits (the default), taken whatever fits (`overdraft`), or
-   * refused.
+   * A reservation that is settled late, after it has run out, is taken anew if it fits (`take`, the default), taken in any case, beyond the
+   * limit if it must be (`overdraft`), or refused (`refuse`).
    */
   readonly late?: LatePolicy | undefined
 }
 
-/** What a call may say of its subject, in place of what the quota says of all. */
+/** What a call may say of its subject, in place of what the quota says of all. It is not remembered: say it in every call. */
 export interface SubjectOptions {
+  /** Of this subject. */
   readonly limit?: number | undefined
+  /** Of this subject. */
   readonly timeZone?: string | undefined
   /** Your own transaction: what was taken lives and dies with it. */
   readonly tx?: Tx | undefined
@@ -78,7 +80,7 @@ export class QuotaSpec {
     this.limit = checkAmount('limit', limit)
     this.#per = per
     this.#period = this.#read(timeZone)
-    this.waitMs = checkDuration('waitMs', waitMs, 1, MAX_TIMER_MS)
+    this.waitMs = checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
     if (typeof ledger !== 'boolean')
       throw new InvalidInputError('ledger', `must be true or false, not ${nameGiven(ledger)}`)
     this.ledger = ledger
@@ -87,13 +89,14 @@ export class QuotaSpec {
     this.late = policy
   }
 
-  /** What is asked for a subject; an amount above its limit can never be had. */
   ask(subject: unknown, amount: unknown, options: SubjectOptions): Asked & { readonly amount: number } {
-    const asked = this.read(subject, options)
-    const wanted = checkAmount('amount', amount)
-    if (wanted > asked.limit)
-      throw new NeverFitsError(`quota "${this.name}" of "${asked.subject}"`, wanted, asked.limit)
-    return { ...asked, amount: wanted }
+    return { ...this.read(subject, options), amount: checkAmount('amount', amount) }
+  }
+
+  /** An amount above its limit can never be had; if it has an id, it may have been, under another limit. */
+  refuse({ subject, amount, limit }: Asked & { readonly amount: number }): NeverFitsError | undefined {
+    if (amount <= limit) return undefined
+    return new NeverFitsError(`quota "${this.name}" of "${subject}"`, amount, limit)
   }
 
   read(subject: unknown, { limit = this.limit, timeZone }: SubjectOptions): Asked {

@@ -1,4 +1,4 @@
-import type { QuotaEntryState } from '../errors.js'
+import { FingerprintMismatchError, type QuotaEntryState } from '../errors.js'
 import { dateFromMicros } from '../postgres/text-values.js'
 
 /** How full the window of a subject is. */
@@ -102,4 +102,10 @@ export function readUse(row: ToldRow | null, limit: number): QuotaUse {
     ...(startsAt === null ? {} : { startsAt: dateFromMicros(String(startsAt)) }),
     ...(endsAt === null ? {} : { resetsAt: dateFromMicros(String(endsAt)) }),
   }
+}
+
+/** An id that belongs to something else. */
+export function quotaMismatch(quota: string, id: string): FingerprintMismatchError {
+  const message = `"${id}" of quota "${quota}" was used before, for another amount, another subject, or a reservation in place of a take. Nothing was taken. Use a new id.`
+  return new FingerprintMismatchError(`"${id}" of quota "${quota}"`, id, { message })
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import {
   BusyError,
-  FingerprintMismatchError,
+  type FingerprintMismatchError,
   HoldEndedError,
   InvalidInputError,
   QuotaExceededError,
@@ -33,6 +33,7 @@ import {
   type QuotaRefund,
   type QuotaTake,
   type QuotaUse,
+  quotaMismatch,
   readUse,
   type ToldResolution,
   type ToldRow,
@@ -108,6 +109,8 @@ export class Quota {
   async tryTake(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaAttempt> {
     checkOptions(options, ['id', 'limit', 'timeZone', 'tx'])
     const item = this.#item(subject, amount, options)
+    const never = options.id === undefined ? this.#spec.refuse(item.asked) : undefined
+    if (never) throw never
     const decided =
       options.tx === undefined
         ? await this.#batches.add(
@@ -134,17 +137,20 @@ export class Quota {
     const { ttlMs = HOLD_MS, tx, id = randomUUID() } = options
     const holdMs = String(checkDuration('ttlMs', ttlMs))
     const item = this.#item(subject, amount, { ...options, id })
+    const never = options.id === undefined ? this.#spec.refuse(item.asked) : undefined
+    if (never) throw never
     const decided =
       tx === undefined
         ? (await this.#takeTogether([item], holdMs, this.#spec.waitMs))[0]
         : await this.#takeJoined(item, tx, holdMs)
     const { take, row } = decided ?? noAnswer()
-    if (take.state === 'refused') throw this.#exceeded(item, take, row)
+    if (take.state === 'refused') throw this.#spec.refuse(item.asked) ?? this.#exceeded(item, take, row)
     if (take.state === 'mismatch') throw this.#mismatch(id)
     if (take.state === 'known' && take.entry !== 'held')
       throw new HoldEndedError(this.name, id, take.entry ?? 'unknown', 'reserved again')
     const { limit, timeZone } = options
-    return new Hold(this, id, amount, dateFromMicros(String(take.expiresAt)), { limit, timeZone })
+    const expiresAt = dateFromMicros(String(take.expiresAt))
+    return new Hold(this, id, amount, expiresAt, take.state === 'known', { limit, timeZone, tx })
   }
 
   /**
@@ -390,7 +396,7 @@ export class Quota {
   ): Promise<T> {
     const startedAt = performance.now()
     const busy = (cause?: unknown) =>
-      new BusyError(subject, Math.max(1, performance.now() - startedAt), RETRY_MS, { cause })
+      new BusyError(subject, Math.max(1, Math.round(performance.now() - startedAt)), RETRY_MS, { cause })
     try {
       const [row] = await this.#database.send(statement, [...values, String(Math.max(1, waitMs))], tx)
       const told = JSON.parse(`${row?.told}`)
@@ -405,6 +411,10 @@ export class Quota {
 
   #readAttempt({ asked, id }: TakeItem, { take, row }: Decided): QuotaAttempt {
     if (take.state === 'mismatch') throw this.#mismatch(`${id}`)
+    if (take.state === 'known' && take.entry !== 'taken')
+      throw new HoldEndedError(this.name, `${id}`, take.entry ?? 'unknown', 'taken again')
+    const never = take.state === 'refused' ? this.#spec.refuse(asked) : undefined
+    if (never) throw never
     const use = readUse({ ...row, used: take.used, held: take.held }, asked.limit)
     if (take.state !== 'refused')
       return { taken: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
@@ -434,7 +444,7 @@ export class Quota {
   }
 
   #mismatch(id: string): FingerprintMismatchError {
-    return new FingerprintMismatchError(`"${id}" of quota "${this.name}"`, id)
+    return quotaMismatch(this.name, id)
   }
 
   #ended(id: string, told: ToldResolution, what: string): HoldEndedError {
@@ -465,19 +475,25 @@ const bySubject = (a: { readonly subject: string }, b: { readonly subject: strin
 export class Hold implements AsyncDisposable {
   readonly #quota: Quota
   readonly #of: Pick<SubjectOptions, 'limit' | 'timeZone'>
+  readonly #tx: Tx | undefined
   #isOver = false
 
   constructor(
     quota: Quota,
+    /** To settle or give it back by, in any process. */
     readonly id: string,
+    /** What was reserved. */
     readonly amount: number,
     /** When it runs out by itself, by the database's clock. */
     readonly expiresAt: Date,
+    /** It was reserved before, under the same id, and not again. */
+    readonly replayed: boolean,
     /** What was said of the subject; it counts for `settle` too. */
-    of: Pick<SubjectOptions, 'limit' | 'timeZone'> = {},
+    { tx, ...of }: SubjectOptions = {},
   ) {
     this.#quota = quota
     this.#of = of
+    this.#tx = tx
   }
 
   /** Takes so much of it, or all, and gives the rest back. */
@@ -495,6 +511,14 @@ export class Hold implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#isOver) return
+    // Where it was made, or, once that is over, alone.
+    const isGone =
+      this.#tx !== undefined &&
+      (await this.void({ tx: this.#tx }).then(
+        () => true,
+        () => false,
+      ))
+    if (isGone) return
     await this.void().catch((error: unknown) => {
       // Settled by its id, or reserved in a transaction that was rolled back.
       if (!(error instanceof HoldEndedError)) throw error

@@ -87,7 +87,7 @@ describe('singleton', () => {
       })
       expect(conflict.retryAfterMs).toBeUndefined()
       expect(conflict.message).toBe(
-        `"prayer:ann" is for one in each period, and day:2026-06-15 is taken: "parent ${result.by}" has done it, since 2026-06-15T12:00:00.000Z. Nothing was run.`,
+        `"prayer:ann" is done once in each period, and day:2026-06-15 is taken: "parent ${result.by}" has done it (claimed 2026-06-15T12:00:00.000Z). Nothing was run.`,
       )
     }
   })

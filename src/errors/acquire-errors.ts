@@ -32,7 +32,7 @@ export class SingletonConflictError extends DibsError {
     retryable: false,
     means: 'Another has done this in the same period, or is doing it. Nothing was run.',
     remedy:
-      '`by`, `since`, `id` and `result` say who did it and what came of it. Wait for the next period, or void the slot.',
+      '`by`, `since`, `id` and `result` say who did it and what came of it. Wait for the next period, or void the slot; while `state` is `pending` (and `retryable` true) its holder may die: come again after `retryAfterMs`.',
   }
 
   readonly scope: string
@@ -51,16 +51,17 @@ export class SingletonConflictError extends DibsError {
   declare readonly retryAfterMs?: number
 
   constructor({ scope, slot, id, by, since, state, result, retryAfterMs, cause }: SingletonConflictDetails) {
-    const who = by === undefined ? 'Another caller' : `"${by}"`
+    const who = by === undefined ? 'another caller' : `"${by}"`
     const what = {
       pending: 'is at it',
       active: 'has done it',
       failed: 'has failed at it',
       void: 'did it, and it was undone',
     }
+    const when = since ? ` (claimed ${since.toISOString()})` : ''
     super(
-      `"${scope}" is for one in each period, and ${slot.key} is taken: ${who} ${what[state]}${since ? `, since ${since.toISOString()}` : ''}. Nothing was run.`,
-      { cause },
+      `"${scope}" is done once in each period, and ${slot.key} is taken: ${who} ${what[state]}${when}. Nothing was run.`,
+      { cause, retryable: state === 'pending' },
     )
     this.scope = scope
     this.slot = slot
@@ -121,7 +122,7 @@ export class AcquireRefusedError extends DibsError {
     means:
       'Of several claims, some were refused, and so none was made. Nothing was run, and nothing was taken.',
     remedy:
-      '`failures` has the reason of each. If `isFinal`, asking again ends the same way; else try after `retryAfterMs`.',
+      '`failures` has the reason of each; `status` is theirs if they agree. If `isFinal`, asking again ends the same way; else try after `retryAfterMs`.',
   }
 
   /** When all of them may fit; missing if one of them does not free itself. */
@@ -138,11 +139,17 @@ export class AcquireRefusedError extends DibsError {
   ) {
     const waits = failures.map(({ error }) => error.retryAfterMs)
     const retryAfterMs = isFinal || waits.includes(undefined) ? undefined : Math.max(...waits.map(Number))
-    const again = retryAfterMs === undefined ? '' : ` Try again in ${retryAfterMs} ms.`
-    super(
-      `${failures.length} of the claims ${failures.length === 1 ? 'was' : 'were'} refused, so none was made: ${failures.map(({ error }) => error.message).join(' ')}${again}`,
-      options,
-    )
+    const statuses = new Set(failures.map(({ error }) => error.status))
+    const [status = 409] = statuses.size === 1 ? statuses : []
+    const what =
+      failures.length === 1
+        ? 'One claim was refused, so none was made'
+        : `${failures.length} claims were refused, so none was made`
+    super(`${what}: ${failures.map(({ error }) => error.message).join(' ')}`, {
+      ...options,
+      status,
+      retryable: !isFinal && failures.every(({ error }) => error.retryable),
+    })
     if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs
   }
 }

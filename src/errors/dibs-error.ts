@@ -37,14 +37,18 @@ export abstract class DibsError extends Error {
   }
 
   readonly code: ErrorEntry['code']
+  /** As its class says, or what is known of this very one. */
   readonly retryable: boolean
   readonly status: number
   /** When to try again, where that is known: for `Retry-After`. */
   declare readonly retryAfterMs?: number
 
-  constructor(message: string, options?: DibsErrorOptions) {
+  constructor(
+    message: string,
+    options?: DibsErrorOptions & Partial<Pick<ErrorEntry, 'retryable' | 'status'>>,
+  ) {
     super(message, options?.cause === undefined ? undefined : { cause: options.cause })
-    const { code, retryable, status } = new.target.entry
+    const { code, retryable, status } = { ...new.target.entry, ...known(options) }
     // Not enumerable, as on every Error, so that `toJSON` lists it once and first.
     Object.defineProperty(this, 'name', { value: new.target.name, configurable: true, writable: true })
     this.code = code
@@ -57,4 +61,12 @@ export abstract class DibsError extends Error {
     const fields: Record<string, unknown> = { name: this.name, message: this.message }
     return Object.assign(fields, this)
   }
+}
+
+/** What an instance says in place of its class. */
+function known({
+  retryable,
+  status,
+}: Partial<Pick<ErrorEntry, 'retryable' | 'status'>> = {}): Partial<ErrorEntry> {
+  return { ...(retryable === undefined ? {} : { retryable }), ...(status === undefined ? {} : { status }) }
 }

@@ -50,10 +50,11 @@ export class FingerprintMismatchError extends DibsError {
     readonly subject: string,
     /** The id of the claim that the key belongs to. */
     readonly id: string,
-    options?: DibsErrorOptions,
+    options?: DibsErrorOptions & { readonly message?: string | undefined },
   ) {
     super(
-      `${subject} was claimed before with another fingerprint, so this is not the same request. Nothing was run. Use a new key for a new request.`,
+      options?.message ??
+        `${subject} was claimed before with another fingerprint, so this is not the same request. Nothing was run. Use a new key for a new request.`,
       options,
     )
   }

@@ -25,7 +25,7 @@ export class QuotaExceededError extends DibsError {
     retryable: true,
     means: 'What was asked for does not fit into what is left of a quota. Nothing was taken.',
     remedy:
-      'Ask for less (`remaining`), or again after `retryAfterMs`; where that is missing, only a refund or a higher limit makes room.',
+      'Ask for less (`remaining`), or again after `retryAfterMs`; where that is missing (and `retryable` is false), only a refund or a higher limit makes room.',
   }
 
   readonly quota: string
@@ -49,11 +49,11 @@ export class QuotaExceededError extends DibsError {
     const reserved = held > 0 ? ` and ${held} reserved` : ''
     const when =
       retryAfterMs === undefined
-        ? 'It does not empty by itself.'
+        ? 'Nothing becomes free by itself.'
         : `It fits in ${retryAfterMs} ms at the earliest.`
     super(
-      `Quota "${quota}" of "${subject}" has ${remaining} left and ${requested} were asked for: ${used} of ${limit} used${reserved}. Nothing was taken. ${when}`,
-      { cause },
+      `Quota "${quota}" of "${subject}" has ${remaining} left, and ${requested} ${requested === 1 ? 'was' : 'were'} asked for: ${used} of ${limit} used${reserved}. Nothing was taken. ${when}`,
+      { cause, retryable: retryAfterMs !== undefined },
     )
     this.quota = quota
     this.subject = subject
@@ -95,7 +95,10 @@ export class HoldEndedError extends DibsError {
     what: string,
     options?: DibsErrorOptions,
   ) {
-    const known = state === 'unknown' ? 'is not known, or was forgotten' : `is ${state}`
-    super(`"${id}" of quota "${quota}" ${known}: it cannot be ${what}. Nothing was changed.`, options)
+    const known =
+      state === 'unknown'
+        ? 'is not known: it was forgotten, or made in a transaction that has not committed (then pass that as `tx`)'
+        : `is ${state}`
+    super(`"${id}" of quota "${quota}" ${known}. So it cannot be ${what}. Nothing was changed.`, options)
   }
 }

@@ -80,7 +80,6 @@ export class QuotaModel {
   }
 
   take(subject: string, amount: number, limit: number, id?: string, ttlMs?: number): Told {
-    if (amount > limit) return ['never']
     const known = this.#find(id)
     if (known) {
       const isSame =
@@ -90,8 +89,9 @@ export class QuotaModel {
       if (!isSame) return ['mismatch']
       const state = this.#stateOf(known)
       if (ttlMs !== undefined) return state === 'held' ? ['reserved', known.expires] : ['ended', state]
-      return ['replayed', this.use(subject)]
+      return state === 'taken' ? ['replayed', this.use(subject)] : ['ended', state]
     }
+    if (amount > limit) return ['never']
     const { used, held } = this.use(subject)
     const need = used + held + amount - limit
     if (need > 0) return ['refused', { used, held }, this.#freeIn(subject, need)]
@@ -128,7 +128,7 @@ export class QuotaModel {
     if (!entry) return ['ended', 'unknown']
     const state = this.#stateOf(entry)
     if (state === 'taken' || state === 'refunded') return ['ended', state]
-    if (state === 'held') entry.state = 'void'
+    entry.state = 'void'
     return ['void']
   }
 

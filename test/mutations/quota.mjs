@@ -670,11 +670,11 @@ const around = [
   [
     'those who come at once are sent one by one',
     'batches.ts',
-    'const others = this.#gathering.get(key)\n      if',
-    'const others = undefined as Set<Gathered<I, A>> | undefined\n      if',
+    '.slice(0, left)',
+    '.slice(0, 1)',
     takes,
   ],
-  ["answers are anybody's", 'batches.ts', 'batch[n]?.resolve(answer)', 'batch[0]?.resolve(answer)', takes],
+  ["answers are anybody's", 'batches.ts', '(answers[n] as', '(answers[0] as', takes],
   [
     'who gathered behind a failure waits for ever',
     'batches.ts',
