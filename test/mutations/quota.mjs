@@ -421,6 +421,12 @@ const inQuotas = [
     holds,
   ],
   [
+    'settle: late is forgotten as if it had been in time',
+    resolve('v_entry.forget_at + (v_row.starts_at - v_entry.starts_at)'),
+    'v_entry.forget_at',
+    windows,
+  ],
+  [
     'settle: late does not make a row that is gone',
     resolve('    if v_row.name is null then\n'),
     '    if false then\n',
