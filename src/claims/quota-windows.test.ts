@@ -11,7 +11,7 @@ const daily = { limit: 50, per: 'day' } as const
 describe('a window', () => {
   it('begins anew with nothing used', async () => {
     const points = fixture.dibs.quota('points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
-    expect(await points.take('child', 50)).toMatchObject({
+    expect(await points.take('child', 50, { id: 'event-1' })).toMatchObject({
       ...{ startsAt: new Date('2026-03-09T23:00:00Z'), resetsAt: new Date('2026-03-10T23:00:00Z') },
     })
     await fixture.advance(11 * HOUR - 1)

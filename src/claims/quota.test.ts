@@ -324,11 +324,14 @@ describe('the limit', () => {
   })
 
   it('of those who are sent together is each its own', async () => {
-    const points = fixture.dibs.quota('points', { limit: 5 })
-    const attempts = await Promise.all(
-      [5, 7, 6, 7].map((limit) => points.tryTake('child', 5, { limit }).then(({ taken }) => taken)),
-    )
-    expect(attempts.filter(Boolean)).toHaveLength(1)
+    const points = fixture.dibs.quota('points', { limit: 5, ...patient })
+    await points.take('child', 5)
+    const attempts = await Promise.all([
+      points.tryTake('child', 2, { limit: 6 }),
+      points.tryTake('child', 2, { limit: 6 }),
+      points.tryTake('child', 5, { limit: 12 }),
+    ])
+    expect(attempts.map(({ taken }) => taken)).toEqual([false, false, true])
   })
 
   it('is kept by the table itself', async () => {
@@ -356,6 +359,13 @@ describe('those who come at once', () => {
     expect(value.filter(({ taken }) => taken)).toHaveLength(123)
     const used = value.filter((one): one is QuotaTake => one.taken).map((one) => one.used)
     expect(used).toEqual(Array.from({ length: 123 }, (_, n) => n + 1))
+  })
+
+  it('are counted each for its subject', async () => {
+    const points = fixture.dibs.quota('points', daily)
+    await Promise.all(['ann', 'bob', 'eve', 'bob'].map((subject) => points.take(subject)))
+    const used = await Promise.all(['ann', 'bob', 'eve'].map((subject) => points.peek(subject)))
+    expect(used.map((one) => one.used)).toEqual([1, 2, 1])
   })
 
   it('are taken in their order: what does not fit is left out, what comes after it is not', async () => {
