@@ -450,6 +450,10 @@ begin
       v_entry.state := 'taken';
       v_entry.amount := p_amount;
       v_entry.over := v_beyond;
+      -- Its id is known as long after the window that pays as it would have been after its own; a stock has none.
+      if pg_catalog.isfinite(v_entry.starts_at) and pg_catalog.isfinite(v_row.starts_at) then
+        v_entry.forget_at := v_entry.forget_at + (v_row.starts_at - v_entry.starts_at);
+      end if;
       v_entry.starts_at := v_row.starts_at;
       v_row.most := case when v_fits and p_amount > 0 then p_limit else v_row.most end;
       v_row.used := v_row.used + p_amount - v_beyond;
@@ -482,7 +486,8 @@ begin
   if v_fits or p_late = 'overdraft' then
     -- point: before the entry is written
     update {schema}.quota_entry e
-    set state = v_entry.state, amount = v_entry.amount, over = v_entry.over, starts_at = v_entry.starts_at
+    set state = v_entry.state, amount = v_entry.amount, over = v_entry.over, starts_at = v_entry.starts_at,
+      forget_at = v_entry.forget_at
     where e.name = p_name and e.id = p_id;
   end if;
   if v_row is distinct from v_old then

@@ -182,6 +182,7 @@ describe('a reservation that has run out', () => {
     for (const [amount, retryAfterMs] of Object.entries(waits))
       expect(await tokens.tryTake('tenant', Number(amount))).toMatchObject({ taken: false, retryAfterMs })
     await fixture.advance(1_999)
+    expect(await tokens.peek('tenant')).toMatchObject({ used: 20, held: 25 })
     expect(await tokens.tryTake('tenant', 20)).toMatchObject({ taken: false, held: 25, retryAfterMs: 1 })
     await fixture.advance(1)
     expect(await tokens.take('tenant', 20)).toMatchObject({ used: 40, held: 10 })
@@ -189,6 +190,18 @@ describe('a reservation that has run out', () => {
     expect(await tokens.tryTake('tenant', 10)).toMatchObject({ taken: false, retryAfterMs: 1 })
     await fixture.advance(1)
     expect(await tokens.take('tenant', 10)).toMatchObject({ used: 50, held: 0 })
+    await fixture.expectClean(tokens)
+  })
+
+  it('leaves those of other subjects as they are', async () => {
+    const tokens = fixture.dibs.quota('tokens', daily)
+    await tokens.reserve('tenant', 5, { ttlMs: 1_000 })
+    await tokens.reserve('tenant', 20, { ttlMs: 5_000 })
+    await tokens.reserve('other', 7, { ttlMs: 1_000 })
+    await fixture.advance(1_000)
+    expect(await tokens.take('tenant', 1)).toMatchObject({ used: 1, held: 20 })
+    await fixture.expectClean(tokens)
+    expect(await tokens.take('other', 50)).toMatchObject({ used: 50, held: 0 })
     await fixture.expectClean(tokens)
   })
 

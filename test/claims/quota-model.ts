@@ -13,7 +13,7 @@ export interface Entry {
   readonly subject: string
   readonly asked: number
   readonly expires: number | undefined
-  readonly forget: number
+  forget: number
   window: number
   amount: number
   state: 'held' | 'taken' | 'void' | 'expired' | 'refunded'
@@ -116,6 +116,7 @@ export class QuotaModel {
       const need = used + held + actual - limit
       if (late === 'take' && actual > 0 && need > 0)
         return ['refused', { used, held }, actual > limit ? undefined : this.#freeIn(entry.subject, need)]
+      entry.forget += this.#window - entry.window
       entry.window = this.#window
     }
     entry.state = 'taken'

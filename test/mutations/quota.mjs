@@ -22,15 +22,18 @@ const firstMoment = (text) => inFunction('first_moment', text)
 const hour = (text) => inFunction('hour_of', text)
 const period = (text) => inFunction('period', text)
 
-/** The function as it is, and with its look at the clock where it must not be. */
-function clockBeforeLock(name, what, before, look, tests) {
+/** A function in which more than one line is changed. */
+function rewritten(name, what, change, tests) {
   const source = readFileSync(new URL(`../../${quotaSql}`, import.meta.url), 'utf8')
   const [text] = source.match(
     new RegExp(`create function \\{schema\\}\\.${name}\\([\\s\\S]*?\\n\\$\\$;`),
   ) ?? ['']
-  const moved = text.replace(look, '').replace(before, () => `${look}${before}`)
-  return [[`${what}: the clock is read before the lock`, text, moved, tests]]
+  return [what, text, change(text), tests]
 }
+
+const look = '  v_now := {schema}.clock();\n'
+const turns = '  for v_turn in 1..20 loop\n'
+const looksTooEarly = (text) => text.replace(look, '').replace(turns, () => `${look}${turns}`)
 
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
 const inPeriods = [
@@ -193,13 +196,7 @@ const inQuotas = [
     'for v_turn in 1..1 loop',
     explored,
   ],
-  ...clockBeforeLock(
-    'quota_take',
-    'take',
-    '  for v_turn in 1..20 loop\n',
-    '  v_now := {schema}.clock();\n',
-    windows,
-  ),
+  rewritten('quota_take', 'take: the clock is read before the lock', looksTooEarly, windows),
   [
     'take: an id is taken again',
     take('if v_id is not null then\n      -- point: before the entry'),
@@ -346,13 +343,7 @@ const inQuotas = [
     'true',
     explored,
   ],
-  ...clockBeforeLock(
-    'quota_resolve',
-    'resolve',
-    '  for v_turn in 1..20 loop\n',
-    '  v_now := {schema}.clock();\n',
-    windows,
-  ),
+  rewritten('quota_resolve', 'resolve: the clock is read before the lock', looksTooEarly, windows),
   [
     'resolve: nothing is ever late',
     resolve("v_entry.state = 'held' and v_entry.expires_at <= v_now;"),
@@ -419,6 +410,12 @@ const inQuotas = [
     resolve('      v_entry.starts_at := v_row.starts_at;\n'),
     '',
     holds,
+  ],
+  [
+    'settle: late is forgotten as if it had been in time',
+    resolve('v_entry.forget_at + (v_row.starts_at - v_entry.starts_at)'),
+    'v_entry.forget_at',
+    windows,
   ],
   [
     'settle: late does not make a row that is gone',
@@ -520,18 +517,18 @@ const inQuotas = [
     windows,
   ],
   ['maintenance: removes what it did not lock', forget('      continue when found;\n'), '', explored],
-  [
+  rewritten(
+    'quota_forget',
     'maintenance: ids are forgotten before their time',
-    forget('where e.forget_at <= v_now and'),
-    'where',
+    (text) => text.replace(/[ex]\.forget_at <= v_now\s+and/g, ''),
     windows,
-  ],
-  [
+  ),
+  rewritten(
+    'quota_forget',
     'maintenance: a reservation that is held is forgotten',
-    forget(" and (e.state <> 'held' or e.expires_at <= v_now)\n"),
-    '\n',
+    (text) => text.replace(/\(([ex])\.state <> 'held' or \1\.expires_at <= v_now\)/g, 'true'),
     windows,
-  ],
+  ),
   [
     'maintenance: what is forgotten was not taken',
     forget(
@@ -581,7 +578,7 @@ const around = [
     'quota-statements.ts',
     ' and e.starts_at operator(pg_catalog.=) q.starts_at',
     '',
-    takes,
+    windows,
   ],
   ['a zone may be an offset', 'period.ts', '/^(?:utc|gmt|[a-z]+\\/.+)$/i.test(zone)', 'true', periods],
   ['a zone may be an abbreviation', 'period.ts', '/^(?:utc|gmt|[a-z]+\\/.+)$/i', '/^[a-z]/i', periods],
