@@ -115,12 +115,11 @@ export class AcquireCall {
   }
 
   #item(claim: AnyClaim, index: number): object {
-    const id = this.#ids.get(index)
     if (claim.kind === 'once') return {}
-    if (claim.kind === 'singleton') return { ...claim.item(this.#nowMs), id }
+    if (claim.kind === 'singleton') return claim.item(this.#nowMs)
     // What is reserved gets its id from the claim that it belongs to.
     const isListed = claim.kind === 'quota' && claim.fields.ledger && this.settings.leaseMs === null
-    return isListed ? { id, ...claim.item() } : claim.item()
+    return isListed ? { id: this.#ids.get(index), ...claim.item() } : claim.item()
   }
 
   /** The values of `acquireClaims`. */

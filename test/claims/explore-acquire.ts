@@ -139,7 +139,7 @@ export function describeAcquireSchedules(bound: Depth): void {
     'two of the same %s in opposite orders: neither waits for the other, and one gets through',
     async (_, list) => {
       await exploreAll({
-        actors: { ann: alone('ann', list), bob: alone('bob', () => list().toReversed()) },
+        actors: { ann: inside('ann', list), bob: inside('bob', () => list().toReversed()) },
         mayFail: isRefused,
         invariant: async (db, outcomes) => {
           assert((await allOrNone(db, outcomes, {})).length > 0, 'nobody got through')

@@ -6,6 +6,7 @@ import { Quota } from '../../src/claims/quota.js'
 import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from '../../src/claims/singleton.js'
 import { AcquireRefusedError } from '../../src/errors.js'
 import { Database } from '../../src/postgres/database.js'
+import { onEvent } from '../../src/postgres/events.js'
 import type { Transaction } from '../../src/postgres/transaction-types.js'
 import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreBound, ExploreOptions } from '../../src/testing/explore/options.js'
@@ -67,6 +68,9 @@ export function exploredAcquire(bound: Depth) {
   ): Promise<ExploreReport> {
     const { claim, before, ...rest } = options
     const put = putClaim(fixture, claim)
+    // A deadlock would be repeated, and be gone.
+    let repeated = 0
+    const stop = onEvent('dibs:transaction.retried', () => void repeated++)
     const report = await explore({
       pool: fixture.pool,
       setup: async (db) => {
@@ -75,7 +79,8 @@ export function exploredAcquire(bound: Depth) {
       },
       bound: bound(1),
       ...rest,
-    })
+    }).finally(stop)
+    expect(repeated).toBe(0)
     expect(report.isComplete, report.summary).toBe(true)
     expect(report.notes.filter((note) => !expected.some((one) => one.test(note)))).toEqual([])
     if (process.env.SHOW_SCHEDULES) console.log(report.summary)

@@ -500,16 +500,9 @@ const around = [
     slots,
   ],
   [
-    'acquire call: an id for each look',
-    'acquire-call.ts',
-    'return { ...claim.item(this.#nowMs), id }',
-    'return claim.item(this.#nowMs)',
-    cut,
-  ],
-  [
     'acquire call: a listed take has no id',
     'acquire-call.ts',
-    'return isListed ? { id, ...claim.item() } : claim.item()',
+    'return isListed ? { id: this.#ids.get(index), ...claim.item() } : claim.item()',
     'return claim.item()',
     joined,
   ],
@@ -572,8 +565,8 @@ const around = [
   [
     'acquire joined: after a failure all stays behind',
     'acquire-joined.ts',
-    '      restMs: null,\n    }).catch(() => {})',
-    '      restMs: null,\n    }).catch(() => {}).constructor',
+    '    await end({\n      isDone: false,',
+    '    if (error === call) await end({\n      isDone: false,',
     joined,
   ],
   [
