@@ -208,6 +208,18 @@ describe('periods of the calendar', () => {
     ])
   })
 
+  it('are an hour that ends with the first minute of it, where the clocks go back then', async () => {
+    const hour = calendar('hour', 'America/St_Johns')
+    expect((await periodAt(hour, '2010-11-07T02:30:30Z')).slice(1)).toEqual([
+      '2010-11-07T02:30:00.000Z',
+      '2010-11-07T02:31:00.000Z',
+    ])
+    expect((await periodAt(hour, '2010-11-07T02:31:00Z')).slice(1)).toEqual([
+      '2010-11-07T02:31:00.000Z',
+      '2010-11-07T03:30:00.000Z',
+    ])
+  })
+
   it('are two hours where an hour comes twice', async () => {
     const hour = calendar('hour', 'Europe/Berlin')
     const slots = await periodsAt(hour, [

@@ -193,6 +193,18 @@ describe('a reservation that has run out', () => {
     await fixture.expectClean(tokens)
   })
 
+  it('of a window that is over takes nothing from the next', async () => {
+    const tokens = fixture.dibs.quota('tokens', daily)
+    await tokens.reserve('tenant', 5, { ttlMs: 13 * HOUR })
+    await fixture.advance(12 * HOUR)
+    await tokens.take('tenant', 1)
+    await tokens.reserve('tenant', 7, { ttlMs: 2 * HOUR })
+    await fixture.advance(2 * HOUR)
+    expect(await tokens.peek('tenant')).toMatchObject({ used: 1, held: 0 })
+    expect(await tokens.take('tenant', 1)).toMatchObject({ used: 2, held: 0 })
+    await fixture.expectClean(tokens)
+  })
+
   it('leaves those of other subjects as they are', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     await tokens.reserve('tenant', 5, { ttlMs: 1_000 })
@@ -347,6 +359,16 @@ describe('settled late', () => {
       expect(await tokens.peek('tenant')).toMatchObject({ used: 0, held: 0 })
       await fixture.expectClean(tokens)
     })
+  })
+
+  it('does not fit beside what others have reserved', async () => {
+    const tokens = open('take')
+    const hold = await tokens.reserve('tenant', 30, { ttlMs: 1_000 })
+    await fixture.advance(1_000)
+    await tokens.reserve('tenant', 25, { ttlMs: 5_000 })
+    expect(await thrownBy(hold.settle(26))).toMatchObject({ used: 0, held: 25, retryAfterMs: 5_000 })
+    expect(await hold.settle(25)).toMatchObject({ used: 25, held: 25, remaining: 0 })
+    await fixture.expectClean(tokens)
   })
 
   it('says nothing of when it fits if it never does', async () => {

@@ -164,7 +164,7 @@ const inQuotas = [
     'current: reservations of other windows run out here',
     current('\n        and e.starts_at = v_row.starts_at'),
     '',
-    [...holds, claims('quota.property.test.ts')],
+    holds,
   ],
   [
     'current: what has run out stays counted',
@@ -390,7 +390,7 @@ const inQuotas = [
     'settle: late fits beside what is reserved',
     resolve('v_row.over + v_row.held + p_amount <= p_limit'),
     'v_row.over + p_amount <= p_limit',
-    [claims('quota.property.test.ts')],
+    holds,
   ],
   ['settle: late with nothing may not fit', resolve('p_amount = 0 or '), '', holds],
   [
@@ -496,6 +496,12 @@ const inQuotas = [
     windows,
   ],
   ['peek: what has run out is held', seen('if v_row.holds_until <= p_now then'), 'if false then', takes],
+  [
+    'peek: reservations of other windows run out here',
+    seen('\n      and e.starts_at = v_row.starts_at'),
+    '',
+    holds,
+  ],
   [
     'peek: what is held has run out',
     seen(" and e.state = 'held' and e.expires_at <= p_now"),
