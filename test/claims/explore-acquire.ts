@@ -100,7 +100,7 @@ export function describeAcquireSchedules(bound: Depth): void {
             if (outcome.status === 'fulfilled') assert.equal(outcome.value, winner)
           await allOrNone(db, { [`${winner}`]: outcomes[`${winner}`] as Outcome }, { [`${winner}`]: 4 })
         },
-        bound: bound(1),
+        bound: bound(depth),
       })
     })
 
@@ -177,7 +177,7 @@ export function describeAcquireSchedules(bound: Depth): void {
         const quotas = await rowsOf(db, 'select used::int, held::int from {schema}.quota')
         assert.deepEqual(quotas, used === 0 ? [] : [{ used, held: 0 }])
       },
-      bound: bound(1),
+      bound: bound(0),
     })
   })
 
@@ -331,7 +331,7 @@ export function describeAcquireSchedules(bound: Depth): void {
           if (ann?.status === 'fulfilled') assert.deepEqual([await doneBy(db), fences.length], [['ann'], 0])
           else assert.deepEqual([await doneBy(db), fences.length, value(late)], [[], 3, 'held'])
         },
-        bound: bound(1),
+        bound: bound(0),
       })
     })
   })
