@@ -367,7 +367,9 @@ begin
     lost = case when p_is_void then greatest(0, c.lost - 1) else c.lost end,
     lease_until = coalesce(v_now + p_rest_ms * interval '1 millisecond', '-infinity'),
     unfinished = case when p_rest_ms is null then null else c.unfinished end,
-    expires_at = case when p_rest_ms is null then v_now + p_keep_ms * interval '1 millisecond' end
+    -- A slot is kept to the end of its period, whoever ends it.
+    expires_at = case when p_rest_ms is null then v_now + p_keep_ms * interval '1 millisecond'
+      when c.scope like '::%' then c.expires_at end
   where c.scope = p_scope and c.key = p_key;
 end
 $$;
@@ -464,7 +466,9 @@ begin
       status = case p_what when 'retry' then 'pending' else 'active' end::{schema}.claim_status,
       lease_until = case p_what when 'retry' then '-infinity'::timestamptz end,
       completed_at = case p_what when 'retry' then null else v_now end,
-      expires_at = v_now + p_keep_ms * interval '1 millisecond'
+      -- A slot stays taken for its period at least, whatever is decided about it.
+      expires_at = case when c.scope like '::%' then greatest(c.expires_at, v_now + p_keep_ms * interval '1 millisecond')
+        else v_now + p_keep_ms * interval '1 millisecond' end
     where c.scope = p_scope and c.key = p_key;
   end if;
   return '{"state": "done"}';

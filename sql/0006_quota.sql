@@ -50,7 +50,7 @@ create table {schema}.quota_entry (
   primary key (name, id)
 );
 
-create index quota_entry_held_idx on {schema}.quota_entry (name, subject, expires_at) where state = 'held';
+create index quota_entry_held_idx on {schema}.quota_entry (name, subject, starts_at, expires_at) where state = 'held';
 create index quota_entry_forget_at_idx on {schema}.quota_entry (forget_at) where forget_at is not null;
 
 -- The row as it is at this moment: in a new window if its own is over, and without reservations that have run out. Its lock is held; it is not
@@ -99,19 +99,27 @@ $$;
 
 -- When so much more will be free: as soon as enough reservations have run out, or with the next window. Null: not by itself.
 create function {schema}.quota_free_at(p_row {schema}.quota, p_need bigint) returns timestamptz
-  language sql stable
+  language plpgsql stable
   set search_path = ''
 as $$
-  select least(
-    (select pg_catalog.min(h.expires_at)
-     from (
-       select e.expires_at, pg_catalog.sum(e.asked) over (order by e.expires_at, e.id) as freed
-       from {schema}.quota_entry e
-       where e.name = (p_row).name and e.subject = (p_row).subject and e.state = 'held'
-         and e.starts_at = (p_row).starts_at
-     ) h
-     where h.freed >= p_need),
-    nullif((p_row).ends_at, 'infinity'))
+declare
+  v_freed bigint := 0;
+  v_hold record;
+begin
+  -- In their order, no further than it takes: there may be thousands.
+  for v_hold in
+    select e.asked, e.expires_at from {schema}.quota_entry e
+    where e.name = (p_row).name and e.subject = (p_row).subject and e.state = 'held'
+      and e.starts_at = (p_row).starts_at
+    order by e.expires_at
+  loop
+    v_freed := v_freed + v_hold.asked;
+    if v_freed >= p_need then
+      return least(v_hold.expires_at, (p_row).ends_at);
+    end if;
+  end loop;
+  return nullif((p_row).ends_at, 'infinity');
+end
 $$;
 
 -- As quota_current, without its lock, and for the eye alone: nothing is written, and the row may be none.
@@ -202,11 +210,8 @@ begin
     end if;
     exit when v_row.name is not null;
     -- point: before the insert
-    v_row := {schema}.quota_insert(p_name, p_subject, p_limit, p_per, p_wait_ms);
+    v_row := {schema}.quota_insert(p_name, p_subject, p_limit, p_per);
     exit when v_row.name is not null;
-    if p_wait_ms = 0 then
-      return '{"state": "busy"}';
-    end if;
   end loop;
   if v_row.name is null then
     raise lock_not_available using message = 'the quota was made and forgotten twenty times meanwhile';
@@ -284,7 +289,7 @@ end
 $$;
 
 -- Makes the row of a subject, with nothing used; null if another did, or may be about to.
-create function {schema}.quota_insert(p_name text, p_subject text, p_limit bigint, p_per json, p_wait_ms integer)
+create function {schema}.quota_insert(p_name text, p_subject text, p_limit bigint, p_per json)
   returns {schema}.quota
   language plpgsql volatile
   set search_path = ''
@@ -293,14 +298,6 @@ declare
   v_row {schema}.quota;
   v_period record;
 begin
-  if p_wait_ms = 0 then
-    perform {schema}.bound(10);
-    begin
-      return {schema}.quota_insert(p_name, p_subject, p_limit, p_per, null);
-    exception when lock_not_available then
-      return null;
-    end;
-  end if;
   select * into v_period from {schema}.period(p_per, {schema}.clock());
   -- point: before the new row
   insert into {schema}.quota as q (name, subject, starts_at, ends_at, most)
@@ -308,6 +305,25 @@ begin
   on conflict do nothing
   returning q.* into v_row;
   return v_row;
+end
+$$;
+
+-- The same without a wait: `busy` if another transaction holds the row, or is about to make it, or to use an id. That it is about to shows by a short
+-- wait, whose end is undone here; the caller keeps its own `lock_timeout`.
+create function {schema}.quota_take_at_once(
+  p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_ids text[], p_hold_ms bigint,
+  p_keep_ms bigint
+)
+  returns json
+  language plpgsql volatile
+  set lock_timeout = 0
+  set search_path = ''
+as $$
+begin
+  perform {schema}.bound(10);
+  return {schema}.quota_take(p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, 0);
+exception when lock_not_available then
+  return '{"state": "busy"}';
 end
 $$;
 
@@ -324,7 +340,7 @@ $$;
 create function {schema}.bounded_wait(p_wait_ms integer) returns integer
   language sql stable
 as $$
-  select case when t.ms > 0 then greatest(1, least(p_wait_ms, t.ms * 0.9))::integer else p_wait_ms end
+  select case when t.ms > 0 then greatest(1, least(p_wait_ms, t.ms * 0.9, t.ms - 50))::integer else p_wait_ms end
   from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t
 $$;
 
@@ -341,16 +357,25 @@ create function {schema}.quota_take_joined(
 as $$
 declare
   v_left_ms integer := {schema}.bounded_wait(p_wait_ms);
-  v_parts integer := ceil(v_left_ms / 75.0);
+  v_parts integer := greatest(1, ceil(v_left_ms / 75.0));
   v_part_ms integer;
+  v_told json;
 begin
   for v_n in 1..v_parts loop
     v_part_ms := {schema}.part_of_wait(v_left_ms, v_parts - v_n + 1);
     begin
-      return {schema}.quota_take(
+      v_told := {schema}.quota_take(
         p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, v_part_ms);
-    exception when lock_not_available then
-      v_left_ms := v_left_ms - v_part_ms;
+      if v_told -> 'takes' -> 0 ->> 'state' <> 'taken' then
+        -- Whoever takes nothing leaves no lock behind.
+        raise exception 'nothing was taken' using errcode = 'DIB02';
+      end if;
+      return v_told;
+    exception
+      when sqlstate 'DIB02' then
+        return v_told;
+      when lock_not_available then
+        v_left_ms := v_left_ms - v_part_ms;
     end;
   end loop;
   return '{"state": "busy"}';
@@ -532,15 +557,24 @@ create function {schema}.quota_resolve_joined(
 as $$
 declare
   v_left_ms integer := {schema}.bounded_wait(p_wait_ms);
-  v_parts integer := ceil(v_left_ms / 75.0);
+  v_parts integer := greatest(1, ceil(v_left_ms / 75.0));
   v_part_ms integer;
+  v_told json;
 begin
   for v_n in 1..v_parts loop
     v_part_ms := {schema}.part_of_wait(v_left_ms, v_parts - v_n + 1);
     begin
-      return {schema}.quota_resolve(p_name, p_id, p_what, p_amount, p_late, p_limit, p_per, v_part_ms);
-    exception when lock_not_available then
-      v_left_ms := v_left_ms - v_part_ms;
+      v_told := {schema}.quota_resolve(p_name, p_id, p_what, p_amount, p_late, p_limit, p_per, v_part_ms);
+      if v_told ->> 'state' not in ('settled', 'void', 'refunded') then
+        -- Whoever changes nothing leaves no lock behind.
+        raise exception 'nothing was changed' using errcode = 'DIB02';
+      end if;
+      return v_told;
+    exception
+      when sqlstate 'DIB02' then
+        return v_told;
+      when lock_not_available then
+        v_left_ms := v_left_ms - v_part_ms;
     end;
   end loop;
   return '{"state": "busy"}';
@@ -696,7 +730,8 @@ end
 $$;
 
 -- What quota_take says of several subjects, in one transaction, in the order in which they are given, which is the same for everybody. Never waits:
--- a subject that another has locked is `busy`, and is to be asked for by itself.
+-- a subject that another has locked is `busy`, and is to be asked for by itself. If one is about to be made, or an id to be used, all fail, and
+-- each is to be asked for by itself.
 create function {schema}.quota_take_many(p_name text, p_asked json, p_keep_ms bigint) returns json
   language plpgsql volatile
   set search_path = ''
@@ -705,6 +740,7 @@ declare
   v_one json;
   v_told json[] := '{}';
 begin
+  perform {schema}.bound(10);
   for v_one in select a.value from pg_catalog.json_array_elements(p_asked) a loop
     v_told := v_told || {schema}.quota_take(
       p_name, v_one ->> 'subject', (v_one ->> 'limit')::bigint, v_one -> 'per', (v_one ->> 'amounts')::bigint[],

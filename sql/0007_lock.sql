@@ -17,6 +17,9 @@ create table {schema}.lock (
   unique (name, permit, fence)
 );
 
+-- For maintenance. A renewal does not change it.
+create index lock_acquired_at_idx on {schema}.lock (acquired_at);
+
 -- Takes a lock that is free or whose lease has run out. Never waits: one that another holds, takes or guards is refused.
 --
 -- Without `p_lease_ms` it belongs to the transaction: others find its row locked until the end, and a free lock then.
@@ -75,6 +78,24 @@ begin
     return {schema}.lock_told('taken', v_lock, v_now);
   end loop;
   return '{"state": "busy"}';
+end
+$$;
+
+-- Whether a lock could be had, in the words of acquire_one.
+create function {schema}.lock_look(p_name text, p_permit integer) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_lock {schema}.lock;
+  v_now timestamptz;
+begin
+  -- point: before the look
+  select l.* into v_lock from {schema}.lock l where l.name = p_name and l.permit = p_permit;
+  v_now := {schema}.clock();
+  return pg_catalog.json_build_object(
+    'granted', coalesce(v_lock.expires_at <= v_now, true), 'isBusy', false, 'isFinal', false, 'state', 'held',
+    'lock', {schema}.lock_told('held', v_lock, v_now));
 end
 $$;
 
@@ -157,7 +178,7 @@ begin
   delete from {schema}.lock l where l.ctid = any (array(
     select i.ctid from {schema}.lock i
     where i.expires_at <= v_now - interval '1 day' and i.acquired_at <= v_now - interval '1 day'
-    limit p_limit for update skip locked));
+    order by i.acquired_at limit p_limit for update skip locked));
   get diagnostics v_count = row_count;
   return v_count;
 end

@@ -21,13 +21,13 @@ begin
   if v_kind = 'singleton' then
     return {schema}.singleton_take(p_item, p_holder, p_lease_ms, p_wait_ms);
   elsif v_kind = 'quota' then
-    v_told := {schema}.quota_take(
+    v_told := {schema}.quota_take_at_once(
       p_item ->> 'name', p_item ->> 'subject', (p_item ->> 'limit')::bigint, p_item -> 'per',
-      array[(p_item ->> 'amount')::bigint], array[p_id], p_lease_ms, (p_item ->> 'keepMs')::bigint, 0);
+      array[(p_item ->> 'amount')::bigint], array[p_id], p_lease_ms, (p_item ->> 'keepMs')::bigint);
     v_take := v_told -> 'takes' -> 0;
     v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
-    if v_state = 'known' and p_lease_ms is not null then
-      -- Reserved by an attempt that ended without a word; this one goes on with it.
+    if v_state in ('known', 'mismatch') and p_lease_ms is not null then
+      -- Reserved by an attempt that ended without a word; this one goes on with it, or asks for another amount if that has ended.
       v_told := {schema}.quota_rearm(p_item, p_id, p_lease_ms, v_told);
       v_take := v_told -> 'takes' -> 0;
       v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
@@ -67,6 +67,7 @@ declare
   v_now timestamptz := {schema}.clock();
   v_scope text := p_item ->> 'scope';
   v_period record;
+  v_keep_until timestamptz;
   v_keep_ms bigint;
   v_told json;
   v_state text;
@@ -78,8 +79,8 @@ begin
       'granted', false, 'isBusy', false, 'isFinal', false, 'state', 'no slot', 'now', {schema}.micros(v_now));
   end if;
   -- A slot is kept to its end, and so long after it.
-  v_keep_ms := (p_item ->> 'keepMs')::bigint
-    + ceil(pg_catalog.date_part('epoch', v_period.ends_at - v_now) * 1000)::bigint;
+  v_keep_until := v_period.ends_at + (p_item ->> 'keepMs')::bigint * interval '1 millisecond';
+  v_keep_ms := ceil(pg_catalog.date_part('epoch', v_keep_until - v_now) * 1000)::bigint;
   if p_lease_ms is null then
     v_told := {schema}.claim_begin_joined(v_scope, v_period.slot, p_item ->> 'id', null, v_keep_ms, p_wait_ms);
   else
@@ -92,11 +93,17 @@ begin
     end;
   end if;
   v_state := v_told ->> 'state';
+  if v_state in ('claimed', 'taken over') and v_period.ends_at <= {schema}.clock() then
+    -- It has waited until its period was over: what is refused is undone, and asked for anew.
+    v_state := 'busy';
+  end if;
   if v_state in ('claimed', 'taken over') then
     -- point: before the name
     update {schema}.claim c
-    -- Since when: whoever takes over has it from now on, though the row is older.
-    set input = pg_catalog.json_build_object('by', p_item -> 'by', 'since', {schema}.micros({schema}.clock()))
+    -- Since when: whoever takes over has it from now on, though the row is older. It is removed one day, also if nobody ends it.
+    set input = pg_catalog.json_build_object(
+        'by', p_item -> 'by', 'since', {schema}.micros({schema}.clock())),
+      expires_at = v_keep_until
     where c.scope = v_scope and c.key = v_period.slot
     returning c.* into v_claim;
   elsif v_state <> 'busy' then
@@ -124,12 +131,14 @@ declare
 begin
   -- point: before the entry
   select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_id;
-  if v_entry.state = 'held' and v_entry.expires_at > v_now then
+  if p_told -> 'takes' -> 0 ->> 'state' = 'mismatch' and v_entry.state = 'held' and v_entry.expires_at > v_now then
+    return p_told;
+  elsif v_entry.state = 'held' and v_entry.expires_at > v_now then
     -- point: before the renewal
     update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
     where e.name = v_entry.name and e.id = v_entry.id;
     return p_told;
-  elsif v_entry.state in ('taken', 'refunded') then
+  elsif v_entry.state in ('taken', 'refunded') or v_entry.subject <> p_item ->> 'subject' or v_entry.expires_at is null then
     return p_told;
   end if;
   -- point: before the old entry goes
@@ -139,9 +148,9 @@ begin
     update {schema}.quota q set held = q.held - v_entry.asked
     where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
   end if;
-  return {schema}.quota_take(
-    v_entry.name, v_entry.subject, (p_item ->> 'limit')::bigint, p_item -> 'per', array[v_entry.asked],
-    array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint, 0);
+  return {schema}.quota_take_at_once(
+    v_entry.name, v_entry.subject, (p_item ->> 'limit')::bigint, p_item -> 'per', array[(p_item ->> 'amount')::bigint],
+    array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint);
 end
 $$;
 
@@ -183,6 +192,12 @@ begin
     begin
       for v_item in select i.value from pg_catalog.json_array_elements(p_items) i loop
         -- What is reserved has the same id in every attempt, in whatever order its caller names things.
+        if v_is_refused and v_item ->> 'kind' = 'lock' then
+          -- All is refused: it is only looked at, so that it is in nobody's way.
+          v_one := {schema}.lock_look(v_item ->> 'name', 0);
+          v_results := v_results || v_one;
+          continue;
+        end if;
         v_one := {schema}.acquire_one(
           v_item,
           coalesce(v_item ->> 'id', case when p_lease_ms is not null
@@ -214,7 +229,11 @@ begin
         p_once ->> 'scope', p_once ->> 'key', (v_once ->> 'fence')::bigint, null, 'failed',
         pg_catalog.json_build_object(
           'name', 'AcquireRefusedError', 'message', 'What was claimed together was refused for good.',
-          'fields', pg_catalog.json_build_object('items', p_items, 'results', pg_catalog.array_to_json(v_results))),
+          'fields', pg_catalog.json_build_object('items', p_items, 'results', (
+            -- Without what others have stored, if that is long: here it would be stored again for each key.
+            select pg_catalog.json_agg(case when pg_catalog.octet_length(r.one::text) > 10000
+              then (r.one::jsonb #- '{claim,outcome}' #- '{claim,hasOutcome}')::json else r.one end order by r.place)
+            from pg_catalog.unnest(v_results) with ordinality r (one, place)))),
         (p_once ->> 'keepMs')::bigint, true);
     end if;
   exception when sqlstate 'DIB02' then
@@ -263,6 +282,7 @@ declare
   v_grant json;
   v_state text;
   v_is_stored boolean := false;
+  v_is_lost boolean := false;
 begin
   for v_grant in select g.value from pg_catalog.json_array_elements(p_grants) g loop
     v_state := case v_grant ->> 'kind'
@@ -270,12 +290,11 @@ begin
       when 'lock' then {schema}.lock_state(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint)
       else 'held'
     end;
-    if v_state = 'lost' then
-      return 'lost';
-    end if;
+    -- All of them end together: one that has ended shows that the others have, though a lock may be another's by now.
     v_is_stored := v_is_stored or v_state in ('stored', 'released');
+    v_is_lost := v_is_lost or v_state = 'lost';
   end loop;
-  return case when v_is_stored then 'stored' else 'held' end;
+  return case when v_is_stored then 'stored' when v_is_lost then 'lost' else 'held' end;
 end
 $$;
 

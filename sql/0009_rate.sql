@@ -211,6 +211,43 @@ begin
 end
 $$;
 
+-- The same in a caller's transaction, which running out of time must leave usable: see quota_take_joined. Whoever is refused leaves no lock behind.
+create function {schema}.rate_take_joined(
+  p_name text, p_subject text, p_rule text, p_algorithm text, p_limit bigint, p_per_us bigint, p_burst bigint,
+  p_costs bigint[], p_wait_ms integer
+)
+  returns json
+  language plpgsql volatile
+  set lock_timeout = 0
+  set search_path = ''
+as $$
+declare
+  v_left_ms integer := {schema}.bounded_wait(p_wait_ms);
+  v_parts integer := greatest(1, ceil(v_left_ms / 75.0));
+  v_part_ms integer;
+  v_told json;
+begin
+  for v_n in 1..v_parts loop
+    v_part_ms := {schema}.part_of_wait(v_left_ms, v_parts - v_n + 1);
+    begin
+      perform {schema}.bound(v_part_ms);
+      v_told := {schema}.rate_take(
+        p_name, p_subject, p_rule, p_algorithm, p_limit, p_per_us, p_burst, p_costs, null);
+      if not (v_told -> 0 ->> 'granted')::boolean then
+        raise exception 'nothing was taken' using errcode = 'DIB02';
+      end if;
+      return v_told;
+    exception
+      when sqlstate 'DIB02' then
+        return v_told;
+      when lock_not_available then
+        v_left_ms := v_left_ms - v_part_ms;
+    end;
+  end loop;
+  return '{"state": "busy"}';
+end
+$$;
+
 -- What rate_take says of several subjects, in one transaction, in the order in which they are given, which is the same for everybody. Never
 -- waits: a subject that another has locked is `busy`, and is to be asked for by itself. The costs of each are an array in text.
 create function {schema}.rate_take_many(

@@ -11,7 +11,7 @@ import {
   type ToldAcquire,
   type ToldOne,
 } from './acquire-told.js'
-import { nameScope } from './key.js'
+import { nameScope, singletonOf } from './key.js'
 import { explainGivingUp, OnceCall } from './once-call.js'
 import { readSpec } from './once-spec.js'
 import { readUse } from './quota-told.js'
@@ -289,6 +289,8 @@ export class AcquireCall {
     keeps: boolean,
   ): object {
     const status = end.isDone ? (end.isUnkept ? 'failed' : 'active') : keeps ? 'failed' : undefined
+    // A slot that is not kept is free at once, though it is not known what became of the key.
+    const restMs = singletonOf(scope) === undefined ? end.restMs : null
     return {
       kind: 'claim',
       scope,
@@ -296,7 +298,7 @@ export class AcquireCall {
       fence,
       ...(keepMs === null ? {} : { keepMs: Number(keepMs) }),
       ...(status === undefined
-        ? { ...(end.restMs === null ? {} : { restMs: end.restMs }), error: JSON.parse(end.text ?? 'null') }
+        ? { ...(restMs === null ? {} : { restMs }), error: JSON.parse(end.text ?? 'null') }
         : { status, outcome: end.text }),
     }
   }

@@ -24,6 +24,7 @@ import { toOutcome } from './json.js'
 import { takeTurn } from './key-turns.js'
 import { storeFailure } from './stored-failure.js'
 import type { ToldClaim } from './told-claim.js'
+import { withSavepoint } from './with-savepoint.js'
 
 const MAX_LOOKS = 4
 /** Raised by `acquire_end` in the message that also commits. */
@@ -214,10 +215,12 @@ async function runInside<X extends Tx>(
     call.database.send(endAcquired, endValues(call, told, ending, null, false), tx)
   let read: { readonly value: unknown; readonly text: string | null }
   try {
-    read = readValue(call, await fn(tx, call.grants(told)))
+    read = await withSavepoint(call.database, tx, async () =>
+      readValue(call, await fn(tx, call.grants(told))),
+    )
   } catch (error) {
-    // If the caller goes on and commits, nothing of it must stay behind. If the transaction is aborted, this fails like
-    // everything else in it, and all goes with it.
+    // If the caller goes on and commits, nothing of it must stay behind. What the function did is undone by now, so that all is as
+    // it was when it was claimed.
     await end({
       isDone: false,
       text: storeFailure(error),

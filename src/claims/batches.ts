@@ -1,4 +1,4 @@
-import { BusyError, ConstraintViolationError, DatabaseError } from '../errors.js'
+import { BusyError, ConstraintViolationError, DatabaseError, StatementTimeoutError } from '../errors.js'
 
 const RETRY_MS = 100
 
@@ -146,12 +146,15 @@ export class Batches<I, A> {
       })
     } catch (error) {
       // The server has refused it, and nothing of it was done.
-      if (error instanceof DatabaseError || error instanceof ConstraintViolationError) return groups
+      if (refusals.some((type) => error instanceof type)) return groups
       for (const { batch } of groups) for (const { reject } of batch) reject(error)
       return []
     }
   }
 }
+
+/** What the server says of a statement that it has not done. */
+const refusals = [DatabaseError, ConstraintViolationError, StatementTimeoutError]
 
 function tell<I, A>(batch: readonly Gathered<I, A>[], answers: readonly (A | Error)[]): void {
   const mistake =

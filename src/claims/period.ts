@@ -98,11 +98,20 @@ function checkZone(zone: unknown): string {
  */
 function cronSlots(expression: unknown, timezone: string): PeriodAt {
   const cron = parseCron(expression, timezone)
+  if (cron.nextRuns(1).length + cron.previousRuns(1).length === 0)
+    throw new InvalidInputError('cron', `"${expression}" never comes`)
+  /** What was found last: looking takes milliseconds. */
+  let known: { readonly from: number; readonly until: number; readonly rule: PeriodRule } | undefined
   return (nowMs) => {
+    if (known && nowMs >= known.from && nowMs < known.until) return known.rule
     const before = cron.previousRuns(3, new Date(nowMs + 1_000))
     const last = before.reduce((latest, one) => (one > latest ? one : latest), new Date(0))
     const slots = [...before, ...cron.nextRuns(3, last)].map((slot) => slot.getTime() * 1_000)
-    return { slotsUs: [...new Set(slots)].sort((a, b) => a - b) }
+    const slotsUs = [...new Set(slots)].sort((a, b) => a - b)
+    const rule = { slotsUs }
+    // As long as there is one to each side.
+    known = { from: Number(slotsUs[1]) / 1_000, until: Number(slotsUs.at(-2)) / 1_000, rule }
+    return rule
   }
 }
 

@@ -398,7 +398,8 @@ export class Quota {
     const busy = (cause?: unknown) =>
       new BusyError(subject, Math.max(1, Math.round(performance.now() - startedAt)), RETRY_MS, { cause })
     try {
-      const [row] = await this.#database.send(statement, [...values, String(Math.max(1, waitMs))], tx)
+      const boundMs = tx === undefined ? this.#database.boundWait(waitMs) : waitMs
+      const [row] = await this.#database.send(statement, [...values, String(Math.max(1, boundMs))], tx)
       const told = JSON.parse(`${row?.told}`)
       if (told.state === 'busy') throw busy()
       return told

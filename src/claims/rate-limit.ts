@@ -11,7 +11,7 @@ import { checkOptions } from './check-options.js'
 import { checkKey, hashKey } from './key.js'
 import { LocalRates, type RateDecision } from './rate-local.js'
 import { checkCost, checkRateSpec, type RateLimitOptions, type RateSpec } from './rate-spec.js'
-import { peekRate, takeRate, takeRates } from './rate-statements.js'
+import { peekRate, takeRate, takeRateJoined, takeRates } from './rate-statements.js'
 import { StoreDown, StoreWatch } from './store-watch.js'
 
 /** What `rate_take` raises when a row was made and forgotten each time it looked. */
@@ -159,8 +159,10 @@ export class RateLimit {
   }
 
   async #takeJoined({ subject, cost }: Asked, tx: Tx): Promise<Decided> {
-    const values = [...this.#values(subject), `{${cost}}`, null]
-    const rows = await this.#orBusy(() => this.#database.send(takeRate, values, tx), false)
+    const { waitMs } = this.#spec
+    const values = [...this.#values(subject), `{${cost}}`, String(waitMs)]
+    const rows = await this.#orBusy(() => this.#database.send(takeRateJoined, values, tx), false)
+    if (JSON.parse(`${rows[0]?.told}`).state === 'busy') throw new BusyError(this.#turn, waitMs, RETRY_MS)
     return readDecision(rows)
   }
 
@@ -177,7 +179,7 @@ export class RateLimit {
   /** What came for one subject, in one statement. */
   async #send(asked: readonly Asked[], waitMs: number): Promise<readonly RateDecision[]> {
     const costs = `{${asked.map(({ cost }) => cost).join(',')}}`
-    const values = [...this.#values(asked[0]?.subject ?? ''), costs, String(waitMs)]
+    const values = [...this.#values(asked[0]?.subject ?? ''), costs, String(this.#database.boundWait(waitMs))]
     const [row] = await this.#orBusy(() => this.#sendAlone(takeRate, values), true)
     const told = JSON.parse(`${row?.told}`)
     if (told.state === 'busy') throw new BusyError(this.#turn, waitMs, RETRY_MS)

@@ -26,7 +26,7 @@ export interface RateLimitOptions {
   readonly perMs: number
   /** How much at once after a rest, for `gcra` (default 1) and `token-bucket` (default: the limit). */
   readonly burst?: number | undefined
-  /** The longest wait for another who takes from the same subject. Default 500; in your `tx` your own bounds count. */
+  /** The longest wait for another who takes from the same subject. Default 500. */
   readonly waitMs?: number | undefined
   /**
    * What to do while the database cannot be reached: `closed` (default) throws its error, `open` grants, `local` counts in

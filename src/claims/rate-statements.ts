@@ -7,6 +7,13 @@ export const takeRate = statement(`
     $8::text::bigint[], $9::text::integer
   )::text as told`)
 
+/** In a caller's transaction. */
+export const takeRateJoined = statement(`
+  select {schema}.rate_take_joined(
+    $1::text::text, $2::text::text, $3::text::text, $4::text::text, $5::text::bigint, $6::text::bigint, $7::text::bigint,
+    $8::text::bigint[], $9::text::integer
+  )::text as told`)
+
 /** Several subjects, alone. */
 export const takeRates = statement(`
   select {schema}.rate_take_many(

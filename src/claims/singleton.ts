@@ -13,6 +13,7 @@ import type { Stored } from './json.js'
 import { checkKey, nameScope, scopeOfSingleton } from './key.js'
 import { readScope } from './once-spec.js'
 import { readTold } from './told-claim.js'
+import { withSavepoint } from './with-savepoint.js'
 
 interface Waiting {
   /**
@@ -106,7 +107,7 @@ export function voidSlotOn(database: Database): VoidSlot {
   ): Promise<SlotVoided<unknown>> => {
     const read = readVoid(spec, fn)
     const { tx } = spec
-    if (tx !== undefined) return await voidIn(database, tx, read, fn)
+    if (tx !== undefined) return await withSavepoint(database, tx, () => voidIn(database, tx, read, fn))
     return await database.transaction((own) => voidIn(database, own, read, fn))
   }
   return run as VoidSlot
@@ -151,7 +152,11 @@ async function voidIn(
   const [row] = await database.send(voidSingleton, [scope, key, id, String(frees), mark, WAIT_MS], tx)
   const told = readTold(row)
   if (told.state === 'busy')
-    throw new BusyError(`a transaction that works on ${subject}`, performance.now() - startedAt, 1_000)
+    throw new BusyError(
+      `a transaction that works on ${subject}`,
+      Math.round(performance.now() - startedAt),
+      1_000,
+    )
   if (told.state === 'in progress') throw new InProgressError(subject, told.leftMs ?? 1_000, told.id)
   if (told.state !== 'voided') return { voided: false }
   const value = await fn?.(tx, told.hasOutcome ? told.outcome : undefined)

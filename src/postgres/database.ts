@@ -41,6 +41,11 @@ export class Database extends Connections {
     return runTransaction(this, fn, options)
   }
 
+  /** A wait that ends before the server's own limit for a statement, which would fail in another way. */
+  boundWait(waitMs: number): number {
+    return Math.ceil(Math.min(waitMs, (this.statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9))
+  }
+
   /** One of our statements for this schema. */
   render(statement: Statement): RenderedStatement {
     let rendered = this.#rendered.get(statement)

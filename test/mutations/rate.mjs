@@ -508,7 +508,7 @@ export const rateMutations = [
   {
     name: 'rate: batches: one that is refused fails all',
     file: claims('batches.ts'),
-    from: 'if (error instanceof DatabaseError || error instanceof ConstraintViolationError) return groups\n',
+    from: 'if (refusals.some((type) => error instanceof type)) return groups\n',
     to: '',
     tests: batches,
   },

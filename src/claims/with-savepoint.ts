@@ -1,0 +1,22 @@
+import type { Database } from '../postgres/database.js'
+import type { Tx } from '../postgres/executor.js'
+import { joinTransaction } from '../postgres/join.js'
+
+let count = 0
+
+/**
+ * Runs a part of a caller's transaction so that nothing is left of it if it fails, also if the caller goes on. Its name is its own, so that
+ * parts within parts do not end each other.
+ */
+export async function withSavepoint<T>(database: Database, tx: Tx, fn: () => Promise<T>): Promise<T> {
+  await joinTransaction(tx, database) // refuses what is none
+  const name = `dibs_part_${++count}`
+  await tx.query(`savepoint ${name}`)
+  try {
+    return await fn()
+  } catch (error) {
+    // If that fails too, the transaction is at its end, and nothing is left in any case.
+    await tx.query(`rollback to savepoint ${name}`).catch(() => {})
+    throw error
+  }
+}
