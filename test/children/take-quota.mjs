@@ -5,6 +5,13 @@ import { Dibs } from '../../dist/index.js'
 
 const { url, schema, awards, limit, windowMs, callers } = JSON.parse(process.argv[2])
 process.on('disconnect', () => process.exit())
+// From the start: what comes before somebody listens is lost. It is asked to repeat when it is ready.
+const repeated = []
+let isOver = false
+process.on('message', (told) => {
+  if (told.at === 'again') repeated.push(attempt('again', () => again(told)))
+  else isOver = true
+})
 
 const pool = new pg.Pool({ connectionString: url, max: callers })
 pool.on('error', () => {})
@@ -21,7 +28,6 @@ const pick = (list) => list[Math.floor(Math.random() * list.length)]
 const amountOf = () => 1 + Math.floor(Math.random() * 3)
 /** Ids of earlier takes, to be given back. */
 const mine = []
-let isOver = false
 
 /** Takes, and writes down that it did, in one transaction. */
 const award = (quota, id, amount) =>
@@ -64,8 +70,13 @@ const works = {
 /** The same id until there is an answer: also one that a process which is gone had asked for. */
 async function again({ quota: name, id, amount }) {
   const quota = quotas.find((one) => one.name === name)
-  const { replayed } = await quota.take(SUBJECT, amount, { id })
-  process.send({ at: 'taken', quota: name, id, amount, replayed })
+  try {
+    const { replayed } = await quota.take(SUBJECT, amount, { id })
+    process.send({ at: 'taken', quota: name, id, amount, replayed })
+  } catch (error) {
+    if (passing.has(error.code)) process.send({ at: 'not taken', id })
+    throw error
+  }
 }
 
 async function call() {
@@ -85,12 +96,9 @@ async function attempt(kind, fn) {
   }
 }
 
-process.on('message', (told) => {
-  if (told.at === 'again') void attempt('again', () => again(told))
-  else isOver = true
-})
 process.send({ at: 'ready' })
 await Promise.all(Array.from({ length: callers }, call))
+await Promise.all(repeated)
 await dibs.close()
 await pool.end()
 process.send({ at: 'over' }, () => process.exit())

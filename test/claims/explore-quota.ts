@@ -146,7 +146,7 @@ export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): 
       expectAtomic({
         start: { entries: [{ id: 'a', amount: 6, forget: -1 }, { amount: 3 }] },
         isStock: true,
-        calls: { ann: refund('a'), maintenance: maintain, bob: take(3) },
+        calls: { ann: refund('a'), maintenance: maintain },
       }))
 
     it('removes an id that is refunded and taken anew', () =>
@@ -164,7 +164,7 @@ export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): 
     it('removes a row whose reservation is settled late', () =>
       expectAtomic({
         start: { window: LONG_AGO, entries: [{ id: 'h', amount: 6, expires: -1 }] },
-        calls: { ann: settle('h', 5), maintenance: maintain, bob: take(6) },
+        calls: { ann: settle('h', 5), maintenance: maintain },
       }))
 
     it('removes a reservation that is settled late', () =>

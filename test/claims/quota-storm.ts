@@ -32,6 +32,7 @@ type Told =
   | ({ readonly at: 'asked' | 'taken' | 'refunding' } & Asked)
   | { readonly at: 'done' | 'refused'; readonly kind: string; readonly code?: string }
   | { readonly at: 'failed'; readonly kind: string; readonly error: string }
+  | { readonly at: 'not taken'; readonly id: string }
   | { readonly at: 'ready' | 'over' }
 
 export interface StormReport {
@@ -42,6 +43,9 @@ export interface StormReport {
   readonly repeated: number
   readonly problems: readonly string[]
 }
+
+/** It may be dead by now. */
+const ignore = (): void => {}
 
 /** Eight processes take, reserve and give back of one subject, and are killed in the midst of it. */
 export async function quotaStorm(options: StormOptions): Promise<StormReport> {
@@ -62,15 +66,16 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
     if (told.at === 'asked') mine.set(told.id, told)
     else if (told.at === 'taken') {
       mine.delete(told.id)
-      asked.delete(told.id)
       answered.set(told.id, told)
-    } else if (told.at === 'refunding') refunding.add(told.id)
+    } else if (told.at === 'not taken') mine.delete(told.id)
+    else if (told.at === 'refunding') refunding.add(told.id)
     else if (told.at === 'failed') problems.push(`${told.kind}: ${told.error}`)
     else if (told.at === 'done' || told.at === 'refused')
       counts[`${told.kind} ${told.at}`] = (counts[`${told.kind} ${told.at}`] ?? 0) + 1
     else if (told.at === 'ready') {
       for (const one of asked.values()) {
-        child.send({ ...one, at: 'again' })
+        mine.set(one.id, one)
+        child.send({ ...one, at: 'again' }, ignore)
         repeated++
       }
       asked.clear()
@@ -126,7 +131,7 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
         start()
       }
     }
-    for (const child of children) if (child.connected) child.send({ at: 'over' })
+    for (const child of children) if (child.connected) child.send({ at: 'over' }, ignore)
     await until(() => children.size === 0, 'the processes to end', 20_000)
     await look()
     await judge()
