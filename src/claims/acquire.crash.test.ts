@@ -75,7 +75,7 @@ async function whole(db: pg.Pool, claimed: number, used: number): Promise<void> 
   const { rows } = await db.query(`select
     (select array_agg(status::text) from ${schema.name}.claim) as claims,
     (select count(*)::int from ${schema.name}.lock where expires_at > ${schema.name}.clock()) as locks,
-    (select array_agg(array[q.used, q.held, q.listed]::int[]) from ${schema.name}.quota q) as quotas,
+    (select array_agg(array[q.used, q.held, q.used + q.over - q.unlisted]::int[]) from ${schema.name}.quota q) as quotas,
     (select sum(e.amount)::int from ${schema.name}.quota_entry e where e.state in ('taken', 'held')) as entries`)
   assert.deepEqual(rows, [
     {

@@ -589,12 +589,15 @@ describe("in the caller's transaction", () => {
     expect(await fixture.logged()).toEqual([])
   })
 
-  it('nothing is there if the function aborts it', async () => {
-    const failed = inTransaction((tx) =>
-      fixture.dibs.acquire(all(), (own) => own.query('select 1 / 0'), { tx }).catch(() => {}),
-    )
-    await failed
-    expect(await everything()).toEqual({ claims: [], locks: [], quotas: [], entries: [] })
+  it('is usable if the function aborts it, and nothing is held', async () => {
+    await inTransaction(async (tx) => {
+      await fixture.dibs.acquire(all(), (own) => own.query('select 1 / 0'), { tx }).catch(() => {})
+      await tx.query('select 1')
+    })
+    const { claims: left, quotas, entries } = await everything()
+    expect(left.every(({ holder, status }) => holder === 'nobody' && status === 'pending')).toBe(true)
+    expect([quotas.map(({ used }) => Number(used)), entries]).toEqual([[0], []])
+    await fixture.dibs.acquire(all(), async () => 1)
   })
 
   it('one can be inside another, and knows what that has', async () => {

@@ -9,13 +9,7 @@ import {
   schema,
   setClock,
 } from '../../test/rate-fixture.js'
-import {
-  BusyError,
-  InvalidInputError,
-  NeverFitsError,
-  RateLimitedError,
-  StatementTimeoutError,
-} from '../errors.js'
+import { BusyError, InvalidInputError, NeverFitsError, RateLimitedError } from '../errors.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
 import { countTraffic } from '../testing/index.js'
 import type { RateLimit } from './rate-limit.js'
@@ -418,13 +412,15 @@ describe('in the transaction of the caller', () => {
     }
   })
 
-  it('leaves the bound of its waits to the caller', async () => {
+  it('waits no longer than it says, and leaves the transaction usable', async () => {
     const [holder, client] = [await pool.connect(), await pool.connect()]
     try {
       await holder.query('begin')
       await rate().take('s', 1, { tx: holder })
-      await client.query("begin; set local lock_timeout = '30ms'")
-      await expect(rate().take('s', 1, { tx: client })).rejects.toThrow(StatementTimeoutError)
+      await client.query("begin; set local lock_timeout = '30s'")
+      const hasty = dibs.rateLimit('r', { ...base, waitMs: 60 })
+      await expect(hasty.take('s', 1, { tx: client })).rejects.toThrow(BusyError)
+      expect((await client.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '30s' }])
     } finally {
       await holder.query('rollback')
       await client.query('rollback')

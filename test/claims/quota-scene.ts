@@ -242,7 +242,7 @@ export function quotaScenes(depth: Depth) {
 
 /** Functions of one statement have no place for a point. */
 const known =
-  /is the server's choice|seen in one order only|(?:clock|first_moment|quota_peek)\(.*\) runs as one step/
+  /is the server's choice|seen in one order only|(?:clock|first_moment|quota_peek|quota_free_at|quota_take_joined|quota_resolve_joined)\(.*\) runs as one step/
 
 const completed = (entry: Partial<Entry>, window: number): Entry => ({
   ...{ id: undefined, subject: 'ann', amount: 1, expires: undefined, forget: Number.POSITIVE_INFINITY },

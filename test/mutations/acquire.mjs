@@ -254,7 +254,7 @@ const inSql = [
   ],
   [
     'acquire one: what was reserved before is not renewed',
-    "    if v_state = 'known' and p_lease_ms is not null then",
+    "    if v_state in ('known', 'mismatch') and p_lease_ms is not null then",
     '    if false then',
     leased,
   ],
@@ -296,12 +296,7 @@ const inSql = [
     "exception when sqlstate 'DIB99' then",
     slots,
   ],
-  [
-    'rearm: what is used is used again',
-    rearm("  elsif v_entry.state in ('taken', 'refunded') then\n    return p_told;\n"),
-    '',
-    leased,
-  ],
+  ['rearm: what is used is used again', rearm("v_entry.state in ('taken', 'refunded') or "), '', leased],
   ['rearm: what was refunded is used again', rearm("in ('taken', 'refunded')"), "in ('taken')", leased],
   [
     'rearm: what has run out is held',
@@ -317,8 +312,8 @@ const inSql = [
   ],
   [
     'state: one that is lost is not enough',
-    inFunction('acquire_state', "    if v_state = 'lost' then\n      return 'lost';\n    end if;\n"),
-    '',
+    inFunction('acquire_state', "v_is_lost or v_state = 'lost'"),
+    'v_is_lost',
     leased,
   ],
   [

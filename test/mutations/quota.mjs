@@ -14,6 +14,8 @@ const explored = [claims('quota.explore.test.ts')]
 
 const current = (text) => inFunction('quota_current', text)
 const seen = (text) => inFunction('quota_seen', text)
+const plain = (text) => inFunction('quota_take_plain', text)
+const edges = [claims('acquire-edges.test.ts')]
 const freeAt = (text) => inFunction('quota_free_at', text)
 const take = (text) => inFunction('quota_take', text)
 const resolve = (text) => inFunction('quota_resolve', text)
@@ -179,8 +181,8 @@ const inQuotas = [
     holds,
   ],
 
-  ['free: holds are not counted', freeAt('where h.freed >= p_need'), 'where false', holds],
-  ['free: the first to run out is enough', freeAt('where h.freed >= p_need'), 'where true', holds],
+  ['free: holds are not counted', freeAt('if v_freed >= p_need then'), 'if false then', holds],
+  ['free: the first to run out is enough', freeAt('if v_freed >= p_need then'), 'if true then', holds],
   [
     'free: what was ended frees',
     freeAt(" and e.state = 'held'\n"),
@@ -282,9 +284,59 @@ const inQuotas = [
   ],
   [
     'joined: running out of time ends the transaction',
-    inFunction('quota_take_joined', 'exception when lock_not_available then'),
-    'exception when division_by_zero then',
+    inFunction('quota_take_joined', '      when lock_not_available then'),
+    '      when division_by_zero then',
     joined,
+  ],
+  [
+    'joined: whoever is refused keeps its lock',
+    inFunction('quota_take_joined', "<> 'taken' then\n"),
+    "= 'nothing' then\n",
+    edges,
+  ],
+  [
+    'joined: whoever ends nothing keeps its lock',
+    inFunction('quota_resolve_joined', "not in ('settled', 'void', 'refunded') then"),
+    "= 'nothing' then",
+    edges,
+  ],
+  [
+    'at once: an id that is about to be used is waited for',
+    inFunction('quota_take_at_once', '  perform {schema}.bound(10);\n'),
+    '',
+    edges,
+  ],
+  [
+    'plain: more is taken than fits',
+    plain(' and q.used + q.over + q.held + v_total <= p_limit\n'),
+    '\n',
+    takes,
+  ],
+  [
+    'plain: of a window that is over',
+    plain('and q.ends_at > v_now and (q.holds_until'),
+    'and (q.holds_until',
+    windows,
+  ],
+  [
+    'plain: what has run out is told as held',
+    plain(' and (q.holds_until > v_now) is not false'),
+    '',
+    [claims('quota.property.test.ts')],
+  ],
+  ['plain: what is taken has an entry', plain(', unlisted = q.unlisted + v_total, most'), ', most', takes],
+  [
+    'plain: of a window that was over when it had waited',
+    plain('if v_until <= {schema}.clock() then'),
+    'if false then',
+    windows,
+  ],
+  ['plain: what fits is refused', plain(' and q.used + q.over + q.held + v_total > p_limit\n'), '\n', takes],
+  [
+    'many: a subject that is held is waited for',
+    inFunction('quota_take_many', 'p_keep_ms, 0)'),
+    'p_keep_ms, 5000)',
+    [claims('quota.many.test.ts')],
   ],
   [
     'joined: the caller waits as we did',

@@ -1,0 +1,232 @@
+import { describe, expect, it } from 'vitest'
+import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
+import { callersOf } from '../../test/claims/callers.js'
+import { openClaims } from '../../test/claims/open-claims.js'
+import {
+  AcquireRefusedError,
+  AmbiguousOutcomeError,
+  BusyError,
+  QuotaExceededError,
+  RateLimitedError,
+  SingletonConflictError,
+} from '../errors.js'
+import { claims } from './acquire-claims.js'
+
+const fixture = openClaims()
+const { holdSlot, query, lockedRows } = acquirersOf(fixture)
+const { inTransaction } = callersOf(fixture, { scope: 's', key: 'k' })
+
+const errorOf = (call: Promise<unknown>): Promise<unknown> => call.catch((error) => error)
+const monthly = { scope: 'payout', per: 'month' } as const
+
+describe('a slot that its holder has left', () => {
+  /** In the middle of a month. */
+  const abandon = async (onFailure: 'free' | 'keep') => {
+    await fixture.schema.clock.freeze(new Date('2026-06-10T12:00:00Z'))
+    const holder = holdSlot({ ...monthly, onFailure })
+    const [, slot] = await holder.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    return slot
+  }
+
+  it.each([{ outcome: 'done' }, 'retry'] as const)(
+    'and that was decided about as %j is taken to the end of its period, at least',
+    async (verdict) => {
+      const slot = await abandon('keep')
+      const run = () =>
+        fixture.dibs.singleton({ ...monthly, onFailure: 'keep', mode: 'leased' }, async () => 'again')
+      expect(await errorOf(run())).toBeInstanceOf(AmbiguousOutcomeError)
+      expect(await fixture.dibs.claims.resolve({ singleton: 'payout', key: slot.key }, verdict)).toBe(true)
+      if (verdict === 'retry') expect(await run()).toBe('again')
+      await fixture.schema.clock.advance(48 * HOUR_MS)
+      await fixture.dibs.maintain()
+      expect(await errorOf(run())).toBeInstanceOf(SingletonConflictError)
+    },
+  )
+
+  it.each(['free', 'keep'] as const)('is removed some time after its period (%s)', async (onFailure) => {
+    await abandon(onFailure)
+    await fixture.schema.clock.freeze(new Date('2026-07-07T12:00:00Z'))
+    await fixture.dibs.maintain()
+    expect(await query('select key from {schema}.claim')).toEqual([{ key: 'month:2026-06' }])
+    await fixture.schema.clock.advance(24 * HOUR_MS)
+    await fixture.dibs.maintain()
+    expect(await query('select key from {schema}.claim')).toEqual([])
+  })
+})
+
+it('a slot that is not kept is free after an error, though it is not known what became of the key', async () => {
+  const run = (n: number) =>
+    fixture.dibs.acquire(
+      [claims.once({ scope: 'pay', key: `${n}`, onAmbiguous: 'hold' }), claims.singleton(monthly)],
+      () => Promise.reject(new Error(`no ${n}`)),
+      { mode: 'leased' },
+    )
+  for (let n = 0; n < 7; n++) expect(await errorOf(run(n))).toMatchObject({ message: `no ${n}` })
+})
+
+it('a slot whose period was over while it waited is that of the next', async () => {
+  const day = { scope: 'log', per: 'day' } as const
+  await fixture.schema.clock.freeze(new Date('2026-06-10T23:59:00Z'))
+  const other = await fixture.pool.connect()
+  try {
+    await other.query('begin')
+    await fixture.dibs.singleton({ ...day, tx: other }, async () => 1)
+    const waiting = fixture.other.singleton(day, async (_, slot) => slot.key)
+    await expect
+      .poll(async () => (await query("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).length)
+      .toBeGreaterThan(0)
+    await fixture.schema.clock.freeze(new Date('2026-06-11T00:01:00Z'))
+    await other.query('rollback')
+    expect(await waiting).toBe('day:2026-06-11')
+  } finally {
+    other.release()
+  }
+})
+
+describe('what ended with an answer that was lost', () => {
+  it('has ended, though a lock of it is held by another by now', async () => {
+    const grants = JSON.stringify([
+      { kind: 'claim', scope: 'o', key: 'k', fence: 1, status: 'active', outcome: '1', keepMs: 1_000_000 },
+      { kind: 'lock', name: 'l', fence: 1 },
+    ])
+    await query(
+      "insert into {schema}.claim (scope, key, id, holder, fence, lease_until, created_at) values ('o', 'k', 'i', 'me', 1, 'infinity', now())",
+    )
+    await query(
+      "insert into {schema}.lock (name, holder, fence, expires_at, acquired_at) values ('l', 'me', 1, now() + interval '1 hour', now())",
+    )
+    const end = async () =>
+      (await query(`select {schema}.acquire_end('${grants}', 'me', true, 1000, false) as told`))[0]?.told
+    expect(await end()).toMatchObject({ state: 'ended' })
+    await fixture.dibs.acquire(
+      [claims.lock('l')],
+      async () => {
+        expect(await end()).toMatchObject({ state: 'stored' })
+      },
+      { mode: 'leased' },
+    )
+  })
+})
+
+describe('in a transaction of the caller', () => {
+  it('whoever is refused leaves no lock behind', async () => {
+    const points = fixture.dibs.quota('points', { limit: 10 })
+    const rate = fixture.dibs.rateLimit('rate', { algorithm: 'token-bucket', limit: 10, perMs: HOUR_MS })
+    await points.take('ann', 8, { id: 'a' })
+    await points.refund('a', { amount: 1 })
+    await rate.take('ann', 8)
+    await inTransaction(async (tx) => {
+      expect(await errorOf(points.take('ann', 5, { tx }))).toBeInstanceOf(QuotaExceededError)
+      expect(await points.refund('a', { tx })).toEqual({ refunded: false })
+      expect(await errorOf(rate.take('ann', 5, { tx }))).toBeInstanceOf(RateLimitedError)
+      expect(await lockedRows()).toEqual([])
+      await points.take('ann', 1)
+      await rate.take('ann', 1)
+    })
+  })
+
+  it('a rate limit waits within its bound, and leaves the transaction usable', async () => {
+    const rate = fixture.dibs.rateLimit('rate', {
+      algorithm: 'gcra',
+      limit: 10,
+      perMs: HOUR_MS,
+      burst: 10,
+      waitMs: 120,
+    })
+    await rate.take('bob')
+    await inTransaction(async (first) => {
+      await rate.take('bob', 1, { tx: first })
+      await inTransaction(async (tx) => {
+        await tx.query("set local lock_timeout = '7s'")
+        expect(await errorOf(rate.take('bob', 1, { tx }))).toBeInstanceOf(BusyError)
+        expect((await tx.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+      })
+    })
+  })
+
+  it('an id that another transaction is about to use is refused within the wait, and the transaction stays usable', async () => {
+    const points = fixture.dibs.quota('points', { limit: 10 })
+    for (const subject of ['new', 'there']) {
+      if (subject === 'there') await points.take('there')
+      await inTransaction(
+        async (first) => {
+          await points.take('ann', 5, { id: 'x', tx: first })
+          await inTransaction(async (tx) => {
+            const refused = await errorOf(
+              fixture.dibs.acquire([points.claim(subject, 5, { id: 'x' })], async () => 1, {
+                tx,
+                waitMs: 50,
+              }),
+            )
+            expect(refused).toBeInstanceOf(AcquireRefusedError)
+            expect((refused as AcquireRefusedError).failures[0]?.error).toBeInstanceOf(BusyError)
+            await tx.query('select 1')
+          })
+        },
+        { last: 'rollback' },
+      )
+    }
+  })
+
+  it('nothing is left of a function that fails, and what others have used stays used', async () => {
+    const points = fixture.dibs.quota('points', { limit: 50 })
+    await points.take('kid', 20)
+    await inTransaction(async (tx) => {
+      const failed = await errorOf(
+        fixture.dibs.acquire(
+          [points.claim('kid', 10, { id: 'event' })],
+          async (_, [use]) => {
+            await tx.query(`insert into ${fixture.log} (name) values ('undone')`)
+            await points.refund(`${use.id}`, { tx })
+            await tx.query('select 1 / 0')
+          },
+          { tx },
+        ),
+      )
+      expect(failed).toMatchObject({ message: expect.stringContaining('division by zero') })
+      await tx.query(`insert into ${fixture.log} (name) values ('kept')`)
+    })
+    expect(await fixture.logged()).toEqual(['kept'])
+    expect((await points.peek('kid')).used).toBe(20)
+    expect(await points.verify()).toEqual([])
+  })
+
+  it('a void whose function fails has not happened', async () => {
+    const slot = await fixture.dibs.singleton(monthly, async (_, given) => given)
+    await inTransaction(async (tx) => {
+      const failed = errorOf(
+        fixture.dibs.voidSlot({ scope: 'payout', slot, tx }, () => Promise.reject(new Error('no'))),
+      )
+      expect(await failed).toMatchObject({ message: 'no' })
+    })
+    expect(await fixture.dibs.voidSlot({ scope: 'payout', slot })).toMatchObject({ voided: true })
+  })
+})
+
+it('a lock is in nobody’s way whose claim was refused for another reason', async () => {
+  const points = fixture.dibs.quota('points', { limit: 1 })
+  await points.take('full')
+  await inTransaction(async (tx) => {
+    await tx.query(`insert into ${fixture.schema.name}.lock (name, holder, fence, expires_at, acquired_at)
+      values ('l', 'x', 1, '-infinity', now())`)
+    await tx.query('savepoint before')
+    const refused = await errorOf(
+      fixture.dibs.acquire([points.claim('full'), claims.lock('l')], async () => 1, { tx }),
+    )
+    expect((refused as AcquireRefusedError).failures.map(({ kind }) => kind)).toEqual(['quota'])
+  })
+  expect(await query('select fence::int from {schema}.lock')).toEqual([{ fence: 1 }])
+})
+
+it('an attempt that asks for another amount than one that was given back', async () => {
+  const tokens = fixture.dibs.quota('tokens', { limit: 50 })
+  const run = (amount: number, fn: () => Promise<unknown>) =>
+    fixture.dibs.acquire([claims.once({ scope: 'ask', key: 'k' }), tokens.claim('ann', amount)], fn, {
+      mode: 'leased',
+    })
+  await errorOf(run(10, () => Promise.reject(new Error('no'))))
+  await run(12, async () => 'yes')
+  expect(await tokens.peek('ann')).toMatchObject({ used: 12, held: 0 })
+  expect(await tokens.verify()).toEqual([])
+})
