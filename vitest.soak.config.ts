@@ -9,7 +9,7 @@ export default defineConfig({
       'src/**/*.soak.ts',
       'src/**/*.storm.test.ts',
       'src/claims/{once,acquire}.crash.test.ts',
-      'src/testing/explore/reduce/hostile.test.ts',
+      'src/testing/explore/reduce/{hostile,corpus}.test.ts',
       'examples/**/*.soak.ts',
     ],
     env: { SOAK_SECONDS: process.env.SOAK_SECONDS ?? '120' },

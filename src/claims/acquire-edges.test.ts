@@ -74,7 +74,14 @@ it('a slot whose period was over while it waited is that of the next', async () 
     await fixture.dibs.singleton({ ...day, tx: other }, async () => 1)
     const waiting = fixture.other.singleton(day, async (_, slot) => slot.key)
     await expect
-      .poll(async () => (await query("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).length)
+      .poll(
+        async () =>
+          (
+            await query(
+              "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'",
+            )
+          ).length,
+      )
       .toBeGreaterThan(0)
     await fixture.schema.clock.freeze(new Date('2026-06-11T00:01:00Z'))
     await other.query('rollback')
