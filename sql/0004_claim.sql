@@ -412,7 +412,7 @@ begin
 end
 $$;
 
--- Removes a batch of claims whose time is over. Never waits: what is locked is being claimed anew. An array, since a plan
+-- Removes a batch of claims whose time is over, and on which nobody works: a slot may be worked on beyond it. Never waits: what is locked is being claimed anew. An array, since a plan
 -- may run a joined subquery with a limit more than once.
 create function {schema}.claim_forget_expired(p_limit integer) returns integer
   language plpgsql volatile
@@ -424,7 +424,8 @@ declare
 begin
   -- point: before the removal
   delete from {schema}.claim c where c.ctid = any (array(
-    select e.ctid from {schema}.claim e where e.expires_at <= v_now order by e.expires_at limit p_limit
+    select e.ctid from {schema}.claim e where e.expires_at <= v_now and (e.lease_until > v_now) is not true
+    order by e.expires_at limit p_limit
     for update skip locked));
   get diagnostics v_count = row_count;
   return v_count;

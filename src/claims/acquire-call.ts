@@ -52,6 +52,7 @@ export class AcquireCall {
   readonly #startedAt = performance.now()
   #nowMs = Date.now()
   #tries = 0
+  #moves = 0
   #asks = 0
 
   constructor(database: Database, given: readonly AnyClaim[], settings: AcquireSettings) {
@@ -137,8 +138,7 @@ export class AcquireCall {
 
   /** Less than the server lets a statement run, which would fail in another way. */
   #boundedMs(waitMs: number): number {
-    const mostMs = (this.database.statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9
-    return Math.ceil(Math.max(AT_ONCE_MS, Math.min(waitMs, mostMs)))
+    return Math.max(AT_ONCE_MS, this.database.boundWait(waitMs))
   }
 
   #onceItem(once: OnceCall): object {
@@ -194,7 +194,7 @@ export class AcquireCall {
   /** The clock of the database is not where this process's is; once it is known, its slots are. */
   #moveTo({ now }: ToldOne): Verdict {
     const nowMs = Number(now) / 1_000
-    if (this.#tries > 3)
+    if (++this.#moves > 3)
       throw new InvalidInputError(
         'per',
         'has no period at this time: its slots are all before it, or all after it',

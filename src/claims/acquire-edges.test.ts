@@ -55,6 +55,19 @@ describe('a slot that its holder has left', () => {
   })
 })
 
+it('a slot that is worked on beyond its time is not removed', async () => {
+  const holder = holdSlot({ scope: 'tick', per: { everyMs: 1_000 }, keepMs: 1 })
+  await holder.began
+  await fixture.schema.clock.advance(60_000)
+  await fixture.dibs.maintain()
+  holder.finish(() => 'done')
+  expect(await holder.ended).toBe('done')
+  await fixture.dibs.maintain()
+  await fixture.schema.clock.advance(60_000)
+  await fixture.dibs.maintain()
+  expect(await query('select key from {schema}.claim')).toEqual([])
+})
+
 it('a slot that is not kept is free after an error, though it is not known what became of the key', async () => {
   const run = (n: number) =>
     fixture.dibs.acquire(

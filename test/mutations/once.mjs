@@ -573,6 +573,13 @@ const below = [
 
 /** @type {import('./mutation.mjs').Mutation[]} */
 export const onceMutations = [
+  {
+    name: 'once: maintenance: what is worked on beyond its time is removed',
+    file: 'sql/0004_claim.sql',
+    from: ' and (e.lease_until > v_now) is not true\n',
+    to: '\n',
+    tests: [claims('acquire-edges.test.ts')],
+  },
   ...[...inSql, ...clocks].map(([name, from, to, tests, file = sql]) => ({ name, file, from, to, tests })),
   ...around.map(([file, name, from, to, tests]) => ({ name, file: claims(file), from, to, tests })),
   ...below.map(([file, name, from, to, tests]) => ({ name, file: `src/postgres/${file}`, from, to, tests })),
