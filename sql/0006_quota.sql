@@ -694,7 +694,7 @@ begin
   -- point: before the write
   update {schema}.quota q set used = q.used + v_total, unlisted = q.unlisted + v_total, most = p_limit
   where q.name = p_name and q.subject = p_subject and q.used + q.over + q.held + v_total <= p_limit
-    and q.ends_at > v_now and (q.holds_until > v_now) is not false and (q.ends_at = 'infinity') = (p_per is null)
+    and (q.ends_at = 'infinity') = (p_per is null)
   returning q.used + q.over, q.held, q.starts_at, q.ends_at, least(q.ends_at, q.holds_until)
   into v_used, v_held, v_starts_at, v_ends_at, v_until;
   if found then

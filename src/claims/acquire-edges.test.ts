@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
+import { movingClock } from '../../test/moving-clock.js'
 import {
   AcquireRefusedError,
   AmbiguousOutcomeError,
@@ -249,4 +250,32 @@ it('an attempt that asks for another amount than one that was given back', async
   await run(12, async () => 'yes')
   expect(await tokens.peek('ann')).toMatchObject({ used: 12, held: 0 })
   expect(await tokens.verify()).toEqual([])
+})
+
+it('a take whose window was over while it waited is of the next', async () => {
+  const points = fixture.dibs.quota('points', { limit: 10, per: 'day', waitMs: 10_000 })
+  const clock = await movingClock(fixture.pool, fixture.schema.name, new Date('2026-06-10T23:59:00Z'))
+  await points.take('ann', 2)
+  const other = await fixture.pool.connect()
+  try {
+    await other.query('begin')
+    await points.take('ann', 3, { tx: other })
+    const waiting = points.take('ann', 4)
+    await expect
+      .poll(
+        async () =>
+          (
+            await query(
+              "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'",
+            )
+          ).length,
+      )
+      .toBeGreaterThan(0)
+    await clock.set(new Date('2026-06-11T00:01:00Z'))
+    await other.query('commit')
+    expect(await waiting).toMatchObject({ used: 4, resetsAt: new Date('2026-06-12T00:00:00Z') })
+  } finally {
+    other.release()
+  }
+  expect(await points.verify()).toEqual([])
 })
