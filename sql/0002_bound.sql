@@ -19,3 +19,20 @@ create function {schema}.next_fence(last bigint, at timestamptz) returns bigint
 create function {schema}.micros(at timestamptz) returns bigint
   language sql stable
   as $$ select (pg_catalog.date_part('epoch', at) operator(pg_catalog.*) 1000000)::bigint $$;
+
+-- How long one of so many parts of a wait is: about 75 ms, and not all of one length, so that those who wait do not come back together. Their
+-- number does not depend on chance, nor on how long they take: a test's own `bound` takes no time.
+create function {schema}.part_of_wait(p_left_ms integer, p_parts integer) returns integer
+  language sql volatile
+as $$
+  select greatest(1, case when p_parts = 1 then p_left_ms
+    else (p_left_ms / p_parts::double precision * (2 + 2 * pg_catalog.random()) / 3)::integer end)
+$$;
+
+-- How long a wait may be: less than `statement_timeout`, which would abort a caller's transaction.
+create function {schema}.bounded_wait(p_wait_ms integer) returns integer
+  language sql stable
+as $$
+  select case when t.ms > 0 then greatest(1, least(p_wait_ms, t.ms * 0.9, t.ms - 50))::integer else p_wait_ms end
+  from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t
+$$;

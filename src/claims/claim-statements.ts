@@ -1,6 +1,6 @@
 import { statement } from '../postgres/statement.js'
 
-/** See sql/0004_claim.sql for what each locks and why two callers cannot both win. */
+/** See sql/0004_claim.sql and sql/0005_claim_upkeep.sql for what each locks and why two callers cannot both win. */
 export const beginClaim = statement(`
   select {schema}.claim_begin(
     $1::text::text, $2::text::text, $3::text::text, $4::text::text, $5::text::text, $6::text::bigint, $7::text::bigint,

@@ -1,8 +1,6 @@
 // Guards of `dibs.singleton`, `dibs.voidSlot`, `dibs.acquire` and the lock table: first those in SQL, then those around it.
-import { claims, inFunction } from './mutation.mjs'
+import { about, claims, inFunction } from './mutation.mjs'
 
-const lockSql = 'sql/0007_lock.sql'
-const sql = 'sql/0008_acquire.sql'
 const locks = ['src/locks/lock-table.test.ts']
 const joined = [claims('acquire.test.ts')]
 const leased = [claims('acquire-leased.test.ts')]
@@ -655,8 +653,8 @@ const named = (name) => (name.startsWith('acquire') ? name : `acquire, ${name}`)
 
 /** @type {import('./mutation.mjs').Mutation[]} */
 export const acquireMutations = [
-  ...inLockSql.map(([name, from, to, tests]) => ({ name: named(name), file: lockSql, from, to, tests })),
-  ...inSql.map(([name, from, to, tests]) => ({ name: named(name), file: sql, from, to, tests })),
+  ...inLockSql.map(([name, from, to, tests]) => ({ name: named(name), file: about('lock', from), from, to, tests })),
+  ...inSql.map(([name, from, to, tests]) => ({ name: named(name), file: about(/acquire|singleton/, from), from, to, tests })),
   ...around.map(([name, file, from, to, tests]) => ({
     name: named(name),
     file: claims(file),

@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs'
+
 /**
  * One guard to be removed, and the tests that must notice.
  *
@@ -9,5 +11,21 @@ const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 /** The first place with this text after the head of that SQL function: several share their lines. */
 export const inFunction = (name, text) =>
   new RegExp(`(?<=create function \\{schema\\}\\.${name}\\((?:(?!create function)[\\s\\S])*)${escaped(text)}`)
+
+const sqlFiles = readdirSync(new URL('../../sql', import.meta.url))
+  .filter((file) => file.endsWith('.sql'))
+  .map((file) => ({
+    file: `sql/${file}`,
+    text: readFileSync(new URL(`../../sql/${file}`, import.meta.url), 'utf8'),
+  }))
+
+/** The SQL file that holds this, of those about one subject: `about('quota', …)`. */
+export function about(subject, from) {
+  const files = sqlFiles.filter(
+    ({ file, text }) => file.search(subject) >= 0 && text.search(from instanceof RegExp ? from : escaped(from)) >= 0,
+  )
+  if (files.length !== 1) throw new Error(`${files.length} files about "${subject}" in sql contain ${from}`)
+  return files[0].file
+}
 
 export const claims = (file) => `src/claims/${file}`

@@ -1,7 +1,6 @@
 // Guards of `dibs.once`: first those in SQL, then those around it.
-import { claims, inFunction } from './mutation.mjs'
+import { about, claims, inFunction } from './mutation.mjs'
 
-const sql = 'sql/0004_claim.sql'
 const ground = 'sql/0002_bound.sql'
 const joined = ['joined', 'inside', 'input'].map((part) => claims(`once-${part}.test.ts`))
 const leased = ['leased', 'lease'].map((part) => claims(`once-${part}.test.ts`))
@@ -575,12 +574,12 @@ const below = [
 export const onceMutations = [
   {
     name: 'once: maintenance: what is worked on beyond its time is removed',
-    file: 'sql/0004_claim.sql',
+    file: 'sql/0005_claim_upkeep.sql',
     from: ' and (e.lease_until > v_now) is not true\n',
     to: '\n',
     tests: [claims('acquire-edges.test.ts')],
   },
-  ...[...inSql, ...clocks].map(([name, from, to, tests, file = sql]) => ({ name, file, from, to, tests })),
+  ...[...inSql, ...clocks].map(([name, from, to, tests, file = about('claim', from)]) => ({ name, file, from, to, tests })),
   ...around.map(([file, name, from, to, tests]) => ({ name, file: claims(file), from, to, tests })),
   ...below.map(([file, name, from, to, tests]) => ({ name, file: `src/postgres/${file}`, from, to, tests })),
 ].map(({ name, ...rest }) => ({ name: `once: ${name}`, ...rest }))

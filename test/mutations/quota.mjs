@@ -1,9 +1,7 @@
 // Guards of `dibs.quota` and of the periods that its windows are: first those in SQL, then those around it.
 import { readFileSync } from 'node:fs'
-import { claims, inFunction } from './mutation.mjs'
+import { about, claims, inFunction } from './mutation.mjs'
 
-const periodSql = 'sql/0005_period.sql'
-const quotaSql = 'sql/0006_quota.sql'
 const periods = [claims('period.test.ts')]
 const takes = [claims('quota.test.ts')]
 const holds = [claims('quota-holds.test.ts')]
@@ -26,7 +24,8 @@ const period = (text) => inFunction('period', text)
 
 /** A function in which more than one line is changed. */
 function rewritten(name, what, change, tests) {
-  const source = readFileSync(new URL(`../../${quotaSql}`, import.meta.url), 'utf8')
+  const file = about('quota', `create function {schema}.${name}(`)
+  const source = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8')
   const [text] = source.match(
     new RegExp(`create function \\{schema\\}\\.${name}\\([\\s\\S]*?\\n\\$\\$;`),
   ) ?? ['']
@@ -742,12 +741,12 @@ const around = [
 export const quotaMutations = [
   ...inPeriods.map(([name, from, to, tests]) => ({
     name: `quota: period: ${name}`,
-    file: periodSql,
+    file: about('period', from),
     from,
     to,
     tests,
   })),
-  ...inQuotas.map(([name, from, to, tests]) => ({ name: `quota: ${name}`, file: quotaSql, from, to, tests })),
+  ...inQuotas.map(([name, from, to, tests]) => ({ name: `quota: ${name}`, file: about(/quota|bound/, from), from, to, tests })),
   ...around.map(([name, file, from, to, tests]) => ({
     name: `quota: ${name}`,
     file: claims(file),
