@@ -36,7 +36,7 @@ export async function openRefused(url, max) {
   const pool = new pg.Pool({ connectionString: url, max })
   pool.on('error', () => {})
   const dibs = await Dibs.open({ pool, listen: false })
-  const peer = await openPeer(pool, 1)
+  const peer = await openPeer(pool, 1, 3_600)
   const window = dibs.rateLimit('bench-full', { algorithm: 'token-bucket', limit: 1, perMs: 3_600_000 })
   const quota = dibs.quota('bench-full', { limit: 1 })
   const refused = async (take) => {
@@ -61,7 +61,7 @@ export async function openRefused(url, max) {
 }
 
 /** Its fixed windows begin with the first hit. */
-function openPeer(pool, points = LIMIT) {
+function openPeer(pool, points = LIMIT, duration = PER_MS / 1000) {
   return new Promise((resolve, reject) => {
     const peer = new RateLimiterPostgres(
       {
@@ -69,7 +69,7 @@ function openPeer(pool, points = LIMIT) {
         storeType: 'pool',
         tableName: `rate_limiter_flexible_${points}`,
         points,
-        duration: PER_MS / 1000,
+        duration,
         clearExpiredByTimeout: false,
       },
       (error) => (error ? reject(error) : resolve(peer)),

@@ -1,7 +1,8 @@
 -- compatible_from: 1
 --
 -- How much of a limit a subject has used in the window that it is in. One row for each subject: a new window takes the place of the old
--- one, which nobody asks for any more. Everything that changes a row, or an entry, does so under the lock of the row.
+-- one, which nobody asks for any more. Everything that changes a row, or an entry, does so under the lock of the row, but for the lease of
+-- a reservation: a transaction of a stranger, which has the row for as long as it likes, must not cost it.
 
 create table {schema}.quota (
   name text collate "C" not null,
@@ -44,6 +45,10 @@ create table {schema}.quota_entry (
   starts_at timestamptz not null,
   -- A reservation's; null: it was none.
   expires_at timestamptz,
+  -- Of a reservation under a lease: the call that has it, and whether its work is done. Then it has no end any more, and is used as soon as
+  -- whoever has the row lets go of it. These three may change without the lock of the row.
+  holder text,
+  is_done boolean not null default false,
   created_at timestamptz not null,
   -- When the id may be forgotten; null: never.
   forget_at timestamptz,
@@ -63,6 +68,7 @@ declare
   v_row {schema}.quota := p_row;
   v_period record;
   v_expired bigint;
+  v_done bigint;
 begin
   if v_row.ends_at <= p_now or (v_row.ends_at = 'infinity') <> (p_per is null) then
     select * into v_period from {schema}.period(p_per, p_now);
@@ -80,13 +86,16 @@ begin
   if v_row.holds_until <= p_now then
     -- point: before what has run out
     with expired as (
-      update {schema}.quota_entry e set state = 'expired', amount = 0
+      update {schema}.quota_entry e set
+        state = case when e.is_done then 'taken' else 'expired' end::{schema}.quota_state,
+        amount = case when e.is_done then e.asked else 0 end
       where e.name = v_row.name and e.subject = v_row.subject and e.state = 'held' and e.expires_at <= p_now
         and e.starts_at = v_row.starts_at
-      returning e.asked
+      returning e.asked, e.amount
     )
-    select coalesce(pg_catalog.sum(x.asked), 0) into v_expired from expired x;
+    select coalesce(pg_catalog.sum(x.asked), 0), coalesce(pg_catalog.sum(x.amount), 0) into v_expired, v_done from expired x;
     v_row.held := v_row.held - v_expired;
+    v_row.used := v_row.used + v_done;
     -- point: before the next to run out
     select pg_catalog.min(e.expires_at) into v_row.holds_until
     from {schema}.quota_entry e
@@ -109,7 +118,7 @@ begin
   -- In their order, no further than it takes: there may be thousands.
   for v_hold in
     select e.asked, e.expires_at from {schema}.quota_entry e
-    where e.name = (p_row).name and e.subject = (p_row).subject and e.state = 'held'
+    where e.name = (p_row).name and e.subject = (p_row).subject and e.state = 'held' and not e.is_done
       and e.starts_at = (p_row).starts_at
     order by e.expires_at
   loop
@@ -147,7 +156,7 @@ begin
     select v_row.held - coalesce(pg_catalog.sum(e.asked), 0) into v_row.held
     from {schema}.quota_entry e
     where e.name = v_row.name and e.subject = v_row.subject and e.state = 'held' and e.expires_at <= p_now
-      and e.starts_at = v_row.starts_at;
+      and not e.is_done and e.starts_at = v_row.starts_at;
   end if;
   return v_row;
 end
@@ -171,7 +180,7 @@ $$;
 -- is read under that lock. `p_wait_ms` 0 waits for nobody; null waits as long as the caller's transaction lets it.
 create function {schema}.quota_take(
   p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_ids text[], p_hold_ms bigint,
-  p_keep_ms bigint, p_wait_ms integer
+  p_keep_ms bigint, p_wait_ms integer, p_holder text default null
 )
   returns json
   language plpgsql volatile
@@ -245,10 +254,10 @@ begin
     if v_state = 'taken' and v_id is not null then
       -- point: before the new entry
       insert into {schema}.quota_entry as e
-        (name, id, subject, state, asked, amount, starts_at, expires_at, created_at, forget_at)
+        (name, id, subject, state, asked, amount, starts_at, expires_at, holder, created_at, forget_at)
       values
         (p_name, v_id, p_subject, case when p_hold_ms is null then 'taken' else 'held' end::{schema}.quota_state, v_amount,
-         v_amount, v_row.starts_at, v_now + p_hold_ms * interval '1 millisecond', v_now,
+         v_amount, v_row.starts_at, v_now + p_hold_ms * interval '1 millisecond', p_holder, v_now,
          case when v_row.ends_at < 'infinity' then v_row.ends_at else v_now end + p_keep_ms * interval '1 millisecond')
       on conflict do nothing
       returning e.* into v_entry;
@@ -271,6 +280,7 @@ begin
       'state', v_state, 'used', v_row.used + v_row.over, 'held', v_row.held,
       'freeInUs', {schema}.micros(v_free_at) - {schema}.micros(v_now),
       'entry', case
+        when v_state = 'known' and v_entry.state = 'held' and v_entry.is_done then 'taken'
         when v_state = 'known' and v_entry.state = 'held' and v_entry.expires_at <= v_now then 'expired'
         when v_state = 'known' then v_entry.state::text
       end,
@@ -312,7 +322,7 @@ $$;
 -- wait, whose end is undone here; the caller keeps its own `lock_timeout`.
 create function {schema}.quota_take_at_once(
   p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_ids text[], p_hold_ms bigint,
-  p_keep_ms bigint
+  p_keep_ms bigint, p_holder text
 )
   returns json
   language plpgsql volatile
@@ -321,7 +331,8 @@ create function {schema}.quota_take_at_once(
 as $$
 begin
   perform {schema}.bound(10);
-  return {schema}.quota_take(p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, 0);
+  return {schema}.quota_take(
+    p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, 0, p_holder);
 exception when lock_not_available then
   return '{"state": "busy"}';
 end

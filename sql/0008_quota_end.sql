@@ -50,6 +50,15 @@ begin
     raise lock_not_available using message = 'the id was forgotten and used anew twenty times meanwhile';
   end if;
   v_now := {schema}.clock();
+  v_old := v_row;
+  if v_entry.state = 'held' and v_entry.is_done then
+    v_entry.state := 'taken';
+    v_entry.amount := v_entry.asked;
+    if v_row.starts_at = v_entry.starts_at then
+      v_row.held := v_row.held - v_entry.asked;
+      v_row.used := v_row.used + v_entry.asked;
+    end if;
+  end if;
   v_is_counted := v_entry.state = 'held';
   v_is_late := v_entry.state = 'expired' or v_entry.state = 'held' and v_entry.expires_at <= v_now;
   if v_is_late then
@@ -106,7 +115,6 @@ begin
     end if;
   else
     -- What it is charged to; if that window is over, there is nothing left of it to be changed.
-    v_old := v_row;
     v_fits := true;
     v_is_charged := coalesce(v_row.starts_at = v_entry.starts_at, false);
     if p_what = 'refund' then
@@ -224,7 +232,9 @@ as $$
 declare
   v_now timestamptz := {schema}.clock();
   v_entry {schema}.quota_entry;
+  v_amount bigint;
   v_count integer;
+  v_left integer := p_limit;
   v_rows integer;
 begin
   -- point: before the rows
@@ -234,18 +244,11 @@ begin
   get diagnostics v_count = row_count;
   -- point: before the entries
   for v_entry in
-    select e.* from {schema}.quota_entry e where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now)
+    select e.* from {schema}.quota_entry e join {schema}.quota q on q.name = e.name and q.subject = e.subject
+    where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now)
     order by e.forget_at limit p_limit
+    for no key update of q skip locked
   loop
-    -- point: before the row
-    perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject
-    for no key update skip locked;
-    v_rows := case when found then 1 else 0 end;
-    if v_rows = 0 then
-      -- point: before the look
-      perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject;
-      continue when found;
-    end if;
     -- point: before the removal
     delete from {schema}.quota_entry e where e.ctid = any (array(
       select x.ctid from {schema}.quota_entry x
@@ -254,15 +257,23 @@ begin
       for update skip locked))
     returning e.* into v_entry;
     continue when not found;
-    v_count := v_count + 1;
-    if v_rows = 1 then
-      -- point: off the list
-      update {schema}.quota q set
-        unlisted = q.unlisted + case when v_entry.state in ('taken', 'refunded') then v_entry.amount else 0 end,
-        held = q.held - case when v_entry.state = 'held' then v_entry.asked else 0 end
-      where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
-    end if;
+    v_left := v_left - 1;
+    v_amount := case when v_entry.state = 'held' and v_entry.is_done then v_entry.asked else 0 end;
+    -- point: off the list
+    update {schema}.quota q set
+      unlisted = q.unlisted + case when v_entry.state in ('taken', 'refunded') then v_entry.amount else v_amount end,
+      used = q.used + v_amount,
+      held = q.held - case when v_entry.state = 'held' then v_entry.asked else 0 end
+    where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
   end loop;
+  -- point: before those without a row
+  delete from {schema}.quota_entry e where e.ctid = any (array(
+    select x.ctid from {schema}.quota_entry x
+    where x.forget_at <= v_now and (x.state <> 'held' or x.expires_at <= v_now)
+      and not exists (select from {schema}.quota q where q.name = x.name and q.subject = x.subject)
+    order by x.forget_at limit v_left for update skip locked));
+  get diagnostics v_rows = row_count;
+  v_count := v_count + p_limit - v_left + v_rows;
   return v_count;
 end
 $$;

@@ -23,12 +23,12 @@ begin
   elsif v_kind = 'quota' then
     v_told := {schema}.quota_take_at_once(
       p_item ->> 'name', p_item ->> 'subject', (p_item ->> 'limit')::bigint, p_item -> 'per',
-      array[(p_item ->> 'amount')::bigint], array[p_id], p_lease_ms, (p_item ->> 'keepMs')::bigint);
+      array[(p_item ->> 'amount')::bigint], array[p_id], p_lease_ms, (p_item ->> 'keepMs')::bigint, p_holder);
     v_take := v_told -> 'takes' -> 0;
     v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     if v_state in ('known', 'mismatch') and p_lease_ms is not null then
       -- Reserved by an attempt that ended without a word; this one goes on with it, or asks for another amount if that has ended.
-      v_told := {schema}.quota_rearm(p_item, p_id, p_lease_ms, v_told);
+      v_told := {schema}.quota_rearm(p_item, p_id, p_holder, p_lease_ms, v_told);
       v_take := v_told -> 'takes' -> 0;
       v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     end if;
@@ -59,25 +59,32 @@ end
 $$;
 
 -- Goes on with a reservation that an earlier attempt has made: puts off its end, or, if it has run out or was given back, makes it anew. What
--- was used under its id stays used, once. Its row is locked. Says what quota_take does.
-create function {schema}.quota_rearm(p_item json, p_id text, p_lease_ms bigint, p_told json) returns json
+-- was used under its id stays used, once. An id that the caller has given may be another call's at this moment, which is then not done.
+-- Its row is locked. Says what quota_take does.
+create function {schema}.quota_rearm(p_item json, p_id text, p_holder text, p_lease_ms bigint, p_told json) returns json
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_entry {schema}.quota_entry;
   v_now timestamptz := {schema}.clock();
+  v_is_live boolean;
 begin
   -- point: before the entry
-  select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_id;
-  if p_told -> 'takes' -> 0 ->> 'state' = 'mismatch' and v_entry.state = 'held' and v_entry.expires_at > v_now then
+  select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_id for update skip locked;
+  if not found then
+    return '{"state": "busy"}';
+  end if;
+  v_is_live := v_entry.state = 'held' and v_entry.expires_at > v_now;
+  if v_entry.is_done or v_entry.state in ('taken', 'refunded') or v_entry.expires_at is null
+    or v_entry.subject <> p_item ->> 'subject' or v_is_live and p_told -> 'takes' -> 0 ->> 'state' = 'mismatch' then
     return p_told;
-  elsif v_entry.state = 'held' and v_entry.expires_at > v_now then
+  elsif v_is_live and p_item ->> 'id' is not null and v_entry.holder is distinct from p_holder then
+    return '{"state": "busy"}';
+  elsif v_is_live then
     -- point: before the renewal
-    update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
+    update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond', holder = p_holder
     where e.name = v_entry.name and e.id = v_entry.id;
-    return p_told;
-  elsif v_entry.state in ('taken', 'refunded') or v_entry.subject <> p_item ->> 'subject' or v_entry.expires_at is null then
     return p_told;
   end if;
   -- point: before the old entry goes
@@ -89,7 +96,7 @@ begin
   end if;
   return {schema}.quota_take_at_once(
     v_entry.name, v_entry.subject, (p_item ->> 'limit')::bigint, p_item -> 'per', array[(p_item ->> 'amount')::bigint],
-    array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint);
+    array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint, p_holder);
 end
 $$;
 
@@ -142,7 +149,9 @@ begin
           coalesce(v_item ->> 'id', case when p_lease_ms is not null
             then coalesce(v_once ->> 'id', p_holder) || ':' || pg_catalog.cardinality(v_results) end),
           p_holder, p_lease_ms,
-          case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms else 10 end);
+          case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms
+            -- All is refused: one wait after the other would be for nothing.
+            when v_is_refused then 1 else 10 end);
         if p_once is null and pg_catalog.cardinality(v_results) = 0 and v_one -> 'claim' ->> 'leftMs' is not null then
           -- Its lease began after it had waited, and says itself how old it is.
           v_from := pg_catalog.clock_timestamp();
@@ -188,6 +197,13 @@ begin
 end
 $$;
 
+-- Whether anything but reservations is among them, whose fence says if it is still held.
+create function {schema}.acquire_is_fenced(p_grants json) returns boolean
+  language sql immutable
+as $$
+  select exists (select from pg_catalog.json_array_elements(p_grants) g where g.value ->> 'kind' in ('claim', 'lock'))
+$$;
+
 -- Whether each of them is still held under its fence, all locked in the order in which they were claimed. `stored`: an earlier call has ended them, and its answer was lost.
 create function {schema}.acquire_state(p_grants json, p_holder text) returns text
   language plpgsql volatile
@@ -213,8 +229,54 @@ begin
 end
 $$;
 
+-- Ends a reservation under a lease: it is used, or given back. Never waits for the row, which a stranger's transaction may have for as
+-- long as it likes: then the entry alone says that it is used, and whoever finds that it has run out counts it so. What has run out
+-- before stays a charge, for the work is done. `lost`: it is another call's by now; `unsettled`: to be asked for again.
+create function {schema}.quota_end_hold(p_grant json, p_holder text, p_is_done boolean) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_entry {schema}.quota_entry;
+  v_is_free boolean;
+begin
+  perform {schema}.bound(500);
+  -- point: before the entry
+  select e.* into v_entry from {schema}.quota_entry e where e.name = p_grant ->> 'name' and e.id = p_grant ->> 'id'
+  for no key update;
+  if not found or v_entry.holder is distinct from p_holder then
+    return 'lost';
+  elsif v_entry.is_done or v_entry.state not in ('held', 'expired') then
+    return 'ended';
+  end if;
+  -- point: before the row
+  perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject for no key update skip locked;
+  v_is_free := found;
+  if not v_is_free then
+    -- point: before the look
+    perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject;
+    v_is_free := not found;
+  end if;
+  if v_is_free then
+    perform {schema}.quota_resolve(
+      v_entry.name, v_entry.id, case when p_is_done then 'settle' else 'void' end, v_entry.asked, 'overdraft',
+      (p_grant ->> 'limit')::bigint, p_grant -> 'per', null);
+  elsif v_entry.state = 'held' then
+    -- point: before the mark
+    update {schema}.quota_entry e
+    set is_done = p_is_done, expires_at = case when p_is_done then e.expires_at else {schema}.clock() end
+    where e.name = v_entry.name and e.id = v_entry.id;
+  elsif p_is_done then
+    return 'unsettled';
+  end if;
+  return 'ended';
+exception when lock_not_available then
+  return case when p_is_done then 'unsettled' else 'ended' end;
+end
+$$;
+
 -- Ends what was claimed, if all of it is still held: claims get the status that is theirs (without one they are released), what was reserved is used or given back,
--- locks are given back. All of it, or nothing. What a reservation has run out before stays a charge, for the work is done.
+-- locks are given back. All of it, or nothing; only reservations may be left for another call (`unsettled`), so that the outcome of what is done is stored.
 create function {schema}.acquire_end(p_grants json, p_holder text, p_is_done boolean, p_wait_ms integer, p_must boolean)
   returns json
   language plpgsql volatile
@@ -225,6 +287,9 @@ declare
   v_state text;
   v_told json;
   v_completed_at json;
+  v_hold text;
+  v_unsettled integer := 0;
+  v_is_lost boolean := false;
 begin
   if p_wait_ms is not null then
     perform {schema}.bound(p_wait_ms);
@@ -232,10 +297,13 @@ begin
   v_state := {schema}.acquire_state(p_grants, p_holder);
   if v_state = 'lost' and p_must then
     raise exception 'what was claimed is not held any more' using errcode = 'DIB01';
-  elsif v_state <> 'held' then
-    return pg_catalog.json_build_object('state', v_state);
+  elsif v_state = 'lost' then
+    return '{"state": "lost"}';
   end if;
-  for v_grant in select g.value from pg_catalog.json_array_elements(p_grants) g loop
+  for v_grant in
+    select g.value from pg_catalog.json_array_elements(p_grants) g
+    where v_state = 'held' and g.value ->> 'kind' <> 'hold'
+  loop
     if v_grant ->> 'kind' = 'claim' and v_grant ->> 'status' is null then
       perform {schema}.claim_end(v_grant ->> 'scope', v_grant ->> 'key', (v_grant ->> 'fence')::bigint, null,
         (v_grant ->> 'restMs')::bigint, (v_grant ->> 'keepMs')::bigint, v_grant -> 'error', false);
@@ -245,10 +313,6 @@ begin
       v_completed_at := coalesce(v_completed_at, v_told -> 'completedAt');
     elsif v_grant ->> 'kind' = 'lock' then
       perform {schema}.lock_release(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint);
-    elsif v_grant ->> 'kind' = 'hold' then
-      perform {schema}.quota_resolve(
-        v_grant ->> 'name', v_grant ->> 'id', case when p_is_done then 'settle' else 'void' end,
-        (v_grant ->> 'amount')::bigint, 'overdraft', (v_grant ->> 'limit')::bigint, v_grant -> 'per', null);
     elsif v_grant ->> 'kind' = 'take' and not p_is_done then
       perform {schema}.quota_untake(
         v_grant ->> 'name', v_grant ->> 'subject', (v_grant ->> 'amount')::bigint, v_grant ->> 'id');
@@ -257,7 +321,18 @@ begin
         (v_grant ->> 'perUs')::bigint, (v_grant ->> 'cost')::bigint);
     end if;
   end loop;
-  return pg_catalog.json_build_object('state', 'ended', 'completedAt', v_completed_at);
+  for v_grant in
+    select g.value from pg_catalog.json_array_elements(p_grants) g where g.value ->> 'kind' = 'hold'
+  loop
+    v_hold := {schema}.quota_end_hold(v_grant, p_holder, p_is_done);
+    v_unsettled := v_unsettled + case when v_hold = 'unsettled' then 1 else 0 end;
+    v_is_lost := v_is_lost or v_hold = 'lost';
+  end loop;
+  return pg_catalog.json_build_object(
+    -- What else was claimed has its own fence, and its outcome counts.
+    'state', case when v_is_lost and not {schema}.acquire_is_fenced(p_grants) then 'lost'
+      when v_state = 'held' then 'ended' else v_state end,
+    'completedAt', v_completed_at, 'unsettled', v_unsettled);
 end
 $$;
 
@@ -268,6 +343,7 @@ create function {schema}.acquire_renew(p_grants json, p_holder text, p_lease_ms 
 as $$
 declare
   v_grant json;
+  v_entry {schema}.quota_entry;
   v_now timestamptz;
 begin
   perform {schema}.bound(p_wait_ms);
@@ -281,15 +357,16 @@ begin
     elsif v_grant ->> 'kind' = 'lock' then
       perform {schema}.lock_renew(v_grant ->> 'name', 0, p_holder, (v_grant ->> 'fence')::bigint, p_lease_ms);
     elsif v_grant ->> 'kind' = 'hold' then
-      -- A transaction may have the row for as long as it likes, and must not cost the other leases: the next renewal comes to it.
-      -- point: before the row of the hold
-      perform from {schema}.quota q where q.name = v_grant ->> 'name' and q.subject = v_grant ->> 'subject'
+      -- point: before the entry of the hold
+      select e.* into v_entry from {schema}.quota_entry e where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id'
       for no key update skip locked;
-      if found then
-        v_now := {schema}.clock();
+      v_now := {schema}.clock();
+      if found and v_entry.state = 'held' and v_entry.holder = p_holder then
         -- point: before the hold
         update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
-        where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id' and e.state = 'held' and e.expires_at > v_now;
+        where e.name = v_entry.name and e.id = v_entry.id;
+      elsif found and not {schema}.acquire_is_fenced(p_grants) then
+        return 'lost';
       end if;
     end if;
   end loop;

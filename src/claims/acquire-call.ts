@@ -270,7 +270,9 @@ export class AcquireCall {
     if (claim.kind === 'quota') {
       const { name, subject, amount, limit, fields } = claim
       const id = one.id ?? undefined
-      if (isLeased) return { kind: 'hold', name, subject, id, amount, limit, per: fields.per }
+      // What was used under its id before is not this call's to end.
+      if (isLeased && one.take?.entry !== 'taken')
+        return { kind: 'hold', name, subject, id, limit, per: fields.per }
       return one.state === 'known' ? undefined : { kind: 'take', name, subject, id, amount }
     }
     // Leased, a rate limit counts the attempt; joined, it is undone with the rest.

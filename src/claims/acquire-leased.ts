@@ -5,9 +5,11 @@ import {
   StatementTimeoutError,
   TransientError,
 } from '../errors.js'
+import { fullJitterMs } from '../postgres/backoff.js'
+import { emit } from '../postgres/events.js'
 import type { ReservedLine } from '../postgres/reserved-line.js'
 import { sleep } from '../postgres/sleep.js'
-import type { TextRow } from '../postgres/text-values.js'
+import type { TextRow, TextValue } from '../postgres/text-values.js'
 import type { AcquireCall, Ending } from './acquire-call.js'
 import { endValues, readValue } from './acquire-joined.js'
 import { acquireClaims, endAcquired, renewAcquired } from './acquire-statements.js'
@@ -33,6 +35,16 @@ type Handler = (lease: AcquireLease, grants: unknown[]) => Promise<unknown>
 
 /** How long a write of its own waits for rows, which only a passing caller can have locked. */
 const WAIT_MS = '5000'
+
+/** How often a reservation that could not be charged is come back to, each time for half a second. */
+const MAX_SETTLES = 5
+
+/** What `acquire_end` says. */
+interface ToldEnd {
+  readonly state: string
+  /** How many reservations are to be asked for again. */
+  readonly unsettled?: number
+}
 
 /** All claims commit first; the work is done under one lease; its end is stored if every fence is still the same. */
 export function acquireLeased(call: AcquireCall, leaseMs: number, handler: Handler): Promise<unknown> {
@@ -171,10 +183,22 @@ class HeldClaims {
     const values = endValues(call, this.#told, ending, WAIT_MS, false)
     try {
       const [row] = await sendSurely(call, endAcquired, () => values)
-      return JSON.parse(`${row?.told}`).state
+      const { state, unsettled }: ToldEnd = JSON.parse(`${row?.told}`)
+      if (unsettled) await this.#settle(values)
+      return state
     } catch (error) {
       throw new OutcomeNotStoredError(call.describe(), this.#told.once?.id ?? call.holder, { cause: error })
     }
+  }
+
+  /** The outcome is stored, but what was reserved has run out before, and others have its row: it is to be charged all the same. */
+  async #settle(values: readonly TextValue[]): Promise<void> {
+    for (let tries = 1; tries <= MAX_SETTLES; tries++) {
+      await sleep(fullJitterMs(tries, 50, 1_000))
+      const [row] = await this.#call.database.sendPart(endAcquired, values).catch(() => [])
+      if (row && !(JSON.parse(`${row.told}`) as ToldEnd).unsettled) return
+    }
+    emit('dibs:acquire.unsettled', { ...this.#call.database.origin })
   }
 
   #stop(): void {

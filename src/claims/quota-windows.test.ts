@@ -215,6 +215,27 @@ describe('maintenance', () => {
     await fixture.expectClean(stock)
   })
 
+  it('passes over what another has locked, and comes to the rest', async () => {
+    const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
+    await stock.take('locked', 1, { id: 'order-1' })
+    await fixture.advance(1)
+    await stock.take('free', 1, { id: 'order-2' })
+    await fixture.advance(1_000)
+    const other = await fixture.pool.connect()
+    try {
+      await other.query('begin')
+      await stock.take('locked', 1, { tx: other })
+      const batch = `select ${fixture.schema.name}.quota_forget(1) as count`
+      expect((await fixture.pool.query(batch)).rows).toEqual([{ count: 1 }])
+      expect(await entries()).toEqual(['order-1'])
+      await other.query('commit')
+    } finally {
+      other.release()
+    }
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 1 })
+    await fixture.expectClean(stock)
+  })
+
   it('keeps for ever what it was told to', async () => {
     const points = fixture.dibs.quota('points', { ...daily, keepMs: Number.POSITIVE_INFINITY })
     await points.take('child', 5, { id: 'event-1' })

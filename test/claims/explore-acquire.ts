@@ -190,14 +190,14 @@ export function describeAcquireSchedules(bound: Depth): void {
         insert into ${schema}.lock values ('x', 0, 'gone', 100, '${until}', '${EARLIER}');
         insert into ${schema}.quota (name, subject, starts_at, ends_at, most, held, holds_until) values
           ('points', 'kid', '-infinity', 'infinity', 10, 6, '${until}');
-        insert into ${schema}.quota_entry (name, id, subject, state, asked, amount, starts_at, expires_at, created_at) values
-          ('points', 'i:1', 'kid', 'held', 6, 6, '-infinity', '${until}', '${EARLIER}')`)
+        insert into ${schema}.quota_entry (name, id, subject, state, asked, amount, starts_at, expires_at, holder, created_at) values
+          ('points', 'i:1', 'kid', 'held', 6, 6, '-infinity', '${until}', 'gone', '${EARLIER}')`)
     }
     const grants = (ending: object) =>
       JSON.stringify([
         { kind: 'claim', scope: 'k', key: 'same', fence: 100, keepMs: 1_000_000, ...ending },
         { kind: 'claim', scope: '::a', key: 'day:2026-01-01', fence: 100, keepMs: 1_000_000, ...ending },
-        { kind: 'hold', name: 'points', subject: 'kid', id: 'i:1', amount: 6, limit: 10 },
+        { kind: 'hold', name: 'points', subject: 'kid', id: 'i:1', limit: 10 },
         { kind: 'lock', name: 'x', fence: 100 },
       ])
     const list: List = ({ points }) => [claims.lock('x'), points.claim('kid', 6), key('same'), slot('a')]

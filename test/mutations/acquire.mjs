@@ -8,6 +8,7 @@ const slots = [claims('singleton.test.ts')]
 const leasedSlots = [claims('singleton-leased.test.ts')]
 const explored = [claims('acquire.explore.test.ts')]
 const exploredSlots = [claims('singleton.explore.test.ts')]
+const holds = [claims('acquire-holds.test.ts')]
 const cut = [claims('acquire.cut.test.ts')]
 
 const take = (text) => inFunction('lock_take', text)
@@ -16,6 +17,7 @@ const acquire = (text) => inFunction('acquire', text)
 const end = (text) => inFunction('acquire_end', text)
 const renew = (text) => inFunction('acquire_renew', text)
 const undo = (text) => inFunction('singleton_void', text)
+const endHold = (text) => inFunction('quota_end_hold', text)
 const rearm = (text) => inFunction('quota_rearm', text)
 
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
@@ -191,14 +193,14 @@ const inSql = [
   ],
   [
     'acquire: others than the first wait too',
-    acquire('case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms else 10 end'),
-    '5000',
+    acquire('when v_is_refused then 1 else 10 end'),
+    'else 5000 end',
     joined,
   ],
   [
     'acquire: nobody waits',
-    acquire('case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms else 10 end'),
-    '10',
+    acquire('pg_catalog.cardinality(v_results) = 0 then p_wait_ms'),
+    'pg_catalog.cardinality(v_results) = 0 then 10',
     slots,
   ],
   ['acquire: the time to wait stays in the transaction', acquire('  set lock_timeout = 0\n'), '', joined],
@@ -332,7 +334,75 @@ const inSql = [
     "when 'lock' then 'held'",
     leased,
   ],
-  ['end: what is lost is ended', end("  elsif v_state <> 'held' then"), '  elsif false then', leased],
+  ['end: what is lost is ended', end("  elsif v_state = 'lost' then"), '  elsif false then', leased],
+  [
+    'end: what has ended is ended again',
+    end("where v_state = 'held' and g.value"),
+    'where g.value',
+    [...leased, ...cut],
+  ],
+  [
+    'end: a reservation that is another’s is no loss',
+    end('case when v_is_lost and not {schema}.acquire_is_fenced(p_grants)'),
+    'case when false',
+    holds,
+  ],
+  [
+    'end: a lost reservation costs the key',
+    end('v_is_lost and not {schema}.acquire_is_fenced(p_grants)'),
+    'v_is_lost',
+    holds,
+  ],
+  [
+    'end: a reservation that is left is forgotten',
+    end("v_unsettled + case when v_hold = 'unsettled' then 1 else 0 end"),
+    'v_unsettled',
+    holds,
+  ],
+  ['end of a hold: whosever it is', endHold(' or v_entry.holder is distinct from p_holder'), '', holds],
+  [
+    'end of a hold: waits for the row',
+    endHold('v_entry.subject for no key update skip locked;'),
+    'v_entry.subject for no key update;',
+    holds,
+  ],
+  [
+    'end of a hold: the row is not locked',
+    endHold('v_entry.subject for no key update skip locked;'),
+    'v_entry.subject;',
+    [...holds, ...explored],
+  ],
+  ['end of a hold: the entry is not locked', endHold('  for no key update;'), ';', [...holds, ...explored]],
+  [
+    'end of a hold: what has failed is used',
+    endHold('set is_done = p_is_done,'),
+    'set is_done = true,',
+    holds,
+  ],
+  [
+    'end of a hold: what is done runs out',
+    endHold('set is_done = p_is_done,'),
+    'set is_done = false,',
+    holds,
+  ],
+  [
+    'end of a hold: what has failed is held on',
+    endHold('expires_at = case when p_is_done then e.expires_at else {schema}.clock() end'),
+    'expires_at = e.expires_at',
+    holds,
+  ],
+  [
+    'end of a hold: what has run out is let go',
+    endHold("    return 'unsettled';"),
+    "    return 'ended';",
+    holds,
+  ],
+  [
+    'end of a hold: one that is locked is let go',
+    endHold("case when p_is_done then 'unsettled' else 'ended' end"),
+    "'ended'",
+    holds,
+  ],
   [
     'end: claims are not released',
     end('      perform {schema}.claim_end('),
@@ -347,17 +417,17 @@ const inSql = [
   ],
   [
     'end: reservations are not ended',
-    end('      perform {schema}.quota_resolve('),
-    '      perform pg_catalog.concat(',
+    endHold('    perform {schema}.quota_resolve('),
+    '    perform pg_catalog.concat(',
     leased,
   ],
   [
     'end: reservations are settled after a failure',
-    end("case when p_is_done then 'settle' else 'void' end"),
+    endHold("case when p_is_done then 'settle' else 'void' end"),
     "'settle'",
     leased,
   ],
-  ['end: what has run out is not charged', end("'overdraft'"), "'refuse'", leased],
+  ['end: what has run out is not charged', endHold("'overdraft'"), "'refuse'", leased],
   [
     'end: takes are not undone',
     end("elsif v_grant ->> 'kind' = 'take' and not p_is_done then"),
@@ -394,12 +464,36 @@ const inSql = [
     'for no key update;',
     leased,
   ],
+  ['renew: reservations are not', renew("if found and v_entry.state = 'held' and"), 'if false and', leased],
+  ['renew: a reservation that is another’s', renew(' and v_entry.holder = p_holder'), '', holds],
   [
-    'renew: reservations are not',
-    renew("where e.name = v_grant ->> 'name' and e.id = v_grant ->> 'id' and"),
-    'where false and',
-    leased,
+    'renew: waits for a reservation',
+    renew('      for no key update skip locked;'),
+    '      for no key update;',
+    holds,
   ],
+  [
+    'renew: a lost reservation is no loss',
+    renew('elsif found and not {schema}.acquire_is_fenced(p_grants) then'),
+    'elsif false then',
+    holds,
+  ],
+  [
+    'renew: a lost reservation costs the key',
+    renew('elsif found and not {schema}.acquire_is_fenced(p_grants) then'),
+    'elsif found then',
+    holds,
+  ],
+  ['rearm: what is done is made anew', rearm('v_entry.is_done or '), '', holds],
+  [
+    'rearm: what another call has is taken from it',
+    rearm(
+      "elsif v_is_live and p_item ->> 'id' is not null and v_entry.holder is distinct from p_holder then",
+    ),
+    'elsif false then',
+    holds,
+  ],
+  ['rearm: stays the earlier attempt’s', rearm(', holder = p_holder'), '', leased],
   ['void: nothing is locked', undo(' for update;'), ';', [...slots, ...exploredSlots]],
   ['void: by any id', undo(' or v_claim.id <> p_id'), '', slots],
   ['void: what is over too', undo(' or v_claim.expires_at <= v_now'), '', slots],
@@ -653,8 +747,20 @@ const named = (name) => (name.startsWith('acquire') ? name : `acquire, ${name}`)
 
 /** @type {import('./mutation.mjs').Mutation[]} */
 export const acquireMutations = [
-  ...inLockSql.map(([name, from, to, tests]) => ({ name: named(name), file: about('lock', from), from, to, tests })),
-  ...inSql.map(([name, from, to, tests]) => ({ name: named(name), file: about(/acquire|singleton/, from), from, to, tests })),
+  ...inLockSql.map(([name, from, to, tests]) => ({
+    name: named(name),
+    file: about('lock', from),
+    from,
+    to,
+    tests,
+  })),
+  ...inSql.map(([name, from, to, tests]) => ({
+    name: named(name),
+    file: about(/acquire|singleton/, from),
+    from,
+    to,
+    tests,
+  })),
   ...around.map(([name, file, from, to, tests]) => ({
     name: named(name),
     file: claims(file),

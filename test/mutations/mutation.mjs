@@ -22,7 +22,8 @@ const sqlFiles = readdirSync(new URL('../../sql', import.meta.url))
 /** The SQL file that holds this, of those about one subject: `about('quota', …)`. */
 export function about(subject, from) {
   const files = sqlFiles.filter(
-    ({ file, text }) => file.search(subject) >= 0 && text.search(from instanceof RegExp ? from : escaped(from)) >= 0,
+    ({ file, text }) =>
+      file.search(subject) >= 0 && text.search(from instanceof RegExp ? from : escaped(from)) >= 0,
   )
   if (files.length !== 1) throw new Error(`${files.length} files about "${subject}" in sql contain ${from}`)
   return files[0].file

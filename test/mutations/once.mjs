@@ -579,7 +579,13 @@ export const onceMutations = [
     to: '\n',
     tests: [claims('acquire-edges.test.ts')],
   },
-  ...[...inSql, ...clocks].map(([name, from, to, tests, file = about('claim', from)]) => ({ name, file, from, to, tests })),
+  ...[...inSql, ...clocks].map(([name, from, to, tests, file = about('claim', from)]) => ({
+    name,
+    file,
+    from,
+    to,
+    tests,
+  })),
   ...around.map(([file, name, from, to, tests]) => ({ name, file: claims(file), from, to, tests })),
   ...below.map(([file, name, from, to, tests]) => ({ name, file: `src/postgres/${file}`, from, to, tests })),
 ].map(({ name, ...rest }) => ({ name: `once: ${name}`, ...rest }))

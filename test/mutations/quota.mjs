@@ -13,6 +13,7 @@ const explored = [claims('quota.explore.test.ts')]
 const current = (text) => inFunction('quota_current', text)
 const seen = (text) => inFunction('quota_seen', text)
 const plain = (text) => inFunction('quota_take_plain', text)
+const done = [claims('acquire-holds.test.ts')]
 const edges = [claims('acquire-edges.test.ts')]
 const freeAt = (text) => inFunction('quota_free_at', text)
 const take = (text) => inFunction('quota_take', text)
@@ -99,6 +100,25 @@ const inPeriods = [
 
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
 const inQuotas = [
+  [
+    'what is done runs out',
+    current("case when e.is_done then 'taken' else 'expired' end"),
+    "'expired'",
+    done,
+  ],
+  ['what is done is not used', current('    v_row.used := v_row.used + v_done;\n'), '', done],
+  [
+    'take: what is done is held',
+    take("        when v_state = 'known' and v_entry.state = 'held' and v_entry.is_done then 'taken'\n"),
+    '',
+    done,
+  ],
+  [
+    'resolve: what is done is held',
+    resolve("  if v_entry.state = 'held' and v_entry.is_done then"),
+    '  if false then',
+    done,
+  ],
   ['subjects are not unique', '  primary key (name, subject),\n', '', takes],
   ['ids are not unique', /,\n {2}primary key \(name, id\)\n/, '\n', takes],
   ['the table keeps no limit', 'check (used + held <= most and ', 'check (', takes],
@@ -184,10 +204,11 @@ const inQuotas = [
   ['free: the first to run out is enough', freeAt('if v_freed >= p_need then'), 'if true then', holds],
   [
     'free: what was ended frees',
-    freeAt(" and e.state = 'held'\n"),
-    '\n',
+    freeAt(" and e.state = 'held' and not e.is_done\n"),
+    ' and not e.is_done\n',
     [...holds, claims('quota.property.test.ts')],
   ],
+  ['free: what is done frees', freeAt(' and not e.is_done'), '', done],
   ['free: the next window frees nothing', freeAt("nullif((p_row).ends_at, 'infinity')"), 'null', takes],
 
   ['take: nothing is locked', take('p_subject for no key update;'), 'p_subject;', explored],
@@ -540,12 +561,8 @@ const inQuotas = [
     windows,
   ],
   ['peek: what has run out is held', seen('if v_row.holds_until <= p_now then'), 'if false then', takes],
-  [
-    'peek: reservations of other windows run out here',
-    seen('\n      and e.starts_at = v_row.starts_at'),
-    '',
-    holds,
-  ],
+  ['peek: reservations of other windows run out here', seen(' and e.starts_at = v_row.starts_at'), '', holds],
+  ['peek: what is done runs out', seen('and not e.is_done and'), 'and', done],
   [
     'peek: what is held has run out',
     seen(" and e.state = 'held' and e.expires_at <= p_now"),
@@ -562,8 +579,8 @@ const inQuotas = [
   ],
   [
     'maintenance: waits for the row of an id',
-    forget('    for no key update skip locked;'),
-    '    for no key update;',
+    forget('    for no key update of q skip locked\n'),
+    '    for no key update of q\n',
     windows,
   ],
   [
@@ -572,7 +589,19 @@ const inQuotas = [
     '      for update))\n',
     windows,
   ],
-  ['maintenance: removes what it did not lock', forget('      continue when found;\n'), '', explored],
+  [
+    'maintenance: the row of an id is not locked',
+    forget('    for no key update of q skip locked\n'),
+    '',
+    explored,
+  ],
+  [
+    'maintenance: ids without a row have no batch',
+    forget('order by x.forget_at limit v_left'),
+    'order by x.forget_at',
+    windows,
+  ],
+  ['maintenance: ids that have a row have none', forget('not exists'), 'exists', windows],
   rewritten(
     'quota_forget',
     'maintenance: ids are forgotten before their time',
@@ -588,10 +617,16 @@ const inQuotas = [
   [
     'maintenance: what is forgotten was not taken',
     forget(
-      "unlisted = q.unlisted + case when v_entry.state in ('taken', 'refunded') then v_entry.amount else 0 end",
+      "unlisted = q.unlisted + case when v_entry.state in ('taken', 'refunded') then v_entry.amount else v_amount end",
     ),
     'unlisted = q.unlisted',
     windows,
+  ],
+  [
+    'maintenance: what is done runs out when it is forgotten',
+    forget("case when v_entry.state = 'held' and v_entry.is_done then v_entry.asked else 0 end"),
+    '0',
+    done,
   ],
   [
     'maintenance: what is forgotten is held',
@@ -746,7 +781,13 @@ export const quotaMutations = [
     to,
     tests,
   })),
-  ...inQuotas.map(([name, from, to, tests]) => ({ name: `quota: ${name}`, file: about(/quota|bound/, from), from, to, tests })),
+  ...inQuotas.map(([name, from, to, tests]) => ({
+    name: `quota: ${name}`,
+    file: about(/quota|bound/, from),
+    from,
+    to,
+    tests,
+  })),
   ...around.map(([name, file, from, to, tests]) => ({
     name: `quota: ${name}`,
     file: claims(file),

@@ -1,0 +1,304 @@
+import { describe, expect, it } from 'vitest'
+import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
+import { callersOf } from '../../test/claims/callers.js'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until } from '../../test/database.js'
+import { type AcquireRefusedError, BusyError, FenceLostError } from '../errors.js'
+import { onEvent } from '../postgres/events.js'
+import { claims, type QuotaGrant } from './acquire-claims.js'
+import type { AcquireLease } from './acquire-leased.js'
+
+const fixture = openClaims()
+const { query, slowly } = acquirersOf(fixture)
+const { inTransaction } = callersOf(fixture, { scope: 's', key: 'k' })
+
+const leased = { mode: 'leased', leaseMs: HOUR_MS } as const
+const points = () => fixture.dibs.quota('points', { limit: 10 })
+const once = () => claims.once({ scope: 'ask', key: 'k' })
+const named = (amount = 4) => points().claim('ann', amount, { id: 'event-1' })
+
+type Given = [AcquireLease, [...unknown[], QuotaGrant]]
+const hold = (list: readonly unknown[], options: object = leased) =>
+  slowly<Given>((work) => fixture.dibs.acquire(list as never, work as never, options as never))
+const entries = () => query('select state, holder, is_done, amount::int from {schema}.quota_entry')
+const lookAt = async () => {
+  const { used, held } = await points().peek('ann')
+  expect(await points().verify()).toEqual([])
+  return { used, held }
+}
+
+describe('reserved under a lease, while a transaction of others has the counter', () => {
+  /** What is done is stored, and the transaction is still open. */
+  async function finishDuring(how: () => unknown, during = async () => {}) {
+    await points().take('ann', 1)
+    const holder = hold([once(), named()])
+    await holder.began
+    const ended = await inTransaction(async (tx) => {
+      await points().take('ann', 1, { tx })
+      holder.finish(how)
+      const answer = await holder.ended.catch((error) => error)
+      await during()
+      return answer
+    })
+    return ended
+  }
+
+  it('is used when the work is done, and its outcome is stored', async () => {
+    const ended = await finishDuring(
+      () => 'done',
+      async () => expect((await fixture.dibs.claims.get({ scope: 'ask', key: 'k' }))?.status).toBe('active'),
+    )
+    expect(ended).toBe('done')
+    expect(await lookAt()).toEqual({ used: 2, held: 4 })
+    await fixture.schema.clock.advance(2 * HOUR_MS)
+    expect(await lookAt()).toEqual({ used: 2, held: 4 })
+    const refused = await points().tryTake('ann', 5)
+    expect(refused).toEqual({ taken: false, limit: 10, used: 6, held: 0, remaining: 4, requested: 5 })
+    await points().take('ann', 1)
+    expect(await lookAt()).toEqual({ used: 7, held: 0 })
+    expect(await entries()).toMatchObject([{ state: 'taken', amount: 4 }])
+  })
+
+  it('does not count as what runs out soon', async () => {
+    await finishDuring(() => 'done')
+    const refused = await points().tryTake('ann', 5)
+    expect(refused).toEqual({ taken: false, limit: 10, used: 2, held: 4, remaining: 4, requested: 5 })
+  })
+
+  it('can be refunded, and ends in no other way', async () => {
+    await finishDuring(() => 'done')
+    await expect(points().void('event-1')).rejects.toMatchObject({ name: 'HoldEndedError', state: 'taken' })
+    await expect(points().settle('event-1', 1)).rejects.toMatchObject({ name: 'HoldEndedError' })
+    await points().settle('event-1', 4)
+    expect(await points().refund('event-1', { amount: 3 })).toEqual({ refunded: true })
+    expect(await points().refund('event-1', { amount: 3 })).toEqual({ refunded: false })
+    expect(await lookAt()).toEqual({ used: 3, held: 0 })
+  })
+
+  it.each([1, 2 * HOUR_MS])('is known by its id %d ms later, and charged once', async (laterMs) => {
+    await finishDuring(() => 'done')
+    await fixture.schema.clock.advance(laterMs)
+    const seen = await fixture.dibs.acquire([named()], async (_, [use]) => use, leased)
+    expect(seen).toMatchObject({ replayed: true })
+    await fixture.schema.clock.advance(2 * HOUR_MS)
+    await points().take('ann', 1)
+    expect(await lookAt()).toEqual({ used: 7, held: 0 })
+  })
+
+  it('stays used when its id is forgotten', async () => {
+    const short = fixture.dibs.quota('points', { limit: 10, keepMs: 1_000 })
+    await short.take('ann', 1)
+    const holder = hold([once(), short.claim('ann', 4, { id: 'event-1' })])
+    await holder.began
+    await inTransaction(async (tx) => {
+      await short.take('ann', 1, { tx })
+      holder.finish()
+      await holder.ended
+    })
+    await fixture.schema.clock.advance(30 * 24 * HOUR_MS)
+    await fixture.dibs.maintain()
+    expect(await entries()).toEqual([])
+    expect(await lookAt()).toEqual({ used: 6, held: 0 })
+  })
+
+  it('runs out when the work has failed', async () => {
+    const ended = await finishDuring(() => {
+      throw new Error('no')
+    })
+    expect(ended).toMatchObject({ message: 'no' })
+    await fixture.schema.clock.advance(HOUR_MS)
+    expect(await lookAt()).toEqual({ used: 2, held: 0 })
+  })
+
+  it('is free for the next with its id as soon as the work has failed', async () => {
+    await finishDuring(() => {
+      throw new Error('no')
+    })
+    expect(await fixture.dibs.acquire([named()], async (_, [use]) => use.replayed, leased)).toBe(false)
+    expect(await lookAt()).toEqual({ used: 6, held: 0 })
+  })
+
+  it('is renewed all the same', async () => {
+    await points().take('ann', 1)
+    const leaseMs = 900
+    const holder = hold([once(), named()], { mode: 'leased', leaseMs })
+    await holder.began
+    await inTransaction(async (tx) => {
+      await points().take('ann', 1, { tx })
+      const goOn = performance.now() + 1.5 * leaseMs
+      await until(() => performance.now() > goOn, 'longer than the lease')
+      expect(
+        await query(
+          "select 1 from {schema}.quota_entry where state = 'held' and expires_at > {schema}.clock()",
+        ),
+      ).toHaveLength(1)
+    })
+    holder.finish()
+    await holder.ended
+    expect(await lookAt()).toEqual({ used: 6, held: 0 })
+  })
+
+  describe('which has found it run out', () => {
+    async function outlive(): Promise<ReturnType<typeof hold>> {
+      await points().take('ann', 1)
+      const holder = hold([once(), named()])
+      await holder.began
+      await fixture.schema.clock.advance(HOUR_MS)
+      return holder
+    }
+
+    it.each(['this one', 'an earlier one'])(
+      '(%s) the outcome is stored, and it is charged later',
+      async (who) => {
+        const holder = await outlive()
+        await points().take('ann', who === 'this one' ? 1 : 7)
+        await inTransaction(async (tx) => {
+          await points().take('ann', who === 'this one' ? 7 : 1, { tx })
+          holder.finish()
+          await until(
+            async () => (await fixture.dibs.claims.get({ scope: 'ask', key: 'k' }))?.status === 'active',
+            'the outcome',
+          )
+        })
+        expect(await holder.ended).toBe('done')
+        expect(await lookAt()).toEqual({ used: 13, held: 0 })
+      },
+    )
+
+    it('the other leases are renewed', async () => {
+      await points().take('ann', 1)
+      const leaseMs = 900
+      const holder = hold([once(), named()], { mode: 'leased', leaseMs })
+      const [lease] = await holder.began
+      await fixture.schema.clock.advance(HOUR_MS)
+      await inTransaction(async (tx) => {
+        await points().take('ann', 1, { tx })
+        const goOn = performance.now() + 1.5 * leaseMs
+        await until(() => performance.now() > goOn, 'longer than the lease')
+        expect(lease.signal.aborted).toBe(false)
+      })
+    })
+
+    it('and if it does not end: the outcome is stored, and it is told that nothing was charged', async () => {
+      const heard: unknown[] = []
+      const stop = onEvent('dibs:acquire.unsettled', (event) => void heard.push(event))
+      const holder = await outlive()
+      await inTransaction(async (tx) => {
+        await points().take('ann', 8, { tx })
+        holder.finish()
+        expect(await holder.ended).toBe('done')
+      })
+      stop()
+      expect(heard).toHaveLength(1)
+      expect(await lookAt()).toEqual({ used: 9, held: 0 })
+    })
+  })
+})
+
+describe('an id that two calls give', () => {
+  const holdersOf = async () => (await entries()).map(({ holder }) => holder)
+
+  it('is one call’s at a time, and charged once', async () => {
+    const first = hold([named()])
+    await first.began
+    const refused: AcquireRefusedError = await fixture.other
+      .acquire([named()], async () => 2, leased)
+      .catch((error) => error)
+    expect(refused.failures.map(({ error }) => error.constructor)).toEqual([BusyError])
+    expect(refused.retryable).toBe(true)
+    first.finish()
+    await first.ended
+    expect(await fixture.other.acquire([named()], async (_, [use]) => use.replayed, leased)).toBe(true)
+    expect(await lookAt()).toEqual({ used: 4, held: 0 })
+  })
+
+  it('that was reserved otherwise is left alone', async () => {
+    const reserved = await points().reserve('ann', 4, { id: 'event-1' })
+    await expect(fixture.dibs.acquire([named()], async () => 2, leased)).rejects.toThrow('Waited')
+    await reserved.settle(3)
+    expect(await lookAt()).toEqual({ used: 3, held: 0 })
+  })
+
+  it('is another’s when its lease has run out: the first ends without a word about it', async () => {
+    const first = hold([named()])
+    await first.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    const second = hold([named()])
+    await second.began
+    const [holder] = await holdersOf()
+    first.finish()
+    await expect(first.ended).rejects.toThrow(FenceLostError)
+    expect(await entries()).toMatchObject([{ state: 'held', holder, is_done: false }])
+    second.finish()
+    expect(await second.ended).toBe('done')
+    expect(await lookAt()).toEqual({ used: 4, held: 0 })
+  })
+
+  it('and whose first fails late gives nothing of the second back', async () => {
+    const first = hold([named()])
+    await first.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    const second = hold([named()])
+    await second.began
+    first.finish(() => {
+      throw new Error('late')
+    })
+    await expect(first.ended).rejects.toThrow('late')
+    expect(await lookAt()).toEqual({ used: 0, held: 4 })
+  })
+
+  it('fires the signal at the next renewal', async () => {
+    const first = hold([named()], { mode: 'leased', leaseMs: 1_500 })
+    const [lease] = await first.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    const second = hold([named()])
+    await second.began
+    await until(() => lease.signal.aborted, 'the signal')
+    expect(lease.signal.reason).toBeInstanceOf(FenceLostError)
+  })
+
+  it('does not fire it while there is a key', async () => {
+    const leaseMs = 600
+    const first = hold([once(), named()], { mode: 'leased', leaseMs })
+    const [lease] = await first.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    const second = hold([named()])
+    await second.began
+    const goOn = performance.now() + 2 * leaseMs
+    await until(() => performance.now() > goOn, 'some renewals')
+    expect(lease.signal.aborted).toBe(false)
+  })
+
+  it('does not cost the first its key', async () => {
+    const first = hold([once(), named()])
+    await first.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    const second = hold([named()])
+    await second.began
+    first.finish(() => 'first')
+    expect(await first.ended).toBe('first')
+    expect(await lookAt()).toEqual({ used: 0, held: 4 })
+    second.finish()
+    await second.ended
+    expect(await lookAt()).toEqual({ used: 4, held: 0 })
+  })
+})
+
+it('a reservation alone that nobody has taken over is charged, however late', async () => {
+  const late = hold([named()])
+  await late.began
+  await fixture.schema.clock.advance(HOUR_MS)
+  await points().take('ann', 9)
+  late.finish()
+  expect(await late.ended).toBe('done')
+  expect(await lookAt()).toEqual({ used: 13, held: 0 })
+})
+
+it('what was given back by hand stays so when the work ends', async () => {
+  const holder = hold([once(), named()])
+  await holder.began
+  await points().void('event-1')
+  holder.finish()
+  expect(await holder.ended).toBe('done')
+  expect(await lookAt()).toEqual({ used: 0, held: 0 })
+})
