@@ -137,9 +137,9 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
     ['done, lasts, and others have the counter', true, live, joins(2), 2],
     ['done, has run out, and others have the counter', true, runOut, joins(8), 8],
     ['done, was found run out, and others have the counter', true, found, joins(8), 8],
-    ['failed, lasts, and others have the counter', false, live, joins(2), 2],
   ] as const
   const behind = [
+    ['failed, lasts, and others have the counter', false, live, joins(2), 2],
     ['done, has run out, which another finds', true, runOut, takes(8), 8],
     ['failed, has run out, and others have the counter', false, runOut, joins(8), 8],
     ['failed, was found run out, and others have the counter', false, found, joins(8), 8],
