@@ -13,7 +13,8 @@ create table {schema}.quota (
   -- The limit that was in force when something was granted last. It may be lower now, which takes nothing away.
   most bigint not null,
   used bigint not null default 0,
-  -- Reserved; also what has run out since and was not taken off yet. `holds_until` is when the first may have.
+  -- Reserved; also what has run out since and was not taken off yet. `holds_until` is when the first may have; what an end has given back
+  -- that could not have the row may have before.
   held bigint not null default 0,
   holds_until timestamptz,
   -- Settled too late, beyond the limit.
@@ -248,8 +249,15 @@ begin
       end if;
     end if;
     if v_state = 'taken' and v_row.used + v_row.over + v_row.held + v_amount > p_limit then
-      v_state := 'refused';
       v_free_at := {schema}.quota_free_at(v_row, v_row.used + v_row.over + v_row.held + v_amount - p_limit);
+      if v_free_at <= v_now then
+        -- Given back by an end that could not have the row, which therefore does not say so: it fits.
+        v_row.holds_until := v_now;
+        v_row := {schema}.quota_current(v_row, p_per, v_now);
+        v_free_at := null;
+      else
+        v_state := 'refused';
+      end if;
     end if;
     if v_state = 'taken' and v_id is not null then
       -- point: before the new entry

@@ -97,6 +97,8 @@ begin
       v_now := {schema}.clock();
     end if;
     v_old := v_row;
+    -- Whatever the row says: an end that could not have it has perhaps put this one forward.
+    v_row.holds_until := v_now;
     v_row := {schema}.quota_current(v_row, p_per, v_now);
     v_fits := p_amount = 0 or v_row.used + v_row.over + v_row.held + p_amount <= p_limit;
     v_beyond := case when v_fits then 0 else p_amount end;

@@ -8,6 +8,8 @@ const slots = [claims('singleton.test.ts')]
 const leasedSlots = [claims('singleton-leased.test.ts')]
 const explored = [claims('acquire.explore.test.ts')]
 const exploredSlots = [claims('singleton.explore.test.ts')]
+const exploredHolds = [claims('acquire-holds.explore.test.ts')]
+const exploredRates = [claims('acquire-rates.explore.test.ts')]
 const holds = [claims('acquire-holds.test.ts')]
 const cut = [claims('acquire.cut.test.ts')]
 
@@ -372,7 +374,7 @@ const inSql = [
     'v_entry.subject;',
     [...holds, ...explored],
   ],
-  ['end of a hold: the entry is not locked', endHold('  for no key update;'), ';', [...holds, ...explored]],
+  ['end of a hold: the entry is not locked', endHold('  for no key update;'), ';', exploredHolds],
   [
     'end of a hold: what has failed is used',
     endHold('set is_done = p_is_done,'),
@@ -484,6 +486,30 @@ const inSql = [
     'elsif found then',
     holds,
   ],
+  [
+    'one: a rate limit that refuses is granted',
+    inFunction('acquire_one', "'granted', (v_take ->> 'granted')::boolean, 'isBusy'"),
+    "'granted', true, 'isBusy'",
+    exploredRates,
+  ],
+  [
+    'one: a rate limit is waited for',
+    inFunction('acquire_one', "array[(p_item ->> 'cost')::bigint], 0)"),
+    "array[(p_item ->> 'cost')::bigint], null)",
+    exploredRates,
+  ],
+  [
+    'end: a rate limit is not given back',
+    end("elsif v_grant ->> 'kind' = 'rate' and not p_is_done then"),
+    'elsif false then',
+    exploredRates,
+  ],
+  [
+    'end: a rate limit is given back by who is done',
+    end("elsif v_grant ->> 'kind' = 'rate' and not p_is_done then"),
+    "elsif v_grant ->> 'kind' = 'rate' then",
+    exploredRates,
+  ],
   ['rearm: what is done is made anew', rearm('v_entry.is_done or '), '', holds],
   [
     'rearm: what another call has is taken from it',
@@ -529,6 +555,13 @@ const inSql = [
 
 /** @type {[name: string, file: string, from: string | RegExp, to: string, tests: string[]][]} */
 const around = [
+  [
+    'acquire leased: a rate limit does not count the attempt',
+    'acquire-call.ts',
+    "return isLeased ? undefined : { kind: 'rate'",
+    "return { kind: 'rate'",
+    exploredRates,
+  ],
   [
     'acquire claims: in the order given',
     'acquire-claims.ts',

@@ -14,6 +14,7 @@ const current = (text) => inFunction('quota_current', text)
 const seen = (text) => inFunction('quota_seen', text)
 const plain = (text) => inFunction('quota_take_plain', text)
 const done = [claims('acquire-holds.test.ts')]
+const exploredDone = [claims('acquire-holds.explore.test.ts')]
 const edges = [claims('acquire-edges.test.ts')]
 const freeAt = (text) => inFunction('quota_free_at', text)
 const take = (text) => inFunction('quota_take', text)
@@ -218,6 +219,12 @@ const inQuotas = [
     'for v_turn in 1..1 loop',
     explored,
   ],
+  [
+    'take: what was given back without the row is reserved on',
+    take('if v_free_at <= v_now then'),
+    'if false then',
+    exploredDone,
+  ],
   rewritten('quota_take', 'take: the clock is read before the lock', looksTooEarly, windows),
   [
     'take: an id is taken again',
@@ -409,6 +416,12 @@ const inQuotas = [
     explored,
   ],
   rewritten('quota_resolve', 'resolve: the clock is read before the lock', looksTooEarly, windows),
+  [
+    'resolve: what was given back without the row stays reserved',
+    resolve('    v_row.holds_until := v_now;\n'),
+    '',
+    exploredDone,
+  ],
   [
     'resolve: nothing is ever late',
     resolve("v_entry.state = 'held' and v_entry.expires_at <= v_now;"),

@@ -1,0 +1,8 @@
+import { vi } from 'vitest'
+import { describeHoldSchedules } from '../../test/claims/explore-holds.js'
+
+/** A machine that has other things to do takes its time. */
+vi.setConfig({ testTimeout: 60_000 })
+
+/** More preemptions are for `npm run soak`. */
+describeHoldSchedules((preemptions) => ({ preemptions, schedules: 5_000 }))
