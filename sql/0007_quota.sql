@@ -10,6 +10,8 @@ create table {schema}.quota (
   -- Both bounds, so that a window lasts as it began whatever becomes of its rule. A stock lasts from '-infinity' to 'infinity'.
   starts_at timestamptz not null,
   ends_at timestamptz not null,
+  -- Tells windows of a subject apart, as a fence does: two may begin at the same time, if the rule was another or the row was forgotten.
+  window_id bigint not null default 0,
   -- The limit that was in force when something was granted last. It may be lower now, which takes nothing away.
   most bigint not null,
   used bigint not null default 0,
@@ -44,6 +46,7 @@ create table {schema}.quota_entry (
   over bigint not null default 0,
   -- The window that it is charged to.
   starts_at timestamptz not null,
+  window_id bigint not null default 0,
   -- A reservation's; null: it was none.
   expires_at timestamptz,
   -- Of a reservation under a lease: the call that has it, and whether its work is done. Then it has no end any more, and is used as soon as
@@ -56,7 +59,7 @@ create table {schema}.quota_entry (
   primary key (name, id)
 );
 
-create index quota_entry_held_idx on {schema}.quota_entry (name, subject, starts_at, expires_at) where state = 'held';
+create index quota_entry_held_idx on {schema}.quota_entry (name, subject, window_id, expires_at) where state = 'held';
 create index quota_entry_forget_at_idx on {schema}.quota_entry (forget_at) where forget_at is not null;
 
 -- The row as it is at this moment: in a new window if its own is over, and without reservations that have run out. Its lock is held; it is not
@@ -75,6 +78,7 @@ begin
     select * into v_period from {schema}.period(p_per, p_now);
     if v_row.ends_at <= p_now then
       v_row.starts_at := greatest(v_period.starts_at, v_row.ends_at);
+      v_row.window_id := {schema}.next_fence(v_row.window_id, p_now);
       v_row.used := 0;
       v_row.held := 0;
       v_row.holds_until := null;
@@ -91,7 +95,7 @@ begin
         state = case when e.is_done then 'taken' else 'expired' end::{schema}.quota_state,
         amount = case when e.is_done then e.asked else 0 end
       where e.name = v_row.name and e.subject = v_row.subject and e.state = 'held' and e.expires_at <= p_now
-        and e.starts_at = v_row.starts_at
+        and e.window_id = v_row.window_id
       returning e.asked, e.amount
     )
     select coalesce(pg_catalog.sum(x.asked), 0), coalesce(pg_catalog.sum(x.amount), 0) into v_expired, v_done from expired x;
@@ -101,7 +105,7 @@ begin
     select pg_catalog.min(e.expires_at) into v_row.holds_until
     from {schema}.quota_entry e
     where e.name = v_row.name and e.subject = v_row.subject and e.state = 'held' and e.expires_at > p_now
-      and e.starts_at = v_row.starts_at;
+      and e.window_id = v_row.window_id;
   end if;
   return v_row;
 end
@@ -120,7 +124,7 @@ begin
   for v_hold in
     select e.asked, e.expires_at from {schema}.quota_entry e
     where e.name = (p_row).name and e.subject = (p_row).subject and e.state = 'held' and not e.is_done
-      and e.starts_at = (p_row).starts_at
+      and e.window_id = (p_row).window_id
     order by e.expires_at
   loop
     v_freed := v_freed + v_hold.asked;
@@ -157,7 +161,7 @@ begin
     select v_row.held - coalesce(pg_catalog.sum(e.asked), 0) into v_row.held
     from {schema}.quota_entry e
     where e.name = v_row.name and e.subject = v_row.subject and e.state = 'held' and e.expires_at <= p_now
-      and not e.is_done and e.starts_at = v_row.starts_at;
+      and not e.is_done and e.window_id = v_row.window_id;
   end if;
   return v_row;
 end
@@ -243,30 +247,36 @@ begin
       if found then
         v_state := case
           when v_entry.subject <> p_subject or v_entry.asked <> v_amount
-            or (v_entry.expires_at is null) <> (p_hold_ms is null) then 'mismatch'
+            or (v_entry.expires_at is null) <> (p_hold_ms is null)
+            -- What is reserved under a lease is not anybody's to settle.
+            or p_hold_ms is not null and p_holder is null and v_entry.holder is not null then 'mismatch'
           else 'known'
         end;
       end if;
     end if;
-    if v_state = 'taken' and v_row.used + v_row.over + v_row.held + v_amount > p_limit then
+    while v_state = 'taken' and v_row.used + v_row.over + v_row.held + v_amount > p_limit loop
       v_free_at := {schema}.quota_free_at(v_row, v_row.used + v_row.over + v_row.held + v_amount - p_limit);
       if v_free_at <= v_now then
-        -- Given back by an end that could not have the row, which therefore does not say so: it fits.
+        -- Given back by an end that could not have the row, which therefore does not say so; unless it is renewed in between.
         v_row.holds_until := v_now;
         v_row := {schema}.quota_current(v_row, p_per, v_now);
         v_free_at := null;
       else
         v_state := 'refused';
       end if;
-    end if;
+    end loop;
     if v_state = 'taken' and v_id is not null then
       -- point: before the new entry
       insert into {schema}.quota_entry as e
-        (name, id, subject, state, asked, amount, starts_at, expires_at, holder, created_at, forget_at)
+        (name, id, subject, state, asked, amount, starts_at, window_id, expires_at, holder, created_at,
+         forget_at)
       values
         (p_name, v_id, p_subject, case when p_hold_ms is null then 'taken' else 'held' end::{schema}.quota_state, v_amount,
-         v_amount, v_row.starts_at, v_now + p_hold_ms * interval '1 millisecond', p_holder, v_now,
-         case when v_row.ends_at < 'infinity' then v_row.ends_at else v_now end + p_keep_ms * interval '1 millisecond')
+         v_amount, v_row.starts_at, v_row.window_id, v_now + p_hold_ms * interval '1 millisecond', p_holder, v_now,
+         -- Under a lease whoever has outlived it is to find it: a day longer than that, at least.
+         greatest(case when v_row.ends_at < 'infinity' then v_row.ends_at else v_now end + p_keep_ms * interval '1 millisecond',
+           case when p_holder is not null and p_keep_ms is not null
+             then v_now + p_hold_ms * interval '1 millisecond' + interval '1 day' end))
       on conflict do nothing
       returning e.* into v_entry;
       if not found then
@@ -297,8 +307,8 @@ begin
   if v_row is distinct from v_old then
     -- point: before the write
     update {schema}.quota q set
-      starts_at = v_row.starts_at, ends_at = v_row.ends_at, most = v_row.most, used = v_row.used, held = v_row.held,
-      holds_until = v_row.holds_until, over = v_row.over, unlisted = v_row.unlisted
+      starts_at = v_row.starts_at, ends_at = v_row.ends_at, window_id = v_row.window_id, most = v_row.most,
+      used = v_row.used, held = v_row.held, holds_until = v_row.holds_until, over = v_row.over, unlisted = v_row.unlisted
     where q.name = p_name and q.subject = p_subject;
   end if;
   return pg_catalog.json_build_object(
@@ -315,11 +325,12 @@ as $$
 declare
   v_row {schema}.quota;
   v_period record;
+  v_now timestamptz := {schema}.clock();
 begin
-  select * into v_period from {schema}.period(p_per, {schema}.clock());
+  select * into v_period from {schema}.period(p_per, v_now);
   -- point: before the new row
-  insert into {schema}.quota as q (name, subject, starts_at, ends_at, most)
-  values (p_name, p_subject, v_period.starts_at, v_period.ends_at, p_limit)
+  insert into {schema}.quota as q (name, subject, starts_at, ends_at, window_id, most)
+  values (p_name, p_subject, v_period.starts_at, v_period.ends_at, {schema}.next_fence(0, v_now), p_limit)
   on conflict do nothing
   returning q.* into v_row;
   return v_row;
@@ -330,7 +341,7 @@ $$;
 -- wait, whose end is undone here; the caller keeps its own `lock_timeout`.
 create function {schema}.quota_take_at_once(
   p_name text, p_subject text, p_limit bigint, p_per json, p_amounts bigint[], p_ids text[], p_hold_ms bigint,
-  p_keep_ms bigint, p_holder text
+  p_keep_ms bigint, p_holder text, p_wait_ms integer
 )
   returns json
   language plpgsql volatile
@@ -338,7 +349,7 @@ create function {schema}.quota_take_at_once(
   set search_path = ''
 as $$
 begin
-  perform {schema}.bound(10);
+  perform {schema}.bound(p_wait_ms);
   return {schema}.quota_take(
     p_name, p_subject, p_limit, p_per, p_amounts, p_ids, p_hold_ms, p_keep_ms, 0, p_holder);
 exception when lock_not_available then
@@ -404,7 +415,7 @@ declare
   v_starts_at timestamptz;
   v_ends_at timestamptz;
   v_until timestamptz;
-  v_now timestamptz := {schema}.clock();
+  v_now timestamptz;
   v_amount bigint;
   v_total bigint := p_amounts[1];
   v_takes text := '';
@@ -432,6 +443,7 @@ begin
       v_takes := v_takes || ',{"state":"taken","used":' || v_used || ',"held":' || v_held || '}';
     end loop;
   elsif pg_catalog.cardinality(p_amounts) = 1 then
+    v_now := {schema}.clock();
     -- point: before the look
     select q.used + q.over, q.held, q.starts_at, q.ends_at into v_used, v_held, v_starts_at, v_ends_at
     from {schema}.quota q

@@ -43,7 +43,7 @@ begin
       return '{"state": "absent"}';
     end if;
     -- Else the id was forgotten and used anew, or what has run out was settled where no row was, in between: the lock is not of its row.
-    exit when v_entry.subject = v_seen.subject and (v_row.name is not null or v_entry.starts_at = v_seen.starts_at);
+    exit when v_entry.subject = v_seen.subject and (v_row.name is not null or v_entry.window_id = v_seen.window_id);
     v_entry := null;
   end loop;
   if v_entry.id is null then
@@ -54,7 +54,7 @@ begin
   if v_entry.state = 'held' and v_entry.is_done then
     v_entry.state := 'taken';
     v_entry.amount := v_entry.asked;
-    if v_row.starts_at = v_entry.starts_at then
+    if v_row.window_id = v_entry.window_id then
       v_row.held := v_row.held - v_entry.asked;
       v_row.used := v_row.used + v_entry.asked;
     end if;
@@ -111,6 +111,7 @@ begin
         v_entry.forget_at := v_entry.forget_at + (v_row.starts_at - v_entry.starts_at);
       end if;
       v_entry.starts_at := v_row.starts_at;
+      v_entry.window_id := v_row.window_id;
       v_row.most := case when v_fits and p_amount > 0 then p_limit else v_row.most end;
       v_row.used := v_row.used + p_amount - v_beyond;
       v_row.over := v_row.over + v_beyond;
@@ -118,7 +119,7 @@ begin
   else
     -- What it is charged to; if that window is over, there is nothing left of it to be changed.
     v_fits := true;
-    v_is_charged := coalesce(v_row.starts_at = v_entry.starts_at, false);
+    v_is_charged := coalesce(v_row.window_id = v_entry.window_id, false);
     if p_what = 'refund' then
       v_back := coalesce(p_amount, v_entry.amount);
       v_beyond := least(v_entry.over, v_back);
@@ -142,14 +143,14 @@ begin
     -- point: before the entry is written
     update {schema}.quota_entry e
     set state = v_entry.state, amount = v_entry.amount, over = v_entry.over, starts_at = v_entry.starts_at,
-      forget_at = v_entry.forget_at
+      window_id = v_entry.window_id, forget_at = v_entry.forget_at
     where e.name = p_name and e.id = p_id;
   end if;
   if v_row is distinct from v_old then
     -- point: before the write
     update {schema}.quota q set
-      starts_at = v_row.starts_at, ends_at = v_row.ends_at, most = v_row.most, used = v_row.used, held = v_row.held,
-      holds_until = v_row.holds_until, over = v_row.over, unlisted = v_row.unlisted
+      starts_at = v_row.starts_at, ends_at = v_row.ends_at, window_id = v_row.window_id, most = v_row.most,
+      used = v_row.used, held = v_row.held, holds_until = v_row.holds_until, over = v_row.over, unlisted = v_row.unlisted
     where q.name = p_name and q.subject = v_entry.subject;
   end if;
   if not (v_fits or p_late = 'overdraft') then
@@ -237,7 +238,6 @@ declare
   v_amount bigint;
   v_count integer;
   v_left integer := p_limit;
-  v_rows integer;
 begin
   -- point: before the rows
   delete from {schema}.quota q where q.ctid = any (array(
@@ -246,11 +246,20 @@ begin
   get diagnostics v_count = row_count;
   -- point: before the entries
   for v_entry in
-    select e.* from {schema}.quota_entry e join {schema}.quota q on q.name = e.name and q.subject = e.subject
-    where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now)
-    order by e.forget_at limit p_limit
-    for no key update of q skip locked
+    -- More than a batch: those of a subject that is locked are passed over. No lock here, since what this function has written to since
+    -- would not be found by it.
+    select e.* from {schema}.quota_entry e where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now)
+    order by e.forget_at limit 10 * p_limit
   loop
+    exit when v_left = 0;
+    -- point: before the row
+    perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject
+    for no key update skip locked;
+    if not found then
+      -- point: before the look
+      perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject;
+      continue when found;
+    end if;
     -- point: before the removal
     delete from {schema}.quota_entry e where e.ctid = any (array(
       select x.ctid from {schema}.quota_entry x
@@ -266,16 +275,9 @@ begin
       unlisted = q.unlisted + case when v_entry.state in ('taken', 'refunded') then v_entry.amount else v_amount end,
       used = q.used + v_amount,
       held = q.held - case when v_entry.state = 'held' then v_entry.asked else 0 end
-    where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
+    where q.name = v_entry.name and q.subject = v_entry.subject and q.window_id = v_entry.window_id;
   end loop;
-  -- point: before those without a row
-  delete from {schema}.quota_entry e where e.ctid = any (array(
-    select x.ctid from {schema}.quota_entry x
-    where x.forget_at <= v_now and (x.state <> 'held' or x.expires_at <= v_now)
-      and not exists (select from {schema}.quota q where q.name = x.name and q.subject = x.subject)
-    order by x.forget_at limit v_left for update skip locked));
-  get diagnostics v_rows = row_count;
-  v_count := v_count + p_limit - v_left + v_rows;
+  v_count := v_count + p_limit - v_left;
   return v_count;
 end
 $$;

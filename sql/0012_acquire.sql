@@ -6,7 +6,7 @@
 
 -- What came of one claim. `isFinal`: asking again will not help; `isBusy`: another transaction is about to decide it.
 create function {schema}.acquire_one(
-  p_item json, p_id text, p_holder text, p_lease_ms bigint, p_wait_ms integer
+  p_item json, p_id text, p_holder text, p_lease_ms bigint, p_wait_ms integer, p_is_known boolean
 )
   returns json
   language plpgsql volatile
@@ -23,12 +23,13 @@ begin
   elsif v_kind = 'quota' then
     v_told := {schema}.quota_take_at_once(
       p_item ->> 'name', p_item ->> 'subject', (p_item ->> 'limit')::bigint, p_item -> 'per',
-      array[(p_item ->> 'amount')::bigint], array[p_id], p_lease_ms, (p_item ->> 'keepMs')::bigint, p_holder);
+      array[(p_item ->> 'amount')::bigint], array[p_id], p_lease_ms, (p_item ->> 'keepMs')::bigint, p_holder,
+      least(p_wait_ms, 10));
     v_take := v_told -> 'takes' -> 0;
     v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     if v_state in ('known', 'mismatch') and p_lease_ms is not null then
       -- Reserved by an attempt that ended without a word; this one goes on with it, or asks for another amount if that has ended.
-      v_told := {schema}.quota_rearm(p_item, p_id, p_holder, p_lease_ms, v_told);
+      v_told := {schema}.quota_rearm(p_item, p_id, p_holder, p_lease_ms, v_told, p_wait_ms);
       v_take := v_told -> 'takes' -> 0;
       v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     end if;
@@ -39,6 +40,11 @@ begin
     return pg_catalog.json_build_object(
       'granted', v_state in ('taken', 'known'), 'isBusy', v_state = 'busy', 'isFinal', false, 'state', v_state,
       'id', p_id, 'row', v_told -> 'row', 'take', v_take);
+  elsif v_kind = 'rate' and p_is_known then
+    return pg_catalog.json_build_object(
+      'granted', true, 'isBusy', false, 'isFinal', false, 'state', 'decided', 'take', {schema}.rate_peek(
+        p_item ->> 'name', p_item ->> 'subject', p_item ->> 'rule', p_item ->> 'algorithm', (p_item ->> 'limit')::bigint,
+        (p_item ->> 'perUs')::bigint, (p_item ->> 'burst')::bigint) -> 0);
   elsif v_kind = 'rate' then
     v_told := {schema}.rate_take(
       p_item ->> 'name', p_item ->> 'subject', p_item ->> 'rule', p_item ->> 'algorithm', (p_item ->> 'limit')::bigint,
@@ -60,8 +66,11 @@ $$;
 
 -- Goes on with a reservation that an earlier attempt has made: puts off its end, or, if it has run out or was given back, makes it anew. What
 -- was used under its id stays used, once. An id that the caller has given may be another call's at this moment, which is then not done.
--- Its row is locked. Says what quota_take does.
-create function {schema}.quota_rearm(p_item json, p_id text, p_holder text, p_lease_ms bigint, p_told json) returns json
+-- Its row is locked. Says what quota_take does, and what has become of it since.
+create function {schema}.quota_rearm(
+  p_item json, p_id text, p_holder text, p_lease_ms bigint, p_told json, p_wait_ms integer
+)
+  returns json
   language plpgsql volatile
   set search_path = ''
 as $$
@@ -69,14 +78,18 @@ declare
   v_entry {schema}.quota_entry;
   v_now timestamptz := {schema}.clock();
   v_is_live boolean;
+  v_state text;
 begin
   -- point: before the entry
   select e.* into v_entry from {schema}.quota_entry e where e.name = p_item ->> 'name' and e.id = p_id for update skip locked;
   if not found then
     return '{"state": "busy"}';
   end if;
-  v_is_live := v_entry.state = 'held' and v_entry.expires_at > v_now;
-  if v_entry.is_done or v_entry.state in ('taken', 'refunded') or v_entry.expires_at is null
+  v_is_live := v_entry.state = 'held' and v_entry.expires_at > v_now and not v_entry.is_done;
+  if p_told -> 'takes' -> 0 ->> 'state' = 'known' and (v_entry.is_done or v_entry.state = 'taken') then
+    -- Perhaps since a moment ago.
+    v_state := 'known';
+  elsif v_entry.is_done or v_entry.state in ('taken', 'refunded') or v_entry.expires_at is null
     or v_entry.subject <> p_item ->> 'subject' or v_is_live and p_told -> 'takes' -> 0 ->> 'state' = 'mismatch' then
     return p_told;
   elsif v_is_live and p_item ->> 'id' is not null and v_entry.holder is distinct from p_holder then
@@ -85,27 +98,61 @@ begin
     -- point: before the renewal
     update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond', holder = p_holder
     where e.name = v_entry.name and e.id = v_entry.id;
-    return p_told;
+    -- It is reserved, and nothing was used yet.
+    v_state := 'taken';
+  end if;
+  if v_state is not null then
+    return (p_told::jsonb || pg_catalog.jsonb_build_object('takes', pg_catalog.jsonb_build_array(
+      (p_told -> 'takes' -> 0)::jsonb || pg_catalog.jsonb_build_object('state', v_state, 'entry',
+        case when v_state = 'known' then 'taken' end))))::json;
   end if;
   -- point: before the old entry goes
   delete from {schema}.quota_entry e where e.name = v_entry.name and e.id = v_entry.id;
   if v_entry.state = 'held' then
     -- point: before what it held is free
     update {schema}.quota q set held = q.held - v_entry.asked
-    where q.name = v_entry.name and q.subject = v_entry.subject and q.starts_at = v_entry.starts_at;
+    where q.name = v_entry.name and q.subject = v_entry.subject and q.window_id = v_entry.window_id;
   end if;
   return {schema}.quota_take_at_once(
     v_entry.name, v_entry.subject, (p_item ->> 'limit')::bigint, p_item -> 'per', array[(p_item ->> 'amount')::bigint],
-    array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint, p_holder);
+    array[v_entry.id], p_lease_ms, (p_item ->> 'keepMs')::bigint, p_holder, least(p_wait_ms, 10));
+end
+$$;
+
+-- Whether a leased call has made its claims before, and its answer was lost: all of them are its own then, also a rate limit, which does not
+-- know who has taken of it.
+create function {schema}.acquire_is_known(p_once json, p_items json, p_holder text) returns boolean
+  language plpgsql stable
+  set search_path = ''
+as $$
+begin
+  return exists (
+    select from {schema}.claim c
+    where c.scope = p_once ->> 'scope' and c.key = p_once ->> 'key' and c.holder = p_holder and c.status = 'pending'
+  ) or exists (
+    select from pg_catalog.json_array_elements(p_items) i
+    where exists (
+      select from {schema}.claim c
+      where i.value ->> 'kind' = 'singleton' and c.scope = i.value ->> 'scope' and c.holder = p_holder and c.status = 'pending'
+    ) or exists (
+      select from {schema}.quota_entry e
+      where i.value ->> 'kind' = 'quota' and e.name = i.value ->> 'name' and e.subject = i.value ->> 'subject'
+        and e.state = 'held' and e.holder = p_holder
+    ) or exists (
+      select from {schema}.lock l
+      where i.value ->> 'kind' = 'lock' and l.name = i.value ->> 'name' and l.holder = p_holder and l.expires_at > '-infinity'
+    )
+  );
 end
 $$;
 
 -- Claims all, or says what is in the way of each. What is refused is undone here, so that no lock stays behind in a caller's transaction; if the
--- refusal is final it is the outcome of `once`, and stays.
-create function {schema}.acquire(p_once json, p_items json, p_holder text, p_lease_ms bigint, p_wait_ms integer)
+-- refusal is final it is the outcome of `once`, and stays. `p_again`: it was sent before, under a lease, and is not known to have arrived.
+create function {schema}.acquire(
+  p_once json, p_items json, p_holder text, p_lease_ms bigint, p_wait_ms integer, p_again boolean default false
+)
   returns json
   language plpgsql volatile
-  set lock_timeout = 0
   set search_path = ''
 as $$
 declare
@@ -117,6 +164,8 @@ declare
   v_is_refused boolean := false;
   v_is_final boolean := false;
   v_is_moot boolean := false;
+  v_is_known boolean := p_lease_ms is not null and p_again
+    and {schema}.acquire_is_known(p_once, p_items, p_holder);
 begin
   begin
     if p_once is not null then
@@ -151,7 +200,8 @@ begin
           p_holder, p_lease_ms,
           case when p_once is null and pg_catalog.cardinality(v_results) = 0 then p_wait_ms
             -- All is refused: one wait after the other would be for nothing.
-            when v_is_refused then 1 else 10 end);
+            when v_is_refused then 1 else 10 end,
+          v_is_known);
         if p_once is null and pg_catalog.cardinality(v_results) = 0 and v_one -> 'claim' ->> 'leftMs' is not null then
           -- Its lease began after it had waited, and says itself how old it is.
           v_from := pg_catalog.clock_timestamp();
@@ -229,49 +279,58 @@ begin
 end
 $$;
 
--- Ends a reservation under a lease: it is used, or given back. Never waits for the row, which a stranger's transaction may have for as
--- long as it likes: then the entry alone says that it is used, and whoever finds that it has run out counts it so. What has run out
--- before stays a charge, for the work is done. `lost`: it is another call's by now; `unsettled`: to be asked for again.
-create function {schema}.quota_end_hold(p_grant json, p_holder text, p_is_done boolean) returns text
+-- Ends a reservation under a lease: it is used, or given back. What has run out before stays a charge, for the work is done. `lost`: it
+-- is another call's by now.
+--
+-- Without `p_wait_ms` it waits for nobody, since an outcome is stored with it: if a stranger's transaction has the row, the entry alone
+-- says what has become of it, and whoever finds that it has run out counts it so; what cannot be said there is `unsettled`, to be asked
+-- for afterwards, with a wait. Locks: the entry, and then the row if nobody has it; with a wait, in the order of everybody else.
+create function {schema}.quota_end_hold(p_grant json, p_holder text, p_is_done boolean, p_wait_ms integer) returns text
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
+  v_name text := p_grant ->> 'name';
+  v_id text := p_grant ->> 'id';
+  v_subject text := p_grant ->> 'subject';
   v_entry {schema}.quota_entry;
-  v_is_free boolean;
+  v_is_free boolean := true;
 begin
-  perform {schema}.bound(500);
-  -- point: before the entry
-  select e.* into v_entry from {schema}.quota_entry e where e.name = p_grant ->> 'name' and e.id = p_grant ->> 'id'
-  for no key update;
-  if not found or v_entry.holder is distinct from p_holder then
+  if p_wait_ms is not null then
+    perform {schema}.bound(p_wait_ms);
+    -- point: before the row
+    perform from {schema}.quota q where q.name = v_name and q.subject = v_subject for no key update;
+    -- point: before the entry behind it
+    select e.* into v_entry from {schema}.quota_entry e where e.name = v_name and e.id = v_id for no key update;
+  else
+    -- point: before the entry
+    select e.* into v_entry from {schema}.quota_entry e where e.name = v_name and e.id = v_id for no key update skip locked;
+    if not found then
+      -- point: before the look at the entry
+      perform from {schema}.quota_entry e where e.name = v_name and e.id = v_id;
+      return case when found then 'unsettled' else 'lost' end;
+    end if;
+    -- point: before the row at once
+    perform from {schema}.quota q where q.name = v_name and q.subject = v_subject for no key update skip locked;
+    v_is_free := found;
+  end if;
+  if v_entry.holder is distinct from p_holder or v_entry.subject <> v_subject then
     return 'lost';
   elsif v_entry.is_done or v_entry.state not in ('held', 'expired') then
     return 'ended';
-  end if;
-  -- point: before the row
-  perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject for no key update skip locked;
-  v_is_free := found;
-  if not v_is_free then
-    -- point: before the look
-    perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject;
-    v_is_free := not found;
-  end if;
-  if v_is_free then
+  elsif v_is_free then
     perform {schema}.quota_resolve(
-      v_entry.name, v_entry.id, case when p_is_done then 'settle' else 'void' end, v_entry.asked, 'overdraft',
+      v_name, v_id, case when p_is_done then 'settle' else 'void' end, v_entry.asked, 'overdraft',
       (p_grant ->> 'limit')::bigint, p_grant -> 'per', null);
+  elsif p_is_done and (v_entry.state = 'expired' or v_entry.expires_at <= {schema}.clock()) then
+    return 'unsettled';
   elsif v_entry.state = 'held' then
     -- point: before the mark
     update {schema}.quota_entry e
     set is_done = p_is_done, expires_at = case when p_is_done then e.expires_at else {schema}.clock() end
-    where e.name = v_entry.name and e.id = v_entry.id;
-  elsif p_is_done then
-    return 'unsettled';
+    where e.name = v_name and e.id = v_id;
   end if;
   return 'ended';
-exception when lock_not_available then
-  return case when p_is_done then 'unsettled' else 'ended' end;
 end
 $$;
 
@@ -288,7 +347,7 @@ declare
   v_told json;
   v_completed_at json;
   v_hold text;
-  v_unsettled integer := 0;
+  v_unsettled json[] := '{}';
   v_is_lost boolean := false;
 begin
   if p_wait_ms is not null then
@@ -324,15 +383,17 @@ begin
   for v_grant in
     select g.value from pg_catalog.json_array_elements(p_grants) g where g.value ->> 'kind' = 'hold'
   loop
-    v_hold := {schema}.quota_end_hold(v_grant, p_holder, p_is_done);
-    v_unsettled := v_unsettled + case when v_hold = 'unsettled' then 1 else 0 end;
+    v_hold := {schema}.quota_end_hold(v_grant, p_holder, p_is_done, null);
+    if v_hold = 'unsettled' and p_is_done then
+      v_unsettled := v_unsettled || v_grant;
+    end if;
     v_is_lost := v_is_lost or v_hold = 'lost';
   end loop;
   return pg_catalog.json_build_object(
     -- What else was claimed has its own fence, and its outcome counts.
     'state', case when v_is_lost and not {schema}.acquire_is_fenced(p_grants) then 'lost'
       when v_state = 'held' then 'ended' else v_state end,
-    'completedAt', v_completed_at, 'unsettled', v_unsettled);
+    'completedAt', v_completed_at, 'unsettled', pg_catalog.array_to_json(v_unsettled));
 end
 $$;
 

@@ -102,6 +102,11 @@ export class AcquireCall {
     return this.#holds
   }
 
+  /** Whether anything but a reservation says by its fence if it is still held. */
+  get isFenced(): boolean {
+    return this.#given.some(({ kind }) => kind !== 'quota' && kind !== 'rate')
+  }
+
   /** Whether the outcome is kept, and by that must be JSON. */
   get stores(): boolean {
     return this.#given.some(({ kind }) => kind === 'once' || kind === 'singleton')
@@ -126,13 +131,17 @@ export class AcquireCall {
   /** The values of `acquireClaims`. */
   values(): TextValue[] {
     const { leaseMs, firstWaitMs } = this.settings
-    const waitMs = this.#boundedMs(this.#asks++ === 0 ? firstWaitMs : this.leftMs)
+    const isAgain = this.#asks++ > 0
+    const waitMs = this.#boundedMs(isAgain ? this.leftMs : firstWaitMs)
+    // All the other claims know themselves that they were made, if an answer was lost.
+    const asksAgain = isAgain && leaseMs !== null && this.#given.some(({ kind }) => kind === 'rate')
     return [
       this.once ? JSON.stringify(this.#onceItem(this.once)) : null,
       JSON.stringify(this.items()),
       leaseMs === null ? null : this.holder,
       leaseMs === null ? null : String(leaseMs),
       String(waitMs),
+      String(asksAgain),
     ]
   }
 

@@ -9,10 +9,10 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import type { ReservedLine } from '../postgres/reserved-line.js'
 import { sleep } from '../postgres/sleep.js'
-import type { TextRow, TextValue } from '../postgres/text-values.js'
+import type { TextRow } from '../postgres/text-values.js'
 import type { AcquireCall, Ending } from './acquire-call.js'
 import { endValues, readValue } from './acquire-joined.js'
-import { acquireClaims, endAcquired, renewAcquired } from './acquire-statements.js'
+import { acquireClaims, endAcquired, endHold, renewAcquired } from './acquire-statements.js'
 import type { ToldAcquire } from './acquire-told.js'
 import { lineOf, sendSurely } from './held-claim.js'
 import { Lease } from './lease.js'
@@ -36,14 +36,19 @@ type Handler = (lease: AcquireLease, grants: unknown[]) => Promise<unknown>
 /** How long a write of its own waits for rows, which only a passing caller can have locked. */
 const WAIT_MS = '5000'
 
-/** How often a reservation that could not be charged is come back to, each time for half a second. */
-const MAX_SETTLES = 5
+/** How long reservations that could not be charged with the outcome are waited for. */
+const SETTLE_MS = 5_000
 
 /** What `acquire_end` says. */
 interface ToldEnd {
   readonly state: string
-  /** How many reservations are to be asked for again. */
-  readonly unsettled?: number
+  /** Reservations that are to be asked for by themselves. */
+  readonly unsettled?: readonly ToldHold[]
+}
+
+interface ToldHold {
+  readonly name: string
+  readonly id: string
 }
 
 /** All claims commit first; the work is done under one lease; its end is stored if every fence is still the same. */
@@ -183,22 +188,36 @@ class HeldClaims {
     const values = endValues(call, this.#told, ending, WAIT_MS, false)
     try {
       const [row] = await sendSurely(call, endAcquired, () => values)
-      const { state, unsettled }: ToldEnd = JSON.parse(`${row?.told}`)
-      if (unsettled) await this.#settle(values)
-      return state
+      const { state, unsettled = [] }: ToldEnd = JSON.parse(`${row?.told}`)
+      return unsettled.length > 0 && (await this.#settle(unsettled)) === 'lost' ? 'lost' : state
     } catch (error) {
       throw new OutcomeNotStoredError(call.describe(), this.#told.once?.id ?? call.holder, { cause: error })
     }
   }
 
-  /** The outcome is stored, but what was reserved has run out before, and others have its row: it is to be charged all the same. */
-  async #settle(values: readonly TextValue[]): Promise<void> {
-    for (let tries = 1; tries <= MAX_SETTLES; tries++) {
-      await sleep(fullJitterMs(tries, 50, 1_000))
-      const [row] = await this.#call.database.sendPart(endAcquired, values).catch(() => [])
-      if (row && !(JSON.parse(`${row.told}`) as ToldEnd).unsettled) return
+  /**
+   * The outcome is stored, but reservations have run out before, and others have their rows: the work is to be charged all the same. `lost`:
+   * one is another call's by now, and nothing else was claimed that has a fence.
+   */
+  async #settle(grants: readonly ToldHold[]): Promise<'settled' | 'lost'> {
+    const { database, holder, isFenced } = this.#call
+    const until = performance.now() + SETTLE_MS
+    let left = grants
+    let isLost = false
+    for (let tries = 1; left.length > 0 && performance.now() < until; tries++) {
+      const still: ToldHold[] = []
+      for (const grant of left) {
+        const waitMs = Math.ceil(Math.max(10, (until - performance.now()) / (left.length + 1)))
+        const values = [JSON.stringify(grant), holder, String(database.boundWait(waitMs))]
+        const [row] = await database.sendPart(endHold, values).catch(() => [])
+        if (!row) still.push(grant)
+        isLost ||= row?.state === 'lost'
+      }
+      left = still
+      if (left.length > 0) await sleep(fullJitterMs(tries, 20, 200))
     }
-    emit('dibs:acquire.unsettled', { ...this.#call.database.origin })
+    for (const { name, id } of left) emit('dibs:acquire.unsettled', { ...database.origin, quota: name, id })
+    return isLost && !isFenced ? 'lost' : 'settled'
   }
 
   #stop(): void {

@@ -2,7 +2,8 @@ import { statement } from '../postgres/statement.js'
 
 /** See sql/0012_acquire.sql for the order of locks and why no two callers can wait for each other. */
 export const acquireClaims = statement(`
-  select {schema}.acquire($1::text::json, $2::text::json, $3::text::text, $4::text::bigint, $5::text::integer)::text as told,
+  select {schema}.acquire($1::text::json, $2::text::json, $3::text::text, $4::text::bigint, $5::text::integer,
+      $6::text::boolean)::text as told,
     (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-)
       pg_catalog.statement_timestamp()) operator(pg_catalog.*) 1000)::integer::text as waited`)
 
@@ -10,6 +11,10 @@ export const endAcquired = statement(`
   select {schema}.acquire_end(
     $1::text::json, $2::text::text, $3::text::boolean, $4::text::integer, $5::text::boolean
   )::text as told`)
+
+/** A reservation that the end of the others has left. */
+export const endHold = statement(`
+  select {schema}.quota_end_hold($1::text::json, $2::text::text, true, $3::text::integer)::text as state`)
 
 export const renewAcquired = statement(`
   select {schema}.acquire_renew($1::text::json, $2::text::text, $3::text::bigint, $4::text::integer)::text as state`)

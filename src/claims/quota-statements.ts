@@ -40,13 +40,13 @@ export const verifyQuota = statement(
      (q.used operator(pg_catalog.+) q.over operator(pg_catalog.-) q.unlisted)::text as listed, coalesce(e.taken, 0)::text as entries_taken, coalesce(e.held, 0)::text as entries_held
    from {schema}.quota q
    left join (
-     select x.subject, x.starts_at,
+     select x.subject, x.window_id,
        pg_catalog.sum(x.amount) filter (where x.state operator(pg_catalog.=) any ('{taken,refunded}'::{schema}.quota_state[])) as taken,
        pg_catalog.sum(x.asked) filter (where x.state operator(pg_catalog.=) 'held'::{schema}.quota_state) as held
      from {schema}.quota_entry x
      where x.name operator(pg_catalog.=) $1::text::text
-     group by x.subject, x.starts_at
-   ) e on e.subject operator(pg_catalog.=) q.subject and e.starts_at operator(pg_catalog.=) q.starts_at
+     group by x.subject, x.window_id
+   ) e on e.subject operator(pg_catalog.=) q.subject and e.window_id operator(pg_catalog.=) q.window_id
    where q.name operator(pg_catalog.=) $1::text::text
      and ($2::text::text is null or q.subject operator(pg_catalog.=) $2::text::text)
      and ((q.used operator(pg_catalog.+) q.over operator(pg_catalog.-) q.unlisted) operator(pg_catalog.<>) coalesce(e.taken, 0)

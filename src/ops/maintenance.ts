@@ -54,8 +54,9 @@ export class Maintenance {
 
   /** One round, to the end of what it has taken over. */
   async run(): Promise<MaintenanceReport> {
-    const { attempts, ...report } = await this.#round()
+    const { attempts, errors, ...report } = await this.#round()
     const ended = await Promise.all(attempts)
+    if (errors.length > 0) throw errors[0]
     const operationsFinished = ended.filter(Boolean).length
     return { ...report, operationsFinished, operationsFailed: ended.length - operationsFinished }
   }
@@ -63,31 +64,35 @@ export class Maintenance {
   /** Round after round, until `signal`; work that was taken over holds up no other. */
   async repeat(everyMs: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      try {
-        await this.#round()
-      } catch (error) {
-        if (error instanceof ClosedError) return
-        emit('dibs:maintenance.failed', { ...this.#database.origin, error })
-      }
+      const { errors } = await this.#round()
+      if (errors.some((error) => error instanceof ClosedError)) return
+      for (const error of errors) emit('dibs:maintenance.failed', { ...this.#database.origin, error })
       // Spread, so that pods that started together do not all come at once.
       await sleep(everyMs * (0.8 + 0.4 * Math.random()), signal, { ref: false }).catch(() => {})
     }
     await Promise.all([...this.#taken.values()].flatMap((taken) => [...taken]))
   }
 
+  /** What fails in one part holds up no other. */
   async #round() {
-    const claimsForgotten = await this.#forget(forgetExpiredClaims)
-    const keysForgotten = await this.#forget(forgetExpiredKeys)
-    const quotasForgotten = await this.#forget(forgetQuotas)
-    const locksForgotten = await this.#forget(forgetLocks)
-    const ratesForgotten = await this.#forget(forgetExpiredRates)
+    const errors: unknown[] = []
+    const part = <T>(done: Promise<T>, otherwise: T): Promise<T> =>
+      done.catch((error) => {
+        errors.push(error)
+        return otherwise
+      })
+    const claimsForgotten = await part(this.#forget(forgetExpiredClaims), 0)
+    const keysForgotten = await part(this.#forget(forgetExpiredKeys), 0)
+    const quotasForgotten = await part(this.#forget(forgetQuotas), 0)
+    const locksForgotten = await part(this.#forget(forgetLocks), 0)
+    const ratesForgotten = await part(this.#forget(forgetExpiredRates), 0)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#operations.values()) {
       const mine = this.#taken.get(operation.name) ?? new Set()
       this.#taken.set(operation.name, mine)
       if (mine.size >= MAX_TAKEN) continue
-      const taken = await operation.takeOver(MAX_TAKEN - mine.size)
+      const taken = await part(operation.takeOver(MAX_TAKEN - mine.size), { gaveUp: 0, attempts: [] })
       operationsGivenUp += taken.gaveUp
       for (const attempt of taken.attempts) {
         attempts.push(attempt)
@@ -96,7 +101,7 @@ export class Maintenance {
       }
     }
     const forgotten = { claimsForgotten, keysForgotten, quotasForgotten, ratesForgotten, locksForgotten }
-    return { ...forgotten, operationsGivenUp, attempts }
+    return { ...forgotten, operationsGivenUp, attempts, errors }
   }
 
   async #forget(statement: Statement): Promise<number> {

@@ -121,7 +121,7 @@ export interface DibsEvents {
     readonly remaining: number
   }
   /** Work under a lease is done, and what it has used of a quota could not be charged: others had the row for too long. */
-  'dibs:acquire.unsettled': EventOrigin
+  'dibs:acquire.unsettled': EventOrigin & { readonly quota: string; readonly id: string }
   /** Of several claims some were refused, and so none was made: their kinds. */
   'dibs:acquire.refused': EventOrigin & {
     readonly kinds: readonly ('singleton' | 'quota' | 'rate' | 'lock')[]

@@ -33,7 +33,7 @@ const expected = [
   // Of several who wait for one lock the server lets whom it likes go first.
   /seen in one order only/,
   // All that these do is done by others, which have points, or is to look at rows whose lock is held.
-  /\.(?:acquire|acquire_one|acquire_state|acquire_end|singleton_give_up|period|quota_insert|quota_take_at_once|quota_take_joined|quota_take_many|quota_resolve_joined|quota_free_at|rate_decide|rate_take_joined)\(.* has no yield point/,
+  /\.(?:acquire|acquire_one|acquire_state|acquire_end|singleton_give_up|period|quota_insert|quota_take_at_once|quota_take_joined|quota_take_many|quota_resolve_joined|quota_free_at|rate_decide|rate_take_joined|rate_peek|acquire_is_known)\(.* has no yield point/,
 ]
 
 /** What scenes of singletons and of compound claims share. */
