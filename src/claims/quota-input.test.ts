@@ -111,7 +111,7 @@ describe('names and subjects', () => {
   it('may be counted up to what is exact', async () => {
     const quota = fixture.dibs.quota('points', { limit: Number.MAX_SAFE_INTEGER })
     await quota.take('child', Number.MAX_SAFE_INTEGER - 1)
-    expect(await quota.tryTake('child', 2)).toMatchObject({ taken: false, remaining: 1 })
+    expect(await quota.tryTake('child', 2)).toMatchObject({ granted: false, remaining: 1 })
     expect(await quota.take('child', 1)).toMatchObject({ used: Number.MAX_SAFE_INTEGER, remaining: 0 })
   })
 })

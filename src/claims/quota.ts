@@ -85,7 +85,7 @@ export class Quota {
    */
   async take(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaTake> {
     const attempt = await this.tryTake(subject, amount, options)
-    if (attempt.taken) return attempt
+    if (attempt.granted) return attempt
     const { limit, used, held, requested, resetsAt, retryAfterMs } = attempt
     throw new QuotaExceededError({
       quota: this.name,
@@ -104,7 +104,7 @@ export class Quota {
    *
    * @example
    * const attempt = await points.tryTake(child, 5)
-   * if (!attempt.taken) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
+   * if (!attempt.granted) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
    */
   async tryTake(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaAttempt> {
     checkOptions(options, ['id', 'limit', 'timeZone', 'tx'])
@@ -418,7 +418,7 @@ export class Quota {
     if (never) throw never
     const use = readUse({ ...row, used: take.used, held: take.held }, asked.limit)
     if (take.state !== 'refused')
-      return { taken: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
+      return { granted: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
     const { origin } = this.#database
     const key = `${this.name}\n${asked.subject}`
     emit('dibs:quota.refused', {
@@ -430,7 +430,7 @@ export class Quota {
     })
     const retryAfterMs = toMs(take.freeInUs)
     return {
-      taken: false,
+      granted: false,
       ...use,
       requested: asked.amount,
       ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
@@ -439,7 +439,7 @@ export class Quota {
 
   #exceeded(item: TakeItem, take: ToldTake, row: ToldRow): QuotaExceededError {
     const attempt = this.#readAttempt(item, { take, row })
-    if (attempt.taken) return noAnswer()
+    if (attempt.granted) return noAnswer()
     const { subject } = item.asked
     return new QuotaExceededError({ ...attempt, quota: this.name, subject })
   }
