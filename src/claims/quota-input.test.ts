@@ -83,6 +83,7 @@ describe('a call refuses, before it asks', () => {
     ['to settle with NaN', 'actual', (quota) => quota.settle('a', Number.NaN)],
     ['to refund nothing', 'amount', (quota) => quota.refund('a', { amount: 0 })],
     ['what are no options', 'options', (quota) => quota.take('child', 1, 'id' as never)],
+    ['a claim with a transaction', 'tx', async (quota) => quota.claim('child', 1, { tx: {} } as never)],
   ]
   it.each(calls)('%s', async (_, field, call) => {
     const quota = fixture.dibs.quota('points', { limit: 5, per: 'day' })

@@ -16,7 +16,6 @@ export interface QuotaUse {
 
 /** What was taken. */
 export interface QuotaTake extends QuotaUse {
-  readonly granted: true
   /** To refund it by: the id that was given, or one that the ledger has made. */
   readonly id?: string
   /** It was taken before, under the same id, and not again. */
@@ -24,7 +23,7 @@ export interface QuotaTake extends QuotaUse {
 }
 
 export type QuotaAttempt =
-  | QuotaTake
+  | (QuotaTake & { readonly granted: true })
   | (QuotaUse & {
       readonly granted: false
       readonly requested: number

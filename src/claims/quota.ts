@@ -85,7 +85,10 @@ export class Quota {
    */
   async take(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaTake> {
     const attempt = await this.tryTake(subject, amount, options)
-    if (attempt.granted) return attempt
+    if (attempt.granted) {
+      const { granted: _, ...taken } = attempt
+      return taken
+    }
     const { limit, used, held, requested, resetsAt, retryAfterMs } = attempt
     throw new QuotaExceededError({
       quota: this.name,

@@ -152,7 +152,8 @@ export class RateLimit {
    *   await tx.query('insert into orders (key) values ($1)', [key])
    * })
    */
-  claim(subject: string, cost = 1): RateClaim {
+  claim(subject: string, cost = 1, options: Readonly<Record<string, never>> = {}): RateClaim {
+    checkOptions(options, [])
     const { name, limit, rule, algorithm, perUs, capacity } = this.#spec
     const fields = { rule, algorithm, perUs, burst: capacity }
     return new RateClaim(name, checkKey('subject', subject), limit, checkCost(this.#spec, cost), fields)
