@@ -230,7 +230,10 @@ export class Quota {
     checkOptions(options, ['limit', 'timeZone', 'tx'])
     const asked = this.#spec.read(subject, options)
     const values = [this.name, asked.subject, asked.per]
-    const [row] = await this.#database.send(statements.peekQuota, values, options.tx)
+    const [row] =
+      options.tx === undefined
+        ? await this.#database.sendWaiting(0, statements.peekQuota, values)
+        : await this.#database.send(statements.peekQuota, values, options.tx)
     return readUse(JSON.parse(`${row?.told}`) as ToldRow, asked.limit)
   }
 
@@ -307,7 +310,7 @@ export class Quota {
     groups: readonly (readonly TakeItem[])[],
   ): Promise<readonly (readonly Decided[] | undefined)[]> {
     const asked = groups.map((items, n) => ({ n, ...this.#asked(items) })).sort(bySubject)
-    const [row] = await this.#database.send(statements.takeQuotas, [
+    const [row] = await this.#database.sendWaiting(0, statements.takeQuotas, [
       this.name,
       JSON.stringify(asked),
       this.#spec.keepMs,
@@ -401,8 +404,12 @@ export class Quota {
     const busy = (cause?: unknown) =>
       new BusyError(subject, Math.max(1, Math.round(performance.now() - startedAt)), RETRY_MS, { cause })
     try {
-      const boundMs = tx === undefined ? this.#database.boundWait(waitMs) : waitMs
-      const [row] = await this.#database.send(statement, [...values, String(Math.max(1, boundMs))], tx)
+      const boundMs = Math.max(1, tx === undefined ? this.#database.boundWait(waitMs) : waitMs)
+      const all = [...values, String(boundMs)]
+      const [row] =
+        tx === undefined
+          ? await this.#database.sendWaiting(boundMs, statement, all)
+          : await this.#database.send(statement, all, tx)
       const told = JSON.parse(`${row?.told}`)
       if (told.state === 'busy') throw busy()
       return told

@@ -207,7 +207,7 @@ export class RateLimit {
 
   #sendAlone(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     const watch = this.#watch
-    if (!watch) return this.#database.send(statement, values)
+    if (!watch) return this.#database.sendWaiting(this.#spec.waitMs, statement, values)
     // Cut a little after it was given up, so that no connection of the pool stays with a network that is silent.
     const cutMs = this.#spec.downAfterMs + CUT_MS
     return watch.ask(() => this.#database.sendWithin(cutMs, statement, values))
