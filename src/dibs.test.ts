@@ -27,11 +27,17 @@ import {
   SchemaVersionError,
   SetupError,
 } from './errors.js'
+import * as face from './index.js'
 import { migrations } from './postgres/migrations/generated/migrations.js'
 import { countTraffic } from './testing/count-traffic.js'
 import { PgProxy } from './testing/proxy/pg-proxy.js'
 
 afterEach(() => vi.unstubAllEnvs())
+
+it('gives out no class of what only an instance can make', () => {
+  for (const name of ['Kv', 'Quota', 'Hold', 'RateLimit', 'Claims', 'Operation'])
+    expect(face).not.toHaveProperty(name)
+})
 
 const elsewhere = (change: (target: URL) => void): string => {
   const target = new URL(directUrl)

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import * as errors from './errors.js'
 import {
+  BusyError,
   ConflictError,
   DibsError,
   errorRegistry,
@@ -57,6 +58,19 @@ describe('an error', () => {
     expect(error.cause).toBe(cause)
     expect(`${error}`).toMatch(/^FenceLostError: The claim on lock "nightly" with fence 42 is lost/)
     expect('cause' in new FenceLostError('x', 1)).toBe(false)
+    expect(new FenceLostError('quota "x", lock "y"', 0).message).toMatch(
+      /^The claim on quota "x", lock "y" is lost:/,
+    )
+  })
+
+  it('of a wait says how long that was, or that there was none', () => {
+    const subject = 'a turn at quota "x" of "y"'
+    expect(new BusyError(subject, 12.3, 100).message).toBe(
+      `Waited 12 ms for ${subject}, in vain. Try again in 100 ms.`,
+    )
+    expect(new BusyError(subject, 0, 100).message).toBe(
+      `This call was not to wait for ${subject}. Try again in 100 ms.`,
+    )
   })
 
   it('becomes JSON with its ids, without stack or cause', () => {

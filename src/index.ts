@@ -21,7 +21,7 @@ export type { Claim, StepContext } from './claims/claim.js'
 export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
 export type { Json, Stored } from './claims/json.js'
 export { keyOf } from './claims/key.js'
-export { Kv } from './claims/kv.js'
+export type { Kv } from './claims/kv.js'
 export type { FieldPath } from './claims/kv-input.js'
 export type {
   KvClaim,
@@ -56,7 +56,7 @@ export type {
   TakeOptions,
 } from './claims/quota-spec.js'
 export type { QuotaAttempt, QuotaDrift, QuotaRefund, QuotaTake, QuotaUse } from './claims/quota-told.js'
-export { type RateAnswer, type RateLeft, RateLimit, type RateTakeOptions } from './claims/rate-limit.js'
+export type { RateAnswer, RateLeft, RateLimit, RateTakeOptions } from './claims/rate-limit.js'
 export type { RateAlgorithm, RateLimitOptions, WhenDown } from './claims/rate-spec.js'
 export type {
   JoinedSingleton,

@@ -35,6 +35,8 @@ export interface AcquireSettings {
   readonly firstWaitMs: number
   /** Null: joined. */
   readonly leaseMs: number | null
+  /** For errors: what the caller called. */
+  readonly calledAs: 'dibs.acquire' | 'dibs.singleton'
 }
 
 /** One call of `acquire`, from its first look to its answer. */

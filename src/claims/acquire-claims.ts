@@ -102,7 +102,7 @@ export interface SingletonClaimSpec {
   readonly maxAttempts?: number | undefined
 }
 
-const singletonNames = ['scope', 'per', 'timeZone', 'by', 'onFailure', 'keepMs', 'maxAttempts']
+export const singletonNames = ['scope', 'per', 'timeZone', 'by', 'onFailure', 'keepMs', 'maxAttempts']
 const WEEK_MS = 7 * 24 * 3_600_000
 
 export class SingletonClaim implements AcquireClaim<Slot> {

@@ -53,7 +53,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
     await fixture.schema.clock.advance(2 * HOUR_MS)
     expect(await lookAt()).toEqual({ used: 2, held: 4 })
     const refused = await points().tryTake('ann', 5)
-    expect(refused).toEqual({ taken: false, limit: 10, used: 6, held: 0, remaining: 4, requested: 5 })
+    expect(refused).toEqual({ granted: false, limit: 10, used: 6, held: 0, remaining: 4, requested: 5 })
     await points().take('ann', 1)
     expect(await lookAt()).toEqual({ used: 7, held: 0 })
     expect(await entries()).toMatchObject([{ state: 'taken', amount: 4 }])
@@ -62,7 +62,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
   it('does not count as what runs out soon', async () => {
     await finishDuring(() => 'done')
     const refused = await points().tryTake('ann', 5)
-    expect(refused).toEqual({ taken: false, limit: 10, used: 2, held: 4, remaining: 4, requested: 5 })
+    expect(refused).toEqual({ granted: false, limit: 10, used: 2, held: 4, remaining: 4, requested: 5 })
   })
 
   it('can be refunded, and ends in no other way', async () => {

@@ -36,7 +36,7 @@ type Work = (tx: Transaction, grants: unknown[]) => Promise<unknown>
 
 /** In a transaction of its own, when it is this call's turn among those of this process. */
 export async function acquireAlone(call: AcquireCall, deadlineMs: number, fn: Work): Promise<unknown> {
-  if (isInside(call.database)) throw new NestedTransactionError('dibs.acquire')
+  if (isInside(call.database)) throw new NestedTransactionError(call.settings.calledAs)
   const { turn } = call
   const run = new AloneRun(call, deadlineMs, fn)
   if (turn === undefined || call.leftMs === 0) return await run.answer()

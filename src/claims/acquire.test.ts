@@ -387,6 +387,7 @@ describe('acquire, alone', () => {
   it('refuses to begin inside another transaction without being given it', async () => {
     const nested = fixture.dibs.transaction(() => fixture.dibs.acquire(all(), async () => 1))
     await expect(nested).rejects.toThrow(NestedTransactionError)
+    await expect(nested).rejects.toThrow('Give it that transaction: dibs.acquire([…], …, { tx }).')
   })
 
   it('does what was left for after the commit, once, and not after a failure', async () => {

@@ -3,7 +3,7 @@ import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { AcquireCall } from './acquire-call.js'
+import { AcquireCall, type AcquireSettings } from './acquire-call.js'
 import type { AcquireClaim, AnyClaim, Grants, LockClaim, QuotaClaim, RateClaim } from './acquire-claims.js'
 import { acquireAlone, acquireInside } from './acquire-joined.js'
 import { type AcquireLease, acquireLeased } from './acquire-leased.js'
@@ -74,7 +74,16 @@ export function acquireOn(database: Database): Acquire {
   return run as Acquire
 }
 
+/** The options of each mode. */
 const names = { joined: ['mode', 'waitMs', 'tx', 'deadlineMs'], leased: ['mode', 'waitMs', 'leaseMs'] }
+
+/** Refuses what is no option in the mode that was given; `others` are those of either. */
+export function checkModeOptions(options: { readonly mode?: unknown }, others: readonly string[] = []): void {
+  const mode: unknown = options?.mode ?? 'joined'
+  if (mode !== 'joined' && mode !== 'leased')
+    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
+  checkOptions(options, [...others, ...names[mode]])
+}
 
 /** All claims of one call, checked and run in its mode. */
 export function runAcquire(
@@ -82,27 +91,27 @@ export function runAcquire(
   claims: readonly AnyClaim[],
   fn: (handle: never, grants: unknown[]) => Promise<unknown>,
   options: JoinedAcquire | LeasedAcquire,
+  calledAs: AcquireSettings['calledAs'] = 'dibs.acquire',
 ): Promise<unknown> {
-  checkOptions(options, names[options?.mode === 'leased' ? 'leased' : 'joined'])
+  checkModeOptions(options)
   if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
   const { waitMs = 500 } = options
   checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
   const work = fn as (handle: unknown, grants: unknown[]) => Promise<unknown>
   if (options.mode === 'leased') {
     const leaseMs = checkDuration('leaseMs', options.leaseMs ?? 30_000, 100, MAX_TIMER_MS)
-    const call = new AcquireCall(database, claims, { waitMs, firstWaitMs: options.waitMs ?? 0, leaseMs })
+    const firstWaitMs = options.waitMs ?? 0
+    const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs, calledAs })
     return acquireLeased(call, leaseMs, work)
   }
-  const { mode = 'joined', tx, deadlineMs } = options
-  if (mode !== 'joined')
-    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
+  const { tx, deadlineMs } = options
   if (deadlineMs !== undefined && tx !== undefined)
     throw new InvalidInputError(
       'deadlineMs',
       'is of the transaction that is made here, and you gave your own',
     )
   const firstWaitMs = options.waitMs ?? 5_000
-  const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs: null })
+  const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs: null, calledAs })
   if (tx !== undefined) return acquireInside(call, tx, work)
   return acquireAlone(call, deadlineMs === undefined ? 30_000 : checkDuration('deadlineMs', deadlineMs), work)
 }

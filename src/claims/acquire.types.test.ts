@@ -58,6 +58,22 @@ it('acquire answers with what JSON makes of it, where that is stored', () => {
   })
 })
 
+it('limits tell by the same word whether they have granted, and their claims take what they can use', () => {
+  neverRun(async (dibs, _, points) => {
+    const api = dibs.rateLimit('api', { algorithm: 'gcra', limit: 1, perMs: 1 })
+    for (const answer of [await points.tryTake('a'), await api.tryTake('a')]) {
+      if (answer.granted) expectTypeOf(answer.remaining).toEqualTypeOf<number>()
+      else expectTypeOf(answer.retryAfterMs).toEqualTypeOf<number | undefined>()
+    }
+    expectTypeOf(await points.take('a')).not.toHaveProperty('granted')
+    expectTypeOf(await api.take('a')).not.toHaveProperty('granted')
+    // @ts-expect-error: the transaction is that of acquire
+    points.claim('a', 1, { tx: _ })
+    // @ts-expect-error: the same, and there is nothing else to say
+    api.claim('a', 1, { tx: _ })
+  })
+})
+
 it('singleton gives the function its slot', () => {
   neverRun(async (dibs, client) => {
     const at = { scope: 's', per: 'day' } as const

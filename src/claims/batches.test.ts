@@ -112,6 +112,26 @@ describe('batches', () => {
     expect(await Promise.all([first, second])).toEqual(['A', 'B'])
   })
 
+  it('tell each how long it has waited itself, not how long the statement has', async () => {
+    const { sent, add } = recording()
+    const first = add('a')
+    const patient = add('b', 5_000).catch((thrown: unknown) => thrown)
+    // As long as it takes for another to be turned away.
+    await expect(add('c', 40)).rejects.toThrow(BusyError)
+    const late = add('d', 5_000).catch((thrown: unknown) => thrown)
+    sent[0]?.answer()
+    await first
+    await settled()
+    expect(sent[1]?.items).toEqual(['b', 'd'])
+    const cause = new Error('below')
+    sent[1]?.fail(new BusyError('the row', 1, 7, { cause }))
+    const [busy, other] = await Promise.all([patient, late])
+    expect(busy).toMatchObject({ name: 'BusyError', subject: 'the row', retryAfterMs: 7, cause })
+    expect((busy as BusyError).waitedMs).toBeGreaterThanOrEqual(39)
+    expect((other as BusyError).waitedMs).toBeLessThan((busy as BusyError).waitedMs)
+    expect((other as BusyError).waitedMs).toBeGreaterThanOrEqual(1)
+  })
+
   it('fail alone, and those after them go on', async () => {
     const { sent, add, batches } = recording()
     const failing = [add('a'), add('b'), add('c')].map((answer) =>

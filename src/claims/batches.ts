@@ -7,6 +7,7 @@ const LANES = 3
 
 interface Gathered<I, A> {
   readonly item: I
+  readonly since: number
   /** By when its turn must have come, on this process's own clock. */
   readonly until: number
   readonly resolve: (answer: A) => void
@@ -63,7 +64,8 @@ export class Batches<I, A> {
   /** Waits at most `waitMs` for its turn, then `BusyError`. */
   add(key: string, item: I, waitMs: number, subject: string): Promise<A> {
     return new Promise((resolve, reject) => {
-      const one: Gathered<I, A> = { item, until: performance.now() + waitMs, resolve, reject }
+      const since = performance.now()
+      const one: Gathered<I, A> = { item, since, until: since + waitMs, resolve, reject }
       const others = this.#gathering.get(key) ?? new Set()
       others.add(one)
       if (!this.#gathering.has(key)) {
@@ -131,7 +133,7 @@ export class Batches<I, A> {
       const items = batch.map(({ item }) => item)
       tell(batch, await this.#send(items, Math.max(0, Math.ceil(leftMs))))
     } catch (error) {
-      for (const { reject } of batch) reject(error)
+      refuse(batch, error)
     }
   }
 
@@ -147,7 +149,7 @@ export class Batches<I, A> {
     } catch (error) {
       // The server has refused it, and nothing of it was done.
       if (refusals.some((type) => error instanceof type)) return groups
-      for (const { batch } of groups) for (const { reject } of batch) reject(error)
+      for (const { batch } of groups) refuse(batch, error)
       return []
     }
   }
@@ -161,9 +163,21 @@ function tell<I, A>(batch: readonly Gathered<I, A>[], answers: readonly (A | Err
     answers.length === batch.length
       ? undefined
       : new RangeError(`${batch.length} were sent together, and ${answers.length} answered`)
-  for (const [n, { resolve, reject }] of batch.entries()) {
+  for (const [n, one] of batch.entries()) {
     const answer = mistake ?? (answers[n] as A | Error)
-    if (answer instanceof Error) reject(answer)
-    else resolve(answer)
+    if (answer instanceof Error) refuse([one], answer)
+    else one.resolve(answer)
+  }
+}
+
+/** Each has waited for as long as it was here, not for as long as the statement was on its way that it went with. */
+function refuse<I, A>(batch: readonly Gathered<I, A>[], error: unknown): void {
+  for (const { since, reject } of batch) {
+    if (!(error instanceof BusyError)) reject(error)
+    else {
+      const { subject, retryAfterMs, cause } = error
+      const waitedMs = Math.max(error.waitedMs, Math.round(performance.now() - since))
+      reject(new BusyError(subject, waitedMs, retryAfterMs, { cause }))
+    }
   }
 }

@@ -8,6 +8,6 @@ export function checkOptions(options: unknown, names: readonly string[]): void {
   }
   const unknown = Object.keys(options).find((name) => !names.includes(name))
   if (unknown !== undefined) {
-    throw new InvalidInputError(unknown, `is no option here; there are ${names.join(', ')}`)
+    throw new InvalidInputError(unknown, `is no option here; there are ${names.join(', ') || 'none'}`)
   }
 }

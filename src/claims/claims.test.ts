@@ -79,7 +79,11 @@ describe('dibs.claims', () => {
       await goOn.promise
     })
     await began.promise
-    await expect(fixture.dibs.claims.forget(at)).rejects.toThrow(InProgressError)
+    const early = fixture.dibs.claims.forget(at)
+    await expect(early).rejects.toThrow(InProgressError)
+    await expect(early).rejects.toThrow(
+      /so nothing was changed\. Call again in \d+ ms, or pass force: true\.$/,
+    )
     expect(await fixture.dibs.claims.forget(at, { force: true })).toBe(true)
     goOn.resolve()
     await expect(held).rejects.toThrow(FenceLostError)

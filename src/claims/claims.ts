@@ -236,7 +236,12 @@ export class Claims {
       })
     })
     const { state, leftMs, id } = readTold(rows[0])
-    if (state === 'in progress') throw new InProgressError(subject, leftMs ?? 1_000, id)
+    if (state === 'in progress') {
+      const retryAfterMs = leftMs ?? 1_000
+      const force = what === 'forget' ? ', or pass force: true' : ''
+      const message = `Another caller works on ${subject} just now, so nothing was changed. Call again in ${retryAfterMs} ms${force}.`
+      throw new InProgressError(subject, retryAfterMs, id, { message })
+    }
     return state === 'done'
   }
 }

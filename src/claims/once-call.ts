@@ -167,7 +167,7 @@ export class OnceCall {
 
   lost(fence: number, how: LossKind): FenceLostError {
     this.emit('dibs:once.lost', { fence, how })
-    return new FenceLostError(this.subject, fence)
+    return new FenceLostError(this.subject, fence, { isLate: how === 'deadline' })
   }
 
   emit<N extends ClaimEventName>(

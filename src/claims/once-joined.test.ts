@@ -211,6 +211,7 @@ describe('once, alone', () => {
   it('refuses to begin inside another transaction without being given it', async () => {
     const nested = fixture.dibs.transaction(() => fixture.dibs.once(at, write('a')))
     await expect(nested).rejects.toThrow(NestedTransactionError)
+    await expect(nested).rejects.toThrow('Give it that transaction: dibs.once({ …, tx }, …).')
   })
 
   it('needs two round trips around the function, and one for a replay', async () => {
@@ -276,7 +277,7 @@ describe('two callers with the same key', () => {
     const error = await fixture.dibs.once({ ...at, waitMs: 60 }, write('second')).catch((reason) => reason)
     expect(error).toBeInstanceOf(BusyError)
     expect(error.message).toMatch(
-      /^Waited \d+ ms for another caller that works on key "k" in scope "orders" and did not get it/,
+      /^Waited \d+ ms for another caller that works on key "k" in scope "orders", in vain/,
     )
     first.goOn()
     await first.ended

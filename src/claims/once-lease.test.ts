@@ -134,6 +134,7 @@ describe('the lease', () => {
     const lost = events.filter(([name]) => name === 'dibs:once.lost')
     expect(lost).toMatchObject([['dibs:once.lost', { how: 'renewal' }]])
     expect(claim.signal.reason).toBeInstanceOf(FenceLostError)
+    expect(claim.signal.reason.message).toContain('is lost: another holder took it over')
     holder.finish(() => claim.step('late', () => 1))
     await expect(holder.ended).rejects.toThrow(FenceLostError)
   })
@@ -146,6 +147,10 @@ describe('the lease', () => {
         const ended = dibs.once({ ...at, leaseMs: 400 }, async (claim) => {
           proxy.inject({ kind: 'black-hole' })
           await new Promise((resolve) => claim.signal.addEventListener('abort', resolve))
+          // Nobody can have said that another has it.
+          expect(claim.signal.reason.message).toMatch(
+            /^The claim on .* could not be renewed before its lease ran out, so another may have taken it over\. Stop this work\.$/,
+          )
           proxy.inject({ kind: 'heal' })
           proxy.inject({ kind: 'reset' })
           return performance.now() - startedAt

@@ -121,6 +121,7 @@ function parseCron(expression: unknown, timezone: string): Cron {
   try {
     return new Cron(expression, { timezone, paused: true })
   } catch (error) {
-    throw new InvalidInputError('cron', `"${expression}" is no cron expression: ${(error as Error).message}`)
+    const reason = (error as Error).message.replace(/\.$/, '') // what follows ends the sentence
+    throw new InvalidInputError('cron', `"${expression}" is no cron expression: ${reason}`)
   }
 }

@@ -83,6 +83,7 @@ describe('a call refuses, before it asks', () => {
     ['to settle with NaN', 'actual', (quota) => quota.settle('a', Number.NaN)],
     ['to refund nothing', 'amount', (quota) => quota.refund('a', { amount: 0 })],
     ['what are no options', 'options', (quota) => quota.take('child', 1, 'id' as never)],
+    ['a claim with a transaction', 'tx', async (quota) => quota.claim('child', 1, { tx: {} } as never)],
   ]
   it.each(calls)('%s', async (_, field, call) => {
     const quota = fixture.dibs.quota('points', { limit: 5, per: 'day' })
@@ -111,7 +112,7 @@ describe('names and subjects', () => {
   it('may be counted up to what is exact', async () => {
     const quota = fixture.dibs.quota('points', { limit: Number.MAX_SAFE_INTEGER })
     await quota.take('child', Number.MAX_SAFE_INTEGER - 1)
-    expect(await quota.tryTake('child', 2)).toMatchObject({ taken: false, remaining: 1 })
+    expect(await quota.tryTake('child', 2)).toMatchObject({ granted: false, remaining: 1 })
     expect(await quota.take('child', 1)).toMatchObject({ used: Number.MAX_SAFE_INTEGER, remaining: 0 })
   })
 })

@@ -123,5 +123,5 @@ export class QuotaSpec {
 export function checkAmount(field: string, amount: unknown, least = 1): number {
   if (typeof amount === 'number' && Number.isSafeInteger(amount) && amount >= least) return amount
   const given = typeof amount === 'number' ? String(amount) : nameGiven(amount)
-  throw new InvalidInputError(field, `must be a whole number from ${least} on, not ${given}`)
+  throw new InvalidInputError(field, `must be a whole number from ${least}, not ${given}`)
 }

@@ -16,7 +16,6 @@ export interface QuotaUse {
 
 /** What was taken. */
 export interface QuotaTake extends QuotaUse {
-  readonly taken: true
   /** To refund it by: the id that was given, or one that the ledger has made. */
   readonly id?: string
   /** It was taken before, under the same id, and not again. */
@@ -24,9 +23,9 @@ export interface QuotaTake extends QuotaUse {
 }
 
 export type QuotaAttempt =
-  | QuotaTake
+  | (QuotaTake & { readonly granted: true })
   | (QuotaUse & {
-      readonly taken: false
+      readonly granted: false
       readonly requested: number
       /** Until this amount fits, if nobody else takes of it; missing if that does not come by itself. */
       readonly retryAfterMs?: number

@@ -15,7 +15,7 @@ describe('a window', () => {
       ...{ startsAt: new Date('2026-03-09T23:00:00Z'), resetsAt: new Date('2026-03-10T23:00:00Z') },
     })
     await fixture.advance(11 * HOUR - 1)
-    expect(await points.tryTake('child', 1)).toMatchObject({ taken: false, retryAfterMs: 1 })
+    expect(await points.tryTake('child', 1)).toMatchObject({ granted: false, retryAfterMs: 1 })
     await fixture.advance(1)
     expect(await points.take('child', 20)).toMatchObject({
       ...{ used: 20, startsAt: new Date('2026-03-10T23:00:00Z'), resetsAt: new Date('2026-03-11T23:00:00Z') },
@@ -61,21 +61,21 @@ describe('a window', () => {
     const [tokyo, york] = [zoned('Asia/Tokyo'), zoned('America/New_York')]
     await tokyo.take('child', 50)
     const ends = new Date('2026-03-10T15:00:00Z')
-    expect(await york.tryTake('child', 1)).toMatchObject({ taken: false, resetsAt: ends })
+    expect(await york.tryTake('child', 1)).toMatchObject({ granted: false, resetsAt: ends })
     expect(await york.peek('child')).toMatchObject({ used: 50, resetsAt: ends })
     await fixture.advance(3 * HOUR)
     const next = { startsAt: ends, resetsAt: new Date('2026-03-11T04:00:00Z') }
     expect(await york.peek('child')).toMatchObject({ used: 0, ...next })
     expect(await york.take('child', 50)).toMatchObject({ used: 50, ...next })
     // Back again: the day of Tokyo that has begun meanwhile gives nothing.
-    expect(await tokyo.tryTake('child', 1)).toMatchObject({ taken: false, ...next })
+    expect(await tokyo.tryTake('child', 1)).toMatchObject({ granted: false, ...next })
     await fixture.expectClean(york)
   })
 
   it('lasts as it began: so does another length', async () => {
     await fixture.dibs.quota('points', daily).take('child', 50)
     const yearly = fixture.dibs.quota('points', { limit: 50, per: 'year' })
-    expect(await yearly.tryTake('child', 1)).toMatchObject({ taken: false, retryAfterMs: 12 * HOUR })
+    expect(await yearly.tryTake('child', 1)).toMatchObject({ granted: false, retryAfterMs: 12 * HOUR })
     await fixture.advance(12 * HOUR)
     expect(await yearly.take('child', 1)).toMatchObject({
       ...{ used: 1, startsAt: new Date('2026-03-11T00:00:00Z'), resetsAt: new Date('2027-01-01T00:00:00Z') },
@@ -89,15 +89,15 @@ describe('a window', () => {
     await points.take('child', 30)
     await fixture.advance(-12 * HOUR)
     expect(await points.tryTake('child', 21)).toMatchObject({
-      taken: false,
+      granted: false,
       used: 30,
       retryAfterMs: 36 * HOUR,
     })
     expect(await points.take('child', 20)).toMatchObject({ used: 50 })
     await fixture.advance(12 * HOUR)
-    expect(await points.tryTake('child', 1)).toMatchObject({ taken: false, used: 50 })
+    expect(await points.tryTake('child', 1)).toMatchObject({ granted: false, used: 50 })
     await fixture.dibs.maintain()
-    expect(await points.tryTake('child', 1)).toMatchObject({ taken: false, used: 50 })
+    expect(await points.tryTake('child', 1)).toMatchObject({ granted: false, used: 50 })
   })
 
   it.each(['take', 'settle'] as const)('is the one of the moment when its turn came: %s', async (call) => {
@@ -139,7 +139,7 @@ describe('a stock', () => {
     await stock.take('sku', 10)
     await fixture.advance(1_000 * DAY)
     await fixture.dibs.maintain()
-    expect(await stock.tryTake('sku', 1)).toMatchObject({ taken: false, used: 10 })
+    expect(await stock.tryTake('sku', 1)).toMatchObject({ granted: false, used: 10 })
   })
 
   it('that becomes a window keeps what was used, and so does a window that becomes a stock', async () => {
@@ -149,7 +149,7 @@ describe('a stock', () => {
     await stock.take('child', 30, { id: 'event-1' })
     await stock.reserve('child', 5, { id: 'hold-1' })
     expect(await points.peek('child')).toMatchObject({ used: 30, held: 5, resetsAt })
-    expect(await points.tryTake('child', 20)).toMatchObject({ taken: false, used: 30, resetsAt })
+    expect(await points.tryTake('child', 20)).toMatchObject({ granted: false, used: 30, resetsAt })
     expect(await points.take('child', 10)).toMatchObject({ used: 40, held: 5, resetsAt })
     expect(await stock.peek('child')).toEqual({ limit: 50, used: 40, held: 5, remaining: 5 })
     expect(await stock.take('child', 5)).not.toHaveProperty('resetsAt')

@@ -148,7 +148,7 @@ describe('in the transaction of the caller', () => {
         const waiting = fixture.dibs.transaction((tx) => points.tryTake('child', 30, { tx }))
         await fixture.waiting(1)
         await holder.query(last)
-        expect(await waiting).toMatchObject({ taken: last === 'rollback', used: 30 })
+        expect(await waiting).toMatchObject({ granted: last === 'rollback', used: 30 })
         await fixture.pool.query(`delete from ${fixture.schema.name}.quota`)
       })
   })
@@ -178,7 +178,7 @@ describe('in the transaction of the caller', () => {
           { isolation },
         )
         expect(attempts).toBe(2)
-        expect(taken).toMatchObject({ taken: before === 0, used: 50 })
+        expect(taken).toMatchObject({ granted: before === 0, used: 50 })
       }
       await fixture.expectClean(points)
     },

@@ -10,7 +10,7 @@ import {
 } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
 import { countTraffic } from '../testing/index.js'
-import type { QuotaAttempt, QuotaTake } from './quota-told.js'
+import type { QuotaAttempt } from './quota-told.js'
 
 const fixture = openQuotas()
 /** A busy machine is no reason to give up here. */
@@ -34,14 +34,14 @@ describe('take', () => {
     const attempts = await Promise.all(
       Array.from({ length: 10 }, (_, n) => (n % 2 ? points : elsewhere).tryTake('child', 5)),
     )
-    expect(attempts.filter(({ taken }) => taken)).toEqual([
-      { taken: true, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt, replayed: false },
+    expect(attempts.filter(({ granted }) => granted)).toEqual([
+      { granted: true, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt, replayed: false },
     ])
     const refused = {
-      ...{ taken: false, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt },
+      ...{ granted: false, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt },
       ...{ requested: 5, retryAfterMs: 12 * HOUR },
     }
-    for (const attempt of attempts) if (!attempt.taken) expect(attempt).toEqual(refused)
+    for (const attempt of attempts) if (!attempt.granted) expect(attempt).toEqual(refused)
     expect((await points.peek('child')).used).toBe(50)
   })
 
@@ -152,9 +152,9 @@ describe('an id', () => {
     expect(await points.take('child', 5, { id: 'event-1' })).toMatchObject({
       ...{ id: 'event-1', used: 5, replayed: false },
     })
-    expect(await points.take('child', 5, { id: 'event-1' })).toMatchObject({
-      ...{ id: 'event-1', used: 5, replayed: true, taken: true },
-    })
+    const again = await points.take('child', 5, { id: 'event-1' })
+    expect(again).toMatchObject({ id: 'event-1', used: 5, replayed: true })
+    expect(again).not.toHaveProperty('granted')
     // Also where nothing would fit any more.
     await points.take('child', 45)
     expect(await points.take('child', 5, { id: 'event-1' })).toMatchObject({ used: 50, replayed: true })
@@ -243,7 +243,7 @@ describe('an id', () => {
   it('is new after it was refused', async () => {
     const points = fixture.dibs.quota('points', { limit: 5 })
     await points.take('child', 5)
-    expect(await points.tryTake('child', 1, { id: 'event-1' })).toMatchObject({ taken: false })
+    expect(await points.tryTake('child', 1, { id: 'event-1' })).toMatchObject({ granted: false })
     expect(await points.take('child', 1, { id: 'event-1', limit: 6 })).toMatchObject({ replayed: false })
   })
 })
@@ -314,13 +314,13 @@ describe('the limit', () => {
     const [wide, narrow] = [50, 10].map((limit) => fixture.dibs.quota('points', { limit, per: 'day' }))
     await wide?.take('child', 40)
     expect(await narrow?.tryTake('child', 1)).toMatchObject({
-      taken: false,
+      granted: false,
       used: 40,
       remaining: 0,
       limit: 10,
     })
     expect(await wide?.take('child', 10)).toMatchObject({ used: 50 })
-    expect(await wide?.tryTake('child', 1)).toMatchObject({ taken: false })
+    expect(await wide?.tryTake('child', 1)).toMatchObject({ granted: false })
     expect(await wide?.take('child', 1, { limit: 51 })).toMatchObject({ limit: 51, used: 51, remaining: 0 })
     await fixture.advance(24 * HOUR)
     expect(await narrow?.take('child', 10)).toMatchObject({ used: 10 })
@@ -334,7 +334,7 @@ describe('the limit', () => {
       points.tryTake('child', 2, { limit: 6 }),
       points.tryTake('child', 5, { limit: 12 }),
     ])
-    expect(attempts.map(({ taken }) => taken)).toEqual([false, false, true])
+    expect(attempts.map(({ granted }) => granted)).toEqual([false, false, true])
   })
 
   it('is kept by the table itself', async () => {
@@ -359,8 +359,8 @@ describe('those who come at once', () => {
       Promise.all(Array.from({ length: 200 }, () => points.tryTake('child'))),
     )
     expect(roundTrips).toBeLessThanOrEqual(3)
-    expect(value.filter(({ taken }) => taken)).toHaveLength(123)
-    const used = value.filter((one): one is QuotaTake => one.taken).map((one) => one.used)
+    expect(value.filter(({ granted }) => granted)).toHaveLength(123)
+    const used = value.filter(({ granted }) => granted).map((one) => one.used)
     expect(used).toEqual(Array.from({ length: 123 }, (_, n) => n + 1))
   })
 
@@ -374,7 +374,7 @@ describe('those who come at once', () => {
   it('are taken in their order: what does not fit is left out, what comes after it is not', async () => {
     const points = fixture.dibs.quota('points', { limit: 10 })
     const attempts = await Promise.all([6, 5, 4, 1].map((amount) => points.tryTake('child', amount)))
-    expect(attempts.map(({ taken, used }: QuotaAttempt) => [taken, used])).toEqual([
+    expect(attempts.map(({ granted, used }: QuotaAttempt) => [granted, used])).toEqual([
       [true, 6],
       [false, 6],
       [true, 10],

@@ -85,7 +85,10 @@ export class Quota {
    */
   async take(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaTake> {
     const attempt = await this.tryTake(subject, amount, options)
-    if (attempt.taken) return attempt
+    if (attempt.granted) {
+      const { granted: _, ...taken } = attempt
+      return taken
+    }
     const { limit, used, held, requested, resetsAt, retryAfterMs } = attempt
     throw new QuotaExceededError({
       quota: this.name,
@@ -104,7 +107,7 @@ export class Quota {
    *
    * @example
    * const attempt = await points.tryTake(child, 5)
-   * if (!attempt.taken) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
+   * if (!attempt.granted) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
    */
   async tryTake(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaAttempt> {
     checkOptions(options, ['id', 'limit', 'timeZone', 'tx'])
@@ -227,7 +230,10 @@ export class Quota {
     checkOptions(options, ['limit', 'timeZone', 'tx'])
     const asked = this.#spec.read(subject, options)
     const values = [this.name, asked.subject, asked.per]
-    const [row] = await this.#database.send(statements.peekQuota, values, options.tx)
+    const [row] =
+      options.tx === undefined
+        ? await this.#database.sendWaiting(0, statements.peekQuota, values)
+        : await this.#database.send(statements.peekQuota, values, options.tx)
     return readUse(JSON.parse(`${row?.told}`) as ToldRow, asked.limit)
   }
 
@@ -304,7 +310,7 @@ export class Quota {
     groups: readonly (readonly TakeItem[])[],
   ): Promise<readonly (readonly Decided[] | undefined)[]> {
     const asked = groups.map((items, n) => ({ n, ...this.#asked(items) })).sort(bySubject)
-    const [row] = await this.#database.send(statements.takeQuotas, [
+    const [row] = await this.#database.sendWaiting(0, statements.takeQuotas, [
       this.name,
       JSON.stringify(asked),
       this.#spec.keepMs,
@@ -398,8 +404,12 @@ export class Quota {
     const busy = (cause?: unknown) =>
       new BusyError(subject, Math.max(1, Math.round(performance.now() - startedAt)), RETRY_MS, { cause })
     try {
-      const boundMs = tx === undefined ? this.#database.boundWait(waitMs) : waitMs
-      const [row] = await this.#database.send(statement, [...values, String(Math.max(1, boundMs))], tx)
+      const boundMs = Math.max(1, tx === undefined ? this.#database.boundWait(waitMs) : waitMs)
+      const all = [...values, String(boundMs)]
+      const [row] =
+        tx === undefined
+          ? await this.#database.sendWaiting(boundMs, statement, all)
+          : await this.#database.send(statement, all, tx)
       const told = JSON.parse(`${row?.told}`)
       if (told.state === 'busy') throw busy()
       return told
@@ -418,7 +428,7 @@ export class Quota {
     if (never) throw never
     const use = readUse({ ...row, used: take.used, held: take.held }, asked.limit)
     if (take.state !== 'refused')
-      return { taken: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
+      return { granted: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
     const { origin } = this.#database
     const key = `${this.name}\n${asked.subject}`
     emit('dibs:quota.refused', {
@@ -430,7 +440,7 @@ export class Quota {
     })
     const retryAfterMs = toMs(take.freeInUs)
     return {
-      taken: false,
+      granted: false,
       ...use,
       requested: asked.amount,
       ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
@@ -439,7 +449,7 @@ export class Quota {
 
   #exceeded(item: TakeItem, take: ToldTake, row: ToldRow): QuotaExceededError {
     const attempt = this.#readAttempt(item, { take, row })
-    if (attempt.taken) return noAnswer()
+    if (attempt.granted) return noAnswer()
     const { subject } = item.asked
     return new QuotaExceededError({ ...attempt, quota: this.name, subject })
   }

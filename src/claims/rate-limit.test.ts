@@ -499,6 +499,17 @@ describe('what is not acceptable is refused before anything is sent', () => {
     expect(roundTrips).toBe(0)
   })
 
+  it('options of a claim, which has none', () => {
+    const rate = dibs.rateLimit('r', base)
+    for (const options of [{ tx: {} }, { id: 'event-1' }, null]) {
+      const error = thrownBy(() => rate.claim('s', 1, options as never))
+      expect(error).toBeInstanceOf(InvalidInputError)
+    }
+    const error = thrownBy(() => rate.claim('s', 1, { limit: 7 } as never))
+    expect(error).toMatchObject({ field: 'limit', message: '`limit` is no option here; there are none.' })
+    expect(rate.claim('s', 1, {})).toEqual(rate.claim('s'))
+  })
+
   it('a cost that no wait can make fit', async () => {
     const error = await dibs
       .rateLimit('r', { ...base, burst: 3 })

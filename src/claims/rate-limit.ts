@@ -152,7 +152,8 @@ export class RateLimit {
    *   await tx.query('insert into orders (key) values ($1)', [key])
    * })
    */
-  claim(subject: string, cost = 1): RateClaim {
+  claim(subject: string, cost = 1, options: Readonly<Record<string, never>> = {}): RateClaim {
+    checkOptions(options, [])
     const { name, limit, rule, algorithm, perUs, capacity } = this.#spec
     const fields = { rule, algorithm, perUs, burst: capacity }
     return new RateClaim(name, checkKey('subject', subject), limit, checkCost(this.#spec, cost), fields)
@@ -206,7 +207,7 @@ export class RateLimit {
 
   #sendAlone(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     const watch = this.#watch
-    if (!watch) return this.#database.send(statement, values)
+    if (!watch) return this.#database.sendWaiting(this.#spec.waitMs, statement, values)
     // Cut a little after it was given up, so that no connection of the pool stays with a network that is silent.
     const cutMs = this.#spec.downAfterMs + CUT_MS
     return watch.ask(() => this.#database.sendWithin(cutMs, statement, values))

@@ -74,8 +74,11 @@ describe('singleton, leased', () => {
     }
     const voiding = fixture.dibs.voidSlot({ scope: at.scope, slot: given })
     await expect(voiding).rejects.toThrow(InProgressError)
-    const { retryAfterMs } = await voiding.catch((error) => error)
+    const { retryAfterMs, message } = await voiding.catch((error) => error)
     expect(retryAfterMs).toBeGreaterThan(HOUR_MS - 60_000)
+    expect(message).toMatch(
+      /^Another caller works on slot .*, so there is nothing to undo yet\. Call again in \d+ ms\.$/,
+    )
     holder.finish(() => 'done')
     expect(await holder.ended).toBe('done')
     expect(await fixture.dibs.voidSlot({ scope: at.scope, slot: given })).toMatchObject({ voided: true })
@@ -91,6 +94,22 @@ describe('singleton, leased', () => {
     const conflict = await conflictOf(fixture.dibs.singleton(leased, async () => 3))
     expect(conflict).toMatchObject({ state: 'pending', by: 'bob' })
     expect(Number(conflict.since)).toBeGreaterThanOrEqual(before.getTime())
+  })
+
+  it('is not undone while nobody knows whether it was done, and says how to decide', async () => {
+    const dead = await abandon({ by: 'ann' })
+    const undo = () => fixture.dibs.voidSlot({ scope: at.scope, slot: dead.slot }, async () => 'undone')
+    const error = await undo().catch((reason) => reason)
+    expect(error).toBeInstanceOf(AmbiguousOutcomeError)
+    expect(error).toMatchObject({ id: dead.slot.id, attempt: 1, retryable: false })
+    const address = { singleton: 'payout:ann', key: dead.slot.key }
+    expect(error.message).toBe(
+      `The caller that worked on ${error.subject} is gone without a word, so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${JSON.stringify(address)}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${JSON.stringify(address)}, 'retry') if it was not.`,
+    )
+    await fixture.dibs.claims.resolve(address, { outcome: 1 })
+    expect(await undo()).toEqual({ voided: true, value: 'undone' })
+    dead.holder.finish(() => 'late')
+    await expect(dead.holder.ended).rejects.toThrow(FenceLostError)
   })
 
   it('lets a holder that wakes up late store nothing', async () => {

@@ -131,6 +131,9 @@ describe('singleton', () => {
   it('refuses to begin inside another transaction without being given it', async () => {
     const nested = fixture.dibs.transaction(() => fixture.dibs.singleton(at, async () => 1))
     await expect(nested).rejects.toThrow(NestedTransactionError)
+    await expect(nested).rejects.toThrow(
+      'dibs.singleton was called inside a dibs.transaction of the same instance. Give it that transaction: dibs.singleton({ …, tx }, …).',
+    )
   })
 })
 
@@ -526,12 +529,22 @@ describe('voidSlot', () => {
     await inTransaction(async (tx) => {
       const failed = fixture.dibs.singleton({ ...at, tx }, async (_, slot) => {
         inside = slot
-        await expect(fixture.dibs.voidSlot({ scope, slot, tx })).rejects.toThrow(InProgressError)
+        const voiding = fixture.dibs.voidSlot({ scope, slot, tx })
+        await expect(voiding).rejects.toThrow(InProgressError)
+        await expect(voiding).rejects.toThrow('This very transaction works on slot')
         throw new Error('no')
       })
       await expect(failed).rejects.toThrow('no')
     })
     expect(await fixture.dibs.voidSlot({ scope, slot: inside as Slot })).toEqual({ voided: false })
+  })
+
+  it('refuses to begin inside another transaction without being given it', async () => {
+    const slot = await done()
+    const nested = fixture.dibs.transaction(() => fixture.dibs.voidSlot({ scope, slot }, write('undone')))
+    await expect(nested).rejects.toThrow(NestedTransactionError)
+    await expect(nested).rejects.toThrow('Give it that transaction: dibs.voidSlot({ …, tx }, …).')
+    expect(await fixture.logged()).toEqual([])
   })
 
   it('can undo what an operator has decided', async () => {
@@ -620,7 +633,7 @@ describe('what is no singleton', () => {
     [{ per: undefined }, '`per` must be'],
     [{ per: { everyMs: Number.NaN } }, '`everyMs` must be'],
     [{ per: { everyMs: 1, from: new Date(Number.NaN) } }, '`from` must be a Date'],
-    [{ per: { cron: 'every day' } }, '`cron` "every day" is no cron expression'],
+    [{ per: { cron: 'every day' } }, /^`cron` "every day" is no cron expression: .*[^.]\.$/],
     [{ per: { everyMs: 60_000 }, timeZone: 'UTC' }, '`timeZone` means nothing'],
     [{ timeZone: 'Mars/Phobos' }, '`timeZone` must be'],
     [{ timeZone: '+01:00' }, '`timeZone` must be'],
@@ -637,7 +650,16 @@ describe('what is no singleton', () => {
     [{ scope: ':x' }, '`scope` must not begin'],
     [{ scope: [] }, '`scope` must not be empty'],
     [{ mode: 'both' }, "`mode` must be 'joined' or 'leased'"],
+    [{ mode: 'lease', leaseMs: 1_000 }, "`mode` must be 'joined' or 'leased'"],
     [{ leaseMs: 1_000 }, '`leaseMs` is no option here'],
+    [
+      { timezone: 'UTC' },
+      '`timezone` is no option here; there are scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
+    ],
+    [
+      { mode: 'leased', lease: 1 },
+      '`lease` is no option here; there are scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
+    ],
     [{ mode: 'leased', deadlineMs: 1_000 }, '`deadlineMs` is no option here'],
     [{ mode: 'leased', leaseMs: 1 }, '`leaseMs` must be'],
     [{ pre: 'day' }, '`pre` is no option here'],

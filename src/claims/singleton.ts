@@ -1,18 +1,26 @@
-import { AcquireRefusedError, BusyError, InProgressError, InvalidInputError } from '../errors.js'
+import {
+  AcquireRefusedError,
+  AmbiguousOutcomeError,
+  BusyError,
+  InProgressError,
+  InvalidInputError,
+  NestedTransactionError,
+} from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { isInside } from '../postgres/open-transaction.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { type LeasedAcquire, runAcquire } from './acquire.js'
-import { SingletonClaim, type SingletonClaimSpec, type Slot } from './acquire-claims.js'
+import { checkModeOptions, type LeasedAcquire, runAcquire } from './acquire.js'
+import { SingletonClaim, type SingletonClaimSpec, type Slot, singletonNames } from './acquire-claims.js'
 import type { AcquireLease } from './acquire-leased.js'
 import { voidSingleton } from './acquire-statements.js'
 import { VOID } from './acquire-told.js'
 import { checkOptions } from './check-options.js'
 import type { Stored } from './json.js'
-import { checkKey, nameScope, scopeOfSingleton } from './key.js'
+import { checkKey, nameScope, scopeOfSingleton, singletonOf } from './key.js'
 import { readScope } from './once-spec.js'
-import { readTold } from './told-claim.js'
+import { readTold, type ToldClaim } from './told-claim.js'
 import { withSavepoint } from './with-savepoint.js'
 
 interface Waiting {
@@ -47,7 +55,7 @@ export interface Singleton {
   <T>(spec: LeasedSingleton, fn: (lease: AcquireLease, slot: Slot) => Promise<T>): Promise<Stored<T>>
 }
 
-/** Whichever of the two it is: what does not belong to it is refused later. */
+/** Whichever of the two it is: what does not belong to it is refused. */
 type Loose = SingletonClaimSpec &
   Waiting & { mode?: unknown; tx?: unknown; deadlineMs?: unknown; leaseMs?: unknown }
 
@@ -64,9 +72,10 @@ export function singletonOn(database: Database): Singleton {
     const { mode, waitMs, tx, deadlineMs, leaseMs, ...claim } = spec as Loose
     const given = { mode, tx, deadlineMs, leaseMs, waitMs: waitMs ?? (mode === 'leased' ? 0 : 5_000) }
     const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+    checkModeOptions({ ...claim, ...options, mode }, singletonNames)
     try {
       const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
-      return await runAcquire(database, [new SingletonClaim(claim)], work, options)
+      return await runAcquire(database, [new SingletonClaim(claim)], work, options, 'dibs.singleton')
     } catch (error) {
       // There is one, so its own reason says it all.
       throw error instanceof AcquireRefusedError ? (error.failures[0]?.error ?? error) : error
@@ -108,6 +117,7 @@ export function voidSlotOn(database: Database): VoidSlot {
     const read = readVoid(spec, fn)
     const { tx } = spec
     if (tx !== undefined) return await withSavepoint(database, tx, () => voidIn(database, tx, read, fn))
+    if (isInside(database)) throw new NestedTransactionError('dibs.voidSlot')
     return await database.transaction((own) => voidIn(database, own, read, fn))
   }
   return run as VoidSlot
@@ -157,8 +167,28 @@ async function voidIn(
       Math.round(performance.now() - startedAt),
       1_000,
     )
-  if (told.state === 'in progress') throw new InProgressError(subject, told.leftMs ?? 1_000, told.id)
+  if (told.state === 'in progress') throw explainPending(scope, subject, told)
   if (told.state !== 'voided') return { voided: false }
   const value = await fn?.(tx, told.hasOutcome ? told.outcome : undefined)
   return { voided: true, value }
+}
+
+/** There is nothing to undo yet, or nobody knows whether there is. */
+function explainPending(
+  scope: string,
+  subject: string,
+  { key, id, attempt, holder, leftMs }: ToldClaim,
+): Error {
+  if (leftMs !== null)
+    return new InProgressError(subject, leftMs, id, {
+      message: `Another caller works on ${subject} just now, so there is nothing to undo yet. Call again in ${leftMs} ms.`,
+    })
+  if (holder.startsWith('tx:'))
+    return new InProgressError(subject, 1_000, id, {
+      message: `This very transaction works on ${subject}, so there is nothing to undo before that function has ended.`,
+    })
+  const address = JSON.stringify({ singleton: singletonOf(scope), key })
+  return new AmbiguousOutcomeError(subject, id, attempt, {
+    message: `The caller that worked on ${subject} is gone without a word, so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${address}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${address}, 'retry') if it was not.`,
+  })
 }

@@ -1,28 +1,34 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * The claim you held is someone else's by now.
+ * The claim you held is someone else's by now, or may be.
  *
  * @example
- * if (error instanceof FenceLostError) return // another holder does this work
+ * if (error instanceof FenceLostError) return // another holder does this work, or may
  */
 export class FenceLostError extends DibsError {
   static override readonly entry: ErrorEntry = {
     code: 'DIBS_FENCE_LOST',
     status: 409,
     retryable: false,
-    means: 'The claim you held was taken over or released; nothing was written under its fence.',
-    remedy: 'Stop the work: someone else owns it now. Do not write its result anywhere.',
+    means:
+      'The claim you held was taken over or released, or its lease ran out before it could be renewed; nothing was written under its fence.',
+    remedy: 'Stop the work: someone else owns it now, or may. Do not write its result anywhere.',
   }
 
   constructor(
     /** What was claimed, as a reader would name it: `lock "nightly-report"`. */
     readonly subject: string,
+    /** 0 where several things were claimed, each with a fence of its own. */
     readonly fence: number,
-    options?: DibsErrorOptions,
+    /** `isLate`: nobody has said that it is lost, but its lease could not be renewed in time. */
+    options?: DibsErrorOptions & { readonly isLate?: boolean | undefined },
   ) {
+    const claim = `The claim on ${subject}${fence > 0 ? ` with fence ${fence}` : ''}`
     super(
-      `The claim on ${subject} with fence ${fence} is lost: another holder took it over or it was released. Nothing was written. Stop this work.`,
+      options?.isLate
+        ? `${claim} could not be renewed before its lease ran out, so another may have taken it over. Stop this work.`
+        : `${claim} is lost: another holder took it over, it was released, or its lease ran out. Nothing was written. Stop this work.`,
       options,
     )
   }
@@ -52,8 +58,8 @@ export class BusyError extends DibsError {
   ) {
     const waited =
       waitedMs > 0
-        ? `Waited ${Math.round(waitedMs)} ms for ${subject} and did not get it`
-        : `There is no ${subject} now`
+        ? `Waited ${Math.round(waitedMs)} ms for ${subject}, in vain`
+        : `This call was not to wait for ${subject}`
     super(`${waited}. Try again in ${retryAfterMs} ms.`, options)
   }
 }

@@ -21,10 +21,11 @@ export class InProgressError extends DibsError {
     override readonly retryAfterMs: number,
     /** The id of the claim that is held; not known while it is part of a transaction that is still open. */
     readonly id?: string,
-    options?: DibsErrorOptions,
+    options?: DibsErrorOptions & { readonly message?: string | undefined },
   ) {
     super(
-      `Another caller works on ${subject} just now. Call again with the same key in ${retryAfterMs} ms, or pass waitMs to wait for its outcome.`,
+      options?.message ??
+        `Another caller works on ${subject} just now. Call again with the same key in ${retryAfterMs} ms, or pass waitMs to wait for its outcome.`,
       options,
     )
   }
@@ -72,7 +73,7 @@ export class AmbiguousOutcomeError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'An earlier attempt did not say how it ended and may have had its effect, and `onAmbiguous` says to hold. Nothing was run.',
+      'An earlier attempt did not say how it ended and may have had its effect, and `onAmbiguous` says to hold, or a slot was to be voided. Nothing was run.',
     remedy:
       "Find out whether the effect took place. Then `dibs.claims.resolve(address, { outcome })` if it did, `dibs.claims.resolve(address, 'retry')` if not.",
   }
@@ -82,10 +83,11 @@ export class AmbiguousOutcomeError extends DibsError {
     readonly id: string,
     /** The attempt that ended without a word. */
     readonly attempt: number,
-    options?: DibsErrorOptions,
+    options?: DibsErrorOptions & { readonly message?: string | undefined },
   ) {
     super(
-      `Attempt ${attempt} on ${subject} did not say how it ended and may have had its effect, so nothing was run again. Find out, then say so: dibs.claims.resolve(address, { outcome }) if it had, dibs.claims.resolve(address, 'retry') if it had not.`,
+      options?.message ??
+        `Attempt ${attempt} on ${subject} did not say how it ended and may have had its effect, so nothing was run again. Find out, then say so: dibs.claims.resolve(address, { outcome }) if it had, dibs.claims.resolve(address, 'retry') if it had not.`,
       options,
     )
   }

@@ -27,6 +27,14 @@ export class NotInTransactionError extends DibsError {
   }
 }
 
+/** What makes a transaction of its own unless it is given one. */
+export type NestedCall =
+  | 'dibs.transaction'
+  | 'dibs.once'
+  | 'dibs.singleton'
+  | 'dibs.voidSlot'
+  | 'dibs.acquire'
+
 /**
  * `dibs.transaction` inside `dibs.transaction`.
  *
@@ -40,21 +48,19 @@ export class NestedTransactionError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      '`dibs.transaction`, or `dibs.once` or `dibs.acquire` without `tx`, was called inside `dibs.transaction`. The inner one would run on a second connection, outside the first, and could wait for it for ever.',
+      '`dibs.transaction`, or `dibs.once`, `dibs.singleton`, `dibs.voidSlot` or `dibs.acquire` without `tx`, was called inside `dibs.transaction`. The inner one would run on a second connection, outside the first, and could wait for it for ever.',
     remedy: 'Pass the outer `tx` down and use it; for a part that may fail alone use `tx.savepoint`.',
   }
 
   constructor(
     /** What was called. */
-    readonly call: 'dibs.transaction' | 'dibs.once' | 'dibs.acquire' = 'dibs.transaction',
+    readonly call: NestedCall = 'dibs.transaction',
     options?: DibsErrorOptions,
   ) {
     const advice =
-      call === 'dibs.once'
-        ? 'Give it that transaction: dibs.once({ …, tx }, …).'
-        : call === 'dibs.acquire'
-          ? 'Give it that transaction: dibs.acquire([…], …, { tx }), or dibs.singleton({ …, tx }, …).'
-          : 'Pass the outer `tx` down instead, or use tx.savepoint for a part that may fail alone.'
+      call === 'dibs.transaction'
+        ? 'Pass the outer `tx` down instead, or use tx.savepoint for a part that may fail alone.'
+        : `Give it that transaction: ${call}(${call === 'dibs.acquire' ? '[…], …, { tx }' : '{ …, tx }, …'}).`
     super(`${call} was called inside a dibs.transaction of the same instance. ${advice}`, options)
   }
 }

@@ -11,6 +11,12 @@ import type { BoundStatement } from './together.js'
 import { repeatTransaction, runTransaction, type TransactionOptions } from './transaction.js'
 import type { Transaction } from './transaction-types.js'
 
+/** How long a statement that waits for nobody may take. Far more than any of ours does, and far less than `ANSWER_MS`. */
+const SILENT_MS = 10_000
+
+/** More is no timer to Node.js. */
+const MAX_TIMER_MS = 2 ** 31 - 1
+
 /** One schema in one database: what every part of Dibs sends its statements through. */
 export class Database extends Connections {
   readonly #rendered = new Map<Statement, RenderedStatement>()
@@ -24,6 +30,14 @@ export class Database extends Connections {
   /** Sends one of our statements alone, and cuts the connection if its answer has not come after `ms`. */
   sendWithin(ms: number, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     return this.#sendAlone(statement, values, false, ms)
+  }
+
+  /**
+   * Sends one of our statements alone that waits for others for `waitMs` at most. A server that has not answered long after that is
+   * behind a network that is silent, and nobody should have to wait a minute to learn that.
+   */
+  sendWaiting(waitMs: number, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    return this.sendWithin(Math.min(waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)
   }
 
   /** Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. */

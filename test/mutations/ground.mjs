@@ -183,6 +183,13 @@ export const groundMutations = [
     tests: [postgres('transaction.test.ts')],
   },
   {
+    name: 'database: a network that is silent is waited for as long as any',
+    file: postgres('database.ts'),
+    from: 'this.sendWithin(Math.min(waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)',
+    to: 'this.send(statement, values)',
+    tests: ['src/claims/quota.cut.test.ts'],
+  },
+  {
     name: 'a transaction inside a transaction',
     file: postgres('transaction.ts'),
     from: 'if (isInside(connections)) throw new NestedTransactionError()',

@@ -773,8 +773,8 @@ const around = [
   [
     'who gathered behind a failure waits for ever',
     'batches.ts',
-    '      for (const { reject } of batch) reject(error)\n',
-    '      for (const { reject } of batch) reject(error)\n      throw error\n',
+    '      refuse(batch, error)\n',
+    '      refuse(batch, error)\n      throw error\n',
     takes,
   ],
   [

@@ -471,6 +471,13 @@ export const rateMutations = [
     tests: batches,
   },
   {
+    name: 'rate: batches: a wait is that of the statement',
+    file: claims('batches.ts'),
+    from: 'Math.max(error.waitedMs, Math.round(performance.now() - since))',
+    to: 'error.waitedMs',
+    tests: batches,
+  },
+  {
     name: 'rate: batches: the key of one who was turned away stays',
     file: claims('batches.ts'),
     from: 'if (others.size === 0 && this.#ready.delete(key)) this.#gathering.delete(key)',
