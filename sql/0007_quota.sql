@@ -248,17 +248,17 @@ begin
         end;
       end if;
     end if;
-    if v_state = 'taken' and v_row.used + v_row.over + v_row.held + v_amount > p_limit then
+    while v_state = 'taken' and v_row.used + v_row.over + v_row.held + v_amount > p_limit loop
       v_free_at := {schema}.quota_free_at(v_row, v_row.used + v_row.over + v_row.held + v_amount - p_limit);
       if v_free_at <= v_now then
-        -- Given back by an end that could not have the row, which therefore does not say so: it fits.
+        -- Given back by an end that could not have the row, which therefore does not say so; unless it is renewed in between.
         v_row.holds_until := v_now;
         v_row := {schema}.quota_current(v_row, p_per, v_now);
         v_free_at := null;
       else
         v_state := 'refused';
       end if;
-    end if;
+    end loop;
     if v_state = 'taken' and v_id is not null then
       -- point: before the new entry
       insert into {schema}.quota_entry as e

@@ -191,8 +191,13 @@ class HeldClaims {
     }
   }
 
-  /** The outcome is stored, but what was reserved has run out before, and others have its row: it is to be charged all the same. */
-  async #settle(values: readonly TextValue[]): Promise<void> {
+  /**
+   * The outcome is stored, but what was reserved has run out before, and others have its row: it is to be charged all the same. What else
+   * was claimed has ended, and may be another's by now.
+   */
+  async #settle([grants, ...rest]: readonly TextValue[]): Promise<void> {
+    const holds = (JSON.parse(`${grants}`) as { kind: string }[]).filter(({ kind }) => kind === 'hold')
+    const values = [JSON.stringify(holds), ...rest]
     for (let tries = 1; tries <= MAX_SETTLES; tries++) {
       await sleep(fullJitterMs(tries, 50, 1_000))
       const [row] = await this.#call.database.sendPart(endAcquired, values).catch(() => [])

@@ -16,6 +16,8 @@ const USED = 1
 interface Start {
   /** When the reservation runs out. */
   readonly until: string
+  /** When its row says that. Default: the same. */
+  readonly rowUntil?: string
   /** Somebody has found it run out. */
   readonly isFound?: boolean
   /** Its work is done, and somebody had the counter. */
@@ -39,13 +41,13 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
 
   /** A call of ann's has a key and a reservation. The lease of the key lasts. */
   const left =
-    ({ until, isFound = false, isDone = false, isOld = false }: Start) =>
+    ({ until, rowUntil = until, isFound = false, isDone = false, isOld = false }: Start) =>
     (db: Pool, schema: string) =>
       db.query(`
         insert into ${schema}.claim (scope, key, id, holder, fence, lease_until, created_at) values
           ('k', 'same', 'i', 'ann', 100, '${LATER}', '${EARLIER}');
         insert into ${schema}.quota (name, subject, starts_at, ends_at, most, used, unlisted, held, holds_until) values
-          ('points', 'kid', '-infinity', 'infinity', 10, ${USED}, ${USED}, ${isFound ? 0 : HELD}, ${isFound ? 'null' : `'${until}'`});
+          ('points', 'kid', '-infinity', 'infinity', 10, ${USED}, ${USED}, ${isFound ? 0 : HELD}, ${isFound ? 'null' : `'${rowUntil}'`});
         insert into ${schema}.quota_entry
           (name, id, subject, state, asked, amount, starts_at, expires_at, holder, is_done, created_at, forget_at) values
           ('points', 'h', 'kid', '${isFound ? 'expired' : 'held'}', ${HELD}, ${isFound ? 0 : HELD}, '-infinity', '${until}', 'ann',
@@ -244,11 +246,12 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
 
   describe('a renewal', () => {
     it.each([
-      ['that another finds', takes(8)] as const,
-      ...(hasTime ? [['while others have the counter', joins(8)] as const] : []),
-    ])('of what has run out, %s', async (_, bob) => {
+      ['that another finds', runOut, takes(8)] as const,
+      ['and the counter does not say so', { ...runOut, rowUntil: LATER }, takes(8)] as const,
+      ...(hasTime ? [['while others have the counter', runOut, joins(8)] as const] : []),
+    ])('of what has run out, %s', async (_, start, bob) => {
       await exploreAll({
-        before: left(runOut),
+        before: left(start),
         actors: { ann: renews, bob },
         mayFail: isFull,
         invariant: async (db, { ann, bob }) => {
