@@ -230,6 +230,44 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
       },
     )
 
+    atLeisure(
+      'forgets its row, whose window is over: what is done is charged to the one of now',
+      async () => {
+        const per = { everyUs: 86_400_000_000, fromUs: 0 }
+        await exploreAll({
+          before: async (db, schema) => {
+            await left(runOut)(db, schema)
+            const day = "starts_at = '2025-12-20T00:00:00Z'"
+            await db.query(`
+            update ${schema}.quota set ${day}, ends_at = '2025-12-21T00:00:00Z';
+            update ${schema}.quota_entry set ${day}`)
+          },
+          actors: {
+            ann: ends(true, [key, { ...reservation, per }]),
+            bob: asProcess(({ database }) =>
+              new Quota(database, 'points', {
+                limit: 10,
+                per: { everyMs: 86_400_000, from: new Date(0) },
+              }).take('kid', 2),
+            ),
+            maintenance: forgets,
+          },
+          invariant: async (db, { ann }) => {
+            assert.deepEqual([(value(ann) as End).state, await isKeyStored(db)], ['ended', true])
+            const [row] = await rowsOf(
+              db,
+              `select q.used::int, q.held::int, e.state, e.is_done, e.starts_at = q.starts_at as is_now
+             from {schema}.quota q, {schema}.quota_entry e`,
+            )
+            // Or to its own: then it was reserved there to the end.
+            if (row?.is_now) assert.deepEqual([row.used, row.held, row.state], [2 + HELD, 0, 'taken'])
+            else assert.deepEqual([row?.used, row?.held, row?.is_done], [2, 0, true])
+          },
+          bound: bound(0),
+        })
+      },
+    )
+
     it('forgets what is done, which another finds run out', async () => {
       await exploreAll({
         before: left({ ...runOut, isDone: true, isOld: true }),
