@@ -165,6 +165,29 @@ describe('reserved under a lease, while a transaction of others has the counter'
       },
     )
 
+    it('it is charged though the lock beside it has another holder by then', async () => {
+      await points().take('ann', 1)
+      const holder = hold([claims.lock('x'), named()])
+      await holder.began
+      await fixture.schema.clock.advance(HOUR_MS)
+      await points().take('ann', 7)
+      const next = await inTransaction(async (tx) => {
+        await points().take('ann', 1, { tx })
+        holder.finish()
+        await until(
+          async () => (await query("select from {schema}.lock where expires_at > '-infinity'")).length === 0,
+          'the release',
+        )
+        const next = hold([claims.lock('x')])
+        await next.began
+        return next
+      })
+      expect(await holder.ended).toBe('done')
+      expect(await lookAt()).toEqual({ used: 13, held: 0 })
+      next.finish()
+      await next.ended
+    })
+
     it('the other leases are renewed', async () => {
       await points().take('ann', 1)
       const leaseMs = 900

@@ -109,7 +109,9 @@ class HeldClaims {
       () => this.#renew(leaseMs),
       leaseMs,
       sinceAt,
-      (how) => call.once?.lost(fence, how) ?? new FenceLostError(call.describe(), fence),
+      (how) =>
+        call.once?.lost(fence, how) ??
+        new FenceLostError(call.describe(), fence, { isLate: how === 'deadline' }),
     )
   }
 

@@ -556,6 +556,13 @@ const inSql = [
 /** @type {[name: string, file: string, from: string | RegExp, to: string, tests: string[]][]} */
 const around = [
   [
+    'acquire leased: what is charged later depends on a lock that has ended',
+    'acquire-leased.ts',
+    ".filter(({ kind }) => kind === 'hold')",
+    '',
+    holds,
+  ],
+  [
     'acquire leased: a rate limit does not count the attempt',
     'acquire-call.ts',
     "return isLeased ? undefined : { kind: 'rate'",

@@ -225,6 +225,12 @@ const inQuotas = [
     'if false then',
     exploredDone,
   ],
+  [
+    'take: what is renewed in between is taken for given back',
+    take('        v_free_at := null;\n      else'),
+    '        v_free_at := null;\n        exit;\n      else',
+    exploredDone,
+  ],
   rewritten('quota_take', 'take: the clock is read before the lock', looksTooEarly, windows),
   [
     'take: an id is taken again',
@@ -240,12 +246,7 @@ const inQuotas = [
     ' then',
     takes,
   ],
-  [
-    'take: there is no limit',
-    take("v_amount > p_limit then\n      v_state := 'refused'"),
-    "v_amount > p_limit and false then\n      v_state := 'refused'",
-    takes,
-  ],
+  ['take: there is no limit', take('v_amount > p_limit loop'), 'v_amount > p_limit and false loop', takes],
   [
     'take: what is reserved is free',
     take('v_row.used + v_row.over + v_row.held + v_amount > p_limit'),
