@@ -114,7 +114,7 @@ create function {schema}.rate_make_at_once(
 as $$
 begin
   is_busy := false;
-  perform {schema}.bound(10);
+  perform {schema}.bound(2);
   -- point: before the row at once
   insert into {schema}.rate (name, subject, rule, at_us, level, previous, expires_at)
   values (p_name, p_subject, p_rule, 0, 0, 0, p_expires_at)

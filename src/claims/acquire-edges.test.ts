@@ -120,6 +120,8 @@ describe('what ended with an answer that was lost', () => {
     const end = async () =>
       (await query(`select {schema}.acquire_end('${grants}', 'me', true, 1000, false) as told`))[0]?.told
     expect(await end()).toMatchObject({ state: 'ended' })
+    const before = await query('select * from {schema}.claim')
+    await fixture.schema.clock.advance(1_000)
     await fixture.dibs.acquire(
       [claims.lock('l')],
       async () => {
@@ -127,6 +129,7 @@ describe('what ended with an answer that was lost', () => {
       },
       { mode: 'leased' },
     )
+    expect(await query('select * from {schema}.claim')).toEqual(before)
   })
 })
 
@@ -145,6 +148,25 @@ describe('in a transaction of the caller', () => {
       await points.take('ann', 1)
       await rate.take('ann', 1)
     })
+  })
+
+  it('many that others are about to decide cost less than a short statement_timeout', async () => {
+    const points = fixture.dibs.quota('points', { limit: 10 })
+    const rate = fixture.dibs.rateLimit('rate', { algorithm: 'gcra', limit: 10, perMs: HOUR_MS })
+    const subjects = Array.from({ length: 20 }, (_, n) => `s${n}`)
+    const list = () => subjects.flatMap((subject) => [points.claim(subject), rate.claim(subject)])
+    await inTransaction(
+      async (other) => {
+        await fixture.dibs.acquire(list(), async () => 1, { tx: other })
+        await inTransaction(async (tx) => {
+          await tx.query("set local statement_timeout = '300ms'")
+          const refused = await errorOf(fixture.dibs.acquire(list(), async () => 1, { tx, waitMs: 0 }))
+          expect((refused as AcquireRefusedError).failures).toHaveLength(40)
+          await tx.query('select 1')
+        })
+      },
+      { last: 'rollback' },
+    )
   })
 
   it('a rate limit waits within its bound, and leaves the transaction usable', async () => {

@@ -1,9 +1,10 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
-import { type AcquireRefusedError, BusyError, FenceLostError } from '../errors.js'
+import { type AcquireRefusedError, BusyError, FenceLostError, FingerprintMismatchError } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
 import { claims, type QuotaGrant } from './acquire-claims.js'
 import type { AcquireLease } from './acquire-leased.js'
@@ -202,6 +203,41 @@ describe('reserved under a lease, while a transaction of others has the counter'
       })
     })
 
+    it('it is charged also where short transactions come one after the other', async () => {
+      const heard: unknown[] = []
+      const stop = onEvent('dibs:acquire.unsettled', (event) => void heard.push(event))
+      const many = (dibs = fixture.dibs) => dibs.quota('points', { limit: 1_000_000 })
+      const works = Array.from({ length: 5 }, (_, n) =>
+        hold([claims.once({ scope: 'ask', key: `${n}` }), many().claim('bob', 1)]),
+      )
+      await Promise.all(works.map(({ began }) => began))
+      await fixture.schema.clock.advance(HOUR_MS)
+      await many().take('bob', 1) // which finds that all of them have run out
+      let others = 1
+      let isOver = false
+      await fixture.beside(async (dibs, pool) => {
+        const strangers = Array.from({ length: 3 }, async () => {
+          while (!isOver) {
+            const tx = await pool.connect()
+            await tx.query('begin')
+            await many(dibs).take('bob', 1, { tx })
+            await sleep(20)
+            await tx.query('commit')
+            tx.release()
+            others++
+          }
+        })
+        for (const { finish } of works) finish()
+        await Promise.all(works.map(({ ended }) => ended))
+        isOver = true
+        await Promise.all(strangers)
+      })
+      stop()
+      expect(heard).toEqual([])
+      expect(await many().peek('bob')).toMatchObject({ used: others + works.length, held: 0 })
+      expect(await many().verify()).toEqual([])
+    })
+
     it('and if it does not end: the outcome is stored, and it is told that nothing was charged', async () => {
       const heard: unknown[] = []
       const stop = onEvent('dibs:acquire.unsettled', (event) => void heard.push(event))
@@ -212,7 +248,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
         expect(await holder.ended).toBe('done')
       })
       stop()
-      expect(heard).toHaveLength(1)
+      expect(heard).toMatchObject([{ quota: 'points', id: 'event-1' }])
       expect(await lookAt()).toEqual({ used: 9, held: 0 })
     })
   })
@@ -240,6 +276,26 @@ describe('an id that two calls give', () => {
     await expect(fixture.dibs.acquire([named()], async () => 2, leased)).rejects.toThrow('Waited')
     await reserved.settle(3)
     expect(await lookAt()).toEqual({ used: 3, held: 0 })
+  })
+
+  it('is not reserved by others meanwhile, nor under its id', async () => {
+    const first = hold([named()])
+    await first.began
+    await expect(points().reserve('ann', 4, { id: 'event-1' })).rejects.toThrow(FingerprintMismatchError)
+    first.finish()
+    await first.ended
+    expect(await lookAt()).toEqual({ used: 4, held: 0 })
+  })
+
+  it('is found by whoever has outlived it, also if ids are not kept for long', async () => {
+    const short = fixture.dibs.quota('points', { limit: 10, keepMs: 1_000 })
+    const first = hold([once(), short.claim('ann', 4, { id: 'event-1' })])
+    await first.began
+    await fixture.schema.clock.advance(2 * HOUR_MS)
+    await fixture.dibs.maintain()
+    first.finish()
+    await first.ended
+    expect(await lookAt()).toEqual({ used: 4, held: 0 })
   })
 
   it('is another’s when its lease has run out: the first ends without a word about it', async () => {
@@ -324,4 +380,25 @@ it('what was given back by hand stays so when the work ends', async () => {
   holder.finish()
   expect(await holder.ended).toBe('done')
   expect(await lookAt()).toEqual({ used: 0, held: 0 })
+})
+
+it('many counters that others have do not keep an outcome from being stored', async () => {
+  const subjects = Array.from({ length: 10 }, (_, n) => `s${n}`)
+  const holder = hold([once(), ...subjects.map((subject) => points().claim(subject, 1))])
+  await holder.began
+  await fixture.schema.clock.advance(HOUR_MS)
+  await inTransaction(async (tx) => {
+    for (const subject of subjects.slice(1)) await points().take(subject, 1, { tx })
+    holder.finish()
+    const stored = performance.now() + 2_000
+    await until(
+      async () => (await fixture.dibs.claims.get({ scope: 'ask', key: 'k' }))?.status === 'active',
+      'the outcome',
+    )
+    expect(performance.now()).toBeLessThan(stored)
+    // And nobody who has nothing to do with it waits.
+    await points().take('s0', 1)
+  })
+  await holder.ended
+  for (const subject of subjects) expect((await points().peek(subject)).used).toBe(2)
 })

@@ -458,12 +458,31 @@ describe('answers that are lost', () => {
     let runs = 0
     await cutOff('acquire(', 1, async (dibs) => {
       const list = all({ onAmbiguous: 'hold' })
-      const run = async (lease: AcquireLease) => [++runs, lease.attempt]
-      expect(await dibs.acquire(list, run, leased)).toEqual([1, 1])
+      const run = async (lease: AcquireLease, [, , use]: [OnceGrant, Slot, QuotaGrant, LockGrant]) => [
+        ++runs,
+        lease.attempt,
+        use.replayed,
+      ]
+      expect(await dibs.acquire(list, run as never, leased)).toEqual([1, 1, false])
     })
     expect(await states()).toEqual(['active', 'active'])
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
     expect(await points().verify()).toEqual([])
+  })
+
+  it.each([
+    ['a key', () => claims.once({ ...key, onAmbiguous: 'hold' })],
+    ['a slot', () => claims.singleton(slot)],
+    ['a lock', () => claims.lock('till-7')],
+    ['a quota', () => points().claim('ann', 4)],
+  ])('of %s and a rate limit: one attempt counts once', async (name, claim) => {
+    const rule = { algorithm: 'fixed-window', limit: 1, perMs: 24 * HOUR_MS } as const
+    await cutOff('acquire(', 1, async (dibs) => {
+      const list = [claim(), dibs.rateLimit('calls', rule).claim(name)] as const
+      const seen = await dibs.acquire(list as never, async (_lease, grants) => grants[1], leased)
+      expect(seen).toMatchObject({ remaining: 0 })
+    })
+    expect(await fixture.dibs.rateLimit('calls', rule).peek(name)).toMatchObject({ remaining: 0 })
   })
 
   it.each([

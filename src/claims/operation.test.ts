@@ -93,6 +93,28 @@ describe('an operation', () => {
     })
   })
 
+  it('is finished though another part of maintenance fails, which is told', async () => {
+    const end = await dieInside('a')
+    const { name } = fixture.schema
+    const forget = `${name}.quota_forget(integer)`
+    const { rows } = await fixture.pool.query(`select pg_get_functiondef('${forget}'::regprocedure) as text`)
+    await fixture.pool.query(
+      `create or replace function ${name}.quota_forget(p_limit integer) returns integer language sql as 'select 1 / 0'`,
+    )
+    try {
+      await elsewhere(async (dibs) => {
+        define(dibs, async () => 'done')
+        await expect(dibs.maintain()).rejects.toMatchObject({ sqlState: '22012' })
+      })
+      expect(await fixture.dibs.claims.get({ operation: 'charge', key: 'a' })).toMatchObject({
+        outcome: 'done',
+      })
+    } finally {
+      await fixture.pool.query(rows[0].text)
+    }
+    await end()
+  })
+
   it('is finished by any process that has defined it', async () => {
     const end = await dieInside('a')
     const seen: unknown[] = []

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { NOW, openQuotas } from '../../test/claims/open-quotas.js'
 import { movingClock } from '../../test/moving-clock.js'
-import { HoldEndedError } from '../errors.js'
+import { HoldEndedError, QuotaExceededError } from '../errors.js'
 
 const fixture = openQuotas()
 const HOUR = 3_600_000
@@ -215,6 +215,15 @@ describe('maintenance', () => {
     await fixture.expectClean(stock)
   })
 
+  it('forgets a batch of one subject at once', async () => {
+    const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
+    for (let n = 0; n < 30; n++) await stock.take('sku', 1, { id: `order-${n}` })
+    await fixture.advance(1_000)
+    expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 30 })
+    expect(await fixture.rowOf('sku')).toMatchObject({ used: 30, unlisted: 30 })
+    await fixture.expectClean(stock)
+  })
+
   it('passes over what another has locked, and comes to the rest', async () => {
     const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
     await stock.take('locked', 1, { id: 'order-1' })
@@ -308,4 +317,78 @@ describe('maintenance', () => {
     expect(rows).toEqual([{ count: 4 }])
     expect(await entries()).toHaveLength(1)
   })
+})
+
+describe('a window that begins when another has begun that was forgotten', () => {
+  const MONDAY = new Date('2026-03-09T12:00:00Z')
+  const rules = {
+    daily: { limit: 10, per: 'day', keepMs: 30 * DAY },
+    weekly: { limit: 10, per: 'week' },
+  } as const
+
+  it('does not count what was used or reserved in that', async () => {
+    await fixture.schema.clock.freeze(MONDAY)
+    const daily = fixture.dibs.quota('points', rules.daily)
+    await daily.take('child', 5, { id: 'monday' })
+    await daily.reserve('child', 5, { id: 'hold-1', ttlMs: 60_000 })
+    await fixture.advance(2.6 * DAY)
+    await fixture.dibs.maintain()
+    expect(await fixture.rowOf('child')).toBeUndefined()
+
+    const weekly = fixture.dibs.quota('points', rules.weekly)
+    const hold = await weekly.reserve('child', 4, { ttlMs: 60_000 })
+    await weekly.take('child', 6)
+    expect((await weekly.peek('child')).resetsAt).toEqual(new Date('2026-03-16T00:00:00Z'))
+    expect(await weekly.refund('monday')).toEqual({ refunded: true })
+    await expect(weekly.take('child', 1)).rejects.toThrow(QuotaExceededError)
+    await fixture.advance(120_000)
+    expect(await weekly.peek('child')).toMatchObject({ used: 6, held: 0 })
+    await weekly.take('child', 4)
+    await expect(hold.settle(1)).rejects.toThrow(QuotaExceededError)
+    await fixture.expectClean(weekly)
+    await fixture.advance(60 * DAY)
+    await fixture.dibs.maintain()
+    await fixture.expectClean(weekly)
+  })
+
+  it('nor one that a clock has begun which was a month ahead', async () => {
+    await fixture.schema.clock.freeze(MONDAY)
+    const daily = fixture.dibs.quota('points', rules.daily)
+    await daily.reserve('child', 5, { id: 'hold-1', ttlMs: 60_000 })
+    await daily.take('child', 3, { id: 'event-1' })
+    await fixture.advance(20 * DAY)
+    await fixture.dibs.maintain()
+    await fixture.schema.clock.freeze(new Date(MONDAY.getTime() + HOUR))
+    await daily.reserve('child', 4, { ttlMs: 60_000 })
+    await fixture.advance(120_000)
+    await daily.take('child', 1)
+    expect(await daily.peek('child')).toMatchObject({ used: 1, held: 0 })
+    await fixture.expectClean(daily)
+  })
+})
+
+it('what is refused after a wait is refused by the time that it is then', async () => {
+  const points = fixture.dibs.quota('points', { limit: 10, per: 'day', waitMs: 10_000 })
+  const clock = await movingClock(fixture.pool, fixture.schema.name, new Date('2026-06-10T23:59:00Z'))
+  await points.take('child', 1)
+  const other = await fixture.pool.connect()
+  try {
+    await other.query('begin')
+    await points.take('child', 9, { tx: other })
+    const waiting = points.tryTake('child', 1)
+    await expect
+      .poll(async () => {
+        const { rows } = await fixture.pool.query(
+          "select from pg_stat_activity where wait_event_type = 'Lock' and strpos(query, $1) > 0",
+          [fixture.schema.name],
+        )
+        return rows.length
+      })
+      .toBeGreaterThan(0)
+    await clock.set(new Date('2026-06-11T00:01:00Z'))
+    await other.query('commit')
+    expect(await waiting).toMatchObject({ granted: true, used: 1 })
+  } finally {
+    other.release()
+  }
 })
