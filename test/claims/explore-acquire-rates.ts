@@ -79,7 +79,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
       await exploreAll({
         ...(before ? { before } : {}),
         actors: {
-          ann: inside('ann', (own) => [api(own).claim('tenant', 3), claims.lock('x')]),
+          ann: inside('ann', (own) => [api(own).claim('tenant', 3), claims.once({ scope: 'k', key: 'ann' })]),
           bob: takes(3),
         },
         mayFail: isRefused,
