@@ -380,6 +380,7 @@ begin
         (v_grant ->> 'perUs')::bigint, (v_grant ->> 'cost')::bigint);
     end if;
   end loop;
+  -- point: before the reservations
   for v_grant in
     select g.value from pg_catalog.json_array_elements(p_grants) g where g.value ->> 'kind' = 'hold'
   loop

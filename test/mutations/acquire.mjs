@@ -205,7 +205,12 @@ const inSql = [
     'pg_catalog.cardinality(v_results) = 0 then 10',
     slots,
   ],
-  ['acquire: the time to wait stays in the transaction', acquire('  set lock_timeout = 0\n'), '', joined],
+  [
+    'acquire: an attempt whose answer was lost counts twice',
+    inFunction('acquire_one', "elsif v_kind = 'rate' and p_is_known then"),
+    'elsif false then',
+    leased,
+  ],
   [
     'acquire: a reservation has another id in each attempt',
     acquire("coalesce(v_once ->> 'id', p_holder) || ':'"),
@@ -357,24 +362,41 @@ const inSql = [
   ],
   [
     'end: a reservation that is left is forgotten',
-    end("v_unsettled + case when v_hold = 'unsettled' then 1 else 0 end"),
-    'v_unsettled',
+    end("if v_hold = 'unsettled' and p_is_done then"),
+    'if false then',
     holds,
   ],
-  ['end of a hold: whosever it is', endHold(' or v_entry.holder is distinct from p_holder'), '', holds],
+  ['end of a hold: whosever it is', endHold('v_entry.holder is distinct from p_holder or '), '', holds],
+  [
+    'end of a hold: waits for the entry',
+    endHold('v_id for no key update skip locked;'),
+    'v_id for no key update;',
+    holds,
+  ],
   [
     'end of a hold: waits for the row',
-    endHold('v_entry.subject for no key update skip locked;'),
-    'v_entry.subject for no key update;',
+    endHold('v_subject for no key update skip locked;'),
+    'v_subject for no key update;',
     holds,
   ],
   [
-    'end of a hold: the row is not locked',
-    endHold('v_entry.subject for no key update skip locked;'),
-    'v_entry.subject;',
-    [...holds, ...explored],
+    'end of a hold: the entry is not locked',
+    endHold('v_id for no key update skip locked;'),
+    'v_id;',
+    [...holds, ...exploredHolds],
   ],
-  ['end of a hold: the entry is not locked', endHold('  for no key update;'), ';', exploredHolds],
+  [
+    'end of a hold: one that is locked is lost',
+    endHold("case when found then 'unsettled' else 'lost' end"),
+    "'lost'",
+    holds,
+  ],
+  [
+    'end of a hold: what has run out is charged to what is over',
+    endHold(' or v_entry.expires_at <= {schema}.clock()'),
+    '',
+    [...holds, ...exploredHolds],
+  ],
   [
     'end of a hold: what has failed is used',
     endHold('set is_done = p_is_done,'),
@@ -397,12 +419,6 @@ const inSql = [
     'end of a hold: what has run out is let go',
     endHold("    return 'unsettled';"),
     "    return 'ended';",
-    holds,
-  ],
-  [
-    'end of a hold: one that is locked is let go',
-    endHold("case when p_is_done then 'unsettled' else 'ended' end"),
-    "'ended'",
     holds,
   ],
   [
@@ -519,6 +535,12 @@ const inSql = [
     'elsif false then',
     holds,
   ],
+  [
+    'rearm: what was not used yet was used before',
+    rearm("v_state := 'taken';"),
+    "v_state := 'known';",
+    leased,
+  ],
   ['rearm: stays the earlier attempt’s', rearm(', holder = p_holder'), '', leased],
   ['void: nothing is locked', undo(' for update;'), ';', [...slots, ...exploredSlots]],
   ['void: by any id', undo(' or v_claim.id <> p_id'), '', slots],
@@ -556,10 +578,10 @@ const inSql = [
 /** @type {[name: string, file: string, from: string | RegExp, to: string, tests: string[]][]} */
 const around = [
   [
-    'acquire leased: what is charged later depends on a lock that has ended',
+    'acquire leased: what was left is not charged later',
     'acquire-leased.ts',
-    ".filter(({ kind }) => kind === 'hold')",
-    '',
+    'unsettled.length > 0 && (await this.#settle(unsettled))',
+    "unsettled.length > 0 && 'settled'",
     holds,
   ],
   [

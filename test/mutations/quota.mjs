@@ -102,6 +102,41 @@ const inPeriods = [
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
 const inQuotas = [
   [
+    'a window has the name of the one before',
+    current('      v_row.window_id := {schema}.next_fence(v_row.window_id, p_now);\n'),
+    '',
+    [...takes, ...windows],
+  ],
+  [
+    'a window has the name of one that was forgotten',
+    inFunction('quota_insert', '{schema}.next_fence(0, v_now)'),
+    '0',
+    windows,
+  ],
+  [
+    'take: what a lease has is reserved by others',
+    take(
+      "            or p_hold_ms is not null and p_holder is null and v_entry.holder is not null then 'mismatch'\n",
+    ),
+    "            then 'mismatch'\n",
+    done,
+  ],
+  [
+    'take: what a lease has is forgotten as the rest',
+    take('case when p_holder is not null and p_keep_ms is not null'),
+    'case when false',
+    done,
+  ],
+  rewritten(
+    'quota_take_plain',
+    'plain: refused by the time before the wait',
+    (text) =>
+      text
+        .replace('  v_now timestamptz;\n', '  v_now timestamptz := {schema}.clock();\n')
+        .replace('    v_now := {schema}.clock();\n', ''),
+    windows,
+  ),
+  [
     'what is done runs out',
     current("case when e.is_done then 'taken' else 'expired' end"),
     "'expired'",
@@ -184,7 +219,7 @@ const inQuotas = [
   ],
   [
     'current: reservations of other windows run out here',
-    current('\n        and e.starts_at = v_row.starts_at'),
+    current('\n        and e.window_id = v_row.window_id'),
     '',
     holds,
   ],
@@ -242,8 +277,8 @@ const inQuotas = [
   ['take: an id is for any amount', take('or v_entry.asked <> v_amount\n'), '\n', takes],
   [
     'take: a reservation is a take',
-    take('            or (v_entry.expires_at is null) <> (p_hold_ms is null) then'),
-    ' then',
+    take('            or (v_entry.expires_at is null) <> (p_hold_ms is null)\n'),
+    '',
     takes,
   ],
   ['take: there is no limit', take('v_amount > p_limit loop'), 'v_amount > p_limit and false loop', takes],
@@ -330,7 +365,7 @@ const inQuotas = [
   ],
   [
     'at once: an id that is about to be used is waited for',
-    inFunction('quota_take_at_once', '  perform {schema}.bound(10);\n'),
+    inFunction('quota_take_at_once', '  perform {schema}.bound(p_wait_ms);\n'),
     '',
     edges,
   ],
@@ -412,7 +447,7 @@ const inQuotas = [
   ],
   [
     'resolve: a row that was made meanwhile is none',
-    resolve('(v_row.name is not null or v_entry.starts_at = v_seen.starts_at)'),
+    resolve('(v_row.name is not null or v_entry.window_id = v_seen.window_id)'),
     'true',
     explored,
   ],
@@ -522,7 +557,7 @@ const inQuotas = [
   ],
   [
     'settle: a window that is over pays from the next',
-    resolve('coalesce(v_row.starts_at = v_entry.starts_at, false)'),
+    resolve('coalesce(v_row.window_id = v_entry.window_id, false)'),
     'true',
     [...takes, ...holds],
   ],
@@ -575,7 +610,7 @@ const inQuotas = [
     windows,
   ],
   ['peek: what has run out is held', seen('if v_row.holds_until <= p_now then'), 'if false then', takes],
-  ['peek: reservations of other windows run out here', seen(' and e.starts_at = v_row.starts_at'), '', holds],
+  ['peek: reservations of other windows run out here', seen(' and e.window_id = v_row.window_id'), '', holds],
   ['peek: what is done runs out', seen('and not e.is_done and'), 'and', done],
   [
     'peek: what is held has run out',
@@ -593,8 +628,8 @@ const inQuotas = [
   ],
   [
     'maintenance: waits for the row of an id',
-    forget('    for no key update of q skip locked\n'),
-    '    for no key update of q\n',
+    forget('    for no key update skip locked;'),
+    '    for no key update;',
     windows,
   ],
   [
@@ -605,17 +640,11 @@ const inQuotas = [
   ],
   [
     'maintenance: the row of an id is not locked',
-    forget('    for no key update of q skip locked\n'),
-    '',
+    forget('    for no key update skip locked;'),
+    '    ;',
     explored,
   ],
-  [
-    'maintenance: ids without a row have no batch',
-    forget('order by x.forget_at limit v_left'),
-    'order by x.forget_at',
-    windows,
-  ],
-  ['maintenance: ids that have a row have none', forget('not exists'), 'exists', windows],
+  ['maintenance: removes what it did not lock', forget('      continue when found;\n'), '', explored],
   rewritten(
     'quota_forget',
     'maintenance: ids are forgotten before their time',
@@ -650,16 +679,11 @@ const inQuotas = [
   ],
   [
     'maintenance: what is forgotten is of this window',
-    forget(' and q.starts_at = v_entry.starts_at'),
+    forget(' and q.window_id = v_entry.window_id'),
     '',
     explored,
   ],
-  [
-    'maintenance: has no batch',
-    forget('order by e.forget_at limit p_limit'),
-    'order by e.forget_at',
-    windows,
-  ],
+  ['maintenance: has no batch', forget('    exit when v_left = 0;\n'), '', windows],
 ]
 
 /** @type {[name: string, file: string, from: string | RegExp, to: string, tests: string[]][]} */
@@ -681,7 +705,7 @@ const around = [
   [
     'verify: entries of other windows count',
     'quota-statements.ts',
-    ' and e.starts_at operator(pg_catalog.=) q.starts_at',
+    ' and e.window_id operator(pg_catalog.=) q.window_id',
     '',
     windows,
   ],

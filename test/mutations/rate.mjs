@@ -85,7 +85,7 @@ export const rateMutations = [
   {
     name: 'rate: at once: waits for one who makes the row',
     file: sql,
-    from: inFunction('rate_make_at_once', '  perform {schema}.bound(10);\n'),
+    from: inFunction('rate_make_at_once', '  perform {schema}.bound(2);\n'),
     to: '',
     tests: rateTests,
   },
