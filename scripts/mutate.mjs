@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { runnerImport } from 'vite'
 import { mutations } from '../test/mutations/index.mjs'
 
 const root = join(import.meta.dirname, '..')
@@ -26,6 +27,11 @@ symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
 const wanted = process.argv.slice(2)
 const chosen = mutations.filter(({ name, file }) => wanted.every((word) => `${name} ${file}`.includes(word)))
 const survivors = []
+const bin = (name) => join(root, 'node_modules/.bin', name)
+// One server for all: to make one takes as long as most tests.
+const { module } = await runnerImport(join(root, 'test/postgres-server.ts'))
+const server = await module.startPostgres()
+const env = { ...process.env, TEST_DATABASE_URL: server.url }
 
 for (const { name, file, from, to, tests } of chosen) {
   const path = join(copy, file)
@@ -35,15 +41,16 @@ for (const { name, file, from, to, tests } of chosen) {
   writeFileSync(path, mutated)
   build()
   const { stdout, status } = spawnSync(
-    'npx',
-    ['--no-install', 'vitest', 'run', '--project', 'direct', '--reporter', 'json', '--bail', '1', ...tests],
-    { cwd: copy, encoding: 'utf8', maxBuffer: 1 << 28, timeout: 300_000 },
+    bin('vitest'),
+    ['run', '--project', 'direct', '--reporter', 'json', '--bail', '1', ...tests],
+    { cwd: copy, env, encoding: 'utf8', maxBuffer: 1 << 28, timeout: 300_000 },
   )
   writeFileSync(path, source)
   const killer = status === 0 ? undefined : findFailure(stdout)
   if (!killer) survivors.push(name)
   console.log(`${killer ? 'killed  ' : 'SURVIVED'}  ${name}${killer ? `\n            by: ${killer}` : ''}`)
 }
+await server.stop()
 rmSync(copy, { recursive: true, force: true })
 console.log(`${chosen.length - survivors.length} of ${chosen.length} killed`)
 process.exitCode = survivors.length > 0 ? 1 : 0
@@ -51,7 +58,7 @@ process.exitCode = survivors.length > 0 ? 1 : 0
 /** Processes that tests start run what is built. It is built also where types complain, as they do of some mutations. */
 function build() {
   spawnSync(process.execPath, ['scripts/generate-migrations.mjs'], { cwd: copy })
-  spawnSync('npx', ['--no-install', 'tsc', '-p', 'tsconfig.build.json'], { cwd: copy })
+  spawnSync(bin('tsc'), ['-p', 'tsconfig.build.json'], { cwd: copy })
 }
 
 function findFailure(stdout) {
