@@ -238,6 +238,8 @@ declare
   v_amount bigint;
   v_count integer;
   v_left integer := p_limit;
+  -- Those that are locked need not be asked for again.
+  v_busy text[] := '{}';
 begin
   -- point: before the rows
   delete from {schema}.quota q where q.ctid = any (array(
@@ -252,13 +254,17 @@ begin
     order by e.forget_at limit 10 * p_limit
   loop
     exit when v_left = 0;
+    continue when pg_catalog.concat(v_entry.name, ' ', v_entry.subject) = any (v_busy);
     -- point: before the row
     perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject
     for no key update skip locked;
     if not found then
       -- point: before the look
       perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject;
-      continue when found;
+      if found then
+        v_busy := v_busy || pg_catalog.concat(v_entry.name, ' ', v_entry.subject);
+        continue;
+      end if;
     end if;
     -- point: before the removal
     delete from {schema}.quota_entry e where e.ctid = any (array(
@@ -291,8 +297,10 @@ begin
   -- point: before the entry goes
   delete from {schema}.quota_entry e where e.name = p_name and e.id = p_id;
   -- point: before the write
+  -- Unless a later claim of this transaction has begun a new window.
   update {schema}.quota q set
-    used = q.used - p_amount, unlisted = q.unlisted - case when p_id is null then p_amount else 0 end
+    used = greatest(0, q.used - p_amount),
+    unlisted = greatest(0, q.unlisted - case when p_id is null then p_amount else 0 end)
   where q.name = p_name and q.subject = p_subject;
 end
 $$;

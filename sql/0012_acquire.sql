@@ -279,6 +279,17 @@ begin
 end
 $$;
 
+-- Whether a reservation says that this call has ended, of which a lock does not know any more, since it is another's by now. A claim knows.
+create function {schema}.acquire_was_charged(p_grants json, p_holder text) returns boolean
+  language sql stable
+as $$
+  select not exists (select from pg_catalog.json_array_elements(p_grants) g where g.value ->> 'kind' = 'claim')
+    and exists (
+      select from pg_catalog.json_array_elements(p_grants) g
+      join {schema}.quota_entry e on e.name = g.value ->> 'name' and e.id = g.value ->> 'id'
+      where g.value ->> 'kind' = 'hold' and e.holder = p_holder and (e.is_done or e.state = 'taken'))
+$$;
+
 -- Ends a reservation under a lease: it is used, or given back. What has run out before stays a charge, for the work is done. `lost`: it
 -- is another call's by now.
 --
@@ -294,6 +305,8 @@ declare
   v_id text := p_grant ->> 'id';
   v_subject text := p_grant ->> 'subject';
   v_entry {schema}.quota_entry;
+  v_row {schema}.quota;
+  v_now timestamptz;
   v_is_free boolean := true;
 begin
   if p_wait_ms is not null then
@@ -313,21 +326,38 @@ begin
     -- point: before the row at once
     perform from {schema}.quota q where q.name = v_name and q.subject = v_subject for no key update skip locked;
     v_is_free := found;
+    -- point: before the look at the row
+    select q.* into v_row from {schema}.quota q where q.name = v_name and q.subject = v_subject;
   end if;
-  if v_entry.holder is distinct from p_holder or v_entry.subject <> v_subject then
+  v_now := {schema}.clock();
+  if p_is_done and v_entry.holder is distinct from p_holder and v_entry.subject = v_subject and not v_entry.is_done
+    and v_entry.state in ('void', 'expired') then
+    -- Another call has had the id meanwhile, and ended without using it; this one has done its work.
+    if not v_is_free then
+      return 'unsettled';
+    end if;
+    -- point: before it is this one's again
+    update {schema}.quota_entry e set holder = p_holder, state = 'expired' where e.name = v_name and e.id = v_id;
+    v_entry.state := 'expired';
+  elsif v_entry.holder is distinct from p_holder or v_entry.subject <> v_subject then
     return 'lost';
-  elsif v_entry.is_done or v_entry.state not in ('held', 'expired') then
+  end if;
+  if v_entry.is_done or v_entry.state not in ('held', 'expired') then
     return 'ended';
   elsif v_is_free then
     perform {schema}.quota_resolve(
       v_name, v_id, case when p_is_done then 'settle' else 'void' end, v_entry.asked, 'overdraft',
       (p_grant ->> 'limit')::bigint, p_grant -> 'per', null);
-  elsif p_is_done and (v_entry.state = 'expired' or v_entry.expires_at <= {schema}.clock()) then
+  elsif p_is_done and (v_entry.state = 'expired' or v_entry.expires_at <= v_now
+    and (v_row.window_id = v_entry.window_id and v_row.ends_at > v_now) is not true) then
+    -- It does not count as reserved any more, or in a window that is over.
     return 'unsettled';
   elsif v_entry.state = 'held' then
     -- point: before the mark
-    update {schema}.quota_entry e
-    set is_done = p_is_done, expires_at = case when p_is_done then e.expires_at else {schema}.clock() end
+    update {schema}.quota_entry e set
+      is_done = p_is_done, expires_at = case when p_is_done then e.expires_at else v_now end,
+      -- A renewal that comes behind does not find it.
+      holder = case when p_is_done then e.holder end
     where e.name = v_name and e.id = v_id;
   end if;
   return 'ended';
@@ -354,6 +384,9 @@ begin
     perform {schema}.bound(p_wait_ms);
   end if;
   v_state := {schema}.acquire_state(p_grants, p_holder);
+  if v_state = 'lost' and p_is_done and {schema}.acquire_was_charged(p_grants, p_holder) then
+    v_state := 'stored';
+  end if;
   if v_state = 'lost' and p_must then
     raise exception 'what was claimed is not held any more' using errcode = 'DIB01';
   elsif v_state = 'lost' then
@@ -425,7 +458,10 @@ begin
       v_now := {schema}.clock();
       if found and v_entry.state = 'held' and v_entry.holder = p_holder then
         -- point: before the hold
-        update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond'
+        update {schema}.quota_entry e set
+          expires_at = v_now + p_lease_ms * interval '1 millisecond',
+          forget_at = case when e.forget_at is not null
+            then greatest(e.forget_at, v_now + p_lease_ms * interval '1 millisecond' + interval '1 day') end
         where e.name = v_entry.name and e.id = v_entry.id;
       elsif found and not {schema}.acquire_is_fenced(p_grants) then
         return 'lost';

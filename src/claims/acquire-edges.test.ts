@@ -1,7 +1,9 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
+import { url } from '../../test/database.js'
 import { movingClock } from '../../test/moving-clock.js'
 import {
   AcquireRefusedError,
@@ -11,6 +13,8 @@ import {
   RateLimitedError,
   SingletonConflictError,
 } from '../errors.js'
+import { onEvent } from '../postgres/events.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { claims } from './acquire-claims.js'
 
 const fixture = openClaims()
@@ -131,6 +135,27 @@ describe('what ended with an answer that was lost', () => {
     )
     expect(await query('select * from {schema}.claim')).toEqual(before)
   })
+})
+
+it('what ended with an answer that was lost has ended, also if only its reservation knows', async () => {
+  const points = fixture.dibs.quota('points', { limit: 10 })
+  let other: Promise<unknown> | undefined
+  await using proxy = await PgProxy.start({ url })
+  proxy.inject({ kind: 'cut', when: 'after', statement: 'acquire_end', times: 1 })
+  await fixture.beside(
+    async (dibs) => {
+      const stop = onEvent('dibs:commit.unknown', () => {
+        other = fixture.dibs.acquire([claims.lock('l')], () => sleep(1_000), { mode: 'leased' })
+      })
+      const list = [claims.lock('l'), dibs.quota('points', { limit: 10 }).claim('ann', 4)] as const
+      expect(await dibs.acquire(list, async () => 'done', { mode: 'leased' })).toBe('done')
+      stop()
+    },
+    { connectionString: proxy.url },
+  )
+  expect(other).toBeDefined()
+  await other
+  expect(await points.peek('ann')).toMatchObject({ used: 4, held: 0 })
 })
 
 describe('in a transaction of the caller', () => {

@@ -139,6 +139,32 @@ describe('reserved under a lease, while a transaction of others has the counter'
     expect(await lookAt()).toEqual({ used: 6, held: 0 })
   })
 
+  it.each([
+    ['counts as used, when it has run out since', { limit: 10 }, 0, 4],
+    ['is charged to the window of now, when its own is over', { limit: 10, per: 'day' }, 4, 0],
+  ] as const)('%s', async (_, rule, used, held) => {
+    await fixture.schema.clock.freeze(new Date('2026-06-10T22:00:00Z'))
+    const quota = fixture.dibs.quota('points', rule)
+    await quota.take('ann', 1)
+    const holder = hold([once(), quota.claim('ann', 4, { id: 'event-1' })])
+    await holder.began
+    await inTransaction(async (tx) => {
+      await quota.take('ann', 1, { tx })
+      await fixture.schema.clock.advance(3 * HOUR_MS)
+      holder.finish()
+      await until(
+        async () => (await fixture.dibs.claims.get({ scope: 'ask', key: 'k' }))?.status === 'active',
+        'the outcome',
+      )
+    })
+    expect(await holder.ended).toBe('done')
+    const before = 'per' in rule ? 0 : 2
+    expect(await quota.peek('ann')).toMatchObject({ used: before + used, held })
+    await quota.take('ann', 1)
+    expect(await quota.peek('ann')).toMatchObject({ used: before + 5, held: 0 })
+    expect(await quota.verify()).toEqual([])
+  })
+
   describe('which has found it run out', () => {
     async function outlive(): Promise<ReturnType<typeof hold>> {
       await points().take('ann', 1)
@@ -324,6 +350,17 @@ describe('an id that two calls give', () => {
     })
     await expect(first.ended).rejects.toThrow('late')
     expect(await lookAt()).toEqual({ used: 0, held: 4 })
+  })
+
+  it('is charged to the first, if the second has done nothing with it', async () => {
+    const first = hold([once(), named()])
+    await first.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    await fixture.dibs.acquire([named()], () => Promise.reject(new Error('no')), leased).catch(() => {})
+    first.finish()
+    expect(await first.ended).toBe('done')
+    expect(await lookAt()).toEqual({ used: 4, held: 0 })
+    expect(await fixture.dibs.acquire([named()], async (_, [use]) => use.replayed, leased)).toBe(true)
   })
 
   it('fires the signal at the next renewal', async () => {

@@ -209,6 +209,10 @@ class HeldClaims {
     for (let tries = 1; left.length > 0 && performance.now() < until; tries++) {
       const still: ToldHold[] = []
       for (const grant of left) {
+        if (performance.now() >= until) {
+          still.push(grant)
+          continue
+        }
         const waitMs = Math.ceil(Math.max(10, (until - performance.now()) / (left.length + 1)))
         const values = [JSON.stringify(grant), holder, String(database.boundWait(waitMs))]
         const [row] = await database.sendPart(endHold, values).catch(() => [])

@@ -3,7 +3,7 @@ import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Unfinished } from '../claims/operation.js'
 import { forgetQuotas } from '../claims/quota-statements.js'
 import { forgetExpiredRates } from '../claims/rate-statements.js'
-import { ClosedError, InvalidInputError } from '../errors.js'
+import { BusyError, ClosedError, ConnectionLostError, InvalidInputError } from '../errors.js'
 import { forgetLocks } from '../locks/lock-statements.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
@@ -56,7 +56,9 @@ export class Maintenance {
   async run(): Promise<MaintenanceReport> {
     const { attempts, errors, ...report } = await this.#round()
     const ended = await Promise.all(attempts)
-    if (errors.length > 0) throw errors[0]
+    const [first, ...others] = errors
+    for (const error of others) emit('dibs:maintenance.failed', { ...this.#database.origin, error })
+    if (first !== undefined) throw first
     const operationsFinished = ended.filter(Boolean).length
     return { ...report, operationsFinished, operationsFailed: ended.length - operationsFinished }
   }
@@ -64,7 +66,7 @@ export class Maintenance {
   /** Round after round, until `signal`; work that was taken over holds up no other. */
   async repeat(everyMs: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const { errors } = await this.#round()
+      const { errors } = await this.#round(signal)
       if (errors.some((error) => error instanceof ClosedError)) return
       for (const error of errors) emit('dibs:maintenance.failed', { ...this.#database.origin, error })
       // Spread, so that pods that started together do not all come at once.
@@ -73,26 +75,32 @@ export class Maintenance {
     await Promise.all([...this.#taken.values()].flatMap((taken) => [...taken]))
   }
 
-  /** What fails in one part holds up no other. */
-  async #round() {
+  /** What fails in one part holds up no other, unless no part can have the database. */
+  async #round(signal?: AbortSignal) {
     const errors: unknown[] = []
-    const part = <T>(done: Promise<T>, otherwise: T): Promise<T> =>
-      done.catch((error) => {
+    const part = async <T>(work: () => Promise<T>, otherwise: T): Promise<T> => {
+      if (signal?.aborted || errors.some(isEveryones)) return otherwise
+      return work().catch((error) => {
         errors.push(error)
         return otherwise
       })
-    const claimsForgotten = await part(this.#forget(forgetExpiredClaims), 0)
-    const keysForgotten = await part(this.#forget(forgetExpiredKeys), 0)
-    const quotasForgotten = await part(this.#forget(forgetQuotas), 0)
-    const locksForgotten = await part(this.#forget(forgetLocks), 0)
-    const ratesForgotten = await part(this.#forget(forgetExpiredRates), 0)
+    }
+    const forget = (statement: Statement) => part(() => this.#forget(statement), 0)
+    const claimsForgotten = await forget(forgetExpiredClaims)
+    const keysForgotten = await forget(forgetExpiredKeys)
+    const quotasForgotten = await forget(forgetQuotas)
+    const locksForgotten = await forget(forgetLocks)
+    const ratesForgotten = await forget(forgetExpiredRates)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#operations.values()) {
       const mine = this.#taken.get(operation.name) ?? new Set()
       this.#taken.set(operation.name, mine)
       if (mine.size >= MAX_TAKEN) continue
-      const taken = await part(operation.takeOver(MAX_TAKEN - mine.size), { gaveUp: 0, attempts: [] })
+      const taken = await part(() => operation.takeOver(MAX_TAKEN - mine.size), {
+        gaveUp: 0,
+        attempts: [],
+      })
       operationsGivenUp += taken.gaveUp
       for (const attempt of taken.attempts) {
         attempts.push(attempt)
@@ -115,6 +123,10 @@ export class Maintenance {
     return total
   }
 }
+
+/** The others would meet it too, each after a wait. */
+const isEveryones = (error: unknown): boolean =>
+  error instanceof ClosedError || error instanceof BusyError || error instanceof ConnectionLostError
 
 export function checkInterval(everyMs: unknown): number {
   if (typeof everyMs === 'number' && everyMs >= 100 && everyMs <= 2 ** 30) return everyMs

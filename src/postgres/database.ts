@@ -33,11 +33,11 @@ export class Database extends Connections {
   }
 
   /**
-   * Sends one of our statements alone that waits for others for `waitMs` at most. A server that has not answered long after that is
+   * Sends one of our statements alone that waits for `waitMs` at most behind each of those in front of it. A server that has not answered long after that is
    * behind a network that is silent, and nobody should have to wait a minute to learn that.
    */
   sendWaiting(waitMs: number, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
-    return this.sendWithin(Math.min(waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)
+    return this.sendWithin(Math.min(2 * waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)
   }
 
   /** Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. */

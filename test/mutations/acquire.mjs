@@ -8,6 +8,7 @@ const slots = [claims('singleton.test.ts')]
 const leasedSlots = [claims('singleton-leased.test.ts')]
 const explored = [claims('acquire.explore.test.ts')]
 const exploredSlots = [claims('singleton.explore.test.ts')]
+const edges = [claims('acquire-edges.test.ts')]
 const exploredHolds = [claims('acquire-holds.explore.test.ts')]
 const exploredRates = [claims('acquire-rates.explore.test.ts')]
 const holds = [claims('acquire-holds.test.ts')]
@@ -342,12 +343,7 @@ const inSql = [
     leased,
   ],
   ['end: what is lost is ended', end("  elsif v_state = 'lost' then"), '  elsif false then', leased],
-  [
-    'end: what has ended is ended again',
-    end("where v_state = 'held' and g.value"),
-    'where g.value',
-    [...leased, ...cut],
-  ],
+  ['end: what has ended is ended again', end("where v_state = 'held' and g.value"), 'where g.value', edges],
   [
     'end: a reservation that is another’s is no loss',
     end('case when v_is_lost and not {schema}.acquire_is_fenced(p_grants)'),
@@ -393,25 +389,27 @@ const inSql = [
   ],
   [
     'end of a hold: what has run out is charged to what is over',
-    endHold(' or v_entry.expires_at <= {schema}.clock()'),
-    '',
-    [...holds, ...exploredHolds],
-  ],
-  [
-    'end of a hold: what has failed is used',
-    endHold('set is_done = p_is_done,'),
-    'set is_done = true,',
+    endHold('(v_row.window_id = v_entry.window_id and v_row.ends_at > v_now) is not true'),
+    'false',
     holds,
   ],
   [
-    'end of a hold: what is done runs out',
-    endHold('set is_done = p_is_done,'),
-    'set is_done = false,',
+    'end of a hold: what nobody has used is another’s',
+    endHold("and v_entry.state in ('void', 'expired') then"),
+    'and false then',
     holds,
   ],
+  [
+    'end: what only its reservation knows to have ended is lost',
+    end("  if v_state = 'lost' and p_is_done and {schema}.acquire_was_charged(p_grants, p_holder) then"),
+    '  if false then',
+    edges,
+  ],
+  ['end of a hold: what has failed is used', endHold('is_done = p_is_done,'), 'is_done = true,', holds],
+  ['end of a hold: what is done runs out', endHold('is_done = p_is_done,'), 'is_done = false,', holds],
   [
     'end of a hold: what has failed is held on',
-    endHold('expires_at = case when p_is_done then e.expires_at else {schema}.clock() end'),
+    endHold('expires_at = case when p_is_done then e.expires_at else v_now end'),
     'expires_at = e.expires_at',
     holds,
   ],

@@ -185,7 +185,7 @@ export const groundMutations = [
   {
     name: 'database: a network that is silent is waited for as long as any',
     file: postgres('database.ts'),
-    from: 'this.sendWithin(Math.min(waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)',
+    from: 'this.sendWithin(Math.min(2 * waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)',
     to: 'this.send(statement, values)',
     tests: ['src/claims/quota.cut.test.ts'],
   },

@@ -644,7 +644,7 @@ const inQuotas = [
     '    ;',
     explored,
   ],
-  ['maintenance: removes what it did not lock', forget('      continue when found;\n'), '', explored],
+  ['maintenance: removes what it did not lock', forget('        continue;\n'), '', explored],
   rewritten(
     'quota_forget',
     'maintenance: ids are forgotten before their time',
