@@ -298,7 +298,6 @@ begin
       'state', v_state, 'used', v_row.used + v_row.over, 'held', v_row.held,
       'freeInUs', {schema}.micros(v_free_at) - {schema}.micros(v_now),
       'entry', case
-        when v_state = 'known' and v_entry.state = 'held' and v_entry.is_done then 'taken'
         when v_state = 'known' and v_entry.state = 'held' and v_entry.expires_at <= v_now then 'expired'
         when v_state = 'known' then v_entry.state::text
       end,

@@ -474,12 +474,6 @@ const inSql = [
     '      perform pg_catalog.concat(',
     leased,
   ],
-  [
-    'renew: waits for whoever has the row of a quota',
-    renew('for no key update skip locked;'),
-    'for no key update;',
-    leased,
-  ],
   ['renew: reservations are not', renew("if found and v_entry.state = 'held' and"), 'if false and', leased],
   ['renew: a reservation that is another’s', renew(' and v_entry.holder = p_holder'), '', holds],
   [

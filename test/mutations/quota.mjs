@@ -144,12 +144,6 @@ const inQuotas = [
   ],
   ['what is done is not used', current('    v_row.used := v_row.used + v_done;\n'), '', done],
   [
-    'take: what is done is held',
-    take("        when v_state = 'known' and v_entry.state = 'held' and v_entry.is_done then 'taken'\n"),
-    '',
-    done,
-  ],
-  [
     'resolve: what is done is held',
     resolve("  if v_entry.state = 'held' and v_entry.is_done then"),
     '  if false then',
