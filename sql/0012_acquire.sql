@@ -336,7 +336,7 @@ begin
     if not v_is_free then
       return 'unsettled';
     end if;
-    -- point: before it is this one's again
+    -- point: before it is taken back
     update {schema}.quota_entry e set holder = p_holder, state = 'expired' where e.name = v_name and e.id = v_id;
     v_entry.state := 'expired';
   elsif v_entry.holder is distinct from p_holder or v_entry.subject <> v_subject then
