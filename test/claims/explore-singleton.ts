@@ -1,7 +1,13 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { describe, it } from 'vitest'
-import { BusyError, FenceLostError, InProgressError, SingletonConflictError } from '../../src/errors.js'
+import {
+  AmbiguousOutcomeError,
+  BusyError,
+  FenceLostError,
+  InProgressError,
+  SingletonConflictError,
+} from '../../src/errors.js'
 import type { Tx } from '../../src/postgres/executor.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { type Depth, exploredAcquire } from './explored-acquire.js'
@@ -246,7 +252,7 @@ export function describeSingletonSchedules(bound: Depth): void {
       await exploreAll({
         claim: { ...row, lease_until: EARLIER },
         actors: { ann: leased('ann'), undo: voids('undo') },
-        mayFail: (error) => error instanceof InProgressError,
+        mayFail: (error) => error instanceof InProgressError || error instanceof AmbiguousOutcomeError,
         invariant: async (db, { ann, undo }) => {
           assert.equal(value(ann), 'ann')
           const claim = await claimOf(db)
