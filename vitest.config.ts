@@ -25,7 +25,7 @@ const embedded = {
     ...common,
     name: 'embedded',
     include: ['src/postgres/embedded/**/*.test.ts'],
-    maxWorkers: 4,
+    maxWorkers: 5,
     sequence: { groupOrder: 1 },
   },
 }
@@ -46,6 +46,8 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/page/**',
       // Exhaustive, or with processes and servers of their own; what they rest on is tested everywhere.
       'src/claims/**/*.{explore,crash,cut,storm,property}.test.ts',
+      // They wait for seconds for what is the same everywhere.
+      'src/claims/acquire-holds.test.ts',
       // They start servers and processes.
       'src/testing/crash/server.test.ts',
       'src/testing/crash/process.test.ts',
