@@ -10,12 +10,17 @@ const common = {
   hookTimeout: 20_000,
 }
 
+/** Long ones, which run with the soak; and all of them where guards are removed to see who notices. */
+const withTheSoak = process.env.DIBS_TEST_ALL
+  ? []
+  : ['src/postgres/embedded/keeper.{abuse,obstacles}.test.ts', 'src/testing/explore/reduce/corpus.test.ts']
+
 const direct = {
   test: {
     ...common,
     name: 'direct',
     include: ['src/**/*.test.ts', 'scripts/**/*.test.ts', 'examples/**/*.test.ts'],
-    exclude: ['src/postgres/embedded/**'],
+    exclude: ['src/postgres/embedded/**', ...withTheSoak],
   },
 }
 
@@ -25,7 +30,8 @@ const embedded = {
     ...common,
     name: 'embedded',
     include: ['src/postgres/embedded/**/*.test.ts'],
-    maxWorkers: 5,
+    exclude: withTheSoak,
+    maxWorkers: 4,
     sequence: { groupOrder: 1 },
   },
 }
@@ -66,8 +72,13 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
 const projects: object[] = [direct, embedded]
 /** Through PgBouncer in transaction mode: prepared names and listening off. */
 if (requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer'))
-  // Which period a moment is in does not depend on the way to the server.
-  projects.push(again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer' }, ['src/claims/period.test.ts']))
+  // Which period a moment is in does not depend on the way to the server; storms make their own way.
+  projects.push(
+    again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer' }, [
+      'src/claims/period.test.ts',
+      'src/**/*.storm.test.ts',
+    ]),
+  )
 if (!process.env.TEST_DATABASE_URL) {
   if (requireComponent('PostgreSQL 14', postgres14, 'the suite on the oldest server that must work'))
     // What the explorer and the crash loop find does not depend on the server; how they ask it does, and is tested there too.
@@ -82,8 +93,9 @@ if (!process.env.TEST_DATABASE_URL) {
   const left = [
     'src/testing/**',
     'src/postgres/migrations/**',
-    'src/postgres/adapters/**',
+    'src/postgres/{adapters/**,transaction*.test.ts}',
     'src/**/*.storm.test.ts',
+    'src/{dibs.test.ts,ops/**,claims/once-lease.test.ts}',
   ]
   if (systemPostgres && !postgres14)
     projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }, left))

@@ -10,6 +10,7 @@ export default defineConfig({
       'src/**/*.storm.test.ts',
       'src/claims/{once,acquire}.crash.test.ts',
       'src/testing/explore/reduce/{hostile,corpus}.test.ts',
+      'src/postgres/embedded/keeper.{abuse,obstacles}.test.ts',
       'examples/**/*.soak.ts',
     ],
     env: { SOAK_SECONDS: process.env.SOAK_SECONDS ?? '120' },

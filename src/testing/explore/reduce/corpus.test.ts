@@ -6,11 +6,8 @@ import { exploringAt, sorted } from '../../../../test/self-check.js'
 const { url } = exploredSchema(schema)
 const { all, reduced } = exploringAt(url)
 
-/** Three of four run with the soak alone. */
-const isWanted = (_: unknown, n: number): boolean => process.env.SOAK_SECONDS !== undefined || n % 4 === 0
-
 describe('a reduced search reaches every end that the whole one reaches', () => {
-  it.each(Object.entries(corpus).filter(isWanted))('%s', { timeout: 60_000 }, async (_name, program) => {
+  it.each(Object.entries(corpus))('%s', { timeout: 60_000 }, async (_name, program) => {
     const whole = await all(program)
     const part = await reduced(program)
     expect(whole.report.isComplete, whole.report.summary).toBe(true)

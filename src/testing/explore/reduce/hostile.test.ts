@@ -12,7 +12,8 @@ const all = [...tables, ...hostileTables, ...remoteTables]
 /** Those with the most orders, and all but every fourth of the others, run with the soak alone. */
 const LONG = ['a lock tried in vain, first', 'resumed draws', 'hidden session lock']
 const isWanted = ([name]: [string, unknown], n: number): boolean =>
-  process.env.SOAK_SECONDS !== undefined || (!LONG.includes(name) && n % 4 === 0)
+  (process.env.SOAK_SECONDS ?? process.env.DIBS_TEST_ALL) !== undefined ||
+  (!LONG.includes(name) && n % 4 === 0)
 
 describe('a reduced search misses nothing of', () => {
   it.each(Object.entries({ ...hostile, ...remote }).filter(isWanted))(
