@@ -13,7 +13,10 @@ const common = {
 /** Long ones, which run with the soak; and all of them where guards are removed to see who notices. */
 const withTheSoak = process.env.DIBS_TEST_ALL
   ? []
-  : ['src/postgres/embedded/keeper.{abuse,obstacles}.test.ts', 'src/testing/explore/reduce/corpus.test.ts']
+  : [
+      'src/postgres/embedded/keeper.{abuse,obstacles}.test.ts',
+      'src/testing/explore/reduce/{corpus,hostile}.test.ts',
+    ]
 
 const direct = {
   test: {

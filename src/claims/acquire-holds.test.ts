@@ -363,6 +363,23 @@ describe('an id that two calls give', () => {
     expect(await fixture.dibs.acquire([named()], async (_, [use]) => use.replayed, leased)).toBe(true)
   })
 
+  it('is charged to it also if others have the counter', async () => {
+    const first = hold([once(), named()])
+    await first.began
+    await fixture.schema.clock.advance(HOUR_MS)
+    await fixture.dibs.acquire([named()], () => Promise.reject(new Error('no')), leased).catch(() => {})
+    await inTransaction(async (tx) => {
+      await points().take('ann', 1, { tx })
+      first.finish()
+      await until(
+        async () => (await fixture.dibs.claims.get({ scope: 'ask', key: 'k' }))?.status === 'active',
+        'the outcome',
+      )
+    })
+    expect(await first.ended).toBe('done')
+    expect(await lookAt()).toEqual({ used: 5, held: 0 })
+  })
+
   it('fires the signal at the next renewal', async () => {
     const first = hold([named()], { mode: 'leased', leaseMs: 1_500 })
     const [lease] = await first.began

@@ -343,7 +343,6 @@ const inSql = [
     leased,
   ],
   ['end: what is lost is ended', end("  elsif v_state = 'lost' then"), '  elsif false then', leased],
-  ['end: what has ended is ended again', end("where v_state = 'held' and g.value"), 'where g.value', edges],
   [
     'end: a reservation that is another’s is no loss',
     end('case when v_is_lost and not {schema}.acquire_is_fenced(p_grants)'),
@@ -415,8 +414,14 @@ const inSql = [
   ],
   [
     'end of a hold: what has run out is let go',
-    endHold("    return 'unsettled';"),
-    "    return 'ended';",
+    endHold("or in a window that is over.\n    return 'unsettled';"),
+    "\n    return 'ended';",
+    holds,
+  ],
+  [
+    'end of a hold: what nobody has used is let go',
+    endHold("if not v_is_free then\n      return 'unsettled';"),
+    "if not v_is_free then\n      return 'ended';",
     holds,
   ],
   [
