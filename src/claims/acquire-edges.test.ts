@@ -1,9 +1,9 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { url } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
 import { movingClock } from '../../test/moving-clock.js'
 import {
   AcquireRefusedError,
@@ -140,13 +140,14 @@ describe('what ended with an answer that was lost', () => {
 
 it('what ended with an answer that was lost has ended, also if only its reservation knows', async () => {
   const points = fixture.dibs.quota('points', { limit: 10 })
+  const ended = deferred()
   let other: Promise<unknown> | undefined
   await using proxy = await PgProxy.start({ url })
   proxy.inject({ kind: 'cut', when: 'after', statement: 'acquire_end', times: 1 })
   await fixture.beside(
     async (dibs) => {
       const stop = onEvent('dibs:commit.unknown', () => {
-        other = fixture.dibs.acquire([claims.lock('l')], () => sleep(1_000), { mode: 'leased' })
+        other = fixture.dibs.acquire([claims.lock('l')], () => ended.promise, { mode: 'leased' })
       })
       const list = [claims.lock('l'), dibs.quota('points', { limit: 10 }).claim('ann', 4)] as const
       expect(await dibs.acquire(list, async () => 'done', { mode: 'leased' })).toBe('done')
@@ -155,6 +156,7 @@ it('what ended with an answer that was lost has ended, also if only its reservat
     { connectionString: proxy.url },
   )
   expect(other).toBeDefined()
+  ended.resolve()
   await other
   expect(await points.peek('ann')).toMatchObject({ used: 4, held: 0 })
 })

@@ -456,3 +456,17 @@ it('many counters that others have do not keep an outcome from being stored', as
   await holder.ended
   for (const subject of subjects) expect((await points().peek(subject)).used).toBe(2)
 })
+
+it('a reservation that lasts longer than the key goes over to the next attempt, and is charged once', async () => {
+  const first = hold([once(), points().claim('ann', 4)])
+  await first.began
+  await query("update {schema}.claim set lease_until = {schema}.clock() - interval '1 second'")
+  const second = hold([once(), points().claim('ann', 4)])
+  await second.began
+  expect(await lookAt()).toEqual({ used: 0, held: 4 })
+  first.finish()
+  await expect(first.ended).rejects.toThrow(FenceLostError)
+  second.finish()
+  await second.ended
+  expect(await lookAt()).toEqual({ used: 4, held: 0 })
+})

@@ -538,7 +538,7 @@ const inSql = [
     "v_state := 'known';",
     leased,
   ],
-  ['rearm: stays the earlier attempt’s', rearm(', holder = p_holder'), '', leased],
+  ['rearm: stays the earlier attempt’s', rearm(', holder = p_holder'), '', holds],
   ['void: nothing is locked', undo(' for update;'), ';', [...slots, ...exploredSlots]],
   ['void: by any id', undo(' or v_claim.id <> p_id'), '', slots],
   ['void: what is over too', undo(' or v_claim.expires_at <= v_now'), '', slots],
