@@ -345,6 +345,17 @@ describe('settled late', () => {
       await fixture.expectClean(tokens)
     })
 
+    it('is not owed by the window after', async () => {
+      const tokens = open('overdraft')
+      const hold = await reserveAndWait(tokens)
+      await tokens.take('tenant', 40)
+      await hold.settle(20)
+      await fixture.advance(DAY)
+      expect(await tokens.take('tenant', 50)).toMatchObject({ used: 50, remaining: 0 })
+      expect(await fixture.rowOf('tenant')).toMatchObject({ used: 50, over: 0 })
+      await fixture.expectClean(tokens)
+    })
+
     it('does not overdraw what fits', async () => {
       const tokens = open('overdraft')
       const hold = await reserveAndWait(tokens)

@@ -164,16 +164,10 @@ const inQuotas = [
   ['current: what was used goes on into the next window', current('      v_row.used := 0;\n'), '', windows],
   ['current: what was reserved goes on into the next window', current('      v_row.held := 0;\n'), '', holds],
   [
-    'current: reservations of the last window run out in the next',
-    current('      v_row.holds_until := null;\n'),
-    '',
-    explored,
-  ],
-  [
     'current: what was overdrawn goes on into the next window',
     current('      v_row.over := 0;\n'),
     '',
-    [claims('quota.property.test.ts')],
+    holds,
   ],
   [
     'current: what is not listed goes on into the next window',
