@@ -1,6 +1,6 @@
 import { statement } from '../postgres/statement.js'
 
-/** See sql/0012_acquire.sql for the order of locks and why no two callers can wait for each other. */
+/** See sql/0013_quota_lease.sql and sql/0014_acquire.sql for the order of locks and why no two callers can wait for each other. */
 export const acquireClaims = statement(`
   select {schema}.acquire($1::text::json, $2::text::json, $3::text::text, $4::text::bigint, $5::text::integer,
       $6::text::boolean)::text as told,

@@ -3,7 +3,7 @@ import { statement } from '../postgres/statement.js'
 const takeValues = `$1::text::text, $2::text::text, $3::text::bigint, $4::text::json, $5::text::bigint[], $6::text::text[],
     $7::text::bigint, $8::text::bigint, $9::text::integer`
 
-/** See sql/0007_quota.sql and sql/0008_quota_end.sql for what each locks and why no two callers can have the same unit. */
+/** See sql/0007_quota.sql and the two after it for what each locks and why no two callers can have the same unit. */
 export const takeQuota = statement(`select {schema}.quota_take(${takeValues})::text as told`)
 
 /** Without ids, alone: the short way first. */

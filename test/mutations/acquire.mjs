@@ -20,6 +20,7 @@ const acquire = (text) => inFunction('acquire', text)
 const end = (text) => inFunction('acquire_end', text)
 const renew = (text) => inFunction('acquire_renew', text)
 const undo = (text) => inFunction('singleton_void', text)
+const renewHold = (text) => inFunction('quota_renew_hold', text)
 const endHold = (text) => inFunction('quota_end_hold', text)
 const rearm = (text) => inFunction('quota_rearm', text)
 
@@ -479,24 +480,47 @@ const inSql = [
     '      perform pg_catalog.concat(',
     leased,
   ],
-  ['renew: reservations are not', renew("if found and v_entry.state = 'held' and"), 'if false and', leased],
-  ['renew: a reservation that is another’s', renew(' and v_entry.holder = p_holder'), '', holds],
+  [
+    'renew: reservations are not',
+    renew('{schema}.quota_renew_hold(v_grant, p_holder, p_lease_ms);'),
+    'true;',
+    leased,
+  ],
+  ['renew: a reservation that is over', renewHold("v_entry.state <> 'held' or"), 'false or', holds],
+  [
+    'renew: a reservation that is another’s',
+    renewHold(' or v_entry.holder is distinct from p_holder'),
+    '',
+    holds,
+  ],
   [
     'renew: waits for a reservation',
-    renew('      for no key update skip locked;'),
-    '      for no key update;',
+    renewHold('for no key update skip locked;'),
+    'for no key update;',
+    holds,
+  ],
+  [
+    'renew: what is locked at this moment is lost',
+    renewHold('if not found then\n    return true;'),
+    'if not found then\n    return false;',
+    holds,
+  ],
+  [
+    'renew: a reservation from before the lock',
+    renewHold('v_now := {schema}.clock();'),
+    'v_now := pg_catalog.now();',
     holds,
   ],
   [
     'renew: a lost reservation is no loss',
-    renew('elsif found and not {schema}.acquire_is_fenced(p_grants) then'),
-    'elsif false then',
+    renew('if not v_is_held and not {schema}.acquire_is_fenced(p_grants) then'),
+    'if false then',
     holds,
   ],
   [
     'renew: a lost reservation costs the key',
-    renew('elsif found and not {schema}.acquire_is_fenced(p_grants) then'),
-    'elsif found then',
+    renew('if not v_is_held and not {schema}.acquire_is_fenced(p_grants) then'),
+    'if not v_is_held then',
     holds,
   ],
   [
@@ -815,7 +839,7 @@ export const acquireMutations = [
   })),
   ...inSql.map(([name, from, to, tests]) => ({
     name: named(name),
-    file: about(/acquire|singleton/, from),
+    file: about(/acquire|singleton|quota_lease/, from),
     from,
     to,
     tests,

@@ -1,7 +1,7 @@
 // Guards of `dibs.rateLimit`.
 import { claims, inFunction } from './mutation.mjs'
 
-const sql = 'sql/0009_rate.sql'
+const sql = 'sql/0010_rate.sql'
 const rateTests = [claims('rate-limit.test.ts')]
 const modeled = [claims('rate-limit.property.test.ts')]
 const explored = [claims('rate.explore.test.ts')]
