@@ -109,6 +109,10 @@ export class AcquireCall {
     return this.#given.some(({ kind }) => kind !== 'quota' && kind !== 'rate')
   }
 
+  get kinds(): AnyClaim['kind'][] {
+    return this.#given.map(({ kind }) => kind)
+  }
+
   /** Whether the outcome is kept, and by that must be JSON. */
   get stores(): boolean {
     return this.#given.some(({ kind }) => kind === 'once' || kind === 'singleton')

@@ -550,6 +550,11 @@ describe('answers that are lost', () => {
 
   it('when the end cannot be stored nothing is given back', async () => {
     await using proxy = await PgProxy.start({ url })
+    const heard: unknown[] = []
+    const stops = [
+      onEvent('dibs:once.not-stored', ({ template }) => void heard.push(template)),
+      onEvent('dibs:acquire.not-stored', ({ kinds }) => void heard.push(kinds)),
+    ]
     await fixture.beside(
       async (dibs) => {
         const done = dibs.acquire(
@@ -563,9 +568,14 @@ describe('answers that are lost', () => {
         const error = await done.catch((reason) => reason)
         expect(error).toBeInstanceOf(OutcomeNotStoredError)
         expect(error).toMatchObject({ retryable: true, id: (await fixture.dibs.claims.get(key))?.id })
+        // Nothing is done that could be done twice: nobody needs to know.
+        const failed = dibs.acquire([claims.lock('x')], () => Promise.reject(new Error('not now')), leased)
+        await expect(failed).rejects.toThrow('not now')
       },
       { connectionString: proxy.url },
     )
+    for (const stop of stops) stop()
+    expect(heard).toEqual([key.scope, ['once', 'singleton', 'quota', 'lock']])
     await expect(fixture.dibs.acquire(all(), async () => 2, leased)).rejects.toThrow(InProgressError)
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 4 })
     await expect(

@@ -193,6 +193,10 @@ class HeldClaims {
       const { state, unsettled = [] }: ToldEnd = JSON.parse(`${row?.told}`)
       return unsettled.length > 0 && (await this.#settle(unsettled)) === 'lost' ? 'lost' : state
     } catch (error) {
+      if (ending.isDone) {
+        call.once?.emit('dibs:once.not-stored', { error })
+        emit('dibs:acquire.not-stored', { ...call.database.origin, kinds: call.kinds, error })
+      }
       throw new OutcomeNotStoredError(call.describe(), this.#told.once?.id ?? call.holder, { cause: error })
     }
   }

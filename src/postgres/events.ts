@@ -122,6 +122,11 @@ export interface DibsEvents {
   }
   /** Work under a lease is done, and what it has used of a quota could not be charged: others had the row for too long. */
   'dibs:acquire.unsettled': EventOrigin & { readonly quota: string; readonly id: string }
+  /** Work under a lease is done, and its outcome could not be stored: the kinds of what was claimed for it. */
+  'dibs:acquire.not-stored': EventOrigin & {
+    readonly kinds: readonly ('once' | 'singleton' | 'quota' | 'rate' | 'lock')[]
+    readonly error: unknown
+  }
   /** Of several claims some were refused, and so none was made: their kinds. */
   'dibs:acquire.refused': EventOrigin & {
     readonly kinds: readonly ('singleton' | 'quota' | 'rate' | 'lock')[]

@@ -41,6 +41,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:kv.conflict': ['debug', 'somebody else was first at a key'],
   'dibs:quota.refused': ['debug', 'what was asked for did not fit into what is left of a quota'],
   'dibs:acquire.unsettled': ['warn', 'what was reserved is used, and could not be charged'],
+  'dibs:acquire.not-stored': ['error', 'work is done, but its outcome could not be stored'],
   'dibs:acquire.refused': ['debug', 'what was claimed together was refused'],
   'dibs:rate.refused': ['debug', 'rate limit refused'],
   'dibs:rate.degraded': ['warn', 'the store of a rate limit is down; its policy has answered'],

@@ -606,6 +606,20 @@ const around = [
     holds,
   ],
   [
+    'acquire leased: nobody hears that an outcome is not stored',
+    'acquire-leased.ts',
+    'if (ending.isDone) {\n        call.once',
+    'if (false) {\n        call.once',
+    leased,
+  ],
+  [
+    'acquire leased: a failure that cannot be said passes for work that is done',
+    'acquire-leased.ts',
+    'if (ending.isDone) {\n        call.once',
+    'if (true) {\n        call.once',
+    leased,
+  ],
+  [
     'acquire leased: a rate limit does not count the attempt',
     'acquire-call.ts',
     "return isLeased ? undefined : { kind: 'rate'",
