@@ -78,9 +78,10 @@ begin
         end;
       end if;
     end if;
-    while v_state = 'taken' and v_row.used + v_row.over + v_row.held + v_amount > p_limit loop
+    for v_look in 1..2 loop
+      exit when v_state <> 'taken' or v_row.used + v_row.over + v_row.held + v_amount <= p_limit;
       v_free_at := {schema}.quota_free_at(v_row, v_row.used + v_row.over + v_row.held + v_amount - p_limit);
-      if v_free_at <= v_now then
+      if v_free_at <= v_now and v_look = 1 then
         -- Given back by an end that could not have the row, which therefore does not say so; unless it is renewed in between.
         v_row.holds_until := v_now;
         v_row := {schema}.quota_current(v_row, p_per, v_now);
