@@ -24,7 +24,6 @@ declare
   v_id text;
   v_state text;
   v_free_at timestamptz;
-  v_told json;
   v_takes json[] := '{}';
 begin
   if p_wait_ms > 0 then

@@ -3,11 +3,13 @@
 -- How what was taken or reserved ends, and is forgotten.
 
 -- Ends an entry: `settle` makes a reservation a take of so much (`p_late` says what if it has run out), `void` gives it back, and so does
--- `refund` with what was taken, to the window that was charged. Each entry is ended once; the same again changes nothing.
+-- `refund` with what was taken, to the window that was charged. Each entry is ended once; the same again changes nothing. What is reserved
+-- under a lease is ended by the call that has it (`p_holder`), which would else work on without it.
 --
 -- Locks: the row of the subject, then the entry, in the order of everybody else.
 create function {schema}.quota_resolve(
-  p_name text, p_id text, p_what text, p_amount bigint, p_late text, p_limit bigint, p_per json, p_wait_ms integer
+  p_name text, p_id text, p_what text, p_amount bigint, p_late text, p_limit bigint, p_per json, p_wait_ms integer,
+  p_holder text default null
 )
   returns json
   language plpgsql volatile
@@ -63,6 +65,9 @@ begin
   v_is_late := v_entry.state = 'expired' or v_entry.state = 'held' and v_entry.expires_at <= v_now;
   if v_is_late then
     v_entry.state := 'expired';
+  end if;
+  if v_entry.state = 'held' and v_entry.holder is not null and v_entry.holder is distinct from p_holder then
+    return {schema}.quota_resolved('leased', v_entry, v_row, p_per, v_now, v_entry.expires_at);
   end if;
 
   if p_what = 'settle' then
@@ -226,65 +231,59 @@ begin
 end
 $$;
 
--- Removes entries whose time is over, and rows whose window has been over for a day: until then a clock that goes back finds them. Never waits: what is locked is in
--- use. The entry of a stock counts in a window that is not over, and is taken off its list.
-create function {schema}.quota_forget(p_limit integer) returns integer
+-- Removes entries whose time is over, and rows whose window has been over for a day: until then a clock that goes back finds them. Never
+-- waits: what is locked is in use, and `is_busy` says that something of it is to be removed. So many rows, and so many entries, at most.
+create function {schema}.quota_forget(p_limit integer, out count integer, out is_busy boolean)
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_now timestamptz := {schema}.clock();
-  v_entry {schema}.quota_entry;
-  v_amount bigint;
+  v_past integer;
   v_count integer;
-  v_left integer := p_limit;
-  -- Those that are locked need not be asked for again.
-  v_busy text[] := '{}';
 begin
   -- point: before the rows
   delete from {schema}.quota q where q.ctid = any (array(
     select r.ctid from {schema}.quota r where r.ends_at <= v_now - interval '1 day' and r.ends_at < 'infinity'
     order by r.ends_at limit p_limit for update skip locked));
-  get diagnostics v_count = row_count;
-  -- point: before the entries
-  for v_entry in
-    -- More than a batch: those of a subject that is locked are passed over. No lock here, since what this function has written to since
-    -- would not be found by it.
-    select e.* from {schema}.quota_entry e where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now)
-    order by e.forget_at limit 10 * p_limit
-  loop
-    exit when v_left = 0;
-    continue when pg_catalog.concat(v_entry.name, ' ', v_entry.subject) = any (v_busy);
-    -- point: before the row
-    perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject
-    for no key update skip locked;
-    if not found then
-      -- point: before the look
-      perform from {schema}.quota q where q.name = v_entry.name and q.subject = v_entry.subject;
-      if found then
-        v_busy := v_busy || pg_catalog.concat(v_entry.name, ' ', v_entry.subject);
-        continue;
-      end if;
-    end if;
-    -- point: before the removal
+  get diagnostics count = row_count;
+  -- Of a window that is over nothing counts any more, and it does not come again: its row need not be had.
+  -- point: before the entries of the past
+  delete from {schema}.quota_entry e where e.ctid = any (array(
+    select x.ctid from {schema}.quota_entry x
+    where x.forget_at <= v_now and (x.state <> 'held' or x.expires_at <= v_now)
+      and not exists (
+        select from {schema}.quota q where q.name = x.name and q.subject = x.subject and q.window_id = x.window_id)
+    order by x.forget_at limit p_limit for update skip locked));
+  get diagnostics v_past = row_count;
+  -- The others count, and are taken off the list with the row in hand. Those of rows that others have are passed over.
+  -- point: before the entries that count
+  with removed as (
     delete from {schema}.quota_entry e where e.ctid = any (array(
       select x.ctid from {schema}.quota_entry x
-      where x.name = v_entry.name and x.id = v_entry.id and x.subject = v_entry.subject and x.forget_at <= v_now
-        and (x.state <> 'held' or x.expires_at <= v_now)
-      for update skip locked))
-    returning e.* into v_entry;
-    continue when not found;
-    v_left := v_left - 1;
-    v_amount := case when v_entry.state = 'held' and v_entry.is_done then v_entry.asked else 0 end;
-    -- point: off the list
+      join {schema}.quota q on q.name = x.name and q.subject = x.subject and q.window_id = x.window_id
+      where x.forget_at <= v_now and (x.state <> 'held' or x.expires_at <= v_now)
+      order by x.forget_at limit p_limit - v_past
+      for no key update of q skip locked for update of x skip locked))
+    returning e.name, e.subject, e.amount, case when e.state = 'held' then e.asked else 0 end as held,
+      case when e.state = 'held' and e.is_done then e.asked else 0 end as done, e.state
+  ), off as (
+    select r.name, r.subject, pg_catalog.count(*) as entries, pg_catalog.sum(r.held) as held, pg_catalog.sum(r.done) as done,
+      coalesce(pg_catalog.sum(r.amount) filter (where r.state <> 'held'), 0) as taken
+    from removed r group by r.name, r.subject
+  ), written as (
     update {schema}.quota q set
-      unlisted = q.unlisted + case when v_entry.state in ('taken', 'refunded') then v_entry.amount else v_amount end,
-      used = q.used + v_amount,
-      held = q.held - case when v_entry.state = 'held' then v_entry.asked else 0 end
-    where q.name = v_entry.name and q.subject = v_entry.subject and q.window_id = v_entry.window_id;
-  end loop;
-  v_count := v_count + p_limit - v_left;
-  return v_count;
+      used = q.used + off.done, held = q.held - off.held, unlisted = q.unlisted + off.taken + off.done
+    from off where q.name = off.name and q.subject = off.subject
+    returning off.entries
+  )
+  select coalesce(pg_catalog.sum(w.entries), 0) into v_count from written w;
+  count := count + v_past + v_count;
+  -- point: before the look at what is left
+  is_busy := v_past + v_count < p_limit and exists (
+    select from {schema}.quota_entry e
+    join {schema}.quota q on q.name = e.name and q.subject = e.subject and q.window_id = e.window_id
+    where e.forget_at <= v_now and (e.state <> 'held' or e.expires_at <= v_now));
 end
 $$;
 

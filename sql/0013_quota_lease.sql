@@ -32,7 +32,9 @@ begin
     or v_entry.subject <> p_item ->> 'subject' or v_is_live and p_told -> 'takes' -> 0 ->> 'state' = 'mismatch' then
     return p_told;
   elsif v_is_live and p_item ->> 'id' is not null and v_entry.holder is distinct from p_holder then
-    return '{"state": "busy"}';
+    -- One that was made by itself is ended by itself: no wait would help.
+    return case when v_entry.holder is null
+      then '{"state": "done", "takes": [{"state": "mismatch"}]}' else '{"state": "busy"}' end;
   elsif v_is_live then
     -- point: before the renewal
     update {schema}.quota_entry e set expires_at = v_now + p_lease_ms * interval '1 millisecond', holder = p_holder
@@ -101,6 +103,7 @@ declare
   v_name text := p_grant ->> 'name';
   v_id text := p_grant ->> 'id';
   v_subject text := p_grant ->> 'subject';
+  v_amount bigint := (p_grant ->> 'amount')::bigint;
   v_entry {schema}.quota_entry;
   v_row {schema}.quota;
   v_now timestamptz;
@@ -127,15 +130,17 @@ begin
     select q.* into v_row from {schema}.quota q where q.name = v_name and q.subject = v_subject;
   end if;
   v_now := {schema}.clock();
-  if p_is_done and v_entry.holder is distinct from p_holder and v_entry.subject = v_subject and not v_entry.is_done
-    and v_entry.state in ('void', 'expired') then
-    -- Another call has had the id meanwhile, and ended without using it; this one has done its work.
+  if p_is_done and v_entry.subject = v_subject and not v_entry.is_done
+    and (v_entry.state = 'void' or v_entry.state = 'expired' and v_entry.holder is distinct from p_holder) then
+    -- It had run out and was given back by hand, or by another call that has had the id since; this one has done its work.
     if not v_is_free then
       return 'unsettled';
     end if;
     -- point: before it is taken back
-    update {schema}.quota_entry e set holder = p_holder, state = 'expired' where e.name = v_name and e.id = v_id;
+    update {schema}.quota_entry e set holder = p_holder, state = 'expired', asked = v_amount
+    where e.name = v_name and e.id = v_id;
     v_entry.state := 'expired';
+    v_entry.asked := v_amount;
   elsif v_entry.holder is distinct from p_holder or v_entry.subject <> v_subject then
     return 'lost';
   end if;
@@ -144,7 +149,7 @@ begin
   elsif v_is_free then
     perform {schema}.quota_resolve(
       v_name, v_id, case when p_is_done then 'settle' else 'void' end, v_entry.asked, 'overdraft',
-      (p_grant ->> 'limit')::bigint, p_grant -> 'per', null);
+      (p_grant ->> 'limit')::bigint, p_grant -> 'per', null, p_holder);
   elsif p_is_done and (v_entry.state = 'expired' or v_entry.expires_at <= v_now
     and (v_row.window_id = v_entry.window_id and v_row.ends_at > v_now) is not true) then
     -- It does not count as reserved any more, or in a window that is over.

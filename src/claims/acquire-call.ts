@@ -56,6 +56,7 @@ export class AcquireCall {
   #tries = 0
   #moves = 0
   #asks = 0
+  #othersSince: number | undefined
 
   constructor(database: Database, given: readonly AnyClaim[], settings: AcquireSettings) {
     checkClaims(given)
@@ -189,21 +190,39 @@ export class AcquireCall {
     const lateClock = told.results.find(({ state }) => state === 'no slot')
     if (lateClock) return this.#moveTo(lateClock)
     if (told.results.some(({ state }) => state === 'nested'))
-      throw new InvalidInputError('claims', 'hold a slot that this very transaction has claimed before')
+      throw this.#calledAsSingleton
+        ? new InvalidInputError('scope', 'is of a slot that this very transaction has claimed before')
+        : new InvalidInputError('claims', 'hold a slot that this very transaction has claimed before')
     const refused = told.results.filter(({ granted }) => !granted)
     const isUndecided = refused.every(({ isBusy }) => isBusy)
-    const leftMs = this.settings.waitMs - this.waitedMs
+    const { leftMs, waitedMs } = this.#waitFor(told)
     if (isUndecided && leftMs > 0) return { todo: 'wait', pauseMs: Math.min(leftMs, this.#pauseMs) }
     const isStored = told.isFinal && this.once !== undefined
-    const error = readRefusal(this.items(), told, Math.round(this.waitedMs), false)
+    const refusal = readRefusal(this.items(), told, Math.round(waitedMs), false)
     emit('dibs:acquire.refused', {
       ...this.database.origin,
-      kinds: error.failures.map(({ kind }) => kind),
+      kinds: refusal.failures.map(({ kind }) => kind),
       isFinal: told.isFinal,
       waitedMs: Math.round(this.waitedMs),
       retries: this.#tries - 1,
     })
+    // Of a slot alone its own reason says it all.
+    const error = (this.#calledAsSingleton && refusal.failures[0]?.error) || refusal
     return { todo: 'refuse', error, isStored, told }
+  }
+
+  get #calledAsSingleton(): boolean {
+    return this.settings.calledAs === 'dibs.singleton'
+  }
+
+  /** The first may wait for longer, and what that took is not taken from the others, which wait from the moment when it was had. */
+  #waitFor(told: ToldAcquire): { readonly leftMs: number; readonly waitedMs: number } {
+    const { waitMs, firstWaitMs } = this.settings
+    const isFirst = !this.once && told.results[0]?.isBusy && this.#sorted[0]?.claim instanceof SingletonClaim
+    if (isFirst) return { leftMs: Math.max(firstWaitMs, waitMs) - this.waitedMs, waitedMs: this.waitedMs }
+    this.#othersSince ??= performance.now() - told.tookMs
+    const waitedMs = performance.now() - this.#othersSince
+    return { leftMs: waitMs - waitedMs, waitedMs }
   }
 
   /** The clock of the database is not where this process's is; once it is known, its slots are. */
@@ -264,14 +283,14 @@ export class AcquireCall {
             ),
           ]
         : []
-    const others = this.#sorted.map(({ claim, index }, n) => {
+    const others = this.#sorted.map(({ claim }, n) => {
       const one = told.results[n]
-      return one ? this.#endOne(claim, index, one, end) : undefined
+      return one ? this.#endOne(claim, one, end) : undefined
     })
     return JSON.stringify([...own, ...others.filter((one) => one !== undefined)])
   }
 
-  #endOne(claim: AnyClaim, index: number, one: ToldOne, end: Ending): object | undefined {
+  #endOne(claim: AnyClaim, one: ToldOne, end: Ending): object | undefined {
     const isLeased = this.settings.leaseMs !== null
     if (claim.kind === 'singleton')
       return this.#endClaim(
@@ -287,11 +306,11 @@ export class AcquireCall {
       const id = one.id ?? undefined
       // What was used under its id before is not this call's to end.
       if (isLeased && one.take?.entry !== 'taken')
-        return { kind: 'hold', name, subject, id, limit, per: fields.per }
+        return { kind: 'hold', name, subject, id, amount, limit, per: fields.per }
       return one.state === 'known' ? undefined : { kind: 'take', name, subject, id, amount }
     }
     // Leased, a rate limit counts the attempt; joined, it is undone with the rest.
-    if (claim.kind === 'rate') return isLeased ? undefined : { kind: 'rate', index, ...claim.item() }
+    if (claim.kind === 'rate') return isLeased ? undefined : { kind: 'rate', ...claim.item() }
     if (claim.kind === 'lock')
       return isLeased ? { kind: 'lock', name: claim.name, fence: one.lock?.fence } : undefined
     return undefined

@@ -240,16 +240,25 @@ export class RateClaim implements AcquireClaim<RateGrant> {
   }
 }
 
+/** Tells claims of one kind apart. */
+function nameOf(claim: AnyClaim): string {
+  if (claim.kind === 'once') return ''
+  if (claim.kind === 'singleton') return claim.scope
+  return claim.kind === 'lock' ? claim.name : JSON.stringify([claim.name, claim.subject])
+}
+
+function explainTwice({ kind }: AnyClaim): string {
+  if (kind === 'once') return 'is a second idempotency key; there can be one'
+  return kind === 'quota' || kind === 'rate'
+    ? 'is in the list already: claim the sum'
+    : 'is in the list already'
+}
+
 /** In one order for everybody, by kind and then by name. */
 export function sortClaims(
   given: readonly AnyClaim[],
 ): { readonly claim: AnyClaim; readonly index: number }[] {
   const order = ['once', 'singleton', 'quota', 'rate', 'lock']
-  const nameOf = (claim: AnyClaim): string => {
-    if (claim.kind === 'once') return ''
-    if (claim.kind === 'singleton') return claim.scope
-    return claim.kind === 'lock' ? claim.name : JSON.stringify([claim.name, claim.subject])
-  }
   return given
     .map((claim, index) => ({ claim, index }))
     .sort(
@@ -271,19 +280,8 @@ export function checkClaims(given: readonly AnyClaim[]): void {
         `claims[${index}]`,
         'must be made by claims.once, claims.singleton, claims.lock, quota.claim or rateLimit.claim',
       )
-    const name =
-      claim.kind === 'once'
-        ? 'once'
-        : claim.kind === 'singleton'
-          ? claim.scope
-          : claim.kind === 'lock'
-            ? `lock ${claim.name}`
-            : ''
-    if (name !== '' && seen.has(name))
-      throw new InvalidInputError(
-        `claims[${index}]`,
-        claim.kind === 'once' ? 'is a second idempotency key; there can be one' : 'is in the list already',
-      )
+    const name = JSON.stringify([claim.kind, nameOf(claim)])
+    if (seen.has(name)) throw new InvalidInputError(`claims[${index}]`, explainTwice(claim))
     seen.add(name)
   }
 }

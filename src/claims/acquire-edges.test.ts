@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
@@ -83,32 +84,107 @@ it('a slot that is not kept is free after an error, though it is not known what 
   for (let n = 0; n < 7; n++) expect(await errorOf(run(n))).toMatchObject({ message: `no ${n}` })
 })
 
-it('a slot whose period was over while it waited is that of the next', async () => {
-  const day = { scope: 'log', per: 'day' } as const
+const lockWaiters = async () =>
+  (await query("select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'"))
+    .length
+
+const day = { scope: 'log', per: 'day' } as const
+it.each([
+  ['alone', () => fixture.other.singleton(day, async (_, slot) => slot.key)],
+  [
+    'the first of several',
+    () => fixture.other.acquire([claims.singleton(day), claims.lock('x')], async (_, [slot]) => slot.key),
+  ],
+])('a slot whose period was over while it waited is that of the next: %s', async (_, call) => {
   // Seen also by a function that is running.
   const clock = await movingClock(fixture.pool, fixture.schema.name, new Date('2026-06-10T23:59:00Z'))
-  const other = await fixture.pool.connect()
-  try {
-    await other.query('begin')
-    await fixture.dibs.singleton({ ...day, tx: other }, async () => 1)
-    const waiting = fixture.other.singleton(day, async (_, slot) => slot.key)
-    await expect
-      .poll(
-        async () =>
-          (
-            await query(
-              "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%{schema}%'",
-            )
-          ).length,
-      )
-      .toBeGreaterThan(0)
-    await clock.set(new Date('2026-06-11T00:01:00Z'))
-    await other.query('rollback')
-    expect(await waiting).toBe('day:2026-06-11')
-  } finally {
-    other.release()
-  }
+  await inTransaction(
+    async (tx) => {
+      await fixture.dibs.singleton({ ...day, tx }, async () => 1)
+      const waiting = call()
+      await expect.poll(lockWaiters).toBeGreaterThan(0)
+      // Longer than what comes behind the first may wait.
+      await sleep(600)
+      await clock.set(new Date('2026-06-11T00:01:00Z'))
+      await tx.query('rollback')
+      expect(await waiting).toBe('day:2026-06-11')
+    },
+    { last: 'select 1' },
+  )
 })
+
+it('what the first has waited is not taken from what the others may', async () => {
+  const points = fixture.dibs.quota('points', { limit: 10 })
+  await points.take('ann')
+  const key = claims.once({ scope: 'pay', key: 'k' })
+  const failed = deferred()
+  const fail = () => failed.promise.then(() => Promise.reject(new Error('no')))
+  const first = fixture.dibs.acquire([key], fail).catch((error) => error.message)
+  const granted = await inTransaction(async (tx) => {
+    await points.take('ann', 1, { tx })
+    const call = fixture.other.acquire([key, points.claim('ann')], async (_, [, use]) => use.used, {
+      waitMs: 400,
+    })
+    await expect.poll(lockWaiters).toBeGreaterThan(0)
+    await sleep(500)
+    failed.resolve()
+    expect(await first).toBe('no')
+    await sleep(100)
+    return { call }
+  })
+  expect(await granted.call).toBe(3)
+  await inTransaction(async (tx) => {
+    await points.take('ann', 1, { tx })
+    const other = claims.once({ scope: 'pay', key: 'other' })
+    const refused = await errorOf(
+      fixture.dibs.acquire([other, points.claim('ann')], async () => 1, { waitMs: 60 }),
+    )
+    expect(refused).toMatchObject({ name: 'AcquireRefusedError', failures: [{ kind: 'quota' }] })
+    const waited = (refused as AcquireRefusedError).failures.map(({ error }) => (error as BusyError).waitedMs)
+    expect(waited).toEqual([expect.toSatisfy((ms) => ms >= 60 && ms < 2_000)])
+  })
+})
+
+it('three subjects that others have hold up no fourth', async () => {
+  const points = fixture.dibs.quota('points', { limit: 10, waitMs: 5_000 })
+  const api = fixture.dibs.rateLimit('api', {
+    ...{ algorithm: 'token-bucket', limit: 10, perMs: 60_000, waitMs: 5_000 },
+  })
+  const locked = ['a', 'b', 'c']
+  const all = await inTransaction(async (tx) => {
+    for (const subject of locked) {
+      await points.take(subject, 1, { tx })
+      await api.take(subject, 1, { tx })
+    }
+    const waiting = locked.flatMap((subject) => [points.take(subject), api.take(subject)])
+    await expect.poll(lockWaiters).toBe(6)
+    const from = performance.now()
+    expect(await points.take('d')).toMatchObject({ used: 1 })
+    expect(await api.take('d')).toMatchObject({ remaining: 9 })
+    expect(performance.now() - from).toBeLessThan(2_500)
+    return { waiting }
+  })
+  await Promise.all(all.waiting)
+})
+
+it('whoever waits for nobody does not wait for subjects that nobody has', async () => {
+  const points = fixture.dibs.quota('points', { limit: 10, waitMs: 0 })
+  const takes = await Promise.all(Array.from({ length: 8 }, (_, n) => points.take(`s${n}`)))
+  expect(takes.every(({ used }) => used === 1)).toBe(true)
+})
+
+it.each(['joined', 'leased'] as const)(
+  'what the function of a slot throws is thrown as it is: %s',
+  async (mode) => {
+    const mail = claims.singleton({ scope: ['mail', 'ann'], per: 'day' })
+    await fixture.dibs.acquire([mail], async () => 1)
+    const nightly = { scope: 'nightly', per: 'day', mode } as const
+    const inner = () => fixture.other.acquire([mail, claims.lock('x')], async () => 1)
+    const error = await errorOf(fixture.dibs.singleton(nightly as never, inner))
+    expect(error).toBeInstanceOf(AcquireRefusedError)
+    expect(await fixture.dibs.singleton(nightly as never, async () => 'done')).toBe('done')
+  },
+)
 
 describe('what ended with an answer that was lost', () => {
   it('has ended, though a lock of it is held by another by now', async () => {
@@ -261,6 +337,25 @@ describe('in a transaction of the caller', () => {
     expect(await fixture.logged()).toEqual(['kept'])
     expect((await points.peek('kid')).used).toBe(20)
     expect(await points.verify()).toEqual([])
+  })
+
+  it('no savepoint is left, whatever became of it', async () => {
+    await inTransaction(async (tx) => {
+      const sent: string[] = []
+      const { query: send } = tx
+      tx.query = ((...given: [string]) => {
+        if (typeof given[0] === 'string') sent.push(given[0])
+        return send.apply(tx, given as never)
+      }) as never
+      await fixture.dibs.acquire([claims.lock('x')], async () => 1, { tx })
+      await errorOf(fixture.dibs.acquire([claims.lock('y')], () => Promise.reject(new Error('no')), { tx }))
+      await fixture.dibs.voidSlot({ scope: 's', slot: { key: 'day:2026-06-10', id: 'gone' }, tx })
+      tx.query = send
+      const names = (word: string) =>
+        sent.filter((text) => text.startsWith(word)).map((text) => text.split(' ').at(-1))
+      expect(names('savepoint ')).toHaveLength(3)
+      expect(names('release ')).toEqual(names('savepoint '))
+    })
   })
 
   it('a void whose function fails has not happened', async () => {

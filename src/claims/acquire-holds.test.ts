@@ -4,7 +4,13 @@ import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
-import { type AcquireRefusedError, BusyError, FenceLostError, FingerprintMismatchError } from '../errors.js'
+import {
+  type AcquireRefusedError,
+  BusyError,
+  FenceLostError,
+  FingerprintMismatchError,
+  type InProgressError,
+} from '../errors.js'
 import { onEvent } from '../postgres/events.js'
 import { claims, type QuotaGrant } from './acquire-claims.js'
 import type { AcquireLease } from './acquire-leased.js'
@@ -299,7 +305,12 @@ describe('an id that two calls give', () => {
 
   it('that was reserved otherwise is left alone', async () => {
     const reserved = await points().reserve('ann', 4, { id: 'event-1' })
-    await expect(fixture.dibs.acquire([named()], async () => 2, leased)).rejects.toThrow('Waited')
+    // At once: no wait would help.
+    const error = await fixture.dibs.acquire([named()], async () => 2, leased).catch((reason) => reason)
+    expect(error).toMatchObject({
+      retryable: false,
+      failures: [{ error: expect.any(FingerprintMismatchError) }],
+    })
     await reserved.settle(3)
     expect(await lookAt()).toEqual({ used: 3, held: 0 })
   })
@@ -427,13 +438,78 @@ it('a reservation alone that nobody has taken over is charged, however late', as
   expect(await lookAt()).toEqual({ used: 13, held: 0 })
 })
 
-it('what was given back by hand stays so when the work ends', async () => {
+it('nobody else ends what a call works under', async () => {
   const holder = hold([once(), named()])
   await holder.began
-  await points().void('event-1')
+  const message =
+    'A call of dibs.acquire works under "event-1" of quota "points" just now, and ends it itself. Nothing was changed.'
+  for (const end of [
+    () => points().void('event-1'),
+    () => points().settle('event-1', 1),
+    () => points().refund('event-1'),
+    () => fixture.dibs.transaction((tx) => points().void('event-1', { tx })),
+  ]) {
+    const error = await end().catch((reason: InProgressError) => reason)
+    expect(error).toMatchObject({ name: 'InProgressError', message, id: 'event-1' })
+    expect((error as InProgressError).retryAfterMs).toBeGreaterThan(HOUR_MS - 60_000)
+  }
   holder.finish()
   expect(await holder.ended).toBe('done')
+  expect(await lookAt()).toEqual({ used: 4, held: 0 })
+})
+
+it('what was given back by hand after it had run out is charged when the work ends', async () => {
+  const holder = hold([once(), named()])
+  await holder.began
+  await fixture.schema.clock.advance(HOUR_MS)
+  await points().void('event-1')
+  await points().take('ann', 10)
+  holder.finish()
+  expect(await holder.ended).toBe('done')
+  expect(await lookAt()).toEqual({ used: 14, held: 0 })
+})
+
+it('is charged with its own amount, whatever another has reserved under the id meanwhile', async () => {
+  const late = hold([claims.lock('l'), named(9)])
+  await late.began
+  await fixture.schema.clock.advance(HOUR_MS)
+  const failed = fixture.dibs.acquire([named(3)], () => Promise.reject(new Error('no')), leased)
+  await expect(failed).rejects.toThrow('no')
+  late.finish()
+  await late.ended
+  expect(await lookAt()).toEqual({ used: 9, held: 0 })
+  expect(await points().refund('event-1')).toEqual({ refunded: true })
   expect(await lookAt()).toEqual({ used: 0, held: 0 })
+})
+
+it('a renewal goes by the clock after the wait, and leaves what another has locked to the next', async () => {
+  const expiresIn = async () => {
+    const [row] = await query(
+      'select extract(epoch from expires_at - {schema}.clock())::float as s from {schema}.quota_entry',
+    )
+    return Number(row?.s)
+  }
+  const holder = hold([named()], { mode: 'leased', leaseMs: 1_000 })
+  const [{ signal }] = await holder.began
+  await inTransaction(async (tx) => {
+    await tx.query(`select from ${fixture.schema.name}.quota_entry for update`)
+    await sleep(500)
+  })
+  await fixture.schema.clock.advance(HOUR_MS)
+  await until(async () => (await expiresIn()) > 0, 'a renewal')
+  expect(signal.aborted).toBe(false)
+  holder.finish()
+  expect(await holder.ended).toBe('done')
+})
+
+it('a reservation alone that has run out and was found so is lost at the next renewal', async () => {
+  const late = hold([named()], { mode: 'leased', leaseMs: 400 })
+  const [{ signal }] = await late.began
+  await query("update {schema}.quota_entry set state = 'expired', amount = 0")
+  await query('update {schema}.quota set held = 0')
+  await until(() => signal.aborted, 'the signal')
+  late.finish()
+  await late.ended.catch(() => {})
 })
 
 it('many counters that others have do not keep an outcome from being stored', async () => {

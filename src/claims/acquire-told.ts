@@ -13,7 +13,7 @@ import {
   SingletonConflictError,
 } from '../errors.js'
 import { dateFromMicros } from '../postgres/text-values.js'
-import { nameScope, singletonOf } from './key.js'
+import { addressOf, nameScope, singletonOf } from './key.js'
 import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-told.js'
 import { restoreFailure } from './stored-failure.js'
 import type { ToldClaim } from './told-claim.js'
@@ -133,7 +133,10 @@ function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {
   const subject = `slot ${slot?.key} ${nameScope(scope)}`
   if (one.isBusy || !claim || !slot)
     return new BusyError(`another transaction that claims ${subject}`, Math.max(1, waitedMs), RETRY_MS)
-  if (one.state === 'ambiguous') return new AmbiguousOutcomeError(subject, claim.id, claim.attempt)
+  if (one.state === 'ambiguous')
+    return new AmbiguousOutcomeError(subject, claim.id, claim.attempt, {
+      address: addressOf(scope, slot.key),
+    })
   const isActive = claim.status === 'active'
   const failure = claim.status === 'failed' ? (claim.outcome as { readonly name?: string }) : undefined
   return new SingletonConflictError({

@@ -94,7 +94,7 @@ it('singleton gives the function its slot', () => {
       expectTypeOf(tx).toEqualTypeOf<Transaction>()
       return 1
     })
-    if (told.voided) expectTypeOf(told.value).toEqualTypeOf<number>()
+    if (told.voided) expectTypeOf(told.value).toEqualTypeOf<number | undefined>()
     await dibs.voidSlot({ scope: 's', slot: { key: 'k', id: 'i' }, tx: client }, async (tx) => {
       expectTypeOf(tx).toEqualTypeOf<PoolClient>()
     })

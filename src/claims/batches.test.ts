@@ -260,6 +260,43 @@ describe('batches of several keys', () => {
     expect(batches.size).toBe(0)
   })
 
+  it('go on without those that wait for someone else', async () => {
+    const { sent, alone, add, first, batches } = busy()
+    const others = ['a', 'b'].map((key) => add(key))
+    await expect.poll(() => sent.length).toBe(1)
+    expect(alone).toHaveLength(3)
+    sent[0]?.answer()
+    expect(await Promise.all(others)).toEqual(['A', 'B'])
+    for (const { answer } of alone) answer()
+    await Promise.all(first)
+    // Each lane was given back once: three, and not more, go for themselves again.
+    const next = ['p', 'q', 'r', 's'].map((key) => add(key))
+    await settled()
+    expect(alone.slice(3).map(({ items }) => items)).toEqual([['p'], ['q'], ['r']])
+    for (const { answer } of alone) answer()
+    await settled()
+    for (const { answer } of [...sent, ...alone]) answer()
+    expect(await Promise.all(next)).toEqual(['P', 'Q', 'R', 'S'])
+    await settled()
+    expect(batches.size).toBe(0)
+  })
+
+  it('do not keep waiting for other keys whoever is to wait for nobody', async () => {
+    const { alone, batches, first, add } = busy()
+    const now = batches.add('now', 'now', 0, 'a turn')
+    expect(alone[3]?.items).toEqual(['now'])
+    await expect(batches.add('now', 'again', 0, 'a turn')).rejects.toThrow(BusyError)
+    for (const { answer } of alone) answer()
+    expect(await now).toBe('NOW')
+    await Promise.all(first)
+    await settled()
+    expect(batches.size).toBe(0)
+    const next = ['p', 'q', 'r'].map((key) => add(key))
+    expect(alone.slice(4)).toHaveLength(3)
+    for (const { answer } of alone) answer()
+    await Promise.all(next)
+  })
+
   it('turn away whose turn does not come in time, and forget its key', async () => {
     const { alone, batches, first } = busy()
     await expect(batches.add('late', 'late', 5, 'a turn')).rejects.toThrow(BusyError)

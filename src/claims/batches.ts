@@ -5,6 +5,9 @@ const RETRY_MS = 100
 /** How many statements may be on their way before what comes for other keys is gathered too. */
 const LANES = 3
 
+/** How long one counts as on its way. After that it waits for a row that another has, and holds up nobody else. */
+const LANE_MS = 50
+
 interface Gathered<I, A> {
   readonly item: I
   readonly since: number
@@ -71,7 +74,9 @@ export class Batches<I, A> {
       if (!this.#gathering.has(key)) {
         this.#gathering.set(key, others)
         this.#ready.add(key)
-        this.#start()
+        // Whoever waits for nobody does not wait for other keys either.
+        if (waitMs === 0) void this.#run([this.#gather(key, this.#most)])
+        else this.#start()
         if (!others.has(one)) return
       }
       one.timer = setTimeout(() => {
@@ -92,32 +97,50 @@ export class Batches<I, A> {
     const groups: Group<I, A>[] = []
     let left = this.#most
     for (const key of this.#ready) {
-      const others = this.#gathering.get(key)
-      const batch = [...(others ?? [])].slice(0, left)
-      for (const one of batch) {
-        clearTimeout(one.timer)
-        others?.delete(one)
-      }
-      this.#ready.delete(key)
-      groups.push({ key, batch })
-      left -= batch.length
+      const group = this.#gather(key, left)
+      groups.push(group)
+      left -= group.batch.length
       if (!this.#sendMany || left === 0) break
     }
     return groups
   }
 
+  #gather(key: string, most: number): Group<I, A> {
+    const others = this.#gathering.get(key)
+    const batch = [...(others ?? [])].slice(0, most)
+    for (const one of batch) {
+      clearTimeout(one.timer)
+      others?.delete(one)
+    }
+    this.#ready.delete(key)
+    return { key, batch }
+  }
+
   async #run(groups: readonly Group<I, A>[]): Promise<void> {
-    this.#lanes++
+    const leave = this.#enterLane()
     const undecided = groups.length === 1 ? groups : await this.#settleMany(groups)
-    // The lane is free for others: these wait for someone else.
-    if (groups.length > 1) this.#lanes--
     for (const group of groups) if (!undecided.includes(group)) this.#release(group.key)
-    this.#start()
+    // These wait for someone else.
+    if (groups.length > 1) leave()
     await Promise.all(
       undecided.map((group) => this.#settle(group.batch).then(() => this.#release(group.key))),
     )
-    if (groups.length === 1) this.#lanes--
+    leave()
     this.#start()
+  }
+
+  #enterLane(): () => void {
+    this.#lanes++
+    const leave = () => {
+      if (!isIn) return
+      isIn = false
+      clearTimeout(timer)
+      this.#lanes--
+      this.#start()
+    }
+    let isIn = true
+    const timer = setTimeout(leave, LANE_MS)
+    return leave
   }
 
   /** Nothing of this key is on its way any more. */

@@ -73,6 +73,14 @@ export function operationOf(scope: string): string | undefined {
     : undefined
 }
 
+/** As `dibs.claims` wants it. */
+export function addressOf(scope: string, key: string): object {
+  const singleton = singletonOf(scope)
+  if (singleton !== undefined) return { singleton, key }
+  const operation = operationOf(scope)
+  return operation === undefined ? { scope, key } : { operation, key }
+}
+
 /** A scope as a reader would name it. */
 export function nameScope(scope: string): string {
   const operation = operationOf(scope)

@@ -11,7 +11,7 @@ import {
 import type { Database } from '../postgres/database.js'
 import { type ClaimEventName, type DibsEvents, emit, isHeard } from '../postgres/events.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
-import { hashKey, nameScope, templateOf } from './key.js'
+import { addressOf, hashKey, nameScope, templateOf } from './key.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
 import { parseStored } from './standard-schema.js'
@@ -118,7 +118,7 @@ export class OnceCall {
         throw new FingerprintMismatchError(this.subject, id)
       case 'ambiguous':
         this.emit('dibs:once.ambiguous', { attempt })
-        throw new AmbiguousOutcomeError(this.subject, id, attempt)
+        throw this.ambiguous(id, attempt)
       case 'nested':
         throw new InvalidInputError(
           'key',
@@ -163,6 +163,11 @@ export class OnceCall {
     const stored = outcome === null ? undefined : JSON.parse(outcome)
     const value = await parseStored(this.spec.result, stored, this.subject)
     return { value, replayed: false, attempt, completedAt: dateFromMicros(String(completedAt)), id }
+  }
+
+  ambiguous(id: string, attempt: number): AmbiguousOutcomeError {
+    const { scope, key } = this.spec
+    return new AmbiguousOutcomeError(this.subject, id, attempt, { address: addressOf(scope, key) })
   }
 
   lost(fence: number, how: LossKind): FenceLostError {

@@ -1,10 +1,4 @@
-import {
-  AmbiguousOutcomeError,
-  InvalidInputError,
-  SnoozeError,
-  StatementTimeoutError,
-  TransientError,
-} from '../errors.js'
+import { InvalidInputError, SnoozeError, StatementTimeoutError, TransientError } from '../errors.js'
 import { sleep } from '../postgres/sleep.js'
 import type { TextRow } from '../postgres/text-values.js'
 import type { Claim } from './claim.js'
@@ -91,7 +85,7 @@ export async function workOn(
   const claim = new HeldClaim(call, told, spec.leaseMs, sentAt)
   try {
     claim.signal.throwIfAborted() // this process may have stood still since it asked
-    const found = isAmbiguous ? await lookInto(claim, spec, call.subject, retryInMs) : undefined
+    const found = isAmbiguous ? await lookInto(claim, spec, call, retryInMs) : undefined
     const value = found ? found.outcome : await runHandler(claim, spec, handler, retryInMs)
     return await finishWith(call, claim, await writeOutcome(claim, value))
   } finally {
@@ -103,14 +97,14 @@ export async function workOn(
 async function lookInto(
   claim: HeldClaim,
   { onAmbiguous }: ReadLeasedSpec,
-  subject: string,
+  call: OnceCall,
   retryInMs: number | null,
 ): Promise<{ readonly outcome: unknown } | undefined> {
   if (typeof onAmbiguous !== 'function') return undefined
   try {
     const verdict: AmbiguousVerdict = await onAmbiguous(claim)
     if (verdict === 'retry') return undefined
-    if (verdict === 'hold') throw new AmbiguousOutcomeError(subject, claim.id, claim.attempt - 1)
+    if (verdict === 'hold') throw call.ambiguous(claim.id, claim.attempt - 1)
     if (typeof verdict === 'object' && verdict !== null && 'outcome' in verdict) return verdict
     throw new InvalidInputError('onAmbiguous', "must say 'retry', 'hold' or { outcome }")
   } catch (error) {

@@ -99,7 +99,7 @@ describe('an operation', () => {
     const forget = `${name}.quota_forget(integer)`
     const { rows } = await fixture.pool.query(`select pg_get_functiondef('${forget}'::regprocedure) as text`)
     await fixture.pool.query(
-      `create or replace function ${name}.quota_forget(p_limit integer) returns integer language sql as 'select 1 / 0'`,
+      `create or replace function ${name}.quota_forget(p_limit integer, out count integer, out is_busy boolean) language sql as 'select 1 / 0, false'`,
     )
     try {
       await elsewhere(async (dibs) => {

@@ -157,6 +157,41 @@ describe('a reservation', () => {
     await fixture.expectClean(tokens)
   })
 
+  it('is given back at the end of its block if the transaction that settled it was rolled back', async () => {
+    const tokens = fixture.dibs.quota('tokens', daily)
+    {
+      await using hold = await tokens.reserve('tenant', 10, { ttlMs: DAY })
+      const failed = fixture.dibs.transaction(async (tx) => {
+        await hold.settle(5, { tx })
+        throw new Error('no')
+      })
+      await expect(failed).rejects.toThrow('no')
+      expect(await tokens.peek('tenant')).toMatchObject({ used: 0, held: 10 })
+    }
+    expect(await tokens.peek('tenant')).toMatchObject({ used: 0, held: 0 })
+    {
+      await using hold = await tokens.reserve('tenant', 10, { ttlMs: DAY })
+      await fixture.dibs.transaction((tx) => hold.settle(5, { tx }))
+    }
+    expect(await tokens.peek('tenant')).toMatchObject({ used: 5, held: 0 })
+    await fixture.expectClean(tokens)
+  })
+
+  it('at the end of a block in a transaction does not wait for that', async () => {
+    const tokens = fixture.dibs.quota('tokens', daily)
+    await tokens.reserve('tenant', 10, { id: 'ask-1' })
+    await fixture.dibs.transaction(async (tx) => {
+      await using hold = await tokens.reserve('tenant', 10, { id: 'ask-1', tx })
+      await tokens.settle(hold.id, 5, { tx })
+    })
+    await fixture.dibs.transaction(async (tx) => {
+      await using hold = await tokens.reserve('tenant', 10, { tx })
+      await hold.settle(6, { tx })
+    })
+    expect(await tokens.peek('tenant')).toMatchObject({ used: 11, held: 0 })
+    await fixture.expectClean(tokens)
+  })
+
   it('keeps the limit and the zone that it was made with', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     const of = { limit: 500, timeZone: 'Asia/Tokyo' }
@@ -335,7 +370,8 @@ describe('settled late', () => {
       await tokens.take('tenant', 40)
       expect(await hold.settle(20)).toMatchObject({ used: 60, remaining: 0 })
       expect(await fixture.rowOf('tenant')).toMatchObject({ used: 40, over: 20, most: 50 })
-      expect(await tokens.tryTake('tenant', 1)).toMatchObject({ granted: false, used: 60 })
+      for (const id of [undefined, 'event-1'])
+        expect(await tokens.tryTake('tenant', 1, { id })).toMatchObject({ granted: false, used: 60 })
       await fixture.expectClean(tokens)
       // What was overdrawn is given back first.
       expect(await tokens.refund(hold.id, { amount: 15 })).toEqual({ refunded: true })

@@ -1,6 +1,7 @@
 import { InvalidInputError, NeverFitsError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { checkAmount } from './check-amount.js'
 import { checkDuration, checkLifetime, MAX_TIMER_MS } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import { checkKey } from './key.js'
@@ -117,11 +118,4 @@ export class QuotaSpec {
     if (timeZone === undefined) return undefined
     throw new InvalidInputError('timeZone', 'means nothing without `per`: a stock has no window')
   }
-}
-
-/** Units of a quota are whole, and there is at least one. */
-export function checkAmount(field: string, amount: unknown, least = 1): number {
-  if (typeof amount === 'number' && Number.isSafeInteger(amount) && amount >= least) return amount
-  const given = typeof amount === 'number' ? String(amount) : nameGiven(amount)
-  throw new InvalidInputError(field, `must be a whole number from ${least}, not ${given}`)
 }

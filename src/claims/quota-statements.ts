@@ -56,4 +56,6 @@ export const verifyQuota = statement(
   { readOnly: true },
 )
 
-export const forgetQuotas = statement('select {schema}.quota_forget($1::text::integer)::text as count')
+export const forgetQuotas = statement(
+  'select f.count::text as count, f.is_busy::text as busy from {schema}.quota_forget($1::text::integer) f',
+)

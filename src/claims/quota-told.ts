@@ -82,6 +82,7 @@ export interface ToldResolution {
     | 'too much'
     | 'exceeded'
     | 'absent'
+    | 'leased'
     | 'busy'
   readonly was: QuotaEntryState
   readonly subject: string
@@ -105,6 +106,6 @@ export function readUse(row: ToldRow | null, limit: number): QuotaUse {
 
 /** An id that belongs to something else. */
 export function quotaMismatch(quota: string, id: string): FingerprintMismatchError {
-  const message = `"${id}" of quota "${quota}" was used before, for another amount, another subject, or a reservation in place of a take. Nothing was taken. Use a new id.`
+  const message = `"${id}" of quota "${quota}" was used before in another way: for another amount or subject, or as another of these: a take, a reservation, a claim under a lease. Nothing was taken. Use a new id.`
   return new FingerprintMismatchError(`"${id}" of quota "${quota}"`, id, { message })
 }

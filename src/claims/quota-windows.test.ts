@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { NOW, openQuotas } from '../../test/claims/open-quotas.js'
 import { movingClock } from '../../test/moving-clock.js'
@@ -234,8 +235,9 @@ describe('maintenance', () => {
     try {
       await other.query('begin')
       await stock.take('locked', 1, { tx: other })
-      const batch = `select ${fixture.schema.name}.quota_forget(1) as count`
-      expect((await fixture.pool.query(batch)).rows).toEqual([{ count: 1 }])
+      const batch = `select * from ${fixture.schema.name}.quota_forget(1)`
+      expect((await fixture.pool.query(batch)).rows).toEqual([{ count: 1, is_busy: false }])
+      expect((await fixture.pool.query(batch)).rows).toEqual([{ count: 0, is_busy: true }])
       expect(await entries()).toEqual(['order-1'])
       await other.query('commit')
     } finally {
@@ -243,6 +245,58 @@ describe('maintenance', () => {
     }
     expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 1 })
     await fixture.expectClean(stock)
+  })
+
+  it('passes over any number of a subject that another has locked', async () => {
+    const { pool, schema } = fixture
+    const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
+    for (let n = 0; n < 30; n++) await stock.take('locked', 1, { id: `order-${n}` })
+    await stock.take('free', 1, { id: 'last' })
+    await fixture.advance(2_000)
+    const other = await pool.connect()
+    try {
+      await other.query('begin')
+      await stock.take('locked', 1, { tx: other })
+      const { rows } = await pool.query(`select * from ${schema.name}.quota_forget(1)`)
+      expect(rows).toEqual([{ count: 1, is_busy: false }])
+      expect(await entries()).not.toContain('last')
+    } finally {
+      await other.query('rollback')
+      other.release()
+    }
+    await fixture.expectClean(stock)
+  })
+
+  it('comes back to a subject that others have just then', async () => {
+    const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
+    await stock.take('sku', 1, { id: 'order-1' })
+    await fixture.advance(2_000)
+    const other = await fixture.pool.connect()
+    try {
+      await other.query('begin')
+      await stock.take('sku', 1, { tx: other })
+      const forgotten = fixture.dibs.maintain()
+      await sleep(20)
+      await other.query('commit')
+      expect(await forgotten).toMatchObject({ quotasForgotten: 1 })
+    } finally {
+      other.release()
+    }
+    await fixture.expectClean(stock)
+  })
+
+  it('needs no row for ids of windows that are over', async () => {
+    const points = fixture.dibs.quota('points', { ...daily, keepMs: 1_000 })
+    await points.take('child', 5, { id: 'event-1' })
+    await points.reserve('child', 3, { id: 'hold-1', ttlMs: 1_000 })
+    await fixture.advance(2 * DAY)
+    await points.take('child', 1, { id: 'event-2' })
+    await fixture.dibs.transaction(async (tx) => {
+      await points.take('child', 1, { tx })
+      expect(await fixture.dibs.maintain()).toMatchObject({ quotasForgotten: 2 })
+    })
+    expect(await entries()).toEqual(['event-2'])
+    await fixture.expectClean(points)
   })
 
   it('keeps for ever what it was told to', async () => {
@@ -313,9 +367,29 @@ describe('maintenance', () => {
     const points = fixture.dibs.quota('points', daily)
     for (const subject of ['a', 'b', 'c']) await points.take(subject, 1, { id: subject })
     await fixture.advance(3 * DAY)
-    const { rows } = await pool.query(`select ${schema.name}.quota_forget(2) as count`)
-    expect(rows).toEqual([{ count: 4 }])
+    const { rows } = await pool.query(`select * from ${schema.name}.quota_forget(2)`)
+    expect(rows).toEqual([{ count: 4, is_busy: false }])
     expect(await entries()).toHaveLength(1)
+    const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
+    for (const id of ['d', 'e', 'f']) await stock.take('sku', 1, { id })
+    await fixture.advance(2_000)
+    await pool.query(`select * from ${schema.name}.quota_forget(2)`)
+    expect(await entries()).toHaveLength(2)
+    await fixture.expectClean(stock)
+  })
+
+  it('does not wait for an id that another has locked, though its row is free', async () => {
+    const { pool, schema } = fixture
+    const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
+    for (const id of ['a', 'b']) await stock.take('sku', 1, { id })
+    await fixture.advance(2_000)
+    await fixture.dibs.transaction(async (tx) => {
+      await tx.query(`select from ${schema.name}.quota_entry where id = 'a' for update`)
+      const { rows } = await pool.query(`select * from ${schema.name}.quota_forget(2)`)
+      expect(rows).toEqual([{ count: 1, is_busy: true }])
+    })
+    expect(await entries()).toEqual(['a'])
+    await fixture.expectClean(stock)
   })
 })
 

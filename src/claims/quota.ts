@@ -3,6 +3,7 @@ import {
   BusyError,
   type FingerprintMismatchError,
   HoldEndedError,
+  InProgressError,
   InvalidInputError,
   QuotaExceededError,
   StatementTimeoutError,
@@ -14,12 +15,12 @@ import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
 import { QuotaClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
+import { checkAmount } from './check-amount.js'
 import { checkDuration } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import { checkKey, hashKey, templateOf } from './key.js'
 import {
   type Asked,
-  checkAmount,
   type QuotaOptions,
   QuotaSpec,
   type ReserveOptions,
@@ -383,13 +384,12 @@ export class Quota {
       ...[String(checkAmount('limit', limit)), this.#spec.perOf(timeZone)],
     ]
     const statement = tx === undefined ? statements.resolveQuota : statements.resolveQuotaJoined
-    return await this.#ask<ToldResolution>(
-      statement,
-      values,
-      this.#spec.waitMs,
-      `"${id}" of quota "${this.name}"`,
-      tx,
-    )
+    const subject = `"${id}" of quota "${this.name}"`
+    const told = await this.#ask<ToldResolution>(statement, values, this.#spec.waitMs, subject, tx)
+    if (told.state !== 'leased') return told
+    throw new InProgressError(subject, toMs(told.freeInUs) ?? RETRY_MS, id, {
+      message: `A call of dibs.acquire works under ${subject} just now, and ends it itself. Nothing was changed.`,
+    })
   }
 
   /** Waits are bounded: alone by the server's own limit, in a transaction by what leaves that usable. */
@@ -486,7 +486,8 @@ const bySubject = (a: { readonly subject: string }, b: { readonly subject: strin
 export class Hold implements AsyncDisposable {
   readonly #quota: Quota
   readonly #of: Pick<SubjectOptions, 'limit' | 'timeZone'>
-  readonly #tx: Tx | undefined
+  /** Where it was made, or settled: others see nothing of that before it commits, and it may be rolled back. */
+  #tx: Tx | undefined
   #isOver = false
 
   constructor(
@@ -510,30 +511,34 @@ export class Hold implements AsyncDisposable {
   /** Takes so much of it, or all, and gives the rest back. */
   async settle(actual: number = this.amount, options: SubjectOptions = {}): Promise<QuotaUse> {
     const use = await this.#quota.settle(this.id, actual, { ...this.#of, ...options })
-    this.#isOver = true
+    this.#end(options.tx)
     return use
   }
 
   /** Gives it back. */
   async void(options: Pick<SubjectOptions, 'tx'> = {}): Promise<void> {
     await this.#quota.void(this.id, options)
-    this.#isOver = true
+    this.#end(options.tx)
+  }
+
+  #end(tx: Tx | undefined): void {
+    this.#isOver = tx === undefined
+    this.#tx = tx ?? this.#tx
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#isOver) return
-    // Where it was made, or, once that is over, alone.
-    const isGone =
-      this.#tx !== undefined &&
-      (await this.void({ tx: this.#tx }).then(
-        () => true,
-        () => false,
-      ))
-    if (isGone) return
-    await this.void().catch((error: unknown) => {
-      // Settled by its id, or reserved in a transaction that was rolled back.
+    // In the transaction that knows of it, or, once that is over, alone.
+    if (this.#tx !== undefined && (await this.#giveBack({ tx: this.#tx }).catch(() => false))) return
+    await this.#giveBack({})
+  }
+
+  /** Settled by its id, or reserved in a transaction that was rolled back, it is over as well. */
+  async #giveBack(options: Pick<SubjectOptions, 'tx'>): Promise<true> {
+    await this.void(options).catch((error: unknown) => {
       if (!(error instanceof HoldEndedError)) throw error
     })
+    return true
   }
 }
 

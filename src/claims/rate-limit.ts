@@ -162,7 +162,7 @@ export class RateLimit {
   async #takeJoined({ subject, cost }: Asked, tx: Tx): Promise<Decided> {
     const { waitMs } = this.#spec
     const values = [...this.#values(subject), `{${cost}}`, String(waitMs)]
-    const rows = await this.#orBusy(() => this.#database.send(takeRateJoined, values, tx), false)
+    const rows = await this.#orBusy(() => this.#database.send(takeRateJoined, values, tx))
     if (JSON.parse(`${rows[0]?.told}`).state === 'busy') throw new BusyError(this.#turn, waitMs, RETRY_MS)
     return readDecision(rows)
   }
@@ -181,7 +181,7 @@ export class RateLimit {
   async #send(asked: readonly Asked[], waitMs: number): Promise<readonly RateDecision[]> {
     const costs = `{${asked.map(({ cost }) => cost).join(',')}}`
     const values = [...this.#values(asked[0]?.subject ?? ''), costs, String(this.#database.boundWait(waitMs))]
-    const [row] = await this.#orBusy(() => this.#sendAlone(takeRate, values), true)
+    const [row] = await this.#orBusy(() => this.#sendAlone(takeRate, values))
     const told = JSON.parse(`${row?.told}`)
     if (told.state === 'busy') throw new BusyError(this.#turn, waitMs, RETRY_MS)
     return told
@@ -195,7 +195,7 @@ export class RateLimit {
     subjects.sort((a, b) => Buffer.compare(Buffer.from(a.subject), Buffer.from(b.subject)))
     const costs = subjects.map(({ n }) => `{${groups[n]?.map(({ cost }) => cost).join(',')}}`)
     const values = [...this.#values(textArray(subjects.map(({ subject }) => subject))), textArray(costs)]
-    const [row] = await this.#orBusy(() => this.#sendAlone(takeRates, values), true)
+    const [row] = await this.#orBusy(() => this.#sendAlone(takeRates, values))
     const told: (RateDecision[] | { readonly state: 'busy' })[] = JSON.parse(`${row?.told}`)
     const decided: (readonly RateDecision[] | undefined)[] = []
     for (const [place, { n }] of subjects.entries()) {
@@ -213,14 +213,14 @@ export class RateLimit {
     return watch.ask(() => this.#database.sendWithin(cutMs, statement, values))
   }
 
-  /** A wait that was bounded, ours alone, and has ended. */
-  async #orBusy<T>(send: () => Promise<T>, isAlone: boolean): Promise<T> {
+  /** A wait that was bounded, and has ended. */
+  async #orBusy<T>(send: () => Promise<T>): Promise<T> {
     const startedAt = performance.now()
     try {
       return await send()
     } catch (error) {
       const isGivenUp = error instanceof DatabaseError && error.sqlState === GAVE_UP
-      const hasWaited = isAlone && error instanceof StatementTimeoutError && error.sqlState === WAITED
+      const hasWaited = error instanceof StatementTimeoutError && error.sqlState === WAITED
       if (!isGivenUp && !hasWaited) throw error
       const waitedMs = Math.max(1, performance.now() - startedAt)
       throw new BusyError(this.#turn, waitedMs, RETRY_MS, { cause: error })

@@ -1,5 +1,6 @@
 import { InvalidInputError, NeverFitsError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { checkAmount } from './check-amount.js'
 import { checkDuration, MAX_TIMER_MS } from './check-duration.js'
 import { checkOptions } from './check-options.js'
 import { checkKey } from './key.js'
@@ -100,12 +101,6 @@ function checkOneOf(field: string, names: readonly string[], value: unknown): vo
     field,
     `must be one of ${names.map((name) => `'${name}'`).join(', ')}, not ${given}`,
   )
-}
-
-function checkAmount(field: string, amount: unknown): number {
-  if (typeof amount === 'number' && Number.isSafeInteger(amount) && amount >= 1) return amount
-  const given = typeof amount === 'number' ? String(amount) : nameGiven(amount)
-  throw new InvalidInputError(field, `must be a whole number from 1, not ${given}`)
 }
 
 /** Refuses what no wait can help with before anything is sent. */

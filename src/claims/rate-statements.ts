@@ -1,6 +1,6 @@
 import { statement } from '../postgres/statement.js'
 
-/** See sql/0009_rate.sql for what each locks and why two callers cannot both get the last. */
+/** See sql/0010_rate.sql for what each locks and why two callers cannot both get the last. */
 export const takeRate = statement(`
   select {schema}.rate_take(
     $1::text::text, $2::text::text, $3::text::text, $4::text::text, $5::text::bigint, $6::text::bigint, $7::text::bigint,

@@ -350,7 +350,9 @@ describe('one that is undecided', () => {
       const inside = fixture.dibs.singleton({ ...at, tx }, () =>
         fixture.dibs.singleton({ ...at, tx }, async () => 1),
       )
-      await expect(inside).rejects.toThrow('hold a slot that this very transaction has claimed before')
+      await expect(inside).rejects.toThrow(
+        '`scope` is of a slot that this very transaction has claimed before',
+      )
       await fixture.dibs.singleton({ ...at, tx }, async () => 1)
       await conflictOf(fixture.dibs.singleton({ ...at, tx }, async () => 2))
     })
@@ -522,6 +524,24 @@ describe('voidSlot', () => {
     expect(await fixture.dibs.voidSlot({ scope, slot: late })).toEqual({ voided: false })
     await fixture.schema.clock.freeze(NOON)
     expect(await fixture.dibs.voidSlot({ scope, slot: late })).toEqual({ voided: true, value: undefined })
+  })
+
+  it('has nothing to undo where a transaction has failed, and under a lease perhaps a part', async () => {
+    const undo = async (mode: 'joined' | 'leased') => {
+      const spec = { scope: ['keep', mode], per: 'day', onFailure: 'keep', mode } as never
+      await fixture.dibs.singleton(spec, () => Promise.reject(new Error('no'))).catch(() => {})
+      const { slot, id } = await conflictOf(fixture.dibs.singleton(spec, async () => 2))
+      const seen: unknown[] = []
+      const told = await fixture.dibs.voidSlot(
+        { scope: ['keep', mode], slot: { key: slot.key, id: `${id}` } },
+        async (_, ...given) => seen.push(...given),
+      )
+      expect(told.voided).toBe(true)
+      expect(await fixture.dibs.singleton(spec, async () => 'anew')).toBe('anew')
+      return seen
+    }
+    expect(await undo('joined')).toEqual([])
+    expect(await undo('leased')).toEqual([undefined, 'failed'])
   })
 
   it('is refused for what is not done, and has nothing to do where that was given back', async () => {

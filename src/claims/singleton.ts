@@ -1,5 +1,4 @@
 import {
-  AcquireRefusedError,
   AmbiguousOutcomeError,
   BusyError,
   InProgressError,
@@ -18,14 +17,14 @@ import { voidSingleton } from './acquire-statements.js'
 import { VOID } from './acquire-told.js'
 import { checkOptions } from './check-options.js'
 import type { Stored } from './json.js'
-import { checkKey, nameScope, scopeOfSingleton, singletonOf } from './key.js'
+import { addressOf, checkKey, nameScope, scopeOfSingleton } from './key.js'
 import { readScope } from './once-spec.js'
 import { readTold, type ToldClaim } from './told-claim.js'
 import { withSavepoint } from './with-savepoint.js'
 
 interface Waiting {
   /**
-   * How long to wait for another transaction that is about to decide who has the slot, then `BusyError`. Default: 5,000 joined, 0
+   * How long to wait for another transaction that is about to decide who has the slot, then `BusyError`. Default: 5,000 joined, 500
    * leased. One that is held by a lease is `SingletonConflictError` at once.
    */
   readonly waitMs?: number | undefined
@@ -70,16 +69,11 @@ export function singletonOn(database: Database): Singleton {
     if (typeof fn !== 'function')
       throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
     const { mode, waitMs, tx, deadlineMs, leaseMs, ...claim } = spec as Loose
-    const given = { mode, tx, deadlineMs, leaseMs, waitMs: waitMs ?? (mode === 'leased' ? 0 : 5_000) }
+    const given = { mode, tx, deadlineMs, leaseMs, waitMs }
     const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
     checkModeOptions({ ...claim, ...options, mode }, singletonNames)
-    try {
-      const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
-      return await runAcquire(database, [new SingletonClaim(claim)], work, options, 'dibs.singleton')
-    } catch (error) {
-      // There is one, so its own reason says it all.
-      throw error instanceof AcquireRefusedError ? (error.failures[0]?.error ?? error) : error
-    }
+    const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
+    return await runAcquire(database, [new SingletonClaim(claim)], work, options, 'dibs.singleton')
   }
   return run as Singleton
 }
@@ -93,27 +87,24 @@ export interface VoidSlotSpec<X extends Tx | undefined = Tx | undefined> {
   readonly tx?: X
 }
 
-/** Of several who void the same slot, one does. */
-export type SlotVoided<T> = { readonly voided: true; readonly value: T } | { readonly voided: false }
+/** Of several who void the same slot, one does. `value` is missing if there was nothing to undo, and the function was not run. */
+export type SlotVoided<T> = { readonly voided: true; readonly value?: T } | { readonly voided: false }
+
+/**
+ * Undoes what was done in a slot: `result` is what its function returned. After one that `failed` under a lease there is none, and part of
+ * it may have happened.
+ */
+export type UndoSlot<X, T> = (tx: X, result: unknown, state: 'active' | 'failed') => Promise<T>
 
 /** `dibs.voidSlot`, by what the function works with. */
 export interface VoidSlot {
-  <T = undefined>(
-    spec: VoidSlotSpec<undefined>,
-    fn?: (tx: Transaction, result: unknown) => Promise<T>,
-  ): Promise<SlotVoided<T>>
-  <T = undefined, X extends Tx = Tx>(
-    spec: VoidSlotSpec<X>,
-    fn?: (tx: X, result: unknown) => Promise<T>,
-  ): Promise<SlotVoided<T>>
+  <T = undefined>(spec: VoidSlotSpec<undefined>, fn?: UndoSlot<Transaction, T>): Promise<SlotVoided<T>>
+  <T = undefined, X extends Tx = Tx>(spec: VoidSlotSpec<X>, fn?: UndoSlot<X, T>): Promise<SlotVoided<T>>
 }
 
 /** See `Dibs.voidSlot`. */
 export function voidSlotOn(database: Database): VoidSlot {
-  const run = async (
-    spec: VoidSlotSpec,
-    fn?: (tx: Tx, result: unknown) => Promise<unknown>,
-  ): Promise<SlotVoided<unknown>> => {
+  const run = async (spec: VoidSlotSpec, fn?: UndoSlot<Tx, unknown>): Promise<SlotVoided<unknown>> => {
     const read = readVoid(spec, fn)
     const { tx } = spec
     if (tx !== undefined) return await withSavepoint(database, tx, () => voidIn(database, tx, read, fn))
@@ -154,7 +145,7 @@ async function voidIn(
   database: Database,
   tx: Tx,
   { scope, key, id, frees }: ReadVoid,
-  fn: ((tx: Tx, result: unknown) => Promise<unknown>) | undefined,
+  fn: UndoSlot<Tx, unknown> | undefined,
 ): Promise<SlotVoided<unknown>> {
   const subject = `slot ${key} ${nameScope(scope)}`
   const mark = JSON.stringify({ name: VOID, message: `${subject} was voided.` })
@@ -169,8 +160,11 @@ async function voidIn(
     )
   if (told.state === 'in progress') throw explainPending(scope, subject, told)
   if (told.state !== 'voided') return { voided: false }
-  const value = await fn?.(tx, told.hasOutcome ? told.outcome : undefined)
-  return { voided: true, value }
+  const isFailed = told.status === 'failed'
+  // What a transaction did was rolled back.
+  if (!fn || (isFailed && told.holder.startsWith('tx:'))) return { voided: true }
+  const result = told.hasOutcome && !isFailed ? told.outcome : undefined
+  return { voided: true, value: await fn(tx, result, isFailed ? 'failed' : 'active') }
 }
 
 /** There is nothing to undo yet, or nobody knows whether there is. */
@@ -187,7 +181,7 @@ function explainPending(
     return new InProgressError(subject, 1_000, id, {
       message: `This very transaction works on ${subject}, so there is nothing to undo before that function has ended.`,
     })
-  const address = JSON.stringify({ singleton: singletonOf(scope), key })
+  const address = JSON.stringify(addressOf(scope, key))
   return new AmbiguousOutcomeError(subject, id, attempt, {
     message: `The caller that worked on ${subject} is gone without a word, so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${address}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${address}, 'retry') if it was not.`,
   })

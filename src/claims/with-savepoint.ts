@@ -12,11 +12,18 @@ export async function withSavepoint<T>(database: Database, tx: Tx, fn: () => Pro
   await joinTransaction(tx, database) // refuses what is none
   const name = `dibs_part_${++count}`
   await tx.query(`savepoint ${name}`)
+  // Released either way: within each other, hundreds of them would slow down every later statement.
+  const release = `release savepoint ${name}`
+  let value: T
   try {
-    return await fn()
+    value = await fn()
   } catch (error) {
     // If that fails too, the transaction is at its end, and nothing is left in any case.
-    await tx.query(`rollback to savepoint ${name}`).catch(() => {})
+    await Promise.resolve(tx.query(`rollback to savepoint ${name}`))
+      .then(() => tx.query(release))
+      .catch(() => {})
     throw error
   }
+  await tx.query(release)
+  return value
 }

@@ -83,11 +83,12 @@ export class AmbiguousOutcomeError extends DibsError {
     readonly id: string,
     /** The attempt that ended without a word. */
     readonly attempt: number,
-    options?: DibsErrorOptions & { readonly message?: string | undefined },
+    options?: DibsErrorOptions & { readonly message?: string | undefined; readonly address?: object },
   ) {
+    const address = options?.address ? JSON.stringify(options.address) : 'address'
     super(
       options?.message ??
-        `Attempt ${attempt} on ${subject} did not say how it ended and may have had its effect, so nothing was run again. Find out, then say so: dibs.claims.resolve(address, { outcome }) if it had, dibs.claims.resolve(address, 'retry') if it had not.`,
+        `Attempt ${attempt} on ${subject} did not say how it ended and may have had its effect, so nothing was run again. Find out, then say so: dibs.claims.resolve(${address}, { outcome }) if it had, dibs.claims.resolve(${address}, 'retry') if it had not.`,
       options,
     )
   }

@@ -33,7 +33,10 @@ export interface MaintenanceReport {
 /** Rows in one statement: short enough not to be in anyone's way. */
 const BATCH = 1_000
 /** Batches in one round. What is left over is expired all the same, and goes in the next. */
-const MAX_BATCHES = 20
+const MAX_BATCHES = 100
+/** How often something that is over, and that others have just then, is come back to in one round, and after how long. */
+const MAX_BUSY = 10
+const BUSY_MS = 10
 /** How many of one operation this process takes over at once: a handler that hangs holds up no other operation. */
 const MAX_TAKEN = 5
 
@@ -114,11 +117,15 @@ export class Maintenance {
 
   async #forget(statement: Statement): Promise<number> {
     let total = 0
+    let busy = 0
     for (let batch = 0; batch < MAX_BATCHES; batch++) {
       const [row] = await this.#database.send(statement, [String(BATCH)])
       const count = Number(row?.count)
       total += count
-      if (count < BATCH) break
+      if (row?.busy === 'true') {
+        if (++busy >= MAX_BUSY) break
+        await sleep(BUSY_MS)
+      } else if (count < BATCH) break
     }
     return total
   }
