@@ -62,14 +62,22 @@ const pages = [
   'CHANGELOG.md',
   ...readdirSync('docs').map((name) => `docs/${name}`),
 ]
+const links = pages.flatMap((page) =>
+  [...readFileSync(page, 'utf8').matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, target]) => [
+    page,
+    join(page, '..', target),
+  ]),
+)
+const mentions = [...filesBelow('src'), ...filesBelow('test/mutations')]
+  .filter((file) => !file.includes('/generated/') && !file.endsWith('.test.ts'))
+  .flatMap((file) =>
+    [...readFileSync(file, 'utf8').matchAll(/\bsql\/\d{4}_\w+\.sql/g)].map(([target]) => [file, target]),
+  )
 check(
   'links lead somewhere',
-  pages.flatMap((page) =>
-    [...readFileSync(page, 'utf8').matchAll(/\]\((?!https?:|#)([^)#]+)/g)]
-      .map(([, target]) => join(page, '..', target))
-      .filter((target) => !existsSync(target))
-      .map((target) => `${page} links to ${target}`),
-  ),
+  [...links, ...mentions]
+    .filter(([, target]) => !existsSync(target))
+    .map(([from, target]) => `${from} leads to ${target}`),
 )
 
 check(

@@ -240,7 +240,7 @@ export class Quota {
 
   /**
    * Compares each counter with the entries of its window, of takes with an id and of reservations, and tells where they differ: an
-   * empty list if all is well. At most 1,000.
+   * empty list if all is well. At most 1,000. Reads all entries of the quota, also for one subject.
    *
    * @example
    * const drifts = await points.verify()
