@@ -96,7 +96,11 @@ describe('acquire, leased', () => {
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 4 })
     // Whoever comes meanwhile: by the same key it is in progress, by another each is in the way.
     await expect(fixture.dibs.acquire(all(), async () => 2, leased)).rejects.toThrow(InProgressError)
-    const others = [...all({ key: 'other' }), points().claim('ann', 3)]
+    const [, otherSlot, , otherLock] = all()
+    const others = [
+      ...[claims.once({ ...key, key: 'other' }), otherSlot, otherLock],
+      points().claim('ann', 7),
+    ]
     for (const options of [leased, {}] as const) {
       const refusal = await refusalOf(fixture.dibs.acquire(others, async () => 2, options as object))
       expect(typesOf(refusal)).toEqual([SingletonConflictError, LockHeldError, QuotaExceededError])

@@ -197,7 +197,7 @@ export function describeAcquireSchedules(bound: Depth): void {
       JSON.stringify([
         { kind: 'claim', scope: 'k', key: 'same', fence: 100, keepMs: 1_000_000, ...ending },
         { kind: 'claim', scope: '::a', key: 'day:2026-01-01', fence: 100, keepMs: 1_000_000, ...ending },
-        { kind: 'hold', name: 'points', subject: 'kid', id: 'i:1', limit: 10 },
+        { kind: 'hold', name: 'points', subject: 'kid', id: 'i:1', amount: 6, limit: 10 },
         { kind: 'lock', name: 'x', fence: 100 },
       ])
     const list: List = ({ points }) => [claims.lock('x'), points.claim('kid', 6), key('same'), slot('a')]

@@ -4,7 +4,7 @@ import { describe, it } from 'vitest'
 import { endAcquired, endHold, renewAcquired } from '../../src/claims/acquire-statements.js'
 import { Quota } from '../../src/claims/quota.js'
 import { forgetQuotas, verifyQuota } from '../../src/claims/quota-statements.js'
-import { HoldEndedError, QuotaExceededError } from '../../src/errors.js'
+import { HoldEndedError, InProgressError, QuotaExceededError } from '../../src/errors.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { type Depth, exploredAcquire, type Process } from './explored-acquire.js'
 import { EARLIER, LATER } from './explored-claims.js'
@@ -56,7 +56,7 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
   const found = { ...runOut, isFound: true }
 
   const points = ({ database }: Process) => new Quota(database, 'points', { limit: 10 })
-  const reservation = { kind: 'hold', name: 'points', subject: 'kid', id: 'h', limit: 10 }
+  const reservation = { kind: 'hold', name: 'points', subject: 'kid', id: 'h', amount: HELD, limit: 10 }
   const key = { kind: 'claim', scope: 'k', key: 'same', fence: 100, keepMs: 1_000_000 }
 
   const ends = (isDone: boolean, grants: readonly object[] = [key, reservation]) =>
@@ -166,11 +166,21 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
     await exploreAll({
       before: left(live),
       actors: { ann: ends(false), bob: asProcess((own) => points(own).settle('h', HELD)) },
-      mayFail: (error) => error instanceof HoldEndedError,
+      mayFail: (error) => error instanceof HoldEndedError || error instanceof InProgressError,
       invariant: async (db, { ann, bob }) => {
         assert.equal((value(ann) as End).state, 'ended')
         assert.equal(await usedInTheEnd(db), USED + (isTaken(bob) ? HELD : 0))
       },
+      bound: bound(1),
+    })
+  })
+
+  it('what has run out is given back by hand, and charged if it is done', async () => {
+    await exploreAll({
+      before: left(runOut),
+      actors: { ann: ends(true), bob: asProcess((own) => points(own).void('h')) },
+      mayFail: (error) => error instanceof HoldEndedError,
+      invariant: (db, { ann }) => expectEnded(db, ann, true, 0),
       bound: bound(1),
     })
   })
