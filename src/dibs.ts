@@ -272,7 +272,8 @@ export class Dibs implements AsyncDisposable {
 
   /**
    * Undoes what was done in a slot, once: of any number of callers that name the same use of it (`slot.id`) one is told so and
-   * runs `fn`, in the same transaction. The slot is free again, or stays taken (`frees: false`).
+   * runs `fn`, in the same transaction. The slot is free again, or stays taken (`frees: false`). A slot that was kept though its
+   * transaction failed has nothing to undo, and `fn` is not run.
    *
    * @example
    * const { voided } = await dibs.voidSlot({ scope: ['prayer', child], slot }, async (tx) => {

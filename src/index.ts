@@ -63,6 +63,7 @@ export type {
   LeasedSingleton,
   Singleton,
   SlotVoided,
+  UndoSlot,
   VoidSlot,
   VoidSlotSpec,
 } from './claims/singleton.js'
