@@ -469,6 +469,22 @@ it('what was given back by hand after it had run out is charged when the work en
   expect(await lookAt()).toEqual({ used: 14, held: 0 })
 })
 
+it('is charged though another call has had its id since, and let it run out', async () => {
+  const late = hold([claims.lock('l'), named()])
+  await late.began
+  await fixture.schema.clock.advance(HOUR_MS)
+  const second = hold([named()])
+  await second.began
+  await fixture.schema.clock.advance(2 * HOUR_MS)
+  await points().take('ann', 10)
+  late.finish()
+  expect(await late.ended).toBe('done')
+  expect(await lookAt()).toEqual({ used: 14, held: 0 })
+  second.finish()
+  await expect(second.ended).rejects.toThrow(FenceLostError)
+  expect(await lookAt()).toEqual({ used: 14, held: 0 })
+})
+
 it('is charged with its own amount, whatever another has reserved under the id meanwhile', async () => {
   const late = hold([claims.lock('l'), named(9)])
   await late.began

@@ -370,6 +370,13 @@ describe('maintenance', () => {
     const { rows } = await pool.query(`select * from ${schema.name}.quota_forget(2)`)
     expect(rows).toEqual([{ count: 4, is_busy: false }])
     expect(await entries()).toHaveLength(1)
+    for (const subject of ['a', 'b']) await points.take(subject, 1, { id: `${subject} again` })
+    await fixture.advance(3 * DAY)
+    await pool.query(`delete from ${schema.name}.quota`)
+    expect((await pool.query(`select * from ${schema.name}.quota_forget(2)`)).rows).toEqual([
+      { count: 2, is_busy: false },
+    ])
+    expect(await entries()).toHaveLength(1)
     const stock = fixture.dibs.quota('stock', { limit: 50, keepMs: 1_000 })
     for (const id of ['d', 'e', 'f']) await stock.take('sku', 1, { id })
     await fixture.advance(2_000)

@@ -679,7 +679,7 @@ const inQuotas = [
     'maintenance: what is forgotten is of this window',
     forget(' and q.window_id = x.window_id\n      where'),
     '\n      where',
-    windows,
+    explored,
   ],
   [
     'maintenance: what counts is taken for the past',
