@@ -6,6 +6,7 @@ import { until, url } from '../../test/database.js'
 import type { Dibs } from '../dibs.js'
 import { CommitOutcomeUnknownError, ConnectionLostError, PermanentError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
+import type { Transaction } from '../postgres/transaction-types.js'
 import { claims } from './acquire-claims.js'
 
 vi.setConfig({ testTimeout: 60_000 })
@@ -149,27 +150,41 @@ describe('the end of a connection in the middle of an answer to a leased call', 
   )
 })
 
-it('a COMMIT that goes on after its connection has ended is not taken for one that is in the way', async () => {
-  const trigger = `${fixture.log}_slow`
-  await fixture.pool.query(`
+const slow = { scope: 'slow', per: 'month' } as const
+it.each([
+  [
+    'a slot',
+    (dibs: Dibs, fn: (tx: Transaction) => Promise<string>) => dibs.singleton({ ...slow, waitMs: 0 }, fn),
+  ],
+  [
+    'several claims',
+    (dibs: Dibs, fn: (tx: Transaction) => Promise<string>) =>
+      dibs.acquire([claims.singleton(slow), claims.lock('x')], fn, { waitMs: 0 }),
+  ],
+])(
+  'a COMMIT that goes on after its connection has ended is not taken for one that is in the way: %s',
+  async (_, run) => {
+    const trigger = `${fixture.log}_slow`
+    await fixture.pool.query(`
     create function ${trigger}() returns trigger language plpgsql as $$ begin perform pg_sleep(0.5); return null; end $$;
     create constraint trigger ${trigger} after insert on ${fixture.log} deferrable initially deferred
     for each row execute function ${trigger}()`)
-  try {
-    await fixture.beside(async (dibs) => {
-      const call = dibs.singleton({ scope: 'slow', per: 'month', waitMs: 0 }, async (tx) => {
-        await tx.query(`insert into ${fixture.log} (name) values ('slow')`)
-        setTimeout(() => Reflect.get(tx.client, 'connection').stream.destroy(), 100)
-        return 'done'
+    try {
+      await fixture.beside(async (dibs) => {
+        const call = run(dibs, async (tx) => {
+          await tx.query(`insert into ${fixture.log} (name) values ('slow')`)
+          setTimeout(() => Reflect.get(tx.client, 'connection').stream.destroy(), 100)
+          return 'done'
+        })
+        const told = await call.catch((error) => error)
+        if (told !== 'done') expect(told).toBeInstanceOf(CommitOutcomeUnknownError)
       })
-      const told = await call.catch((error) => error)
-      if (told !== 'done') expect(told).toBeInstanceOf(CommitOutcomeUnknownError)
-    })
-    await until(async () => (await fixture.logged()).length === 1, 'the commit')
-  } finally {
-    await fixture.pool.query(`drop trigger ${trigger} on ${fixture.log}; drop function ${trigger}`)
-  }
-})
+      await until(async () => (await fixture.logged()).length === 1, 'the commit')
+    } finally {
+      await fixture.pool.query(`drop trigger ${trigger} on ${fixture.log}; drop function ${trigger}`)
+    }
+  },
+)
 
 it('where nothing would show it, the outcome of COMMIT is unknown, and it is not repeated', async () => {
   let unknown = 0
