@@ -142,6 +142,12 @@ export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): 
         calls: { ann: take(6, 'a'), maintenance: maintain },
       }))
 
+    it('removes an id of a window that is over, and whose row begins the next', () =>
+      expectAtomic({
+        start: { window: -WINDOW_MS, entries: [{ id: 'a', amount: 6, forget: -1 }] },
+        calls: { ann: take(5), maintenance: maintain },
+      }))
+
     it('removes an id that is refunded', () =>
       expectAtomic({
         start: { entries: [{ id: 'a', amount: 6, forget: -1 }, { amount: 3 }] },
