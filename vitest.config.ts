@@ -55,6 +55,14 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/page/**',
       // Exhaustive, or with processes and servers of their own; what they rest on is tested everywhere.
       'src/claims/**/*.{explore,crash,cut,storm,property}.test.ts',
+      // They ask no server, or are refused before they do.
+      'src/**/*.types.test.ts',
+      'src/claims/*-input.test.ts',
+      'src/errors.test.ts',
+      'src/claims/{batches,rate-local,store-watch}.test.ts',
+      'src/postgres/identifier.test.ts',
+      'src/postgres/migrations/{check-applied,read-migrations}.test.ts',
+      'src/testing/seeded-random.test.ts',
       // They wait for seconds for what is the same everywhere.
       'src/claims/acquire-holds.test.ts',
       // They start servers and processes.
@@ -65,7 +73,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
         (name) => `src/testing/explore/reduce/${name}.test.ts`,
       ),
       // The explorer must know which backend serves whom, and goes to the server itself in any case.
-      ...(env.DIBS_TEST_VIA ? ['src/testing/explore/**', 'src/testing/crash/**', 'src/testing/gate/**'] : []),
+      ...(env.DIBS_TEST_VIA ? ['src/testing/{explore,crash,gate,proxy}/**'] : []),
       ...left,
     ],
     env,

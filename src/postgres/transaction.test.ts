@@ -2,7 +2,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { until, url, withPool } from '../../test/database.js'
+import { until, url, viaPgBouncer, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
 import {
@@ -689,6 +689,8 @@ describe('misuse', () => {
       throw new ConflictError({ subject: 'it' })
     })
     await expect(failing).rejects.toThrow(TransactionEndedError)
+    // Behind PgBouncer a client keeps its connection when that of a transaction which is over breaks.
+    if (viaPgBouncer) return
     const broken = database.transaction(async (tx) => {
       const { rows } = await tx.query('select pg_backend_pid() as pid')
       await tx.client.query('commit')

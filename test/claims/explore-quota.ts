@@ -134,7 +134,11 @@ export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): 
     const old = { window: LONG_AGO, entries: [{ amount: 10 }] }
 
     it('removes a row that is taken from', () =>
-      expectAtomic({ start: old, calls: { ann: take(6), bob: take(5), maintenance: maintain } }))
+      expectAtomic({ start: old, calls: { ann: take(6), maintenance: maintain } }))
+
+    atLeisure('removes a row that two take from', () =>
+      expectAtomic({ start: old, calls: { ann: take(6), bob: take(5), maintenance: maintain } }),
+    )
 
     it('removes an id that comes again', () =>
       expectAtomic({
@@ -161,11 +165,12 @@ export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): 
         calls: { ann: refund('a'), bob: take(6, 'a'), maintenance: maintain },
       }))
 
-    it('removes an id that is refunded and taken anew, by another subject', () =>
+    atLeisure('removes an id that is refunded and taken anew, by another subject', () =>
       expectAtomic({
         start: { window: LONG_AGO, entries: [{ id: 'a', amount: 6, forget: -1 }] },
         calls: { ann: refund('a'), bob: take(6, 'a', 'bob'), maintenance: maintain },
-      }))
+      }),
+    )
 
     it('removes a row whose reservation is settled late', () =>
       expectAtomic({
