@@ -147,8 +147,9 @@ begin
             -- All is refused: one wait after the other would be for nothing.
             when v_is_refused then 1 else 10 end,
           v_is_known);
-        if p_once is null and pg_catalog.cardinality(v_results) = 0 and v_one -> 'claim' ->> 'leftMs' is not null then
-          -- Its lease began after it had waited, and says itself how old it is.
+        if p_once is null and pg_catalog.cardinality(v_results) = 0
+          and (p_lease_ms is null or v_one -> 'claim' ->> 'leftMs' is not null) then
+          -- Of the others. A lease that began after it had waited says itself how old it is.
           v_from := pg_catalog.clock_timestamp();
         end if;
         v_results := v_results || v_one;

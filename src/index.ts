@@ -19,6 +19,7 @@ export {
 export type { AcquireLease } from './claims/acquire-leased.js'
 export type { Claim, StepContext } from './claims/claim.js'
 export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
+export type { Hold } from './claims/hold.js'
 export type { Json, Stored } from './claims/json.js'
 export { keyOf } from './claims/key.js'
 export type { Kv } from './claims/kv.js'
@@ -47,7 +48,7 @@ export type {
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
 export type { CalendarUnit, CronSlots, Interval } from './claims/period.js'
-export type { Hold, Quota } from './claims/quota.js'
+export type { Quota } from './claims/quota.js'
 export type {
   LatePolicy,
   QuotaOptions,

@@ -113,20 +113,26 @@ it.each([
   )
 })
 
-it('what the first has waited is not taken from what the others may', async () => {
+it.each([
+  ['a key', claims.once({ scope: 'pay', key: 'k' })],
+  ['a slot', claims.singleton(monthly)],
+])('what %s has waited that comes first is not taken from what the others may', async (_, key) => {
   const points = fixture.dibs.quota('points', { limit: 10 })
   await points.take('ann')
-  const key = claims.once({ scope: 'pay', key: 'k' })
-  const failed = deferred()
-  const fail = () => failed.promise.then(() => Promise.reject(new Error('no')))
+  const [began, failed] = [deferred(), deferred()]
+  const fail = async () => {
+    began.resolve()
+    await failed.promise
+    throw new Error('no')
+  }
   const first = fixture.dibs.acquire([key], fail).catch((error) => error.message)
+  await began.promise
   const granted = await inTransaction(async (tx) => {
     await points.take('ann', 1, { tx })
-    const call = fixture.other.acquire([key, points.claim('ann')], async (_, [, use]) => use.used, {
-      waitMs: 400,
-    })
+    const call = fixture.other.acquire([key, points.claim('ann')], async (_, [, use]) => use.used)
     await expect.poll(lockWaiters).toBeGreaterThan(0)
-    await sleep(500)
+    // Longer than the others may wait.
+    await sleep(600)
     failed.resolve()
     expect(await first).toBe('no')
     await sleep(100)
@@ -356,6 +362,22 @@ describe('in a transaction of the caller', () => {
       expect(names('savepoint ')).toHaveLength(3)
       expect(names('release ')).toEqual(names('savepoint '))
     })
+  })
+
+  it('nothing is left of a function that says nothing of a statement that failed', async () => {
+    await inTransaction(async (tx) => {
+      const call = fixture.dibs.acquire(
+        [claims.singleton(monthly)],
+        async () => {
+          await tx.query('select 1 / 0').catch(() => {})
+          return 'done'
+        },
+        { tx },
+      )
+      await expect(call).rejects.toMatchObject({ code: '25P02' })
+      expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+    })
+    expect(await fixture.dibs.singleton(monthly, async () => 'done')).toBe('done')
   })
 
   it('a void whose function fails has not happened', async () => {

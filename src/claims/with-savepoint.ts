@@ -14,9 +14,11 @@ export async function withSavepoint<T>(database: Database, tx: Tx, fn: () => Pro
   await tx.query(`savepoint ${name}`)
   // Released either way: within each other, hundreds of them would slow down every later statement.
   const release = `release savepoint ${name}`
-  let value: T
   try {
-    value = await fn()
+    const value = await fn()
+    // Fails if a statement has failed that nobody told of.
+    await tx.query(release)
+    return value
   } catch (error) {
     // If that fails too, the transaction is at its end, and nothing is left in any case.
     await Promise.resolve(tx.query(`rollback to savepoint ${name}`))
@@ -24,6 +26,4 @@ export async function withSavepoint<T>(database: Database, tx: Tx, fn: () => Pro
       .catch(() => {})
     throw error
   }
-  await tx.query(release)
-  return value
 }

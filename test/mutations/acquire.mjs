@@ -631,6 +631,13 @@ const around = [
     edges,
   ],
   [
+    'acquire call: what a slot has waited is taken from the others',
+    '../../sql/0014_acquire.sql',
+    '(p_lease_ms is null or ',
+    '(false or ',
+    edges,
+  ],
+  [
     'acquire call: a slot that comes first is not waited for longer',
     'acquire-call.ts',
     'if (isFirst) return',
@@ -648,8 +655,8 @@ const around = [
   [
     'acquire joined: a savepoint is left behind',
     'with-savepoint.ts',
-    '  await tx.query(release)\n  return value',
-    '  return value',
+    '    await tx.query(release)\n',
+    '',
     edges,
   ],
   [
