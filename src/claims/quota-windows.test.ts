@@ -1,6 +1,6 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { NOW, openQuotas } from '../../test/claims/open-quotas.js'
+import { until } from '../../test/database.js'
 import { movingClock } from '../../test/moving-clock.js'
 import { HoldEndedError, QuotaExceededError } from '../errors.js'
 
@@ -276,7 +276,8 @@ describe('maintenance', () => {
       await other.query('begin')
       await stock.take('sku', 1, { tx: other })
       const forgotten = fixture.dibs.maintain()
-      await sleep(20)
+      const asked = `select from pg_stat_activity where query like '%${fixture.schema.name}%quota_forget%' and pid <> pg_backend_pid()`
+      await until(async () => (await fixture.pool.query(asked)).rowCount !== 0, 'maintenance')
       await other.query('commit')
       expect(await forgotten).toMatchObject({ quotasForgotten: 1 })
     } finally {
