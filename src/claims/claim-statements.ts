@@ -1,6 +1,6 @@
 import { statement } from '../postgres/statement.js'
 
-/** See sql/0004_claim.sql and sql/0005_claim_upkeep.sql for what each locks and why two callers cannot both win. */
+/** See sql/0004_claim.sql, sql/0005_claim_upkeep.sql and sql/0015_announce.sql for what each locks and why two callers cannot both win. */
 export const beginClaim = statement(`
   select {schema}.claim_begin(
     $1::text::text, $2::text::text, $3::text::text, $4::text::text, $5::text::text, $6::text::bigint, $7::text::bigint,
@@ -10,6 +10,12 @@ export const beginClaim = statement(`
 
 export const beginJoinedClaim = statement(`
   select {schema}.claim_begin_joined(
+    $1::text::text, $2::text::text, $3::text::text, $4::text::text, $5::text::bigint, $6::text::integer
+  )::text as told, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-)
+    pg_catalog.statement_timestamp()) operator(pg_catalog.*) 1000)::integer::text as waited`)
+
+export const beginAnnouncedClaim = statement(`
+  select {schema}.claim_begin_announced(
     $1::text::text, $2::text::text, $3::text::text, $4::text::text, $5::text::bigint, $6::text::integer
   )::text as told, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() operator(pg_catalog.-)
     pg_catalog.statement_timestamp()) operator(pg_catalog.*) 1000)::integer::text as waited`)

@@ -10,7 +10,9 @@ import {
 } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { type ClaimEventName, type DibsEvents, emit, isHeard } from '../postgres/events.js'
+import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
+import { beginAnnouncedClaim, beginJoinedClaim } from './claim-statements.js'
 import { addressOf, hashKey, nameScope, templateOf } from './key.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
@@ -67,7 +69,13 @@ export class OnceCall {
     return String(Math.ceil(Math.max(AT_ONCE_MS, Math.min(leftMs, mostMs))))
   }
 
-  /** The values of `beginJoinedClaim`. */
+  /** How a joined claim begins. Who is not to wait cannot see whose request is in the way, unless it is announced. */
+  get beginJoined(): Statement {
+    const { fingerprint, waitMs } = this.spec
+    return fingerprint !== null && waitMs === 0 ? beginAnnouncedClaim : beginJoinedClaim
+  }
+
+  /** The values of `beginJoined`. */
   joinedValues(): TextValue[] {
     const { scope, key, fingerprint, keepMs } = this.spec
     return [scope, key, this.id, fingerprint, keepMs, this.#waitMs()]

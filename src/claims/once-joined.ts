@@ -14,7 +14,7 @@ import { control } from '../postgres/together.js'
 import { repeatTransaction } from '../postgres/transaction.js'
 import type { FramedTransaction } from '../postgres/transaction-handle.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { beginJoinedClaim, endClaim, finishClaim } from './claim-statements.js'
+import { endClaim, finishClaim } from './claim-statements.js'
 import { toOutcome } from './json.js'
 import { takeTurn } from './key-turns.js'
 import type { OnceCall } from './once-call.js'
@@ -36,6 +36,15 @@ const SAVEPOINT = control('savepoint dibs_claim')
 const UNDO = control('rollback to savepoint dibs_claim')
 
 type Work = (tx: Transaction) => Promise<unknown>
+
+/** Returned by a function of our own in a transaction of its own: this is stored, and what it wrote is undone. */
+export class WithoutWrites {
+  readonly outcome: unknown
+
+  constructor(outcome: unknown) {
+    this.outcome = outcome
+  }
+}
 
 /** In a transaction of its own, when it is this call's turn among those of this process. */
 export async function onceAlone(
@@ -120,7 +129,7 @@ class AloneRun {
 
   async #transact(): Promise<Ended> {
     const { database } = this.#call
-    const opening = () => [database.bind(beginJoinedClaim, this.#call.joinedValues()), SAVEPOINT]
+    const opening = () => [database.bind(this.#call.beginJoined, this.#call.joinedValues()), SAVEPOINT]
     const options = { deadlineMs: this.#deadlineMs }
     try {
       return await repeatTransaction(database, (tx) => this.#run(tx), options, { opening })
@@ -146,8 +155,11 @@ class AloneRun {
     const finish = (status: 'active' | 'failed', outcome: string | null) =>
       call.database.bind(finishClaim, finishValues(call, claim.fence, status, outcome, true))
     try {
-      const outcome = await readOutcome(call, await this.#fn(tx))
-      tx.closeWith([finish('active', outcome)])
+      const value = await this.#fn(tx)
+      const isUndone = value instanceof WithoutWrites
+      const outcome = await readOutcome(call, isUndone ? value.outcome : value)
+      if (isUndone) tx.dropAfterCommits()
+      tx.closeWith(isUndone ? [UNDO, finish('active', outcome)] : [finish('active', outcome)])
       return { todo: 'run', claim, tx, outcome }
     } catch (error) {
       if (!isTerminalError(error, call.spec.isTerminal)) throw error
@@ -172,7 +184,7 @@ export async function onceInside<X extends Tx>(
   fn: (tx: X) => Promise<unknown>,
 ): Promise<OnceResult<unknown>> {
   for (;;) {
-    const [row] = await call.database.send(beginJoinedClaim, call.joinedValues(), tx)
+    const [row] = await call.database.send(call.beginJoined, call.joinedValues(), tx)
     const { todo, claim } = call.judge(row)
     if (todo === 'answer') return call.answer(claim, true)
     if (todo === 'run') return runInside(call, tx, claim, fn)

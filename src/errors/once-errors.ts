@@ -49,8 +49,8 @@ export class FingerprintMismatchError extends DibsError {
 
   constructor(
     readonly subject: string,
-    /** The id of the claim that the key belongs to. */
-    readonly id: string,
+    /** The id of the claim that the key belongs to; not known while it is part of a transaction that is still open. */
+    readonly id?: string,
     options?: DibsErrorOptions & { readonly message?: string | undefined },
   ) {
     super(

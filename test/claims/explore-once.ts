@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
-import { describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { endClaim, finishClaim, forgetExpiredClaims, renewClaim } from '../../src/claims/claim-statements.js'
 import { Claims } from '../../src/claims/claims.js'
 import { onceOn } from '../../src/claims/once.js'
@@ -238,6 +238,81 @@ export function describeOnceSchedules(bound: Depth): void {
           const { rows } = await db.query("select by from done where key = 'k'")
           assert.equal(rows.length, 1)
           for (const outcome of Object.values(outcomes)) assert.equal(value(outcome), rows[0].by)
+        },
+      })
+    })
+  })
+
+  describe('joined, and nobody waits', () => {
+    // That a claim is being made shows by a wait that ends in vain, which takes time. Here it shows at once: what is explored is
+    // how it is told whose it is. The table has the claim, so that outcomes are stored and found as ever.
+    let whole: string
+    beforeAll(async () => {
+      const name = `${fixture.schema.name}.claim_begin_joined`
+      const { rows } = await fixture.pool.query('select pg_get_functiondef($1::regproc) as text', [name])
+      whole = rows[0].text
+      await fixture.pool.query(
+        whole.replace(
+          /\bbegin\b/,
+          `begin
+            if not pg_catalog.pg_try_advisory_xact_lock(1) then
+              return '{"state": "busy"}';
+            end if;`,
+        ),
+      )
+    })
+    afterAll(() => fixture.pool.query(whole))
+
+    /** Who was told that the key is another request's. */
+    const mismatched = (outcomes: Readonly<Record<string, Outcome>>): string[] =>
+      Object.keys(outcomes).filter((name) => reason(outcomes[name]) instanceof FingerprintMismatchError)
+
+    const isTurnedAway = (error: unknown): boolean =>
+      error instanceof InProgressError || error instanceof FingerprintMismatchError
+
+    const asks = (fingerprint: number, by: string, fn = write(by)) =>
+      calls({ ...at, fingerprint, wait: false }, fn)
+
+    it('one payload: nobody is told that it is another', async () => {
+      await exploreAll({
+        actors: { ann: asks(1, 'ann'), bob: asks(1, 'bob') },
+        mayFail: isTurnedAway,
+        async invariant(db, outcomes) {
+          assert.deepEqual(mismatched(outcomes), [])
+          assert.equal((await doneBy(db)).length, 1)
+        },
+      })
+    })
+
+    it('different payloads: who is told so is not the one that is stored', async () => {
+      let toldInFlight = 0
+      await exploreAll({
+        actors: { ann: asks(1, 'ann'), bob: asks(2, 'bob'), cat: asks(1, 'cat') },
+        bound: bound(1),
+        mayFail: isTurnedAway,
+        async invariant(db, outcomes) {
+          const [winner, ...others] = await doneBy(db)
+          assert.ok(winner && others.length === 0)
+          for (const name of mismatched(outcomes)) {
+            assert.notEqual(name === 'bob', winner === 'bob', `${name} was told, and ${winner} is stored`)
+            const { id } = reason(outcomes[name]) as FingerprintMismatchError
+            if (id === undefined) toldInFlight++
+          }
+        },
+      })
+      expect(toldInFlight).toBeGreaterThan(0)
+    })
+
+    it('the first rolls back: who has its payload is never told that it is another', async () => {
+      const fails = asks(1, 'ann', async (tx) => {
+        await write('ann')(tx)
+        throw new TransientError('not now')
+      })
+      await exploreAll({
+        actors: { ann: fails, bob: asks(1, 'bob') },
+        mayFail: (error) => isTurnedAway(error) || error instanceof TransientError,
+        async invariant(_, outcomes) {
+          assert.deepEqual(mismatched(outcomes), [])
         },
       })
     })
