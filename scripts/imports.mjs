@@ -19,7 +19,7 @@ export const allowed = {
   ...Object.fromEntries(stack.map((part) => [part, below(part)])),
   testing: ['postgres', 'errors'],
   redis: ['claims', ...ground],
-  http: [...stack, ...ground],
+  http: ['dibs', ...stack, ...ground],
   dibs: [...stack, ...ground],
   index: ['dibs', ...stack, ...ground],
   server: ['http', 'index', 'dibs', ...stack, ...ground],

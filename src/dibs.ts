@@ -30,6 +30,7 @@ import { type Logger, logEvents } from './postgres/log-events.js'
 import { migrations } from './postgres/migrations/generated/migrations.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
 import { nameGiven } from './postgres/name-given.js'
+import { bindInstance } from './postgres/instances.js'
 import { inspectServer } from './postgres/server.js'
 import { sleep } from './postgres/sleep.js'
 import { statement } from './postgres/statement.js'
@@ -108,6 +109,7 @@ export class Dibs implements AsyncDisposable {
     this.acquire = acquireOn(database)
     this.singleton = singletonOn(database)
     this.voidSlot = voidSlotOn(database)
+    bindInstance(this, database)
     this.#maintenance = new Maintenance(database, this.#operations)
     this.kv = new Kv(database)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })

@@ -7,7 +7,8 @@ export function fingerprintOf(field: string, request: unknown): string {
   return createHash('sha256').update(canonical).digest('hex')
 }
 
-function writeCanonical(value: unknown): string {
+/** JSON with the fields of its objects in order. */
+export function writeCanonical(value: unknown): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
   if (Array.isArray(value)) return `[${value.map(writeCanonical).join(',')}]`
   const fields = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))

@@ -143,9 +143,10 @@ export class OnceCall {
     const waitedMs = Math.round(performance.now() - this.#startedAt)
     const retryAfterMs = Math.min(RETRY_MS, claim?.leftMs ?? RETRY_MS)
     this.emit('dibs:once.conflict', { retryAfterMs, waitedMs, retries: Math.max(0, this.#tries - 1) })
-    return this.spec.waitMs > 0
-      ? new BusyError(`another caller that works on ${this.subject}`, waitedMs, retryAfterMs)
-      : new InProgressError(this.subject, retryAfterMs, claim?.id)
+    const inProgress = new InProgressError(this.subject, retryAfterMs, claim?.id)
+    if (this.spec.waitMs === 0) return inProgress
+    const subject = `another caller that works on ${this.subject}`
+    return new BusyError(subject, waitedMs, retryAfterMs, { cause: inProgress })
   }
 
   /** How long to wait before another look at a claim that is held: soon at first, for most work is short. */

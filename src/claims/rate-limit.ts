@@ -81,6 +81,15 @@ export class RateLimit {
     return this.#spec.name
   }
 
+  /** How much in each period. */
+  get limit(): number {
+    return this.#spec.limit
+  }
+
+  get perMs(): number {
+    return this.#spec.perUs / 1_000
+  }
+
   /**
    * Takes a cost, or throws `RateLimitedError` and takes nothing. A cost that never fits is `NeverFitsError`.
    *

@@ -139,6 +139,14 @@ export interface DibsEvents {
   'dibs:rate.refused': RateOrigin & { readonly cost: number; readonly retryAfterMs: number }
   /** The store of a rate limit is down, and its policy has answered in its place. */
   'dibs:rate.degraded': RateOrigin & { readonly policy: 'open' | 'local'; readonly error: unknown }
+  /** The idempotency middleware has answered with a status of 500 or more in place of a handler: the name of the problem. */
+  'dibs:http.failed': EventOrigin & {
+    readonly problem: string
+    readonly method: string
+    /** Without what it asks for. */
+    readonly path: string
+    readonly error: unknown
+  }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }
 }

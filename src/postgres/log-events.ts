@@ -45,6 +45,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:acquire.refused': ['debug', 'what was claimed together was refused'],
   'dibs:rate.refused': ['debug', 'rate limit refused'],
   'dibs:rate.degraded': ['warn', 'the store of a rate limit is down; its policy has answered'],
+  'dibs:http.failed': ['error', 'a request was answered in place of its handler'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 

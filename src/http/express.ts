@@ -1,0 +1,69 @@
+import type { NextFunction, Request, Response } from 'express'
+import type { RateLimit } from '../claims/rate-limit.js'
+import type { Dibs } from '../dibs.js'
+import { Idempotency } from './idempotency.js'
+import { answerOverNode, parsedBody } from './node-exchange.js'
+import type { IdempotencyOptions } from './options.js'
+import { RateGate, type RateLimitedOptions } from './rate-gate.js'
+import { sendResponse } from './send-response.js'
+
+export { Claimed, claimed } from './claimed.js'
+export type { IdempotencyOptions } from './options.js'
+export type { RateLimitedOptions } from './rate-gate.js'
+
+/** What Express 4 and 5 take as a middleware. */
+export type ExpressMiddleware = (request: Request, response: Response, next: NextFunction) => void
+
+/**
+ * The `Idempotency-Key` in front of a route of Express 4 or 5, behind what authenticates, parses and validates.
+ *
+ * The handler answers as ever; nothing reaches the client before all is committed.
+ *
+ * @example
+ * import express from 'express'
+ * import { claimed, idempotency } from 'dibs/express'
+ *
+ * const app = express()
+ * app.use(express.json())
+ * app.post('/orders', idempotency(dibs, { scope: (req) => [req.get('x-tenant') ?? '', req.ip ?? ''] }), async (req, res) => {
+ *   const { tx } = claimed(req)
+ *   const { rows } = await tx.query<{ id: string }>('insert into orders (item) values ($1) returning id', [req.body.item])
+ *   res.status(201).json({ id: rows[0]?.id })
+ * })
+ */
+export function idempotency(dibs: Dibs, options: IdempotencyOptions<Request>): ExpressMiddleware {
+  const gate = new Idempotency<Request>(dibs, options)
+  return (request, response, next) => {
+    answerOverNode(gate, {
+      source: request,
+      request,
+      response,
+      target: request.originalUrl,
+      body: () => parsedBody(request, request, 'put express.json(), or another parser, in front of it'),
+      letGo: () => next(),
+    }).catch(next)
+  }
+}
+
+/**
+ * A rate limit in front of routes of Express: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case.
+ *
+ * @example
+ * import express from 'express'
+ * import { rateLimit } from 'dibs/express'
+ *
+ * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
+ * express().use(rateLimit(api, { subject: (req) => req.ip ?? '' }))
+ */
+export function rateLimit(limit: RateLimit, options: RateLimitedOptions<Request>): ExpressMiddleware {
+  const gate = new RateGate<Request>(limit, options)
+  return (request, response, next) => {
+    const check = async (): Promise<void> => {
+      const { headers, refusal } = await gate.check(request)
+      if (refusal) return await sendResponse(response, refusal)
+      for (const [name, value] of headers) response.setHeader(name, value)
+      next()
+    }
+    check().catch(next)
+  }
+}

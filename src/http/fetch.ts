@@ -1,0 +1,83 @@
+import type { Dibs } from '../dibs.js'
+import { BusinessRuleError, PermanentError } from '../errors.js'
+import { Claimed, remember } from './claimed.js'
+import { type BytesOf, refuseStream } from './exchange.js'
+import { Idempotency } from './idempotency.js'
+import type { IdempotencyOptions } from './options.js'
+import { requestTooLarge } from './refuse-request.js'
+import { isStream, type ResponseParts, readBytes, readResponse, toResponse } from './response-parts.js'
+
+/** What handles a request, and how it came to be: for every runtime that speaks Fetch. */
+export type FetchHandler = (request: Request, claimed: Claimed) => Response | Promise<Response>
+
+/**
+ * Puts the `Idempotency-Key` in front of a handler on Fetch types: for Next, Remix, Bun, or whatever takes a function of a `Request`.
+ *
+ * After a conflict with another transaction the handler is run again from its start.
+ *
+ * @example
+ * const handle = idempotent(dibs, { scope: (request) => [tenant, request.headers.get('x-user') ?? ''] }, async (request, { tx }) => {
+ *   const { item } = (await request.json()) as { item: string }
+ *   const { rows } = await tx.query<{ id: string }>('insert into orders (item) values ($1) returning id', [item])
+ *   return Response.json({ id: rows[0]?.id }, { status: 201 })
+ * })
+ */
+export function idempotent(
+  dibs: Dibs,
+  options: IdempotencyOptions<Request>,
+  handler: FetchHandler,
+): (request: Request) => Promise<Response> {
+  const gate = new Idempotency<Request>(dibs, options)
+  return async (request) => {
+    const { pathname, search } = new URL(request.url)
+    let body: Uint8Array | undefined
+    // One for each run: a body can be read once.
+    const fresh = (): Request => new Request(request, body?.length ? { body: new Uint8Array(body) } : {})
+    const run = async (claimed: Claimed<unknown>, mostBytes: BytesOf): Promise<ResponseParts> => {
+      const given = fresh()
+      remember(claimed, request, given)
+      const response = await answerOf(() => handler(given, claimed as Claimed))
+      if (isStream(response.headers)) throw refuseStream()
+      return await readResponse(response, mostBytes)
+    }
+    const verdict = await gate.answer({
+      source: request,
+      method: request.method,
+      target: `${pathname}${search}`,
+      header: (name) => request.headers.get(name) ?? undefined,
+      prepare: async () => {
+        body = await readRequest(request, gate.maxRequestBytes)
+      },
+      body: () => body,
+      run,
+      isRepeatable: true,
+    })
+    if (verdict.kind === 'own') return toResponse(verdict.parts)
+    if (verdict.kind === 'other') return verdict.response
+    const given = body ? fresh() : request
+    if (verdict.claimed) remember(verdict.claimed, request, given)
+    return await handler(given, (verdict.claimed ?? new Claimed(undefined, {})) as Claimed)
+  }
+}
+
+async function readRequest(request: Request, mostBytes: number): Promise<Uint8Array> {
+  const body = request.body ? await readBytes(request.body, mostBytes) : new Uint8Array()
+  if (body === null) throw requestTooLarge(mostBytes)
+  return body
+}
+
+/** An error that is an answer, as one. */
+async function answerOf(handle: () => Response | Promise<Response>): Promise<Response> {
+  try {
+    return await handle()
+  } catch (error) {
+    if (!(error instanceof BusinessRuleError || error instanceof PermanentError)) throw error
+    const { status, message } = error
+    const rule = error instanceof BusinessRuleError && error.rule !== undefined ? { rule: error.rule } : {}
+    const title = status >= 500 ? 'The request has failed' : message
+    return Response.json(
+      { type: 'about:blank', title, status, ...rule },
+      { status, headers: { 'content-type': 'application/problem+json' } },
+    )
+  }
+}

@@ -1,0 +1,97 @@
+import type { Context, Env, MiddlewareHandler } from 'hono'
+import type { RateLimit } from '../claims/rate-limit.js'
+import type { Dibs } from '../dibs.js'
+import { type Claimed, remember } from './claimed.js'
+import { refuseStream } from './exchange.js'
+import { Idempotency } from './idempotency.js'
+import type { IdempotencyOptions } from './options.js'
+import { RateGate, type RateLimitedOptions } from './rate-gate.js'
+import { requestTooLarge } from './refuse-request.js'
+import { isStream, readResponse, toResponse } from './response-parts.js'
+
+export { Claimed, claimed } from './claimed.js'
+export type { IdempotencyOptions } from './options.js'
+export type { RateLimitedOptions } from './rate-gate.js'
+
+/**
+ * The `Idempotency-Key` in front of a route of Hono, behind what authenticates and validates.
+ *
+ * @example
+ * import { Hono } from 'hono'
+ * import { claimed, idempotency } from 'dibs/hono'
+ *
+ * const app = new Hono()
+ * app.post('/orders', idempotency(dibs, { scope: (c) => [tenant, c.req.header('x-user') ?? ''] }), async (c) => {
+ *   const { item } = await c.req.json<{ item: string }>()
+ *   const { rows } = await claimed(c).tx.query('insert into orders (item) values ($1) returning id', [item])
+ *   return c.json(rows[0], 201)
+ * })
+ */
+export function idempotency<E extends Env>(
+  dibs: Dibs,
+  options: IdempotencyOptions<Context<E>>,
+): MiddlewareHandler<E> {
+  const gate = new Idempotency<Context<E>>(dibs, options)
+  return async (c, next) => {
+    const claimedBy = (claimed: Claimed<unknown>) => remember(claimed, c, c.req, c.req.raw)
+    const { pathname, search } = new URL(c.req.url)
+    let before: Headers | undefined
+    const verdict = await gate.answer({
+      source: c,
+      method: c.req.method,
+      target: `${pathname}${search}`,
+      header: (name) => c.req.header(name),
+      body: () => readBody(c, gate.maxRequestBytes),
+      isRepeatable: false,
+      async run(claimed, mostBytes) {
+        claimedBy(claimed)
+        before = new Headers(c.res.headers)
+        await next()
+        if (isStream(c.res.headers)) throw refuseStream()
+        return await readResponse(c.res, mostBytes)
+      },
+    })
+    if (verdict.kind === 'pass') {
+      if (verdict.claimed) claimedBy(verdict.claimed)
+      return await next()
+    }
+    if (verdict.kind === 'other' && !before) return verdict.response
+    const response = verdict.kind === 'own' ? toResponse(verdict.parts) : verdict.response
+    if (verdict.kind === 'other')
+      before?.forEach((value, name) => {
+        if (!response.headers.has(name)) response.headers.set(name, value)
+      })
+    c.res = undefined // or else it would keep the headers of the one that is not sent
+    c.res = response
+  }
+}
+
+async function readBody(c: Context, mostBytes: number): Promise<Uint8Array> {
+  if (Number(c.req.header('content-length') ?? 0) > mostBytes) throw requestTooLarge(mostBytes)
+  const body = new Uint8Array(await c.req.arrayBuffer())
+  if (body.length > mostBytes) throw requestTooLarge(mostBytes)
+  return body
+}
+
+/**
+ * A rate limit in front of routes of Hono: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case.
+ *
+ * @example
+ * import { Hono } from 'hono'
+ * import { rateLimit } from 'dibs/hono'
+ *
+ * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
+ * new Hono().use(rateLimit(api, { subject: () => tenant }))
+ */
+export function rateLimit<E extends Env>(
+  limit: RateLimit,
+  options: RateLimitedOptions<Context<E>>,
+): MiddlewareHandler<E> {
+  const gate = new RateGate<Context<E>>(limit, options)
+  return async (c, next) => {
+    const { headers, refusal } = await gate.check(c)
+    if (refusal) return refusal
+    for (const [name, value] of headers) c.header(name, value)
+    await next()
+  }
+}

@@ -1,0 +1,111 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { RateLimit } from '../claims/rate-limit.js'
+import type { Dibs } from '../dibs.js'
+import { emit } from '../postgres/events.js'
+import { databaseOf } from '../postgres/instances.js'
+import { Idempotency } from './idempotency.js'
+import { answerOverNode } from './node-exchange.js'
+import type { IdempotencyOptions } from './options.js'
+import { RateGate, type RateLimitedOptions } from './rate-gate.js'
+import { requestTooLarge } from './refuse-request.js'
+import { sendResponse } from './send-response.js'
+
+export { Claimed, claimed } from './claimed.js'
+export type { IdempotencyOptions } from './options.js'
+export type { RateLimitedOptions } from './rate-gate.js'
+
+/** Handles a request of `node:http`; `body` is what it sent, empty where the middleware has not read it (a GET). */
+export type NodeHandler = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  body: Buffer,
+) => void | Promise<void>
+
+/**
+ * The `Idempotency-Key` in front of a handler of plain `node:http`.
+ *
+ * @example
+ * import { createServer } from 'node:http'
+ * import { claimed, idempotent } from 'dibs/node'
+ *
+ * createServer(
+ *   idempotent(dibs, { scope: (request) => [tenant, String(request.headers['x-user'])] }, async (request, response, body) => {
+ *     const { item } = JSON.parse(body.toString())
+ *     await claimed(request).tx.query('insert into orders (item) values ($1)', [item])
+ *     response.writeHead(201, { 'content-type': 'application/json' }).end(JSON.stringify({ item }))
+ *   }),
+ * )
+ */
+export function idempotent(
+  dibs: Dibs,
+  options: IdempotencyOptions<IncomingMessage>,
+  handler: NodeHandler,
+): (request: IncomingMessage, response: ServerResponse) => void {
+  const gate = new Idempotency<IncomingMessage>(dibs, options)
+  const { origin } = databaseOf(dibs)
+  return (request, response) => {
+    const { method = 'GET', url = '/' } = request
+    const fail = (error: unknown): void => {
+      emit('dibs:http.failed', {
+        ...origin,
+        problem: 'failed',
+        method,
+        path: url.split('?', 1)[0] ?? '',
+        error,
+      })
+      if (response.headersSent) return void response.destroy()
+      response.writeHead(500, { 'content-type': 'application/problem+json' })
+      response.end(JSON.stringify({ type: 'about:blank', title: 'Internal Server Error', status: 500 }))
+    }
+    let body = Buffer.alloc(0)
+    answerOverNode(gate, {
+      source: request,
+      request,
+      response,
+      target: url,
+      prepare: async () => {
+        body = await readBody(request, gate.maxRequestBytes)
+      },
+      body: () => body,
+      letGo: () => void call(() => handler(request, response, body)).catch(fail),
+    }).catch(fail)
+  }
+}
+
+const call = async (fn: () => void | Promise<void>): Promise<void> => await fn()
+
+/** What is too long is read to its end all the same, so that the connection can be used again, and not kept. */
+async function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<ArrayBuffer>> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of request) {
+    length += chunk.length
+    if (length <= mostBytes) chunks.push(chunk)
+  }
+  if (length > mostBytes) throw requestTooLarge(mostBytes)
+  return Buffer.concat(chunks)
+}
+
+/**
+ * A rate limit in front of a handler of plain `node:http`: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case.
+ *
+ * @example
+ * import { createServer } from 'node:http'
+ * import { rateLimited } from 'dibs/node'
+ *
+ * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
+ * createServer(rateLimited(api, { subject: (request) => request.socket.remoteAddress ?? '' }, (_, response) => void response.end('ok')))
+ */
+export function rateLimited(
+  limit: RateLimit,
+  options: RateLimitedOptions<IncomingMessage>,
+  handler: (request: IncomingMessage, response: ServerResponse) => void | Promise<void>,
+): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
+  const gate = new RateGate<IncomingMessage>(limit, options)
+  return async (request, response) => {
+    const { headers, refusal } = await gate.check(request)
+    if (refusal) return await sendResponse(response, refusal)
+    for (const [name, value] of headers) response.setHeader(name, value)
+    await handler(request, response)
+  }
+}

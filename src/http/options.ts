@@ -1,0 +1,271 @@
+import { checkDuration, checkLifetime, MAX_TIMER_MS } from '../claims/check-duration.js'
+import { checkOptions } from '../claims/check-options.js'
+import type { Claim } from '../claims/claim.js'
+import { type Json, MAX_JSON_BYTES } from '../claims/json.js'
+import { readLease } from '../claims/once-spec.js'
+import { InvalidInputError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { DEFAULT_STYLE, type Problem, type ProblemName, type ProblemStyle, problems } from './problem.js'
+import { isRepeatable, replayedHeaders } from './response-parts.js'
+import { readStorePolicy, type StorePolicy } from './store-policy.js'
+
+/** Tenant and principal: whose keys they are. Parts are escaped and joined. */
+export type RequestScope = string | readonly (string | number | bigint)[]
+
+/** The options of the middleware. `R` is the request as the framework hands it over. */
+export interface IdempotencyOptions<R> {
+  /**
+   * Whose keys they are: tenant and user, from what your authentication has found out. Two of them never share an answer.
+   * `'anonymous'`: everybody shares keys, so that whoever knows a key can have its response.
+   */
+  readonly scope: 'anonymous' | ((request: R) => RequestScope | Promise<RequestScope>)
+  /**
+   * `joined` (default): the handler gets a transaction, and its writes commit together with the response. `leased`: for effects outside of
+   * the database; the handler gets a claim.
+   */
+  readonly mode?: 'joined' | 'leased' | undefined
+  /** False: a request without a key is carried out, each time. Default true. */
+  readonly required?: boolean | undefined
+  /** Default POST, PUT and PATCH. Others are not touched. */
+  readonly methods?: readonly string[] | undefined
+  /** The name of the header. Default `Idempotency-Key`. */
+  readonly header?: string | undefined
+  /** Where the key is, if not in a header: the id of a webhook's event. */
+  readonly key?: ((request: R) => string | undefined) | undefined
+  /** What keys must look like, beside 1 to 255 characters: for a UUID, say. */
+  readonly keyPattern?: RegExp | undefined
+  /** What must be the same in a repetition, as JSON, in place of method, path, query and body. */
+  readonly fingerprint?: ((request: R) => unknown) | undefined
+  /** Headers that must be the same as well. */
+  readonly fingerprintHeaders?: readonly string[] | undefined
+  /** How long to wait for another with the same key, in place of 409 at once. Default 0. */
+  readonly waitMs?: number | undefined
+  /** How long a response is kept. After that the key is new. Default 24 hours. */
+  readonly keepMs?: number | undefined
+  /** How long a client is kept waiting for the handler. Default 30,000. */
+  readonly deadlineMs?: number | undefined
+  /** Leased: how long after its last sign of life a process counts as dead. Default 30,000. */
+  readonly leaseMs?: number | undefined
+  /** Leased: after so many attempts that ended without a word, it has failed. Default 5. */
+  readonly maxAttempts?: number | undefined
+  /** Leased: what to do when an earlier attempt ended without a word. A function may find out, and answer. Default `retry`. */
+  readonly onAmbiguous?:
+    | 'retry'
+    | 'hold'
+    | ((claim: Claim, request: R) => 'retry' | 'hold' | Response | Promise<'retry' | 'hold' | Response>)
+    | undefined
+  /** Which responses are stored. Default `final`. */
+  readonly store?: StorePolicy | undefined
+  /** Joined: after which statuses what the handler wrote is kept. Default: below 400. */
+  readonly keepsWrites?: ((status: number) => boolean) | undefined
+  /** Headers to replay beside the usual ones. Never `set-cookie`, nor what belongs to one connection. */
+  readonly replayHeaders?: readonly string[] | undefined
+  /** The longest request that is read, where no parser of the framework has read it before: `dibs/http`, `dibs/node` and Hono. Default 1,048,576. */
+  readonly maxRequestBytes?: number | undefined
+  /** The longest body that is stored. Default 262,144; at most 700,000. */
+  readonly maxResponseBytes?: number | undefined
+  /** What to do about a longer one: without this it is refused. */
+  readonly large?: LargeResponses<R> | undefined
+  /** Other statuses than the usual ones. */
+  readonly statuses?: Readonly<Partial<Record<ProblemName, number>>> | undefined
+  /** What the types of problems begin with. Default `urn:dibs:problem:`. */
+  readonly problemTypes?: string | undefined
+  /** The body of a problem, in your own form. */
+  readonly problemBody?: ((problem: Problem) => unknown) | undefined
+  /** Joined: your own library's transaction, in place of one of ours. `tx` is what the handler gets. */
+  readonly transaction?: OwnTransaction | undefined
+  /** Goes into events and logs. */
+  readonly requestId?: ((request: R) => string | undefined) | undefined
+}
+
+/** A body that is too long is not stored, but made again, for the first caller as for later ones. */
+export interface LargeResponses<R> {
+  /** What it can be made from again, as JSON. Called before the commit. */
+  readonly reference: (
+    response: { readonly status: number; readonly headers: Headers },
+    request: R,
+  ) => Json | Promise<Json>
+  /** Makes the response from that. Its status, and headers that it does not set, are those of the first. */
+  readonly rebuild: (reference: Json, request: R) => Response | Promise<Response>
+}
+
+/**
+ * Runs `work` in a transaction of your own library, commits when it resolves and rolls back when it rejects:
+ * `(work) => db.transaction().execute((trx) => work(fromKysely(trx), trx))`.
+ */
+export type OwnTransaction = (work: (tx: Tx, handle: unknown) => Promise<void>) => Promise<unknown>
+
+/** Options that were checked. */
+export interface ReadOptions<R>
+  extends Required<
+      Omit<IdempotencyOptions<R>, 'statuses' | 'problemTypes' | 'problemBody' | 'store' | Optional>
+    >,
+    Pick<IdempotencyOptions<R>, Optional> {
+  readonly stores: (status: number) => boolean
+  readonly style: ProblemStyle
+}
+
+type Optional = 'key' | 'keyPattern' | 'fingerprint' | 'large' | 'transaction' | 'requestId'
+
+/** In base64, with its headers, it must fit into an outcome. */
+const MAX_RESPONSE_BYTES = 700_000
+if ((MAX_RESPONSE_BYTES * 4) / 3 + 65_536 > MAX_JSON_BYTES) throw new RangeError('MAX_RESPONSE_BYTES')
+
+const defaults = {
+  mode: 'joined',
+  required: true,
+  methods: ['POST', 'PUT', 'PATCH'],
+  header: 'Idempotency-Key',
+  fingerprintHeaders: [],
+  waitMs: 0,
+  keepMs: 24 * 3_600_000,
+  deadlineMs: 30_000,
+  leaseMs: 30_000,
+  maxAttempts: 5,
+  onAmbiguous: 'retry',
+  store: 'final',
+  keepsWrites: (status: number): boolean => status < 400,
+  replayHeaders: [],
+  maxRequestBytes: 1_048_576,
+  maxResponseBytes: 262_144,
+  statuses: {},
+} as const
+
+const optional = [
+  'scope',
+  'key',
+  'keyPattern',
+  'fingerprint',
+  'large',
+  'problemTypes',
+  'problemBody',
+  'transaction',
+  'requestId',
+]
+const leasedOnly = ['leaseMs', 'maxAttempts', 'onAmbiguous'] as const
+const joinedOnly = ['keepsWrites', 'transaction'] as const
+
+export function readOptions<R>(options: IdempotencyOptions<R>): ReadOptions<R> {
+  checkOptions(options, [...Object.keys(defaults), ...optional])
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
+  const { store, statuses, problemTypes, problemBody, ...read } = {
+    ...defaults,
+    ...given,
+  } as unknown as Required<IdempotencyOptions<R>>
+  checkScope(read.scope)
+  checkMode(read.mode, given)
+  if (typeof read.required !== 'boolean')
+    throw new InvalidInputError('required', `must be true or false, not ${nameGiven(read.required)}`)
+  const names = {
+    header: [read.header],
+    fingerprintHeaders: read.fingerprintHeaders,
+    replayHeaders: read.replayHeaders,
+  }
+  for (const [field, list] of Object.entries(names)) checkHeaderNames(field, list)
+  for (const name of [
+    'key',
+    'fingerprint',
+    'keepsWrites',
+    'transaction',
+    'requestId',
+    'problemBody',
+  ] as const)
+    checkFunction(name, given[name])
+  if (read.keyPattern !== undefined && !(read.keyPattern instanceof RegExp))
+    throw new InvalidInputError(
+      'keyPattern',
+      `must be a regular expression, not ${nameGiven(read.keyPattern)}`,
+    )
+  checkDuration('waitMs', read.waitMs, 0, MAX_TIMER_MS)
+  checkLifetime('keepMs', read.keepMs)
+  checkDuration('deadlineMs', read.deadlineMs, 1, MAX_TIMER_MS)
+  readLease({ leaseMs: read.leaseMs, maxAttempts: read.maxAttempts, onAmbiguous: read.onAmbiguous as never })
+  checkSize('maxResponseBytes', read.maxResponseBytes, MAX_RESPONSE_BYTES)
+  checkSize('maxRequestBytes', read.maxRequestBytes, Number.MAX_SAFE_INTEGER)
+  checkLarge(read.large)
+  return {
+    ...read,
+    methods: checkMethods(read.methods),
+    header: read.header.toLowerCase(),
+    fingerprintHeaders: read.fingerprintHeaders.map((name) => name.toLowerCase()).toSorted(),
+    replayHeaders: checkReplayed(read.replayHeaders),
+    stores: readStorePolicy(store),
+    style: {
+      statuses: checkStatuses(statuses),
+      base: problemTypes ?? DEFAULT_STYLE.base,
+      body: problemBody,
+    },
+  }
+}
+
+function checkScope(scope: unknown): void {
+  if (scope === 'anonymous' || typeof scope === 'function') return
+  throw new InvalidInputError(
+    'scope',
+    `must be a function that says whose keys they are, such as (request) => [tenant, user], or 'anonymous' if everybody is to share them; not ${nameGiven(scope)}`,
+  )
+}
+
+function checkMode(mode: unknown, given: Record<string, unknown>): void {
+  if (mode !== 'joined' && mode !== 'leased')
+    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
+  const foreign = (mode === 'joined' ? leasedOnly : joinedOnly).find((name) => given[name] !== undefined)
+  if (foreign) throw new InvalidInputError(foreign, `is no option in mode '${mode}'`)
+}
+
+function checkFunction(field: string, given: unknown): void {
+  if (given !== undefined && typeof given !== 'function')
+    throw new InvalidInputError(field, `must be a function, not ${nameGiven(given)}`)
+}
+
+function checkHeaderNames(field: string, list: unknown): void {
+  if (!Array.isArray(list))
+    throw new InvalidInputError(field, `must be a list of names, not ${nameGiven(list)}`)
+  const wrong = list.find((name) => typeof name !== 'string' || !/^[\w!#$%&'*+.^`|~-]+$/.test(name))
+  if (wrong !== undefined)
+    throw new InvalidInputError(field, `has what is no name of a header: ${JSON.stringify(wrong)}`)
+}
+
+function checkReplayed(names: readonly string[]): readonly string[] {
+  const lower = names.map((name) => name.toLowerCase())
+  const wrong = lower.find((name) => !isRepeatable(name))
+  if (wrong !== undefined)
+    throw new InvalidInputError(
+      'replayHeaders',
+      `has "${wrong}", which belongs to one client or one connection and is never replayed`,
+    )
+  return [...new Set([...replayedHeaders, ...lower])]
+}
+
+function checkMethods(methods: unknown): readonly string[] {
+  if (!Array.isArray(methods) || methods.length === 0)
+    throw new InvalidInputError('methods', `must be a list such as ['POST'], not ${nameGiven(methods)}`)
+  const upper = methods.map((method) => String(method).toUpperCase())
+  const wrong = upper.find((method) => ['GET', 'HEAD', 'OPTIONS', 'TRACE', 'CONNECT'].includes(method))
+  if (wrong) throw new InvalidInputError('methods', `has ${wrong}, which changes nothing and needs no key`)
+  return upper
+}
+
+function checkSize(field: string, bytes: unknown, most: number): void {
+  if (Number.isSafeInteger(bytes) && Number(bytes) >= 0 && Number(bytes) <= most) return
+  throw new InvalidInputError(field, `must be a number of bytes from 0 to ${most}, not ${String(bytes)}`)
+}
+
+function checkLarge(large: unknown): void {
+  if (large === undefined) return
+  checkOptions(large, ['reference', 'rebuild'])
+  for (const name of ['reference', 'rebuild'] as const) {
+    const given = (large as Record<string, unknown>)[name]
+    if (typeof given !== 'function')
+      throw new InvalidInputError(`large.${name}`, `must be a function, not ${nameGiven(given)}`)
+  }
+}
+
+function checkStatuses(statuses: unknown): Readonly<Partial<Record<ProblemName, number>>> {
+  checkOptions(statuses, Object.keys(problems))
+  for (const [name, status] of Object.entries(statuses as object))
+    if (!(Number.isInteger(status) && status >= 400 && status <= 599))
+      throw new InvalidInputError(`statuses.${name}`, `must be a status from 400 to 599, not ${status}`)
+  return statuses as Readonly<Partial<Record<ProblemName, number>>>
+}

@@ -1,0 +1,91 @@
+/** What this layer answers in place of a handler, by the names that `statuses` goes by. */
+export const problems = {
+  keyMissing: { type: 'key-missing', status: 400, title: 'Idempotency-Key is missing' },
+  keyInvalid: { type: 'key-invalid', status: 400, title: 'Idempotency-Key is not valid' },
+  inProgress: {
+    type: 'in-progress',
+    status: 409,
+    title: 'A request with this Idempotency-Key is in progress',
+  },
+  keyReused: { type: 'key-reused', status: 422, title: 'Idempotency-Key was used for another request' },
+  ambiguous: { type: 'ambiguous', status: 409, title: 'It is not known how an earlier attempt ended' },
+  requestTooLarge: { type: 'request-too-large', status: 413, title: 'The request is too large' },
+  responseNotKept: {
+    type: 'response-not-kept',
+    status: 500,
+    title: 'The response cannot be kept for a replay',
+  },
+  failed: { type: 'failed', status: 500, title: 'The request has failed' },
+  timedOut: { type: 'timed-out', status: 503, title: 'The request took too long' },
+  unknown: {
+    type: 'outcome-unknown',
+    status: 503,
+    title: 'It is not known whether the request was carried out',
+  },
+  unavailable: { type: 'unavailable', status: 503, title: 'The request could not be carried out now' },
+  rateLimited: { type: 'rate-limited', status: 429, title: 'Too many requests' },
+} as const
+
+export type ProblemName = keyof typeof problems
+
+/** Whether the operation that the key stands for was carried out. */
+export type OperationState = 'not started' | 'running' | 'not done' | 'done' | 'unknown'
+
+/** A problem as RFC 9457 has it, with what a client needs to decide what to do next. */
+export interface Problem {
+  /** Stable: compare this, not the title. */
+  readonly type: string
+  readonly title: string
+  readonly status: number
+  readonly detail: string
+  /** What became of the operation. */
+  readonly operationState: OperationState
+  /** A request with a new key cannot do the same thing twice. */
+  readonly newKeyIsSafe: boolean
+  /** When to try again, if that is known: also as `Retry-After`, in whole seconds. */
+  readonly retryAfterMs?: number
+}
+
+export interface ProblemDetails {
+  readonly detail: string
+  readonly state: OperationState
+  readonly retryAfterMs?: number | undefined
+}
+
+/** How problems look in one application. */
+export interface ProblemStyle {
+  readonly statuses: Readonly<Partial<Record<ProblemName, number>>>
+  /** What types begin with. */
+  readonly base: string
+  /** What a client is shown in place of the problem itself. */
+  readonly body: ((problem: Problem) => unknown) | undefined
+}
+
+export const DEFAULT_STYLE: ProblemStyle = { statuses: {}, base: 'urn:dibs:problem:', body: undefined }
+
+const safe: readonly OperationState[] = ['not started', 'not done']
+
+export function toProblem(
+  name: ProblemName,
+  { detail, state, retryAfterMs }: ProblemDetails,
+  { statuses, base }: ProblemStyle,
+): Problem {
+  const { type, status, title } = problems[name]
+  return {
+    type: `${base}${type}`,
+    title,
+    status: statuses[name] ?? status,
+    detail,
+    operationState: state,
+    newKeyIsSafe: safe.includes(state),
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  }
+}
+
+/** The problem as a response. */
+export function problemResponse(problem: Problem, { body }: ProblemStyle = DEFAULT_STYLE): Response {
+  const headers = new Headers({ 'content-type': 'application/problem+json', 'cache-control': 'no-store' })
+  if (problem.retryAfterMs !== undefined)
+    headers.set('retry-after', String(Math.max(1, Math.ceil(problem.retryAfterMs / 1_000))))
+  return new Response(JSON.stringify(body ? body(problem) : problem), { status: problem.status, headers })
+}

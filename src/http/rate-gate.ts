@@ -1,0 +1,95 @@
+import { checkOptions } from '../claims/check-options.js'
+import type { RateLeft, RateLimit } from '../claims/rate-limit.js'
+import { BusyError, DibsError, InvalidInputError, NeverFitsError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { DEFAULT_STYLE, type Problem, type ProblemStyle, problemResponse, toProblem } from './problem.js'
+
+/** How a rate limit stands in front of a route. `R` is the request as the framework hands it over. */
+export interface RateLimitedOptions<R> {
+  /** Who is limited: a tenant, a user, an address. */
+  readonly subject: (request: R) => string | Promise<string>
+  /** What a request costs. Default 1. */
+  readonly cost?: ((request: R) => number | Promise<number>) | undefined
+  /** Also `X-RateLimit-Limit`, `-Remaining` and `-Reset`. Default false. */
+  readonly legacyHeaders?: boolean | undefined
+  /** The status of a refusal. Default 429. */
+  readonly status?: number | undefined
+  /** What the types of problems begin with. Default `urn:dibs:problem:`. */
+  readonly problemTypes?: string | undefined
+  /** The body of a problem, in your own form. */
+  readonly problemBody?: ((problem: Problem) => unknown) | undefined
+}
+
+/** What a rate limit says of one request. */
+export interface RateVerdict {
+  /** For the answer, whoever makes it. */
+  readonly headers: readonly (readonly [string, string])[]
+  /** In place of the handler's. */
+  readonly refusal: Response | undefined
+}
+
+/** A rate limit in front of a route, without its framework. */
+export class RateGate<R> {
+  readonly #limit: () => RateLimit
+  readonly #options: RateLimitedOptions<R>
+  readonly #style: ProblemStyle
+
+  constructor(limit: RateLimit | (() => RateLimit), options: RateLimitedOptions<R>) {
+    checkOptions(options, ['subject', 'cost', 'legacyHeaders', 'status', 'problemTypes', 'problemBody'])
+    const { subject, status, problemTypes = DEFAULT_STYLE.base, problemBody } = options
+    if (typeof subject !== 'function')
+      throw new InvalidInputError(
+        'subject',
+        `must be a function that says who is limited, not ${nameGiven(subject)}`,
+      )
+    this.#limit = typeof limit === 'function' ? limit : () => limit
+    this.#options = options
+    const statuses = status === undefined ? {} : { rateLimited: status }
+    this.#style = { statuses, base: problemTypes, body: problemBody }
+  }
+
+  async check(request: R): Promise<RateVerdict> {
+    const limit = this.#limit()
+    const { subject, cost } = this.#options
+    try {
+      const answer = await limit.tryTake(await subject(request), cost ? await cost(request) : 1)
+      const headers = this.#headers(limit, answer)
+      if (answer.granted) return { headers, refusal: undefined }
+      return {
+        headers,
+        refusal: this.#refuse('Too much was asked for of late.', answer.retryAfterMs, headers),
+      }
+    } catch (error) {
+      if (error instanceof NeverFitsError)
+        return { headers: [], refusal: this.#refuse('More was asked for at once than is ever allowed.') }
+      if (!(error instanceof DibsError) || error instanceof InvalidInputError || !error.retryable) throw error
+      const details = { detail: 'Nothing was done. Repeat the request.', state: 'not started' } as const
+      const retryAfterMs = error instanceof BusyError ? error.retryAfterMs : 1_000
+      const problem = toProblem('unavailable', { ...details, retryAfterMs }, this.#style)
+      return { headers: [], refusal: problemResponse(problem, this.#style) }
+    }
+  }
+
+  #refuse(detail: string, retryAfterMs?: number, headers: RateVerdict['headers'] = []): Response {
+    const problem = toProblem('rateLimited', { detail, state: 'not started', retryAfterMs }, this.#style)
+    const response = problemResponse(problem, this.#style)
+    for (const [name, value] of headers) response.headers.set(name, value)
+    return response
+  }
+
+  /** As draft-ietf-httpapi-ratelimit-headers has them. */
+  #headers({ name, limit, perMs }: RateLimit, { remaining, resetMs }: RateLeft): RateVerdict['headers'] {
+    const policy = JSON.stringify(name.replace(/[^\x20-\x7e]/g, '?'))
+    const resetSeconds = Math.ceil(resetMs / 1_000)
+    const legacy: [string, string][] = [
+      ['x-ratelimit-limit', String(limit)],
+      ['x-ratelimit-remaining', String(remaining)],
+      ['x-ratelimit-reset', String(resetSeconds)],
+    ]
+    return [
+      ['ratelimit-policy', `${policy};q=${limit};w=${Math.ceil(perMs / 1_000)}`],
+      ['ratelimit', `${policy};r=${remaining};t=${resetSeconds}`],
+      ...(this.#options.legacyHeaders ? legacy : []),
+    ]
+  }
+}

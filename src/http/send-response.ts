@@ -1,0 +1,60 @@
+import { once } from 'node:events'
+import { type ServerResponse, STATUS_CODES } from 'node:http'
+
+/** Status and headers of a response. Headers that are there and not named by it stay. */
+export function writeHead(to: ServerResponse, { status, headers }: Response): void {
+  to.statusCode = status
+  to.statusMessage = STATUS_CODES[status] ?? ''
+  for (const [name, value] of headers) if (name !== 'set-cookie') to.setHeader(name, value)
+  const cookies = headers.getSetCookie()
+  if (cookies.length > 0) to.setHeader('set-cookie', cookies)
+}
+
+/** Sends a response of the Fetch kind over one of Node's. */
+export async function sendResponse(to: ServerResponse, response: Response): Promise<void> {
+  writeHead(to, response)
+  const { body } = response
+  const reader = body?.getReader()
+  // The last chunk goes with the end: of a body in one piece Node then tells the length.
+  let last: Uint8Array | undefined
+  for (;;) {
+    const { done, value } = (await reader?.read()) ?? { done: true, value: undefined }
+    if (done) break
+    if (last && !(await write(to, last))) return void (await reader?.cancel().catch(() => {}))
+    last = value
+  }
+  to.end(last)
+}
+
+/** False: nobody is there any more. */
+async function write(to: ServerResponse, chunk: Uint8Array): Promise<boolean> {
+  if (to.destroyed) return false
+  if (to.write(chunk)) return true
+  const gone = new AbortController()
+  try {
+    await Promise.race(['drain', 'close'].map((event) => once(to, event, { signal: gone.signal })))
+  } catch {
+    return false
+  } finally {
+    gone.abort()
+  }
+  return !to.destroyed
+}
+
+/** Whatever is sent over a response that was sent already leads nowhere, and is no error. */
+export function silence(response: ServerResponse): void {
+  const nothing = () => response
+  const methods = [
+    'writeHead',
+    'end',
+    'flushHeaders',
+    'setHeader',
+    'setHeaders',
+    'appendHeader',
+    'removeHeader',
+  ]
+  for (const name of methods) Object.defineProperty(response, name, { value: nothing, configurable: true })
+  Object.defineProperty(response, 'write', { value: () => true, configurable: true })
+  for (const name of ['headersSent', 'writableEnded', 'finished'])
+    Object.defineProperty(response, name, { get: () => false, set: () => {}, configurable: true })
+}

@@ -1,0 +1,4 @@
+import express from 'express'
+import { serve } from './express.mjs'
+
+serve(express)

@@ -1,0 +1,11 @@
+import { FastifyAdapter } from '@nestjs/platform-fastify'
+import { serve } from './nest.mjs'
+
+await serve(new FastifyAdapter(), (app) => {
+  const fastify = app.getHttpAdapter().getInstance()
+  fastify.addHook('onRequest', async (_request, reply) => {
+    reply.header('x-outer', 'there')
+  })
+  for (const type of ['multipart/form-data', 'application/octet-stream'])
+    fastify.addContentTypeParser(type, { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
+})
