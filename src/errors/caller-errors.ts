@@ -20,7 +20,8 @@ export class InvalidInputError extends DibsError {
     readonly field: string,
     /** What is wrong, in a form that follows "`field` ": `must be positive, not -1`. */
     problem: string,
-    options?: DibsErrorOptions,
+    /** `status`: where it is not the caller of a server who has made the mistake. */
+    options?: DibsErrorOptions & { readonly status?: number },
   ) {
     super(`\`${field}\` ${problem}.`, options)
   }

@@ -119,7 +119,11 @@ export class CapturedResponse {
     if (this.#head) throw headersSent('write')
     const response = this.#response
     const [status, ...rest] = args
-    response.statusCode = Number(status)
+    if (!(Number(status) >= 100 && Number(status) <= 999))
+      throw Object.assign(new RangeError(`Invalid status code: ${status}`), {
+        code: 'ERR_HTTP_INVALID_STATUS_CODE',
+      })
+    response.statusCode = Math.floor(Number(status))
     if (typeof rest[0] === 'string') response.statusMessage = rest.shift() as string
     const named = new Set<string>()
     for (const [name, value] of pairsOf(rest[0])) {

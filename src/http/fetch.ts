@@ -32,7 +32,8 @@ export function idempotent(
     const { pathname, search } = new URL(request.url)
     let body: Uint8Array | undefined
     // One for each run: a body can be read once.
-    const fresh = (): Request => new Request(request, body?.length ? { body: new Uint8Array(body) } : {})
+    const fresh = (): Request =>
+      new Request(request, body && request.body ? { body: new Uint8Array(body) } : {})
     const run = async (claimed: Claimed<unknown>, mostBytes: BytesOf): Promise<ResponseParts> => {
       const given = fresh()
       remember(claimed, request, given)

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Context, Env, MiddlewareHandler } from 'hono'
 import type { RateLimit } from '../claims/rate-limit.js'
 import type { Dibs } from '../dibs.js'
@@ -36,6 +37,7 @@ export function idempotency<E extends Env>(
     const claimedBy = (claimed: Claimed<unknown>) => remember(claimed, c, c.req, c.req.raw)
     const { pathname, search } = new URL(c.req.url)
     let before: Headers | undefined
+    let isWhole = false
     const verdict = await gate.answer({
       source: c,
       method: c.req.method,
@@ -46,24 +48,53 @@ export function idempotency<E extends Env>(
       async run(claimed, mostBytes) {
         claimedBy(claimed)
         before = new Headers(c.res.headers)
-        await next()
-        if (isStream(c.res.headers)) throw refuseStream()
-        return await readResponse(c.res, mostBytes)
+        const made = await inside.run(c, async () => {
+          await next()
+          return c.res
+        })
+        if (isStream(made.headers)) throw refuseStream()
+        isWhole = true
+        return await readResponse(made, mostBytes)
       },
     })
     if (verdict.kind === 'pass') {
       if (verdict.claimed) claimedBy(verdict.claimed)
       return await next()
     }
-    if (verdict.kind === 'other' && !before) return verdict.response
+    if (verdict.kind === 'other' && !before) return answerWith(c, verdict.response)
     const response = verdict.kind === 'own' ? toResponse(verdict.parts) : verdict.response
     if (verdict.kind === 'other')
       before?.forEach((value, name) => {
         if (!response.headers.has(name)) response.headers.set(name, value)
       })
+    if (!isWhole) divert(c)
     c.res = undefined // or else it would keep the headers of the one that is not sent
     c.res = response
   }
+}
+
+/** With what others have set before. */
+async function answerWith(c: Context, response: Response): Promise<Response> {
+  const body = response.body && (await response.arrayBuffer())
+  return c.newResponse(body, response.status as never, Object.fromEntries(response.headers))
+}
+
+/** The request whose handler it is that runs. */
+const inside = new AsyncLocalStorage<Context>()
+
+/** One who comes too late has a response of its own in the same context, of which nothing is sent. */
+function divert(c: Context): void {
+  const sent = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(c), 'res')
+  const isOwn = (): boolean => inside.getStore() === c
+  let own: Response | undefined
+  Object.defineProperty(c, 'res', {
+    get: () => (isOwn() ? (own ?? new Response(null, { status: 404 })) : sent?.get?.call(c)),
+    set(response: Response) {
+      if (isOwn()) own = response
+      else sent?.set?.call(c, response)
+    },
+  })
+  Object.defineProperty(c, 'finalized', { get: () => !isOwn() || own !== undefined, set() {} })
 }
 
 async function readBody(c: Context, mostBytes: number): Promise<Uint8Array> {
@@ -90,7 +121,7 @@ export function rateLimit<E extends Env>(
   const gate = new RateGate<Context<E>>(limit, options)
   return async (c, next) => {
     const { headers, refusal } = await gate.check(c)
-    if (refusal) return refusal
+    if (refusal) return answerWith(c, refusal)
     for (const [name, value] of headers) c.header(name, value)
     await next()
   }

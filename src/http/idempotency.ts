@@ -22,6 +22,7 @@ import {
 } from './exchange.js'
 import { type Explained, explainError, Refusal } from './explain-error.js'
 import { readIdempotencyKey } from './idempotency-key.js'
+import { mistake } from './mistake.js'
 import { type IdempotencyOptions, type ReadOptions, readOptions } from './options.js'
 import { problemResponse, toProblem } from './problem.js'
 import { fingerprintRequest } from './request-fingerprint.js'
@@ -196,7 +197,7 @@ export class Idempotency<R> {
     })
     await this.#inTime(running ?? Promise.resolve(), 'unknown')
     if (result) return result
-    throw new InvalidInputError('transaction', 'must call the function that it is given, and wait for it')
+    throw mistake('transaction', 'must call the function that it is given, and wait for it')
   }
 
   #leased(exchange: Exchange<R>, address: Address, carryOut: CarryOut): Promise<OnceResult<unknown>> {
@@ -288,8 +289,7 @@ export class Idempotency<R> {
 
   async #rebuild(stored: StoredResponse, { source }: Exchange<R>): Promise<Response> {
     const { large } = this.#options
-    if (!large)
-      throw new InvalidInputError('large', 'must be given as long as responses are stored that were too long')
+    if (!large) throw mistake('large', 'must be given as long as responses are stored that were too long')
     const rebuilt = await large.rebuild(stored.reference as Json, source)
     const headers = new Headers(stored.headers.map(([name, value]): [string, string] => [name, value]))
     for (const [name, value] of rebuilt.headers) if (name !== 'set-cookie') headers.set(name, value)
@@ -313,7 +313,7 @@ export class Idempotency<R> {
       )
     else await this.#dibs.transaction((tx: Transaction) => carryOut(tx), { deadlineMs })
     if (own) return { kind: 'own', parts: own }
-    throw new InvalidInputError('transaction', 'must call the function that it is given, and wait for it')
+    throw mistake('transaction', 'must call the function that it is given, and wait for it')
   }
 }
 
@@ -378,7 +378,7 @@ function scopeOf(principal: unknown, method: string, path: string): string {
     return keyOf('http', ...parts, `${method} #${hash}`)
   } catch (error) {
     if (!(error instanceof InvalidInputError)) throw error
-    throw new InvalidInputError('scope', error.message.replace(/^\S+ |\.$/g, ''))
+    throw mistake('scope', error.message.replace(/^\S+ |\.$/g, ''))
   }
 }
 
@@ -387,7 +387,7 @@ function readPrincipal(principal: unknown): readonly (string | number | bigint)[
   const parts = Array.isArray(principal) ? principal : [principal]
   const isSaid = (part: unknown) => part !== undefined && part !== null && part !== ''
   if (parts.length > 0 && parts.every(isSaid)) return parts
-  throw new InvalidInputError(
+  throw mistake(
     'scope',
     `must say whose keys they are for each request, and said ${nameGiven(principal)}${Array.isArray(principal) ? ` with ${parts.map(nameGiven).join(', ') || 'nothing'}` : ''}; refuse those who are not known before they come here`,
   )

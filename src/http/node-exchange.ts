@@ -1,8 +1,8 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { InvalidInputError } from '../errors.js'
 import { CapturedResponse } from './captured-response.js'
 import { type Claimed, remember } from './claimed.js'
 import type { Idempotency } from './idempotency.js'
+import { mistake } from './mistake.js'
 import type { RequestBody } from './request-fingerprint.js'
 import { sendResponse } from './send-response.js'
 
@@ -80,7 +80,7 @@ export function parsedBody(raw: IncomingMessage, parsed: ParsedRequest, advice: 
   const { body } = parsed
   if (!hasBody(raw)) return undefined
   if (!raw.readableEnded && isEmpty(body))
-    throw new InvalidInputError(
+    throw mistake(
       'body',
       `of the request was not read before the middleware, so it cannot tell whether a repetition is the same: ${advice}, or give \`fingerprint\``,
     )
@@ -91,7 +91,7 @@ export function parsedBody(raw: IncomingMessage, parsed: ParsedRequest, advice: 
 
 function toPart({ fieldname, originalname, mimetype, buffer }: ParsedFile): object {
   if (!buffer)
-    throw new InvalidInputError(
+    throw mistake(
       'body',
       'of the request has a file that is not in memory, so it cannot be compared: give `fingerprint`',
     )

@@ -4,7 +4,7 @@ import Fastify from 'fastify'
 import { announce, api, base, dibs, limited, optionsOf, render, routes } from '../scenario.mjs'
 
 const headerOf = (request, name) => request.headers[name]
-const app = Fastify()
+const app = Fastify({ routerOptions: { maxParamLength: 1_000 } })
 app.addHook('onRequest', async (_request, reply) => {
   reply.header('x-outer', 'there')
 })

@@ -1,7 +1,7 @@
 import { FastifyAdapter } from '@nestjs/platform-fastify'
 import { serve } from './nest.mjs'
 
-await serve(new FastifyAdapter(), (app) => {
+await serve(new FastifyAdapter({ routerOptions: { maxParamLength: 1_000 } }), (app) => {
   const fastify = app.getHttpAdapter().getInstance()
   fastify.addHook('onRequest', async (_request, reply) => {
     reply.header('x-outer', 'there')
