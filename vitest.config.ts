@@ -49,6 +49,8 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/postgres/embedded/**',
       'src/cli/**',
       'src/server/**',
+      // Over processes of their own; what they rest on is tested everywhere.
+      'src/http/**',
       // What a report looks like does not depend on the server.
       'src/testing/explore/report/**',
       'src/testing/crash/report/**',

@@ -1,3 +1,3 @@
 import { describeHttp } from '../../test/http/describe-http.js'
 
-describeHttp('fastify', { inflates: false })
+describeHttp('fastify')

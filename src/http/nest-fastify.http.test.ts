@@ -1,3 +1,3 @@
 import { describeHttp } from '../../test/http/describe-http.js'
 
-describeHttp('nest-fastify', { inflates: false })
+describeHttp('nest-fastify')

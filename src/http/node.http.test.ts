@@ -1,3 +1,3 @@
 import { describeHttp } from '../../test/http/describe-http.js'
 
-describeHttp('node', { validates: false, inflates: false, readsBody: true })
+describeHttp('node', { validates: false, readsBody: true })

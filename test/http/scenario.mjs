@@ -1,4 +1,5 @@
 // The routes of the conformance suite, without a framework. Each application in apps/ serves them in its own way.
+import { createGunzip, createInflate, gunzipSync, inflateSync } from 'node:zlib'
 import { Dibs } from 'dibs'
 import pg from 'pg'
 
@@ -297,4 +298,17 @@ export function announce(server) {
 export function render({ body, headers = {} }) {
   if (body === undefined || typeof body === 'string' || Buffer.isBuffer(body)) return { body, headers }
   return { body: JSON.stringify(body), headers: { 'content-type': 'application/json', ...headers } }
+}
+
+/** For frameworks that do not unpack what is sent: as an application would do it. */
+export const unpack = (bytes, encoding) =>
+  encoding === 'gzip' ? gunzipSync(bytes) : encoding === 'deflate' ? inflateSync(bytes) : bytes
+
+/** The same as a hook of Fastify. */
+export async function unpackStream(request, _reply, payload) {
+  const encoding = request.headers['content-encoding']
+  if (!encoding) return payload
+  const unpacked = payload.pipe(encoding === 'gzip' ? createGunzip() : createInflate())
+  unpacked.receivedEncodedLength = Number(request.headers['content-length'])
+  return unpacked
 }

@@ -40,7 +40,6 @@ export function serve(express) {
     const { Readable } = await import('node:stream')
     Readable.from(['a', 'b']).pipe(response)
   })
-  app.post('/unread', usual, (_request, response) => response.end())
   app.post(
     '/validated',
     (request, response, next) => (request.body?.item ? next() : response.status(400).json({ bad: true })),
@@ -50,18 +49,6 @@ export function serve(express) {
   app.get('/limited', rateLimit(api, limited(headerOf)), (_request, response) =>
     response.json({ fine: true }),
   )
-  app.post('/twice', usual, async (request, response) => {
-    response.json({ first: true })
-    await claimed(request)
-      .tx.query('select 1')
-      .catch(() => {})
-    if (!response.headersSent) throw new Error('it must look as if it were sent')
-    try {
-      response.setHeader('x-late', '1')
-    } catch (error) {
-      if (error.code === 'ERR_HTTP_HEADERS_SENT') response.end('second')
-    }
-  })
   app.use((error, _request, response, next) => {
     if (response.headersSent) return next(error)
     response.status(error.status >= 500 ? error.status : 500).json({ error: error.message })

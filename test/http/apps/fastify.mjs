@@ -1,13 +1,14 @@
 import { Readable } from 'node:stream'
 import { claimed, idempotency, rateLimit } from 'dibs/fastify'
 import Fastify from 'fastify'
-import { announce, api, base, dibs, limited, optionsOf, render, routes } from '../scenario.mjs'
+import { announce, api, base, dibs, limited, optionsOf, render, routes, unpackStream } from '../scenario.mjs'
 
 const headerOf = (request, name) => request.headers[name]
 const app = Fastify({ routerOptions: { maxParamLength: 1_000 } })
 app.addHook('onRequest', async (_request, reply) => {
   reply.header('x-outer', 'there')
 })
+app.addHook('preParsing', unpackStream)
 for (const type of ['multipart/form-data', 'application/octet-stream'])
   app.addContentTypeParser(type, { parseAs: 'buffer' }, (_request, body, done) => done(null, body))
 await app.register(idempotency, { dibs, ...base(headerOf) })

@@ -1,15 +1,16 @@
 import { serve } from '@hono/node-server'
 import { claimed, idempotent, rateLimited } from 'dibs/http'
-import { announce, api, dibs, limited, optionsOf, render, routes } from '../scenario.mjs'
+import { announce, api, dibs, limited, optionsOf, render, routes, unpack } from '../scenario.mjs'
 
 const headerOf = (request, name) => request.headers.get(name) ?? undefined
 
 const handlerOf = (route) =>
   idempotent(dibs, optionsOf(route, headerOf), async (request) => {
     const isJson = request.headers.get('content-type')?.includes('json')
+    const bytes = unpack(Buffer.from(await request.arrayBuffer()), headerOf(request, 'content-encoding'))
     const answer = await route.handle({
       claimed: () => claimed(request),
-      body: isJson ? await request.json() : Buffer.from(await request.arrayBuffer()),
+      body: isJson ? JSON.parse(bytes.toString()) : bytes,
       params: { status: request.url.split('/').at(-1) },
       header: (name) => headerOf(request, name),
     })

@@ -2,7 +2,7 @@ import { serve } from '@hono/node-server'
 import { claimed, idempotency, rateLimit } from 'dibs/hono'
 import { Hono } from 'hono'
 import { streamSSE } from 'hono/streaming'
-import { announce, api, dibs, limited, optionsOf, render, routes } from '../scenario.mjs'
+import { announce, api, dibs, limited, optionsOf, render, routes, unpack } from '../scenario.mjs'
 
 const headerOf = (c, name) => c.req.header(name)
 const app = new Hono()
@@ -10,8 +10,10 @@ app.use(async (c, next) => {
   c.header('x-outer', 'there')
   await next()
 })
-const bodyOf = async (c) =>
-  c.req.header('content-type')?.includes('json') ? await c.req.json() : Buffer.from(await c.req.arrayBuffer())
+const bodyOf = async (c) => {
+  const bytes = unpack(Buffer.from(await c.req.arrayBuffer()), c.req.header('content-encoding'))
+  return c.req.header('content-type')?.includes('json') ? JSON.parse(bytes.toString()) : bytes
+}
 for (const route of routes) {
   app.on(route.method, route.path, idempotency(dibs, optionsOf(route, headerOf)), async (c) => {
     const answer = await route.handle({

@@ -1,12 +1,13 @@
 import { createServer } from 'node:http'
 import { Readable } from 'node:stream'
 import { claimed, idempotent, rateLimited } from 'dibs/node'
-import { announce, api, dibs, limited, optionsOf, render, routes } from '../scenario.mjs'
+import { announce, api, dibs, limited, optionsOf, render, routes, unpack } from '../scenario.mjs'
 
 const headerOf = (request, name) => request.headers[name]
 
 const serve = (route) =>
-  idempotent(dibs, optionsOf(route, headerOf), async (request, response, body) => {
+  idempotent(dibs, optionsOf(route, headerOf), async (request, response, packed) => {
+    const body = unpack(packed, request.headers['content-encoding'])
     const isJson = request.headers['content-type']?.includes('json')
     const answer = await route.handle({
       claimed: () => claimed(request),

@@ -1,0 +1,295 @@
+import { describe, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { directUrl, until } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { Dibs } from '../dibs.js'
+import { BusinessRuleError, ConflictError, PermanentError } from '../errors.js'
+import { type DibsEvents, onEvent } from '../postgres/events.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
+import { claimed } from './claimed.js'
+import { type FetchHandler, idempotent } from './fetch.js'
+import { rateLimited } from './fetch-rate-limit.js'
+import type { IdempotencyOptions } from './options.js'
+
+const fixture = openClaims()
+type Options = Partial<IdempotencyOptions<Request>>
+
+const make = (options: Options, handler: FetchHandler, dibs = fixture.dibs) =>
+  idempotent(dibs, { scope: 'anonymous', ...options }, handler)
+
+const ask = (headers: Record<string, string> = {}, body: unknown = { item: 'tea' }, method = 'POST') =>
+  new Request('http://localhost/orders?x=1', {
+    method,
+    headers: { 'idempotency-key': 'k', 'content-type': 'application/json', ...headers },
+    ...(method === 'GET' ? {} : { body: JSON.stringify(body) }),
+  })
+
+const write = (name: string, tx: { query(text: string, values?: unknown[]): Promise<unknown> }) =>
+  tx.query(`insert into ${fixture.log} (name) values ($1)`, [name])
+
+async function failuresOf(fn: () => Promise<unknown>): Promise<DibsEvents['dibs:http.failed'][]> {
+  const failures: DibsEvents['dibs:http.failed'][] = []
+  const stop = onEvent('dibs:http.failed', (failure) => void failures.push(failure))
+  await fn().finally(stop)
+  return failures
+}
+
+describe('a handler on Fetch types', () => {
+  it('gets a request with its body, its transaction, and its key', async () => {
+    const handle = make({}, async (request, { key, tx }) => {
+      expect(claimed(request).tx).toBe(tx)
+      await write(((await request.json()) as { item: string }).item, tx)
+      return Response.json({ key, url: request.url })
+    })
+    const first = await handle(ask())
+    expect(await first.json()).toEqual({ key: 'k', url: 'http://localhost/orders?x=1' })
+    expect((await handle(ask())).headers.get('idempotency-replayed')).toBe('true')
+    expect(await fixture.logged()).toEqual(['tea'])
+    const { claims } = await fixture.dibs.claims.list({ scope: 'http' })
+    expect(claims).toMatchObject([{ scope: 'http:POST /orders', key: 'k', status: 'active' }])
+  })
+
+  it('is run again after a conflict, from its start, with its body', async () => {
+    let runs = 0
+    const handle = make({}, async (request, { tx }) => {
+      await write(((await request.json()) as { item: string }).item, tx)
+      if (++runs < 3) throw new ConflictError({ subject: 'stock' })
+      return new Response('done')
+    })
+    expect(await (await handle(ask())).text()).toBe('done')
+    expect(runs).toBe(3)
+    expect(await fixture.logged()).toEqual(['tea'])
+  })
+
+  it('answers with an error that is one: stored, without its writes', async () => {
+    let runs = 0
+    const handle = make({}, async (_, { tx }) => {
+      runs++
+      await write('a', tx)
+      tx.afterCommit(() => void fixture.pool.query(`insert into ${fixture.log} (name) values ('after')`))
+      throw new BusinessRuleError('sold out', 'sold-out')
+    })
+    const answers = [await handle(ask()), await handle(ask())]
+    for (const answer of answers) {
+      expect(answer.status).toBe(422)
+      expect(answer.headers.get('content-type')).toBe('application/problem+json')
+      expect(await answer.json()).toEqual({
+        type: 'about:blank',
+        title: 'sold out',
+        status: 422,
+        rule: 'sold-out',
+      })
+    }
+    expect(runs).toBe(1)
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('does not tell a stranger what has failed for good', async () => {
+    const handle = make({ store: 'stripe-v1' }, async () => {
+      throw new PermanentError('password of the bank is hunter2')
+    })
+    const [first, again] = [await handle(ask()), await handle(ask())]
+    expect(first.status).toBe(500)
+    expect(await first.text()).not.toContain('hunter2')
+    expect(again.headers.get('idempotency-replayed')).toBe('true')
+  })
+
+  it('throws what it throws, and is free again', async () => {
+    const boom = new Error('boom')
+    let fails = true
+    const handle = make({}, async (_, { tx }) => {
+      await write('a', tx)
+      if (fails) throw boom
+      return new Response('done')
+    })
+    expect(await failuresOf(() => expect(handle(ask())).rejects.toBe(boom))).toEqual([])
+    fails = false
+    expect(await (await handle(ask())).text()).toBe('done')
+    expect(await fixture.logged()).toEqual(['a'])
+  })
+
+  it('has its request as it is where the middleware is not meant', async () => {
+    const handle = make({}, async (request, given) => {
+      expect(() => given.tx).toThrow('`tx` is there in mode')
+      return new Response(request.method)
+    })
+    expect(await (await handle(ask({}, undefined, 'GET'))).text()).toBe('GET')
+    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [] })
+  })
+
+  it('has its body also where no key is needed, leased', async () => {
+    const handle = make({ mode: 'leased', required: false }, async (request, given) => {
+      expect(() => given.claim).toThrow('`claim` is there when the client has sent a key')
+      return new Response(await request.text())
+    })
+    const request = ask()
+    request.headers.delete('idempotency-key')
+    expect(await (await handle(request)).text()).toBe('{"item":"tea"}')
+  })
+})
+
+describe('what is told in place of a handler', () => {
+  it('an event has what a client is not told', async () => {
+    const handle = make({}, async (_, { tx }) => {
+      await tx.query('select 1 / 0').catch(() => {})
+      return new Response('as if')
+    })
+    const failures = await failuresOf(async () => {
+      const answer = await handle(ask())
+      expect(answer.status).toBe(500)
+      expect(await answer.text()).not.toContain('division')
+    })
+    expect(failures).toMatchObject([
+      { problem: 'failed', method: 'POST', path: '/orders', schema: fixture.schema.name },
+    ])
+    const [{ error }] = failures as [DibsEvents['dibs:http.failed']]
+    expect(String((error as Error).cause)).toContain('division by zero')
+  })
+
+  it('a server that cannot be reached: nothing was done, try again', async () => {
+    await using proxy = await PgProxy.start({ url: directUrl })
+    const options = { url: proxy.url, schema: fixture.schema.name, migrate: 'off', listen: false } as const
+    await using dibs = await Dibs.open(options)
+    const handle = make({}, async () => new Response('done'), dibs)
+    await proxy.close()
+    const answer = await handle(ask())
+    expect(answer.status).toBe(503)
+    expect(answer.headers.get('retry-after')).toBe('1')
+    expect(await answer.json()).toMatchObject({
+      type: 'urn:dibs:problem:unavailable',
+      operationState: 'not done',
+      newKeyIsSafe: true,
+    })
+  })
+
+  it('given up after too many attempts', async () => {
+    const handle = make({ mode: 'leased', leaseMs: 100, maxAttempts: 1 }, async () => new Response('done'))
+    const goOn = deferred()
+    const options: Options = { mode: 'leased', leaseMs: 100, maxAttempts: 1, deadlineMs: 50 }
+    const stuck = make(options, () => goOn.promise.then(() => new Response('too late')))
+    expect((await stuck(ask())).status).toBe(503)
+    let answer: Response | undefined
+    await until(async () => {
+      answer = await handle(ask())
+      return answer.status !== 409
+    }, 'the lease to run out')
+    expect(answer?.status).toBe(500)
+    expect(answer?.headers.get('idempotency-replayed')).toBe('true')
+    expect(await answer?.json()).toMatchObject({ type: 'urn:dibs:problem:failed', operationState: 'unknown' })
+    goOn.resolve()
+  })
+})
+
+describe('leased', () => {
+  /** As a process that stands still in its handler leaves it; what lets it go on. */
+  async function abandon(options: Options): Promise<() => void> {
+    const goOn = deferred()
+    const handle = make({ mode: 'leased', leaseMs: 100, deadlineMs: 50, ...options }, async () => {
+      await goOn.promise
+      return new Response('too late')
+    })
+    expect((await handle(ask())).status).toBe(503)
+    return goOn.resolve
+  }
+
+  it('asks what became of an attempt that ended without a word, and stores the answer', async () => {
+    const asked: string[] = []
+    const options: Options = {
+      mode: 'leased',
+      leaseMs: 100,
+      onAmbiguous: async (claim, request) => {
+        asked.push(`${request.method} ${claim.attempt}`)
+        return Response.json({ found: true }, { status: 201, headers: { location: '/p/1' } })
+      },
+    }
+    const goOn = await abandon(options)
+    const handle = make(options, async () => new Response('run again'))
+    let answer = await handle(ask())
+    await until(async () => {
+      if (answer.status === 409) answer = await handle(ask())
+      return answer.status !== 409
+    }, 'the lease to run out')
+    expect([answer.status, answer.headers.get('location'), await answer.json()]).toEqual([
+      201,
+      '/p/1',
+      { found: true },
+    ])
+    expect((await handle(ask())).headers.get('idempotency-replayed')).toBe('true')
+    expect(asked).toEqual(['POST 2'])
+    goOn()
+  })
+})
+
+describe("in the application's own transaction", () => {
+  const own: Options['transaction'] = async (work) => {
+    const client = await fixture.pool.connect()
+    try {
+      await client.query('begin')
+      await work(client, client)
+      await client.query('commit')
+    } catch (error) {
+      await client.query('rollback')
+      throw error
+    } finally {
+      client.release()
+    }
+  }
+
+  it('also without a key', async () => {
+    const handle = make({ required: false, transaction: own }, async (_, { tx }) => {
+      await write('a', tx)
+      return new Response('done', { status: (await fixture.logged()).length > 0 ? 400 : 200 })
+    })
+    for (const status of [200, 400]) {
+      const request = ask()
+      request.headers.delete('idempotency-key')
+      expect((await handle(request)).status).toBe(status)
+    }
+    expect(await fixture.logged()).toEqual(['a'])
+  })
+
+  it('which must call what it is given', async () => {
+    for (const required of [true, false]) {
+      const handle = make({ required, transaction: async () => {} }, async () => new Response())
+      const request = ask()
+      if (!required) request.headers.delete('idempotency-key')
+      await expect(handle(request)).rejects.toThrow(
+        '`transaction` must call the function that it is given, and wait for it',
+      )
+    }
+  })
+
+  it('is not waited for longer than the client is kept', async () => {
+    const goOn = deferred()
+    const handle = make({ transaction: own, deadlineMs: 100 }, async (_, { tx }) => {
+      await write('a', tx)
+      await goOn.promise
+      return new Response('late')
+    })
+    const answer = await handle(ask())
+    expect(await answer.json()).toMatchObject({
+      type: 'urn:dibs:problem:timed-out',
+      operationState: 'unknown',
+      newKeyIsSafe: false,
+    })
+    goOn.resolve()
+    await until(async () => (await fixture.logged()).length > 0, 'the late one to end')
+    const again = await handle(ask())
+    expect([again.headers.get('idempotency-replayed'), await again.text()]).toEqual(['true', 'late'])
+  })
+})
+
+describe('a rate limit', () => {
+  it('costs what a request costs, and says when it never fits', async () => {
+    const limit = fixture.dibs.rateLimit('costly', { algorithm: 'fixed-window', limit: 5, perMs: 3_600_000 })
+    const cost = (request: Request) => Number(request.headers.get('x-cost'))
+    const handle = rateLimited(limit, { subject: () => 'a', cost, status: 503 }, () => new Response('done'))
+    const of = (n: number) => handle(ask({ 'x-cost': String(n) }))
+    expect((await of(4)).headers.get('ratelimit')).toMatch(/^"costly";r=1;/)
+    const refused = await of(2)
+    expect([refused.status, refused.headers.get('ratelimit')]).toEqual([503, expect.stringMatching(/;r=1;/)])
+    const never = await of(6)
+    expect([never.status, never.headers.get('retry-after')]).toEqual([503, null])
+    expect((await of(1)).status).toBe(200)
+  })
+})

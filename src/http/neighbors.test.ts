@@ -1,0 +1,128 @@
+import compression from 'compression'
+import express from 'express'
+import session from 'express-session'
+import Fastify from 'fastify'
+import multer from 'multer'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { listen } from '../../test/http/listen.js'
+import { claimed, idempotency } from './express.js'
+import { idempotency as fastifyIdempotency } from './fastify.js'
+
+const fixture = openClaims()
+const log = (name: string): [string, string[]] => [`insert into ${fixture.log} (name) values ($1)`, [name]]
+
+async function post(port: number, key: string, init: RequestInit = {}): Promise<Response> {
+  const headers = { 'idempotency-key': key, ...(init.headers as Record<string, string>) }
+  return await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', ...init, headers })
+}
+
+describe('Express, beside others', () => {
+  const text = 'tea '.repeat(1_000)
+  const handler: express.RequestHandler = async (request, response) => {
+    await claimed(request).tx.query(...log('done'))
+    response.type('text/plain').send(text)
+  }
+
+  it.each(['before', 'behind'])('what compresses stands %s it', async (where) => {
+    const app = express()
+    const guard = idempotency(fixture.dibs, { scope: 'anonymous' })
+    const pack = compression({ threshold: 0 })
+    app.post('/', ...(where === 'before' ? [pack, guard] : [guard, pack]), handler)
+    const port = await listen(app)
+    for (const _ of [1, 2]) {
+      const answer = await post(port, 'k', { headers: { 'accept-encoding': 'gzip' } })
+      expect(answer.headers.get('content-encoding')).toBe('gzip')
+      expect(await answer.text()).toBe(text)
+    }
+    expect(await fixture.logged()).toEqual(['done'])
+  })
+
+  it('a session is saved, and its cookie is not replayed', async () => {
+    const app = express()
+    app.use(session({ secret: 's', resave: false, saveUninitialized: false }))
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), async (request, response) => {
+      Object.assign(request.session, { user: 1 })
+      response.json({ fine: true })
+    })
+    const port = await listen(app)
+    const first = await post(port, 'k')
+    expect(first.headers.get('set-cookie')).toMatch(/^connect\.sid=/)
+    const again = await post(port, 'k')
+    expect(again.headers.get('set-cookie')).toBeNull()
+    expect(await again.text()).toBe(await first.text())
+  })
+
+  it('files in memory are compared by their bytes', async () => {
+    const app = express()
+    app.post('/', multer().any(), idempotency(fixture.dibs, { scope: 'anonymous' }), handler)
+    const port = await listen(app)
+    const upload = (content: string) => {
+      const body = new FormData()
+      body.set('a', '1')
+      body.set('f', new Blob([content]), 'f.txt')
+      return post(port, 'k', { body })
+    }
+    expect((await upload('x')).status).toBe(200)
+    expect((await upload('x')).headers.get('idempotency-replayed')).toBe('true')
+    expect((await upload('y')).status).toBe(422)
+  })
+
+  it('a body that nobody has read is a mistake that is told', async () => {
+    const app = express()
+    app.use(express.json())
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), handler)
+    const said: string[] = []
+    app.use(((error, _request, response, _next) => {
+      said.push(error.message)
+      response.status(error.status).end()
+    }) satisfies express.ErrorRequestHandler)
+    const port = await listen(app)
+    expect((await post(port, 'k', { body: 'a=1', headers: { 'content-type': 'text/plain' } })).status).toBe(
+      500,
+    )
+    expect(said).toEqual([
+      '`body` of the request was not read before the middleware, so it cannot tell whether a repetition is the same: put express.json(), or another parser, in front of it, or give `fingerprint`.',
+    ])
+    expect(await fixture.logged()).toEqual([])
+    expect((await post(port, 'k')).status).toBe(200) // without a body there is nothing to read
+  })
+
+  it('a handler outside of it is told so', async () => {
+    const app = express()
+    app.post('/', (request) => void claimed(request))
+    app.use(((error, _request, response, _next) => {
+      response.status(error.status).send(error.message)
+    }) satisfies express.ErrorRequestHandler)
+    const answer = await post(await listen(app), 'k')
+    expect([answer.status, await answer.text()]).toEqual([
+      500,
+      expect.stringContaining('did not pass the idempotency middleware'),
+    ])
+  })
+})
+
+describe('Fastify, beside others', () => {
+  it('what compresses is before or behind it, and a stream is one all the same', async () => {
+    const { default: pack } = await import('@fastify/compress')
+    const app = Fastify()
+    onTestFinished(() => app.close())
+    await app.register(pack, { threshold: 0 })
+    await app.register(fastifyIdempotency, { dibs: fixture.dibs, scope: 'anonymous' })
+    app.post('/', { config: { idempotency: true } }, async (request) => {
+      await claimed(request).tx.query(...log('done'))
+      return { text: 'tea '.repeat(1_000) }
+    })
+    await app.listen({ port: 0, host: '127.0.0.1' })
+    const { port } = app.server.address() as { port: number }
+    const bodies: string[] = []
+    for (const _ of [1, 2]) {
+      const answer = await post(port, 'k', { headers: { 'accept-encoding': 'gzip' } })
+      expect(answer.headers.get('content-encoding')).toBe('gzip')
+      bodies.push(await answer.text())
+    }
+    expect(bodies[0]).toContain('tea tea')
+    expect(bodies[1]).toBe(bodies[0])
+    expect(await fixture.logged()).toEqual(['done'])
+  })
+})

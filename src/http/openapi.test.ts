@@ -1,0 +1,45 @@
+import { Validator } from '@seriousme/openapi-schema-validator'
+import { describe, expect, it } from 'vitest'
+import { openApi } from './openapi.js'
+
+const describeApi = (version: string, fragment = openApi()) => ({
+  openapi: version,
+  info: { title: 'Orders', version: '1' },
+  paths: {
+    '/orders': {
+      post: {
+        parameters: [fragment.parameter],
+        responses: { '201': { description: 'Created', headers: fragment.headers }, ...fragment.responses },
+      },
+    },
+  },
+  components: { schemas: fragment.schemas },
+})
+
+describe('the fragment', () => {
+  it.each(['3.0.3', '3.1.0'])('is valid OpenAPI %s', async (version) => {
+    expect(await new Validator().validate(describeApi(version))).toEqual({ valid: true })
+    expect(await new Validator().validate({ ...describeApi(version), info: {} })).toMatchObject({
+      valid: false,
+    })
+  })
+
+  it('says what the middleware does', () => {
+    const { parameter, responses, headers } = openApi()
+    expect(parameter).toMatchObject({ name: 'Idempotency-Key', in: 'header', required: true })
+    expect(Object.keys(responses)).toEqual(['400', '409', '422', '503'])
+    expect(Object.keys(headers)).toEqual(['Idempotency-Replayed'])
+  })
+
+  it('follows the options of a route', () => {
+    const { parameter, responses } = openApi({
+      header: 'X-Key',
+      required: false,
+      keyPattern: /^\w+$/,
+      statuses: { keyReused: 409, keyInvalid: 428 },
+    })
+    expect(parameter).toMatchObject({ name: 'X-Key', required: false, schema: { pattern: '^\\w+$' } })
+    expect(Object.keys(responses)).toEqual(['409', '428', '503'])
+    expect(() => openApi({ wrong: 1 } as never)).toThrow('`wrong` is no option here')
+  })
+})

@@ -1,0 +1,112 @@
+import { brotliCompressSync, gzipSync } from 'node:zlib'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type FingerprintedRequest, fingerprintRequest } from './request-fingerprint.js'
+
+const request = (changes: Partial<FingerprintedRequest> = {}): FingerprintedRequest => ({
+  method: 'POST',
+  target: '/orders',
+  headers: [],
+  type: 'application/json',
+  encoding: '',
+  body: Buffer.from('{"a":1}'),
+  ...changes,
+})
+const of = (changes?: Partial<FingerprintedRequest>) => fingerprintRequest(request(changes))
+const json = (text: string) => of({ body: Buffer.from(text) })
+
+describe('tells apart', () => {
+  it.each<[string, Partial<FingerprintedRequest>]>([
+    ['methods', { method: 'PUT' }],
+    ['paths', { target: '/orders/1' }],
+    ['queries', { target: '/orders?x' }],
+    ['headers', { headers: [['x-version', '1']] }],
+    ['bodies', { body: Buffer.from('{"a":2}') }],
+    ['a body and none', { body: undefined }],
+    ['kinds of bodies', { type: 'text/plain' }],
+  ])('%s', async (_, changes) => {
+    expect(await of(changes)).not.toBe(await of())
+  })
+
+  it.each([
+    ['numbers that JavaScript would round', '9007199254740993', '9007199254740992'],
+    ['the same with fractions', '0.12345678901234567', '0.12345678901234568'],
+    ['numbers beyond all bounds', '1e400', '1e500'],
+    ['those and null', '1e400', 'null'],
+    ['orders of a list', '[1,2]', '[2,1]'],
+    ['a text and a number', '"1"', '1'],
+    ['an absent field and null', '{}', '{"a":null}'],
+    ['names that every object has', '{"__proto__":1}', '{"__proto__":2}'],
+    ['the same one level down', '{"__proto__":{"a":1}}', '{}'],
+    ['what is no JSON', '{"a":', '{"a": '],
+  ])('%s', async (_, one, two) => {
+    expect(await json(one)).not.toBe(await json(two))
+  })
+
+  it('two values, always', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.jsonValue(), fc.jsonValue(), async (one, two) => {
+        const texts = [one, two].map((value) => JSON.stringify(value))
+        fc.pre(
+          JSON.stringify(JSON.parse(texts[0] as string)) !== JSON.stringify(JSON.parse(texts[1] as string)),
+        )
+        const isSame = (await json(texts[0] as string)) === (await json(texts[1] as string))
+        // Only the order of fields may be another.
+        if (isSame) expect(sorted(one)).toBe(sorted(two))
+      }),
+    )
+  })
+})
+
+function sorted(value: unknown): string {
+  return JSON.stringify(value, (_, inner) =>
+    inner && typeof inner === 'object' && !Array.isArray(inner)
+      ? Object.entries(inner).toSorted(([a], [b]) => (a < b ? -1 : 1))
+      : inner,
+  )
+}
+
+describe('does not tell apart', () => {
+  it.each([
+    ['blanks', '{"a":1,"b":2}', ' { "a" : 1,\n"b":2 } '],
+    ['the order of fields', '{"a":{"x":1,"y":2},"b":2}', '{"b":2,"a":{"y":2,"x":1}}'],
+    ['ways to write a text', '"\\u0061\\/"', '"a/"'],
+    ['ways to write a number', '[1.0,1e2,-0]', '[1,100,0]'],
+    ['long digits in a text', '{"a":"12345678901234567890","b":1}', '{"b":1,"a":"12345678901234567890"}'],
+  ])('%s', async (_, one, two) => {
+    expect(await json(one)).toBe(await json(two))
+  })
+
+  it('what is packed from what is not', async () => {
+    for (const [encoding, pack] of [
+      ['gzip', gzipSync],
+      ['X-GZIP', gzipSync],
+      ['br', brotliCompressSync],
+    ] as const)
+      expect(await of({ encoding, body: pack('{ "a": 1 }') })).toBe(await of())
+    expect(await of({ encoding: 'gzip' })).toBe(await of()) // a parser has unpacked it
+  })
+
+  it('what was parsed before from what was not', async () => {
+    expect(await of({ body: { value: { a: 1, b: undefined } } })).toBe(await of())
+    expect(await of({ body: { value: undefined } })).toBe(await of({ body: undefined }))
+    expect(await of({ body: Buffer.alloc(0) })).toBe(await of({ body: undefined }))
+  })
+})
+
+it('knows bytes inside of what was parsed', async () => {
+  const withFile = (text: string) =>
+    of({ body: { value: { file: Buffer.from(text), at: new Date(0), n: 1n } } })
+  expect(await withFile('a')).toBe(await withFile('a'))
+  expect(await withFile('a')).not.toBe(await withFile('b'))
+})
+
+it('is not broken by what is nested deep, or grows without end', async () => {
+  const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
+  expect(await json(deep)).toBe(await json(deep))
+  let value: unknown = 1
+  for (let n = 0; n < 5_000; n++) value = [value]
+  await expect(of({ body: { value } })).rejects.toThrow('nested deeper than 1000 levels')
+  const bomb = gzipSync(Buffer.alloc(80 * 1_048_576))
+  expect(await of({ encoding: 'gzip', body: bomb })).toBe(await of({ encoding: 'gzip', body: bomb }))
+})
