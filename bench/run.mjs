@@ -8,6 +8,7 @@ import { runnerImport } from 'vite'
 import { acquireContest, distantAcquireContest } from './acquire.mjs'
 import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
+import { httpContest } from './http.mjs'
 import { limitContest } from './limits.mjs'
 import { distantOnceContest, onceContest } from './once.mjs'
 import { measureReduction } from './reduction.mjs'
@@ -77,6 +78,7 @@ try {
     transactionContest,
     onceContest,
     distantOnceContest,
+    httpContest,
     limitContest,
     acquireContest,
     distantAcquireContest,

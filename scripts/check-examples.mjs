@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import * as http from '../dist/http/index.js'
 import * as face from '../dist/index.js'
 import * as testing from '../dist/testing/index.js'
 
@@ -15,6 +16,7 @@ declare const dibs: import('dibs').Dibs
 declare const pool: import('pg').Pool
 declare const error: unknown
 declare const response: import('node:http').ServerResponse
+declare const request: Request
 declare const row: { version: number; ready: boolean }
 declare const seen: number
 declare const left: number
@@ -86,6 +88,8 @@ function toModule({ code }) {
   }
   return `${offered(face, 'dibs', ['Transaction'])}
 ${offered(testing, 'dibs/testing')}
+${offered(http, 'dibs/http')}
+${offered({ Idempotent: 0, IdempotencyModule: 0, RateLimited: 0, Tx: 0, LeasedClaim: 0 }, 'dibs/nest')}
 ${imports.join('\n')}
 ${Object.keys(handles)
   .filter((name) => code.includes(`${name}(`))

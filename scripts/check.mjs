@@ -22,6 +22,7 @@ function command(name, ...args) {
 
 command('types', 'tsc', '--noEmit', '-p', 'tsconfig.json')
 command('types of what runs in a browser', 'tsc', '--noEmit', '-p', 'tsconfig.browser.json')
+command('types of the example with decorators', 'tsc', '--noEmit', '-p', 'examples/http/nest')
 command('format and lint', 'biome', 'ci', '--colors=off', '--error-on-warnings', '.')
 command('package exports and files agree', 'publint', '--strict')
 
