@@ -162,6 +162,26 @@ describe('what is told in place of a handler', () => {
     })
   })
 
+  it.each(['joined', 'leased'] as const)('%s, a wait that ends in vain: it is in progress', async (mode) => {
+    const entered = deferred()
+    const goOn = deferred()
+    const handle = make({ mode, waitMs: 100 }, async () => {
+      entered.resolve()
+      await goOn.promise
+      return new Response('done')
+    })
+    const first = handle(ask())
+    await entered.promise
+    const second = await handle(ask())
+    expect(second.status).toBe(409)
+    expect(await second.json()).toMatchObject({
+      type: 'urn:dibs:problem:in-progress',
+      operationState: 'running',
+    })
+    goOn.resolve()
+    expect((await first).status).toBe(200)
+  })
+
   it('given up after too many attempts', async () => {
     const handle = make({ mode: 'leased', leaseMs: 100, maxAttempts: 1 }, async () => new Response('done'))
     const goOn = deferred()

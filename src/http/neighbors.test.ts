@@ -88,6 +88,28 @@ describe('Express, beside others', () => {
     expect((await post(port, 'k')).status).toBe(200) // without a body there is nothing to read
   })
 
+  it('a handler is let go once, also if all of it fails at COMMIT', async () => {
+    const guard = `${fixture.log}_guard`
+    await fixture.pool.query(`
+      create function ${guard}() returns trigger language plpgsql as
+        $$ begin raise serialization_failure using message = 'too late'; end $$;
+      create constraint trigger ${guard} after insert on ${fixture.log} deferrable initially deferred
+        for each row when (new.name = 'refused') execute function ${guard}()`)
+    onTestFinished(() => void fixture.pool.query(`drop function ${guard} cascade`))
+    let runs = 0
+    const app = express()
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), async (request, response) => {
+      runs++
+      await claimed(request).tx.query(...log('refused'))
+      response.status(201).json({ fine: true })
+    })
+    const answer = await post(await listen(app), 'k')
+    expect(answer.status).toBe(503)
+    expect(await answer.json()).toMatchObject({ operationState: 'not done', newKeyIsSafe: true })
+    expect(runs).toBe(1)
+    expect(await fixture.logged()).toEqual([])
+  })
+
   it('a handler outside of it is told so', async () => {
     const app = express()
     app.post('/', (request) => void claimed(request))

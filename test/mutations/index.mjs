@@ -1,6 +1,7 @@
 // One guard removed at a time; the named tests must notice. `npm run mutate` runs them all.
 import { acquireMutations } from './acquire.mjs'
 import { groundMutations } from './ground.mjs'
+import { httpMutations } from './http.mjs'
 import { kvMutations } from './kv.mjs'
 import { onceMutations } from './once.mjs'
 import { quotaMutations } from './quota.mjs'
@@ -13,4 +14,5 @@ export const mutations = [
   ...quotaMutations,
   ...rateMutations,
   ...acquireMutations,
+  ...httpMutations,
 ]
