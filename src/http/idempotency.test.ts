@@ -129,6 +129,19 @@ describe('a handler on Fetch types', () => {
 })
 
 describe('what is told in place of a handler', () => {
+  it.each([
+    [undefined, 'said undefined;'],
+    ['', 'said an empty text;'],
+    [[], 'said [];'],
+    [['t', undefined], ', undefined];'],
+    [['t', {}], 'must be texts or whole numbers'],
+    [['x'.repeat(600)], 'must be at most 512 bytes long'],
+  ])('a scope of %j is a mistake', async (scope, said) => {
+    const handle = make({ scope: () => scope as never }, async () => new Response('done'))
+    const error = await handle(ask()).catch((reason) => reason)
+    expect(error).toMatchObject({ field: 'scope', status: 500, message: expect.stringContaining(said) })
+  })
+
   it('an event has what a client is not told', async () => {
     const handle = make({}, async (_, { tx }) => {
       await tx.query('select 1 / 0').catch(() => {})

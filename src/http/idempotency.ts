@@ -142,7 +142,7 @@ export class Idempotency<R> {
     const { source, method, target } = exchange
     const { scope, fingerprint, requestId } = this.#options
     return {
-      scope: scopeOf(scope === 'anonymous' ? undefined : await scope(source), method, pathOf(target)),
+      scope: scopeOf(scope === 'anonymous' ? [] : readPrincipal(await scope(source)), method, pathOf(target)),
       key,
       fingerprint: fingerprint ? await fingerprint(source) : await this.#fingerprintOf(exchange),
       requestId: requestId?.(source),
@@ -369,8 +369,7 @@ class HandlerRun<R> {
 const pathOf = (target: string): string => target.split('?', 1)[0] as string
 
 /** Whose keys, and what for. A path that is too long is told by its hash. */
-function scopeOf(principal: unknown, method: string, path: string): string {
-  const parts = principal === undefined ? [] : readPrincipal(principal)
+function scopeOf(parts: readonly (string | number | bigint)[], method: string, path: string): string {
   try {
     const scope = ['http', ...parts, `${method} ${path}`] as const
     if (Buffer.byteLength(scope.join(':')) <= MAX_KEY_BYTES * 0.8) return keyOf(...scope)
@@ -387,9 +386,11 @@ function readPrincipal(principal: unknown): readonly (string | number | bigint)[
   const parts = Array.isArray(principal) ? principal : [principal]
   const isSaid = (part: unknown) => part !== undefined && part !== null && part !== ''
   if (parts.length > 0 && parts.every(isSaid)) return parts
+  const name = (part: unknown) => (part === '' ? 'an empty text' : nameGiven(part))
+  const said = Array.isArray(principal) ? `[${parts.map(name).join(', ')}]` : name(principal)
   throw mistake(
     'scope',
-    `must say whose keys they are for each request, and said ${nameGiven(principal)}${Array.isArray(principal) ? ` with ${parts.map(nameGiven).join(', ') || 'nothing'}` : ''}; refuse those who are not known before they come here`,
+    `must say for each request whose key it is, and said ${said}; refuse those who are not known before they come here`,
   )
 }
 

@@ -17,11 +17,17 @@ export async function sendResponse(to: ServerResponse, response: Response): Prom
   const reader = body?.getReader()
   // The last chunk goes with the end: of a body in one piece Node then tells the length.
   let last: Uint8Array | undefined
-  for (;;) {
-    const { done, value } = (await reader?.read()) ?? { done: true, value: undefined }
-    if (done) break
-    if (last && !(await write(to, last))) return void (await reader?.cancel().catch(() => {}))
-    last = value
+  try {
+    for (;;) {
+      const { done, value } = (await reader?.read()) ?? { done: true, value: undefined }
+      if (done) break
+      if (last && !(await write(to, last))) return void (await reader?.cancel().catch(() => {}))
+      last = value
+    }
+  } catch (error) {
+    // Half of it may be sent: the client must not take that for all.
+    if (!to.headersSent) throw error
+    return void to.destroy()
   }
   to.end(last)
 }

@@ -115,7 +115,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
       expect(await effects()).toHaveLength(1)
     })
 
-    it.each(['/bytes', '/text', '/empty'])('has the very bytes: %s', async (path) => {
+    it.each(['/bytes', '/nul', '/text', '/empty'])('has the very bytes: %s', async (path) => {
       const key = randomUUID()
       const first = await send(path, { key })
       const again = await send(path, { key })
@@ -291,6 +291,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
       const key = randomUUID()
       expect((await send('/orders', { ...item, key })).headers['idempotency-replayed']).toBeUndefined()
       const put = await send('/orders', { ...item, key, method: 'PUT' })
+      expect(put.status).toBe(201)
       expect(put.headers['idempotency-replayed']).toBeUndefined()
       await send('/anonymous', { ...item, key, headers: { 'x-user': 'a' } })
       const other = await send('/anonymous', { ...item, key, headers: { 'x-user': 'b' } })

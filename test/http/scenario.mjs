@@ -191,18 +191,18 @@ export const routes = [
       return { status: 201, headers: { location: `/r/${rows[0].id}` }, body: 'y'.repeat(1_000) }
     },
   },
-  {
+  ...Object.entries({
+    '/bytes': [255, 254, 10, 13, 34, 92, 195, 40],
+    '/nul': [116, 0, 101],
+  }).map(([path, bytes]) => ({
     method: 'POST',
-    path: '/bytes',
+    path,
     async handle({ claimed }) {
       await insert(claimed().tx, 'bytes')
-      return {
-        status: 200,
-        headers: { 'content-type': 'application/octet-stream' },
-        body: Buffer.from([0, 255, 254, 10, 13, 34, 92, 195, 40, 239, 187, 191]),
-      }
+      const headers = { 'content-type': 'application/octet-stream' }
+      return { status: 200, headers, body: Buffer.from(bytes) }
     },
-  },
+  })),
   {
     method: 'POST',
     path: '/text',

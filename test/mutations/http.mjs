@@ -110,9 +110,9 @@ export const httpMutations = [
   {
     name: 'http: somebody without a name is everybody',
     file: core,
-    from: "part !== undefined && part !== null && part !== ''",
-    to: 'true',
-    tests: suite,
+    from: 'if (parts.length > 0 && parts.every(isSaid)) return parts',
+    to: 'return parts',
+    tests: inside,
   },
   {
     name: 'http: 5xx is stored',
@@ -245,7 +245,7 @@ export const httpMutations = [
     file: parts,
     from: 'text\\/event-stream|',
     to: '',
-    tests: onHono,
+    tests: [http('fetch.http.test.ts')],
   },
   {
     name: 'fingerprint: the query does not count',
