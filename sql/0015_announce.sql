@@ -21,8 +21,8 @@ declare
   v_told json := {schema}.claim_begin_joined(p_scope, p_key, p_id, p_fingerprint, p_keep_ms, p_wait_ms);
   -- The beginning is enough, and an outcome may be long.
   v_state text := pg_catalog.substring(pg_catalog.left(v_told::text, 40), '^{"state" ?: "([a-z ]+)"');
-  -- No two pairs of scope and key make the same text.
-  v_name text := pg_catalog.length(p_scope)::text || ':' || p_scope || p_key;
+  -- Locks are of the whole database; no two schemas, scopes and keys make the same text.
+  v_name text := '{schema}:' || pg_catalog.length(p_scope)::text || ':' || p_scope || p_key;
   v_key bigint := pg_catalog.hashtextextended(v_name, 0);
   v_request bigint := pg_catalog.hashtextextended(v_name || p_fingerprint, 1);
 begin

@@ -12,6 +12,9 @@ import type { ToldClaim } from './told-claim.js'
 
 type Handler = (claim: Claim) => Promise<unknown>
 
+/** Thrown by a function of our own: nobody waits for its work any more, and the lease is left to run out as if the process had died. */
+export class Abandoned extends Error {}
+
 interface OperationInput {
   readonly name: string
   readonly input: string
@@ -122,6 +125,7 @@ async function runHandler(
   try {
     return await handler(claim)
   } catch (error) {
+    if (error instanceof Abandoned) throw error
     const failure = storeFailure(error)
     if (isTerminalError(error, isTerminal)) await claim.finish('failed', failure)
     else {

@@ -2,6 +2,7 @@ import { BusyError, DatabaseError, RateLimitedError, StatementTimeoutError } fro
 import type { Database } from '../postgres/database.js'
 import { emit, isHeard } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
+import { bindInstance } from '../postgres/instances.js'
 import type { Statement } from '../postgres/statement.js'
 import { type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
 import { RateClaim } from './acquire-claims.js'
@@ -67,6 +68,7 @@ export class RateLimit {
   constructor(database: Database, name: string, options: RateLimitOptions) {
     const spec = checkRateSpec(name, options)
     const numbers = [spec.limit, spec.perUs, spec.capacity].map(String)
+    bindInstance(this, database)
     this.#database = database
     this.#spec = spec
     this.#values = (subjects) => [spec.name, subjects, spec.rule, spec.algorithm, ...numbers]

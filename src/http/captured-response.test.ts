@@ -171,6 +171,32 @@ it('calls back when it was really sent', async () => {
   expect(calls[0]).toBe('sending')
 })
 
+it('a handler that destroys its response has none', async () => {
+  const ended = deferred<unknown>()
+  const port = await listen(async (_request, response) => {
+    const captured = new CapturedResponse(response, () => 100)
+    response.write('half')
+    response.destroy(new Error('no more'))
+    ended.resolve(await captured.whole.catch((error) => error))
+    await captured.sendOther(new Response('refused', { status: 500 }))
+  })
+  await expect(ask(port, '/')).rejects.toThrow()
+  expect(await ended.promise).toMatchObject({ message: 'The handler has destroyed its response.' })
+})
+
+it('calls back also if nobody is there any more', async () => {
+  const called = deferred()
+  const port = await listen(async (_request, response) => {
+    const captured = new CapturedResponse(response, () => 100)
+    await new Promise((resolve) => response.once('close', resolve))
+    response.end('tea', () => called.resolve())
+    captured.send(await captured.whole)
+  })
+  const gone = ask(port, '/', { onSent: (request) => void setTimeout(() => request.destroy(), 20) })
+  await expect(gone).rejects.toThrow()
+  await called.promise
+})
+
 it('refuses what no response can have, as Node does', async () => {
   const seen: unknown[] = []
   await through((response) => {

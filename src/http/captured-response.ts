@@ -1,5 +1,5 @@
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { type BytesOf, refuseStream } from './exchange.js'
+import { type BytesOf, refuseStream, UnstorableResponse } from './exchange.js'
 import { isStream, type ResponseParts } from './response-parts.js'
 import { sendResponse, writeHead } from './send-response.js'
 
@@ -56,6 +56,7 @@ export class CapturedResponse {
       end: (...args: unknown[]) => this.#end(args),
       writeHead: (...args: unknown[]) => this.#writeHead(args),
       flushHeaders: () => this.#reject(refuseStream()),
+      destroy: (error?: Error) => this.#destroy(error),
       addTrailers: () => this.#reject(refuseStream()),
     })
     this.#guardHeaders(this.#response)
@@ -107,6 +108,14 @@ export class CapturedResponse {
     Object.defineProperty(this.#response, name, { ...descriptor, configurable: true })
   }
 
+  /** The handler has given up on its response. */
+  #destroy(error: Error | undefined): ServerResponse {
+    if (!this.#hasEnded)
+      this.#reject(new UnstorableResponse('The handler has destroyed its response.', { cause: error }))
+    this.#restore()
+    return this.#response.destroy(error)
+  }
+
   /** What is piped has no known end, unless it was only packed on its way. */
   readonly #onPipe = (source: NodeJS.ReadableStream & { destroy?: () => void }): void => {
     if (this.#response.getHeader('content-encoding') !== undefined) return
@@ -133,6 +142,7 @@ export class CapturedResponse {
       named.add(name.toLowerCase())
     }
     this.#head = { status: response.statusCode, message: response.statusMessage }
+    if (isStream(this.#headers())) this.#reject(refuseStream())
     return response
   }
 
@@ -170,7 +180,6 @@ export class CapturedResponse {
     this.#length += bytes.length
     if (this.#fits) this.#chunks.push(bytes)
     else this.#chunks.length = 0
-    if (isStream(this.#headers())) this.#reject(refuseStream())
   }
 
   #end(args: unknown[]): ServerResponse {
@@ -208,20 +217,33 @@ export class CapturedResponse {
     const response = this.#response
     if (this.#head)
       Object.assign(response, { statusCode: this.#head.status, statusMessage: this.#head.message })
-    for (const callback of this.#callbacks) response.once('finish', callback)
+    this.#callBack()
     response.end(parts.body ?? undefined)
   }
 
-  /** Sends something else, with the headers that the response had before the handler. One who still writes goes on in vain. */
-  async sendOther(other: Response): Promise<void> {
+  /** Those who wait for the end: it may come without a finish, if nobody is there any more. */
+  #callBack(): void {
+    const response = this.#response
+    for (const callback of this.#callbacks.splice(0)) {
+      if (response.destroyed) process.nextTick(callback)
+      else response.once('close', callback)
+    }
+  }
+
+  /**
+   * Sends something else, with the headers that the response had before the handler; or that it has now, where it was not the
+   * handler who made it. One who still writes goes on in vain.
+   */
+  async sendOther(other: Response, keepsHeaders = false): Promise<void> {
     const response = this.#response
     const late = this.#hasEnded ? undefined : Buffer.from(await other.arrayBuffer())
     const headers = response.getHeaders()
     this.#restore()
     for (const name of response.getHeaderNames()) response.removeHeader(name)
-    for (const [name, value] of this.#before) if (!ofBody.has(name)) response.setHeader(name, value)
-    for (const callback of this.#callbacks) response.once('finish', callback)
-    if (this.#hasEnded) return await sendResponse(response, other)
+    for (const [name, value] of keepsHeaders ? toPairs(headers) : this.#before)
+      if (!ofBody.has(name)) response.setHeader(name, value)
+    this.#callBack()
+    if (!late) return await sendResponse(response, other)
     // At one go, so that nothing comes between.
     writeHead(response, other)
     response.end(late)

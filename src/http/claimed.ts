@@ -46,6 +46,11 @@ export function remember(claimed: Claimed<unknown>, ...requests: readonly object
   for (const request of requests) known.set(request, claimed)
 }
 
+/** Behind itself it would wait for its own claim. */
+export function assertOnce(request: object): void {
+  if (known.has(request)) throw mistake('middleware', 'of idempotency stands twice in front of this route')
+}
+
 /**
  * What a handler behind the middleware works with: its transaction, or its claim. By the request as the framework hands it over.
  *

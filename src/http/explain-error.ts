@@ -16,6 +16,17 @@ import type { ProblemDetails, ProblemName } from './problem.js'
 
 export interface Explained extends ProblemDetails {
   readonly name: ProblemName
+  /** What those who run the service are told of it. */
+  readonly cause?: unknown
+}
+
+/** What is known of a request that has ended with an error. */
+export interface Known {
+  readonly hasKey: boolean
+  /** Its handler was let go: then this call had the claim, and knows what became of it. */
+  readonly hasRun: boolean
+  /** No framework can be told of the error any more. */
+  readonly mustExplain: boolean
 }
 
 /** Thrown where the layer itself has something to say. */
@@ -30,8 +41,15 @@ export class Refusal extends Error {
 
 const RETRY_MS = 1_000
 
+/** Of an error that is not ours, after the handler was let go. */
+const unexplained: Explained = {
+  name: 'failed',
+  state: 'unknown',
+  detail: 'The request may have been carried out. Repeat it, with the same key, to learn what came of it.',
+}
+
 /** What a client is told of an error: nothing of its message, which may name what is not theirs. Undefined: not ours to explain. */
-export function explainError(error: unknown): Explained | undefined {
+export function explainError(error: unknown, known: Known): Explained | undefined {
   if (error instanceof Refusal) return error.explained
   if (error instanceof UnstorableResponse)
     return {
@@ -39,11 +57,14 @@ export function explainError(error: unknown): Explained | undefined {
       state: 'not done',
       detail: 'The response cannot be stored, so nothing was done. The log of the service has the reason.',
     }
-  if (!(error instanceof DibsError) || error instanceof InvalidInputError) return undefined
-  return explainOurs(error)
+  if (!(error instanceof DibsError) || error instanceof InvalidInputError)
+    return known.mustExplain ? unexplained : undefined
+  return explainOurs(error, known)
 }
 
-function explainOurs(error: DibsError): Explained {
+function explainOurs(error: DibsError, { hasKey, hasRun }: Known): Explained {
+  // Without the claim it is not known what became of the key: an earlier request may have been carried out.
+  const state = hasRun ? 'not done' : hasKey ? 'unknown' : 'not started'
   const inProgress = error instanceof BusyError ? error.cause : error
   if (inProgress instanceof InProgressError)
     return {
@@ -71,8 +92,8 @@ function explainOurs(error: DibsError): Explained {
   if (error instanceof StatementTimeoutError)
     return {
       name: 'timedOut',
-      state: 'not done',
-      detail: 'It was not done in time, and nothing of it was kept. Repeat the request, with the same key.',
+      state,
+      detail: 'It was not done in time. Repeat the request, with the same key.',
       retryAfterMs: RETRY_MS,
     }
   if (
@@ -90,13 +111,13 @@ function explainOurs(error: DibsError): Explained {
   if (!error.retryable)
     return {
       name: 'failed',
-      state: 'not done',
-      detail: 'It could not be stored, so nothing was done. The log of the service has the reason.',
+      state,
+      detail: 'It could not be committed. The log of the service has the reason.',
     }
   return {
     name: 'unavailable',
-    state: 'not done',
-    detail: 'Nothing was done. Repeat the request, with the same key.',
+    state,
+    detail: 'This attempt has done nothing. Repeat the request, with the same key.',
     retryAfterMs: error.retryAfterMs ?? RETRY_MS,
   }
 }

@@ -12,7 +12,8 @@ export type { IdempotencyOptions } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
 /** What Express 4 and 5 take as a middleware. */
-export type ExpressMiddleware = (request: Request, response: Response, next: NextFunction) => void
+// biome-ignore lint/suspicious/noExplicitAny: whatever the parameters of the route are
+export type ExpressMiddleware = (request: Request<any>, response: Response, next: NextFunction) => void
 
 /**
  * The `Idempotency-Key` in front of a route of Express 4 or 5, behind what authenticates, parses and validates.

@@ -2,7 +2,9 @@ import type { OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { RateLimit } from '../claims/rate-limit.js'
 import type { Dibs } from '../dibs.js'
+import { CapturedResponse } from './captured-response.js'
 import { Idempotency } from './idempotency.js'
+import { mistake } from './mistake.js'
 import { answerOverNode, parsedBody } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
@@ -47,11 +49,23 @@ export function idempotency(
     const asked = (route.config as { idempotency?: boolean | object } | undefined)?.idempotency
     if (!asked) return
     const gate = new Idempotency<FastifyRequest>(dibs, { ...options, ...(asked === true ? {} : asked) })
+    Object.assign(route.config as object, { [GUARDED]: true })
     // The last of them: whatever else may refuse a request has done so.
     route.preHandler = [...[route.preHandler ?? []].flat(), hookOf(gate)]
   })
+  // Hooks are for all routes of an instance, also for those that were made before `onRoute` could see them.
+  app.addHook('preHandler', async ({ routeOptions: { config } }) => {
+    const { idempotency: asked, [GUARDED]: isGuarded } = config as { idempotency?: unknown; [GUARDED]?: true }
+    if (asked && !isGuarded)
+      throw mistake(
+        'config.idempotency',
+        'is of a route that was made before the plugin: await `app.register` first',
+      )
+  })
   done()
 }
+
+const GUARDED = Symbol('dibs.idempotency')
 
 // For the whole of the instance that it is registered with, and not for a part of its own.
 Object.assign(idempotency, {
@@ -70,16 +84,25 @@ function hookOf(gate: Idempotency<FastifyRequest>) {
       body: () => parsedBody(request.raw, { body: request.body }, advice),
       letGo: () => next(),
       before: reply.getHeaders() as OutgoingHttpHeaders,
-      send: (response) => sendOver(reply, response),
+      send: (response) => sendStored(reply, response),
     }).catch(next)
   }
 }
 
-/** Through the hooks of the application, as every answer. */
+/**
+ * Through the hooks of the application, as every answer; but with these very bytes, which may have gone through the same hooks
+ * before.
+ */
+async function sendStored(reply: FastifyReply, response: Response): Promise<void> {
+  const captured = new CapturedResponse(reply.raw, () => Number.POSITIVE_INFINITY)
+  reply.code(response.status).send()
+  await captured.whole.catch(() => {})
+  await captured.sendOther(response, true)
+}
+
 async function sendOver(reply: FastifyReply, response: Response): Promise<void> {
   const body = Buffer.from(await response.arrayBuffer())
-  reply.code(response.status).headers(Object.fromEntries(response.headers))
-  reply.send(body.length > 0 ? body : undefined)
+  reply.code(response.status).headers(Object.fromEntries(response.headers)).send(body)
 }
 
 /**

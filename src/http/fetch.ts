@@ -8,12 +8,16 @@ import { requestTooLarge } from './refuse-request.js'
 import { isStream, type ResponseParts, readBytes, readResponse, toResponse } from './response-parts.js'
 
 /** What handles a request, and how it came to be: for every runtime that speaks Fetch. */
-export type FetchHandler = (request: Request, claimed: Claimed) => Response | Promise<Response>
+export type FetchHandler<A extends unknown[] = []> = (
+  request: Request,
+  claimed: Claimed,
+  ...rest: A
+) => Response | Promise<Response>
 
 /**
  * Puts the `Idempotency-Key` in front of a handler on Fetch types: for Next, Remix, Bun, or whatever takes a function of a `Request`.
  *
- * After a conflict with another transaction the handler is run again from its start.
+ * After a conflict with another transaction the handler is run again from its start. What else it is called with is handed on.
  *
  * @example
  * const handle = idempotent(dibs, { scope: (request) => [tenant, request.headers.get('x-user') ?? ''] }, async (request, { tx }) => {
@@ -22,13 +26,13 @@ export type FetchHandler = (request: Request, claimed: Claimed) => Response | Pr
  *   return Response.json({ id: rows[0]?.id }, { status: 201 })
  * })
  */
-export function idempotent(
+export function idempotent<A extends unknown[] = []>(
   dibs: Dibs,
   options: IdempotencyOptions<Request>,
-  handler: FetchHandler,
-): (request: Request) => Promise<Response> {
+  handler: FetchHandler<A>,
+): (request: Request, ...rest: A) => Promise<Response> {
   const gate = new Idempotency<Request>(dibs, options)
-  return async (request) => {
+  return async (request, ...rest) => {
     const { pathname, search } = new URL(request.url)
     let body: Uint8Array | undefined
     // One for each run: a body can be read once.
@@ -37,12 +41,15 @@ export function idempotent(
     const run = async (claimed: Claimed<unknown>, mostBytes: BytesOf): Promise<ResponseParts> => {
       const given = fresh()
       remember(claimed, request, given)
-      const response = await answerOf(() => handler(given, claimed as Claimed))
+      const response = await answerOf(() => handler(given, claimed as Claimed, ...rest))
       if (isStream(response.headers)) throw refuseStream()
       return await readResponse(response, mostBytes)
     }
     const verdict = await gate.answer({
-      source: request,
+      // Whoever asks may read it, too.
+      get source() {
+        return fresh()
+      },
       method: request.method,
       target: `${pathname}${search}`,
       header: (name) => request.headers.get(name) ?? undefined,
@@ -57,7 +64,7 @@ export function idempotent(
     if (verdict.kind === 'other') return verdict.response
     const given = body ? fresh() : request
     if (verdict.claimed) remember(verdict.claimed, request, given)
-    return await handler(given, (verdict.claimed ?? new Claimed(undefined, {})) as Claimed)
+    return await handler(given, (verdict.claimed ?? new Claimed(undefined, {})) as Claimed, ...rest)
   }
 }
 

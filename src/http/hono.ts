@@ -2,13 +2,14 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Context, Env, MiddlewareHandler } from 'hono'
 import type { RateLimit } from '../claims/rate-limit.js'
 import type { Dibs } from '../dibs.js'
-import { type Claimed, remember } from './claimed.js'
+import { assertOnce, type Claimed, remember } from './claimed.js'
 import { refuseStream } from './exchange.js'
 import { Idempotency } from './idempotency.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { requestTooLarge } from './refuse-request.js'
-import { isStream, readResponse, toResponse } from './response-parts.js'
+import type { RequestBody } from './request-fingerprint.js'
+import { isStream, readBytes, readResponse, toResponse } from './response-parts.js'
 
 export { Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions } from './options.js'
@@ -35,6 +36,7 @@ export function idempotency<E extends Env>(
   const gate = new Idempotency<Context<E>>(dibs, options)
   return async (c, next) => {
     const claimedBy = (claimed: Claimed<unknown>) => remember(claimed, c, c.req, c.req.raw)
+    assertOnce(c)
     const { pathname, search } = new URL(c.req.url)
     let before: Headers | undefined
     let isWhole = false
@@ -47,7 +49,7 @@ export function idempotency<E extends Env>(
       isRepeatable: false,
       async run(claimed, mostBytes) {
         claimedBy(claimed)
-        before = new Headers(c.res.headers)
+        before = new Headers(c.newResponse(null).headers)
         const made = await inside.run(c, async () => {
           await next()
           return c.res
@@ -64,9 +66,9 @@ export function idempotency<E extends Env>(
     if (verdict.kind === 'other' && !before) return answerWith(c, verdict.response)
     const response = verdict.kind === 'own' ? toResponse(verdict.parts) : verdict.response
     if (verdict.kind === 'other')
-      before?.forEach((value, name) => {
-        if (!response.headers.has(name)) response.headers.set(name, value)
-      })
+      for (const [name, value] of before ?? [])
+        if (name === 'set-cookie') response.headers.append(name, value)
+        else if (!response.headers.has(name)) response.headers.set(name, value)
     if (!isWhole) divert(c)
     c.res = undefined // or else it would keep the headers of the one that is not sent
     c.res = response
@@ -97,11 +99,17 @@ function divert(c: Context): void {
   Object.defineProperty(c, 'finalized', { get: () => !isOwn() || own !== undefined, set() {} })
 }
 
-async function readBody(c: Context, mostBytes: number): Promise<Uint8Array> {
-  if (Number(c.req.header('content-length') ?? 0) > mostBytes) throw requestTooLarge(mostBytes)
-  const body = new Uint8Array(await c.req.arrayBuffer())
-  if (body.length > mostBytes) throw requestTooLarge(mostBytes)
-  return body
+/** What was read before is compared as it was read; else it is read here, and the handler has it again. */
+async function readBody({ req }: Context, mostBytes: number): Promise<RequestBody> {
+  const form = await req.bodyCache.formData
+  if (form) return { value: form }
+  if (Object.keys(req.bodyCache).length > 0) return new Uint8Array(await req.arrayBuffer())
+  const { body } = req.raw
+  if (!body) return undefined
+  const bytes = await readBytes(body, mostBytes)
+  if (bytes === null) throw requestTooLarge(mostBytes)
+  req.raw = new Request(req.raw, { body: new Uint8Array(bytes) })
+  return bytes
 }
 
 /**

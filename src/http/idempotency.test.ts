@@ -128,6 +128,46 @@ describe('a handler on Fetch types', () => {
   })
 })
 
+describe("the application's own rules", () => {
+  it('may read the request, each for itself', async () => {
+    const handle = make(
+      {
+        scope: async (request) => [((await request.json()) as { tenant: string }).tenant],
+        key: async (request) => ((await request.json()) as { id: number }).id,
+        fingerprint: async (request) => ((await request.json()) as { amount: number }).amount,
+      },
+      async (request) => new Response(await request.text()),
+    )
+    const of = (body: object) => handle(ask({}, body))
+    const first = await of({ tenant: 'a', id: 1, amount: 5, at: 1 })
+    const again = await of({ tenant: 'a', id: 1, amount: 5, at: 2 })
+    expect([again.headers.get('idempotency-replayed'), await again.text()]).toEqual([
+      'true',
+      await first.text(),
+    ])
+    expect((await of({ tenant: 'a', id: 1, amount: 6 })).status).toBe(422)
+    expect((await of({ tenant: 'a', id: 1 })).status).toBe(422) // one that says nothing is another
+    expect((await of({ tenant: 'b', id: 1, amount: 6 })).status).toBe(200)
+    await expect(of({ tenant: 'a', id: {}, amount: 1 })).rejects.toThrow('`key` must say a text or a number')
+  })
+
+  it('are handed what else the handler is called with', async () => {
+    const handle = idempotent(
+      fixture.dibs,
+      { scope: 'anonymous' },
+      async (_request, { key }, context: { params: string }) => new Response(`${key} ${context.params}`),
+    )
+    expect(await (await handle(ask(), { params: 'p' })).text()).toBe('k p')
+  })
+
+  it('may store what cannot be replayed: then it is not', async () => {
+    const odd = { status: 600, headers: new Headers(), body: null } as unknown as Response
+    const handle = make({ store: () => true }, async () => odd)
+    await expect(handle(ask())).rejects.toThrow(RangeError) // `Response` itself refuses
+    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [] })
+  })
+})
+
 describe('what is told in place of a handler', () => {
   it.each([
     [undefined, 'said undefined;'],
@@ -159,7 +199,7 @@ describe('what is told in place of a handler', () => {
     expect(String((error as Error).cause)).toContain('division by zero')
   })
 
-  it('a server that cannot be reached: nothing was done, try again', async () => {
+  it('a server that cannot be reached: try again, with the same key', async () => {
     await using proxy = await PgProxy.start({ url: directUrl })
     const options = { url: proxy.url, schema: fixture.schema.name, migrate: 'off', listen: false } as const
     await using dibs = await Dibs.open(options)
@@ -170,9 +210,13 @@ describe('what is told in place of a handler', () => {
     expect(answer.headers.get('retry-after')).toBe('1')
     expect(await answer.json()).toMatchObject({
       type: 'urn:dibs:problem:unavailable',
-      operationState: 'not done',
-      newKeyIsSafe: true,
+      operationState: 'unknown', // an earlier request with the key may have been carried out
+      newKeyIsSafe: false,
     })
+    const plain = make({ required: false }, async () => new Response('done'), dibs)
+    const request = ask()
+    request.headers.delete('idempotency-key')
+    expect(await (await plain(request)).json()).toMatchObject({ operationState: 'not started' })
   })
 
   it.each(['joined', 'leased'] as const)('%s, a wait that ends in vain: it is in progress', async (mode) => {
@@ -253,8 +297,22 @@ describe('leased', () => {
   })
 })
 
+describe('a handler that never answers', () => {
+  it('leased: its lease runs out, and it keeps nobody from closing', async () => {
+    await fixture.beside(async (dibs) => {
+      const options: Options = { mode: 'leased', leaseMs: 200, deadlineMs: 50 }
+      const handle = make(options, () => new Promise(() => {}), dibs)
+      expect((await handle(ask())).status).toBe(503)
+      const since = performance.now()
+      await dibs.close()
+      expect(performance.now() - since).toBeLessThan(5_000)
+    })
+    expect((await fixture.dibs.claims.list({ scope: 'http' })).claims).toMatchObject([{ held: 'abandoned' }])
+  })
+})
+
 describe("in the application's own transaction", () => {
-  const own: Options['transaction'] = async (work) => {
+  const own: NonNullable<Options['transaction']> = async (work) => {
     const client = await fixture.pool.connect()
     try {
       await client.query('begin')
@@ -292,7 +350,7 @@ describe("in the application's own transaction", () => {
     }
   })
 
-  it('is not waited for longer than the client is kept', async () => {
+  it('is rolled back if it ends when the client has its answer', async () => {
     const goOn = deferred()
     const handle = make({ transaction: own, deadlineMs: 100 }, async (_, { tx }) => {
       await write('a', tx)
@@ -305,10 +363,70 @@ describe("in the application's own transaction", () => {
       operationState: 'unknown',
       newKeyIsSafe: false,
     })
+    expect((await handle(ask())).status).toBe(409)
     goOn.resolve()
-    await until(async () => (await fixture.logged()).length > 0, 'the late one to end')
-    const again = await handle(ask())
-    expect([again.headers.get('idempotency-replayed'), await again.text()]).toEqual(['true', 'late'])
+    await until(() => fixture.pool.idleCount === fixture.pool.totalCount, 'its connection to be back')
+    expect(await fixture.logged()).toEqual([])
+    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [] })
+  })
+
+  it('that comes too late does not let the handler go', async () => {
+    const goOn = deferred()
+    const ended = deferred<unknown>()
+    let runs = 0
+    const late: Options['transaction'] = async (work) => {
+      await goOn.promise
+      await own(work).catch((error) => {
+        ended.resolve(error)
+        throw error
+      })
+    }
+    const handle = make({ transaction: late, deadlineMs: 50 }, async () => {
+      runs++
+      return new Response('done')
+    })
+    expect(await (await handle(ask())).json()).toMatchObject({
+      operationState: 'unknown',
+      newKeyIsSafe: false,
+    })
+    goOn.resolve()
+    expect(String(await ended.promise)).toContain('The claim came when the client had its answer')
+    expect(runs).toBe(0)
+  })
+
+  it('that was not committed, whatever its library says, is not told as done', async () => {
+    const careless: Options['transaction'] = (work) =>
+      own(async (tx, handle) => {
+        await work(tx, handle)
+        await tx.query('select 1 / 0').catch(() => {}) // COMMIT is answered with ROLLBACK
+      })
+    const handle = make({ transaction: careless }, async (_, { tx }) => {
+      await write('a', tx)
+      return new Response('done', { status: 201 })
+    })
+    const failures = await failuresOf(async () => {
+      const answer = await handle(ask())
+      expect([answer.status, await answer.json()]).toMatchObject([500, { operationState: 'unknown' }])
+    })
+    expect(String(failures[0]?.error)).toContain('has resolved, and nothing was committed')
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('whose library wraps errors, or tries again, does not hide the answer', async () => {
+    const wrapping: Options['transaction'] = (work) =>
+      own(work).catch((error) => {
+        throw new Error('transaction failed', { cause: error })
+      })
+    const stubborn: Options['transaction'] = (work) => own(work).catch(() => own(work))
+    for (const transaction of [wrapping, stubborn]) {
+      let runs = 0
+      const handle = make({ transaction }, async () => {
+        runs++
+        return new Response('not now', { status: 500 })
+      })
+      const answer = await handle(ask())
+      expect([answer.status, await answer.text(), runs]).toEqual([500, 'not now', 1])
+    }
   })
 })
 

@@ -1,11 +1,12 @@
 import compression from 'compression'
 import express from 'express'
 import session from 'express-session'
-import Fastify from 'fastify'
+import Fastify, { type FastifyInstance } from 'fastify'
 import multer from 'multer'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { listen } from '../../test/http/listen.js'
+import { onEvent } from '../postgres/events.js'
 import { claimed, idempotency } from './express.js'
 import { idempotency as fastifyIdempotency } from './fastify.js'
 
@@ -68,24 +69,38 @@ describe('Express, beside others', () => {
     expect((await upload('y')).status).toBe(422)
   })
 
-  it('a body that nobody has read is a mistake that is told', async () => {
+  it('a body that nobody has read is refused, and the application is told', async () => {
     const app = express()
     app.use(express.json())
     app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), handler)
-    const said: string[] = []
-    app.use(((error, _request, response, _next) => {
-      said.push(error.message)
-      response.status(error.status).end()
-    }) satisfies express.ErrorRequestHandler)
     const port = await listen(app)
-    expect((await post(port, 'k', { body: 'a=1', headers: { 'content-type': 'text/plain' } })).status).toBe(
-      500,
-    )
+    const said: string[] = []
+    const stop = onEvent('dibs:http.failed', ({ error }) => void said.push((error as Error).message))
+    const answer = await post(port, 'k', { body: 'a=1', headers: { 'content-type': 'text/plain' } })
+    stop()
+    expect([answer.status, await answer.json()]).toMatchObject([
+      415,
+      { type: 'urn:dibs:problem:body-unread' },
+    ])
     expect(said).toEqual([
       '`body` of the request was not read before the middleware, so it cannot tell whether a repetition is the same: put express.json(), or another parser, in front of it, or give `fingerprint`.',
     ])
     expect(await fixture.logged()).toEqual([])
     expect((await post(port, 'k')).status).toBe(200) // without a body there is nothing to read
+  })
+
+  it('twice in front of one route is a mistake that is told', async () => {
+    const app = express()
+    const guard = idempotency(fixture.dibs, { scope: 'anonymous' })
+    app.post('/', guard, guard, handler)
+    app.use(((error, _request, response, _next) => {
+      response.status(error.status).send(error.message)
+    }) satisfies express.ErrorRequestHandler)
+    const answer = await post(await listen(app), 'k')
+    expect([answer.status, await answer.text()]).toEqual([
+      500,
+      '`middleware` of idempotency stands twice in front of this route.',
+    ])
   })
 
   it('a handler is let go once, also if all of it fails at COMMIT', async () => {
@@ -125,6 +140,49 @@ describe('Express, beside others', () => {
 })
 
 describe('Fastify, beside others', () => {
+  async function serve(prepare: (app: FastifyInstance) => unknown): Promise<number> {
+    const app = Fastify()
+    onTestFinished(() => app.close())
+    await prepare(app)
+    await app.listen({ port: 0, host: '127.0.0.1' })
+    return (app.server.address() as { port: number }).port
+  }
+  const plugin = { scope: 'anonymous' } as const
+
+  it('what changes every answer changes it once', async () => {
+    const port = await serve(async (app) => {
+      app.addHook('onSend', async (_request, reply, payload) => {
+        reply.header('x-sent', '1')
+        return `<${payload}>`
+      })
+      await app.register(fastifyIdempotency, { dibs: fixture.dibs, ...plugin })
+      app.post('/', { config: { idempotency: true } }, async () => 'tea')
+    })
+    for (const isReplay of [false, true]) {
+      const answer = await post(port, 'k')
+      expect(answer.headers.has('idempotency-replayed')).toBe(isReplay)
+      expect([answer.headers.get('x-sent'), await answer.text()]).toEqual(['1', '<tea>'])
+    }
+  })
+
+  it('a route that was made before the plugin is a mistake that is told', async () => {
+    const port = await serve((app) => {
+      void app.register(fastifyIdempotency, { dibs: fixture.dibs, ...plugin })
+      app.post('/', { config: { idempotency: true } }, async () => 'tea')
+      app.post('/other', async () => 'tea')
+    })
+    const answer = await post(port, 'k')
+    expect([answer.status, await answer.json()]).toMatchObject([
+      500,
+      {
+        message: expect.stringContaining(
+          'is of a route that was made before the plugin: await `app.register` first',
+        ),
+      },
+    ])
+    expect((await fetch(`http://127.0.0.1:${port}/other`, { method: 'POST' })).status).toBe(200)
+  })
+
   it('what compresses is before or behind it, and a stream is one all the same', async () => {
     const { default: pack } = await import('@fastify/compress')
     const app = Fastify()

@@ -1,8 +1,9 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { CapturedResponse } from './captured-response.js'
-import { type Claimed, remember } from './claimed.js'
+import { assertOnce, type Claimed, remember } from './claimed.js'
 import type { Idempotency } from './idempotency.js'
 import { mistake } from './mistake.js'
+import { bodyUnread } from './refuse-request.js'
 import type { RequestBody } from './request-fingerprint.js'
 import { sendResponse } from './send-response.js'
 
@@ -30,6 +31,7 @@ export interface NodeExchange<R> {
 export async function answerOverNode<R>(gate: Idempotency<R>, exchange: NodeExchange<R>): Promise<void> {
   const { source, request, response, target, letGo } = exchange
   const claimedBy = (claimed: Claimed<unknown>) => remember(claimed, source, request)
+  assertOnce(request)
   let captured: CapturedResponse | undefined
   const verdict = await gate.answer({
     source,
@@ -79,11 +81,7 @@ interface ParsedRequest {
 export function parsedBody(raw: IncomingMessage, parsed: ParsedRequest, advice: string): RequestBody {
   const { body } = parsed
   if (!hasBody(raw)) return undefined
-  if (!raw.readableEnded && isEmpty(body))
-    throw mistake(
-      'body',
-      `of the request was not read before the middleware, so it cannot tell whether a repetition is the same: ${advice}, or give \`fingerprint\``,
-    )
+  if (!raw.readableEnded && isEmpty(body)) throw bodyUnread(advice)
   if (body instanceof Uint8Array) return body
   const files = [parsed.file ?? [], parsed.files ? Object.values(parsed.files).flat() : []].flat()
   return files.length === 0 ? { value: body } : { value: { body, files: files.map(toPart) } }

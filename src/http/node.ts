@@ -8,11 +8,15 @@ import { answerOverNode } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { requestTooLarge } from './refuse-request.js'
+import { pathOf } from './request-address.js'
 import { sendResponse } from './send-response.js'
 
 export { Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
+
+/** A request of `node:http` whose body was read. */
+export type NodeRequest = IncomingMessage & { readonly body?: Buffer }
 
 /** Handles a request of `node:http`; `body` is what it sent, empty where the middleware has not read it (a GET). */
 export type NodeHandler = (
@@ -38,38 +42,43 @@ export type NodeHandler = (
  */
 export function idempotent(
   dibs: Dibs,
-  options: IdempotencyOptions<IncomingMessage>,
+  options: IdempotencyOptions<NodeRequest>,
   handler: NodeHandler,
 ): (request: IncomingMessage, response: ServerResponse) => void {
-  const gate = new Idempotency<IncomingMessage>(dibs, options)
-  const { origin } = databaseOf(dibs)
+  const gate = new Idempotency<NodeRequest>(dibs, options)
   return (request, response) => {
-    const { method = 'GET', url = '/' } = request
     const fail = (error: unknown): void => {
-      emit('dibs:http.failed', {
-        ...origin,
-        problem: 'failed',
-        method,
-        path: url.split('?', 1)[0] ?? '',
-        error,
-      })
-      if (response.headersSent) return void response.destroy()
-      response.writeHead(500, { 'content-type': 'application/problem+json' })
-      response.end(JSON.stringify({ type: 'about:blank', title: 'Internal Server Error', status: 500 }))
+      tellOf(dibs, request, error)
+      endWithError(response)
     }
     let body = Buffer.alloc(0)
     answerOverNode(gate, {
       source: request,
       request,
       response,
-      target: url,
+      target: request.url ?? '/',
       prepare: async () => {
         body = await readBody(request, gate.maxRequestBytes)
+        Object.assign(request, { body })
       },
       body: () => body,
       letGo: () => void call(() => handler(request, response, body)).catch(fail),
     }).catch(fail)
   }
+}
+
+/** To those who run the service. */
+function tellOf(dibs: object, { method = 'GET', url = '/' }: IncomingMessage, error: unknown): void {
+  const { origin } = databaseOf(dibs)
+  emit('dibs:http.failed', { ...origin, problem: 'failed', method, path: pathOf(url), error })
+}
+
+/** A handler that has answered before it threw has its answer sent. */
+function endWithError(response: ServerResponse): void {
+  if (response.writableEnded) return
+  if (response.headersSent) return void response.destroy()
+  response.writeHead(500, { 'content-type': 'application/problem+json' })
+  response.end(JSON.stringify({ type: 'about:blank', title: 'Internal Server Error', status: 500 }))
 }
 
 const call = async (fn: () => void | Promise<void>): Promise<void> => await fn()
@@ -103,9 +112,14 @@ export function rateLimited(
 ): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   const gate = new RateGate<IncomingMessage>(limit, options)
   return async (request, response) => {
-    const { headers, refusal } = await gate.check(request)
-    if (refusal) return await sendResponse(response, refusal)
-    for (const [name, value] of headers) response.setHeader(name, value)
-    await handler(request, response)
+    try {
+      const { headers, refusal } = await gate.check(request)
+      if (refusal) return await sendResponse(response, refusal)
+      for (const [name, value] of headers) response.setHeader(name, value)
+      await handler(request, response)
+    } catch (error) {
+      tellOf(limit, request, error) // nobody waits for the promise, and unheard it would end the process
+      endWithError(response)
+    }
   }
 }

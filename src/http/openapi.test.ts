@@ -27,7 +27,7 @@ describe('the fragment', () => {
   it('says what the middleware does', () => {
     const { parameter, responses, headers } = openApi()
     expect(parameter).toMatchObject({ name: 'Idempotency-Key', in: 'header', required: true })
-    expect(Object.keys(responses)).toEqual(['400', '409', '422', '503'])
+    expect(Object.keys(responses)).toEqual(['400', '409', '422', '500', '503'])
     expect(Object.keys(headers)).toEqual(['Idempotency-Replayed'])
   })
 
@@ -39,7 +39,7 @@ describe('the fragment', () => {
       statuses: { keyReused: 409, keyInvalid: 428 },
     })
     expect(parameter).toMatchObject({ name: 'X-Key', required: false, schema: { pattern: '^\\w+$' } })
-    expect(Object.keys(responses)).toEqual(['409', '428', '503'])
+    expect(Object.keys(responses)).toEqual(['409', '428', '500', '503'])
     expect(() => openApi({ wrong: 1 } as never)).toThrow('`wrong` is no option here')
   })
 })

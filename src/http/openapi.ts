@@ -32,6 +32,7 @@ const meanings: readonly (readonly [ProblemName, string])[] = [
   ],
   ['ambiguous', 'It is not known how an earlier attempt ended.'],
   ['keyReused', 'The key was used before for another request. Use a new one.'],
+  ['failed', 'It could not be committed, or its response could not be kept.'],
   ['unavailable', 'Nothing was done, or it is not known. Repeat the request with the same key.'],
 ]
 
@@ -61,7 +62,7 @@ export function openApi(options: OpenApiOptions = {}): OpenApiFragment {
       description:
         'A key of your own for this request: the same for each repetition, another for each new one. A repetition gets the response of the first.',
       schema: keyPattern ? { ...schema, pattern: keyPattern.source } : schema,
-      example: '"8e03978e-40d5-43e8-bc93-6894a57f9324"',
+      ...(keyPattern ? {} : { example: '8e03978e-40d5-43e8-bc93-6894a57f9324' }),
     },
     responses: describeAnswers(required, statuses),
     headers: {

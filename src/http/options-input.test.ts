@@ -22,6 +22,15 @@ describe('options', () => {
     [{ required: 'yes' }, '`required` must be true or false'],
     [{ methods: [] }, "`methods` must be a list such as ['POST']"],
     [{ methods: ['get'] }, '`methods` has GET, which changes nothing'],
+    [{ methods: ['PSOT'] }, '`methods` has what is no method: "PSOT"'],
+    [
+      { fingerprint: () => 1, fingerprintHeaders: ['x'] },
+      '`fingerprintHeaders` does nothing beside `fingerprint`',
+    ],
+    [{ key: () => 'k', header: 'x' }, '`header` does nothing beside `key`; give one'],
+    [{ waitMs: 30_000 }, '`waitMs` must be less than deadlineMs, which is 30000'],
+    [{ problemTypes: 5 }, '`problemTypes` must be a text'],
+    [{ statuses: { rateLimited: 429 } }, '`rateLimited` is no option here'],
     [{ header: 'no name' }, '`header` has what is no name of a header: "no name"'],
     [{ replayHeaders: ['Set-Cookie'] }, '`replayHeaders` has "set-cookie", which belongs to one client'],
     [{ replayHeaders: ['Connection'] }, 'is never replayed'],
@@ -59,5 +68,8 @@ describe('options', () => {
       '`subject` must be a function that says who is limited',
     )
     expect(() => rateLimited(limit, { subject: () => 'a', wrong: 1 } as never, handler)).toThrow('`wrong`')
+    expect(() => rateLimited(limit, { subject: () => 'a', status: 42 }, handler)).toThrow(
+      '`status` must be a status from 400 to 599, not 42',
+    )
   })
 })

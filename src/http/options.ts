@@ -1,3 +1,4 @@
+import { METHODS } from 'node:http'
 import { checkDuration, checkLifetime, MAX_TIMER_MS } from '../claims/check-duration.js'
 import { checkOptions } from '../claims/check-options.js'
 import type { Claim } from '../claims/claim.js'
@@ -32,7 +33,9 @@ export interface IdempotencyOptions<R> {
   /** The name of the header. Default `Idempotency-Key`. */
   readonly header?: string | undefined
   /** Where the key is, if not in a header: the id of a webhook's event. */
-  readonly key?: ((request: R) => string | undefined) | undefined
+  readonly key?:
+    | ((request: R) => string | number | undefined | Promise<string | number | undefined>)
+    | undefined
   /** What keys must look like, beside 1 to 255 characters: for a UUID, say. */
   readonly keyPattern?: RegExp | undefined
   /** What must be the same in a repetition, as JSON, in place of method, path, query and body. */
@@ -68,7 +71,7 @@ export interface IdempotencyOptions<R> {
   /** What to do about a longer one: without this it is refused. */
   readonly large?: LargeResponses<R> | undefined
   /** Other statuses than the usual ones. */
-  readonly statuses?: Readonly<Partial<Record<ProblemName, number>>> | undefined
+  readonly statuses?: Readonly<Partial<Record<Exclude<ProblemName, 'rateLimited'>, number>>> | undefined
   /** What the types of problems begin with. Default `urn:dibs:problem:`. */
   readonly problemTypes?: string | undefined
   /** The body of a problem, in your own form. */
@@ -180,6 +183,11 @@ export function readOptions<R>(options: IdempotencyOptions<R>): ReadOptions<R> {
   checkDuration('waitMs', read.waitMs, 0, MAX_TIMER_MS)
   checkLifetime('keepMs', read.keepMs)
   checkDuration('deadlineMs', read.deadlineMs, 1, MAX_TIMER_MS)
+  if (read.waitMs >= read.deadlineMs)
+    throw new InvalidInputError('waitMs', `must be less than deadlineMs, which is ${read.deadlineMs}`)
+  checkPairs(given)
+  if (problemTypes !== undefined && typeof problemTypes !== 'string')
+    throw new InvalidInputError('problemTypes', `must be a text, not ${nameGiven(problemTypes)}`)
   readLease({ leaseMs: read.leaseMs, maxAttempts: read.maxAttempts, onAmbiguous: read.onAmbiguous as never })
   checkSize('maxResponseBytes', read.maxResponseBytes, MAX_RESPONSE_BYTES)
   checkSize('maxRequestBytes', read.maxRequestBytes, Number.MAX_SAFE_INTEGER)
@@ -214,6 +222,16 @@ function checkMode(mode: unknown, given: Record<string, unknown>): void {
   if (foreign) throw new InvalidInputError(foreign, `is no option in mode '${mode}'`)
 }
 
+/** Of two that say the same thing one would do nothing. */
+function checkPairs(given: Record<string, unknown>): void {
+  for (const [one, two] of [
+    ['fingerprintHeaders', 'fingerprint'],
+    ['header', 'key'],
+  ] as const)
+    if (given[one] !== undefined && given[two] !== undefined)
+      throw new InvalidInputError(one, `does nothing beside \`${two}\`; give one`)
+}
+
 function checkFunction(field: string, given: unknown): void {
   if (given !== undefined && typeof given !== 'function')
     throw new InvalidInputError(field, `must be a function, not ${nameGiven(given)}`)
@@ -242,6 +260,9 @@ function checkMethods(methods: unknown): readonly string[] {
   if (!Array.isArray(methods) || methods.length === 0)
     throw new InvalidInputError('methods', `must be a list such as ['POST'], not ${nameGiven(methods)}`)
   const upper = methods.map((method) => String(method).toUpperCase())
+  const unknown = upper.find((method) => !METHODS.includes(method))
+  if (unknown !== undefined)
+    throw new InvalidInputError('methods', `has what is no method: ${JSON.stringify(unknown)}`)
   const wrong = upper.find((method) => ['GET', 'HEAD', 'OPTIONS', 'TRACE', 'CONNECT'].includes(method))
   if (wrong) throw new InvalidInputError('methods', `has ${wrong}, which changes nothing and needs no key`)
   return upper
@@ -262,10 +283,16 @@ function checkLarge(large: unknown): void {
   }
 }
 
+export function checkStatus(field: string, status: unknown): void {
+  if (Number.isInteger(status) && Number(status) >= 400 && Number(status) <= 599) return
+  throw new InvalidInputError(field, `must be a status from 400 to 599, not ${String(status)}`)
+}
+
 function checkStatuses(statuses: unknown): Readonly<Partial<Record<ProblemName, number>>> {
-  checkOptions(statuses, Object.keys(problems))
-  for (const [name, status] of Object.entries(statuses as object))
-    if (!(Number.isInteger(status) && status >= 400 && status <= 599))
-      throw new InvalidInputError(`statuses.${name}`, `must be a status from 400 to 599, not ${status}`)
+  checkOptions(
+    statuses,
+    Object.keys(problems).filter((name) => name !== 'rateLimited'),
+  )
+  for (const [name, status] of Object.entries(statuses as object)) checkStatus(`statuses.${name}`, status)
   return statuses as Readonly<Partial<Record<ProblemName, number>>>
 }

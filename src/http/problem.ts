@@ -9,6 +9,8 @@ export const problems = {
   },
   keyReused: { type: 'key-reused', status: 422, title: 'Idempotency-Key was used for another request' },
   ambiguous: { type: 'ambiguous', status: 409, title: 'It is not known how an earlier attempt ended' },
+  bodyInvalid: { type: 'body-invalid', status: 400, title: 'The body of the request is not valid' },
+  bodyUnread: { type: 'body-unread', status: 415, title: 'The body of the request was not read' },
   requestTooLarge: { type: 'request-too-large', status: 413, title: 'The request is too large' },
   responseNotKept: {
     type: 'response-not-kept',

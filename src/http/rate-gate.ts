@@ -1,7 +1,10 @@
+import { createHash } from 'node:crypto'
 import { checkOptions } from '../claims/check-options.js'
+import { MAX_KEY_BYTES } from '../claims/key.js'
 import type { RateLeft, RateLimit } from '../claims/rate-limit.js'
 import { BusyError, DibsError, InvalidInputError, NeverFitsError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { checkStatus } from './options.js'
 import { DEFAULT_STYLE, type Problem, type ProblemStyle, problemResponse, toProblem } from './problem.js'
 
 /** How a rate limit stands in front of a route. `R` is the request as the framework hands it over. */
@@ -28,6 +31,12 @@ export interface RateVerdict {
   readonly refusal: Response | undefined
 }
 
+/** What a stranger sends may be longer than a subject may be. */
+function shorten(subject: string): string {
+  if (typeof subject !== 'string' || Buffer.byteLength(subject) <= MAX_KEY_BYTES) return subject
+  return `#${createHash('sha256').update(subject).digest('hex')}`
+}
+
 /** A rate limit in front of a route, without its framework. */
 export class RateGate<R> {
   readonly #limit: () => RateLimit
@@ -42,6 +51,7 @@ export class RateGate<R> {
         'subject',
         `must be a function that says who is limited, not ${nameGiven(subject)}`,
       )
+    checkStatus('status', status ?? 429)
     this.#limit = typeof limit === 'function' ? limit : () => limit
     this.#options = options
     const statuses = status === undefined ? {} : { rateLimited: status }
@@ -52,7 +62,7 @@ export class RateGate<R> {
     const limit = this.#limit()
     const { subject, cost } = this.#options
     try {
-      const answer = await limit.tryTake(await subject(request), cost ? await cost(request) : 1)
+      const answer = await limit.tryTake(shorten(await subject(request)), cost ? await cost(request) : 1)
       const headers = this.#headers(limit, answer)
       if (answer.granted) return { headers, refusal: undefined }
       return {

@@ -10,6 +10,7 @@ const request = (changes: Partial<FingerprintedRequest> = {}): FingerprintedRequ
   type: 'application/json',
   encoding: '',
   body: Buffer.from('{"a":1}'),
+  mostBytes: 1_048_576,
   ...changes,
 })
 const of = (changes?: Partial<FingerprintedRequest>) => fingerprintRequest(request(changes))
@@ -38,6 +39,7 @@ describe('tells apart', () => {
     ['an absent field and null', '{}', '{"a":null}'],
     ['names that every object has', '{"__proto__":1}', '{"__proto__":2}'],
     ['the same one level down', '{"__proto__":{"a":1}}', '{}'],
+    ['small exponents and long ones', '1e-300', '1e-400'],
     ['what is no JSON', '{"a":', '{"a": '],
   ])('%s', async (_, one, two) => {
     expect(await json(one)).not.toBe(await json(two))
@@ -72,6 +74,7 @@ describe('does not tell apart', () => {
     ['the order of fields', '{"a":{"x":1,"y":2},"b":2}', '{"b":2,"a":{"y":2,"x":1}}'],
     ['ways to write a text', '"\\u0061\\/"', '"a/"'],
     ['ways to write a number', '[1.0,1e2,-0]', '[1,100,0]'],
+    ['words that are no numbers', '{"a":true,"b":[false,null]}', '{ "b": [false, null], "a": true }'],
     ['long digits in a text', '{"a":"12345678901234567890","b":1}', '{"b":1,"a":"12345678901234567890"}'],
   ])('%s', async (_, one, two) => {
     expect(await json(one)).toBe(await json(two))
@@ -101,12 +104,83 @@ it('knows bytes inside of what was parsed', async () => {
   expect(await withFile('a')).not.toBe(await withFile('b'))
 })
 
-it('is not broken by what is nested deep, or grows without end', async () => {
-  const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
-  expect(await json(deep)).toBe(await json(deep))
-  let value: unknown = 1
-  for (let n = 0; n < 5_000; n++) value = [value]
-  await expect(of({ body: { value } })).rejects.toThrow('nested deeper than 1000 levels')
-  const bomb = gzipSync(Buffer.alloc(80 * 1_048_576))
-  expect(await of({ encoding: 'gzip', body: bomb })).toBe(await of({ encoding: 'gzip', body: bomb }))
+it.each([
+  ['a Map', new Map([['a', 1]])],
+  [
+    'a class of its own',
+    new (class Order {
+      amount = 1
+    })(),
+  ],
+])('refuses a parsed body that it cannot compare: %s', async (_, value) => {
+  await expect(of({ body: { value } })).rejects.toThrow('which cannot be compared: give `fingerprint`')
+  await expect(of({ body: { value: { inner: value } } })).rejects.toThrow('which cannot be compared')
+})
+
+it('refuses a parsed body that refers to itself', async () => {
+  const value: Record<string, unknown> = {}
+  value.self = value
+  await expect(of({ body: { value } })).rejects.toThrow('refers to itself')
+})
+
+it('knows forms and pairs that were parsed before', async () => {
+  const pairs = (text: string) => of({ body: { value: new URLSearchParams(text) } })
+  expect(await pairs('a=1&b=2')).toBe(await pairs('a=1&b=2'))
+  expect(await pairs('amount=1')).not.toBe(await pairs('amount=1000'))
+  const form = (file: string, name = 'f.txt') => {
+    const value = new FormData()
+    value.set('a', '1')
+    value.set('f', new Blob([file]), name)
+    return of({ body: { value } })
+  }
+  expect(await form('x')).toBe(await form('x'))
+  expect(await form('x')).not.toBe(await form('y'))
+  expect(await form('x')).not.toBe(await form('x', 'g.txt'))
+  const buffer = (text: string) => of({ body: { value: { file: new TextEncoder().encode(text).buffer } } })
+  expect(await buffer('x')).not.toBe(await buffer('y'))
+})
+
+it('tells bytes apart that are no UTF-8', async () => {
+  const latin = (text: string) => of({ body: Buffer.from(`{"name":"${text}"}`, 'latin1') })
+  expect(await latin('Ren\u00e9')).not.toBe(await latin('Ren\u00e8'))
+  const part = (text: string) =>
+    of({
+      type: 'multipart/form-data; boundary=b',
+      body: Buffer.from(
+        `--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n${text}\r\n--b--\r\n`,
+        'latin1',
+      ),
+    })
+  expect(await part('\u00e9')).not.toBe(await part('\u00e8'))
+})
+
+describe('is not broken by', () => {
+  it('what is nested deep', async () => {
+    const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
+    expect(await json(deep)).toBe(await json(deep))
+    let value: unknown = 1
+    for (let n = 0; n < 5_000; n++) value = [value]
+    await expect(of({ body: { value } })).rejects.toMatchObject({
+      explained: { name: 'bodyInvalid', detail: expect.stringContaining('deeper than 1000 levels') },
+    })
+  })
+
+  it('what grows when it is unpacked', async () => {
+    const bomb = gzipSync(Buffer.alloc(2_000_000, '[],'))
+    expect(bomb.length).toBeLessThan(10_000)
+    await expect(of({ encoding: 'gzip', body: bomb })).rejects.toMatchObject({
+      explained: { name: 'requestTooLarge' },
+    })
+  })
+
+  it('what was made to take long', async () => {
+    const since = performance.now()
+    for (const text of [
+      `"${'\\"'.repeat(500_000)}`,
+      `"${'a'.repeat(1_000_000)}"`,
+      `[${'1,'.repeat(300_000)}1]`,
+    ])
+      await json(text)
+    expect(performance.now() - since).toBeLessThan(5_000) // the first alone took minutes once
+  })
 })

@@ -4,7 +4,8 @@ import { type ServerResponse, STATUS_CODES } from 'node:http'
 /** Status and headers of a response. Headers that are there and not named by it stay. */
 export function writeHead(to: ServerResponse, { status, headers }: Response): void {
   to.statusCode = status
-  to.statusMessage = STATUS_CODES[status] ?? ''
+  // HTTP/2 has none, and complains.
+  if (to.req.httpVersionMajor < 2) to.statusMessage = STATUS_CODES[status] ?? ''
   for (const [name, value] of headers) if (name !== 'set-cookie') to.setHeader(name, value)
   const cookies = headers.getSetCookie()
   if (cookies.length > 0) to.setHeader('set-cookie', cookies)

@@ -65,10 +65,19 @@ export function ask(port: number, path: string, question: Question = {}): Promis
       },
     )
     sent.on('error', reject)
-    if (body && isChunked) for (let at = 0; at < body.length; at += 7) sent.write(body.subarray(at, at + 7))
+    if (body && isChunked) for (const chunk of inChunks(body)) sent.write(chunk)
     sent.end(isChunked ? undefined : body)
     onSent?.(sent)
   })
+}
+
+/** Short ones first, so that also a short body is in several. */
+function* inChunks(body: Buffer): Generator<Buffer> {
+  let at = 0
+  for (let size = 7; at < body.length; size *= 2) {
+    yield body.subarray(at, at + size)
+    at += size
+  }
 }
 
 function render(body: unknown): { body?: Buffer; type?: string } {

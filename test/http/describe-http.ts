@@ -311,6 +311,8 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
       expect(answers.map(({ status }) => status)).toEqual([200, 201])
       const again = await send(`${long}201`, { key })
       expect(again).toMatchObject({ status: 201, headers: { 'idempotency-replayed': 'true' } })
+      const escaped = await send(`/status/${'%30'.repeat(150)}200`, { key })
+      expect(escaped.status).toBe(200)
     })
 
     it('is found elsewhere if the application says so', async () => {
@@ -609,8 +611,10 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
 
   if (readsBody) {
     it('a request that is too long is 413', async () => {
-      const answer = await send('/orders', { body: { item: 'x'.repeat(1_100_000) } })
-      expectProblem(answer, 413, 'request-too-large')
+      for (const isChunked of [false, true]) {
+        const answer = await send('/orders', { body: { item: 'x'.repeat(1_100_000) }, isChunked })
+        expectProblem(answer, 413, 'request-too-large')
+      }
       expect(await effects()).toEqual([])
     })
   }

@@ -11,7 +11,7 @@ const handlerOf = (route) =>
     const answer = await route.handle({
       claimed: () => claimed(request),
       body: isJson ? JSON.parse(bytes.toString()) : bytes,
-      params: { status: request.url.split('/').at(-1) },
+      params: { status: decodeURIComponent(request.url.split('/').at(-1)) },
       header: (name) => headerOf(request, name),
     })
     const { body, headers } = render(answer)

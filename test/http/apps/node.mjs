@@ -12,7 +12,7 @@ const serve = (route) =>
     const answer = await route.handle({
       claimed: () => claimed(request),
       body: isJson ? JSON.parse(body.toString()) : body,
-      params: { status: request.url.split('/').at(-1) },
+      params: { status: decodeURIComponent(request.url.split('/').at(-1)) },
       header: (name) => headerOf(request, name),
     })
     const { body: bytes, headers } = render(answer)

@@ -1,0 +1,142 @@
+import type { Claim } from '../claims/claim.js'
+import { HeldClaim } from '../claims/held-claim.js'
+import { WithoutWrites } from '../claims/once-joined.js'
+import { Abandoned } from '../claims/once-leased.js'
+import type { AmbiguousVerdict, OnceResult } from '../claims/once-spec.js'
+import type { Dibs } from '../dibs.js'
+import { TransientError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import { Claimed } from './claimed.js'
+import { NotKept, UnstorableResponse } from './exchange.js'
+import { Refusal } from './explain-error.js'
+import { inTime, timedOut } from './in-time.js'
+import { mistake } from './mistake.js'
+import type { OwnTransaction, ReadOptions } from './options.js'
+import type { StoredResponse } from './response-parts.js'
+
+/** What a request comes to be known by. */
+export interface Address {
+  readonly scope: string
+  readonly key: string
+  readonly fingerprint: unknown
+  readonly requestId: string | undefined
+}
+
+/** One request that is to be carried out once. */
+export interface Work {
+  readonly dibs: Dibs
+  readonly address: Address
+  /** Until the client is answered in any case. */
+  readonly leftMs: () => number
+  /** Lets the handler go, and makes of its response what is stored. */
+  readonly carryOut: (claimed: Claimed<unknown>) => Promise<StoredResponse>
+}
+
+/** In a transaction of ours, which ends at its deadline whatever the handler does. */
+export function carryOutJoined<R>(
+  { dibs, address, leftMs, carryOut }: Work,
+  { waitMs, keepMs, keepsWrites }: ReadOptions<R>,
+): Promise<OnceResult<unknown>> {
+  const spec = { ...address, waitMs, keepMs, deadlineMs: Math.max(1, Math.floor(leftMs())) }
+  return dibs.onceDetailed(spec, async (tx): Promise<unknown> => {
+    const stored = await carryOut(new Claimed(address.key, { tx }))
+    return keepsWrites(stored.status) ? stored : new WithoutWrites(stored)
+  })
+}
+
+/**
+ * Runs in a transaction of the application's own library. It is not ended while the handler may be using it, since its connection would be
+ * somebody else's then; one that ends too late is rolled back.
+ */
+export async function runInside(
+  transaction: OwnTransaction,
+  work: (handle: unknown, tx: Tx) => Promise<void>,
+  leftMs: () => number,
+): Promise<void> {
+  const running = transaction(async (tx, handle) => {
+    await work(handle, tx)
+    if (leftMs() === 0) throw timedOut('not done')
+  })
+  await inTime(running, leftMs(), () => {
+    running.catch(() => {})
+    return timedOut('unknown')
+  })
+}
+
+/** In a transaction of the application's own library. */
+export async function carryOutInside<R>(
+  { dibs, address, leftMs, carryOut }: Work,
+  { waitMs, keepMs, keepsWrites }: ReadOptions<R>,
+  transaction: OwnTransaction,
+): Promise<OnceResult<unknown>> {
+  let result: OnceResult<unknown> | undefined
+  const spec = { ...address, waitMs, keepMs }
+  const claim = async (handle: unknown, tx: Tx): Promise<void> => {
+    result = await dibs.onceDetailed({ ...spec, tx }, async (): Promise<unknown> => {
+      await tx.query('savepoint dibs_request')
+      const stored = await carryOut(new Claimed(address.key, { tx: handle }))
+      if (!keepsWrites(stored.status)) await tx.query('rollback to savepoint dibs_request')
+      await tx.query('release savepoint dibs_request')
+      return stored
+    })
+  }
+  await runInside(transaction, claim, leftMs)
+  if (!result) throw mistake('transaction', 'must call the function that it is given, and wait for it')
+  if (!result.replayed) await assertCommitted(dibs, address, result.id)
+  return result
+}
+
+/**
+ * A transaction that has failed answers COMMIT with ROLLBACK, and not every library looks: a statement that a handler sends after
+ * its response can make it fail. What the client is told must be there.
+ */
+async function assertCommitted(dibs: Dibs, { scope, key }: Address, id: string): Promise<void> {
+  const claim = await dibs.claims.get({ scope, key })
+  if (claim?.status === 'active' && claim.id === id) return
+  throw new Refusal({
+    name: 'failed',
+    state: 'unknown',
+    detail: 'It was not committed. Repeat the request, with the same key.',
+    cause: mistake('transaction', 'has resolved, and nothing was committed: a statement in it has failed'),
+  })
+}
+
+/** Under a lease: the handler may go on after the client was answered, until the lease has run out. */
+export function carryOutLeased<R>(
+  { dibs, address, leftMs, carryOut }: Work,
+  { waitMs, keepMs, leaseMs, maxAttempts, deadlineMs, onAmbiguous }: ReadOptions<R>,
+  means: {
+    readonly lookInto: (claim: Claim) => Promise<AmbiguousVerdict>
+    /** What is stored of work that is done, and whose response cannot be kept. */
+    readonly unkept: (error: UnstorableResponse) => StoredResponse
+  },
+): Promise<OnceResult<unknown>> {
+  let held: Claim | undefined
+  const spec = { ...address, mode: 'leased', waitMs, keepMs, leaseMs, maxAttempts } as const
+  const running = dibs.onceDetailed(
+    { ...spec, onAmbiguous: typeof onAmbiguous === 'function' ? means.lookInto : onAmbiguous },
+    async (claim): Promise<unknown> => {
+      held = claim
+      const carried = carryOut(new Claimed(address.key, { claim }))
+      try {
+        return await inTime(
+          carried,
+          deadlineMs + leaseMs,
+          () => new Abandoned('The handler does not answer.'),
+        )
+      } catch (error) {
+        if (error instanceof UnstorableResponse) return means.unkept(error)
+        // It was refused before anything happened, so that also one who holds what is ambiguous may run it again.
+        if (error instanceof NotKept && error.parts.status < 500)
+          throw new TransientError(error.message, { cause: error })
+        throw error
+      }
+    },
+  )
+  return inTime(running, leftMs(), () => {
+    // From now on its lease runs out; its outcome is stored if it comes before another has taken over.
+    if (held instanceof HeldClaim) held.stop()
+    running.catch(() => {})
+    return timedOut('running')
+  })
+}

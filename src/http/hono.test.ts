@@ -1,0 +1,76 @@
+import { Hono } from 'hono'
+import { describe, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { claimed, idempotency } from './hono.js'
+
+const fixture = openClaims()
+const post = (app: Hono, body: string | FormData, headers: Record<string, string> = {}) =>
+  app.request('/', { method: 'POST', body, headers: { 'idempotency-key': 'k', ...headers } })
+
+describe('Hono', () => {
+  it('leaves what a handler sets over what was set before', async () => {
+    const app = new Hono()
+    app.use(async (c, next) => {
+      c.header('cache-control', 'no-store')
+      c.header('x-outer', 'there')
+      await next()
+    })
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), (c) =>
+      c.json({ fine: true }, 201, { 'cache-control': 'public' }),
+    )
+    for (const _ of [1, 2]) {
+      const answer = await post(app, '{}')
+      expect([answer.status, answer.headers.get('cache-control'), answer.headers.get('x-outer')]).toEqual([
+        201,
+        'public',
+        'there',
+      ])
+    }
+  })
+
+  it('leaves the request itself to be read', async () => {
+    const app = new Hono()
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), async (c) =>
+      c.text(`${await c.req.raw.clone().text()} ${await c.req.text()} ${claimed(c).key}`),
+    )
+    expect(await (await post(app, 'tea')).text()).toBe('tea tea k')
+  })
+
+  it.each(['json', 'text', 'formData', 'parseBody'] as const)(
+    'compares what was read before by %s',
+    async (how) => {
+      const app = new Hono()
+      app.use(async (c, next) => {
+        await (c.req[how] as () => Promise<unknown>)()
+        await next()
+      })
+      app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), (c) => c.text('done'))
+      const body = (value: string): string | FormData => {
+        if (how === 'json' || how === 'text') return JSON.stringify({ value })
+        const form = new FormData()
+        form.set('value', value)
+        return form
+      }
+      expect((await post(app, body('a'))).status).toBe(200)
+      expect((await post(app, body('a'))).headers.get('idempotency-replayed')).toBe('true')
+      expect((await post(app, body('b'))).status).toBe(422)
+    },
+  )
+
+  it('keeps all cookies of others in front of a problem', async () => {
+    const app = new Hono()
+    app.use(async (c, next) => {
+      c.header('set-cookie', 'a=1', { append: true })
+      c.header('set-cookie', 'b=2', { append: true })
+      await next()
+    })
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), async (c) => {
+      await claimed(c)
+        .tx.query('select 1 / 0')
+        .catch(() => {})
+      return c.text('as if')
+    })
+    const answer = await post(app, 'tea')
+    expect([answer.status, answer.headers.getSetCookie()]).toEqual([500, ['a=1', 'b=2']])
+  })
+})

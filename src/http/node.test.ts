@@ -1,0 +1,60 @@
+import { expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { ask } from '../../test/http/ask.js'
+import { listen } from '../../test/http/listen.js'
+import { type DibsEvents, onEvent } from '../postgres/events.js'
+import { idempotent, rateLimited } from './node.js'
+
+const fixture = openClaims()
+
+async function failuresOf(fn: () => Promise<unknown>): Promise<DibsEvents['dibs:http.failed'][]> {
+  const failures: DibsEvents['dibs:http.failed'][] = []
+  const stop = onEvent('dibs:http.failed', (failure) => void failures.push(failure))
+  await fn().finally(stop)
+  return failures
+}
+
+it('a handler that throws after it has answered has its answer sent', async () => {
+  const port = await listen(
+    idempotent(fixture.dibs, { scope: 'anonymous' }, async (_request, response) => {
+      response.writeHead(201).end('done')
+      throw new Error('afterwards')
+    }),
+  )
+  const failures = await failuresOf(async () => {
+    const answer = await ask(port, '/', { headers: { 'idempotency-key': 'k' } })
+    expect([answer.status, String(answer.body)]).toEqual([201, 'done'])
+  })
+  expect(failures).toMatchObject([{ path: '/', error: { message: 'afterwards' } }])
+})
+
+it('the rules of the application have the body', async () => {
+  const options = {
+    scope: 'anonymous',
+    key: ({ body }: { body?: Buffer }) => JSON.parse(String(body)).id,
+  } as const
+  const port = await listen(
+    idempotent(fixture.dibs, options, (_request, response) => void response.end('done')),
+  )
+  expect((await ask(port, '/', { body: { id: 7 } })).status).toBe(200)
+  expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [{ key: '7' }] })
+})
+
+it('a rate limit whose rules, or whose handler, fail does not end the process', async () => {
+  const limit = fixture.dibs.rateLimit('api', { algorithm: 'gcra', limit: 10, perMs: 1_000, burst: 10 })
+  const subject = ({ headers }: { headers: Record<string, unknown> }) => String(headers['x-user'] ?? '')
+  const port = await listen((request, response) => {
+    void rateLimited(limit, { subject } as never, () => Promise.reject(new Error('boom')))(request, response)
+  })
+  const get = (user: string) => ask(port, '/', { method: 'GET', headers: { 'x-user': user } })
+  const failures = await failuresOf(async () => {
+    expect((await get('')).status).toBe(500)
+    expect((await get('u')).status).toBe(500)
+    expect((await get('u'.repeat(600))).status).toBe(500) // it is limited, and the handler fails
+  })
+  expect(failures.map(({ error }) => (error as Error).message)).toEqual([
+    '`subject` must not be empty.',
+    'boom',
+    'boom',
+  ])
+})
