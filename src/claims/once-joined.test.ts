@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, url, viaPgBouncer, withPool } from '../../test/database.js'
+import { throughPool, until, url, viaPgBouncer, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { Dibs } from '../dibs.js'
 import {
@@ -20,6 +20,7 @@ import {
 import { countTraffic } from '../testing/count-traffic.js'
 import type { Injection } from '../testing/proxy/fault.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
+import { createTestSchema } from '../testing/test-schema.js'
 import type { StandardSchema } from './standard-schema.js'
 
 const fixture = openClaims()
@@ -36,6 +37,29 @@ describe('once, alone', () => {
     expect(second).toEqual({ ...first, replayed: true })
     expect(Math.abs(first.completedAt.getTime() - Date.now())).toBeLessThan(60_000)
     expect(await fixture.logged()).toEqual(['a'])
+  })
+
+  it('knows a request in flight by its schema, too', async () => {
+    const other = await createTestSchema(fixture.pool)
+    await using dibs = await Dibs.open({ pool: fixture.pool, schema: other.name, ...throughPool })
+    const entered = [deferred(), deferred()] as const
+    const goOn = deferred()
+    const work = (n: 0 | 1) => async () => {
+      entered[n].resolve()
+      await goOn.promise
+    }
+    // Unannounced here, since it waits; announced there, with another payload.
+    const here = fixture.dibs.once({ ...at, fingerprint: 1 }, work(0))
+    await entered[0].promise
+    const there = dibs.once({ ...at, fingerprint: 2, wait: false }, work(1))
+    await entered[1].promise
+    const same = fixture.other.once({ ...at, fingerprint: 1, wait: false }, async () => {})
+    await expect(same).rejects.toThrow(InProgressError)
+    const another = fixture.other.once({ ...at, fingerprint: 2, wait: false }, async () => {})
+    await expect(another).rejects.toThrow(InProgressError) // nobody has announced what it is
+    goOn.resolve()
+    await Promise.all([here, there])
+    await other.drop()
   })
 
   it('tells keys, and scopes, apart', async () => {

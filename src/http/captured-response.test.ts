@@ -309,6 +309,19 @@ it.each(['before', 'after'])('works with what compresses, %s it', async (where) 
   expect((bodies[0] ?? 0) < 1_000).toBe(where === 'after') // packed when it was captured
 })
 
+it('asks those behind it for their headers, as Node does', async () => {
+  const answer = await through((response) => {
+    const { writeHead } = response
+    // As `on-headers` does, which sessions and cookies are made with.
+    response.writeHead = ((...args: Parameters<typeof writeHead>) => {
+      response.setHeader('x-behind', 'there')
+      return writeHead.apply(response, args)
+    }) as typeof writeHead
+    response.end('tea')
+  })
+  expect(plain(answer)).toMatchObject({ body: 'tea', headers: { 'x-behind': 'there' } })
+})
+
 it('leaves alone what was piped through something that packs it', async () => {
   const { Readable } = await import('node:stream')
   const { createGzip, gunzipSync } = await import('node:zlib')

@@ -1,7 +1,7 @@
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { type BytesOf, refuseStream, UnstorableResponse } from './exchange.js'
 import { isStream, type ResponseParts } from './response-parts.js'
-import { sendResponse, writeHead } from './send-response.js'
+import { endWith, sendResponse, writeHead } from './send-response.js'
 
 type HeaderPairs = readonly (readonly [string, OutgoingHttpHeader])[]
 
@@ -246,7 +246,7 @@ export class CapturedResponse {
     if (!late) return await sendResponse(response, other)
     // At one go, so that nothing comes between.
     writeHead(response, other)
-    response.end(late)
+    endWith(response, late)
     this.#divert(headers)
   }
 

@@ -103,6 +103,7 @@ describe.each(['Express', 'Fastify'])('over %s', (kind) => {
             .pipe(tap({ complete: () => seen.push('complete'), error: (error) => seen.push(error) })),
       }
       app.useGlobalInterceptors(watch)
+      app.useGlobalFilters({ catch: (error: unknown) => void seen.push(error) })
     })
     for (const [path, status] of [
       ['/orders', 201],

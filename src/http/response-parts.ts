@@ -19,7 +19,7 @@ export interface StoredResponse {
 }
 
 /** Statuses that have no body, and for which `Response` takes none. */
-const bodiless = new Set([101, 204, 205, 304])
+export const bodiless: ReadonlySet<number> = new Set([101, 204, 205, 304])
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 

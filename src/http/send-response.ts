@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { type ServerResponse, STATUS_CODES } from 'node:http'
+import { bodiless } from './response-parts.js'
 
 /** Status and headers of a response. Headers that are there and not named by it stay. */
 export function writeHead(to: ServerResponse, { status, headers }: Response): void {
@@ -16,7 +17,7 @@ export async function sendResponse(to: ServerResponse, response: Response): Prom
   writeHead(to, response)
   const { body } = response
   const reader = body?.getReader()
-  // The last chunk goes with the end: of a body in one piece Node then tells the length.
+  // The last chunk goes with the end: of a body in one piece the length can be told then.
   let last: Uint8Array | undefined
   try {
     for (;;) {
@@ -30,7 +31,13 @@ export async function sendResponse(to: ServerResponse, response: Response): Prom
     if (!to.headersSent) throw error
     return void to.destroy()
   }
-  to.end(last)
+  endWith(to, last)
+}
+
+/** The whole body at once. Its length is said, since Node does not where one was taken away before. */
+export function endWith(to: ServerResponse, body: Uint8Array | undefined): void {
+  if (!to.headersSent && !bodiless.has(to.statusCode)) to.setHeader('content-length', body?.length ?? 0)
+  to.end(body)
 }
 
 /** False: nobody is there any more. */
