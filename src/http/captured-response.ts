@@ -142,7 +142,7 @@ export class CapturedResponse {
       named.add(name.toLowerCase())
     }
     this.#head = { status: response.statusCode, message: response.statusMessage }
-    if (isStream(this.#headers())) this.#reject(refuseStream())
+    if (isStream({ get: (name) => textOf(response.getHeader(name)) })) this.#reject(refuseStream())
     return response
   }
 
@@ -258,6 +258,9 @@ export class CapturedResponse {
     this.#response.off('pipe', this.#onPipe)
   }
 }
+
+const textOf = (value: OutgoingHttpHeader | undefined): string | null =>
+  value === undefined ? null : String(value)
 
 const toPairs = (headers: OutgoingHttpHeaders): HeaderPairs =>
   Object.entries(headers).flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]))

@@ -35,11 +35,17 @@ export function idempotent<A extends unknown[] = []>(
   return async (request, ...rest) => {
     const { pathname, search } = new URL(request.url)
     let body: Uint8Array | undefined
-    // One for each run: a body can be read once.
-    const fresh = (): Request =>
-      new Request(request, body && request.body ? { body: new Uint8Array(body) } : {})
+    let copy: Request | undefined
+    // One that nobody has read yet: a body can be read once.
+    const unread = (): Request => {
+      if (copy === undefined || copy.bodyUsed) {
+        copy = new Request(request, body && request.body ? { body: new Uint8Array(body) } : {})
+      }
+      return copy
+    }
     const run = async (claimed: Claimed<unknown>, mostBytes: BytesOf): Promise<ResponseParts> => {
-      const given = fresh()
+      const given = unread()
+      copy = undefined // it may be read by now or later
       remember(claimed, request, given)
       const response = await answerOf(() => handler(given, claimed as Claimed, ...rest))
       if (isStream(response.headers)) throw refuseStream()
@@ -48,7 +54,7 @@ export function idempotent<A extends unknown[] = []>(
     const verdict = await gate.answer({
       // Whoever asks may read it, too.
       get source() {
-        return fresh()
+        return unread()
       },
       method: request.method,
       target: `${pathname}${search}`,
@@ -62,7 +68,7 @@ export function idempotent<A extends unknown[] = []>(
     })
     if (verdict.kind === 'own') return toResponse(verdict.parts)
     if (verdict.kind === 'other') return verdict.response
-    const given = body ? fresh() : request
+    const given = body ? unread() : request
     if (verdict.claimed) remember(verdict.claimed, request, given)
     return await handler(given, (verdict.claimed ?? new Claimed(undefined, {})) as Claimed, ...rest)
   }

@@ -84,15 +84,21 @@ function endWithError(response: ServerResponse): void {
 const call = async (fn: () => void | Promise<void>): Promise<void> => await fn()
 
 /** What is too long is read to its end all the same, so that the connection can be used again, and not kept. */
-async function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<ArrayBuffer>> {
-  const chunks: Buffer[] = []
-  let length = 0
-  for await (const chunk of request) {
-    length += chunk.length
-    if (length <= mostBytes) chunks.push(chunk)
-  }
-  if (length > mostBytes) throw requestTooLarge(mostBytes)
-  return Buffer.concat(chunks)
+function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<ArrayBuffer>> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    let length = 0
+    request.on('data', (chunk: Buffer) => {
+      length += chunk.length
+      if (length <= mostBytes) chunks.push(chunk)
+    })
+    request.on('end', () => {
+      if (length > mostBytes) reject(requestTooLarge(mostBytes))
+      else resolve(Buffer.concat(chunks))
+    })
+    // A client that goes away in the middle of its request.
+    request.on('error', reject)
+  })
 }
 
 /**
