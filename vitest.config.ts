@@ -18,21 +18,23 @@ const withTheSoak = process.env.DIBS_TEST_ALL
       'src/testing/explore/reduce/{corpus,hostile}.test.ts',
     ]
 
+const processes = ['src/postgres/embedded/**/*.test.ts', 'src/http/*.http.test.ts']
+
 const direct = {
   test: {
     ...common,
     name: 'direct',
     include: ['src/**/*.test.ts', 'scripts/**/*.test.ts', 'examples/**/*.test.ts'],
-    exclude: ['src/postgres/embedded/**', ...withTheSoak],
+    exclude: [...processes, ...withTheSoak],
   },
 }
 
-/** They wait for servers to come and go, and do little else: more of them at a time, when all the others are done. */
-const embedded = {
+/** They wait for servers and other processes to come and go: more of them at a time, when all the others are done. */
+const waiting = {
   test: {
     ...common,
-    name: 'embedded',
-    include: ['src/postgres/embedded/**/*.test.ts'],
+    name: 'processes',
+    include: processes,
     exclude: withTheSoak,
     maxWorkers: 4,
     sequence: { groupOrder: 1 },
@@ -82,7 +84,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
   },
 })
 
-const projects: object[] = [direct, embedded]
+const projects: object[] = [direct, waiting]
 /** Through PgBouncer in transaction mode: prepared names and listening off. */
 if (requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer'))
   // Which period a moment is in does not depend on the way to the server; storms make their own way.

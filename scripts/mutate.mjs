@@ -42,7 +42,7 @@ for (const { name, file, from, to, tests } of chosen) {
   build()
   const { stdout, status } = spawnSync(
     bin('vitest'),
-    ['run', '--project', 'direct', '--project', 'embedded', '--reporter', 'json', '--bail', '1', ...tests],
+    ['run', '--project', 'direct', '--project', 'processes', '--reporter', 'json', '--bail', '1', ...tests],
     { cwd: copy, env, encoding: 'utf8', maxBuffer: 1 << 28, timeout: 300_000 },
   )
   writeFileSync(path, source)

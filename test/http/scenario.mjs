@@ -142,7 +142,7 @@ export const routes = [
   {
     method: 'POST',
     path: '/dies-leased',
-    options: { mode: 'leased', leaseMs: 3_000 },
+    options: { mode: 'leased', leaseMs: 1_500 },
     handle: ({ header }) => dies(pool, header),
   },
   { method: 'POST', path: '/status/:status', handle: withStatus },
