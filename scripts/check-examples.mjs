@@ -89,7 +89,7 @@ function toModule({ code }) {
   return `${offered(face, 'dibs', ['Transaction'])}
 ${offered(testing, 'dibs/testing')}
 ${offered(http, 'dibs/http')}
-${offered({ Idempotent: 0, IdempotencyModule: 0, RateLimited: 0, Tx: 0, LeasedClaim: 0 }, 'dibs/nest')}
+${offered({ Idempotent: 0, IdempotencyInterceptor: 0, IdempotencyModule: 0, RateLimited: 0, Tx: 0, LeasedClaim: 0 }, 'dibs/nest')}
 ${imports.join('\n')}
 ${Object.keys(handles)
   .filter((name) => code.includes(`${name}(`))

@@ -1,5 +1,5 @@
 import type { Claimed } from './claimed.js'
-import type { RequestBody } from './request-fingerprint.js'
+import type { RequestBody } from './request-body.js'
 import type { ResponseParts } from './response-parts.js'
 
 /** The longest body that is kept of a response with a status. */

@@ -7,7 +7,7 @@ import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { sendResponse } from './send-response.js'
 
-export { Claimed, claimed } from './claimed.js'
+export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 

@@ -9,7 +9,7 @@ import { answerOverNode, parsedBody } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 
-export { Claimed, claimed } from './claimed.js'
+export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 

@@ -8,10 +8,10 @@ import { Idempotency } from './idempotency.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { requestTooLarge } from './refuse-request.js'
-import type { RequestBody } from './request-fingerprint.js'
+import type { RequestBody } from './request-body.js'
 import { isStream, readBytes, readResponse, toResponse } from './response-parts.js'
 
-export { Claimed, claimed } from './claimed.js'
+export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 

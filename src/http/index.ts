@@ -4,7 +4,7 @@
  * @module
  */
 
-export { Claimed, claimed } from './claimed.js'
+export { type Claimed, claimed } from './claimed.js'
 export { type FetchHandler, idempotent } from './fetch.js'
 export { rateLimited } from './fetch-rate-limit.js'
 export { type OpenApiFragment, type OpenApiOptions, openApi } from './openapi.js'

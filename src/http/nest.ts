@@ -25,7 +25,7 @@ import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { sendResponse, silence } from './send-response.js'
 
-export { Claimed, claimed } from './claimed.js'
+export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
@@ -63,7 +63,12 @@ function platformOf(context: ExecutionContext): Platform {
   }
 }
 
-/** Stands in front of the routes that are `@Idempotent()`; behind guards, in front of pipes. */
+/**
+ * Stands in front of the routes that are `@Idempotent()`, which brings it along; behind guards, in front of pipes.
+ *
+ * @example
+ * const interceptor = new IdempotencyInterceptor({ dibs, scope: (request) => [request.user.tenant, request.user.id] })
+ */
 export class IdempotencyInterceptor implements NestInterceptor {
   readonly #options: IdempotencyModuleOptions
   readonly #gates = new WeakMap<object, Idempotency<NestRequest>>()

@@ -4,7 +4,7 @@ import { assertOnce, type Claimed, remember } from './claimed.js'
 import type { Idempotency } from './idempotency.js'
 import { mistake } from './mistake.js'
 import { bodyUnread } from './refuse-request.js'
-import type { RequestBody } from './request-fingerprint.js'
+import type { RequestBody } from './request-body.js'
 import { sendResponse } from './send-response.js'
 
 /** A request of Node's, in the hands of a framework that is built on it. */

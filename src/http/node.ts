@@ -11,7 +11,7 @@ import { requestTooLarge } from './refuse-request.js'
 import { pathOf } from './request-address.js'
 import { sendResponse } from './send-response.js'
 
-export { Claimed, claimed } from './claimed.js'
+export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 

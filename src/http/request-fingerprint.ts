@@ -5,9 +5,7 @@ import { writeCanonical } from '../claims/fingerprint.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { mistake } from './mistake.js'
 import { bodyTooDeep, requestTooLarge } from './refuse-request.js'
-
-/** The body of a request: as it came, or as a parser before us has left it. */
-export type RequestBody = Uint8Array | { readonly value: unknown } | undefined
+import type { RequestBody } from './request-body.js'
 
 /** What of a request must be the same in a repetition. */
 export interface FingerprintedRequest {

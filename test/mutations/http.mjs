@@ -449,7 +449,7 @@ export const httpMutations = [
   {
     name: 'node: a request may be as long as it likes',
     file: http('node.ts'),
-    from: 'if (length > mostBytes) throw requestTooLarge(mostBytes)',
+    from: 'if (length > mostBytes) reject(requestTooLarge(mostBytes))\n      else ',
     to: '',
     tests: onNode,
   },
