@@ -133,7 +133,7 @@ export class Idempotency<R> {
       return stored
     }
     const work = { dibs: this.#dibs, address, carryOut, leftMs: () => handler.leftMs }
-    const result = await this.#carryOut(exchange, work)
+    const result = await this.#carryOut(handler, work)
     const stored = result.value as StoredResponse
     const isLarge = stored.reference !== undefined
     if (own && !isLarge && !result.replayed) return { kind: 'own', parts: own }
@@ -174,12 +174,16 @@ export class Idempotency<R> {
     })
   }
 
-  #carryOut(exchange: Exchange<R>, work: Work): Promise<OnceResult<unknown>> {
+  #carryOut(handler: HandlerRun<R>, work: Work): Promise<OnceResult<unknown>> {
     const options = this.#options
+    const { exchange } = handler
     if (options.mode === 'leased')
       return carryOutLeased(work, options, {
         lookInto: (claim) => this.#lookInto(exchange, claim),
-        unkept: (error) => this.#toUnkept(error, exchange),
+        unkept: (error) => {
+          handler.refused = undefined // it is stored, or it will be said why not
+          return this.#toUnkept(error, exchange)
+        },
       })
     const { transaction } = options
     return transaction ? carryOutInside(work, options, transaction) : carryOutJoined(work, options)
