@@ -82,6 +82,8 @@ class AloneRun {
   readonly #call: OnceCall
   readonly #deadlineMs: number
   readonly #fn: Work
+  /** How often the function was run. */
+  #starts = 0
   /** By its holder and fence: what this call has run, to know it again if the answer to its COMMIT was lost. */
   readonly #runs = new Map<string, Ended>()
 
@@ -98,13 +100,17 @@ class AloneRun {
   async answer(): Promise<OnceResult<unknown>> {
     let unknown: CommitOutcomeUnknownError | undefined
     for (let looks = 0; ; ) {
+      const starts = this.#starts
       try {
         const result = await this.#tryOnce()
         if (result !== 'wait') return result
         await sleep(this.#call.pauseMs)
       } catch (error) {
         if (error instanceof CommitOutcomeUnknownError) unknown ??= error
-        else if (!unknown || !isAway(error)) throw error
+        else if (!unknown) throw error
+        // A look that fails does not make it known; what comes of a second run does.
+        else if (!isAway(error))
+          throw error instanceof DatabaseError && this.#starts === starts ? unknown : error
         if (++looks === MAX_LOOKS) throw unknown
         await sleep(fullJitterMs(looks, 100, 1_000))
       }
@@ -145,6 +151,7 @@ class AloneRun {
       tx.leave()
       return { todo, claim, tx }
     }
+    this.#starts++
     const ended = await this.#work(tx, claim)
     this.#runs.set(nameRun(claim), ended)
     return ended

@@ -32,15 +32,23 @@ export interface Work {
   readonly carryOut: (claimed: Claimed<unknown>) => Promise<StoredResponse>
 }
 
+/** How long after its deadline a transaction of ours may take to end. */
+const GRACE_MS = 2_000
+
 /** In a transaction of ours, which ends at its deadline whatever the handler does. */
 export function carryOutJoined<R>(
   { dibs, address, leftMs, carryOut }: Work,
   { waitMs, keepMs, keepsWrites }: ReadOptions<R>,
 ): Promise<OnceResult<unknown>> {
   const spec = { ...address, waitMs, keepMs, deadlineMs: Math.max(1, Math.floor(leftMs())) }
-  return dibs.onceDetailed(spec, async (tx): Promise<unknown> => {
+  const running = dibs.onceDetailed(spec, async (tx): Promise<unknown> => {
     const stored = await carryOut(new Claimed(address.key, { tx }))
     return keepsWrites(stored.status) ? stored : new WithoutWrites(stored)
+  })
+  // It may be committed by then, and still be busy with what was left for afterwards.
+  return inTime(running, leftMs() + GRACE_MS, () => {
+    running.catch(() => {})
+    return timedOut('unknown')
   })
 }
 
@@ -55,6 +63,7 @@ export async function runInside(
 ): Promise<void> {
   const running = transaction(async (tx, handle) => {
     await work(handle, tx)
+    await tx.query('select 1') // fails if a statement has failed that nobody told of
     if (leftMs() === 0) throw timedOut('not done')
   })
   await inTime(running, leftMs(), () => {
@@ -82,7 +91,8 @@ export async function carryOutInside<R>(
   }
   await runInside(transaction, claim, leftMs)
   if (!result) throw mistake('transaction', 'must call the function that it is given, and wait for it')
-  if (!result.replayed) await assertCommitted(dibs, address, result.id)
+  if (!result.replayed)
+    await inTime(assertCommitted(dibs, address, result.id), leftMs() + GRACE_MS, () => unknownCommit())
   return result
 }
 
@@ -91,7 +101,9 @@ export async function carryOutInside<R>(
  * its response can make it fail. What the client is told must be there.
  */
 async function assertCommitted(dibs: Dibs, { scope, key }: Address, id: string): Promise<void> {
-  const claim = await dibs.claims.get({ scope, key })
+  const claim = await dibs.claims.get({ scope, key }).catch((error) => {
+    throw unknownCommit(error)
+  })
   if (claim?.status === 'active' && claim.id === id) return
   throw new Refusal({
     name: 'failed',
@@ -100,6 +112,15 @@ async function assertCommitted(dibs: Dibs, { scope, key }: Address, id: string):
     cause: mistake('transaction', 'has resolved, and nothing was committed: a statement in it has failed'),
   })
 }
+
+const unknownCommit = (cause?: unknown): Refusal =>
+  new Refusal({
+    name: 'unknown',
+    state: 'unknown',
+    detail: 'The request may have been carried out. Repeat it, with the same key, to learn what came of it.',
+    retryAfterMs: 1_000,
+    cause,
+  })
 
 /** Under a lease: the handler may go on after the client was answered, until the lease has run out. */
 export function carryOutLeased<R>(
@@ -114,7 +135,14 @@ export function carryOutLeased<R>(
   let held: Claim | undefined
   const spec = { ...address, mode: 'leased', waitMs, keepMs, leaseMs, maxAttempts } as const
   const running = dibs.onceDetailed(
-    { ...spec, onAmbiguous: typeof onAmbiguous === 'function' ? means.lookInto : onAmbiguous },
+    {
+      ...spec,
+      onAmbiguous:
+        typeof onAmbiguous === 'function'
+          ? (claim) =>
+              inTime(means.lookInto(claim), deadlineMs, () => new Error('`onAmbiguous` does not answer.'))
+          : onAmbiguous,
+    },
     async (claim): Promise<unknown> => {
       held = claim
       const carried = carryOut(new Claimed(address.key, { claim }))
@@ -125,7 +153,7 @@ export function carryOutLeased<R>(
           () => new Abandoned('The handler does not answer.'),
         )
       } catch (error) {
-        if (error instanceof UnstorableResponse) return means.unkept(error)
+        if (error instanceof UnstorableResponse && error.isOutcome) return means.unkept(error)
         // It was refused before anything happened, so that also one who holds what is ambiguous may run it again.
         if (error instanceof NotKept && error.parts.status < 500)
           throw new TransientError(error.message, { cause: error })

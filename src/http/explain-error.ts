@@ -25,6 +25,7 @@ export interface Known {
   readonly hasKey: boolean
   /** Its handler was let go: then this call had the claim, and knows what became of it. */
   readonly hasRun: boolean
+  readonly isLeased: boolean
   /** No framework can be told of the error any more. */
   readonly mustExplain: boolean
 }
@@ -54,8 +55,9 @@ export function explainError(error: unknown, known: Known): Explained | undefine
   if (error instanceof UnstorableResponse)
     return {
       name: 'responseNotKept',
-      state: 'not done',
-      detail: 'The response cannot be stored, so nothing was done. The log of the service has the reason.',
+      // Leased, one that says that the work is done was stored as such.
+      state: known.isLeased ? 'unknown' : 'not done',
+      detail: 'The response cannot be kept. The log of the service has the reason.',
     }
   if (!(error instanceof DibsError) || error instanceof InvalidInputError)
     return known.mustExplain ? unexplained : undefined

@@ -33,7 +33,7 @@ declare module 'fastify' {
  * import { claimed, idempotency } from 'dibs/fastify'
  *
  * const app = Fastify()
- * await app.register(idempotency, { dibs, scope: (request) => [tenant, String(request.headers['x-user'])] })
+ * await app.register(idempotency, { dibs, scope: (request) => [tenant, String(request.headers['x-user'] ?? '')] })
  * app.post('/orders', { config: { idempotency: true } }, async (request, reply) => {
  *   const { item } = request.body as { item: string }
  *   const { rows } = await claimed(request).tx.query('insert into orders (item) values ($1) returning id', [item])

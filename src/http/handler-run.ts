@@ -6,8 +6,8 @@ import type { ResponseParts } from './response-parts.js'
 /** Lets the handler of one request go: most frameworks do that only once, and nobody does it when the client has its answer. */
 export class HandlerRun<R> {
   readonly exchange: Exchange<R>
-  /** When the client is answered in any case, by `performance.now()`. */
-  readonly deadlineAt: number
+  readonly #deadlineMs: number
+  #beganAt = performance.now()
   /** What the handler itself threw. */
   threw: unknown
   /** What its response was found to be; a library's transaction may wrap it, or try again. */
@@ -16,7 +16,7 @@ export class HandlerRun<R> {
 
   constructor(exchange: Exchange<R>, deadlineMs: number) {
     this.exchange = exchange
-    this.deadlineAt = performance.now() + deadlineMs
+    this.#deadlineMs = deadlineMs
   }
 
   /** The handler was let go, so that what became of the key is known. */
@@ -24,8 +24,14 @@ export class HandlerRun<R> {
     return this.#runs > 0
   }
 
+  /** The request is here: from now on its time runs. */
+  begin(): void {
+    this.#beganAt = performance.now()
+  }
+
+  /** Until the client is answered in any case. */
   get leftMs(): number {
-    return Math.max(0, this.deadlineAt - performance.now())
+    return Math.max(0, this.#beganAt + this.#deadlineMs - performance.now())
   }
 
   /** There is still somebody who handles errors. */

@@ -57,6 +57,19 @@ describe('Hono', () => {
     },
   )
 
+  it('says so if the request was read behind its back', async () => {
+    const app = new Hono()
+    app.use(async (c, next) => {
+      await c.req.raw.text()
+      await next()
+    })
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), (c) => c.text('done'))
+    app.onError((error, c) => c.text(error.message, 500))
+    expect(await (await post(app, 'tea')).text()).toContain(
+      'was read through `c.req.raw`: read it with `c.req`',
+    )
+  })
+
   it('keeps all cookies of others in front of a problem', async () => {
     const app = new Hono()
     app.use(async (c, next) => {

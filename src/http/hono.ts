@@ -5,6 +5,7 @@ import type { Dibs } from '../dibs.js'
 import { assertOnce, type Claimed, remember } from './claimed.js'
 import { refuseStream } from './exchange.js'
 import { Idempotency } from './idempotency.js'
+import { mistake } from './mistake.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { requestTooLarge } from './refuse-request.js'
@@ -69,7 +70,7 @@ export function idempotency<E extends Env>(
       for (const [name, value] of before ?? [])
         if (name === 'set-cookie') response.headers.append(name, value)
         else if (!response.headers.has(name)) response.headers.set(name, value)
-    if (!isWhole) divert(c)
+    if (!isWhole) return divert(c, response)
     c.res = undefined // or else it would keep the headers of the one that is not sent
     c.res = response
   }
@@ -84,19 +85,25 @@ async function answerWith(c: Context, response: Response): Promise<Response> {
 /** The request whose handler it is that runs. */
 const inside = new AsyncLocalStorage<Context>()
 
-/** One who comes too late has a response of its own in the same context, of which nothing is sent. */
-function divert(c: Context): void {
-  const sent = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(c), 'res')
+/** One who comes too late has the context as it was, of which nothing is sent; everybody else has this response. */
+function divert(c: Context, response: Response): void {
+  const own = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(c), 'res')
   const isOwn = (): boolean => inside.getStore() === c
-  let own: Response | undefined
+  let sent = response
   Object.defineProperty(c, 'res', {
-    get: () => (isOwn() ? (own ?? new Response(null, { status: 404 })) : sent?.get?.call(c)),
-    set(response: Response) {
-      if (isOwn()) own = response
-      else sent?.set?.call(c, response)
+    get: () => (isOwn() ? own?.get?.call(c) : sent),
+    set(value: Response) {
+      if (isOwn()) own?.set?.call(c, value)
+      else sent = value
     },
   })
-  Object.defineProperty(c, 'finalized', { get: () => !isOwn() || own !== undefined, set() {} })
+  let isFinalized = false
+  Object.defineProperty(c, 'finalized', {
+    get: () => !isOwn() || isFinalized,
+    set(value: boolean) {
+      if (isOwn()) isFinalized = value
+    },
+  })
 }
 
 /** What was read before is compared as it was read; else it is read here, and the handler has it again. */
@@ -104,6 +111,11 @@ async function readBody({ req }: Context, mostBytes: number): Promise<RequestBod
   const form = await req.bodyCache.formData
   if (form) return { value: form }
   if (Object.keys(req.bodyCache).length > 0) return new Uint8Array(await req.arrayBuffer())
+  if (req.raw.bodyUsed)
+    throw mistake(
+      'body',
+      'of the request was read through `c.req.raw`: read it with `c.req`, or give `fingerprint`',
+    )
   const { body } = req.raw
   if (!body) return undefined
   const bytes = await readBytes(body, mostBytes)

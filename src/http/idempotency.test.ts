@@ -297,7 +297,106 @@ describe('leased', () => {
   })
 })
 
+describe('what is made again', () => {
+  const large = (changes: Partial<NonNullable<Options['large']>> = {}): Options => ({
+    maxResponseBytes: 0,
+    large: {
+      reference: () => 'ref',
+      rebuild: (reference) => new Response(`made of ${reference}`),
+      ...changes,
+    },
+  })
+
+  it('is what the first client gets, too; but not of what is refused', async () => {
+    const handle = make(large(), async (request) => {
+      const { status } = (await request.json()) as { status: number }
+      return new Response('as told', { status })
+    })
+    for (const _ of [1, 2]) {
+      expect(await (await handle(ask({}, { status: 200 }))).text()).toBe('made of ref')
+      const refused = await handle(ask({ 'idempotency-key': 'other' }, { status: 400 }))
+      expect([refused.status, await refused.text()]).toEqual([400, 'as told'])
+    }
+  })
+
+  it.each(['joined', 'leased'] as const)('%s, and that fails: it is done, and said so', async (mode) => {
+    let runs = 0
+    const rebuild = () => fixture.dibs.transaction((tx) => tx.query('select pg_sleep(9)'), { deadlineMs: 20 })
+    const handle = make({ mode, ...large({ rebuild: rebuild as never }) }, async () => {
+      runs++
+      return new Response('done')
+    })
+    for (const _ of [1, 2]) {
+      const answer = await handle(ask())
+      expect([answer.status, await answer.json()]).toMatchObject([
+        500,
+        { operationState: 'done', newKeyIsSafe: false },
+      ])
+    }
+    expect(runs).toBe(1)
+  })
+
+  it('leased, and there is nothing to make it from: the work is done, and not repeated', async () => {
+    let runs = 0
+    const reference = () => {
+      throw new Error('no reference')
+    }
+    const handle = make({ mode: 'leased', ...large({ reference }) }, async () => {
+      runs++
+      return new Response('done')
+    })
+    for (const _ of [1, 2])
+      expect(await (await handle(ask())).json()).toMatchObject({
+        operationState: 'done',
+        newKeyIsSafe: false,
+      })
+    expect(runs).toBe(1)
+  })
+})
+
 describe('a handler that never answers', () => {
+  it('leased, with the longest deadline there is: it is waited for', async () => {
+    const handle = make({ mode: 'leased', deadlineMs: 2 ** 31 - 1 }, async () => {
+      await new Promise((resolve) => setTimeout(resolve, 50))
+      return new Response('done')
+    })
+    expect((await handle(ask())).status).toBe(200)
+  })
+
+  it('or a question that is never answered: the lease is not kept for ever', async () => {
+    const goOn = deferred()
+    const options: Options = { mode: 'leased', leaseMs: 100, deadlineMs: 50 }
+    const stuck = make(options, () => goOn.promise.then(() => new Response('too late')))
+    expect((await stuck(ask())).status).toBe(503)
+    goOn.resolve()
+    await fixture.beside(async (dibs) => {
+      const asking = make(
+        { ...options, onAmbiguous: () => new Promise(() => {}) },
+        async () => new Response('x'),
+        dibs,
+      )
+      await until(async () => (await asking(ask())).status !== 409, 'the lease to run out')
+      const since = performance.now()
+      await dibs.close()
+      expect(performance.now() - since).toBeLessThan(5_000)
+    })
+  })
+
+  it('joined, but what was to follow the commit: the client is told that it is not known', async () => {
+    const goOn = deferred()
+    const handle = make({ deadlineMs: 100 }, async (_, { tx }) => {
+      await write('a', tx)
+      tx.afterCommit(() => goOn.promise)
+      return new Response('done')
+    })
+    expect(await (await handle(ask())).json()).toMatchObject({
+      operationState: 'unknown',
+      newKeyIsSafe: false,
+    })
+    goOn.resolve()
+    expect((await handle(ask())).headers.get('idempotency-replayed')).toBe('true')
+  })
+
   it('leased: its lease runs out, and it keeps nobody from closing', async () => {
     await fixture.beside(async (dibs) => {
       const options: Options = { mode: 'leased', leaseMs: 200, deadlineMs: 50 }
@@ -337,6 +436,21 @@ describe("in the application's own transaction", () => {
       expect((await handle(request)).status).toBe(status)
     }
     expect(await fixture.logged()).toEqual(['a'])
+  })
+
+  it('keeps without a key what it keeps with one', async () => {
+    const handle = make({ required: false, keepsWrites: () => true }, async (request, { tx }) => {
+      const { status } = (await request.json()) as { status: number }
+      await write(String(status), tx)
+      return new Response(null, { status })
+    })
+    for (const status of [402, 403, 500]) {
+      const request = ask({}, { status })
+      request.headers.delete('idempotency-key')
+      expect((await handle(request)).status).toBe(status)
+      expect((await handle(ask({ 'idempotency-key': `k${status}` }, { status }))).status).toBe(status)
+    }
+    expect(await fixture.logged()).toEqual(['402', '402'])
   })
 
   it('which must call what it is given', async () => {
@@ -410,6 +524,46 @@ describe("in the application's own transaction", () => {
     })
     expect(String(failures[0]?.error)).toContain('has resolved, and nothing was committed')
     expect(await fixture.logged()).toEqual([])
+  })
+
+  it('also without a key: what was not committed is not told as done', async () => {
+    const handle = make({ required: false, transaction: own }, async (_, { tx }) => {
+      await write('a', tx)
+      await tx.query('select 1 / 0').catch(() => {})
+      return new Response('as if', { status: 201 })
+    })
+    const request = ask()
+    request.headers.delete('idempotency-key')
+    const answer = await handle(request).catch((error) => error)
+    expect(answer).not.toMatchObject({ status: 201 })
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('that was committed when the database went away: it is not known, and no new key is safe', async () => {
+    await using proxy = await PgProxy.start({ url: directUrl })
+    await fixture.beside(
+      async (dibs) => {
+        const transaction: Options['transaction'] = async (work) => {
+          await own(work)
+          await proxy.close()
+        }
+        const handle = make(
+          { transaction },
+          async (_, { tx }) => {
+            await write('a', tx)
+            return new Response('done', { status: 201 })
+          },
+          dibs,
+        )
+        const answer = await handle(ask())
+        expect([answer.status, await answer.json()]).toMatchObject([
+          503,
+          { type: 'urn:dibs:problem:outcome-unknown', operationState: 'unknown', newKeyIsSafe: false },
+        ])
+      },
+      { connectionString: proxy.url },
+    )
+    expect(await fixture.logged()).toEqual(['a'])
   })
 
   it('whose library wraps errors, or tries again, does not hide the answer', async () => {

@@ -28,7 +28,7 @@ import { explainError, Refusal } from './explain-error.js'
 import { HandlerRun } from './handler-run.js'
 import { readIdempotencyKey } from './idempotency-key.js'
 import { mistake } from './mistake.js'
-import { type IdempotencyOptions, type ReadOptions, readOptions } from './options.js'
+import { type IdempotencyOptions, type LargeResponses, type ReadOptions, readOptions } from './options.js'
 import { problemResponse, toProblem } from './problem.js'
 import { pathOf, readPrincipal, scopeOf } from './request-address.js'
 import { fingerprintRequest } from './request-fingerprint.js'
@@ -73,6 +73,7 @@ export class Idempotency<R> {
     let key: string | undefined
     try {
       await exchange.prepare?.()
+      handler.begin()
       key = await this.#readKey(exchange)
       return await (key === undefined ? this.#withoutKey(handler) : this.#withKey(handler, key))
     } catch (caught) {
@@ -83,7 +84,12 @@ export class Idempotency<R> {
   }
 
   #explain(error: unknown, handler: HandlerRun<R>, key: string | undefined): Response {
-    const known = { hasRun: handler.hasRun, hasKey: key !== undefined, mustExplain: !handler.mayThrow(error) }
+    const known = {
+      hasRun: handler.hasRun,
+      hasKey: key !== undefined,
+      isLeased: this.#options.mode === 'leased',
+      mustExplain: !handler.mayThrow(error),
+    }
     const explained = handler.threw === error ? undefined : explainError(error, known)
     if (!explained) throw error
     const { style } = this.#options
@@ -141,8 +147,12 @@ export class Idempotency<R> {
     return { kind: 'other', response: result.replayed ? markReplayed(response) : response }
   }
 
-  readonly #mostBytes: BytesOf = (status) =>
-    this.#options.stores(status) ? this.#options.maxResponseBytes : MAX_PASSED_BYTES
+  readonly #mostBytes: BytesOf = (status) => {
+    const { stores, maxResponseBytes, large } = this.#options
+    if (!stores(status)) return MAX_PASSED_BYTES
+    // What is refused has nothing that it could be made again from.
+    return large && status >= 400 ? Math.max(maxResponseBytes, DEFAULT_BYTES) : maxResponseBytes
+  }
 
   async #addressOf(exchange: Exchange<R>, key: string): Promise<Address> {
     const { method, target } = exchange
@@ -221,8 +231,8 @@ export class Idempotency<R> {
     if (!hasBegun || !canReplay(parts.status) || !stores(parts.status)) throw notKept(parts)
     if (isStream(parts.headers)) throw refuseStream()
     if (parts.body) return toStored(parts, replayHeaders, parts.body)
-    if (large) {
-      const reference = await large.reference(parts, exchange.source)
+    if (large && parts.status < 400) {
+      const reference = await this.#referTo(large, exchange, parts)
       return toStored(parts, replayHeaders, { reference: reference ?? null })
     }
     throw new UnstorableResponse(
@@ -230,10 +240,26 @@ export class Idempotency<R> {
     )
   }
 
+  /** The handler has done its work: what fails now must not make it be done again. */
+  async #referTo(large: LargeResponses<R>, exchange: Exchange<R>, parts: ResponseParts): Promise<Json> {
+    try {
+      return await large.reference(parts, exchange.source)
+    } catch (cause) {
+      throw new UnstorableResponse('The response is too long, and `large.reference` has failed.', { cause })
+    }
+  }
+
   async #rebuild(stored: StoredResponse, exchange: Exchange<R>): Promise<Response> {
     const { large } = this.#options
-    if (!large) throw mistake('large', 'must be given as long as responses are stored that were too long')
-    const rebuilt = await large.rebuild(stored.reference as Json, exchange.source)
+    const rebuild = async (): Promise<Response> => {
+      if (large) return await large.rebuild(stored.reference as Json, exchange.source)
+      throw mistake('large', 'must be given as long as responses are stored that were too long')
+    }
+    const rebuilt = await rebuild().catch((cause) => {
+      const detail =
+        'It is done, and its response could not be made again. Repeat the request, with the same key.'
+      throw new Refusal({ name: 'failed', state: 'done', detail, cause })
+    })
     const headers = new Headers(stored.headers.map(([name, value]): [string, string] => [name, value]))
     for (const [name, value] of rebuilt.headers) if (name !== 'set-cookie') headers.set(name, value)
     return new Response(rebuilt.body, { status: stored.status, headers })
@@ -241,22 +267,29 @@ export class Idempotency<R> {
 
   /** A request that need not have a key: each time it comes, it is carried out. */
   async #withoutKey(handler: HandlerRun<R>): Promise<Verdict> {
-    const { mode, transaction, deadlineMs, keepsWrites } = this.#options
+    const { mode, transaction, stores, keepsWrites } = this.#options
     if (mode === 'leased') return { kind: 'pass', claimed: new Claimed(undefined, {}) }
     let own: ResponseParts | undefined
     const carryOut = async (tx: unknown): Promise<void> => {
       const parts = await handler.run(new Claimed(undefined, { tx }), () => MAX_PASSED_BYTES)
       await handler.noting(async () => {
-        if (!keepsWrites(parts.status) || parts.body === null) throw notKept(parts)
+        const isKept = stores(parts.status) && keepsWrites(parts.status)
+        if (!isKept || parts.body === null) throw notKept(parts)
       })
       own = parts
     }
     if (transaction) await runInside(transaction, carryOut, () => handler.leftMs)
-    else await this.#dibs.transaction((tx: Transaction) => carryOut(tx), { deadlineMs })
+    else {
+      const deadlineMs = Math.max(1, Math.floor(handler.leftMs))
+      await this.#dibs.transaction((tx: Transaction) => carryOut(tx), { deadlineMs })
+    }
     if (own) return { kind: 'own', parts: own }
     throw mistake('transaction', 'must call the function that it is given, and wait for it')
   }
 }
+
+/** Unless another limit is given. */
+const DEFAULT_BYTES = 262_144
 
 /** What is not stored is kept as well until all is committed, or undone. */
 const MAX_PASSED_BYTES = 16 * 1_048_576
@@ -265,6 +298,7 @@ function notKept(parts: ResponseParts): Error {
   if (parts.body) return new NotKept(parts)
   return new UnstorableResponse(
     `The response is longer than ${MAX_PASSED_BYTES} bytes, and nothing of it can be sent before the transaction has ended.`,
+    { isOutcome: false },
   )
 }
 

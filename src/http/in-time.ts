@@ -1,3 +1,4 @@
+import { MAX_TIMER_MS } from '../claims/check-duration.js'
 import { Refusal } from './explain-error.js'
 import type { OperationState } from './problem.js'
 
@@ -5,7 +6,7 @@ import type { OperationState } from './problem.js'
 export async function inTime<T>(running: Promise<T>, ms: number, late: () => Error): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const ended = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(late()), ms)
+    timer = setTimeout(() => reject(late()), Math.min(ms, MAX_TIMER_MS))
   })
   try {
     return await Promise.race([running, ended])

@@ -1,3 +1,4 @@
+import { request } from 'node:http'
 import { expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { ask } from '../../test/http/ask.js'
@@ -26,6 +27,24 @@ it('a handler that throws after it has answered has its answer sent', async () =
     expect([answer.status, String(answer.body)]).toEqual([201, 'done'])
   })
   expect(failures).toMatchObject([{ path: '/', error: { message: 'afterwards' } }])
+})
+
+it('a client that is slow to send is not late', async () => {
+  const options = { scope: 'anonymous', deadlineMs: 300 } as const
+  const port = await listen(
+    idempotent(fixture.dibs, options, (_request, response) => void response.end('done')),
+  )
+  const status = await new Promise((resolve, reject) => {
+    const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain' }
+    const sent = request({ host: '127.0.0.1', port, method: 'POST', headers }, (response) => {
+      response.resume()
+      resolve(response.statusCode)
+    })
+    sent.on('error', reject)
+    sent.write('a')
+    setTimeout(() => sent.end('b'), 500) // it is about time
+  })
+  expect(status).toBe(200)
 })
 
 it('the rules of the application have the body', async () => {

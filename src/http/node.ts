@@ -33,7 +33,7 @@ export type NodeHandler = (
  * import { claimed, idempotent } from 'dibs/node'
  *
  * createServer(
- *   idempotent(dibs, { scope: (request) => [tenant, String(request.headers['x-user'])] }, async (request, response, body) => {
+ *   idempotent(dibs, { scope: (request) => [tenant, String(request.headers['x-user'] ?? '')] }, async (request, response, body) => {
  *     const { item } = JSON.parse(body.toString())
  *     await claimed(request).tx.query('insert into orders (item) values ($1)', [item])
  *     response.writeHead(201, { 'content-type': 'application/json' }).end(JSON.stringify({ item }))

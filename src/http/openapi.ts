@@ -100,7 +100,7 @@ function describeAnswers(
 
 const problemSchema = {
   type: 'object',
-  required: ['type', 'title', 'status', 'detail', 'operationState', 'newKeyIsSafe'],
+  required: ['type', 'title', 'status', 'detail'],
   properties: {
     type: { type: 'string', format: 'uri-reference' },
     title: { type: 'string' },

@@ -68,6 +68,9 @@ describe('options', () => {
       '`subject` must be a function that says who is limited',
     )
     expect(() => rateLimited(limit, { subject: () => 'a', wrong: 1 } as never, handler)).toThrow('`wrong`')
+    expect(() => rateLimited({} as never, { subject: () => 'a' }, handler)).toThrow(
+      '`limit` must be what `dibs.rateLimit()` gave, not a plain object',
+    )
     expect(() => rateLimited(limit, { subject: () => 'a', status: 42 }, handler)).toThrow(
       '`status` must be a status from 400 to 599, not 42',
     )

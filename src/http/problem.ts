@@ -40,17 +40,17 @@ export interface Problem {
   readonly title: string
   readonly status: number
   readonly detail: string
-  /** What became of the operation. */
-  readonly operationState: OperationState
+  /** What became of the operation that the request asks for. Not told by a rate limit, which knows no keys. */
+  readonly operationState?: OperationState
   /** A request with a new key cannot do the same thing twice. */
-  readonly newKeyIsSafe: boolean
+  readonly newKeyIsSafe?: boolean
   /** When to try again, if that is known: also as `Retry-After`, in whole seconds. */
   readonly retryAfterMs?: number
 }
 
 export interface ProblemDetails {
   readonly detail: string
-  readonly state: OperationState
+  readonly state?: OperationState | undefined
   readonly retryAfterMs?: number | undefined
 }
 
@@ -78,8 +78,7 @@ export function toProblem(
     title,
     status: statuses[name] ?? status,
     detail,
-    operationState: state,
-    newKeyIsSafe: safe.includes(state),
+    ...(state === undefined ? {} : { operationState: state, newKeyIsSafe: safe.includes(state) }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   }
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { checkOptions } from '../claims/check-options.js'
 import { MAX_KEY_BYTES } from '../claims/key.js'
-import type { RateLeft, RateLimit } from '../claims/rate-limit.js'
+import { type RateLeft, RateLimit } from '../claims/rate-limit.js'
 import { BusyError, DibsError, InvalidInputError, NeverFitsError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkStatus } from './options.js'
@@ -52,6 +52,8 @@ export class RateGate<R> {
         `must be a function that says who is limited, not ${nameGiven(subject)}`,
       )
     checkStatus('status', status ?? 429)
+    if (typeof limit !== 'function' && !(limit instanceof RateLimit))
+      throw new InvalidInputError('limit', `must be what \`dibs.rateLimit()\` gave, not ${nameGiven(limit)}`)
     this.#limit = typeof limit === 'function' ? limit : () => limit
     this.#options = options
     const statuses = status === undefined ? {} : { rateLimited: status }
@@ -73,7 +75,7 @@ export class RateGate<R> {
       if (error instanceof NeverFitsError)
         return { headers: [], refusal: this.#refuse('More was asked for at once than is ever allowed.') }
       if (!(error instanceof DibsError) || error instanceof InvalidInputError || !error.retryable) throw error
-      const details = { detail: 'Nothing was done. Repeat the request.', state: 'not started' } as const
+      const details = { detail: 'This attempt has done nothing. Repeat the request.' } as const
       const retryAfterMs = error instanceof BusyError ? error.retryAfterMs : 1_000
       const problem = toProblem('unavailable', { ...details, retryAfterMs }, this.#style)
       return { headers: [], refusal: problemResponse(problem, this.#style) }
@@ -81,7 +83,7 @@ export class RateGate<R> {
   }
 
   #refuse(detail: string, retryAfterMs?: number, headers: RateVerdict['headers'] = []): Response {
-    const problem = toProblem('rateLimited', { detail, state: 'not started', retryAfterMs }, this.#style)
+    const problem = toProblem('rateLimited', { detail, retryAfterMs }, this.#style)
     const response = problemResponse(problem, this.#style)
     for (const [name, value] of headers) response.headers.set(name, value)
     return response

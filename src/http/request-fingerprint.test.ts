@@ -143,15 +143,16 @@ it('knows forms and pairs that were parsed before', async () => {
 it('tells bytes apart that are no UTF-8', async () => {
   const latin = (text: string) => of({ body: Buffer.from(`{"name":"${text}"}`, 'latin1') })
   expect(await latin('Ren\u00e9')).not.toBe(await latin('Ren\u00e8'))
-  const part = (text: string) =>
+  const part = (text: string, name = 'a') =>
     of({
       type: 'multipart/form-data; boundary=b',
       body: Buffer.from(
-        `--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n${text}\r\n--b--\r\n`,
+        `--b\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${text}\r\n--b--\r\n`,
         'latin1',
       ),
     })
   expect(await part('\u00e9')).not.toBe(await part('\u00e8'))
+  expect(await part('x', '\u00e9')).not.toBe(await part('x', '\u00e8'))
 })
 
 describe('is not broken by', () => {

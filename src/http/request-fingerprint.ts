@@ -114,7 +114,7 @@ async function canonicalForm(bytes: Uint8Array, type: string): Promise<string> {
     const form = await new Response(new Uint8Array(bytes), { headers: { 'content-type': type } }).formData()
     const parts = await partsOf(form)
     // What is no UTF-8 has become one and the same mark.
-    if (!parts.some(([, text]) => text?.includes('\ufffd'))) return `parts ${JSON.stringify(parts)}`
+    if (!parts.flat().some((text) => text?.includes('\ufffd'))) return `parts ${JSON.stringify(parts)}`
   } catch {
     // not what it says it is
   }
@@ -143,9 +143,10 @@ const MAX_DEPTH = 1_000
 
 /** @param above what it is part of */
 function plain(value: unknown, above: object[]): unknown {
-  if (value instanceof ArrayBuffer) return { bytes: sha256(new Uint8Array(value)) }
-  if (value instanceof Uint8Array) return { bytes: sha256(value) }
-  if (typeof value === 'bigint') return String(value)
+  // By names that no JSON is likely to have.
+  if (value instanceof ArrayBuffer) return { '\0bytes': sha256(new Uint8Array(value)) }
+  if (value instanceof Uint8Array) return { '\0bytes': sha256(value) }
+  if (typeof value === 'bigint') return { '\0bigint': String(value) }
   if (typeof value !== 'object' || value === null) return value ?? null
   if (above.length > MAX_DEPTH)
     throw above.includes(value) ? unknownBody('refers to itself') : bodyTooDeep(MAX_DEPTH)
