@@ -36,7 +36,7 @@ const waiting = {
     name: 'processes',
     include: processes,
     exclude: withTheSoak,
-    maxWorkers: 4,
+    maxWorkers: 5,
     sequence: { groupOrder: 1 },
   },
 }
