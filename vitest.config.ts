@@ -18,7 +18,13 @@ const withTheSoak = process.env.DIBS_TEST_ALL
       'src/testing/explore/reduce/{corpus,hostile}.test.ts',
     ]
 
-const processes = ['src/postgres/embedded/**/*.test.ts', 'src/http/*.http.test.ts']
+const processes = [
+  'src/postgres/embedded/**/*.test.ts',
+  'src/http/*.http.test.ts',
+  'src/cli/serve.test.ts',
+  'src/dibs.test.ts',
+  'src/testing/crash/{process,server}.test.ts',
+]
 
 const direct = {
   test: {
@@ -36,7 +42,7 @@ const waiting = {
     name: 'processes',
     include: processes,
     exclude: withTheSoak,
-    maxWorkers: 5,
+    maxWorkers: 6,
     sequence: { groupOrder: 1 },
   },
 }

@@ -560,6 +560,20 @@ describe('a lost answer to COMMIT', () => {
     )
   }
 
+  it('stays unknown if the look at it fails in another way', async () => {
+    const rename = (from: string, to: string) =>
+      fixture.pool.query(`alter function ${fixture.schema.name}.${from} rename to ${to}`)
+    await cutOff(async (dibs) => {
+      const lost = dibs.once(at, async (tx) => {
+        await write('a')(tx)
+        await rename('claim_begin_joined', 'claim_begin_gone')
+        return 1
+      })
+      await expect(lost).rejects.toThrow(CommitOutcomeUnknownError)
+    }).finally(() => rename('claim_begin_gone', 'claim_begin_joined'))
+    expect(await fixture.logged()).toEqual(['a'])
+  })
+
   it('is known to be its own also after a takeover, and what was left for after it is done once', async () => {
     await inTransaction((tx) =>
       fixture.dibs.once({ ...at, tx }, () => Promise.reject(new Error('no'))).catch(() => {}),

@@ -111,7 +111,9 @@ export class CapturedResponse {
   /** The handler has given up on its response. */
   #destroy(error: Error | undefined): ServerResponse {
     if (!this.#hasEnded)
-      this.#reject(new UnstorableResponse('The handler has destroyed its response.', { cause: error }))
+      this.#reject(
+        new UnstorableResponse('The handler has destroyed its response.', { cause: error, isOutcome: false }),
+      )
     this.#restore()
     return this.#response.destroy(error)
   }

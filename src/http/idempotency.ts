@@ -4,6 +4,7 @@ import type { AmbiguousVerdict, OnceResult } from '../claims/once-spec.js'
 import type { Dibs } from '../dibs.js'
 import { DibsError } from '../errors.js'
 import { type EventOrigin, emit } from '../postgres/events.js'
+import type { Tx } from '../postgres/executor.js'
 import { databaseOf } from '../postgres/instances.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
@@ -278,7 +279,11 @@ export class Idempotency<R> {
       })
       own = parts
     }
-    if (transaction) await runInside(transaction, carryOut, () => handler.leftMs)
+    const inside = async (handle: unknown, tx: Tx): Promise<void> => {
+      await carryOut(handle)
+      await tx.query('select 1') // fails if a statement has failed that nobody told of
+    }
+    if (transaction) await runInside(transaction, inside, () => handler.leftMs)
     else {
       const deadlineMs = Math.max(1, Math.floor(handler.leftMs))
       await this.#dibs.transaction((tx: Transaction) => carryOut(tx), { deadlineMs })

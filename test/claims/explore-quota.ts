@@ -22,8 +22,9 @@ export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): 
   describe('a subject without a row', () => {
     it('is taken by one of two', () => expectAtomic({ start: none, calls: { ann: take(6), bob: take(5) } }))
 
-    it('is taken by as many of three as fit', () =>
-      expectAtomic({ start: none, calls: { ann: take(6), bob: take(5), eve: take(4) } }))
+    atLeisure('is taken by as many of three as fit', () =>
+      expectAtomic({ start: none, calls: { ann: take(6), bob: take(5), eve: take(4) } }),
+    )
 
     it('is taken once under one id', () =>
       expectAtomic({ start: none, calls: { ann: take(6, 'a'), bob: take(6, 'a') } }))

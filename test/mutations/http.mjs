@@ -518,7 +518,7 @@ export const httpMutations = [
   },
   {
     name: 'http: a transaction that has failed is believed without a key',
-    file: modes,
+    file: core,
     from: / {4}await tx\.query\('select 1'\).*\n/,
     to: '',
     tests: inside,

@@ -362,8 +362,15 @@ const around = [
   [
     'once-joined.ts',
     'a server that is away makes the unknown known',
-    'else if (!unknown || !isAway(error)) throw error',
-    'else throw error',
+    'else if (!isAway(error))\n',
+    'else\n',
+    joined,
+  ],
+  [
+    'once-joined.ts',
+    'a look that fails makes the unknown known',
+    'error instanceof DatabaseError && this.#starts === starts ? unknown : error',
+    'error',
     joined,
   ],
   [
