@@ -1,7 +1,8 @@
 // Everything about the tree that can be checked without a database. Runs on the built package.
-import { spawnSync } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { mutations } from '../test/mutations/index.mjs'
 import { checkArrows, findCircles, readGraph } from './imports.mjs'
 
@@ -15,16 +16,32 @@ function check(name, problems) {
   failed ||= problems.length > 0
 }
 
-function command(name, ...args) {
-  const { status, stdout, stderr } = spawnSync('npx', ['--no-install', ...args], { encoding: 'utf8' })
-  check(name, status === 0 ? [] : `${stdout}${stderr}`.trim().split('\n'))
+/** What a program says if it fails. */
+async function run(program, ...args) {
+  try {
+    await promisify(execFile)(program, args, { maxBuffer: 1 << 28 })
+    return []
+  } catch ({ stdout, stderr }) {
+    return `${stdout}${stderr}`.trim().split('\n')
+  }
 }
 
-command('types', 'tsc', '--noEmit', '-p', 'tsconfig.json')
-command('types of what runs in a browser', 'tsc', '--noEmit', '-p', 'tsconfig.browser.json')
-command('types of the example with decorators', 'tsc', '--noEmit', '-p', 'examples/http/nest')
-command('format and lint', 'biome', 'ci', '--colors=off', '--error-on-warnings', '.')
-command('package exports and files agree', 'publint', '--strict')
+/** They have nothing to do with each other, and wait for one core each. */
+const programs = {
+  types: ['tsc', '--noEmit', '-p', 'tsconfig.json'],
+  'types of what runs in a browser': ['tsc', '--noEmit', '-p', 'tsconfig.browser.json'],
+  'types of the example with decorators': ['tsc', '--noEmit', '-p', 'examples/http/nest'],
+  'format and lint': ['biome', 'ci', '--colors=off', '--error-on-warnings', '.'],
+  'package exports and files agree': ['publint', '--strict'],
+}
+const scripts = {
+  'docs/errors.md fits the registry': 'scripts/errors-page.mjs',
+  'examples in comments and guides compile': 'scripts/check-examples.mjs',
+}
+const running = [
+  ...Object.entries(programs).map(([name, args]) => [name, run('npx', '--no-install', ...args)]),
+  ...Object.entries(scripts).map(([name, file]) => [name, run(process.execPath, file)]),
+]
 
 const source = join(root, 'src')
 const modules = readdirSync(source, { recursive: true }).filter((file) =>
@@ -158,12 +175,6 @@ check(
     .map(({ name, file }) => `"${name}": what it removes is not in ${file}`),
 )
 
-function script(name, file) {
-  const { status, stderr } = spawnSync(process.execPath, [file], { encoding: 'utf8' })
-  check(name, status === 0 ? [] : stderr.trim().split('\n'))
-}
-
-script('docs/errors.md fits the registry', 'scripts/errors-page.mjs')
-script('examples in comments and guides compile', 'scripts/check-examples.mjs')
+for (const [name, problems] of running) check(name, await problems)
 
 process.exitCode = failed ? 1 : 0
