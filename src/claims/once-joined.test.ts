@@ -21,6 +21,7 @@ import { countTraffic } from '../testing/count-traffic.js'
 import type { Injection } from '../testing/proxy/fault.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { createTestSchema } from '../testing/test-schema.js'
+import { fingerprintOf } from './fingerprint.js'
 import type { StandardSchema } from './standard-schema.js'
 
 const fixture = openClaims()
@@ -60,6 +61,25 @@ describe('once, alone', () => {
     goOn.resolve()
     await Promise.all([here, there])
     await other.drop()
+  })
+
+  it('those who look whose request is in flight are not in the way of each other', async () => {
+    const first = startSlowly({ fingerprint: 1 }) // it waits, so it is not announced
+    await first.claimed
+    await inTransaction(
+      async (tx) => {
+        const { rows } = await tx.query(
+          `select ${fixture.schema.name}.claim_begin_announced('orders', 'k', 'id', $1, null, 10) as told`,
+          [fingerprintOf('fingerprint', 1)],
+        )
+        expect(rows).toEqual([{ told: { state: 'busy' } }])
+        const second = fixture.other.once({ ...at, fingerprint: 1, wait: false }, write('x'))
+        await expect(second).rejects.toThrow(InProgressError)
+      },
+      { last: 'rollback' },
+    )
+    first.goOn()
+    await first.ended
   })
 
   it('tells keys, and scopes, apart', async () => {

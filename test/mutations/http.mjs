@@ -52,7 +52,7 @@ export const httpMutations = [
     file: announce,
     from: 'if not pg_catalog.pg_try_advisory_xact_lock_shared(v_key) then',
     to: 'if not pg_catalog.pg_try_advisory_xact_lock(v_key) then',
-    tests: explored,
+    tests: [claims('once-joined.test.ts')],
   },
   {
     name: 'announce: every request is taken for another',
