@@ -317,6 +317,9 @@ describe('what is made again', () => {
       const refused = await handle(ask({ 'idempotency-key': 'other' }, { status: 400 }))
       expect([refused.status, await refused.text()]).toEqual([400, 'as told'])
     }
+    const long = make(large(), async () => new Response('x'.repeat(300_000), { status: 400 }))
+    const kept = await long(ask({ 'idempotency-key': 'long' }))
+    expect(await kept.json()).toMatchObject({ type: 'urn:dibs:problem:response-not-kept' })
   })
 
   it.each(['joined', 'leased'] as const)('%s, and that fails: it is done, and said so', async (mode) => {
@@ -368,7 +371,6 @@ describe('a handler that never answers', () => {
     const options: Options = { mode: 'leased', leaseMs: 100, deadlineMs: 50 }
     const stuck = make(options, () => goOn.promise.then(() => new Response('too late')))
     expect((await stuck(ask())).status).toBe(503)
-    goOn.resolve()
     await fixture.beside(async (dibs) => {
       const asking = make(
         { ...options, onAmbiguous: () => new Promise(() => {}) },
@@ -380,6 +382,7 @@ describe('a handler that never answers', () => {
       await dibs.close()
       expect(performance.now() - since).toBeLessThan(5_000)
     })
+    goOn.resolve()
   })
 
   it('joined, but what was to follow the commit: the client is told that it is not known', async () => {
