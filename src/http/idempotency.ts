@@ -29,7 +29,13 @@ import { explainError, Refusal } from './explain-error.js'
 import { HandlerRun } from './handler-run.js'
 import { readIdempotencyKey } from './idempotency-key.js'
 import { mistake } from './mistake.js'
-import { type IdempotencyOptions, type LargeResponses, type ReadOptions, readOptions } from './options.js'
+import {
+  DEFAULT_RESPONSE_BYTES,
+  type IdempotencyOptions,
+  type LargeResponses,
+  type ReadOptions,
+  readOptions,
+} from './options.js'
 import { problemResponse, toProblem } from './problem.js'
 import { pathOf, readPrincipal, scopeOf } from './request-address.js'
 import { fingerprintRequest } from './request-fingerprint.js'
@@ -152,7 +158,7 @@ export class Idempotency<R> {
     const { stores, maxResponseBytes, large } = this.#options
     if (!stores(status)) return MAX_PASSED_BYTES
     // What is refused has nothing that it could be made again from.
-    return large && status >= 400 ? Math.max(maxResponseBytes, DEFAULT_BYTES) : maxResponseBytes
+    return large && status >= 400 ? Math.max(maxResponseBytes, DEFAULT_RESPONSE_BYTES) : maxResponseBytes
   }
 
   async #addressOf(exchange: Exchange<R>, key: string): Promise<Address> {
@@ -292,9 +298,6 @@ export class Idempotency<R> {
     throw mistake('transaction', 'must call the function that it is given, and wait for it')
   }
 }
-
-/** Unless another limit is given. */
-const DEFAULT_BYTES = 262_144
 
 /** What is not stored is kept as well until all is committed, or undone. */
 const MAX_PASSED_BYTES = 16 * 1_048_576

@@ -5,6 +5,7 @@ import type { Idempotency } from './idempotency.js'
 import { mistake } from './mistake.js'
 import { bodyUnread } from './refuse-request.js'
 import type { RequestBody } from './request-body.js'
+import { toResponse } from './response-parts.js'
 import { sendResponse } from './send-response.js'
 
 /** A request of Node's, in the hands of a framework that is built on it. */
@@ -53,9 +54,11 @@ export async function answerOverNode<R>(gate: Idempotency<R>, exchange: NodeExch
     if (verdict.claimed) claimedBy(verdict.claimed)
     return letGo()
   }
-  if (verdict.kind === 'own') return captured?.send(verdict.parts)
-  if (captured) return await captured.sendOther(verdict.response)
-  await (exchange.send ? exchange.send(verdict.response) : sendResponse(response, verdict.response))
+  if (verdict.kind === 'own' && captured) return captured.send(verdict.parts)
+  // Its own without a handler: what `onAmbiguous` has answered, and is not stored.
+  const other = verdict.kind === 'own' ? toResponse(verdict.parts) : verdict.response
+  if (captured) return await captured.sendOther(other)
+  await (exchange.send ? exchange.send(other) : sendResponse(response, other))
 }
 
 function headerOf(request: IncomingMessage, name: string): string | undefined {

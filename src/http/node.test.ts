@@ -1,6 +1,7 @@
 import { request } from 'node:http'
 import { expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
+import { until } from '../../test/database.js'
 import { ask } from '../../test/http/ask.js'
 import { listen } from '../../test/http/listen.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
@@ -57,6 +58,21 @@ it('the rules of the application have the body', async () => {
   )
   expect((await ask(port, '/', { body: { id: 7 } })).status).toBe(200)
   expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [{ key: '7' }] })
+})
+
+it('what is answered about an attempt that ended without a word is sent, also if it is not stored', async () => {
+  const options = { scope: 'anonymous', mode: 'leased', leaseMs: 100, deadlineMs: 2_000 } as const
+  const stuck = idempotent(fixture.dibs, { ...options, deadlineMs: 50 }, () => {})
+  const onAmbiguous = () => new Response('ask the bank', { status: 503 })
+  const asking = idempotent(fixture.dibs, { ...options, onAmbiguous }, () => {})
+  const headers = { 'idempotency-key': 'k' }
+  expect((await ask(await listen(stuck), '/', { headers })).status).toBe(503)
+  const port = await listen(asking)
+  const answer = await until(async () => {
+    const told = await ask(port, '/', { headers })
+    return told.status === 409 ? undefined : told
+  }, 'the lease to run out')
+  expect([answer.status, String(answer.body)]).toEqual([503, 'ask the bank'])
 })
 
 it('a rate limit whose rules, or whose handler, fail does not end the process', async () => {

@@ -115,6 +115,8 @@ type Optional = 'key' | 'keyPattern' | 'fingerprint' | 'large' | 'transaction' |
 const MAX_RESPONSE_BYTES = 700_000
 if ((MAX_RESPONSE_BYTES * 4) / 3 + 65_536 > MAX_JSON_BYTES) throw new RangeError('MAX_RESPONSE_BYTES')
 
+export const DEFAULT_RESPONSE_BYTES = 262_144
+
 const defaults = {
   mode: 'joined',
   required: true,
@@ -131,7 +133,7 @@ const defaults = {
   keepsWrites: (status: number): boolean => status < 400,
   replayHeaders: [],
   maxRequestBytes: 1_048_576,
-  maxResponseBytes: 262_144,
+  maxResponseBytes: DEFAULT_RESPONSE_BYTES,
   statuses: {},
 } as const
 

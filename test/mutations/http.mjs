@@ -575,7 +575,7 @@ export const httpMutations = [
   {
     name: 'http: what is refused has no room where all is made again',
     file: core,
-    from: 'large && status >= 400 ? Math.max(maxResponseBytes, DEFAULT_BYTES) : maxResponseBytes',
+    from: 'large && status >= 400 ? Math.max(maxResponseBytes, DEFAULT_RESPONSE_BYTES) : maxResponseBytes',
     to: 'maxResponseBytes',
     tests: inside,
   },
