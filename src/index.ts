@@ -21,7 +21,6 @@ export type { Claim, StepContext } from './claims/claim.js'
 export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
 export type { Hold } from './claims/hold.js'
 export type { Json, Stored } from './claims/json.js'
-export { keyOf } from './claims/key.js'
 export type { Kv } from './claims/kv.js'
 export type { FieldPath } from './claims/kv-input.js'
 export type {
@@ -85,6 +84,7 @@ export {
   type RateOrigin,
 } from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
+export { keyOf } from './postgres/key.js'
 export type { Logger } from './postgres/log-events.js'
 export type { TransactionOptions } from './postgres/transaction.js'
 export type { Isolation, Transaction } from './postgres/transaction-types.js'

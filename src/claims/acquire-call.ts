@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
+import { nameScope, singletonOf } from '../postgres/key.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
 import { type AnyClaim, checkClaims, OnceClaim, SingletonClaim, sortClaims } from './acquire-claims.js'
 import {
@@ -11,7 +12,6 @@ import {
   type ToldAcquire,
   type ToldOne,
 } from './acquire-told.js'
-import { nameScope, singletonOf } from './key.js'
 import { explainGivingUp, OnceCall } from './once-call.js'
 import { readSpec } from './once-spec.js'
 import { readUse } from './quota-told.js'

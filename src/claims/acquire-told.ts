@@ -12,8 +12,8 @@ import {
   RateLimitedError,
   SingletonConflictError,
 } from '../errors.js'
+import { addressOf, nameScope, singletonOf } from '../postgres/key.js'
 import { dateFromMicros } from '../postgres/text-values.js'
-import { addressOf, nameScope, singletonOf } from './key.js'
 import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-told.js'
 import { restoreFailure } from './stored-failure.js'
 import type { ToldClaim } from './told-claim.js'

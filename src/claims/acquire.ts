@@ -1,4 +1,6 @@
 import { InvalidInputError } from '../errors.js'
+import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
@@ -7,8 +9,6 @@ import { AcquireCall, type AcquireSettings } from './acquire-call.js'
 import type { AcquireClaim, AnyClaim, Grants, LockClaim, QuotaClaim, RateClaim } from './acquire-claims.js'
 import { acquireAlone, acquireInside } from './acquire-joined.js'
 import { type AcquireLease, acquireLeased } from './acquire-leased.js'
-import { checkDuration, MAX_TIMER_MS } from './check-duration.js'
-import { checkOptions } from './check-options.js'
 import type { Stored } from './json.js'
 
 type Claims = readonly AcquireClaim<unknown>[]

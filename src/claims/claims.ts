@@ -1,13 +1,20 @@
 import { BusyError, InProgressError, InvalidInputError, StatementTimeoutError } from '../errors.js'
+import { checkLifetime } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
+import {
+  checkKey,
+  nameScope,
+  operationOf,
+  scopeOfOperation,
+  scopeOfSingleton,
+  singletonOf,
+} from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
-import { checkLifetime } from './check-duration.js'
-import { checkOptions } from './check-options.js'
 import { decideClaim } from './claim-statements.js'
 import { toJson } from './json.js'
-import { checkKey, nameScope, operationOf, scopeOfOperation, scopeOfSingleton, singletonOf } from './key.js'
 import { GIVEN_UP } from './once-call.js'
 import { readScope } from './once-spec.js'
 import { type ClaimStatus, readTold } from './told-claim.js'

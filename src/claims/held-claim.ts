@@ -1,59 +1,19 @@
-import {
-  CommitOutcomeUnknownError,
-  DibsError,
-  InvalidInputError,
-  OutcomeNotStoredError,
-  PermanentError,
-} from '../errors.js'
-import { fullJitterMs } from '../postgres/backoff.js'
-import type { Database } from '../postgres/database.js'
-import { ReservedLine } from '../postgres/reserved-line.js'
-import { sleep } from '../postgres/sleep.js'
-import type { Statement } from '../postgres/statement.js'
-import type { TextRow, TextValue } from '../postgres/text-values.js'
+import { InvalidInputError, OutcomeNotStoredError, PermanentError } from '../errors.js'
+import { checkKey, keyOf } from '../postgres/key.js'
+import { lineOf, type ReservedLine } from '../postgres/reserved-line.js'
+import { sendSurely } from '../postgres/send-surely.js'
 import type { Claim, StepContext } from './claim.js'
 import { endClaim, finishClaim, renewClaim, stepClaim } from './claim-statements.js'
 import { MAX_JSON_BYTES, type Stored, toOutcome } from './json.js'
-import { checkKey, keyOf } from './key.js'
 import { Lease } from './lease.js'
 import type { OnceCall } from './once-call.js'
 import { readTold, type ToldClaim } from './told-claim.js'
-
-/** How often a statement is sent whose answer does not come. Each may be sent again: it names its fence, or its holder. */
-const MAX_TRIES = 5
 
 /** How long one of them waits for the row, which only an operator or a passing caller can have locked. */
 const WAIT_MS = '5000'
 
 /** Leaves room for the id in a step's own idempotency key. */
 const MAX_STEP_BYTES = 200
-
-const lines = new WeakMap<Database, ReservedLine>()
-
-/** The connection that renewals of this process go over. */
-export function lineOf(database: Database): ReservedLine {
-  const line = lines.get(database) ?? new ReservedLine(database)
-  lines.set(database, line)
-  return line
-}
-
-/** Sends a statement that may be repeated until its answer comes, within bounds. */
-export async function sendSurely(
-  { database }: { readonly database: Database },
-  statement: Statement,
-  values: () => readonly TextValue[],
-): Promise<TextRow[]> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await database.sendPart(statement, values())
-    } catch (error) {
-      const mayHelp =
-        error instanceof CommitOutcomeUnknownError || (error instanceof DibsError && error.retryable)
-      if (!mayHelp || tries === MAX_TRIES) throw error
-      await sleep(fullJitterMs(tries, 20, 500))
-    }
-  }
-}
 
 /** A leased claim in the hands of this process. Each of its writes names the fence, and learns if that is lost. */
 export class HeldClaim implements Claim {

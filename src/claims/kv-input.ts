@@ -1,8 +1,8 @@
 import { InvalidInputError } from '../errors.js'
+import { checkLifetime } from '../postgres/check-duration.js'
+import { checkCharacters, MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { checkLifetime } from './check-duration.js'
 import { toJson } from './json.js'
-import { checkCharacters, MAX_KEY_BYTES } from './key.js'
 
 /** Most keys that `getMany` takes, and most entries on a page of `scan`. */
 export const MAX_KEYS = 1_000

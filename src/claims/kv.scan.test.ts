@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { kv, pool, schema } from '../../test/kv-fixture.js'
 import { InvalidInputError } from '../errors.js'
+import { keyOf } from '../postgres/key.js'
 import { renderStatement } from '../postgres/statement.js'
-import { keyOf } from './key.js'
 import { scanRange } from './kv-statements.js'
 
 describe('scan', () => {

@@ -1,12 +1,12 @@
 import { BusyError, DatabaseError, InvalidInputError, StatementTimeoutError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
+import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
-import { checkOptions } from './check-options.js'
 import { type Json, MAX_JSON_BYTES, type Stored, toJson } from './json.js'
-import { checkKey, hashKey, templateOf } from './key.js'
 import {
   checkFields,
   checkLimit,

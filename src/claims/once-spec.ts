@@ -1,13 +1,13 @@
 import { InvalidInputError } from '../errors.js'
+import { checkDuration, checkLifetime, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
+import { checkKey, keyOf } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { checkDuration, checkLifetime, MAX_TIMER_MS } from './check-duration.js'
-import { checkOptions } from './check-options.js'
 import type { Claim } from './claim.js'
 import { fingerprintOf } from './fingerprint.js'
 import type { Stored } from './json.js'
-import { checkKey, keyOf } from './key.js'
 import { checkSchema, type StandardSchema } from './standard-schema.js'
 
 interface CommonSpec<R> {

@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../errors.js'
+import { checkDuration } from '../postgres/check-duration.js'
 import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { checkDuration } from './check-duration.js'
 import { OnceCall } from './once-call.js'
 import { onceAlone, onceInside } from './once-joined.js'
 import { onceLeased } from './once-leased.js'

@@ -1,8 +1,8 @@
 import { Cron } from 'croner'
 import { InvalidInputError } from '../errors.js'
+import { checkDuration } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { checkDuration } from './check-duration.js'
-import { checkOptions } from './check-options.js'
 
 /** A period of the calendar, by the clocks of a time zone. A week begins on Monday. */
 export type CalendarUnit = 'hour' | 'day' | 'week' | 'month' | 'year'

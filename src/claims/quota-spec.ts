@@ -1,10 +1,10 @@
 import { InvalidInputError, NeverFitsError } from '../errors.js'
+import { checkAmount } from '../postgres/check-amount.js'
+import { checkDuration, checkLifetime, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
+import { checkKey } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { checkAmount } from './check-amount.js'
-import { checkDuration, checkLifetime, MAX_TIMER_MS } from './check-duration.js'
-import { checkOptions } from './check-options.js'
-import { checkKey } from './key.js'
 import { type CalendarUnit, type Interval, type PeriodAt, readPeriod } from './period.js'
 
 /** What to do with a reservation that is settled after it has run out. */

@@ -8,18 +8,18 @@ import {
   QuotaExceededError,
   StatementTimeoutError,
 } from '../errors.js'
+import { checkAmount } from '../postgres/check-amount.js'
+import { checkDuration } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
+import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
 import { QuotaClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
-import { checkAmount } from './check-amount.js'
-import { checkDuration } from './check-duration.js'
-import { checkOptions } from './check-options.js'
 import { Hold } from './hold.js'
-import { checkKey, hashKey, templateOf } from './key.js'
 import {
   type Asked,
   type QuotaOptions,

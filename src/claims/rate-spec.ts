@@ -1,9 +1,9 @@
 import { InvalidInputError, NeverFitsError } from '../errors.js'
+import { checkAmount } from '../postgres/check-amount.js'
+import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
+import { checkKey } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { checkAmount } from './check-amount.js'
-import { checkDuration, MAX_TIMER_MS } from './check-duration.js'
-import { checkOptions } from './check-options.js'
-import { checkKey } from './key.js'
 
 const algorithms = ['gcra', 'token-bucket', 'fixed-window', 'sliding-window'] as const
 const policies = ['closed', 'open', 'local'] as const

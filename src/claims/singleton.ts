@@ -5,8 +5,10 @@ import {
   InvalidInputError,
   NestedTransactionError,
 } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
+import { addressOf, checkKey, nameScope, scopeOfSingleton } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isInside } from '../postgres/open-transaction.js'
 import type { Transaction } from '../postgres/transaction-types.js'
@@ -15,9 +17,7 @@ import { SingletonClaim, type SingletonClaimSpec, type Slot, singletonNames } fr
 import type { AcquireLease } from './acquire-leased.js'
 import { voidSingleton } from './acquire-statements.js'
 import { VOID } from './acquire-told.js'
-import { checkOptions } from './check-options.js'
 import type { Stored } from './json.js'
-import { addressOf, checkKey, nameScope, scopeOfSingleton } from './key.js'
 import { readScope } from './once-spec.js'
 import { readTold, type ToldClaim } from './told-claim.js'
 import { withSavepoint } from './with-savepoint.js'

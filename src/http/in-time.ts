@@ -1,4 +1,4 @@
-import { MAX_TIMER_MS } from '../claims/check-duration.js'
+import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { Refusal } from './explain-error.js'
 import type { OperationState } from './problem.js'
 

@@ -1,5 +1,5 @@
-import { checkOptions } from '../claims/check-options.js'
 import { InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { type ProblemName, problems } from './problem.js'
 

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
-import { keyOf } from '../claims/key.js'
 import { InvalidInputError } from '../errors.js'
+import { keyOf } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { mistake } from './mistake.js'
 

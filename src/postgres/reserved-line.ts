@@ -69,3 +69,12 @@ export class ReservedLine {
     return answer
   }
 }
+
+const lines = new WeakMap<Database, ReservedLine>()
+
+/** The connection that renewals of this process go over. */
+export function lineOf(database: Database): ReservedLine {
+  const line = lines.get(database) ?? new ReservedLine(database)
+  lines.set(database, line)
+  return line
+}

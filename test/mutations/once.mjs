@@ -472,7 +472,7 @@ const around = [
     leased,
   ],
   [
-    'held-claim.ts',
+    '../postgres/send-surely.ts',
     'an answer that is lost is not asked for again',
     'const MAX_TRIES = 5',
     'const MAX_TRIES = 1',

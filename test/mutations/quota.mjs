@@ -741,8 +741,8 @@ const around = [
     'if (amount > 0) return undefined',
     takes,
   ],
-  ['units may be parts', 'check-amount.ts', 'Number.isSafeInteger(amount)', 'true', input],
-  ['nothing may be taken', 'check-amount.ts', 'amount >= least', 'amount >= 0', input],
+  ['units may be parts', '../postgres/check-amount.ts', 'Number.isSafeInteger(amount)', 'true', input],
+  ['nothing may be taken', '../postgres/check-amount.ts', 'amount >= least', 'amount >= 0', input],
   [
     'a stock has a zone',
     'quota-spec.ts',

@@ -1,4 +1,4 @@
-import { hashKey, scopeOfOperation } from '../../src/claims/key.js'
+import { hashKey, scopeOfOperation } from '../../src/postgres/key.js'
 // @ts-expect-error: plain JavaScript, since processes of their own run it too
 import * as work from '../children/once-work.mjs'
 

@@ -1,5 +1,5 @@
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven } from './name-given.js'
 
 /** For those without types: a name that is misspelled would otherwise be taken for its default. */
 export function checkOptions(options: unknown, names: readonly string[]): void {

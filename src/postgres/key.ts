@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven } from './name-given.js'
 
 /** In UTF-8. Two of these, a scope and a key, fit into one index entry of PostgreSQL. */
 export const MAX_KEY_BYTES = 512

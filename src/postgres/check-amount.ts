@@ -1,5 +1,5 @@
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven } from './name-given.js'
 
 /** Units are whole, and there is at least one. */
 export function checkAmount(field: string, amount: unknown, least = 1): number {

@@ -1,5 +1,5 @@
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven } from './name-given.js'
 
 /** A hundred years: beyond it a number is more likely a mistake than a duration. */
 const MAX_MS = 100 * 365 * 24 * 3_600_000
