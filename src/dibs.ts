@@ -17,6 +17,9 @@ import { RateLimit } from './claims/rate-limit.js'
 import type { RateLimitOptions } from './claims/rate-spec.js'
 import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from './claims/singleton.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
+import type { Lock, LockOptions, TryLockOptions } from './locks/lock.js'
+import { LockDesk, type WithLock } from './locks/lock-desk.js'
+import { Locks } from './locks/locks.js'
 import { type Health, readHealth } from './ops/health.js'
 import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
 import { CONNECT_MS } from './postgres/connections.js'
@@ -87,6 +90,9 @@ export class Dibs implements AsyncDisposable {
   readonly #stops = new Set<() => Promise<void>>()
   /** Values by key, with versions and expiry. */
   readonly kv: Kv
+  /** The locks that are held, for operators: `list`, `inspect`, `forceRelease`. */
+  readonly locks: Locks
+  readonly #lockDesk: LockDesk
   readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -113,6 +119,9 @@ export class Dibs implements AsyncDisposable {
     this.#maintenance = new Maintenance(database, this.#operations)
     this.kv = new Kv(database)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
+    this.locks = new Locks(database, this.#wakeups)
+    this.#lockDesk = new LockDesk(database, this.#wakeups)
+    this.withLock = this.#lockDesk.withLock
     this.#ownsPool = options.pool === undefined
     this.#stopLogging = stopLogging
     // An idle connection that dies is replaced at the next use; without a listener it would end the process.
@@ -308,6 +317,49 @@ export class Dibs implements AsyncDisposable {
   readonly acquire: Acquire
 
   /**
+   * Takes a lock that one holds at a time (or as many as `permits`), in all processes, and waits for it if another has it. It is renewed by itself until it is released; when its
+   * holder dies it runs out. A holder that stood still may wake up late, so whatever it writes names the lock: `lock.guard(tx)` in this database, `lock.fence` elsewhere.
+   *
+   * `BusyError` if it could not be had within `waitMs`; `GuardedError` if a transaction of its last holder is still open.
+   *
+   * @example
+   * await using lock = await dibs.lock(keyOf('till', 7), { ttlMs: 10_000, waitMs: 5_000 })
+   * await dibs.transaction(async (tx) => {
+   *   await lock.guard(tx)
+   *   await tx.query('update till set open = false where id = 7')
+   * })
+   */
+  lock(name: string, options?: LockOptions): Promise<Lock> {
+    return this.#lockDesk.lock(name, options)
+  }
+
+  /**
+   * The same without waiting: null if another has it.
+   *
+   * @example
+   * const lock = await dibs.tryLock('nightly-report')
+   * if (lock === null) return
+   */
+  tryLock(name: string, options?: TryLockOptions): Promise<Lock | null> {
+    return this.#lockDesk.tryLock(name, options)
+  }
+
+  /**
+   * Runs `fn` under a lock, and gives that back whatever comes of it. If the lock was lost meanwhile it is rejected with a `FenceLostError`,
+   * also if `fn` has returned: others may have been at the same work.
+   *
+   * @example
+   * await dibs.withLock('nightly-report', { ttlMs: 10_000 }, async (lock) => {
+   *   const rows = await fetch(source, { signal: lock.signal })
+   *   await dibs.transaction(async (tx) => {
+   *     await lock.guard(tx)
+   *     await tx.query('insert into report (body) values ($1)', [await rows.text()])
+   *   })
+   * })
+   */
+  readonly withLock: WithLock
+
+  /**
    * Names a limit that many share: of points in a day, of tokens in a month, of pieces in stock. Defining starts nothing.
    *
    * @example
@@ -404,6 +456,7 @@ export class Dibs implements AsyncDisposable {
     // What they have begun is among the work that is waited for.
     for (const stop of this.#stops) void stop()
     await this.#database.close()
+    this.#lockDesk.close()
     await this.#wakeups.close()
     // Our own pool keeps its listener: its sockets may still report an error after it has ended.
     if (this.#ownsPool) await this.pool.end()

@@ -19,6 +19,7 @@ import {
 } from './errors/database-errors.js'
 import { BusinessRuleError, PermanentError, SnoozeError, TransientError } from './errors/handler-errors.js'
 import { NeverFitsError, RateLimitedError } from './errors/limit-errors.js'
+import { GuardedError } from './errors/lock-errors.js'
 import {
   AmbiguousOutcomeError,
   FingerprintMismatchError,
@@ -49,6 +50,7 @@ export * from './errors/database-errors.js'
 export * from './errors/dibs-error.js'
 export * from './errors/handler-errors.js'
 export * from './errors/limit-errors.js'
+export * from './errors/lock-errors.js'
 export * from './errors/once-errors.js'
 export * from './errors/proof-errors.js'
 export * from './errors/quota-errors.js'
@@ -76,6 +78,7 @@ export const errorRegistry = [
   QuotaExceededError,
   HoldEndedError,
   LockHeldError,
+  GuardedError,
   AcquireRefusedError,
   NotInTransactionError,
   NestedTransactionError,

@@ -71,6 +71,10 @@ export type { StandardSchema } from './claims/standard-schema.js'
 export type { ClaimStatus } from './claims/told-claim.js'
 export { Dibs, type OpenOptions } from './dibs.js'
 export * from './errors.js'
+export type { FencedWrite } from './locks/fenced-write.js'
+export type { Lock, LockOptions, TookOver, TryLockOptions } from './locks/lock.js'
+export type { WithLock } from './locks/lock-desk.js'
+export type { ForceReleaseOptions, ListLocksOptions, LockInfo, Locks } from './locks/locks.js'
 export type { Health } from './ops/health.js'
 export type { MaintenanceReport } from './ops/maintenance.js'
 export * from './postgres/adapters/index.js'
@@ -80,6 +84,7 @@ export {
   type DibsEvents,
   type EventOrigin,
   type KeyOrigin,
+  type LockOrigin,
   onEvent,
   type RateOrigin,
 } from './postgres/events.js'

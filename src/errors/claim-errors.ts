@@ -1,6 +1,20 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
+ * Why a claim is lost: `stolen`, another holds it, or it was taken away; `expired`, this process stood still for too long; `lost contact`, it could not
+ * be renewed in time; `max hold`, it was held for as long as was asked for; `closed`, its instance was.
+ */
+export type LossReason = 'stolen' | 'expired' | 'lost contact' | 'max hold' | 'closed'
+
+const whyLost: Record<LossReason, string> = {
+  stolen: 'is lost: another holder took it over, or it was taken away',
+  expired: 'has run out while this process stood still, so another may have taken it over',
+  'lost contact': 'could not be renewed before its lease ran out, so another may have taken it over',
+  'max hold': 'was held for as long as it was to be (`maxHoldMs`), and is given up',
+  closed: 'is given up, since its instance was closed',
+}
+
+/**
  * The claim you held is someone else's by now, or may be.
  *
  * @example
@@ -16,21 +30,29 @@ export class FenceLostError extends DibsError {
     remedy: 'Stop the work: someone else owns it now, or may. Do not write its result anywhere.',
   }
 
+  /** Of a lock: what told its holder so. */
+  declare readonly reason?: LossReason
+
   constructor(
     /** What was claimed, as a reader would name it: `lock "nightly-report"`. */
     readonly subject: string,
     /** 0 where several things were claimed, each with a fence of its own. */
     readonly fence: number,
     /** `isLate`: nobody has said that it is lost, but its lease could not be renewed in time. */
-    options?: DibsErrorOptions & { readonly isLate?: boolean | undefined },
+    options?: DibsErrorOptions & {
+      readonly isLate?: boolean | undefined
+      readonly reason?: LossReason | undefined
+    },
   ) {
     const claim = `The claim on ${subject}${fence > 0 ? ` with fence ${fence}` : ''}`
+    const reason = options?.reason ?? (options?.isLate ? 'lost contact' : undefined)
     super(
-      options?.isLate
-        ? `${claim} could not be renewed before its lease ran out, so another may have taken it over. Stop this work.`
-        : `${claim} is lost: another holder took it over, it was released, or its lease ran out. Nothing was written. Stop this work.`,
+      reason === undefined
+        ? `${claim} is lost: another holder took it over, it was released, or its lease ran out. Nothing was written. Stop this work.`
+        : `${claim} ${whyLost[reason]}. Stop this work.`,
       options,
     )
+    if (options?.reason !== undefined) this.reason = options.reason
   }
 }
 

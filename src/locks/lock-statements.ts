@@ -2,3 +2,51 @@ import { statement } from '../postgres/statement.js'
 
 /** See sql/0011_lock.sql. */
 export const forgetLocks = statement('select {schema}.lock_forget($1::text::integer)::text as count')
+
+/** The rest: see sql/0016_lock_handle.sql. */
+export const acquireLock = statement(
+  'select {schema}.lock_acquire($1::text, $2::text::integer, $3::text, $4::text::bigint, $5::text::integer)::text as told',
+)
+
+export const giveLockBack = statement(
+  'select {schema}.lock_give_back($1::text, $2::text::integer, $3::text, $4::text::bigint, $5::text::integer)::text as told',
+)
+
+export const renewLocks = statement('select {schema}.lock_renew_all($1::text::json)::text as states')
+
+export const renewLock = statement(
+  'select {schema}.lock_renew_one($1::text, $2::text::integer, $3::text::bigint, $4::text::bigint, $5::text::integer)::text as state',
+)
+
+export const guardByLock = statement(
+  'select {schema}.lock_guard($1::text, $2::text::integer, $3::text::bigint, $4::text::integer)::text as state',
+)
+
+export const forceLock = statement(
+  'select {schema}.lock_force($1::text, $2::text::bigint, $3::text::integer)::text as told',
+)
+
+const told = `l.name::text as "name", l.permit::text as "permit", l.holder::text as "holder", l.fence::text as "fence",
+  {schema}.micros(l.acquired_at)::text as "acquiredAt", {schema}.micros(l.expires_at)::text as "expiresAt"`
+
+/** Only what is held: the clock is read once, and not in each row's condition. */
+export const listLocks = statement(
+  `select ${told} from (select {schema}.clock() as now offset 0) c, {schema}.lock l
+  where l.expires_at > c.now and pg_catalog.starts_with(l.name, $1::text)
+    and (l.name, l.permit) > ($2::text collate "C", $3::text::integer)
+  order by l.name, l.permit limit $4::text::integer`,
+  { readOnly: true },
+)
+
+export const inspectLock = statement(
+  `select ${told} from (select {schema}.clock() as now offset 0) c, {schema}.lock l
+  where l.expires_at > c.now and l.name = $1::text order by l.permit`,
+  { readOnly: true },
+)
+
+/** Whether it is still held under this fence, as anybody would see it. */
+export const isLockHeld = statement(
+  `select (l.expires_at > {schema}.clock())::text as "isLive" from {schema}.lock l
+  where l.name = $1::text and l.permit = $2::text::integer and l.fence = $3::text::bigint`,
+  { readOnly: true },
+)

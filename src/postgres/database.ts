@@ -40,9 +40,12 @@ export class Database extends Connections {
     return this.sendWithin(Math.min(2 * waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)
   }
 
-  /** Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. */
-  sendPart(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
-    return this.#sendAlone(statement, values, true)
+  /**
+   * Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. With `withinMs` its connection is cut if
+   * no answer has come by then.
+   */
+  sendPart(statement: Statement, values: readonly TextValue[], withinMs?: number): Promise<TextRow[]> {
+    return this.#sendAlone(statement, values, true, withinMs)
   }
 
   /** One of our statements with its values, to be sent in one message with BEGIN or COMMIT. */

@@ -25,6 +25,14 @@ export interface RateOrigin extends EventOrigin {
   readonly keyHash: string
 }
 
+/** Common to events about a lock, whose name is not shown. */
+export interface LockOrigin extends EventOrigin {
+  /** The name without what is different in each: `till:*`. */
+  readonly template: string
+  /** Tells locks apart. */
+  readonly keyHash: string
+}
+
 /**
  * What Dibs tells while it works, by the name of its channel. Metrics and logs listen; nothing here depends on
  * being heard.
@@ -135,6 +143,35 @@ export interface DibsEvents {
     readonly waitedMs: number
     readonly retries: number
   }
+  /** A lock is held from now on; it was waited for that long. */
+  'dibs:lock.acquired': LockOrigin & {
+    readonly fence: number
+    readonly waitedMs: number
+    readonly tries: number
+  }
+  /** A caller found a lock held by another, and waits. */
+  'dibs:lock.contended': LockOrigin & { readonly state: 'held' | 'guarded' | 'busy' }
+  /** A caller has waited for a lock in vain, or was not to wait. */
+  'dibs:lock.timed-out': LockOrigin & { readonly waitedMs: number; readonly tries: number }
+  /** A lock was given back after so long. */
+  'dibs:lock.released': LockOrigin & { readonly fence: number; readonly heldMs: number }
+  /** A lock could not be given back; its lease runs out by itself. */
+  'dibs:lock.not-released': LockOrigin & { readonly fence: number; readonly error: unknown }
+  /** A holder learned that it has lost its lock. */
+  'dibs:lock.lost': LockOrigin & {
+    readonly fence: number
+    readonly reason: 'stolen' | 'expired' | 'lost contact' | 'max hold' | 'closed'
+    readonly heldMs: number
+  }
+  /** A lock was taken over from a holder that is gone, or taken away by an operator (`by`). */
+  'dibs:lock.stolen': LockOrigin & {
+    readonly by: 'takeover' | 'force'
+    readonly fromFence: number
+    /** For how long nobody had it; 0 if it was taken away. */
+    readonly idleMs: number
+  }
+  /** A write of a holder that has lost its lock was refused: a transaction that it wanted to guard, or a row of a store elsewhere. */
+  'dibs:lock.fence-rejected': LockOrigin & { readonly fence: number; readonly where: 'guard' | 'store' }
   /** A rate limit refused. */
   'dibs:rate.refused': RateOrigin & { readonly cost: number; readonly retryAfterMs: number }
   /** The store of a rate limit is down, and its policy has answered in its place. */

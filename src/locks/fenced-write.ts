@@ -1,0 +1,89 @@
+import { InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Executor, QueryResult, Row } from '../postgres/executor.js'
+import { translateError } from '../postgres/fault.js'
+import { quoteIdentifier } from '../postgres/identifier.js'
+import { hasMethods, nameGiven } from '../postgres/name-given.js'
+
+/** A write to a store elsewhere: a row, what to set in it, and the column that keeps the highest fence that was seen. */
+export interface FencedWrite {
+  /** `report`, or with its schema, `sales.report`. */
+  readonly table: string
+  /** The columns that name the row. */
+  readonly where: Readonly<Record<string, unknown>>
+  readonly set: Readonly<Record<string, unknown>>
+  /** A bigint. Default `fence`. */
+  readonly fenceColumn?: string | undefined
+}
+
+/**
+ * Writes the row unless a later holder has written it before, and leaves the fence there: so that an earlier holder that wakes up late
+ * is refused. The store needs nothing but the column.
+ *
+ * @returns undefined if a later holder was there
+ */
+export async function writeFenced(
+  store: Executor,
+  write: FencedWrite,
+  fence: number,
+): Promise<QueryResult<Row> | undefined> {
+  const { table, fenceColumn, where, set } = checkWrite(store, write)
+  const values: unknown[] = [fence]
+  const place = (value: unknown): string => `$${values.push(value)}`
+  const row = where.map(([name, value]) => `${quoteIdentifier(name)} = ${place(value)}`).join(' and ')
+  const rowValues = values.slice(1)
+  const changes = set.map(([name, value]) => `${quoteIdentifier(name)} = ${place(value)}`)
+  const result = await ask(
+    store,
+    `update ${table} set ${[...changes, `${fenceColumn} = $1`].join(', ')} where ${row} and (${fenceColumn} is null or ${fenceColumn} <= $1) returning *`,
+    values,
+  )
+  if (result.rows.length > 0) return result
+  const there = await ask(
+    store,
+    `select 1 from ${table} where ${row.replaceAll(/\$(\d+)/g, (_, n) => `$${Number(n) - 1}`)}`,
+    rowValues,
+  )
+  if (there.rows.length === 0) throw new InvalidInputError('where', `names no row of ${table}; make it first`)
+  return undefined
+}
+
+async function ask(store: Executor, text: string, values: unknown[]): Promise<QueryResult<Row>> {
+  try {
+    return await store.query(text, values)
+  } catch (error) {
+    throw translateError(error)
+  }
+}
+
+type Columns = [name: string, value: unknown][]
+
+function checkWrite(
+  store: Executor,
+  write: FencedWrite,
+): { table: string; fenceColumn: string; where: Columns; set: Columns } {
+  if (!hasMethods(store, 'query'))
+    throw new InvalidInputError('store', `must have a method query, and is ${nameGiven(store)}`)
+  checkOptions(write, ['table', 'where', 'set', 'fenceColumn'])
+  const { table, where, set, fenceColumn = 'fence' } = write
+  if (typeof table !== 'string')
+    throw new InvalidInputError('table', `must be a text, not ${nameGiven(table)}`)
+  if (fenceColumn in Object(set))
+    throw new InvalidInputError('set', `must leave out "${fenceColumn}", which is set by itself`)
+  return {
+    table: table.split('.').map(quoteIdentifier).join('.'),
+    fenceColumn: quoteIdentifier(fenceColumn),
+    where: columnsOf('where', where),
+    set: columnsOf('set', set),
+  }
+}
+
+function columnsOf(field: 'where' | 'set', given: unknown): Columns {
+  const columns = typeof given === 'object' && given !== null ? Object.entries(given) : []
+  if (columns.length === 0)
+    throw new InvalidInputError(field, `must be an object with at least one column, not ${nameGiven(given)}`)
+  for (const [name, value] of columns)
+    if (value === undefined || (value === null && field === 'where'))
+      throw new InvalidInputError(field, `must have a value for "${name}"`)
+  return columns
+}

@@ -1,0 +1,132 @@
+import { GuardedError, InvalidInputError } from '../errors.js'
+import { checkDuration } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Database } from '../postgres/database.js'
+import { emit } from '../postgres/events.js'
+import { checkCharacters, checkKey } from '../postgres/key.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
+import type { Wakeups } from '../postgres/wakeups.js'
+import { originOf, topicOf } from './lock-origin.js'
+import { forceLock, inspectLock, listLocks } from './lock-statements.js'
+
+/** A lock that somebody holds. */
+export interface LockInfo {
+  readonly name: string
+  readonly permit: number
+  readonly holder: string
+  readonly fence: number
+  readonly acquiredAt: Date
+  /** Unless it is renewed. */
+  readonly expiresAt: Date
+}
+
+export interface ListLocksOptions {
+  /** Only names that begin so. */
+  readonly prefix?: string | undefined
+  /** The last of the page before. */
+  readonly after?: { readonly name: string; readonly permit: number } | undefined
+  /** 1 to 1,000. Default 100. */
+  readonly limit?: number | undefined
+}
+
+export interface ForceReleaseOptions {
+  /** Only if this is still its fence: what an operator has seen may have ended meanwhile. */
+  readonly ifFence?: number | undefined
+  /** How long to wait for transactions that are guarded by it. Default 5,000. */
+  readonly waitMs?: number | undefined
+}
+
+/** The locks that are held, for operators. */
+export class Locks {
+  readonly #database: Database
+  readonly #wakeups: Wakeups
+
+  constructor(database: Database, wakeups: Wakeups) {
+    this.#database = database
+    this.#wakeups = wakeups
+  }
+
+  /**
+   * The locks that are held at this moment, by name.
+   *
+   * @example
+   * for (const { name, holder, expiresAt } of await dibs.locks.list({ prefix: 'till:' })) console.log(name, holder, expiresAt)
+   */
+  async list(options: ListLocksOptions = {}): Promise<readonly LockInfo[]> {
+    checkOptions(options, ['prefix', 'after', 'limit'])
+    const { prefix = '', after, limit = 100 } = options
+    if (typeof prefix !== 'string')
+      throw new InvalidInputError('prefix', `must be a text, not ${nameGiven(prefix)}`)
+    checkCharacters('prefix', prefix)
+    if (!Number.isSafeInteger(limit) || limit < 1 || limit > 1_000)
+      throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${String(limit)}`)
+    if (after !== undefined && !Number.isSafeInteger(after?.permit))
+      throw new InvalidInputError('after', 'must have the name and the permit of a lock that was listed')
+    const from = after ? [checkKey('after', after.name), String(after.permit)] : ['', '-1']
+    const rows = await this.#database.send(listLocks, [prefix, ...from, String(limit)])
+    return rows.map(readInfo)
+  }
+
+  /**
+   * Who holds a lock: one for each permit that is taken, none if it is free.
+   *
+   * @example
+   * const [holder] = await dibs.locks.inspect('nightly-report')
+   */
+  async inspect(name: string): Promise<readonly LockInfo[]> {
+    const rows = await this.#database.send(inspectLock, [checkKey('name', name)])
+    return rows.map(readInfo)
+  }
+
+  /**
+   * Takes a lock away from its holder, who learns of it at its next renewal, guard or release. What it does until then without `guard` is not
+   * stopped. Waits for transactions that are guarded; `GuardedError` if they do not end in time.
+   *
+   * @returns how many permits were taken away
+   * @example
+   * const [stuck] = await dibs.locks.inspect('nightly-report')
+   * if (stuck) await dibs.locks.forceRelease('nightly-report', { ifFence: stuck.fence })
+   */
+  async forceRelease(name: string, options: ForceReleaseOptions = {}): Promise<number> {
+    checkKey('name', name)
+    checkOptions(options, ['ifFence', 'waitMs'])
+    const { ifFence, waitMs = 5_000 } = options
+    if (ifFence !== undefined && !Number.isSafeInteger(ifFence))
+      throw new InvalidInputError(
+        'ifFence',
+        `must be a fence, which is a whole number, not ${String(ifFence)}`,
+      )
+    checkDuration('waitMs', waitMs, 0, 600_000)
+    const values = [name, ifFence === undefined ? null : String(ifFence), String(Math.max(1, waitMs))]
+    const [row] = await this.#database.sendWaiting(waitMs, forceLock, values)
+    const told: Forced = JSON.parse(`${row?.told}`)
+    if (told.state === 'guarded') throw new GuardedError(name, waitMs, 1_000)
+    for (const { fence } of told.taken)
+      emit('dibs:lock.stolen', {
+        ...originOf(this.#database, name),
+        by: 'force',
+        fromFence: fence,
+        idleMs: 0,
+      })
+    if (told.isWanted) this.#wakeups.hint(topicOf(name))
+    return told.taken.length
+  }
+}
+
+type Forced =
+  | { readonly state: 'guarded' }
+  | {
+      readonly state: 'released'
+      readonly isWanted: boolean
+      readonly taken: readonly { readonly fence: number }[]
+    }
+
+const readInfo = (row: TextRow): LockInfo => ({
+  name: `${row.name}`,
+  permit: Number(row.permit),
+  holder: `${row.holder}`,
+  fence: Number(row.fence),
+  acquiredAt: dateFromMicros(`${row.acquiredAt}`),
+  expiresAt: dateFromMicros(`${row.expiresAt}`),
+})
