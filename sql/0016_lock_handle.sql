@@ -47,7 +47,7 @@ begin
     from pg_catalog.generate_series(0, p_permits - 1) p(permit)
     left join {schema}.lock l on l.name = p_name and l.permit = p.permit
     where p.permit <> all (v_passed)
-    order by l.holder = p_holder and l.expires_at > v_now desc nulls last, coalesce(l.expires_at, '-infinity'), p.permit
+    order by coalesce(l.holder = p_holder and l.expires_at > v_now, false) desc, coalesce(l.expires_at, '-infinity'), p.permit
     limit 1;
     if v_seen.is_mine and v_seen.is_held then
       -- point: before the second look
@@ -225,7 +225,8 @@ end
 $$;
 
 -- Ties the caller's transaction to a lock: nobody takes it over, and it is not given back, before that transaction has ended. If it is another's by now, or its
--- lease has run out, the transaction fails here, so that it cannot commit whatever the caller does with the error.
+-- lease has run out, the transaction fails here, so that it cannot commit whatever the caller does with the error. Without a fence it always does: its
+-- holder knows.
 --
 -- A lock of the row's key: a renewal, which changes none, does not wait for it. A lease that has run out is refused also if nobody has taken it:
 -- transactions that guard themselves one after the other would keep everybody else away for ever.
@@ -240,6 +241,9 @@ declare
   v_left_ms bigint;
   v_idle_ms bigint;
 begin
+  if p_fence is null then
+    raise exception 'the lock is lost' using errcode = 'DIB03';
+  end if;
   perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
   -- point: before the lock
   select l.* into v_lock from {schema}.lock l

@@ -98,13 +98,19 @@ export class HeldLock implements Lock, Kept {
   }
 
   async guard(tx: Tx): Promise<void> {
-    this.assertHeld()
     const { database } = this.#parts
     const session = await joinTransaction(tx, database)
+    this.#notice(performance.now())
+    // What is known to be lost is said to the server as well: the transaction must not commit, whatever its caller does with the error.
+    const fence = this.#state === 'held' ? String(this.fence) : null
     keepListening(tx)
-    const values = [this.name, String(this.permit), String(this.fence), String(WAIT_MS)]
     try {
-      await session.send(database.render(guardByLock), values)
+      await session.send(database.render(guardByLock), [
+        this.name,
+        String(this.permit),
+        fence,
+        String(WAIT_MS),
+      ])
     } catch (error) {
       throw await this.#judge(error)
     }

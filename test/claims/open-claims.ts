@@ -32,6 +32,14 @@ const told: readonly DibsEventName[] = [
   'dibs:once.lost',
   'dibs:once.not-stored',
   'dibs:operation.failed',
+  'dibs:lock.acquired',
+  'dibs:lock.contended',
+  'dibs:lock.timed-out',
+  'dibs:lock.released',
+  'dibs:lock.not-released',
+  'dibs:lock.lost',
+  'dibs:lock.stolen',
+  'dibs:lock.fence-rejected',
 ]
 
 /** One Dibs for a test file, on a schema whose clock and waits can be bent; empty and back in time before each test. */
@@ -51,7 +59,9 @@ export function openClaims(): ClaimsFixture {
   beforeEach(async () => {
     await fixture.schema?.clock.reset()
     await fixture.schema?.waits.reset()
-    await fixture.pool?.query(`delete from ${fixture.schema?.name}.claim; delete from ${fixture.log}`)
+    await fixture.pool?.query(
+      `delete from ${fixture.schema?.name}.claim; delete from ${fixture.schema?.name}.lock; delete from ${fixture.log}`,
+    )
   })
   afterAll(async () => {
     await fixture.dibs?.close()

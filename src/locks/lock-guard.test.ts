@@ -1,0 +1,274 @@
+import pg from 'pg'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { callersOf } from '../../test/claims/callers.js'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until, url } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { FenceLostError, GuardedError, NotInTransactionError, RolledBackError } from '../errors.js'
+import type { Executor } from '../postgres/executor.js'
+import type { Isolation } from '../postgres/transaction-types.js'
+import { countTraffic } from '../testing/count-traffic.js'
+import type { Lock } from './lock.js'
+
+const fixture = openClaims()
+const HOUR_MS = 3_600_000
+const { inTransaction } = callersOf(fixture, { scope: 's', key: 'k' })
+const isolations: Isolation[] = ['read committed', 'repeatable read', 'serializable']
+const log = (tx: Executor, name: string) => tx.query(`insert into ${fixture.log} (name) values ($1)`, [name])
+const stolen = (fence: number) => ({ code: 'DIBS_FENCE_LOST', reason: 'stolen', fence })
+
+/** Another has it by now. */
+async function takeOver(name: string): Promise<Lock> {
+  await fixture.schema.clock.advance(2 * HOUR_MS)
+  return (await fixture.other.tryLock(name, { ttlMs: 10 * HOUR_MS })) as Lock
+}
+
+describe.each(isolations)('guard, at %s', (isolation) => {
+  it('lets the transaction of the holder through, for one round trip', async () => {
+    await using lock = await fixture.dibs.lock('till')
+    await fixture.dibs.transaction(
+      async (tx) => {
+        await tx.query('select 1')
+        await lock.guard(tx)
+        await log(tx, 'mine')
+      },
+      { isolation },
+    )
+    expect(await fixture.logged()).toEqual(['mine'])
+    await inTransaction(async (client) => {
+      const traffic = await countTraffic(fixture.pool, () => lock.guard(client))
+      expect(traffic.roundTrips).toBeLessThanOrEqual(1)
+    })
+  })
+
+  it('refuses the transaction of one that has lost it, which is not run again', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await using _ = await takeOver('till')
+    let runs = 0
+    const events = await fixture.eventsOf(async () => {
+      const late = fixture.dibs.transaction(
+        async (tx) => {
+          runs++
+          await log(tx, 'late')
+          await mine.guard(tx)
+        },
+        { isolation },
+      )
+      await expect(late).rejects.toMatchObject(stolen(mine.fence))
+    })
+    expect(runs).toBe(1)
+    expect(events.map(([name]) => name)).toEqual(['dibs:lock.fence-rejected', 'dibs:lock.lost'])
+    expect(events[0]?.[1]).toMatchObject({ fence: mine.fence, where: 'guard' })
+    expect(mine.signal.aborted).toBe(true)
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('makes the transaction fail also for a caller who goes on after the error', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await using _ = await takeOver('till')
+    const late = fixture.dibs.transaction(
+      async (tx) => {
+        await log(tx, 'late')
+        await mine.guard(tx).catch(() => {})
+      },
+      { isolation },
+    )
+    await expect(late).rejects.toThrow(RolledBackError)
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('refuses a lease that has run out though nobody has taken it', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await fixture.schema.clock.advance(2 * HOUR_MS)
+    const late = fixture.dibs.transaction((tx) => mine.guard(tx), { isolation })
+    await expect(late).rejects.toMatchObject({ reason: 'expired' })
+  })
+
+  it('holds a takeover, a release and a force up until the transaction has ended, and no renewal', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: 400 })
+    const began = deferred()
+    const goOn = deferred()
+    const guarded = fixture.dibs.transaction(
+      async (tx) => {
+        await mine.guard(tx)
+        // Not ended by the server: it is to stay open here.
+        await tx.query('set local idle_in_transaction_session_timeout = 0')
+        await log(tx, 'mine')
+        began.resolve()
+        await goOn.promise
+        await tx.query('select 1')
+      },
+      { isolation },
+    )
+    await began.promise
+    const expiry = async () =>
+      Number(
+        (await fixture.pool.query(`select expires_at from ${fixture.schema.name}.lock`)).rows[0].expires_at,
+      )
+    const first = await expiry()
+    await until(async () => (await expiry()) > first, 'it to be renewed')
+    await expect(fixture.dibs.locks.forceRelease('till', { waitMs: 50 })).rejects.toThrow(GuardedError)
+    const releasing = mine.release()
+    await until(async () => (await fixture.dibs.now()).getTime() > (await expiry()), 'the lease to run out')
+    // Whoever waits is told why.
+    const refusal = await fixture.other.lock('till', { waitMs: 100 }).catch((error) => error)
+    expect(refusal.code).toMatch(/DIBS_(GUARDED|BUSY)/)
+    goOn.resolve()
+    await guarded
+    expect(await releasing).toBe('released')
+    await using next = await fixture.other.lock('till')
+    expect(next.fence).toBeGreaterThan(mine.fence)
+    expect(await fixture.logged()).toEqual(['mine'])
+  })
+})
+
+describe('guard', () => {
+  it('lets nobody in past the lease while its transaction is open: they are told so', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await inTransaction(async (tx) => {
+      await mine.guard(tx)
+      await fixture.schema.clock.advance(2 * HOUR_MS)
+      expect(await fixture.other.tryLock('till')).toBeNull()
+      const error = await fixture.other.lock('till', { waitMs: 80 }).catch((e) => e)
+      expect(error).toBeInstanceOf(GuardedError)
+      expect(error).toMatchObject({ lock: 'till', code: 'DIBS_GUARDED' })
+      expect(error.message).toMatch(
+        /^Lock "till" is guarded: a transaction that works under it has not ended, also after \d+ ms\. Try again in \d+ ms\.$/,
+      )
+      const waiting = fixture.other.lock('till', { waitMs: 10_000 })
+      await log(tx, 'mine')
+      await tx.query('commit')
+      await using next = await waiting
+      expect(next.tookOver?.fence).toBe(mine.fence)
+    })
+    expect(await fixture.logged()).toEqual(['mine'])
+  })
+
+  it('of a transaction whose snapshot is older than the lock runs again, and gets through', async () => {
+    let runs = 0
+    let mine: Lock | undefined
+    await fixture.dibs.transaction(
+      async (tx) => {
+        runs++
+        await tx.query(`select count(*) from ${fixture.schema.name}.lock`)
+        mine ??= await fixture.dibs.lock('till')
+        await mine.guard(tx)
+      },
+      { isolation: 'repeatable read' },
+    )
+    expect(runs).toBe(2)
+    expect(await mine?.release()).toBe('released')
+  })
+
+  it('of a transaction whose snapshot is older than a renewal gets through', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: 600 })
+    const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+    let runs = 0
+    await fixture.dibs.transaction(
+      async (tx) => {
+        runs++
+        const before = await expiry()
+        await tx.query(`select count(*) from ${fixture.schema.name}.lock`)
+        await until(async () => (await expiry()) > before, 'it to be renewed')
+        await mine.guard(tx)
+      },
+      { isolation: 'repeatable read' },
+    )
+    expect(runs).toBeGreaterThan(0)
+    expect(await mine.release()).toBe('released')
+  })
+
+  it('fails the transaction also where the lock is known to be lost or released', async () => {
+    const released = await fixture.dibs.lock('till')
+    await released.release()
+    const lost = await fixture.dibs.lock('till', { ttlMs: HOUR_MS, maxHoldMs: 50 })
+    await until(() => lost.signal.aborted, 'it to be lost')
+    await fixture.pool.query(`update ${fixture.schema.name}.lock set expires_at = 'infinity'`)
+    for (const isolation of isolations) {
+      for (const lock of [released, lost]) {
+        const late = fixture.dibs.transaction(
+          async (tx) => {
+            await log(tx, 'late')
+            expect(await lock.guard(tx).catch((error) => error)).toBeInstanceOf(FenceLostError)
+          },
+          { isolation },
+        )
+        await expect(late).rejects.toThrow(RolledBackError)
+      }
+    }
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('is for an open transaction', async () => {
+    await using mine = await fixture.dibs.lock('till')
+    await expect(mine.guard(fixture.pool as never)).rejects.toThrow(NotInTransactionError)
+    const client = await fixture.pool.connect()
+    await expect(mine.guard(client)).rejects.toThrow(NotInTransactionError)
+    client.release()
+  })
+})
+
+describe('a guarded transaction that stands still', () => {
+  let unheard: unknown[] = []
+  beforeAll(() => {
+    const note = (error: unknown) => void unheard.push(error)
+    process.on('uncaughtException', note)
+    return () => void process.off('uncaughtException', note)
+  })
+
+  it('is ended by the server when its lease would be, and the process lives on', async () => {
+    unheard = []
+    const mine = await fixture.dibs.lock('till', { ttlMs: 300 })
+    const client = new pg.Client({ connectionString: url })
+    await client.connect()
+    await client.query('begin')
+    await mine.guard(client)
+    const { rows } = await client.query('show idle_in_transaction_session_timeout')
+    expect(Number.parseInt(rows[0].idle_in_transaction_session_timeout, 10)).toBeLessThanOrEqual(300)
+    const ended = new Promise((resolve) => client.once('end', resolve))
+    await ended
+    await expect(client.query('commit')).rejects.toThrow()
+    expect(unheard).toEqual([])
+    expect(await mine.release()).toBe('released')
+  })
+
+  it('keeps a limit of its own that is lower', async () => {
+    await using mine = await fixture.dibs.lock('till')
+    await inTransaction(async (tx) => {
+      await tx.query("set local idle_in_transaction_session_timeout = '777ms'")
+      await mine.guard(tx)
+      expect((await tx.query('show idle_in_transaction_session_timeout')).rows).toEqual([
+        { idle_in_transaction_session_timeout: '777ms' },
+      ])
+    })
+    await inTransaction(async (tx) => {
+      await tx.query(
+        "set local idle_in_transaction_session_timeout = '1h'; set local lock_timeout = '7777ms'",
+      )
+      await mine.guard(tx)
+      const { rows } = await tx.query(
+        "select current_setting('idle_in_transaction_session_timeout') as idle, current_setting('lock_timeout') as wait",
+      )
+      expect(Number.parseInt(rows[0].idle, 10)).toBeLessThanOrEqual(30_000)
+      expect(rows[0].wait).toBe('7777ms')
+    })
+  })
+
+  it('leaves no listener on the client, nor a limit on its session', async () => {
+    await using mine = await fixture.dibs.lock('till')
+    const client = new pg.Client({ connectionString: url })
+    await client.connect()
+    for (let n = 0; n < 3; n++) {
+      await client.query('begin')
+      await mine.guard(client)
+      await mine.guard(client)
+      expect(client.listenerCount('error')).toBe(1)
+      await client.query(n === 1 ? 'rollback' : 'commit')
+      expect(client.listenerCount('error')).toBe(0)
+    }
+    expect((await client.query('show idle_in_transaction_session_timeout')).rows).toEqual([
+      { idle_in_transaction_session_timeout: '0' },
+    ])
+    await client.end()
+  })
+})

@@ -1,0 +1,233 @@
+import { describe, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until, url } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { BusyError, ClosedError, FenceLostError } from '../errors.js'
+import { countTraffic } from '../testing/count-traffic.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
+import type { Lock } from './lock.js'
+
+const fixture = openClaims()
+const HOUR_MS = 3_600_000
+
+/** Stands still as a process does that is starved, paged out or stopped: nothing of it runs, timers included. */
+function standStill(ms: number): void {
+  const until = performance.now() + ms
+  while (performance.now() < until);
+}
+
+const lost = async (lock: Lock): Promise<FenceLostError> => {
+  await until(() => lock.signal.aborted, 'the lock to be lost')
+  return lock.signal.reason
+}
+
+describe('a lock is lost', () => {
+  it('when another has taken it over, as the next renewal tells', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: 300 })
+    await fixture.schema.clock.advance(HOUR_MS)
+    await using next = (await fixture.other.tryLock('till', { ttlMs: HOUR_MS })) as Lock
+    const reason = await lost(mine)
+    expect(reason).toBeInstanceOf(FenceLostError)
+    expect(reason).toMatchObject({ reason: 'stolen', fence: mine.fence, subject: 'lock "till"' })
+    expect(reason.message).toBe(
+      `The claim on lock "till" with fence ${mine.fence} is lost: another holder took it over, or it was taken away. Stop this work.`,
+    )
+    expect(() => mine.assertHeld()).toThrow(reason)
+    next.assertHeld()
+  })
+
+  it('when this process stood still, which is known before any timer has run', async () => {
+    const lock = await fixture.dibs.lock('till', { ttlMs: 100 })
+    standStill(150)
+    expect(lock.signal.aborted).toBe(false)
+    expect(() => lock.assertHeld()).toThrow(/stood still/)
+    expect(lock.signal.reason).toMatchObject({ reason: 'expired' })
+    const again = await fixture.dibs.lock('till', { ttlMs: 100 })
+    standStill(150)
+    expect(await lost(again)).toMatchObject({ reason: 'expired' })
+  })
+
+  it('and stays so when the server would still have it', async () => {
+    const lock = await fixture.dibs.lock('till', { ttlMs: 200 })
+    await fixture.pool.query(`update ${fixture.schema.name}.lock set expires_at = 'infinity'`)
+    standStill(250)
+    expect(() => lock.assertHeld()).toThrow(FenceLostError)
+    await until(() => lock.signal.aborted, 'it to be told')
+    expect(await lock.release()).toBe('lost')
+  })
+
+  it('when the server cannot be reached in time, without an answer too', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 400 })
+        const silence = proxy.inject({ kind: 'black-hole' })
+        const since = performance.now()
+        expect(await lost(lock)).toMatchObject({ reason: 'lost contact' })
+        expect(performance.now() - since).toBeLessThan(1_000)
+        silence.end()
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
+  it('not by one renewal that fails: it is tried again', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 1_200 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const first = await expiry()
+        const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'reset' })
+        await cut.happened
+        await until(async () => (await expiry()) > first, 'it to be renewed after all')
+        cut.end()
+        expect(await lock.release()).toBe('released')
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
+  it('when it was held for as long as it was to be, and not for longer on the server either', async () => {
+    const lock = await fixture.dibs.lock('till', { ttlMs: 200, maxHoldMs: 500 })
+    const since = performance.now()
+    expect(await lost(lock)).toMatchObject({ reason: 'max hold' })
+    expect(performance.now() - since).toBeGreaterThan(350)
+    const [row] = await fixture.dibs.locks.inspect('till')
+    expect((row?.expiresAt.getTime() ?? 0) - lock.acquiredAt.getTime()).toBeLessThanOrEqual(520)
+    const short = await fixture.dibs.lock('short', { ttlMs: HOUR_MS, maxHoldMs: 100 })
+    const [held] = await fixture.dibs.locks.inspect('short')
+    expect(held?.expiresAt.getTime()).toBe(short.acquiredAt.getTime() + 100)
+    expect(await lost(short)).toMatchObject({ reason: 'max hold' })
+  })
+
+  it('when its instance is closed, which does not wait for it', async () => {
+    let lock: Lock | undefined
+    await fixture.beside(async (dibs) => {
+      lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+      const before = performance.now()
+      await dibs.close()
+      expect(performance.now() - before).toBeLessThan(5_000)
+      expect(lock.signal.reason).toMatchObject({ reason: 'closed' })
+      expect(await lock.release()).toBe('lost')
+      await expect(dibs.lock('till')).rejects.toThrow(ClosedError)
+      await expect(dibs.tryLock('till')).rejects.toThrow(ClosedError)
+    })
+    // What was begun under it may still go on: its lease protects that.
+    expect(await fixture.dibs.tryLock('till')).toBeNull()
+  })
+
+  it('and releasing it is done at once, without the server', async () => {
+    const lock = await fixture.dibs.lock('till', { ttlMs: 100 })
+    standStill(150)
+    const { value, roundTrips } = await countTraffic(fixture.pool, () => lock.release())
+    expect([value, roundTrips]).toEqual(['lost', 0])
+  })
+})
+
+describe('release', () => {
+  it('may be said again, and each hears the same', async () => {
+    const lock = await fixture.dibs.lock('till')
+    const twice = await countTraffic(fixture.pool, () => Promise.all([lock.release(), lock.release()]))
+    expect(twice).toMatchObject({ value: ['released', 'released'], roundTrips: 1 })
+    expect(await lock.release()).toBe('released')
+    expect(lock.signal.aborted).toBe(false)
+    await using next = await fixture.other.lock('till')
+    expect(await lock.release()).toBe('released')
+    next.assertHeld()
+  })
+
+  it.each(['lock_acquire', 'lock_give_back'])('whatever answer is lost, of %s too', async (statement) => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const cut = proxy.inject({ kind: 'cut', when: 'after', statement, how: 'reset', times: 1 })
+        const lock = await dibs.lock('till')
+        expect(lock.tookOver).toBeUndefined()
+        expect((await fixture.dibs.locks.inspect('till'))[0]?.fence).toBe(lock.fence)
+        expect(await lock.release()).toBe('released')
+        await cut.happened
+        cut.end()
+      },
+      { connectionString: proxy.url },
+    )
+    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+  })
+
+  it('is told if it fails, and can be tried again', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till')
+        const cut = proxy.inject({
+          kind: 'cut',
+          when: 'before',
+          statement: 'lock_give_back',
+          how: 'reset',
+          times: 'always',
+        })
+        await expect(lock.release()).rejects.toMatchObject({ code: 'DIBS_COMMIT_OUTCOME_UNKNOWN' })
+        const events = await fixture.eventsOf(async () => lock[Symbol.asyncDispose]())
+        expect(events.map(([name]) => name)).toEqual(['dibs:lock.not-released'])
+        cut.end()
+        expect(await lock.release()).toBe('released')
+      },
+      { connectionString: proxy.url },
+    )
+  })
+})
+
+describe('withLock', () => {
+  it('runs the function under the lock, and gives that back', async () => {
+    const seen = await fixture.dibs.withLock('till', async (lock) => {
+      expect(await fixture.other.tryLock('till')).toBeNull()
+      return lock.fence
+    })
+    expect(seen).toBeGreaterThan(0)
+    await expect(
+      fixture.dibs.withLock('till', { ttlMs: 1_000 }, async () => {
+        throw new Error('the work failed')
+      }),
+    ).rejects.toThrow('the work failed')
+    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+  })
+
+  it('does not run it if the lock cannot be had', async () => {
+    await using _ = await fixture.other.lock('till')
+    let runs = 0
+    const run = fixture.dibs.withLock('till', { waitMs: 20 }, async () => runs++)
+    await expect(run).rejects.toThrow(BusyError)
+    expect(runs).toBe(0)
+  })
+
+  it('says that the lock was lost, though the function has returned', async () => {
+    const run = fixture.dibs.withLock('till', { ttlMs: HOUR_MS }, async () => {
+      await fixture.schema.clock.advance(2 * HOUR_MS)
+      await (await fixture.other.tryLock('till'))?.release()
+      return 'done'
+    })
+    await expect(run).rejects.toMatchObject({ code: 'DIBS_FENCE_LOST', reason: 'stolen' })
+  })
+
+  it('is waited for when the instance is closed, and keeps its lock until then', async () => {
+    await fixture.beside(async (dibs) => {
+      const began = deferred()
+      const goOn = deferred()
+      const run = dibs.withLock('till', { ttlMs: 200 }, async (lock) => {
+        began.resolve()
+        await goOn.promise
+        lock.assertHeld()
+        return 'done'
+      })
+      await began.promise
+      const closing = dibs.close()
+      const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+      const first = await expiry()
+      await until(async () => (await expiry()) > first + 300, 'it to be renewed')
+      goOn.resolve()
+      expect(await run).toBe('done')
+      await closing
+    })
+    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+  })
+})

@@ -1,0 +1,336 @@
+import { hostname } from 'node:os'
+import { describe, expect, it, vi } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until } from '../../test/database.js'
+import { claims } from '../claims/acquire-claims.js'
+import { AcquireRefusedError, BusyError, FenceLostError, LockHeldError } from '../errors.js'
+import { ReservedLine } from '../postgres/reserved-line.js'
+import { Wakeups } from '../postgres/wakeups.js'
+import { countTraffic } from '../testing/count-traffic.js'
+import type { Lock } from './lock.js'
+import { renewLocks } from './lock-statements.js'
+
+const fixture = openClaims()
+const HOUR_MS = 3_600_000
+const refused = async (promise: Promise<unknown>): Promise<BusyError> => {
+  const error = await promise.then(
+    () => undefined,
+    (reason) => reason,
+  )
+  expect(error).toBeInstanceOf(BusyError)
+  return error
+}
+
+describe('a lock', () => {
+  it('is one holder’s at a time, and the fence of the next is higher', async () => {
+    const mine = await fixture.dibs.lock('till')
+    expect(mine).toMatchObject({ name: 'till', permit: 0, tookOver: undefined })
+    expect(mine.holder).toMatch(new RegExp(`^${hostname()}:${process.pid}/[0-9a-f-]{36}$`))
+    expect(Math.abs(mine.acquiredAt.getTime() - Date.now())).toBeLessThan(60_000)
+    expect(await fixture.other.tryLock('till')).toBeNull()
+    expect(await fixture.dibs.tryLock('till')).toBeNull() // it is no more this instance's own
+    mine.assertHeld()
+    expect(await mine.release()).toBe('released')
+    await using next = (await fixture.other.tryLock('till', { by: 'web-7' })) as Lock
+    expect(next.fence).toBeGreaterThan(mine.fence)
+    expect(next.holder).toMatch(/^web-7\//)
+    expect(next.tookOver).toBeUndefined()
+  })
+
+  it('says who has it to whoever does not wait, or has waited', async () => {
+    await using mine = await fixture.dibs.lock('till', { by: 'ann' })
+    const error = await refused(fixture.other.lock('till', { waitMs: 0 }))
+    expect(error).toMatchObject({ waitedMs: 0, subject: 'lock "till"' })
+    expect(error.cause).toBeInstanceOf(LockHeldError)
+    expect((error.cause as LockHeldError).holder).toBe(mine.holder)
+    expect(error.retryAfterMs).toBeGreaterThan(25_000)
+    const waited = await refused(fixture.other.lock('till', { waitMs: 150 }))
+    expect(waited.waitedMs).toBeGreaterThanOrEqual(149)
+    expect(waited.waitedMs).toBeLessThan(5_000)
+  })
+
+  it('comes to those who wait in the order in which they came, in one process', async () => {
+    const first = await fixture.dibs.lock('till')
+    const order: string[] = []
+    const waiting = ['a', 'b', 'c'].map(async (name) => {
+      await using _ = await fixture.dibs.lock('till')
+      order.push(name)
+    })
+    await until(async () => (await wantedRows()) === 1, 'somebody to wait')
+    await first.release()
+    await Promise.all(waiting)
+    expect(order).toEqual(['a', 'b', 'c'])
+  })
+
+  it('comes to another process by a hint, which is sent only if somebody waits', async () => {
+    const hint = vi.spyOn(Wakeups.prototype, 'hint')
+    const lonely = await fixture.dibs.lock('till')
+    await lonely.release()
+    expect(hint).not.toHaveBeenCalled()
+    const mine = await fixture.dibs.lock('till')
+    const theirs = fixture.other.lock('till')
+    await until(async () => (await wantedRows()) === 1, 'the other to wait')
+    await mine.release()
+    expect(hint.mock.calls).toEqual([['lock:till']])
+    await (await theirs).release()
+    hint.mockRestore()
+  })
+
+  it('is waited for again and again without a hint too', async () => {
+    await fixture.beside(async (deaf) => {
+      const mine = await fixture.dibs.lock('till')
+      const theirs = deaf.lock('till')
+      await until(async () => (await wantedRows()) === 1, 'the other to wait')
+      await mine.release()
+      expect(await (await theirs).release()).toBe('released')
+    })
+  })
+
+  it('comes to those who wait when its time has run out', async () => {
+    await fixture.beside(async (dying) => {
+      await dying.lock('till', { ttlMs: 300, by: 'gone' })
+      // Nobody renews it any more.
+      await dying.close()
+    })
+    const before = performance.now()
+    const next = await fixture.dibs.lock('till')
+    expect(performance.now() - before).toBeLessThan(5_000)
+    expect(next.tookOver?.from).toMatch(/^gone\//)
+    await next.release()
+  })
+
+  it('tells whoever takes it over from whom, and when it ran out', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const ranOutAt = mine.acquiredAt.getTime() + HOUR_MS
+    await fixture.schema.clock.advance(2 * HOUR_MS)
+    await using next = (await fixture.other.tryLock('till')) as Lock
+    expect(next.tookOver).toEqual({ from: mine.holder, fence: mine.fence, expiredAt: new Date(ranOutAt) })
+    expect(next.fence).toBeGreaterThan(mine.fence)
+    expect(await mine.release()).toBe('lost')
+    expect(mine.signal.reason).toMatchObject({ reason: 'stolen', fence: mine.fence })
+  })
+
+  it('costs one round trip to take and one to release', async () => {
+    await fixture.dibs.now()
+    const taken = await countTraffic(fixture.pool, () => fixture.dibs.lock('till'))
+    expect(taken).toMatchObject({ roundTrips: 1, commits: 1 })
+    const released = await countTraffic(fixture.pool, () => taken.value.release())
+    expect(released).toMatchObject({ roundTrips: 1, commits: 1 })
+    const again = await countTraffic(fixture.pool, () => fixture.dibs.lock('till'))
+    expect(again).toMatchObject({ roundTrips: 1, commits: 1 })
+    const refusal = await countTraffic(fixture.pool, () => fixture.other.tryLock('till'))
+    expect(refusal).toMatchObject({ value: null, roundTrips: 1 })
+    await again.value.release()
+  })
+
+  it('is the same as one that is claimed with other things', async () => {
+    await using mine = await fixture.dibs.lock('till')
+    const error = await fixture.other
+      .acquire([claims.lock('till')], async () => {}, { waitMs: 0 })
+      .catch((e) => e)
+    expect(error).toBeInstanceOf(AcquireRefusedError)
+    expect(error.failures[0].error.holder).toBe(mine.holder)
+    await mine.release()
+    await fixture.other.acquire([claims.lock('till')], async () => {
+      expect(await fixture.dibs.tryLock('till')).toBeNull()
+    })
+    expect(await (await fixture.dibs.lock('till')).release()).toBe('released')
+  })
+
+  const wantedRows = async (): Promise<number> =>
+    (await fixture.pool.query(`select from ${fixture.schema.name}.lock where wanted_until > '-infinity'`))
+      .rowCount ?? 0
+})
+
+describe('renewal', () => {
+  it('keeps a lock for far longer than its time', async () => {
+    const lock = await fixture.dibs.lock('till', { ttlMs: 150 })
+    const expiry = async () => (await fixture.dibs.locks.inspect('till'))[0]?.expiresAt.getTime() ?? 0
+    const first = await expiry()
+    await until(async () => (await expiry()) > first + 600, 'it to be renewed several times')
+    lock.assertHeld()
+    expect(await fixture.other.tryLock('till')).toBeNull()
+    expect(await lock.release()).toBe('released')
+  })
+
+  it('is one statement for all locks of a process', async () => {
+    const send = vi.spyOn(ReservedLine.prototype, 'send')
+    const locks = await Promise.all(
+      Array.from({ length: 40 }, (_, n) => fixture.dibs.lock(`many:${n}`, { ttlMs: 3_000 })),
+    )
+    const ends = async () =>
+      (await fixture.dibs.locks.list({ prefix: 'many:' })).map(({ expiresAt }) => expiresAt)
+    const first = Math.max(...(await ends()).map(Number))
+    await until(async () => (await ends()).every((end) => Number(end) > first), 'all to be renewed')
+    const renewals = send.mock.calls.filter(([statement]) => statement === renewLocks)
+    expect(JSON.parse(`${renewals[0]?.[1][0]}`).length).toBe(40)
+    expect(renewals.length).toBe(1)
+    send.mockRestore()
+    expect(await Promise.all(locks.map((lock) => lock.release()))).toEqual(locks.map(() => 'released'))
+  })
+
+  it('waits for whoever has the row, and does not hold the other locks up', async () => {
+    const [a, b] = [
+      await fixture.dibs.lock('a', { ttlMs: 900 }),
+      await fixture.dibs.lock('b', { ttlMs: 900 }),
+    ]
+    const end = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.expiresAt)
+    const first = [await end('a'), await end('b')]
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    await client.query(`select from ${fixture.schema.name}.lock where name = 'a' for no key update`)
+    await until(async () => (await end('b')) > Number(first[1]), 'the other to be renewed')
+    expect(await end('a')).toBe(first[0])
+    await client.query('commit')
+    client.release()
+    await until(async () => (await end('a')) > Number(first[0]), 'it to be renewed then')
+    for (const lock of [a, b]) expect(await lock.release()).toBe('released')
+  })
+
+  it('that is on its way when the lock is released neither revives it nor says that it is lost', async () => {
+    const lock = await fixture.dibs.lock('till', { ttlMs: 600 })
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    await client.query(`select from ${fixture.schema.name}.lock for no key update`)
+    const waiting = async () =>
+      (
+        await fixture.pool.query(
+          `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%lock_%' and datname = current_database()`,
+        )
+      ).rowCount
+    await until(async () => (await waiting()) === 1, 'the renewal to wait')
+    const releasing = lock.release()
+    await until(async () => (await waiting()) === 2, 'the release to wait too')
+    await client.query('commit')
+    client.release()
+    expect(await releasing).toBe('released')
+    expect(lock.signal.aborted).toBe(false)
+    expect(() => lock.assertHeld()).toThrow(FenceLostError)
+    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+    await using _ = (await fixture.other.tryLock('till')) as Lock
+  })
+
+  it('goes on though the whole pool is in use', async () => {
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 200 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const first = await expiry()
+        await dibs.transaction(async () => {
+          await until(async () => (await expiry()) > first + 500, 'it to be renewed several times')
+        })
+        expect(await lock.release()).toBe('released')
+      },
+      { max: 1 },
+    )
+  })
+})
+
+describe('permits', () => {
+  it('let so many in, and the next when one has left', async () => {
+    const options = { permits: 3 }
+    const held = await Promise.all([1, 2, 3].map(() => fixture.dibs.lock('pool', options)))
+    expect(held.map(({ permit }) => permit).toSorted()).toEqual([0, 1, 2])
+    expect(await fixture.other.tryLock('pool', options)).toBeNull()
+    const next = fixture.other.lock('pool', options)
+    const [one] = held
+    await until(
+      async () =>
+        (await fixture.pool.query(`select from ${fixture.schema.name}.lock where wanted_until > '-infinity'`))
+          .rowCount === 3,
+      'somebody to wait',
+    )
+    await one?.release()
+    expect((await next).permit).toBe(one?.permit)
+    expect((await next).fence).toBeGreaterThan(one?.fence ?? 0)
+    await Promise.all([...held, await next].map((lock) => lock.release()))
+    expect(await fixture.dibs.locks.inspect('pool')).toEqual([])
+  })
+
+  it('that are fewer than before are respected by those who know', async () => {
+    const held = await Promise.all([1, 2, 3].map(() => fixture.dibs.lock('pool', { permits: 3 })))
+    expect(await fixture.other.tryLock('pool', { permits: 2 })).toBeNull()
+    for (const lock of held.filter(({ permit }) => permit === 2)) await lock.release()
+    expect(await fixture.other.tryLock('pool', { permits: 2 })).toBeNull()
+    for (const lock of held) await lock.release()
+  })
+})
+
+describe('waiting', () => {
+  it('ends when the caller’s signal fires, and leaves nothing behind', async () => {
+    await using _ = await fixture.dibs.lock('till')
+    const controller = new AbortController()
+    const waiting = [1, 2].map(() => fixture.other.lock('till', { signal: controller.signal }))
+    controller.abort(new Error('enough'))
+    for (const one of await Promise.allSettled(waiting))
+      expect(one).toMatchObject({ status: 'rejected', reason: { message: 'enough' } })
+    const aborted = AbortSignal.abort(new Error('before'))
+    await expect(fixture.other.lock('free', { signal: aborted })).rejects.toThrow('before')
+    expect(await fixture.dibs.locks.inspect('free')).toEqual([])
+  })
+
+  it('gives a lock back that comes when nobody wants it any more', async () => {
+    const controller = new AbortController()
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    // The call cannot be answered before this ends.
+    await client.query(`lock table ${fixture.schema.name}.lock in access exclusive mode`)
+    const waiting = fixture.dibs.lock('till', { signal: controller.signal })
+    await until(
+      async () =>
+        (
+          await fixture.pool.query(
+            `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%lock_acquire%'`,
+          )
+        ).rowCount === 1,
+      'the call to wait',
+    )
+    controller.abort(new Error('enough'))
+    await client.query('commit')
+    client.release()
+    await expect(waiting).rejects.toThrow('enough')
+    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+  })
+
+  it('of one that has less time ends without those before it', async () => {
+    await using _ = await fixture.other.lock('till')
+    const first = fixture.dibs.lock('till', { waitMs: 600 })
+    const second = await refused(fixture.dibs.lock('till', { waitMs: 100 }))
+    expect(second.waitedMs).toBeLessThan(500)
+    expect(second.cause).toBeInstanceOf(LockHeldError)
+    await refused(first)
+  })
+})
+
+describe('events', () => {
+  it('tell of waits, holds and timeouts, and not of names', async () => {
+    const events = await fixture.eventsOf(async () => {
+      const mine = await fixture.dibs.lock('till:ann@example.com', { ttlMs: HOUR_MS })
+      await fixture.other.tryLock('till:ann@example.com')
+      await refused(fixture.other.lock('till:ann@example.com', { waitMs: 50 }))
+      await mine.release()
+      const lost = await fixture.dibs.lock('till:ann@example.com', { ttlMs: HOUR_MS })
+      await fixture.schema.clock.advance(2 * HOUR_MS)
+      await using _ = await fixture.other.lock('till:ann@example.com')
+      await lost.release()
+    })
+    expect(JSON.stringify(events)).not.toContain('ann@')
+    const at = { template: 'till:*', keyHash: expect.any(String) }
+    expect(events).toEqual([
+      ['dibs:lock.acquired', { ...at, fence: expect.any(Number), waitedMs: expect.any(Number), tries: 1 }],
+      ['dibs:lock.contended', { ...at, state: 'held' }],
+      ['dibs:lock.timed-out', { ...at, waitedMs: expect.any(Number), tries: expect.any(Number) }],
+      ['dibs:lock.released', { ...at, fence: expect.any(Number), heldMs: expect.any(Number) }],
+      ['dibs:lock.acquired', { ...at, fence: expect.any(Number), waitedMs: expect.any(Number), tries: 1 }],
+      ['dibs:lock.acquired', { ...at, fence: expect.any(Number), waitedMs: expect.any(Number), tries: 1 }],
+      [
+        'dibs:lock.stolen',
+        { ...at, by: 'takeover', fromFence: expect.any(Number), idleMs: expect.any(Number) },
+      ],
+      ['dibs:lock.lost', { ...at, fence: expect.any(Number), reason: 'stolen', heldMs: expect.any(Number) }],
+      ['dibs:lock.released', { ...at, fence: expect.any(Number), heldMs: expect.any(Number) }],
+    ])
+    const [, stolen] = events[6] ?? []
+    expect(stolen?.idleMs).toBeGreaterThanOrEqual(HOUR_MS - 60_000)
+  })
+})
