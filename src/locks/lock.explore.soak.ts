@@ -1,0 +1,5 @@
+import { describe } from 'vitest'
+import { describeLockSchedules } from '../../test/locks/explore-locks.js'
+
+describe('locks', () =>
+  describeLockSchedules((preemptions) => ({ preemptions: preemptions + 2, schedules: 200_000 })))
