@@ -1,0 +1,224 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type pg from 'pg'
+import { seededRandom } from '../../src/testing/seeded-random.js'
+import { until } from '../until.js'
+
+const script = join(import.meta.dirname, '../children/fight-for-lock.mjs')
+const PROCESSES = 8
+const TTL_MS = 150
+/** If nobody has counted for so long, something holds all of them up. */
+const STUCK_MS = 10_000
+
+export const faults = ['SIGKILL', 'SIGSTOP'] as const
+type Fault = (typeof faults)[number]
+
+type Told =
+  | { readonly at: 'ready' | 'over' }
+  | { readonly at: 'held'; readonly fence: number; readonly from?: number }
+  | { readonly at: 'counted'; readonly fence: number }
+  | {
+      readonly at: 'refused'
+      readonly fence: number
+      readonly how: 'handle' | 'server'
+      readonly code: string
+    }
+  | { readonly at: 'failed'; readonly error: string }
+
+export interface LockStormOptions {
+  readonly pool: pg.Pool
+  readonly url: string
+  readonly schema: string
+  readonly world: string
+  readonly seconds: number
+  /** Goes on until each figure has reached this, or three times as long. */
+  readonly atLeast: number
+  readonly seed: number
+}
+
+/** What each kind of fault has struck, and what came of it. */
+export interface FaultCount {
+  readonly fault: Fault
+  /** Holders that had begun and not counted. */
+  hits: number
+  takeovers: number
+  /** Late writes of holders that were stopped. */
+  refused: number
+}
+
+export interface LockStormReport {
+  readonly counts: readonly FaultCount[]
+  readonly counted: number
+  /** By the server alone, without the handle's own clock. */
+  readonly refusedByServer: number
+  readonly longestStandstillMs: number
+  readonly problems: readonly string[]
+}
+
+class Fighter {
+  readonly #process: ChildProcess
+  readonly #gone: Promise<unknown>
+  isReady = false
+  isStruck = false
+  /** Of the lock that it holds and has not counted under. */
+  fence: number | undefined
+  #isExpected = false
+
+  constructor(settings: object, onTold: (fighter: Fighter, told: Told) => void) {
+    this.#process = fork(script, [JSON.stringify(settings)])
+    this.#gone = Promise.all([once(this.#process, 'exit'), once(this.#process, 'disconnect')])
+    this.#process.on('exit', (code, signal) => {
+      if (!this.#isExpected)
+        onTold(this, { at: 'failed', error: `a process died by itself: ${signal ?? code}` })
+    })
+    this.#process.on('message', (told: Told) => {
+      if (told.at === 'ready') this.isReady = true
+      else if (told.at === 'over') this.#isExpected = true
+      else if (told.at === 'held') this.fence = told.fence
+      else this.fence = undefined
+      onTold(this, told)
+    })
+  }
+
+  signal(signal: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#process.kill(signal)
+  }
+
+  /** Until all that it has told is read. */
+  async kill(): Promise<void> {
+    this.#isExpected = true
+    this.#process.kill('SIGKILL')
+    await this.#gone
+  }
+
+  async end(): Promise<void> {
+    this.#process.send({ at: 'over' }, () => {})
+    await this.#gone
+  }
+}
+
+/** Eight processes fight over one lock, and whoever has it is killed, or stopped for longer than its lease lasts. */
+export async function lockStorm(options: LockStormOptions): Promise<LockStormReport> {
+  const { pool, url, schema, world, seconds, atLeast, seed } = options
+  const random = seededRandom(seed)
+  const fighters = new Set<Fighter>()
+  const problems: string[] = []
+  const counts: FaultCount[] = faults.map((fault) => ({ fault, hits: 0, takeovers: 0, refused: 0 }))
+  /** Fences whose holders were struck, until another has taken over. */
+  const struck = new Map<number, FaultCount>()
+  const stopped = new Map<number, FaultCount>()
+  const takenOver = new Set<number>()
+  let highest = 0
+  let counted = 0
+  let refusedByServer = 0
+  let lastCountAt = performance.now()
+  let longestStandstillMs = 0
+  let onHeld: ((fighter: Fighter) => void) | undefined
+
+  const hear = (fighter: Fighter, told: Told): void => {
+    if (told.at === 'failed') problems.push(told.error)
+    else if (told.at === 'held') {
+      if (told.fence <= highest && !fighter.isStruck)
+        problems.push(`fence ${told.fence} came after ${highest}`)
+      highest = Math.max(highest, told.fence)
+      if (told.from !== undefined) {
+        takenOver.add(told.from)
+        const count = struck.get(told.from)
+        if (count) count.takeovers++
+        struck.delete(told.from)
+      }
+      onHeld?.(fighter)
+    } else if (told.at === 'counted') {
+      counted++
+      longestStandstillMs = Math.max(longestStandstillMs, performance.now() - lastCountAt)
+      lastCountAt = performance.now()
+    } else if (told.at === 'refused') {
+      const count = stopped.get(told.fence)
+      if (count) {
+        count.refused++
+        if (told.how === 'server' && told.code === 'DIBS_DATABASE') refusedByServer++
+      }
+    }
+  }
+  const start = (): void => {
+    const settings = { url, schema, world, name: 'the-lock', ttlMs: TTL_MS }
+    fighters.add(new Fighter(settings, hear))
+  }
+
+  /** One that has just got the lock, and has not told that it has counted. */
+  async function aim(): Promise<Fighter | undefined> {
+    const holder = new Promise<Fighter>((resolve) => {
+      onHeld = (fighter) => {
+        if (!fighter.isStruck) resolve(fighter)
+      }
+    })
+    const found = await Promise.race([holder, sleep(STUCK_MS).then(() => undefined)])
+    onHeld = undefined
+    if (!found) problems.push(`nobody got the lock for ${STUCK_MS} ms`)
+    return found
+  }
+
+  const hasCounted = async (fence: number): Promise<boolean> =>
+    ((await pool.query(`select from ${world}.history where fence = $1`, [fence])).rowCount ?? 0) > 0
+
+  async function strike(fault: Fault): Promise<void> {
+    const fighter = await aim()
+    const fence = fighter?.fence
+    if (!fighter || fence === undefined) return
+    fighter.isStruck = true
+    const count = counts.find((one) => one.fault === fault) as FaultCount
+    if (fault === 'SIGKILL') {
+      fighters.delete(fighter)
+      await fighter.kill()
+      start()
+    } else fighter.signal('SIGSTOP')
+    // It may have been quicker.
+    if (!(await hasCounted(fence))) {
+      count.hits++
+      if (takenOver.has(fence)) count.takeovers++
+      else struck.set(fence, count)
+      if (fault === 'SIGSTOP') stopped.set(fence, count)
+    }
+    if (fault === 'SIGSTOP') {
+      await sleep(TTL_MS * (1.2 + random()))
+      await until(() => !struck.has(fence), 'another to take over', STUCK_MS).catch((error) =>
+        problems.push(`${error}`),
+      )
+      fighter.signal('SIGCONT')
+      fighter.isStruck = false
+    }
+  }
+
+  const isEnough = (): boolean =>
+    counts.every(({ fault, hits, takeovers, refused }) =>
+      [hits, takeovers, ...(fault === 'SIGSTOP' ? [refused] : [])].every((figure) => figure >= atLeast),
+    )
+
+  for (let n = 0; n < PROCESSES; n++) start()
+  try {
+    await until(() => [...fighters].every(({ isReady }) => isReady), 'processes to start', 30_000)
+    lastCountAt = performance.now()
+    const startedAt = performance.now()
+    const isTime = (factor: number): boolean => performance.now() - startedAt > factor * seconds * 1_000
+    for (let turn = 0; problems.length === 0 && !(isTime(1) && isEnough()) && !isTime(3); turn++) {
+      // Between two faults somebody gets on.
+      const before = counted
+      await until(() => counted >= before + 3, 'somebody to count', STUCK_MS).catch((error) =>
+        problems.push(`${error}`),
+      )
+      await strike(faults[turn % faults.length] as Fault)
+    }
+    // What was struck last has its successor, and what was stopped its answer.
+    await until(() => struck.size === 0, 'the last to be taken over', STUCK_MS).catch((error) =>
+      problems.push(`${error}`),
+    )
+    await Promise.all([...fighters].map((fighter) => fighter.end()))
+  } finally {
+    await Promise.all([...fighters].map((fighter) => fighter.kill()))
+  }
+  if (longestStandstillMs > STUCK_MS)
+    problems.push(`nobody counted for ${Math.round(longestStandstillMs)} ms`)
+  return { counts, counted, refusedByServer, longestStandstillMs, problems }
+}
