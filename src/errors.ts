@@ -27,6 +27,7 @@ import {
   OutcomeNotStoredError,
   StoredValueError,
 } from './errors/once-errors.js'
+import { PreconditionFailedError, PreconditionRequiredError } from './errors/precondition-errors.js'
 import {
   CrashFoundError,
   ExplorationError,
@@ -36,6 +37,7 @@ import {
 import { HoldEndedError, QuotaExceededError } from './errors/quota-errors.js'
 import {
   CommitOutcomeUnknownError,
+  NestedRetryError,
   NestedTransactionError,
   NotInTransactionError,
   RolledBackError,
@@ -50,6 +52,7 @@ export * from './errors/dibs-error.js'
 export * from './errors/handler-errors.js'
 export * from './errors/limit-errors.js'
 export * from './errors/once-errors.js'
+export * from './errors/precondition-errors.js'
 export * from './errors/proof-errors.js'
 export * from './errors/quota-errors.js'
 export * from './errors/transaction-errors.js'
@@ -64,6 +67,8 @@ export const errorRegistry = [
   FenceLostError,
   BusyError,
   ConflictError,
+  PreconditionFailedError,
+  PreconditionRequiredError,
   RateLimitedError,
   NeverFitsError,
   InProgressError,
@@ -79,6 +84,7 @@ export const errorRegistry = [
   AcquireRefusedError,
   NotInTransactionError,
   NestedTransactionError,
+  NestedRetryError,
   RolledBackError,
   TransactionEndedError,
   CommitOutcomeUnknownError,
