@@ -29,7 +29,7 @@ export const problems = {
   preconditionFailed: {
     type: 'precondition-failed',
     status: 412,
-    title: 'The version is not the current one',
+    title: 'What the request expects is not so',
   },
   preconditionRequired: {
     type: 'precondition-required',

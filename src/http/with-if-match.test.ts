@@ -1,13 +1,22 @@
+import express, {
+  type Request as ExpressRequest,
+  type Response as ExpressResponse,
+  type NextFunction,
+} from 'express'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { deferred } from '../../test/deferred.js'
+import { listen } from '../../test/http/listen.js'
 import { BusinessRuleError, ConflictError, PreconditionFailedError } from '../errors.js'
 import { retryOnConflict } from '../postgres/retry-on-conflict.js'
 import type { Transaction } from '../postgres/transaction-types.js'
+import { claimed } from './claimed.js'
 import { etagOf } from './entity-tag.js'
+import { idempotency } from './express.js'
 import { idempotent } from './fetch.js'
 import type { IdempotencyOptions } from './options.js'
 import { ifMatch } from './precondition.js'
+import { preconditionProblem } from './precondition-problem.js'
 import { withIfMatch } from './with-if-match.js'
 
 const fixture = openClaims()
@@ -219,5 +228,35 @@ describe('under the Idempotency-Key', () => {
     const { put } = handler({ fingerprintHeaders: ['if-match'] })
     expect((await put(seen('"6"'))).status).toBe(412)
     expect((await put(seen('"7"'))).status).toBe(422)
+  })
+
+  it('is rendered on Express by the handler of errors there, and stored by its status', async () => {
+    const app = express()
+    const gate = idempotency(fixture.dibs, { scope: 'anonymous' })
+    app.put('/docs/1', gate, async (req, res) => {
+      const { tx } = claimed(req)
+      await tx.query(`insert into ${fixture.log} (name) values ('undone')`)
+      const version = await withIfMatch(req.headers, (version) => update(tx, version, 'coffee'))
+      res.set('ETag', etagOf(version)).json({ version })
+    })
+    app.use((error: unknown, _: ExpressRequest, res: ExpressResponse, next: NextFunction) => {
+      const problem = preconditionProblem(error)
+      if (!problem) return next(error)
+      res.status(problem.status).set(problem.headers).json(problem.body)
+    })
+    const port = await listen(app)
+    const put = async (key: string, headers: Record<string, string>) => {
+      const answer = await fetch(`http://127.0.0.1:${port}/docs/1`, {
+        method: 'PUT',
+        headers: { 'idempotency-key': key, ...headers },
+      })
+      return [answer.status, answer.headers.get('etag'), isReplay(answer)]
+    }
+    expect(await put('a', seen('"6"'))).toEqual([412, '"7"', false])
+    expect(await put('a', seen('"6"'))).toEqual([412, '"7"', true])
+    expect((await put('b', {}))[0]).toBe(428)
+    expect(await fixture.logged()).toEqual([])
+    expect(await put('b', seen('"7"'))).toEqual([200, '"8"', false])
+    expect(await put('b', seen('"7"'))).toEqual([200, '"8"', true])
   })
 })

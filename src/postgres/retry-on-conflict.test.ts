@@ -9,7 +9,7 @@ import {
   NestedRetryError,
   StatementTimeoutError,
 } from '../errors.js'
-import { type DibsEvents, onEvent } from './events.js'
+import { onEvent } from './events.js'
 import { type RetryContext, type RetryOnConflictOptions, retryOnConflict } from './retry-on-conflict.js'
 import type { sleep } from './sleep.js'
 
@@ -271,24 +271,30 @@ describe('where it stands', () => {
     await database.drop()
   })
 
-  it('has a transaction inside run once each time, unless that says how often', async () => {
+  it('has a transaction inside run once each time and tell nothing of it, unless that says how often', async () => {
     const database = await openDatabase()
-    const told: DibsEvents['dibs:transaction.retried'][] = []
-    const stop = onEvent('dibs:transaction.retried', (event) => void told.push(event))
-    const run = async (options = {}): Promise<number> => {
+    const told: string[] = []
+    const names = ['dibs:transaction.retried', 'dibs:transaction.gave-up'] as const
+    const stops = names.map((name) => onEvent(name, () => void told.push(name)))
+    const cause = conflict()
+    const run = async (options = {}): Promise<{ runs: number; error: unknown }> => {
       let runs = 0
       const work = () =>
         database.transaction(async () => {
           runs++
-          throw conflict()
+          throw cause
         }, options)
-      await expect(retryOnConflict(work, { attempts: 2 })).rejects.toMatchObject({ attempts: 2 })
-      return runs
+      const error = await retryOnConflict(work, { attempts: 2 }).catch((thrown: unknown) => thrown)
+      expect(error).toMatchObject({ code: 'DIBS_CONFLICT', attempts: 2 })
+      return { runs, error }
     }
-    expect(await run()).toBe(2)
+    const plain = await run()
+    expect(plain.runs).toBe(2)
+    expect((plain.error as Error).cause).toBe(cause)
     expect(told).toEqual([])
-    expect(await run({ attempts: 3 })).toBe(6)
-    stop()
+    expect((await run({ attempts: 3 })).runs).toBe(6)
+    expect(told).toHaveLength(6)
+    for (const stop of stops) stop()
     await database.drop()
   })
 })

@@ -52,9 +52,8 @@ export async function runTransaction<T>(
 ): Promise<T> {
   if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
   if (isInside(connections)) throw new NestedTransactionError()
-  // Run again by what surrounds it, with what was read there: alone it would repeat in vain, and attempts would multiply.
-  const { attempts = isRepeated() ? 1 : undefined } = options
-  return await repeatTransaction(connections, fn, { ...options, attempts })
+  const isRepeatedAround = options.attempts === undefined && isRepeated()
+  return await repeatTransaction(connections, fn, options, { isRepeatedAround })
 }
 
 /** How our own functions use a transaction. */
@@ -63,6 +62,8 @@ export interface Framing {
   readonly opening?: (() => readonly Part[]) | undefined
   /** Part of work that was let in before: it goes on while `close` waits for it. */
   readonly isPart?: boolean | undefined
+  /** What surrounds it runs again after a conflict, with what was read there: alone it would repeat in vain, and attempts would multiply. */
+  readonly isRepeatedAround?: boolean | undefined
 }
 
 /** The same without a look at what surrounds it: for our own statements, which are meant to run apart. */
@@ -70,7 +71,7 @@ export async function repeatTransaction<T>(
   connections: Connections,
   fn: (tx: FramedTransaction) => Promise<T>,
   options: TransactionOptions = {},
-  { opening, isPart }: Framing = {},
+  { opening, isPart, isRepeatedAround }: Framing = {},
 ): Promise<T> {
   const limits = readOptions(options)
   const { origin } = connections
@@ -80,6 +81,7 @@ export async function repeatTransaction<T>(
         return await runOnce(connections, fn, limits, attempt, opening)
       } catch (error) {
         if (!isConflict(error)) throw error
+        if (isRepeatedAround) throw error // not the end of it, so nobody is told that it is
         await backOff(limits, attempt, error, {
           onRetry: (delayMs) => emit('dibs:transaction.retried', { ...origin, attempt, delayMs, error }),
           onGiveUp: (elapsedMs) =>

@@ -38,8 +38,8 @@ export const preconditionMutations = [
   {
     name: 'retryOnConflict: a transaction inside repeats by itself',
     file: 'src/postgres/transaction.ts',
-    from: 'attempts = isRepeated() ? 1 : undefined',
-    to: 'attempts',
+    from: 'if (isRepeatedAround) throw error',
+    to: '',
     tests: retried,
   },
   {
@@ -157,8 +157,8 @@ export const preconditionMutations = [
   {
     name: 'preconditions: tags need no comma between them',
     file: http('entity-tag.ts'),
-    from: '(?:,[ \\\\t,]*|$)',
-    to: ',?',
+    from: '|$)`',
+    to: '|$|)`',
     tests: judged,
   },
   {
