@@ -28,6 +28,7 @@ import {
   OutcomeNotStoredError,
   StoredValueError,
 } from './errors/once-errors.js'
+import { PreconditionFailedError, PreconditionRequiredError } from './errors/precondition-errors.js'
 import {
   CrashFoundError,
   ExplorationError,
@@ -37,6 +38,7 @@ import {
 import { HoldEndedError, QuotaExceededError } from './errors/quota-errors.js'
 import {
   CommitOutcomeUnknownError,
+  NestedRetryError,
   NestedTransactionError,
   NotInTransactionError,
   RolledBackError,
@@ -52,6 +54,7 @@ export * from './errors/handler-errors.js'
 export * from './errors/limit-errors.js'
 export * from './errors/lock-errors.js'
 export * from './errors/once-errors.js'
+export * from './errors/precondition-errors.js'
 export * from './errors/proof-errors.js'
 export * from './errors/quota-errors.js'
 export * from './errors/transaction-errors.js'
@@ -66,6 +69,8 @@ export const errorRegistry = [
   FenceLostError,
   BusyError,
   ConflictError,
+  PreconditionFailedError,
+  PreconditionRequiredError,
   RateLimitedError,
   NeverFitsError,
   InProgressError,
@@ -82,6 +87,7 @@ export const errorRegistry = [
   AcquireRefusedError,
   NotInTransactionError,
   NestedTransactionError,
+  NestedRetryError,
   RolledBackError,
   TransactionEndedError,
   CommitOutcomeUnknownError,

@@ -91,5 +91,10 @@ export {
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export { keyOf } from './postgres/key.js'
 export type { Logger } from './postgres/log-events.js'
+export {
+  type RetryContext,
+  type RetryOnConflictOptions,
+  retryOnConflict,
+} from './postgres/retry-on-conflict.js'
 export type { TransactionOptions } from './postgres/transaction.js'
 export type { Isolation, Transaction } from './postgres/transaction-types.js'

@@ -66,6 +66,38 @@ export class NestedTransactionError extends DibsError {
 }
 
 /**
+ * `retryOnConflict` where something around it is run again already, or cannot be.
+ *
+ * @example
+ * if (error instanceof NestedRetryError) console.error(`take it out of ${error.inside}`)
+ */
+export class NestedRetryError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_NESTED_RETRY',
+    status: 500,
+    retryable: false,
+    means:
+      '`retryOnConflict` was called inside `dibs.transaction`, of which no part can be run again alone, or inside another `retryOnConflict`, where attempts would multiply.',
+    remedy: 'Call it around the whole, once; inside, let conflicts out.',
+  }
+
+  constructor(
+    /** What it was called in. */
+    readonly inside: 'dibs.transaction' | 'retryOnConflict',
+    options?: DibsErrorOptions,
+  ) {
+    const why =
+      inside === 'dibs.transaction'
+        ? 'A part of a transaction cannot be run again alone'
+        : 'Attempts inside attempts would multiply'
+    super(
+      `retryOnConflict was called inside ${inside}. ${why}: let the conflict out, and the whole runs again.`,
+      options,
+    )
+  }
+}
+
+/**
  * COMMIT was answered with ROLLBACK.
  *
  * @example

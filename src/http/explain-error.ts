@@ -12,7 +12,8 @@ import {
   StatementTimeoutError,
 } from '../errors.js'
 import { UnstorableResponse } from './exchange.js'
-import type { ProblemDetails, ProblemName } from './problem.js'
+import { explainPrecondition } from './precondition-problem.js'
+import type { OperationState, ProblemDetails, ProblemName } from './problem.js'
 
 export interface Explained extends ProblemDetails {
   readonly name: ProblemName
@@ -59,14 +60,19 @@ export function explainError(error: unknown, known: Known): Explained | undefine
       state: known.isLeased ? 'unknown' : 'not done',
       detail: 'The response cannot be kept. The log of the service has the reason.',
     }
+  const refused = explainPrecondition(error)
+  if (refused) return { ...refused, state: stateOf(known) }
   if (!(error instanceof DibsError) || error instanceof InvalidInputError)
     return known.mustExplain ? unexplained : undefined
   return explainOurs(error, known)
 }
 
-function explainOurs(error: DibsError, { hasKey, hasRun }: Known): Explained {
-  // Without the claim it is not known what became of the key: an earlier request may have been carried out.
-  const state = hasRun ? 'not done' : hasKey ? 'unknown' : 'not started'
+/** Without the claim it is not known what became of the key: an earlier request may have been carried out. */
+const stateOf = ({ hasKey, hasRun }: Known): OperationState =>
+  hasRun ? 'not done' : hasKey ? 'unknown' : 'not started'
+
+function explainOurs(error: DibsError, known: Known): Explained {
+  const state = stateOf(known)
   const inProgress = error instanceof BusyError ? error.cause : error
   if (inProgress instanceof InProgressError)
     return {

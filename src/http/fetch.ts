@@ -4,6 +4,8 @@ import { Claimed, remember } from './claimed.js'
 import { type BytesOf, refuseStream } from './exchange.js'
 import { Idempotency } from './idempotency.js'
 import type { IdempotencyOptions } from './options.js'
+import { explainPrecondition } from './precondition-problem.js'
+import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
 import { requestTooLarge } from './refuse-request.js'
 import { isStream, type ResponseParts, readBytes, readResponse, toResponse } from './response-parts.js'
 
@@ -47,7 +49,7 @@ export function idempotent<A extends unknown[] = []>(
       const given = unread()
       copy = undefined // it may be read by now or later
       remember(claimed, request, given)
-      const response = await answerOf(() => handler(given, claimed as Claimed, ...rest))
+      const response = await answerOf(() => handler(given, claimed as Claimed, ...rest), gate.style)
       if (isStream(response.headers)) throw refuseStream()
       return await readResponse(response, mostBytes)
     }
@@ -81,10 +83,16 @@ async function readRequest(request: Request, mostBytes: number): Promise<Uint8Ar
 }
 
 /** An error that is an answer, as one. */
-async function answerOf(handle: () => Response | Promise<Response>): Promise<Response> {
+async function answerOf(handle: () => Response | Promise<Response>, style: ProblemStyle): Promise<Response> {
   try {
     return await handle()
   } catch (error) {
+    const refused = explainPrecondition(error)
+    if (refused) {
+      const response = problemResponse(toProblem(refused.name, refused, style), style)
+      if (refused.etag) response.headers.set('etag', refused.etag)
+      return response
+    }
     if (!(error instanceof BusinessRuleError || error instanceof PermanentError)) throw error
     const { status, message } = error
     const rule = error instanceof BusinessRuleError && error.rule !== undefined ? { rule: error.rule } : {}

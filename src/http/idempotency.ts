@@ -36,7 +36,7 @@ import {
   type ReadOptions,
   readOptions,
 } from './options.js'
-import { problemResponse, toProblem } from './problem.js'
+import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
 import { pathOf, readPrincipal, scopeOf } from './request-address.js'
 import { fingerprintRequest } from './request-fingerprint.js'
 import {
@@ -67,6 +67,11 @@ export class Idempotency<R> {
   /** For those who read the body of a request themselves. */
   get maxRequestBytes(): number {
     return this.#options.maxRequestBytes
+  }
+
+  /** For those who answer themselves. */
+  get style(): ProblemStyle {
+    return this.#options.style
   }
 
   appliesTo(method: string): boolean {

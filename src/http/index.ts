@@ -1,14 +1,26 @@
 /**
- * The `Idempotency-Key` on Fetch types, and what all frameworks share.
+ * The `Idempotency-Key` on Fetch types, preconditions (`ETag`, `If-Match`), and what all frameworks share.
  *
  * @module
  */
 
 export { type Claimed, claimed } from './claimed.js'
+export { etagOf } from './entity-tag.js'
 export { type FetchHandler, idempotent } from './fetch.js'
 export { rateLimited } from './fetch-rate-limit.js'
 export { type OpenApiFragment, type OpenApiOptions, openApi } from './openapi.js'
 export type { IdempotencyOptions, LargeResponses, OwnTransaction, RequestScope } from './options.js'
+export {
+  assertIfMatch,
+  assertIfNoneMatch,
+  type ExpectedVersion,
+  ifMatch,
+  isNotModified,
+} from './precondition.js'
+export { preconditionOpenApi } from './precondition-openapi.js'
+export { type ProblemAnswer, preconditionProblem } from './precondition-problem.js'
 export type { OperationState, Problem, ProblemName } from './problem.js'
 export type { RateLimitedOptions } from './rate-gate.js'
+export type { RequestHeaders } from './request-headers.js'
 export type { StorePolicy } from './store-policy.js'
+export { withIfMatch } from './with-if-match.js'

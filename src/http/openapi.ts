@@ -98,7 +98,8 @@ function describeAnswers(
   )
 }
 
-const problemSchema = {
+/** What every problem has. */
+export const basicProblem = {
   type: 'object',
   required: ['type', 'title', 'status', 'detail'],
   properties: {
@@ -106,6 +107,13 @@ const problemSchema = {
     title: { type: 'string' },
     status: { type: 'integer' },
     detail: { type: 'string' },
+  },
+}
+
+const problemSchema = {
+  ...basicProblem,
+  properties: {
+    ...basicProblem.properties,
     operationState: {
       type: 'string',
       enum: ['not started', 'running', 'not done', 'done', 'unknown'],

@@ -25,6 +25,17 @@ export const problems = {
     title: 'It is not known whether the request was carried out',
   },
   unavailable: { type: 'unavailable', status: 503, title: 'The request could not be carried out now' },
+  preconditionInvalid: { type: 'precondition-invalid', status: 400, title: 'A precondition is not valid' },
+  preconditionFailed: {
+    type: 'precondition-failed',
+    status: 412,
+    title: 'What the request expects is not so',
+  },
+  preconditionRequired: {
+    type: 'precondition-required',
+    status: 428,
+    title: 'The request must name a version',
+  },
   rateLimited: { type: 'rate-limited', status: 429, title: 'Too many requests' },
 } as const
 

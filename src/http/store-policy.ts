@@ -9,11 +9,11 @@ import { nameGiven } from '../postgres/name-given.js'
  * - `stripe-v2`: success; what has failed is tried again
  *
  * None of them stores what says nothing about the operation itself: who asks is not known or not allowed (401, 403, 407), or not now (408, 423,
- * 425, 429).
+ * 425, 429), or not like this (428).
  */
 export type StorePolicy = 'final' | 'stripe-v1' | 'stripe-v2' | ((status: number) => boolean)
 
-const never = new Set([401, 403, 407, 408, 423, 425, 429])
+const never = new Set([401, 403, 407, 408, 423, 425, 428, 429])
 
 const policies: Readonly<Record<string, (status: number) => boolean>> = {
   final: (status) => status < 500 && !never.has(status),

@@ -38,6 +38,9 @@ function openScope(matches: (scope: Scope) => boolean): Scope | undefined {
 export const isInside = (connections: Connections): boolean =>
   openScope(({ owner }) => owner === connections) !== undefined
 
+/** True inside a transaction of any instance that has not ended. */
+export const isInsideAny = (): boolean => openScope(() => true) !== undefined
+
 const COMMIT = control('commit')
 
 /** A transaction between the answer to BEGIN and the answer to COMMIT or ROLLBACK. */

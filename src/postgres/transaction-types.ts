@@ -1,4 +1,5 @@
 import type { PoolClient } from 'pg'
+import type { RetryLimits } from './conflict-retry.js'
 import type { Executor, QueryResult } from './executor.js'
 
 export type Isolation = 'read committed' | 'repeatable read' | 'serializable'
@@ -31,9 +32,6 @@ export interface Transaction extends Executor {
 }
 
 /** The options of one call, with its deadline on this process's monotonic clock. */
-export interface Limits {
+export interface Limits extends RetryLimits {
   readonly isolation: Isolation
-  readonly attempts: number
-  readonly startedAt: number
-  readonly deadlineAt: number
 }

@@ -1,18 +1,18 @@
-import { ConflictError, InvalidInputError, NestedTransactionError } from '../errors.js'
-import { fullJitterMs } from './backoff.js'
+import { InvalidInputError, NestedTransactionError } from '../errors.js'
+import { backOff, type RetryOptions, readLimits } from './conflict-retry.js'
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isUnusable, readFault, translateError } from './fault.js'
 import { nameGiven } from './name-given.js'
 import { isInside, OpenTransaction } from './open-transaction.js'
+import { isRepeated } from './retry-scope.js'
 import { forgetNames } from './session.js'
-import { sleep } from './sleep.js'
 import type { TextRow } from './text-values.js'
 import { control, type Part, queryTogether } from './together.js'
 import type { FramedTransaction } from './transaction-handle.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 
-export interface TransactionOptions {
+export interface TransactionOptions extends RetryOptions {
   /** Default `read committed`, whatever the server's own default is. */
   readonly isolation?: Isolation | undefined
   /**
@@ -21,7 +21,7 @@ export interface TransactionOptions {
    * none.
    */
   readonly deadlineMs?: number | undefined
-  /** How often to run in all when conflicts occur. Default 10; 1 never repeats. */
+  /** How often to run in all when conflicts occur. Default 10, inside `retryOnConflict` 1; 1 never repeats. */
   readonly attempts?: number | undefined
 }
 
@@ -52,7 +52,8 @@ export async function runTransaction<T>(
 ): Promise<T> {
   if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
   if (isInside(connections)) throw new NestedTransactionError()
-  return await repeatTransaction(connections, fn, options)
+  const isRepeatedAround = options.attempts === undefined && isRepeated()
+  return await repeatTransaction(connections, fn, options, { isRepeatedAround })
 }
 
 /** How our own functions use a transaction. */
@@ -61,6 +62,8 @@ export interface Framing {
   readonly opening?: (() => readonly Part[]) | undefined
   /** Part of work that was let in before: it goes on while `close` waits for it. */
   readonly isPart?: boolean | undefined
+  /** What surrounds it runs again after a conflict, with what was read there: alone it would repeat in vain, and attempts would multiply. */
+  readonly isRepeatedAround?: boolean | undefined
 }
 
 /** The same without a look at what surrounds it: for our own statements, which are meant to run apart. */
@@ -68,74 +71,35 @@ export async function repeatTransaction<T>(
   connections: Connections,
   fn: (tx: FramedTransaction) => Promise<T>,
   options: TransactionOptions = {},
-  { opening, isPart }: Framing = {},
+  { opening, isPart, isRepeatedAround }: Framing = {},
 ): Promise<T> {
   const limits = readOptions(options)
+  const { origin } = connections
   return await connections.work(async () => {
     for (let attempt = 1; ; attempt++) {
       try {
         return await runOnce(connections, fn, limits, attempt, opening)
       } catch (error) {
         if (!isConflict(error)) throw error
-        await backOff(connections, limits, attempt, error)
+        if (isRepeatedAround) throw error // not the end of it, so nobody is told that it is
+        await backOff(limits, attempt, error, {
+          onRetry: (delayMs) => emit('dibs:transaction.retried', { ...origin, attempt, delayMs, error }),
+          onGiveUp: (elapsedMs) =>
+            emit('dibs:transaction.gave-up', { ...origin, attempts: attempt, elapsedMs, error }),
+        })
       }
     }
   }, isPart)
 }
 
-function readOptions({
-  isolation = 'read committed',
-  deadlineMs = 30_000,
-  attempts = 10,
-}: TransactionOptions): Limits {
+function readOptions({ isolation = 'read committed', ...limits }: TransactionOptions): Limits {
   if (!levels.includes(isolation)) {
     throw new InvalidInputError(
       'isolation',
       `must be one of ${levels.join(', ')}, not ${JSON.stringify(isolation)}`,
     )
   }
-  if (!(typeof deadlineMs === 'number' && deadlineMs > 0)) {
-    throw new InvalidInputError(
-      'deadlineMs',
-      `must be a number of milliseconds above 0, not ${JSON.stringify(deadlineMs)}`,
-    )
-  }
-  if (!(Number.isSafeInteger(attempts) && attempts >= 1)) {
-    throw new InvalidInputError(
-      'attempts',
-      `must be a whole number of 1 or more, not ${JSON.stringify(attempts)}`,
-    )
-  }
-  const startedAt = performance.now()
-  return { isolation, attempts, startedAt, deadlineAt: startedAt + deadlineMs }
-}
-
-/** Waits its turn after a conflict, or throws when attempts or time are used up. */
-async function backOff(
-  connections: Connections,
-  limits: Limits,
-  attempt: number,
-  error: unknown,
-): Promise<void> {
-  const { origin } = connections
-  const delayMs = fullJitterMs(attempt, 5, 1000)
-  const hasTime = (afterMs: number): boolean => performance.now() + afterMs < limits.deadlineAt
-  if (attempt < limits.attempts && hasTime(delayMs)) {
-    emit('dibs:transaction.retried', { ...origin, attempt, delayMs, error })
-    await sleep(delayMs)
-    if (hasTime(0)) return // a busy process may have woken late
-  }
-  const elapsedMs = performance.now() - limits.startedAt
-  emit('dibs:transaction.gave-up', { ...origin, attempts: attempt, elapsedMs, error })
-  throw giveUp(error, attempt)
-}
-
-function giveUp(error: unknown, attempts: number): unknown {
-  const conflict = translateError(error)
-  // A class of the caller's own says more than ours.
-  if (!(conflict instanceof ConflictError) || conflict.constructor !== ConflictError) return error
-  const { subject, expected, current, sqlState, reason } = conflict
-  return new ConflictError({ subject, expected, current, sqlState, reason, attempts, cause: error })
+  return { isolation, ...readLimits(limits) }
 }
 
 async function runOnce<T>(

@@ -472,7 +472,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
     const isReplay = ({ headers }: Answer): boolean => headers['idempotency-replayed'] === 'true'
 
     it.each([
-      ['/status', [200, 303, 400, 404, 409, 422], [401, 403, 408, 425, 429, 500, 503]],
+      ['/status', [200, 303, 400, 404, 409, 412, 422], [401, 403, 408, 425, 428, 429, 500, 503]],
       ['/v1', [200, 404, 500, 503], [401, 429]],
       ['/v2', [200, 303], [400, 404, 422, 500]],
     ])('%s: by status', async (path, stored, run) => {

@@ -127,7 +127,7 @@ export const httpMutations = [
   {
     name: 'http: what says nothing about the operation is stored',
     file: http('store-policy.ts'),
-    from: 'new Set([401, 403, 407, 408, 423, 425, 429])',
+    from: 'new Set([401, 403, 407, 408, 423, 425, 428, 429])',
     to: 'new Set([0])',
     tests: suite,
   },

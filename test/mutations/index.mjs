@@ -4,6 +4,7 @@ import { groundMutations } from './ground.mjs'
 import { httpMutations } from './http.mjs'
 import { kvMutations } from './kv.mjs'
 import { onceMutations } from './once.mjs'
+import { preconditionMutations } from './preconditions.mjs'
 import { quotaMutations } from './quota.mjs'
 import { rateMutations } from './rate.mjs'
 
@@ -15,4 +16,5 @@ export const mutations = [
   ...rateMutations,
   ...acquireMutations,
   ...httpMutations,
+  ...preconditionMutations,
 ]

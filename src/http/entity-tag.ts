@@ -1,0 +1,44 @@
+import { nameGiven } from '../postgres/name-given.js'
+import { mistake } from './mistake.js'
+
+/** An entity tag, RFC 9110 §8.8.3, without its quotes. */
+export interface EntityTag {
+  readonly opaque: string
+  readonly isWeak: boolean
+}
+
+const etagc = String.raw`[\x21\x23-\x7e\x80-\xff]`
+const opaque = new RegExp(`^${etagc}+$`)
+
+/**
+ * A version as the value of an `ETag`: `"7"`. Strong, since a version names one state and no other; `weak` is for what may differ in its bytes, and never
+ * matches an `If-Match`.
+ *
+ * @example
+ * response.setHeader('ETag', etagOf(row.version))
+ */
+export function etagOf(version: number | string, { weak = false }: { readonly weak?: boolean } = {}): string {
+  const isVersion = typeof version === 'number' ? Number.isSafeInteger(version) : typeof version === 'string'
+  if (!isVersion || !opaque.test(String(version))) {
+    const given =
+      typeof version === 'string' || typeof version === 'number' ? String(version) : nameGiven(version)
+    throw mistake(
+      'version',
+      `must be a whole number, or a text of what an entity tag may hold (no blanks, no quotes), not ${JSON.stringify(given)}`,
+    )
+  }
+  return `${weak ? 'W/' : ''}"${version}"`
+}
+
+/** A list of entity tags, or `*`; undefined if it is neither. A tag may hold a comma, so it is read from left to right. */
+export function readEntityTags(value: string): '*' | readonly EntityTag[] | undefined {
+  if (value.trim() === '*') return '*'
+  const tags: EntityTag[] = []
+  const next = new RegExp(`[ \\t,]*(W/)?"(${etagc}*)"[ \\t]*(?:,[ \\t,]*|$)`, 'y')
+  while (next.lastIndex < value.length) {
+    const found = next.exec(value)
+    if (!found) return undefined
+    tags.push({ opaque: found[2] as string, isWeak: found[1] !== undefined })
+  }
+  return tags.length > 0 ? tags : undefined
+}
