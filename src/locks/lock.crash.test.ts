@@ -1,0 +1,164 @@
+import assert from 'node:assert/strict'
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { directUrl, freshName, withPool } from '../../test/database.js'
+import { Dibs } from '../dibs.js'
+import { Database } from '../postgres/database.js'
+import { Wakeups } from '../postgres/wakeups.js'
+import { crashLoop } from '../testing/crash/crash-loop.js'
+import type { CrashLoopOptions } from '../testing/crash/options.js'
+import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
+import type { Lock } from './lock.js'
+import { LockDesk } from './lock-desk.js'
+import { Locks } from './locks.js'
+
+vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 60_000 })
+const database = freshName('crashed')
+const target = new URL(directUrl)
+target.pathname = `/${database}`
+const pool = new pg.Pool({ connectionString: target.href })
+let schema: TestSchema
+
+beforeAll(async () => {
+  pool.on('error', () => {})
+  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
+  schema = await createTestSchema(pool)
+  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
+  await dibs.close()
+  await pool.query(
+    'create table counter (n integer not null); create table step (fence bigint not null, name text not null)',
+  )
+})
+afterAll(async () => {
+  await pool.end()
+  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
+    connectionString: directUrl,
+  })
+})
+
+const TTL_MS = 60_000
+
+/** Everything of a process: memory does not survive it. */
+async function asProcess<T>(db: pg.Pool, fn: (desk: LockDesk, own: Database) => Promise<T>): Promise<T> {
+  const own = new Database(db, { schema: schema.name, prepared: true })
+  const wakeups = new Wakeups(own, { listen: false })
+  const desk = new LockDesk(own, wakeups)
+  try {
+    return await fn(desk, own)
+  } finally {
+    desk.close()
+    await wakeups.close()
+    await own.close()
+  }
+}
+
+const crash = async (options: CrashLoopOptions) => {
+  const report = await crashLoop({
+    pool,
+    setup: async (db) => {
+      await schema.clock.reset()
+      await db.query('insert into counter values (0)')
+    },
+    advance: () => schema.clock.advance(20 * TTL_MS),
+    bound: { recoveries: 6 },
+    ...options,
+  })
+  if (process.env.SHOW_SCHEDULES) console.log(`${report.points.length} points`)
+  expect(report.verdict).toBe('passed')
+  expect(report.modes).toEqual(['crash', 'error', 'half-open', 'zombie'])
+  return report
+}
+
+/** Reads, and writes what it has read and one more, in a transaction that nothing but the lock protects; once for each run. */
+const countOnce = (lock: Lock, own: Database) =>
+  own.transaction(async (tx) => {
+    await lock.guard(tx)
+    const { rows } = await tx.query<{ n: number }>('select n from counter')
+    if (rows[0]?.n === 0) await tx.query('update counter set n = $1', [rows[0].n + 1])
+  })
+
+const isFree = async (db: pg.Pool): Promise<void> => {
+  const { rows } = await db.query(`select from ${schema.name}.lock where expires_at > ${schema.name}.clock()`)
+  assert.deepEqual(rows, [])
+}
+const fencesGrow = async (db: pg.Pool): Promise<void> => {
+  const { rows } = await db.query('select fence::float8, name from step')
+  const fences = rows.map(({ fence }) => fence)
+  assert.deepEqual(
+    fences,
+    fences.toSorted((a, b) => a - b),
+  )
+}
+
+describe('a holder that dies, sleeps or loses contact anywhere', () => {
+  it('has counted once, and leaves the lock to the next', async () => {
+    const report = await crash({
+      run: (db) =>
+        asProcess(db, (desk, own) =>
+          desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0 }, (lock) => countOnce(lock, own)),
+        ),
+      invariant: async (db) => {
+        assert.deepEqual((await db.query('select n from counter')).rows, [{ n: 1 }])
+        await isFree(db)
+      },
+    })
+    expect(report.points.length).toBeGreaterThan(20)
+  })
+
+  it('writes nothing after another has taken over, in none of its transactions', async () => {
+    const step = (lock: Lock, own: Database, name: string) =>
+      own.transaction(async (tx) => {
+        await lock.guard(tx)
+        await tx.query('insert into step values ($1, $2)', [lock.fence, name])
+      })
+    await crash({
+      run: (db) =>
+        asProcess(db, (desk, own) =>
+          desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0 }, async (lock) => {
+            await step(lock, own, 'first')
+            await step(lock, own, 'second')
+          }),
+        ),
+      invariant: async (db) => {
+        await fencesGrow(db)
+        await isFree(db)
+      },
+    })
+  })
+
+  it('of several permits gives each back, or it runs out', async () => {
+    await crash({
+      run: (db) =>
+        asProcess(db, (desk) =>
+          desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0, permits: 2 }, () =>
+            desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0, permits: 2 }, async () => {}),
+          ),
+        ),
+      // One that wakes up before it has asked for its second permit may have one that was given back.
+      mayWriteLate: ({ row }) => row?.expires_at === '-infinity',
+      invariant: isFree,
+    })
+  })
+})
+
+it('a lock that is taken away is taken away once, wherever the operator dies', async () => {
+  await crash({
+    setup: async (db) => {
+      await schema.clock.reset()
+      await db.query('insert into counter values (0)')
+      await db.query(
+        `insert into ${schema.name}.lock values ('x', 0, 'stuck', 100, 'infinity', '2020-01-01') on conflict do nothing`,
+      )
+    },
+    run: (db) =>
+      asProcess(db, async (_, own) => {
+        await new Locks(own, new Wakeups(own, { listen: false })).forceRelease('x', { ifFence: 100 })
+      }),
+    invariant: async (db) => {
+      const { rows } = await db.query(
+        `select fence > 100 as grew, expires_at = '-infinity' as free from ${schema.name}.lock`,
+      )
+      assert.deepEqual(rows, [{ grew: true, free: true }])
+    },
+  })
+})
