@@ -100,6 +100,11 @@ const tryNames = ['ttlMs', 'maxHoldMs', 'permits', 'by']
 
 export function checkLock(name: string, options: LockOptions, waits: boolean): LockSpec {
   checkKey('name', name)
+  if (typeof options === 'object' && options !== null && 'tx' in options)
+    throw new InvalidInputError(
+      'tx',
+      'is no option here: for the length of a transaction a lock is had by dibs.acquire([claims.lock(name)], fn, { tx })',
+    )
   checkOptions(options, waits ? [...tryNames, 'waitMs', 'signal'] : tryNames)
   const { ttlMs = 30_000, maxHoldMs, permits = 1, by, waitMs = 10_000, signal } = options
   if (!Number.isSafeInteger(permits) || permits < 1 || permits > MAX_PERMITS)

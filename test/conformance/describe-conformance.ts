@@ -6,6 +6,7 @@ import { describeAcquire } from './describe-acquire.js'
 import { describeAnswers } from './describe-answers.js'
 import { describeErrors } from './describe-errors.js'
 import { describeKv } from './describe-kv.js'
+import { describeLock } from './describe-lock.js'
 import { describeOnce } from './describe-once.js'
 import { describeRate } from './describe-rate.js'
 import { describeRefusals } from './describe-refusals.js'
@@ -63,6 +64,7 @@ export function describeConformance(name: string, harness: Harness): void {
     describe('kv', () => describeKv(context))
     describe('once', () => describeOnce(context))
     describe('acquire', () => describeAcquire(context))
+    describe('locks', () => describeLock(context))
     describe('rate limits', () => describeRate(context))
     if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
   })

@@ -1,0 +1,141 @@
+import { describe, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until } from '../../test/database.js'
+import { FenceLostError, GuardedError, InvalidInputError } from '../errors.js'
+import type { Lock } from './lock.js'
+
+const fixture = openClaims()
+const HOUR_MS = 3_600_000
+
+describe('list', () => {
+  it('shows what is held, by name, and in pages', async () => {
+    const names = ['b', 'a', 'a:2', 'c']
+    const locks = await Promise.all(
+      names.map((name) => fixture.dibs.lock(name, { ttlMs: HOUR_MS, by: 'ann' })),
+    )
+    const semaphore = await Promise.all([1, 2].map(() => fixture.dibs.lock('s', { permits: 2 })))
+    const all = await fixture.dibs.locks.list()
+    expect(all.map(({ name, permit }) => [name, permit])).toEqual([
+      ['a', 0],
+      ['a:2', 0],
+      ['b', 0],
+      ['c', 0],
+      ['s', 0],
+      ['s', 1],
+    ])
+    const [first] = all
+    const held = locks.find(({ name }) => name === 'a') as Lock
+    expect(first).toEqual({
+      ...{ name: 'a', permit: 0, holder: held.holder, fence: held.fence, acquiredAt: held.acquiredAt },
+      expiresAt: new Date(held.acquiredAt.getTime() + HOUR_MS),
+    })
+    const names_ = async (options: object) => (await fixture.dibs.locks.list(options)).map(({ name }) => name)
+    expect(await names_({ prefix: 'a' })).toEqual(['a', 'a:2'])
+    expect(await names_({ limit: 2 })).toEqual(['a', 'a:2'])
+    expect(await names_({ limit: 2, after: all[1] })).toEqual(['b', 'c'])
+    expect(await names_({ after: { name: 's', permit: 0 } })).toEqual(['s'])
+    await locks[0]?.release()
+    await fixture.schema.clock.advance(40_000) // those of half a minute have run out
+    expect(await names_({})).toEqual(['a', 'a:2', 'c'])
+    for (const lock of [...locks, ...semaphore]) await lock.release()
+  })
+
+  it.each([
+    [{ limit: 0 }, 'limit'],
+    [{ limit: 1_001 }, 'limit'],
+    [{ prefix: 7 }, 'prefix'],
+    [{ prefix: 'a\0' }, 'prefix'],
+    [{ after: 'a' }, 'after'],
+    [{ after: { name: '', permit: 0 } }, 'after'],
+    [{ pre: 'a' }, 'pre'],
+  ])('refuses %o', async (options, field) => {
+    const error = await fixture.dibs.locks.list(options as never).catch((e) => e)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.field).toBe(field)
+  })
+})
+
+describe('inspect', () => {
+  it('shows who holds each permit, and nobody if it is free', async () => {
+    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+    const lock = await fixture.dibs.lock('till', { by: 'ann' })
+    expect(await fixture.other.locks.inspect('till')).toMatchObject([
+      { holder: lock.holder, fence: lock.fence },
+    ])
+    await lock.release()
+    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+    await expect(fixture.dibs.locks.inspect('')).rejects.toThrow(InvalidInputError)
+  })
+})
+
+describe('forceRelease', () => {
+  it('takes a lock away, and its holder learns of it', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: 300 })
+    const events = await fixture.eventsOf(async () => {
+      expect(await fixture.other.locks.forceRelease('till')).toBe(1)
+      await until(() => mine.signal.aborted, 'the holder to learn of it')
+    })
+    expect(mine.signal.reason).toMatchObject({ reason: 'stolen' })
+    expect(events.map(([name]) => name)).toEqual(['dibs:lock.stolen', 'dibs:lock.lost'])
+    expect(events[0]?.[1]).toMatchObject({ by: 'force', fromFence: mine.fence, idleMs: 0 })
+    const next = (await fixture.other.tryLock('till')) as Lock
+    expect(next.fence).toBeGreaterThan(mine.fence)
+    expect(next.tookOver).toBeUndefined()
+    await next.release()
+  })
+
+  it('does so only for the fence that was seen, and wakes those who wait', async () => {
+    const mine = await fixture.dibs.lock('till')
+    const waiting = fixture.other.lock('till')
+    await until(
+      async () =>
+        (await fixture.pool.query(`select from ${fixture.schema.name}.lock where wanted_until > '-infinity'`))
+          .rowCount === 1,
+      'the other to wait',
+    )
+    expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence - 1 })).toBe(0)
+    mine.assertHeld()
+    expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence })).toBe(1)
+    await using next = await waiting
+    expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence })).toBe(0)
+    next.assertHeld()
+    expect(await mine.release()).toBe('lost')
+    expect(await fixture.dibs.locks.forceRelease('nobody has made it')).toBe(0)
+  })
+
+  it('takes one permit, or all', async () => {
+    const held = await Promise.all([1, 2, 3].map(() => fixture.dibs.lock('pool', { permits: 3 })))
+    expect(await fixture.dibs.locks.forceRelease('pool', { ifFence: held[1]?.fence })).toBe(1)
+    expect((await fixture.dibs.locks.inspect('pool')).length).toBe(2)
+    expect(await fixture.dibs.locks.forceRelease('pool')).toBe(2)
+    for (const lock of held) await lock.release()
+  })
+
+  it('waits for a guarded transaction, and says so if that takes too long', async () => {
+    const mine = await fixture.dibs.lock('till')
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    await mine.guard(client)
+    await expect(fixture.other.locks.forceRelease('till', { waitMs: 30 })).rejects.toThrow(GuardedError)
+    const forced = fixture.other.locks.forceRelease('till')
+    await client.query('commit')
+    client.release()
+    expect(await forced).toBe(1)
+    await expect(
+      fixture.dibs.transaction(async (tx) => {
+        await mine.guard(tx)
+      }),
+    ).rejects.toThrow(FenceLostError)
+  })
+
+  it.each([
+    [{ ifFence: 1.5 }, 'ifFence'],
+    [{ ifFence: '7' }, 'ifFence'],
+    [{ waitMs: -1 }, 'waitMs'],
+    [{ ifFenced: 1 }, 'ifFenced'],
+  ])('refuses %o', async (options, field) => {
+    const error = await fixture.dibs.locks.forceRelease('till', options as never).catch((e) => e)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.field).toBe(field)
+  })
+})
