@@ -37,6 +37,10 @@ declare const requestId: string
 declare const points: import('dibs').Quota
 declare const tokens: import('dibs').Quota
 declare const slot: import('dibs').Slot
+declare const lock: import('dibs').Lock
+declare const warehouse: import('pg').Pool
+declare const day: string
+declare const source: string
 declare const answer: { tokens: number }
 declare const prompt: string
 declare const model: { ask(prompt: string): Promise<{ tokens: number }> }

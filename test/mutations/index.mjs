@@ -3,6 +3,7 @@ import { acquireMutations } from './acquire.mjs'
 import { groundMutations } from './ground.mjs'
 import { httpMutations } from './http.mjs'
 import { kvMutations } from './kv.mjs'
+import { lockMutations } from './locks.mjs'
 import { onceMutations } from './once.mjs'
 import { preconditionMutations } from './preconditions.mjs'
 import { quotaMutations } from './quota.mjs'
@@ -15,6 +16,7 @@ export const mutations = [
   ...quotaMutations,
   ...rateMutations,
   ...acquireMutations,
+  ...lockMutations,
   ...httpMutations,
   ...preconditionMutations,
 ]

@@ -1,0 +1,211 @@
+import { describe, expect, it } from 'vitest'
+import { callersOf } from '../../test/claims/callers.js'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until } from '../../test/database.js'
+import { movingClock } from '../../test/moving-clock.js'
+import type { Executor } from '../postgres/executor.js'
+
+/** What sql/0016_lock_handle.sql says of rows that others have at that moment. */
+
+const fixture = openClaims()
+const { inTransaction, waiters } = callersOf(fixture, { scope: 's', key: 'k' })
+const START = new Date('2026-06-15T12:00:00Z')
+const at = (ms: number) => new Date(START.getTime() + ms)
+const MINUTE_MS = 60_000
+
+interface Told {
+  state: string
+  permit?: number
+  fence: number
+  acquiredAt?: number
+  leftMs?: number
+  isWanted?: boolean
+}
+
+const ask = async <T = Told>(sql: string, values: unknown[], on: Executor = fixture.pool): Promise<T> =>
+  (await on.query(`select ${fixture.schema.name}.${sql} as told`, values)).rows[0]?.told as T
+const acquire = (holder: string, { permits = 1, wantedMs = 0, ttlMs = MINUTE_MS } = {}) =>
+  ask("lock_acquire('x', $1, $2, $3, $4)", [permits, holder, ttlMs, wantedMs])
+const giveBack = (fence: number, waitMs = 5_000) =>
+  ask("lock_give_back('x', 0, 'ann', $1, $2)", [fence, waitMs])
+const renewAll = (...fences: number[]) =>
+  ask<string[]>('lock_renew_all($1)', [
+    JSON.stringify(fences.map((fence, permit) => ({ name: 'x', permit, fence, ttlMs: MINUTE_MS }))),
+  ])
+const renewOne = (fence: number, waitMs = 5_000) =>
+  ask<string>("lock_renew_one('x', 0, $1, 60000, $2)", [fence, waitMs])
+const guard = (fence: number | null, tx: Executor, waitMs = 5_000) =>
+  ask<string>("lock_guard('x', 0, $1, $2)", [fence, waitMs], tx)
+const row = async (permit = 0) =>
+  (
+    await fixture.pool.query(
+      `select holder, fence::float8, expires_at, wanted_until from ${fixture.schema.name}.lock where permit = $1`,
+      [permit],
+    )
+  ).rows[0]
+const lockRow = (tx: Executor, mode = 'for update', permit = 0) =>
+  tx.query(`select from ${fixture.schema.name}.lock where permit = ${permit} ${mode}`)
+
+/** Somebody has the row, time goes on to `to`, and they let go without a change. */
+async function whileLocked<T>(to: Date, mode: string, fn: () => Promise<T>): Promise<T> {
+  const clock = await movingClock(fixture.pool, fixture.schema.name, await now())
+  await fixture.schema.waits.never()
+  let result: Promise<T> | undefined
+  await inTransaction(async (tx) => {
+    await lockRow(tx, mode)
+    result = fn()
+    result.catch(() => {})
+    await until(async () => (await waiters()) === 1, 'somebody to wait')
+    await clock.set(to)
+  })
+  return await (result as Promise<T>)
+}
+const now = async (): Promise<Date> =>
+  (await fixture.pool.query(`select ${fixture.schema.name}.clock() as now`)).rows[0].now
+
+describe('the clock is read when the row is locked', () => {
+  it('by whoever takes over', async () => {
+    await fixture.schema.clock.freeze(START)
+    await acquire('ann', { ttlMs: 1_000 })
+    await fixture.schema.clock.freeze(at(2_000))
+    const taken = await whileLocked(at(10_000), 'for no key update', () => acquire('bob'))
+    expect(taken).toMatchObject({
+      state: 'taken',
+      acquiredAt: at(10_000).getTime() * 1000,
+      leftMs: MINUTE_MS,
+    })
+    expect((await row()).expires_at).toEqual(at(10_000 + MINUTE_MS))
+  })
+
+  it('by whoever renews', async () => {
+    await fixture.schema.clock.freeze(START)
+    const { fence } = await acquire('ann')
+    expect(await whileLocked(at(10_000), 'for update', () => renewOne(fence))).toBe('held')
+    expect((await row()).expires_at).toEqual(at(10_000 + MINUTE_MS))
+  })
+
+  it('by whoever guards, also if the lease ran out meanwhile', async () => {
+    await fixture.schema.clock.freeze(START)
+    const { fence } = await acquire('ann')
+    const late = whileLocked(at(2 * MINUTE_MS), 'for update', () => inTransaction((tx) => guard(fence, tx)))
+    await expect(late).rejects.toThrow('the lock is expired')
+  })
+
+  it('by whoever gives it back, and so a wait that is over is no matter', async () => {
+    await fixture.schema.clock.freeze(START)
+    const { fence } = await acquire('ann')
+    expect(await acquire('bob', { wantedMs: 1_000 })).toMatchObject({ state: 'held' })
+    const told = await whileLocked(at(10_000), 'for update', () => giveBack(fence))
+    expect(told).toEqual({ state: 'released', isWanted: false })
+  })
+})
+
+describe('a mark of whoever waits', () => {
+  it('is made once, lasts for half of its time at the least, and outlives the holder', async () => {
+    await fixture.schema.clock.freeze(START)
+    const { fence } = await acquire('ann')
+    expect(await acquire('bob', { wantedMs: 1_000 })).toMatchObject({ state: 'held', leftMs: MINUTE_MS })
+    const xmin = async () =>
+      (await fixture.pool.query(`select xmin::text from ${fixture.schema.name}.lock`)).rows[0].xmin
+    const first = await xmin()
+    await fixture.schema.clock.advance(499)
+    await acquire('eve', { wantedMs: 1_000 })
+    expect(await xmin()).toBe(first) // nothing was written
+    await fixture.schema.clock.advance(2)
+    await acquire('eve', { wantedMs: 1_000 })
+    expect((await row()).wanted_until).toEqual(at(1_501))
+    expect(await giveBack(fence)).toEqual({ state: 'released', isWanted: true })
+    await acquire('bob')
+    expect((await row()).wanted_until).toEqual(at(1_501))
+  })
+
+  it('that cannot be made is not waited for: look again', async () => {
+    await acquire('ann')
+    await inTransaction(async (tx) => {
+      await lockRow(tx, 'for no key update')
+      expect(await acquire('bob', { wantedMs: 1_000 })).toMatchObject({ state: 'busy' })
+      expect(await acquire('bob')).toMatchObject({ state: 'held' })
+    })
+    await acquire('eve', { permits: 2 })
+    await inTransaction(async (tx) => {
+      await lockRow(tx, 'for no key update', 1)
+      expect(await acquire('bob', { permits: 2, wantedMs: 1_000 })).toMatchObject({ state: 'busy' })
+    })
+    expect(await acquire('bob', { permits: 2, wantedMs: 1_000 })).toMatchObject({ state: 'held' })
+  })
+
+  it('does not wait for a guard', async () => {
+    const { fence } = await acquire('ann')
+    await inTransaction(async (tx) => {
+      await guard(fence, tx)
+      expect(await acquire('bob', { wantedMs: 1_000 })).toMatchObject({ state: 'held' })
+      expect((await row()).wanted_until.getTime()).toBeGreaterThan(0)
+    })
+  })
+})
+
+describe('nobody is waited for without a bound', () => {
+  it('by whoever acquires', async () => {
+    const { fence } = await acquire('ann')
+    await giveBack(fence)
+    await inTransaction(async (tx) => {
+      await lockRow(tx, 'for no key update')
+      expect(await acquire('bob')).toMatchObject({ state: 'busy' })
+    })
+    await inTransaction(async (tx) => {
+      await tx.query(`select ${fixture.schema.name}.lock_acquire('y', 1, 'ann', 60000, 0)`)
+      expect(await ask("lock_acquire('y', 1, 'bob', 60000, 0)", [])).toMatchObject({ state: 'busy' })
+    })
+  })
+
+  it('by whoever passes a permit by that somebody has, and takes the next', async () => {
+    const first = await acquire('ann', { permits: 2 })
+    await giveBack(first.fence)
+    await inTransaction(async (tx) => {
+      await lockRow(tx, 'for no key update')
+      expect(await acquire('bob', { permits: 2 })).toMatchObject({ state: 'taken', permit: 1 })
+    })
+  })
+
+  it('by whoever renews, gives back, guards or takes away', async () => {
+    const { fence } = await acquire('ann')
+    await inTransaction(async (tx) => {
+      await lockRow(tx)
+      expect(await renewAll(fence)).toEqual(['locked'])
+      expect(await renewOne(fence, 20)).toBe('locked')
+      expect(await giveBack(fence, 20)).toEqual({ state: 'guarded' })
+      expect(await ask("lock_force('x', null, 20)", [])).toEqual({ state: 'guarded' })
+      await expect(inTransaction((other) => guard(fence, other, 20))).rejects.toMatchObject({ code: '55P03' })
+    })
+    expect(await renewAll(fence)).toEqual(['held'])
+  })
+})
+
+describe('what names a fence', () => {
+  it('is renewed by that, and nothing else is', async () => {
+    await fixture.schema.clock.freeze(START)
+    const { fence } = await acquire('ann', { permits: 2 })
+    const second = await acquire('bob', { permits: 2 })
+    await fixture.schema.clock.advance(1_000)
+    expect(await renewAll(fence + 1, second.fence)).toEqual(['lost', 'held'])
+    expect((await row()).expires_at).toEqual(at(MINUTE_MS))
+    expect((await row(1)).expires_at).toEqual(at(1_000 + MINUTE_MS))
+    expect(await renewOne(fence + 1)).toBe('lost')
+    expect((await row()).expires_at).toEqual(at(MINUTE_MS))
+    expect(await renewAll(fence)).toEqual(['held'])
+    expect(await ask<unknown>("lock_renew_all('[]')", [])).toBeNull()
+  })
+
+  it('is taken away by that, while it is guarded by none', async () => {
+    const { fence } = await acquire('ann')
+    await inTransaction(async (tx) => {
+      await guard(fence, tx)
+      expect(await ask("lock_force('x', $1, 20)", [fence])).toEqual({ state: 'guarded' })
+    })
+    expect(await ask("lock_force('x', $1, 20)", [fence + 1])).toMatchObject({ taken: [] })
+    expect(await ask("lock_force('x', $1, 20)", [fence])).toMatchObject({
+      taken: [{ permit: 0, holder: 'ann', fence }],
+    })
+    expect(await ask("lock_force('x', null, 20)", [])).toMatchObject({ taken: [] }) // it was given back
+  })
+})

@@ -1,0 +1,481 @@
+// Guards of locks as a process holds them: first those in SQL, then those around it.
+import { inFunction } from './mutation.mjs'
+
+const sql = 'sql/0016_lock_handle.sql'
+const test = (name) => `src/locks/${name}.test.ts`
+const held = [test('lock')]
+const loss = [test('lock-loss')]
+const guards = [test('lock-guard')]
+const operators = [test('locks')]
+const input = [test('lock-input')]
+const elsewhere = [test('fenced-write')]
+const explored = [test('lock.explore')]
+const exploredGuards = [test('lock-guard.explore')]
+const bell = [test('bell')]
+const functions = [test('lock-functions')]
+
+const acquire = (text) => inFunction('lock_acquire', text)
+const back = (text) => inFunction('lock_give_back', text)
+const all = (text) => inFunction('lock_renew_all', text)
+const one = (text) => inFunction('lock_renew_one', text)
+const guard = (text) => inFunction('lock_guard', text)
+const force = (text) => inFunction('lock_force', text)
+
+/** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
+const inSql = [
+  [
+    'acquire: nobody knows its lock again',
+    acquire('if v_seen.is_mine and v_seen.is_held then'),
+    'if false then',
+    loss,
+  ],
+  [
+    'acquire: everybody takes the lock for its own',
+    acquire('l.holder = p_holder as is_mine'),
+    'true as is_mine',
+    held,
+  ],
+  [
+    'acquire: a live lease is no obstacle',
+    acquire('or v_seen.is_held then'),
+    'or false then',
+    [...held, ...explored],
+  ],
+  [
+    'acquire: a lease that was renewed meanwhile is no obstacle',
+    acquire('continue when v_lock.name is null or v_lock.expires_at > v_now;'),
+    'continue when v_lock.name is null;',
+    explored,
+  ],
+  [
+    'acquire: nothing is locked before it is taken over',
+    acquire('v_seen.permit for no key update;'),
+    'v_seen.permit;',
+    explored,
+  ],
+  [
+    'acquire: a guard is no obstacle',
+    acquire('for update skip locked;\n    if not found'),
+    'for no key update skip locked;\n    if not found',
+    guards,
+  ],
+  [
+    'acquire: waits behind whoever guards it',
+    acquire('for update skip locked;\n    if not found'),
+    'for update;\n    if not found',
+    guards,
+  ],
+  [
+    'acquire: the clock is read before the lock',
+    acquire('    v_now := {schema}.clock();\n    continue when'),
+    '    continue when',
+    functions,
+  ],
+  [
+    'acquire: a fence need not grow',
+    acquire('fence = {schema}.next_fence(l.fence, v_now), acquired_at'),
+    'fence = l.fence, acquired_at',
+    held,
+  ],
+  [
+    'acquire: does not tell from whom',
+    acquire("v_from := case when v_lock.expires_at > '-infinity'"),
+    'v_from := case when false',
+    held,
+  ],
+  [
+    'acquire: what was given back counts as taken over',
+    acquire("v_from := case when v_lock.expires_at > '-infinity'"),
+    'v_from := case when true',
+    held,
+  ],
+  [
+    'acquire: permits are not counted',
+    acquire('pg_catalog.generate_series(0, p_permits - 1)'),
+    'pg_catalog.generate_series(0, p_permits)',
+    held,
+  ],
+  [
+    'acquire: those who wait leave no mark',
+    acquire("set wanted_until = v_now + p_wanted_ms * interval '1 millisecond'"),
+    'set wanted_until = l.wanted_until',
+    [...held, ...explored],
+  ],
+  [
+    'acquire: does not look again after its mark',
+    acquire('        order by i.permit for no key update skip locked));\n      continue;'),
+    '        order by i.permit for no key update skip locked));\n      exit;',
+    explored,
+  ],
+  [
+    'acquire: a mark that could not be made is no matter',
+    acquire("    if found then\n      v_state := 'busy';"),
+    "    if false then\n      v_state := 'busy';",
+    explored,
+  ],
+  [
+    'acquire: a mark waits for whoever has the row',
+    acquire('order by i.permit for no key update skip locked));'),
+    'order by i.permit for no key update));',
+    functions,
+  ],
+  [
+    'acquire: whoever is passing is waited for without a bound',
+    acquire('      perform {schema}.bound(10);\n      -- point: before the lock'),
+    '      -- point: before the lock',
+    functions,
+  ],
+  ['release: by whomever', back('if v_lock.fence = p_fence then'), 'if true then', [...loss, ...explored]],
+  [
+    'release: the fence stays',
+    back('fence = {schema}.next_fence(l.fence, v_now), '),
+    '',
+    [...held, ...explored],
+  ],
+  ['release: passes a guard by', back('permit = p_permit for update;'), 'permit = p_permit;', exploredGuards],
+  [
+    'release: without a bound',
+    back('perform {schema}.bound({schema}.bounded_wait(p_wait_ms));'),
+    '',
+    functions,
+  ],
+  ['release: nobody is said to wait', back('v_lock.wanted_until > v_now)'), 'false)', held],
+  [
+    'release: everybody is said to have released it',
+    back("v_lock.holder is distinct from p_holder or v_lock.expires_at > '-infinity'"),
+    'false',
+    held,
+  ],
+  [
+    'release: nobody knows that it has released',
+    back("v_lock.holder is distinct from p_holder or v_lock.expires_at > '-infinity'"),
+    'true',
+    loss,
+  ],
+  [
+    'renewal of all: of whatever fence',
+    all('and l.permit = m.permit and l.fence = m.fence\n    order by'),
+    'and l.permit = m.permit\n    order by',
+    functions,
+  ],
+  [
+    'renewal of all: waits for others',
+    all('for no key update of l skip locked'),
+    'for no key update of l',
+    held,
+  ],
+  [
+    'renewal of all: nothing is locked',
+    all('order by l.name, l.permit for no key update of l skip locked'),
+    '',
+    explored,
+  ],
+  [
+    'renewal of all: what was passed over is lost',
+    all("when l.name is null then 'lost' else 'locked' end"),
+    "else 'lost' end",
+    held,
+  ],
+  [
+    'renewal of all: nothing is ever lost',
+    all("when l.name is null then 'lost' else 'locked' end"),
+    "else 'locked' end",
+    functions,
+  ],
+  [
+    'renewal of one: of whatever fence',
+    one('and l.fence = p_fence for no key update;'),
+    'for no key update;',
+    explored,
+  ],
+  [
+    'renewal of one: without a bound',
+    one('perform {schema}.bound({schema}.bounded_wait(p_wait_ms));'),
+    '',
+    functions,
+  ],
+  [
+    'guard: without a lock',
+    guard('and l.fence = p_fence for key share;'),
+    'and l.fence = p_fence;',
+    [...guards, ...exploredGuards],
+  ],
+  ['guard: a lock that keeps renewals away', guard('for key share;'), 'for share;', guards],
+  ['guard: of whatever fence', guard('and l.fence = p_fence for key share;'), 'for key share;', guards],
+  [
+    'guard: a lease that has run out gets through',
+    guard('or v_lock.expires_at <= v_now then'),
+    'or false then',
+    guards,
+  ],
+  [
+    'guard: the clock is read before the lock',
+    guard('  v_now := {schema}.clock();\n  if v_lock.name'),
+    '  if v_lock.name',
+    functions,
+  ],
+  [
+    'guard: the past is no conflict',
+    guard("if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then"),
+    'if false then',
+    guards,
+  ],
+  ['guard: what its holder knows is not said', guard('if p_fence is null then'), 'if false then', guards],
+  [
+    'guard: a transaction may stand still for ever',
+    guard('if v_idle_ms = 0 or v_idle_ms > v_left_ms then'),
+    'if false then',
+    guards,
+  ],
+  [
+    'guard: a limit is raised',
+    guard('if v_idle_ms = 0 or v_idle_ms > v_left_ms then'),
+    'if true then',
+    guards,
+  ],
+  [
+    'guard: without a bound',
+    guard('perform {schema}.bound({schema}.bounded_wait(p_wait_ms));'),
+    '',
+    functions,
+  ],
+  ['force: passes a guard by', force('order by l.permit for update;'), 'order by l.permit;', functions],
+  [
+    'force: whatever fence',
+    force('    where l.name = p_name and l.fence = coalesce(p_fence, l.fence) and'),
+    '    where l.name = p_name and',
+    operators,
+  ],
+  ['force: the fence stays', force('fence = {schema}.next_fence(l.fence, v_now), '), '', operators],
+  ['force: nobody is said to wait', force('pg_catalog.bool_or(t.wanted_until > v_now)'), 'false', operators],
+]
+
+/** @type {[file: string, name: string, from: string | RegExp, to: string, tests: string[]][]} */
+const around = [
+  [
+    'held-lock.ts',
+    'a holder that stood still does not notice',
+    "    this.#notice(performance.now())\n    if (this.#state === 'lost') throw this.signal.reason",
+    "    if (this.#state === 'lost') throw this.signal.reason",
+    loss,
+  ],
+  [
+    'held-lock.ts',
+    'what ran out by its own clock is held',
+    '    if (now < this.#deadlineAt) return\n',
+    '    if (now < Number.POSITIVE_INFINITY) return\n',
+    loss,
+  ],
+  ['held-lock.ts', 'it is held for ever', "    if (now >= this.#maxAt) this.#lose('max hold')\n", '', loss],
+  [
+    'held-lock.ts',
+    'the lease outlives what it may be held for',
+    'Math.ceil(Math.min(this.ttlMs, this.#maxAt - now))',
+    'this.ttlMs',
+    loss,
+  ],
+  [
+    'held-lock.ts',
+    'a released lock is renewed on',
+    "    this.#stop('released')\n",
+    "    this.#state = 'released'\n",
+    loss,
+  ],
+  [
+    'held-lock.ts',
+    'release asks also for what is lost',
+    "    if (this.#state === 'lost') return 'lost'\n",
+    '',
+    loss,
+  ],
+  ['held-lock.ts', 'each release is sent', 'this.#releasing ??= this', 'this.#releasing = this', loss],
+  [
+    'held-lock.ts',
+    'a release that failed is not tried again',
+    '      this.#releasing = undefined // it may be tried again\n',
+    '',
+    loss,
+  ],
+  [
+    'held-lock.ts',
+    'nobody is told that it is free',
+    '    if (isWanted) this.#parts.wakeups.hint(topicOf(this.name))\n',
+    '',
+    held,
+  ],
+  ['held-lock.ts', 'everybody is told that it is free', '    if (isWanted) this', '    this', held],
+  [
+    'held-lock.ts',
+    'a loss that a release shows is not told',
+    "    if (state === 'lost') {\n",
+    '    if (false) {\n',
+    held,
+  ],
+  [
+    'held-lock.ts',
+    'a transaction is let through that is known to be late',
+    "this.#state === 'held' ? String(this.fence) : null",
+    'String(this.fence)',
+    guards,
+  ],
+  [
+    'held-lock.ts',
+    'a refused guard does not end the lock',
+    '    this.#lose(reason)\n    return',
+    '    return',
+    guards,
+  ],
+  [
+    'held-lock.ts',
+    'a lost lock is a conflict',
+    "      if (row === undefined) return 'stolen'\n",
+    '      if (row === undefined) return undefined\n',
+    guards,
+  ],
+  ['held-lock.ts', 'nobody listens to a client that is guarded', '    keepListening(tx)\n', '', guards],
+  ['keep-listening.ts', 'the listener stays', "    client.off('error', ignore)\n", '', guards],
+  ['keep-listening.ts', 'one listener for each guard', ' || heard.has(client)', '', guards],
+  [
+    'held-lock.ts',
+    'a store elsewhere is written by whomever',
+    'await writeFenced(store, write, this.fence)',
+    'await writeFenced(store, write, Number.MAX_SAFE_INTEGER)',
+    elsewhere,
+  ],
+  [
+    'fenced-write.ts',
+    'a later fence is no obstacle',
+    / and \(\$\{fenceColumn\} is null or \$\{fenceColumn\} <= \$1\)/,
+    '',
+    elsewhere,
+  ],
+  ['fenced-write.ts', 'a fence must be there', /\$\{fenceColumn\} is null or /, '', elsewhere],
+  ['fenced-write.ts', 'the fence is not left there', /\[\.\.\.changes, [^\]]*\]/, 'changes', elsewhere],
+  [
+    'fenced-write.ts',
+    'a row that is not there counts as refused',
+    'if (there.rows.length === 0)',
+    'if (false)',
+    elsewhere,
+  ],
+  [
+    'lock-keeper.ts',
+    'a renewal that fails ends the lock',
+    '      else lock.onUnanswered()\n    }',
+    '      else lock.onStolen()\n    }',
+    loss,
+  ],
+  [
+    'lock-keeper.ts',
+    'renewals go over the pool alone',
+    '.send(renewLocks, values, withinMs)',
+    '.send(renewLocks, values, 0)',
+    held,
+  ],
+  [
+    'lock-keeper.ts',
+    'renewals go over their own connection alone',
+    '        .catch(() => this.#database.sendPart(renewLocks, values, withinMs))\n',
+    '',
+    loss,
+  ],
+  ['lock-keeper.ts', 'each is renewed by itself', '.slice(0, MOST)', '.slice(0, 1)', held],
+  ['lock-keeper.ts', 'only what is due to the moment', '<= sentAt + lock.ttlMs / 6', '<= sentAt', held],
+  ['take-lock.ts', 'a lock that came too late is kept', '          await this.#giveBack(told)\n', '', held],
+  ['take-lock.ts', 'a lost answer is not asked for again', '!mayHelp ||', 'mayHelp ||', loss],
+  ['take-lock.ts', 'those who wait do not say so', 'await this.#ask(WANTED_MS)', 'await this.#ask(0)', held],
+  [
+    'take-lock.ts',
+    'the wait has no end',
+    'if (leftMs <= 0 || signal?.aborted) return undefined',
+    'if (signal?.aborted) return undefined',
+    held,
+  ],
+  [
+    'take-lock.ts',
+    'all of a process ask at once',
+    'const leave = await queue.enter(name, waitMs, signal)',
+    'const leave = queue && waitMs ? () => {} : undefined',
+    held,
+  ],
+  ['bell.ts', 'hints are not heard', '      this.#wake?.()\n', '', bell],
+  [
+    'bell.ts',
+    'a hint before the wait is lost',
+    'if (this.#hasRung || signal?.aborted) return',
+    'if (signal?.aborted) return',
+    bell,
+  ],
+  [
+    'lock-queue.ts',
+    'one that left keeps its place',
+    '      if (place >= 0) queue.splice(place, 1)\n',
+    '',
+    held,
+  ],
+  [
+    'lock-desk.ts',
+    'a function that returned is believed though its lock is lost',
+    '  lock.signal.throwIfAborted()\n',
+    '',
+    loss,
+  ],
+  [
+    'lock-desk.ts',
+    'a function that failed keeps its lock',
+    '    await lock[Symbol.asyncDispose]()\n    throw error',
+    '    throw error',
+    loss,
+  ],
+  [
+    'lock-desk.ts',
+    'closing does not wait for those at work',
+    'return await this.#parts.database.work(async () => runUnder(await call.wait(this.#queue), fn))',
+    'return runUnder(await call.wait(this.#queue), fn)',
+    loss,
+  ],
+  [
+    'lock-desk.ts',
+    'closing leaves locks alone',
+    'if (lock instanceof HeldLock) lock.close()',
+    'if (lock === undefined) break',
+    loss,
+  ],
+  ['lock.ts', 'a lease of nothing', 'const MIN_TTL_MS = 50', 'const MIN_TTL_MS = 0', input],
+  ['lock.ts', 'a lease of a year', 'const MAX_TTL_MS = 24 * 3_600_000', 'const MAX_TTL_MS = 2 ** 40', input],
+  ['lock.ts', 'no permits', 'permits < 1', 'permits < 0', input],
+  ['lock.ts', 'any number of permits', 'permits > MAX_PERMITS', 'false', input],
+  [
+    'locks.ts',
+    'those who wait are not told of a force',
+    '    if (told.isWanted) this.#wakeups.hint(topicOf(name))\n',
+    '',
+    operators,
+  ],
+  [
+    'locks.ts',
+    'a guarded lock counts as taken away',
+    "    if (told.state === 'guarded') throw",
+    '    if (waitMs < 0) throw',
+    operators,
+  ],
+  [
+    'lock-statements.ts',
+    'what has run out is listed',
+    '  where l.expires_at > c.now and pg_catalog.starts_with',
+    '  where pg_catalog.starts_with',
+    operators,
+  ],
+]
+
+/** @type {import('./mutation.mjs').Mutation[]} */
+export const lockMutations = [
+  ...inSql.map(([name, from, to, tests]) => ({ name: `lock handle: ${name}`, file: sql, from, to, tests })),
+  ...around.map(([file, name, from, to, tests]) => ({
+    name: `lock: ${name}`,
+    file: `src/locks/${file}`,
+    from,
+    to,
+    tests,
+  })),
+]
