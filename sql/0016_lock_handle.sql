@@ -148,19 +148,20 @@ begin
     return '{"state": "guarded"}';
   end;
   v_now := {schema}.clock();
-  if v_lock.fence = p_fence then
+  if v_lock.fence = p_fence and v_lock.expires_at > '-infinity' then
     -- point: before the release
     update {schema}.lock l set fence = {schema}.next_fence(l.fence, v_now), expires_at = '-infinity'
     where l.name = p_name and l.permit = p_permit;
-  elsif v_lock.holder is distinct from p_holder or v_lock.expires_at > '-infinity' then
+  -- By an earlier call, whose answer was lost.
+  elsif v_lock.holder is distinct from p_holder or v_lock.fence = p_fence or v_lock.expires_at > '-infinity' then
     return '{"state": "lost"}';
   end if;
   return pg_catalog.json_build_object('state', 'released', 'isWanted', v_lock.wanted_until > v_now);
 end
 $$;
 
--- Puts off the end of all these leases: [{name, permit, fence, ttlMs}]. Answers for each, in their order: `held`; `lost`: another has it, or it was given
--- back; `locked`: it was passed over since another has its row, and is to be asked for by itself. Never waits.
+-- Puts off the end of all these leases: [{name, permit, fence, ttlMs}]. Answers for each, in their order: `held`; `lost`: another has it, it was given
+-- back or taken away; `locked`: it was passed over since another has its row, and is to be asked for by itself. Never waits.
 create function {schema}.lock_renew_all(p_locks json) returns json
   language plpgsql volatile
   set search_path = ''
@@ -172,7 +173,7 @@ begin
   -- point: before the locks
   select pg_catalog.array_agg(r.place) into v_renewed from (
     select m.place from {schema}.lock_items(p_locks) m
-    join {schema}.lock l on l.name = m.name and l.permit = m.permit and l.fence = m.fence
+    join {schema}.lock l on l.name = m.name and l.permit = m.permit and l.fence = m.fence and l.expires_at > '-infinity'
     order by l.name, l.permit for no key update of l skip locked) r;
   v_now := {schema}.clock();
   -- point: before the renewal
@@ -184,7 +185,8 @@ begin
     select pg_catalog.json_agg(case when m.place = any (v_renewed) then 'held' when l.name is null then 'lost' else 'locked' end
       order by m.place)
     from {schema}.lock_items(p_locks) m
-    left join {schema}.lock l on l.name = m.name and l.permit = m.permit and l.fence = m.fence);
+    left join {schema}.lock l
+      on l.name = m.name and l.permit = m.permit and l.fence = m.fence and l.expires_at > '-infinity');
 end
 $$;
 
@@ -209,7 +211,8 @@ begin
   begin
     perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
     -- point: before the lock
-    perform from {schema}.lock l where l.name = p_name and l.permit = p_permit and l.fence = p_fence for no key update;
+    perform from {schema}.lock l
+    where l.name = p_name and l.permit = p_permit and l.fence = p_fence and l.expires_at > '-infinity' for no key update;
   exception when lock_not_available then
     return 'locked';
   end;
@@ -230,7 +233,7 @@ $$;
 --
 -- A lock of the row's key: a renewal, which changes none, does not wait for it. A lease that has run out is refused also if nobody has taken it:
 -- transactions that guard themselves one after the other would keep everybody else away for ever.
-create function {schema}.lock_guard(p_name text, p_permit integer, p_fence bigint, p_wait_ms integer) returns text
+create function {schema}.lock_guard(p_name text, p_permit integer, p_fence bigint, p_idle_ms bigint, p_wait_ms integer) returns text
   language plpgsql volatile
   set lock_timeout = 0
   set search_path = ''
@@ -238,7 +241,6 @@ as $$
 declare
   v_lock {schema}.lock;
   v_now timestamptz;
-  v_left_ms bigint;
   v_idle_ms bigint;
 begin
   if p_fence is null then
@@ -256,46 +258,47 @@ begin
     end if;
     raise exception 'the lock is %', case when v_lock.name is null then 'lost' else 'expired' end using errcode = 'DIB03';
   end if;
-  -- A process that stands still in here would keep everybody else away: the server ends it when its lease would have.
-  v_left_ms := greatest(1, floor(pg_catalog.date_part('epoch', v_lock.expires_at - v_now) * 1000));
+  -- A process that stands still in here would keep everybody else away: the server ends it then. One that has a lower limit keeps it.
   v_idle_ms := pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
-  if v_idle_ms = 0 or v_idle_ms > v_left_ms then
-    perform pg_catalog.set_config('idle_in_transaction_session_timeout', v_left_ms || 'ms', true);
+  if p_idle_ms is not null and (v_idle_ms = 0 or v_idle_ms > p_idle_ms) then
+    perform pg_catalog.set_config('idle_in_transaction_session_timeout', p_idle_ms || 'ms', true);
   end if;
   return 'guarded';
 end
 $$;
 
--- Takes a lock away from whoever holds it: all its permits, or the one with this fence. Waits for transactions that are guarded by it.
+-- Takes a lock away from whoever holds it: all its permits, or the one with this fence. From then on nobody can renew it, or guard a transaction by it; those that
+-- are guarded go on, and whoever takes the lock next waits for these. So this waits for none of them.
 create function {schema}.lock_force(p_name text, p_fence bigint, p_wait_ms integer) returns json
   language plpgsql volatile
   set lock_timeout = 0
   set search_path = ''
 as $$
 declare
-  v_told json;
+  v_lock {schema}.lock;
   v_now timestamptz;
+  v_taken json[] := '{}';
+  v_is_wanted boolean := false;
+  v_is_guarded boolean;
 begin
-  begin
-    perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
-    -- point: before the locks
-    perform from {schema}.lock l where l.name = p_name and l.fence = coalesce(p_fence, l.fence) order by l.permit for update;
+  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+  -- point: before the locks
+  for v_lock in
+    select l.* from {schema}.lock l
+    where l.name = p_name and l.fence = coalesce(p_fence, l.fence) order by l.permit for no key update
+  loop
     v_now := {schema}.clock();
+    continue when v_lock.expires_at <= v_now;
+    v_taken := v_taken || pg_catalog.json_build_object('permit', v_lock.permit, 'holder', v_lock.holder, 'fence', v_lock.fence);
+    v_is_wanted := v_is_wanted or v_lock.wanted_until > v_now;
+    -- point: before the guards
+    perform from {schema}.lock l where l.name = p_name and l.permit = v_lock.permit for update skip locked;
+    v_is_guarded := not found;
     -- point: before the release
-    with taken as (
-      update {schema}.lock l set fence = {schema}.next_fence(l.fence, v_now), expires_at = '-infinity'
-      from {schema}.lock before
-      where l.name = p_name and l.fence = coalesce(p_fence, l.fence) and l.expires_at > '-infinity'
-        and before.name = l.name and before.permit = l.permit
-      returning l.permit, l.wanted_until, before.fence, before.holder)
-    select pg_catalog.json_build_object(
-      'state', 'released', 'isWanted', coalesce(pg_catalog.bool_or(t.wanted_until > v_now), false),
-      'taken', coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('permit', t.permit, 'holder', t.holder, 'fence', t.fence)
-        order by t.permit), '[]'))
-    into v_told from taken t;
-  exception when lock_not_available then
-    return '{"state": "guarded"}';
-  end;
-  return v_told;
+    update {schema}.lock l set holder = 'taken from ' || l.holder, expires_at = '-infinity',
+      fence = case when v_is_guarded then l.fence else {schema}.next_fence(l.fence, v_now) end
+    where l.name = p_name and l.permit = v_lock.permit;
+  end loop;
+  return pg_catalog.json_build_object('isWanted', v_is_wanted, 'taken', pg_catalog.to_json(v_taken));
 end
 $$;

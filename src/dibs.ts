@@ -455,6 +455,7 @@ export class Dibs implements AsyncDisposable {
   async #close(): Promise<void> {
     // What they have begun is among the work that is waited for.
     for (const stop of this.#stops) void stop()
+    this.#lockDesk.stopWaiting()
     await this.#database.close()
     this.#lockDesk.close()
     await this.#wakeups.close()

@@ -28,21 +28,20 @@ export async function writeFenced(
   fence: number,
 ): Promise<QueryResult<Row> | undefined> {
   const { table, fenceColumn, where, set } = checkWrite(store, write)
-  const values: unknown[] = [fence]
-  const place = (value: unknown): string => `$${values.push(value)}`
-  const row = where.map(([name, value]) => `${quoteIdentifier(name)} = ${place(value)}`).join(' and ')
-  const rowValues = values.slice(1)
-  const changes = set.map(([name, value]) => `${quoteIdentifier(name)} = ${place(value)}`)
+  const fill = (columns: Columns, from: number): string[] =>
+    columns.map(([name], n) => `${quoteIdentifier(name)} = $${from + n}`)
+  const valuesOf = (columns: Columns): unknown[] => columns.map(([, value]) => value)
+  const changes = [...fill(set, 2 + where.length), `${fenceColumn} = $1`].join(', ')
   const result = await ask(
     store,
-    `update ${table} set ${[...changes, `${fenceColumn} = $1`].join(', ')} where ${row} and (${fenceColumn} is null or ${fenceColumn} <= $1) returning *`,
-    values,
+    `update ${table} set ${changes} where ${fill(where, 2).join(' and ')} and (${fenceColumn} is null or ${fenceColumn} <= $1) returning *`,
+    [fence, ...valuesOf(where), ...valuesOf(set)],
   )
   if (result.rows.length > 0) return result
   const there = await ask(
     store,
-    `select 1 from ${table} where ${row.replaceAll(/\$(\d+)/g, (_, n) => `$${Number(n) - 1}`)}`,
-    rowValues,
+    `select 1 from ${table} where ${fill(where, 1).join(' and ')}`,
+    valuesOf(where),
   )
   if (there.rows.length === 0) throw new InvalidInputError('where', `names no row of ${table}; make it first`)
   return undefined

@@ -1,22 +1,27 @@
 import {
   BusyError,
+  CommitOutcomeUnknownError,
   ConflictError,
   DatabaseError,
+  DibsError,
   FenceLostError,
   GuardedError,
+  InvalidInputError,
   type LossReason,
   StatementTimeoutError,
 } from '../errors.js'
+import { fullJitterMs } from '../postgres/backoff.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { type DibsEventName, type DibsEvents, emit, type LockOrigin } from '../postgres/events.js'
 import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { joinTransaction } from '../postgres/join.js'
-import { sendSurely } from '../postgres/send-surely.js'
-import type { TextValue } from '../postgres/text-values.js'
+import type { Session } from '../postgres/session.js'
+import { sleep } from '../postgres/sleep.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { type FencedWrite, writeFenced } from './fenced-write.js'
 import { keepListening } from './keep-listening.js'
-import type { Lock, LockSpec, TookOver } from './lock.js'
+import type { GuardOptions, Lock, LockSpec, TookOver } from './lock.js'
 import type { Kept, LockKeeper } from './lock-keeper.js'
 import { originOf, topicOf } from './lock-origin.js'
 import { giveLockBack, guardByLock, isLockHeld } from './lock-statements.js'
@@ -44,6 +49,10 @@ const SHARE = 0.99
 /** How long a release waits for a transaction that is guarded, and a guard for somebody who is about to take over. */
 const WAIT_MS = 5_000
 
+/** How long a release is tried in all, at the most and at the least. */
+const RELEASE_MS = 10_000
+const MIN_RELEASE_MS = 1_000
+
 const dateOf = (micros: number): Date => new Date(micros / 1000)
 
 export class HeldLock implements Lock, Kept {
@@ -61,9 +70,10 @@ export class HeldLock implements Lock, Kept {
   /** When it was held for as long as was asked for, and when it has run out unless it is renewed; by this process's monotonic clock. */
   readonly #maxAt: number
   #deadlineAt: number
+  /** It cannot be renewed any further: what ends it is that it was held for so long. */
+  #isLast: boolean
+  readonly #permits: number
   #timer: NodeJS.Timeout | undefined
-  /** A renewal has no answer, or failed. */
-  #isUnanswered = false
   #state: 'held' | 'released' | 'lost' = 'held'
   #releasing: Promise<'released' | 'lost'> | undefined
 
@@ -82,7 +92,9 @@ export class HeldLock implements Lock, Kept {
     this.#sinceAt = sentAt
     this.#maxAt = sentAt + spec.maxHoldMs
     this.#deadlineAt = sentAt + told.leftMs * SHARE
-    this.renewAt = sentAt + Math.min(told.leftMs, spec.ttlMs) / 3
+    this.#isLast = spec.maxHoldMs <= spec.ttlMs
+    this.#permits = spec.permits
+    this.renewAt = this.#isLast ? Number.POSITIVE_INFINITY : sentAt + Math.min(told.leftMs, spec.ttlMs) / 3
     parts.keeper.add(this)
     this.#watch()
   }
@@ -97,32 +109,28 @@ export class HeldLock implements Lock, Kept {
     if (this.#state === 'released') throw new FenceLostError(this.#subject, this.fence)
   }
 
-  async guard(tx: Tx): Promise<void> {
-    const { database } = this.#parts
-    const session = await joinTransaction(tx, database)
-    this.#notice(performance.now())
-    // What is known to be lost is said to the server as well: the transaction must not commit, whatever its caller does with the error.
-    const fence = this.#state === 'held' ? String(this.fence) : null
-    keepListening(tx)
-    try {
-      await session.send(database.render(guardByLock), [
-        this.name,
-        String(this.permit),
-        fence,
-        String(WAIT_MS),
-      ])
-    } catch (error) {
-      throw await this.#judge(error)
-    }
+  async guard(tx: Tx, options: GuardOptions = {}): Promise<void> {
+    checkOptions(options, ['endsIdle'])
+    const session = await joinTransaction(tx, this.#parts.database)
+    const { endsIdle = !session.isDeaf } = options
+    if (endsIdle) keepListening(tx)
+    await this.#guard(session, endsIdle)
+    session.repeatOutside?.((outer) => this.#guard(outer, endsIdle))
   }
 
   async writeFenced<R extends object = Row>(store: Executor, write: FencedWrite): Promise<QueryResult<R>> {
+    if (this.#permits > 1)
+      throw new InvalidInputError(
+        'write',
+        `is for a lock that one holds at a time, and "${this.name}" has ${this.#permits} permits`,
+      )
     this.assertHeld()
     const result = await writeFenced(store, write, this.fence)
     if (result) return result as QueryResult<R>
     this.#emit('dibs:lock.fence-rejected', { fence: this.fence, where: 'store' })
-    this.#lose('stolen')
-    throw this.signal.reason ?? new FenceLostError(this.#subject, this.fence)
+    const reason = await this.#askServer()
+    if (reason !== 'held') this.#lose(reason ?? 'stolen')
+    throw this.signal.reason ?? new FenceLostError(this.#subject, this.fence, { reason: 'stolen' })
   }
 
   release(): Promise<'released' | 'lost'> {
@@ -152,21 +160,21 @@ export class HeldLock implements Lock, Kept {
     return this.#state === 'held' ? Math.ceil(Math.min(this.ttlMs, this.#maxAt - now)) : 0
   }
 
-  onSent(): void {
-    this.renewAt = Number.POSITIVE_INFINITY
-    this.#isUnanswered = true
+  onSent(patienceMs: number): void {
+    this.renewAt = performance.now() + patienceMs
   }
 
   onRenewed(sentAt: number, forMs: number): void {
-    if (this.#state !== 'held') return
-    this.#isUnanswered = false
+    // Of two that are on their way the earlier may be answered last.
+    if (this.#state !== 'held' || sentAt + forMs * SHARE < this.#deadlineAt) return
     this.#deadlineAt = sentAt + forMs * SHARE
-    this.renewAt = sentAt + this.ttlMs / 3
+    this.#isLast = sentAt + forMs >= this.#maxAt
+    this.renewAt = this.#isLast ? Number.POSITIVE_INFINITY : sentAt + this.ttlMs / 3
     this.#watch()
   }
 
   onUnanswered(): void {
-    this.renewAt = performance.now() + this.ttlMs / 10
+    this.renewAt = Math.min(this.renewAt, performance.now() + this.ttlMs / 30)
   }
 
   onStolen(): void {
@@ -203,10 +211,9 @@ export class HeldLock implements Lock, Kept {
 
   /** Timers may be late: this process may have stood still. */
   #notice(now: number): void {
-    if (now >= this.#maxAt) this.#lose('max hold')
-    if (now < this.#deadlineAt) return
-    const hasStoodStill = now - this.#deadlineAt > this.ttlMs / 10
-    this.#lose(this.#isUnanswered && !hasStoodStill ? 'lost contact' : 'expired')
+    if (now < Math.min(this.#deadlineAt, this.#maxAt)) return
+    if (this.#isLast || now >= this.#maxAt) this.#lose('max hold')
+    else this.#lose(now - this.#deadlineAt > this.ttlMs / 10 ? 'expired' : 'lost contact')
   }
 
   #lose(reason: LossReason): void {
@@ -227,16 +234,7 @@ export class HeldLock implements Lock, Kept {
     if (this.#state === 'lost') return 'lost'
     // From now on it is not renewed. A renewal that is on its way names the fence, which the release raises.
     this.#stop('released')
-    const values: TextValue[] = [
-      this.name,
-      String(this.permit),
-      this.holder,
-      String(this.fence),
-      String(WAIT_MS),
-    ]
-    const [row] = await sendSurely(this.#parts, giveLockBack, () => values)
-    const { state, isWanted }: { state: string; isWanted?: boolean } = JSON.parse(`${row?.told}`)
-    if (state === 'guarded') throw new GuardedError(this.name, WAIT_MS, WAIT_MS)
+    const { state, isWanted } = await this.#giveBack()
     if (state === 'lost') {
       this.#state = 'held'
       this.#lose('stolen')
@@ -247,28 +245,80 @@ export class HeldLock implements Lock, Kept {
     return 'released'
   }
 
+  /** Sent until there is an answer, but not for longer than it is worth: when the lease is over, it is free in any case. */
+  async #giveBack(): Promise<{ readonly state: string; readonly isWanted?: boolean }> {
+    const startedAt = performance.now()
+    const until = startedAt + Math.min(RELEASE_MS, Math.max(MIN_RELEASE_MS, this.#deadlineAt - startedAt))
+    let isAgain = false
+    for (let tries = 1; ; tries++) {
+      const leftMs = Math.max(MIN_RELEASE_MS, until - performance.now())
+      const waitMs = Math.ceil(Math.min(WAIT_MS, leftMs))
+      const values = [this.name, String(this.permit), this.holder, String(this.fence), String(waitMs)]
+      try {
+        const [row] = await this.#parts.database.sendPart(giveLockBack, values, waitMs + 1_000)
+        const told = JSON.parse(`${row?.told}`)
+        if (told.state === 'guarded') throw new GuardedError(this.name, performance.now() - startedAt, 1_000)
+        // It was held by its own clock when this was first sent, and whoever has it now may have had it from that.
+        return isAgain && told.state === 'lost' ? { state: 'released' } : told
+      } catch (error) {
+        isAgain ||= error instanceof CommitOutcomeUnknownError
+        const mayHelp = isAgain || (error instanceof DibsError && error.retryable)
+        if (!mayHelp || error instanceof GuardedError || performance.now() >= until) throw error
+        await sleep(fullJitterMs(tries, 20, 500))
+      }
+    }
+  }
+
+  async #guard(session: Session, endsIdle: boolean): Promise<void> {
+    const { database } = this.#parts
+    this.#notice(performance.now())
+    // What is known to be lost is said to the server as well: the transaction must not commit, whatever its caller does with the error.
+    const fence = this.#state === 'held' ? String(this.fence) : null
+    const idleMs = endsIdle ? String(this.ttlMs) : null
+    const values = [this.name, String(this.permit), fence, idleMs, String(WAIT_MS)]
+    try {
+      await session.send(database.render(guardByLock), values)
+    } catch (error) {
+      const reason = await this.#judge(error)
+      // Not even after a savepoint, in which this was, is rolled back.
+      session.refuseCommit?.(reason)
+      throw reason
+    }
+  }
+
   /** Why a transaction was not let through. */
   async #judge(error: unknown): Promise<unknown> {
-    const reason = await this.#reasonOf(error)
-    if (reason === undefined) {
+    const isRefused = error instanceof DatabaseError && error.sqlState === 'DIB03'
+    if (!isRefused && !(error instanceof ConflictError)) {
       const hasWaited = error instanceof StatementTimeoutError && error.sqlState === '55P03'
       return hasWaited ? new BusyError(`the row of ${this.#subject}`, WAIT_MS, 100, { cause: error }) : error
     }
-    this.#emit('dibs:lock.fence-rejected', { fence: this.fence, where: 'guard' })
-    this.#lose(reason)
-    return this.signal.reason ?? new FenceLostError(this.#subject, this.fence, { reason, cause: error })
+    if (this.#state === 'held') {
+      // A transaction that sees the past, or another database, cannot tell. Outside of it that is known.
+      const reason = await this.#askServer()
+      if (reason === 'held' && isRefused && error.message.includes('lost'))
+        return new InvalidInputError(
+          'tx',
+          `is of another database than ${this.#subject}, and cannot be guarded by it`,
+          { cause: error },
+        )
+      if (reason === 'held' || reason === undefined)
+        return isRefused
+          ? new ConflictError({ subject: this.#subject, reason: error.message, cause: error })
+          : error
+      this.#emit('dibs:lock.fence-rejected', { fence: this.fence, where: 'guard' })
+      this.#lose(reason)
+    } else this.#emit('dibs:lock.fence-rejected', { fence: this.fence, where: 'guard' })
+    return this.signal.reason ?? new FenceLostError(this.#subject, this.fence, { cause: error })
   }
 
-  async #reasonOf(error: unknown): Promise<LossReason | undefined> {
-    if (error instanceof DatabaseError && error.sqlState === 'DIB03')
-      return error.message.includes('expired') ? 'expired' : 'stolen'
-    if (!(error instanceof ConflictError)) return undefined
-    // A transaction that sees the past cannot tell. Outside of it that is known, and then it need not be run again.
+  /** How it stands outside of any transaction; undefined if that cannot be learned. */
+  async #askServer(): Promise<LossReason | 'held' | undefined> {
     try {
       const values = [this.name, String(this.permit), String(this.fence)]
       const [row] = await this.#parts.database.sendPart(isLockHeld, values, WAIT_MS)
       if (row === undefined) return 'stolen'
-      return row.isLive === 'false' ? 'expired' : undefined
+      return row.isLive === 'false' ? 'expired' : 'held'
     } catch {
       return undefined
     }

@@ -1,9 +1,10 @@
-import { InvalidInputError } from '../errors.js'
+import { setMaxListeners } from 'node:events'
+import { ClosedError, InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { HeldLock, type LockParts } from './held-lock.js'
-import { checkLock, type Lock, type LockOptions, type TryLockOptions } from './lock.js'
+import { checkLock, type Lock, type LockOptions, type LockSpec, type TryLockOptions } from './lock.js'
 import { LockKeeper } from './lock-keeper.js'
 import { LockQueue } from './lock-queue.js'
 import { LockCall } from './take-lock.js'
@@ -18,14 +19,16 @@ export interface WithLock {
 export class LockDesk {
   readonly #parts: LockParts
   readonly #queue = new LockQueue()
+  /** Those who wait. */
+  readonly #waiting = new Set<AbortController>()
 
   constructor(database: Database, wakeups: Wakeups) {
     this.#parts = { database, wakeups, keeper: new LockKeeper(database) }
   }
 
   async lock(name: string, options: LockOptions = {}): Promise<Lock> {
-    const call = new LockCall(this.#parts, checkLock(name, options, true))
-    return await this.#parts.database.work(() => call.wait(this.#queue))
+    const spec = checkLock(name, options, true)
+    return await this.#parts.database.work(() => this.#wait(spec))
   }
 
   async tryLock(name: string, options: TryLockOptions = {}): Promise<Lock | null> {
@@ -40,9 +43,30 @@ export class LockDesk {
     const [options, fn] = rest.length === 1 ? [{}, rest[0]] : rest
     if (typeof fn !== 'function')
       throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
-    const call = new LockCall(this.#parts, checkLock(name, options, true))
+    const spec = checkLock(name, options, true)
     // What runs in here is waited for by `close`, and its lock is renewed until then.
-    return await this.#parts.database.work(async () => runUnder(await call.wait(this.#queue), fn))
+    return await this.#parts.database.work(async () => runUnder(await this.#wait(spec), fn))
+  }
+
+  async #wait(spec: LockSpec): Promise<HeldLock> {
+    const ending = new AbortController()
+    const end = (): void => ending.abort(spec.signal?.reason)
+    // Any number of calls may share one; Node.js would warn of a leak.
+    if (spec.signal) setMaxListeners(0, spec.signal)
+    if (spec.signal?.aborted) end()
+    spec.signal?.addEventListener('abort', end)
+    this.#waiting.add(ending)
+    try {
+      return await new LockCall(this.#parts, { ...spec, signal: ending.signal }).wait(this.#queue)
+    } finally {
+      this.#waiting.delete(ending)
+      spec.signal?.removeEventListener('abort', end)
+    }
+  }
+
+  /** Nobody waits any longer. */
+  stopWaiting(): void {
+    for (const ending of this.#waiting) ending.abort(new ClosedError())
   }
 
   /** Nothing is renewed any more: whoever still holds a lock learns that it is given up. */

@@ -35,7 +35,7 @@ const renewAll = (...fences: number[]) =>
 const renewOne = (fence: number, waitMs = 5_000) =>
   ask<string>("lock_renew_one('x', 0, $1, 60000, $2)", [fence, waitMs])
 const guard = (fence: number | null, tx: Executor, waitMs = 5_000) =>
-  ask<string>("lock_guard('x', 0, $1, $2)", [fence, waitMs], tx)
+  ask<string>("lock_guard('x', 0, $1, 60000, $2)", [fence, waitMs], tx)
 const row = async (permit = 0) =>
   (
     await fixture.pool.query(
@@ -174,7 +174,7 @@ describe('nobody is waited for without a bound', () => {
       expect(await renewAll(fence)).toEqual(['locked'])
       expect(await renewOne(fence, 20)).toBe('locked')
       expect(await giveBack(fence, 20)).toEqual({ state: 'guarded' })
-      expect(await ask("lock_force('x', null, 20)", [])).toEqual({ state: 'guarded' })
+      await expect(ask("lock_force('x', null, 20)", [])).rejects.toMatchObject({ code: '55P03' })
       await expect(inTransaction((other) => guard(fence, other, 20))).rejects.toMatchObject({ code: '55P03' })
     })
     expect(await renewAll(fence)).toEqual(['held'])
@@ -196,16 +196,31 @@ describe('what names a fence', () => {
     expect(await ask<unknown>("lock_renew_all('[]')", [])).toBeNull()
   })
 
-  it('is taken away by that, while it is guarded by none', async () => {
+  it('is taken away by that, and cannot be renewed, guarded or given back then', async () => {
+    const { fence } = await acquire('ann')
+    expect(await ask("lock_force('x', $1, 20)", [fence + 1])).toEqual({ isWanted: false, taken: [] })
+    expect(await ask("lock_force('x', $1, 20)", [fence])).toEqual({
+      isWanted: false,
+      taken: [{ permit: 0, holder: 'ann', fence }],
+    })
+    expect(await renewAll(fence)).toEqual(['lost'])
+    expect(await renewOne(fence)).toBe('lost')
+    expect(await giveBack(fence)).toEqual({ state: 'lost' })
+    await expect(inTransaction((tx) => guard(fence, tx))).rejects.toThrow('the lock is lost')
+    expect(await ask("lock_force('x', null, 20)", [])).toMatchObject({ taken: [] })
+  })
+
+  it('is the same while it is guarded, and then nobody has it before the transaction has ended', async () => {
     const { fence } = await acquire('ann')
     await inTransaction(async (tx) => {
       await guard(fence, tx)
-      expect(await ask("lock_force('x', $1, 20)", [fence])).toEqual({ state: 'guarded' })
+      expect(await ask("lock_force('x', null, 20)", [])).toMatchObject({ taken: [{ fence }] })
+      expect(await renewAll(fence)).toEqual(['lost'])
+      expect(await renewOne(fence)).toBe('lost')
+      await expect(inTransaction((other) => guard(fence, other))).rejects.toThrow('the lock is expired')
+      expect(await acquire('bob')).toMatchObject({ state: 'guarded' })
     })
-    expect(await ask("lock_force('x', $1, 20)", [fence + 1])).toMatchObject({ taken: [] })
-    expect(await ask("lock_force('x', $1, 20)", [fence])).toMatchObject({
-      taken: [{ permit: 0, holder: 'ann', fence }],
-    })
-    expect(await ask("lock_force('x', null, 20)", [])).toMatchObject({ taken: [] }) // it was given back
+    expect(await giveBack(fence)).toEqual({ state: 'lost' })
+    expect(await acquire('bob')).toMatchObject({ state: 'taken' })
   })
 })

@@ -4,7 +4,7 @@ import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { FenceLostError, GuardedError, NotInTransactionError, RolledBackError } from '../errors.js'
+import { FenceLostError, GuardedError, NotInTransactionError } from '../errors.js'
 import type { Executor } from '../postgres/executor.js'
 import type { Isolation } from '../postgres/transaction-types.js'
 import { countTraffic } from '../testing/count-traffic.js'
@@ -73,8 +73,40 @@ describe.each(isolations)('guard, at %s', (isolation) => {
       },
       { isolation },
     )
-    await expect(late).rejects.toThrow(RolledBackError)
+    await expect(late).rejects.toMatchObject(stolen(mine.fence))
     expect(await fixture.logged()).toEqual([])
+  })
+
+  it('cannot be escaped by a savepoint', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await using _ = await takeOver('till')
+    const late = fixture.dibs.transaction(
+      async (tx) => {
+        await log(tx, 'late')
+        await tx.savepoint((part) => mine.guard(part)).catch(() => {})
+      },
+      { isolation },
+    )
+    await expect(late).rejects.toMatchObject(stolen(mine.fence))
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('outlives the savepoint that it was in, which has failed for another reason', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await fixture.dibs.transaction(
+      async (tx) => {
+        const failed = tx.savepoint(async (part) => {
+          await part.savepoint((inner) => mine.guard(inner))
+          await part.query('select 1 / 0')
+        })
+        await expect(failed).rejects.toThrow('division by zero')
+        await fixture.schema.clock.advance(2 * HOUR_MS)
+        expect(await fixture.other.tryLock('till')).toBeNull()
+        await log(tx, 'mine')
+      },
+      { isolation },
+    )
+    expect(await fixture.logged()).toEqual(['mine'])
   })
 
   it('refuses a lease that has run out though nobody has taken it', async () => {
@@ -84,7 +116,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
     await expect(late).rejects.toMatchObject({ reason: 'expired' })
   })
 
-  it('holds a takeover, a release and a force up until the transaction has ended, and no renewal', async () => {
+  it('holds a takeover and a release up until the transaction has ended, and no renewal', async () => {
     const mine = await fixture.dibs.lock('till', { ttlMs: 400 })
     const began = deferred()
     const goOn = deferred()
@@ -107,7 +139,6 @@ describe.each(isolations)('guard, at %s', (isolation) => {
       )
     const first = await expiry()
     await until(async () => (await expiry()) > first, 'it to be renewed')
-    await expect(fixture.dibs.locks.forceRelease('till', { waitMs: 50 })).rejects.toThrow(GuardedError)
     const releasing = mine.release()
     await until(async () => (await fixture.dibs.now()).getTime() > (await expiry()), 'the lease to run out')
     // Whoever waits is told why.
@@ -193,7 +224,7 @@ describe('guard', () => {
           },
           { isolation },
         )
-        await expect(late).rejects.toThrow(RolledBackError)
+        await expect(late).rejects.toThrow(FenceLostError)
       }
     }
     expect(await fixture.logged()).toEqual([])

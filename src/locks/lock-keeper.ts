@@ -1,5 +1,7 @@
+import { CONNECT_MS } from '../postgres/connections.js'
 import type { Database } from '../postgres/database.js'
-import { lineOf } from '../postgres/reserved-line.js'
+import { lineOf, NoAnswerError, type ReservedLine } from '../postgres/reserved-line.js'
+import type { TextRow } from '../postgres/text-values.js'
 import { renewLock, renewLocks } from './lock-statements.js'
 
 /** A lock as its keeper sees it. */
@@ -12,8 +14,8 @@ export interface Kept {
   readonly renewAt: number
   /** How long it may be renewed for at this moment; 0 if it is over, which it has then noticed. */
   askFor(now: number): number
-  /** A renewal is on its way. */
-  onSent(): void
+  /** A renewal is on its way; if it has no answer within so long, it is to be sent again. */
+  onSent(patienceMs: number): void
   /** It lasts from `sentAt` on, as was asked for. */
   onRenewed(sentAt: number, forMs: number): void
   /** Nothing is known: the server may be back before the lease has run out. */
@@ -22,18 +24,30 @@ export interface Kept {
   onStolen(): void
 }
 
+interface Due {
+  readonly lock: Kept
+  readonly forMs: number
+}
+
 /** How many go with one statement. */
 const MOST = 500
 
+/** Leases go together if none is so many times as long as another. */
+const ALIKE = 8
+
+/** How long an answer is waited for before the next try: a sixth of the lease, so that there is time for four, within these. */
+const MIN_PATIENCE_MS = 100
+const MAX_PATIENCE_MS = 5_000
+
 /**
  * Renews all locks of a process, each when a third of its time has passed: one statement for all that are due, and those that soon are. It goes
- * over a connection of its own, or else one of the pool: handlers may have taken all of these.
+ * over a connection of its own: handlers may have taken all of the pool. A connection that does not answer is replaced by another.
  */
 export class LockKeeper {
   readonly #database: Database
   readonly #locks = new Set<Kept>()
   #timer: NodeJS.Timeout | undefined
-  #isRenewing = false
+  #nextAt = Number.POSITIVE_INFINITY
 
   constructor(database: Database) {
     this.#database = database
@@ -46,66 +60,85 @@ export class LockKeeper {
   add(lock: Kept): void {
     this.#locks.add(lock)
     lineOf(this.#database).enter()
-    this.#schedule()
+    if (lock.renewAt < this.#nextAt) this.#setTimer(lock.renewAt)
   }
 
   remove(lock: Kept): void {
     if (!this.#locks.delete(lock)) return
     lineOf(this.#database).leave()
-    if (this.#locks.size === 0) clearTimeout(this.#timer)
+    if (this.#locks.size === 0) this.#setTimer(Number.POSITIVE_INFINITY)
+  }
+
+  #setTimer(at: number): void {
+    clearTimeout(this.#timer)
+    this.#nextAt = at
+    if (at === Number.POSITIVE_INFINITY) return
+    this.#timer = setTimeout(() => this.#renewDue(), Math.max(0, at - performance.now()))
   }
 
   #schedule(): void {
-    clearTimeout(this.#timer)
-    if (this.#isRenewing || this.#locks.size === 0) return
-    const next = Math.min(...[...this.#locks].map(({ renewAt }) => renewAt))
-    if (next === Number.POSITIVE_INFINITY) return // those on their way say when
-    this.#timer = setTimeout(() => void this.#renewDue(), Math.max(0, next - performance.now()))
+    let next = Number.POSITIVE_INFINITY
+    for (const { renewAt } of this.#locks) next = Math.min(next, renewAt)
+    this.#setTimer(next)
   }
 
-  async #renewDue(): Promise<void> {
-    this.#isRenewing = true
-    const sentAt = performance.now()
-    const due = [...this.#locks]
-      .map((lock) => ({ lock, forMs: lock.askFor(sentAt) }))
-      .filter(({ lock, forMs }) => forMs > 0 && lock.renewAt <= sentAt + lock.ttlMs / 6)
-      .slice(0, MOST)
-    if (due.length > 0) await this.#renew(due, sentAt)
-    this.#isRenewing = false
+  #renewDue(): void {
+    const now = performance.now()
+    const due = this.held.filter(({ renewAt, ttlMs }) => renewAt <= now + ttlMs / 6)
+    const shortest = due.reduce((least, { ttlMs }) => Math.min(least, ttlMs), Number.POSITIVE_INFINITY)
+    // One that cannot wait for a slow network must not make the others hurry: these go with the next.
+    const alike = due.filter(({ ttlMs }) => ttlMs <= ALIKE * shortest).slice(0, MOST)
+    const asked = alike.map((lock) => ({ lock, forMs: lock.askFor(now) })).filter(({ forMs }) => forMs > 0)
+    if (asked.length > 0) void this.#renew(asked, patienceFor(shortest))
     this.#schedule()
   }
 
-  async #renew(due: readonly { lock: Kept; forMs: number }[], sentAt: number): Promise<void> {
-    for (const { lock } of due) lock.onSent()
-    const withinMs = Math.ceil(Math.min(...due.map(({ lock }) => lock.ttlMs)) / 3)
+  async #renew(due: readonly Due[], patienceMs: number): Promise<void> {
+    const sentAt = performance.now()
+    for (const { lock } of due) lock.onSent(Math.max(patienceMs, lock.ttlMs / 6))
     const asked = due.map(({ lock: { name, permit, fence }, forMs }) => ({
       name,
       permit,
       fence,
       ttlMs: forMs,
     }))
-    let states: readonly unknown[] = []
-    try {
-      const values = [JSON.stringify(asked)]
-      const [row] = await lineOf(this.#database)
-        .send(renewLocks, values, withinMs)
-        .catch(() => this.#database.sendPart(renewLocks, values, withinMs))
-      states = JSON.parse(`${row?.states}`)
-    } catch {
-      // Each is told so.
-    }
+    const states = await this.#send(JSON.stringify(asked), patienceMs).catch(() => [])
     for (const [n, { lock, forMs }] of due.entries()) {
       if (states[n] === 'held') lock.onRenewed(sentAt, forMs)
       else if (states[n] === 'lost') lock.onStolen()
       else if (states[n] === 'locked') void this.#renewAlone(lock, forMs)
       else lock.onUnanswered()
     }
+    this.#schedule()
+  }
+
+  async #send(asked: string, patienceMs: number): Promise<readonly unknown[]> {
+    const line = lineOf(this.#database)
+    const overPool = () => this.#database.sendPart(renewLocks, [asked], patienceMs)
+    const [row] = await this.#ask(line, asked, patienceMs, overPool)
+    return JSON.parse(`${row?.states}`)
+  }
+
+  /** The pool helps out while the connection for it is made, is waited for, or cannot be had. */
+  async #ask(
+    line: ReservedLine,
+    asked: string,
+    patienceMs: number,
+    overPool: () => Promise<TextRow[]>,
+  ): Promise<TextRow[]> {
+    if (line.isBusy) return await overPool()
+    if (!line.isOpen) return await Promise.any([line.send(renewLocks, [asked], CONNECT_MS), overPool()])
+    return await line.send(renewLocks, [asked], patienceMs).catch((error) => {
+      if (error instanceof NoAnswerError) throw error
+      return overPool()
+    })
   }
 
   /** Another has its row for a moment: this one waits for that. */
   async #renewAlone(lock: Kept, forMs: number): Promise<void> {
     const sentAt = performance.now()
     const waitMs = Math.ceil(lock.ttlMs / 3)
+    lock.onSent(2 * waitMs)
     const values = [lock.name, String(lock.permit), String(lock.fence), String(forMs), String(waitMs)]
     try {
       const [row] = await this.#database.sendPart(renewLock, values, 2 * waitMs)
@@ -118,3 +151,6 @@ export class LockKeeper {
     this.#schedule()
   }
 }
+
+const patienceFor = (ttlMs: number): number =>
+  Math.ceil(Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, ttlMs / 6)))

@@ -158,7 +158,7 @@ describe('release', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till')
+        const lock = await dibs.lock('till', { ttlMs: 1_500 })
         const cut = proxy.inject({
           kind: 'cut',
           when: 'before',

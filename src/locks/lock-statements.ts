@@ -19,7 +19,7 @@ export const renewLock = statement(
 )
 
 export const guardByLock = statement(
-  'select {schema}.lock_guard($1::text, $2::text::integer, $3::text::bigint, $4::text::integer)::text as state',
+  'select {schema}.lock_guard($1::text, $2::text::integer, $3::text::bigint, $4::text::bigint, $5::text::integer)::text as state',
 )
 
 export const forceLock = statement(
@@ -32,21 +32,22 @@ const told = `l.name::text as "name", l.permit::text as "permit", l.holder::text
 /** Only what is held: the clock is read once, and not in each row's condition. */
 export const listLocks = statement(
   `select ${told} from (select {schema}.clock() as now offset 0) c, {schema}.lock l
-  where l.expires_at > c.now and pg_catalog.starts_with(l.name, $1::text)
-    and (l.name, l.permit) > ($2::text collate "C", $3::text::integer)
+  where l.expires_at operator(pg_catalog.>) c.now and pg_catalog.starts_with(l.name, $1::text)
+    and (l.name, l.permit) operator(pg_catalog.>) ($2::text collate "C", $3::text::integer)
   order by l.name, l.permit limit $4::text::integer`,
   { readOnly: true },
 )
 
 export const inspectLock = statement(
   `select ${told} from (select {schema}.clock() as now offset 0) c, {schema}.lock l
-  where l.expires_at > c.now and l.name = $1::text order by l.permit`,
+  where l.expires_at operator(pg_catalog.>) c.now and l.name operator(pg_catalog.=) $1::text order by l.permit`,
   { readOnly: true },
 )
 
 /** Whether it is still held under this fence, as anybody would see it. */
 export const isLockHeld = statement(
-  `select (l.expires_at > {schema}.clock())::text as "isLive" from {schema}.lock l
-  where l.name = $1::text and l.permit = $2::text::integer and l.fence = $3::text::bigint`,
+  `select (l.expires_at operator(pg_catalog.>) {schema}.clock())::text as "isLive" from {schema}.lock l
+  where l.name operator(pg_catalog.=) $1::text and l.permit operator(pg_catalog.=) $2::text::integer
+    and l.fence operator(pg_catalog.=) $3::text::bigint`,
   { readOnly: true },
 )

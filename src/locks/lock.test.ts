@@ -158,13 +158,13 @@ describe('renewal', () => {
     const locks = await Promise.all(
       Array.from({ length: 40 }, (_, n) => fixture.dibs.lock(`many:${n}`, { ttlMs: 3_000 })),
     )
-    const ends = async () =>
-      (await fixture.dibs.locks.list({ prefix: 'many:' })).map(({ expiresAt }) => expiresAt)
-    const first = Math.max(...(await ends()).map(Number))
-    await until(async () => (await ends()).every((end) => Number(end) > first), 'all to be renewed')
-    const renewals = send.mock.calls.filter(([statement]) => statement === renewLocks)
-    expect(JSON.parse(`${renewals[0]?.[1][0]}`).length).toBe(40)
-    expect(renewals.length).toBe(1)
+    const sizes = () =>
+      send.mock.calls
+        .filter(([statement]) => statement === renewLocks)
+        .map(([, values]) => JSON.parse(`${values[0]}`).length)
+    // Those that were taken first may be due before the others; from then on all go together.
+    await until(() => sizes().includes(40), 'all to be renewed at once')
+    expect(sizes().length).toBeLessThanOrEqual(3)
     send.mockRestore()
     expect(await Promise.all(locks.map((lock) => lock.release()))).toEqual(locks.map(() => 'released'))
   })
@@ -213,11 +213,11 @@ describe('renewal', () => {
   it('goes on though the whole pool is in use', async () => {
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 200 })
+        const lock = await dibs.lock('till', { ttlMs: 600 })
         const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
         const first = await expiry()
         await dibs.transaction(async () => {
-          await until(async () => (await expiry()) > first + 500, 'it to be renewed several times')
+          await until(async () => (await expiry()) > first + 900, 'it to be renewed several times')
         })
         expect(await lock.release()).toBe('released')
       },
@@ -280,7 +280,7 @@ describe('waiting', () => {
       async () =>
         (
           await fixture.pool.query(
-            `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%lock_acquire%'`,
+            `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema.name}%lock_acquire%'`,
           )
         ).rowCount === 1,
       'the call to wait',
@@ -289,7 +289,10 @@ describe('waiting', () => {
     await client.query('commit')
     client.release()
     await expect(waiting).rejects.toThrow('enough')
-    expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+    const isTaken = async () =>
+      (await fixture.pool.query(`select from ${fixture.schema.name}.lock where name = 'till'`)).rowCount === 1
+    await until(isTaken, 'it to have come')
+    await until(async () => (await fixture.dibs.locks.inspect('till')).length === 0, 'it to be given back')
   })
 
   it('of one that has less time ends without those before it', async () => {

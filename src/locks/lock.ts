@@ -6,6 +6,14 @@ import { checkKey } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { FencedWrite } from './fenced-write.js'
 
+export interface GuardOptions {
+  /**
+   * The server ends the transaction if it stands still for as long as the lease lasts, so that it does not keep everybody else away. Default true; false for a
+   * transaction of Kysely, on whose client nobody listens, so that a disconnect would end the process.
+   */
+  readonly endsIdle?: boolean | undefined
+}
+
 /** From whom a lock was taken over, whose lease had run out: what it has begun may be half done. */
 export interface TookOver {
   readonly from: string
@@ -33,7 +41,7 @@ export interface Lock extends AsyncDisposable {
   readonly holder: string
   /** By the database's clock. */
   readonly acquiredAt: Date
-  /** Set if another had it before and did not give it back. */
+  /** Set if the lease of the one before had run out: that one has not given it back. */
   readonly tookOver: TookOver | undefined
   /** Fires when the lock is lost; its reason is a `FenceLostError` that has the `reason`. Give it to `fetch` and the like. */
   readonly signal: AbortSignal
@@ -49,7 +57,7 @@ export interface Lock extends AsyncDisposable {
    *   await tx.query('update counter set n = n + 1')
    * })
    */
-  guard(tx: Tx): Promise<void>
+  guard(tx: Tx, options?: GuardOptions): Promise<void>
   /**
    * Writes a row of a store that knows nothing of this lock, such as another database: only if no later holder has written there before. The row keeps the
    * highest fence in a column of its own.

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
-import { FenceLostError, GuardedError, InvalidInputError } from '../errors.js'
+import { claims } from '../claims/acquire-claims.js'
+import { FenceLostError, InvalidInputError } from '../errors.js'
 import type { Lock } from './lock.js'
 
 const fixture = openClaims()
@@ -47,6 +48,7 @@ describe('list', () => {
     [{ prefix: 'a\0' }, 'prefix'],
     [{ after: 'a' }, 'after'],
     [{ after: { name: '', permit: 0 } }, 'after'],
+    [{ after: { name: 'a', permit: 1e15 } }, 'after'],
     [{ pre: 'a' }, 'pre'],
   ])('refuses %o', async (options, field) => {
     const error = await fixture.dibs.locks.list(options as never).catch((e) => e)
@@ -111,27 +113,56 @@ describe('forceRelease', () => {
     for (const lock of held) await lock.release()
   })
 
-  it('waits for a guarded transaction, and says so if that takes too long', async () => {
+  it('waits for no guarded transaction; the next holder does, and the old one can begin none', async () => {
     const mine = await fixture.dibs.lock('till')
     const client = await fixture.pool.connect()
     await client.query('begin')
     await mine.guard(client)
-    await expect(fixture.other.locks.forceRelease('till', { waitMs: 30 })).rejects.toThrow(GuardedError)
-    const forced = fixture.other.locks.forceRelease('till')
+    expect(await fixture.other.locks.forceRelease('till')).toBe(1)
+    expect(await fixture.other.tryLock('till')).toBeNull()
+    const waiting = fixture.other.lock('till')
+    await expect(fixture.dibs.transaction((tx) => mine.guard(tx))).rejects.toMatchObject({
+      reason: 'expired',
+    })
+    await client.query(`insert into ${fixture.log} (name) values ('in time')`)
     await client.query('commit')
     client.release()
-    expect(await forced).toBe(1)
-    await expect(
+    await using next = await waiting
+    expect(next.fence).toBeGreaterThan(mine.fence)
+    expect(await fixture.logged()).toEqual(['in time'])
+    expect(await mine.release()).toBe('lost')
+  })
+
+  it.each([true, false])('is a loss for a release, and for withLock (guarded: %s)', async (isGuarded) => {
+    const run = fixture.dibs.withLock('till', (lock) =>
       fixture.dibs.transaction(async (tx) => {
-        await mine.guard(tx)
+        if (isGuarded) await lock.guard(tx)
+        await fixture.other.locks.forceRelease('till')
       }),
-    ).rejects.toThrow(FenceLostError)
+    )
+    await expect(run).rejects.toMatchObject({ code: 'DIBS_FENCE_LOST', reason: 'stolen' })
+    const semaphore = await Promise.all(
+      [1, 2].map(() => fixture.dibs.lock('pool', { permits: 2, ttlMs: 300 })),
+    )
+    await fixture.other.locks.forceRelease('pool', { ifFence: semaphore[0]?.fence })
+    await until(() => semaphore[0]?.signal.aborted, 'its holder to learn of it')
+    expect(await semaphore[1]?.release()).toBe('released')
+  })
+
+  it('takes away what is claimed with other things, too', async () => {
+    const run = fixture.dibs.acquire(
+      [claims.lock('till')],
+      async () => {
+        expect(await fixture.other.locks.forceRelease('till')).toBe(1)
+      },
+      { mode: 'leased' },
+    )
+    await expect(run).rejects.toThrow(FenceLostError)
   })
 
   it.each([
     [{ ifFence: 1.5 }, 'ifFence'],
     [{ ifFence: '7' }, 'ifFence'],
-    [{ waitMs: -1 }, 'waitMs'],
     [{ ifFenced: 1 }, 'ifFenced'],
   ])('refuses %o', async (options, field) => {
     const error = await fixture.dibs.locks.forceRelease('till', options as never).catch((e) => e)

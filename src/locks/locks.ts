@@ -1,5 +1,4 @@
-import { GuardedError, InvalidInputError } from '../errors.js'
-import { checkDuration } from '../postgres/check-duration.js'
+import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
@@ -33,9 +32,10 @@ export interface ListLocksOptions {
 export interface ForceReleaseOptions {
   /** Only if this is still its fence: what an operator has seen may have ended meanwhile. */
   readonly ifFence?: number | undefined
-  /** How long to wait for transactions that are guarded by it. Default 5,000. */
-  readonly waitMs?: number | undefined
 }
+
+/** For those who have its row for a moment. */
+const WAIT_MS = 5_000
 
 /** The locks that are held, for operators. */
 export class Locks {
@@ -61,7 +61,7 @@ export class Locks {
     checkCharacters('prefix', prefix)
     if (!Number.isSafeInteger(limit) || limit < 1 || limit > 1_000)
       throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${String(limit)}`)
-    if (after !== undefined && !Number.isSafeInteger(after?.permit))
+    if (after !== undefined && !isPermit(after?.permit))
       throw new InvalidInputError('after', 'must have the name and the permit of a lock that was listed')
     const from = after ? [checkKey('after', after.name), String(after.permit)] : ['', '-1']
     const rows = await this.#database.send(listLocks, [prefix, ...from, String(limit)])
@@ -69,7 +69,7 @@ export class Locks {
   }
 
   /**
-   * Who holds a lock: one for each permit that is taken, none if it is free.
+   * Who holds a lock: one for each permit whose lease has not run out.
    *
    * @example
    * const [holder] = await dibs.locks.inspect('nightly-report')
@@ -80,8 +80,8 @@ export class Locks {
   }
 
   /**
-   * Takes a lock away from its holder, who learns of it at its next renewal, guard or release. What it does until then without `guard` is not
-   * stopped. Waits for transactions that are guarded; `GuardedError` if they do not end in time.
+   * Takes a lock away from its holder, who can neither renew it nor guard a transaction by it from then on, and learns of it when it tries. Transactions that are
+   * guarded already go on, and the next holder waits for these. What the old one does without `guard` is not stopped.
    *
    * @returns how many permits were taken away
    * @example
@@ -90,18 +90,16 @@ export class Locks {
    */
   async forceRelease(name: string, options: ForceReleaseOptions = {}): Promise<number> {
     checkKey('name', name)
-    checkOptions(options, ['ifFence', 'waitMs'])
-    const { ifFence, waitMs = 5_000 } = options
+    checkOptions(options, ['ifFence'])
+    const { ifFence } = options
     if (ifFence !== undefined && !Number.isSafeInteger(ifFence))
       throw new InvalidInputError(
         'ifFence',
         `must be a fence, which is a whole number, not ${String(ifFence)}`,
       )
-    checkDuration('waitMs', waitMs, 0, 600_000)
-    const values = [name, ifFence === undefined ? null : String(ifFence), String(Math.max(1, waitMs))]
-    const [row] = await this.#database.sendWaiting(waitMs, forceLock, values)
+    const values = [name, ifFence === undefined ? null : String(ifFence), String(WAIT_MS)]
+    const [row] = await this.#database.sendWaiting(WAIT_MS, forceLock, values)
     const told: Forced = JSON.parse(`${row?.told}`)
-    if (told.state === 'guarded') throw new GuardedError(name, waitMs, 1_000)
     for (const { fence } of told.taken)
       emit('dibs:lock.stolen', {
         ...originOf(this.#database, name),
@@ -114,13 +112,12 @@ export class Locks {
   }
 }
 
-type Forced =
-  | { readonly state: 'guarded' }
-  | {
-      readonly state: 'released'
-      readonly isWanted: boolean
-      readonly taken: readonly { readonly fence: number }[]
-    }
+interface Forced {
+  readonly isWanted: boolean
+  readonly taken: readonly { readonly fence: number }[]
+}
+
+const isPermit = (value: unknown): boolean => Number.isSafeInteger(value) && Math.abs(Number(value)) <= 1_000
 
 const readInfo = (row: TextRow): LockInfo => ({
   name: `${row.name}`,

@@ -24,6 +24,11 @@ interface Refusal {
   readonly leftMs?: number | null
 }
 
+type Taken = ToldLock & { readonly state: 'taken' }
+
+/** The server may be back, and a connection free, before the time is over. */
+const passing = [CommitOutcomeUnknownError, ConnectionLostError, BusyError]
+
 /** Those who wait look again after so long at the latest: a hint may be lost, and holders that die send none. */
 const POLL_MS = 500
 
@@ -33,8 +38,9 @@ const WANTED_MS = 3 * POLL_MS
 /** It never waits on the server: a longer silence is that of the network. */
 const ANSWER_MS = 5_000
 
-/** How often it is sent at the least before a server that is away is told to the caller. */
+/** A server that is away, or has no room, is tried so often, and no longer than that, also by whoever was not to wait. */
 const MIN_TRIES = 5
+const MIN_TRYING_MS = 2_000
 
 /** One call for a lock: all that it asks the server goes under one name, so that an answer that was lost can be had again. */
 export class LockCall {
@@ -45,6 +51,8 @@ export class LockCall {
   readonly #until: number
   #tries = 0
   #refusal: Refusal | undefined
+  /** In how many looks in a row it was busy. */
+  #busyLooks = 0
 
   constructor(parts: LockParts, spec: LockSpec) {
     this.#parts = parts
@@ -103,7 +111,8 @@ export class LockCall {
   /** Not all at once: those who wait for the same lease would all come at its end. */
   #pauseMs(turn: number): number {
     const { state, leftMs } = this.#refusal ?? {}
-    if (state === 'busy') return 2 + Math.random() * 20
+    if (state === 'busy')
+      return Math.min(POLL_MS, (2 + Math.random() * 20) * 2 ** Math.max(0, this.#busyLooks - 3))
     const pollMs = state === 'guarded' ? POLL_MS / 10 : Math.min(POLL_MS, 50 * 2 ** Math.min(turn, 10))
     const jitteredMs = pollMs * (0.5 + Math.random() / 2)
     return leftMs ? Math.min(jitteredMs, leftMs + Math.random() * 5) : jitteredMs
@@ -112,28 +121,40 @@ export class LockCall {
   async #ask(wantedMs: number): Promise<HeldLock | undefined> {
     const { name, permits, ttlMs, maxHoldMs, signal } = this.#spec
     const values = [name, String(permits), this.#holder, String(Math.min(ttlMs, maxHoldMs)), String(wantedMs)]
+    const startedAt = performance.now()
     for (let failures = 1; ; failures++) {
       const sentAt = performance.now()
       this.#tries++
       try {
-        const [row] = await this.#parts.database.sendPart(acquireLock, values, ANSWER_MS)
-        const told: Refusal | (ToldLock & { readonly state: 'taken' }) = JSON.parse(`${row?.told}`)
-        if (told.state !== 'taken') {
-          this.#refusal = told
-          return undefined
-        }
-        if (signal?.aborted) {
-          await this.#giveBack(told)
-          return undefined
-        }
-        return this.#hold(told, sentAt)
+        const told = await this.#send(values)
+        if (told === undefined) return undefined
+        if (told.state === 'taken') return this.#hold(told, sentAt)
+        this.#refusal = told
+        this.#busyLooks = told.state === 'busy' ? this.#busyLooks + 1 : 0
+        return undefined
       } catch (error) {
-        const mayHelp = error instanceof CommitOutcomeUnknownError || error instanceof ConnectionLostError
-        if (!mayHelp || signal?.aborted || (failures >= MIN_TRIES && performance.now() >= this.#until))
-          throw error
-        await sleep(fullJitterMs(failures, 20, 500))
+        if (signal?.aborted) return undefined
+        const mayHelp = passing.some((type) => error instanceof type)
+        const now = performance.now()
+        const isTried = failures >= MIN_TRIES || now - startedAt >= MIN_TRYING_MS
+        if (!mayHelp || (isTried && now >= this.#until)) throw error
+        await sleep(fullJitterMs(failures, 20, 500), signal).catch(() => {})
       }
     }
+  }
+
+  /** Undefined: nobody wants it any more, and what may come of it is given back. */
+  async #send(values: readonly string[]): Promise<Refusal | Taken | undefined> {
+    const { signal } = this.#spec
+    const asking = this.#parts.database.sendPart(acquireLock, values, ANSWER_MS).then(([row]) => {
+      const told: Refusal | Taken = JSON.parse(`${row?.told}`)
+      return told
+    })
+    const told = await untilAborted(asking, signal)
+    if (!signal?.aborted) return told
+    const given = asking.then((late) => (late.state === 'taken' ? this.#giveBack(late) : undefined))
+    this.#parts.database.finish(given.catch(() => {}))
+    return undefined
   }
 
   #hold(told: ToldLock, sentAt: number): HeldLock {
@@ -167,5 +188,21 @@ export class LockCall {
 
   get #origin() {
     return originOf(this.#parts.database, this.#spec.name)
+  }
+}
+
+/** Resolves with it, or with nothing as soon as the signal fires. */
+async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> {
+  if (!signal) return await promise
+  let end: (() => void) | undefined
+  const aborted = new Promise<undefined>((resolve) => {
+    end = () => resolve(undefined)
+    signal.addEventListener('abort', end)
+    if (signal.aborted) end()
+  })
+  try {
+    return await Promise.race([promise, aborted])
+  } finally {
+    if (end) signal.removeEventListener('abort', end)
   }
 }

@@ -157,14 +157,23 @@ export class OpenTransaction implements TransactionCore {
         throw new InvalidInputError('savepoint', 'has another in it that was not awaited')
       await this.#release(name)
       outer.afterCommits.push(...handle.afterCommits)
+      outer.repeated.push(...handle.repeated)
       return value
     } catch (error) {
       // If it is not there any more, one around it has ended, and this with it.
-      if (isSet && this.#handles[depth] === handle && (await this.#undo(name))) this.#failure = failure
+      if (isSet && this.#handles[depth] === handle && (await this.#undo(name))) {
+        this.#failure = failure
+        this.#handles.length = depth
+        for (const repeat of handle.repeated) await repeat(outer).catch((reason) => this.refuseCommit(reason))
+      }
       throw error
     } finally {
       if (this.#handles[depth] === handle) this.#handles.length = depth
     }
+  }
+
+  refuseCommit(reason: unknown): void {
+    this.#doom ??= reason
   }
 
   async #release(name: string): Promise<void> {

@@ -4,6 +4,14 @@ import type { Database } from './database.js'
 import { toQueryConfig } from './session.js'
 import type { Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
+import { control, queryTogether } from './together.js'
+
+/** Where a session's own settings do not fit what our functions expect. */
+const BEGIN = control('begin isolation level read committed read write')
+const COMMIT = control('commit')
+
+/** It is silent: what was asked may have been done. */
+export class NoAnswerError extends Error {}
 
 /**
  * One connection beside the pool, for what must not wait until somebody gives a client back: the renewal of leases. It is made
@@ -15,9 +23,21 @@ export class ReservedLine {
   /** It is connected, and has answered what it was asked before. */
   #ready: Promise<unknown> = Promise.resolve()
   #users = 0
+  #waiting = 0
+  #isOpen = false
 
   constructor(database: Database) {
     this.#database = database
+  }
+
+  /** It has not answered what it was asked before. */
+  get isBusy(): boolean {
+    return this.#waiting > 0
+  }
+
+  /** It is connected. */
+  get isOpen(): boolean {
+    return this.#isOpen
   }
 
   enter(): void {
@@ -28,6 +48,7 @@ export class ReservedLine {
     if (--this.#users > 0) return
     const client = this.#client
     this.#client = undefined
+    this.#isOpen = false
     if (client) void endClient(client)
   }
 
@@ -35,9 +56,10 @@ export class ReservedLine {
   async send(statement: Statement, values: readonly TextValue[], withinMs: number): Promise<TextRow[]> {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`no answer within ${withinMs} ms`)), withinMs)
+      timer = setTimeout(() => reject(new NoAnswerError(`no answer within ${withinMs} ms`)), withinMs)
     })
     let client: Client | undefined
+    this.#waiting++
     try {
       client = this.#client ??= this.#open()
       return await Promise.race([this.#ask(client, statement, values), late])
@@ -45,10 +67,12 @@ export class ReservedLine {
       // An answer may still be under way on it. One that was made meanwhile is somebody else's.
       if (client && this.#client === client) {
         this.#client = undefined
+        this.#isOpen = false
         void endClient(client)
       }
       throw error
     } finally {
+      this.#waiting--
       clearTimeout(timer)
     }
   }
@@ -56,15 +80,23 @@ export class ReservedLine {
   #open(): Client {
     const client = newClient(this.#database.pool, {})
     client.on('error', () => {})
-    this.#ready = client.connect()
+    this.#isOpen = false
+    this.#ready = client.connect().then(() => {
+      this.#isOpen = this.#client === client
+    })
     this.#ready.catch(() => {}) // whoever asks hears of it
     return client
   }
 
   /** One after the other: `pg` will not queue them for us. */
   #ask(client: Client, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
-    const config = toQueryConfig(this.#database.render(statement), values, false)
-    const answer = this.#ready.then(async () => (await client.query<TextRow>(config)).rows)
+    const bound = this.#database.bind(statement, values)
+    const config = toQueryConfig(bound.statement, values, false)
+    const answer = this.#ready.then(async () =>
+      this.#database.autocommitFits
+        ? (await client.query<TextRow>(config)).rows
+        : [...(await queryTogether(client, [BEGIN, bound, COMMIT], false)).rows],
+    )
     this.#ready = answer
     return answer
   }

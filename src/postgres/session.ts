@@ -11,6 +11,12 @@ export const SESSION: unique symbol = Symbol.for('dibs.session') as never
 export interface Session extends Executor {
   readonly [SESSION]: true
   send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]>
+  /** Nobody listens on its client, nor can we: if the server ended its connection while nothing runs, that would end the process. */
+  readonly isDeaf?: boolean
+  /** Whatever its function does, this transaction is not to commit. */
+  refuseCommit?(reason: unknown): void
+  /** Something of this transaction that a savepoint would undo with its rollback, and that is then to be done again outside of it. */
+  repeatOutside?(fn: (outer: Session) => Promise<void>): void
 }
 
 export const isSession = (value: unknown): value is Session =>
@@ -83,7 +89,10 @@ export class PgSession implements Session {
 }
 
 /** An open transaction of another library, reduced to one function. */
-export function adaptSession(run: (text: string, values: unknown[]) => Promise<QueryResult>): Session {
+export function adaptSession(
+  run: (text: string, values: unknown[]) => Promise<QueryResult>,
+  { isDeaf = false } = {},
+): Session {
   const query = async (text: string, values: unknown[] = []): Promise<QueryResult> => {
     try {
       return await run(text, values)
@@ -93,6 +102,7 @@ export function adaptSession(run: (text: string, values: unknown[]) => Promise<Q
   }
   return {
     [SESSION]: true,
+    isDeaf,
     query,
     send: async ({ text }, values) => (await query(text, [...values])).rows as TextRow[],
   }

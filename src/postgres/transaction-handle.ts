@@ -39,6 +39,7 @@ export interface TransactionCore {
   closing: readonly Part[] | undefined
   isLeft: boolean
   runAfterCommit(): Promise<void>
+  refuseCommit(reason: unknown): void
   assertOpen(): void
   guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T>
   savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T>
@@ -55,6 +56,8 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   readonly client: PoolClient
   readonly #core: TransactionCore
   readonly afterCommits: (() => void | Promise<void>)[] = []
+  /** What a savepoint that is rolled back leaves to the one around it. */
+  readonly repeated: ((outer: Session) => Promise<void>)[] = []
 
   constructor(core: TransactionCore) {
     super(core.client, core.prepared)
@@ -112,6 +115,14 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
 
   leave(): void {
     this.#core.isLeft = true
+  }
+
+  refuseCommit(reason: unknown): void {
+    this.#core.refuseCommit(reason)
+  }
+
+  repeatOutside(fn: (outer: Session) => Promise<void>): void {
+    this.repeated.push(fn)
   }
 
   savepoint<T>(fn: (tx: Transaction) => Promise<T>): Promise<T> {

@@ -20,7 +20,12 @@ const tell = (told) => process.send(told)
 const guards = {
   handle: (lock, tx) => lock.guard(tx),
   server: (lock, tx) =>
-    tx.query(`select ${schema}.lock_guard($1, $2, $3, 5000)::text`, [lock.name, lock.permit, lock.fence]),
+    tx.query(`select ${schema}.lock_guard($1, $2, $3, $4, 5000)::text`, [
+      lock.name,
+      lock.permit,
+      lock.fence,
+      ttlMs,
+    ]),
 }
 
 async function count(lock, how) {

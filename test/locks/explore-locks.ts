@@ -111,9 +111,9 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
       actors: {
         ann: holder('last'),
         operator: asProcess(async (own) => {
-          const taken = await own.locks.forceRelease('x', { ifFence: 100, waitMs: 60_000 })
+          const taken = await own.locks.forceRelease('x', { ifFence: 100 })
           const lock = await own.desk.tryLock('x', { ttlMs: TTL_MS })
-          assert.deepEqual([taken, lock === null], [1, false])
+          assert.equal(taken, 1)
           if (lock) await countUnder(lock, own)
           return lock
         }),

@@ -32,9 +32,9 @@ export function fromDrizzle(tx: DrizzleTransaction): Tx {
   if (isPostgresJsTransaction(client)) return fromPostgresJs(client)
   const isOpen = watchClient(client)
   if (!isOpen()) throw new NotInTransactionError('a Drizzle transaction that has ended', advice)
-  return adaptSession(async (text, values) =>
-    readResult(await runWhileOpen('Drizzle', isOpen, () => tx.execute(finished(text, values)))),
-  )
+  const run = async (text: string, values: unknown[]) =>
+    readResult(await runWhileOpen('Drizzle', isOpen, () => tx.execute(finished(text, values))))
+  return Object.assign(adaptSession(run), { client })
 }
 
 /**

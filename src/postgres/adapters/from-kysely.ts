@@ -45,11 +45,13 @@ export function fromKysely(trx: KyselyTransaction): Tx {
   refuseOther(trx)
   if (!isOpen(trx)) throw new NotInTransactionError('a Kysely transaction that has ended', advice)
   const runner = trx.withoutPlugins()
-  return adaptSession(async (text, values) => {
+  const run = async (text: string, values: unknown[]) => {
     const send = () => runner.executeQuery(toRawQuery(text, values)).catch(nameEnded)
     const { rows, numAffectedRows } = await runWhileOpen('Kysely', () => isOpen(trx), send)
     return { rows: rows as Row[], rowCount: Number(numAffectedRows ?? rows.length) }
-  })
+  }
+  // It hides the client of its pool, and does not listen on it.
+  return adaptSession(run, { isDeaf: true })
 }
 
 function toRawQuery(text: string, values: readonly unknown[]): RawQuery {
