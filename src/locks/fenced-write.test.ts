@@ -2,6 +2,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { directUrl, freshName, withPool } from '../../test/database.js'
+import { Dibs } from '../dibs.js'
 import { ConstraintViolationError, DatabaseError, FenceLostError, InvalidInputError } from '../errors.js'
 import type { Lock } from './lock.js'
 
@@ -60,6 +61,27 @@ describe('a write to a store elsewhere', () => {
     await mine.release()
     await expect(mine.writeFenced(store, write('late'))).rejects.toThrow(FenceLostError)
     expect(await stored()).toEqual([{ body: null, fence: null }])
+  })
+
+  it('is for a lock of one holder', async () => {
+    await using lock = await fixture.dibs.lock('report', { permits: 2 })
+    await expect(lock.writeFenced(store, write('x'))).rejects.toThrow('one holds at a time')
+  })
+
+  it('does not end a lock that is held though the store has seen a later fence', async () => {
+    await using lock = await fixture.dibs.lock('report')
+    await store.query('update sales.report set fence = 9007199254740991')
+    await expect(lock.writeFenced(store, write('x'))).rejects.toThrow(FenceLostError)
+    lock.assertHeld()
+  })
+
+  it('nor does a transaction of another database, which is refused', async () => {
+    await using lock = await fixture.dibs.lock('report')
+    await using there = await Dibs.open({ pool: store, schema: fixture.schema.name, listen: false })
+    const error = await there.transaction((tx) => lock.guard(tx)).catch((e) => e)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.message).toContain('is of another database than lock "report"')
+    lock.assertHeld()
   })
 
   it('says what is wrong with it', async () => {

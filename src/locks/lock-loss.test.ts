@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, url } from '../../test/database.js'
+import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { BusyError, ClosedError, FenceLostError } from '../errors.js'
 import { countTraffic } from '../testing/count-traffic.js'
@@ -88,6 +88,43 @@ describe('a lock is lost', () => {
     )
   })
 
+  it('not by a connection that has gone silent: another is made, also for locks that were taken meanwhile', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 2_400 })
+        const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' })
+        await cut.happened
+        const short = await dibs.lock('short', { ttlMs: 400 })
+        const expiry = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.expiresAt)
+        const first = [await expiry('till'), await expiry('short')]
+        await until(
+          async () => (await expiry('short')) > Number(first[1]) + 600,
+          'the short one to be renewed',
+        )
+        await until(async () => (await expiry('till')) > Number(first[0]), 'the other to be renewed')
+        cut.end()
+        expect(await Promise.all([lock.release(), short.release()])).toEqual(['released', 'released'])
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
+  it.skipIf(viaPgBouncer)('not where sessions are read only: renewals say what they need', async () => {
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 600 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const first = await expiry()
+        await dibs.transaction(async () => {
+          await until(async () => (await expiry()) > first + 900, 'it to be renewed several times')
+        })
+        expect(await lock.release()).toBe('released')
+      },
+      { max: 1, options: '-c default_transaction_read_only=on' },
+    )
+  })
+
   it('when it was held for as long as it was to be, and not for longer on the server either', async () => {
     const lock = await fixture.dibs.lock('till', { ttlMs: 200, maxHoldMs: 500 })
     const since = performance.now()
@@ -111,6 +148,7 @@ describe('a lock is lost', () => {
       expect(lock.signal.reason).toMatchObject({ reason: 'closed' })
       expect(await lock.release()).toBe('lost')
       await expect(dibs.lock('till')).rejects.toThrow(ClosedError)
+      await expect(dibs.withLock('till', async () => {})).rejects.toThrow(ClosedError)
       await expect(dibs.tryLock('till')).rejects.toThrow(ClosedError)
     })
     // What was begun under it may still go on: its lease protects that.
@@ -126,6 +164,40 @@ describe('a lock is lost', () => {
 })
 
 describe('release', () => {
+  it('is not tried for longer than it is worth', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 500 })
+        const silence = proxy.inject({ kind: 'black-hole' })
+        const before = performance.now()
+        await expect(lock.release()).rejects.toThrow()
+        expect(performance.now() - before).toBeLessThan(6_000)
+        silence.end()
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
+  it('whose answer was lost is no loss, though another has it by the time it is repeated', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till')
+        const cut = proxy.inject({ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'reset' })
+        const releasing = lock.release()
+        await cut.happened
+        await using _ = await until(
+          async () => (await fixture.other.tryLock('till')) ?? undefined,
+          'another to have it',
+        )
+        expect(await releasing).toBe('released')
+        cut.end()
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
   it('may be said again, and each hears the same', async () => {
     const lock = await fixture.dibs.lock('till')
     const twice = await countTraffic(fixture.pool, () => Promise.all([lock.release(), lock.release()]))
@@ -174,6 +246,30 @@ describe('release', () => {
       },
       { connectionString: proxy.url },
     )
+  })
+})
+
+describe('closing', () => {
+  it('ends the waiting for a lock at once', async () => {
+    await using _ = await fixture.dibs.lock('till')
+    await fixture.beside(async (dibs) => {
+      const waiting = [dibs.lock('till'), dibs.lock('till'), dibs.withLock('till', async () => {})]
+      const ended = Promise.allSettled(waiting)
+      await until(
+        async () =>
+          (
+            await fixture.pool.query(
+              `select from ${fixture.schema.name}.lock where wanted_until > '-infinity'`,
+            )
+          ).rowCount === 1,
+        'somebody to wait',
+      )
+      const before = performance.now()
+      await dibs.close()
+      expect(performance.now() - before).toBeLessThan(3_000)
+      for (const one of await ended)
+        expect(one).toMatchObject({ status: 'rejected', reason: { code: 'DIBS_CLOSED' } })
+    })
   })
 })
 

@@ -1,12 +1,13 @@
 import { hostname } from 'node:os'
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until } from '../../test/database.js'
+import { until, url } from '../../test/database.js'
 import { claims } from '../claims/acquire-claims.js'
 import { AcquireRefusedError, BusyError, FenceLostError, LockHeldError } from '../errors.js'
 import { ReservedLine } from '../postgres/reserved-line.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { countTraffic } from '../testing/count-traffic.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Lock } from './lock.js'
 import { renewLocks } from './lock-statements.js'
 
@@ -269,6 +270,25 @@ describe('waiting', () => {
     expect(await fixture.dibs.locks.inspect('free')).toEqual([])
   })
 
+  it('ends with the signal though the network is silent', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        await dibs.now()
+        const silence = proxy.inject({ kind: 'black-hole' })
+        const controller = new AbortController()
+        const waiting = dibs.lock('till', { signal: controller.signal })
+        waiting.catch(() => {})
+        const before = performance.now()
+        controller.abort(new Error('enough'))
+        await expect(waiting).rejects.toThrow('enough')
+        expect(performance.now() - before).toBeLessThan(1_000)
+        silence.end()
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
   it('gives a lock back that comes when nobody wants it any more', async () => {
     const controller = new AbortController()
     const client = await fixture.pool.connect()
@@ -285,6 +305,7 @@ describe('waiting', () => {
         ).rowCount === 1,
       'the call to wait',
     )
+    waiting.catch(() => {})
     controller.abort(new Error('enough'))
     await client.query('commit')
     client.release()

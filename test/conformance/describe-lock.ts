@@ -13,9 +13,14 @@ export function describeLock({ schema, admin, transaction, ids }: Context): void
 
   it('guards the transaction: it commits under the lock, and not once that is another’s', async () => {
     const lock = await dibs.lock('🦊')
-    await transaction(async (_, { tx, insert }) => {
+    await transaction(async (session, { tx, insert }) => {
       await lock.guard(tx)
       await insert('in time', 'in time')
+      // It is ended if it stands still; but not where that would end the process.
+      const { rows } = await session.query(
+        "select current_setting('idle_in_transaction_session_timeout')::text as limit",
+      )
+      expect(rows).toEqual([{ limit: session.isDeaf ? '0' : '30s' }])
       // It is taken away, and nobody has it before this has ended.
       await dibs.locks.forceRelease('🦊')
       expect(await dibs.tryLock('🦊')).toBeNull()

@@ -33,12 +33,12 @@ const release =
     JSON.parse(
       `${(await database.send(giveLockBack, ['x', String(permit), 'ann', String(fence), '60000']))[0]?.told}`,
     )
-const renew = async ({ database }: Process): Promise<unknown> => {
+const renewAlone = async ({ database }: Process): Promise<unknown> =>
+  (await database.send(renewLock, ['x', '0', '100', String(TTL_MS), '60000']))[0]?.state
+const renew = async (own: Process): Promise<unknown> => {
   const asked = JSON.stringify([{ name: 'x', permit: 0, fence: 100, ttlMs: TTL_MS }])
-  const [state] = JSON.parse(`${(await database.send(renewLocks, [asked]))[0]?.states}`)
-  if (state !== 'locked') return state
-  const values = ['x', '0', '100', String(TTL_MS), '60000']
-  return (await database.send(renewLock, values))[0]?.state
+  const [state] = JSON.parse(`${(await own.database.send(renewLocks, [asked]))[0]?.states}`)
+  return state === 'locked' ? renewAlone(own) : state
 }
 
 /** Every race of a guarded transaction that is known, and that must not be one. */
@@ -252,6 +252,26 @@ export function describeLockSchedules(bound: Depth): void {
         assert.deepEqual([row?.held, row?.holder], bob?.state === 'taken' ? [true, 'bob'] : [false, 'ann'])
         assert(['held', 'lost'].includes(`${told(outcomes.renewal)}`))
       },
+    })
+  })
+
+  it.each([
+    ['with all of its locks', renew],
+    ['alone', renewAlone],
+  ])('a renewal %s keeps the lock, or another has it', async (_, renewal) => {
+    await exploreAll({
+      actors: {
+        late: asProcess(renewal),
+        bob: asProcess(async (own) => {
+          await timePasses(own.db)
+          return acquire('bob')(own)
+        }),
+      },
+      invariant: async (_, outcomes) => {
+        const [bob] = states(outcomes, 'bob')
+        assert.equal(told(outcomes.late), bob?.state === 'taken' ? 'lost' : 'held')
+      },
+      bound: bound(2),
     })
   })
 
