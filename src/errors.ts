@@ -34,6 +34,7 @@ import {
   ScheduleDivergedError,
 } from './errors/proof-errors.js'
 import { HoldEndedError, QuotaExceededError } from './errors/quota-errors.js'
+import { InsufficientError, NotFoundError, StateConflictError } from './errors/table-errors.js'
 import {
   CommitOutcomeUnknownError,
   NestedTransactionError,
@@ -52,6 +53,7 @@ export * from './errors/limit-errors.js'
 export * from './errors/once-errors.js'
 export * from './errors/proof-errors.js'
 export * from './errors/quota-errors.js'
+export * from './errors/table-errors.js'
 export * from './errors/transaction-errors.js'
 
 /**
@@ -64,6 +66,9 @@ export const errorRegistry = [
   FenceLostError,
   BusyError,
   ConflictError,
+  NotFoundError,
+  StateConflictError,
+  InsufficientError,
   RateLimitedError,
   NeverFitsError,
   InProgressError,
