@@ -131,10 +131,13 @@ export class Catalog {
     this.#database = database
   }
 
-  /** A table by the name as it was given; read in the caller's transaction, which may have made it. */
+  /** A table that was read before, by the name as it was given. */
+  find(given: unknown): Table | undefined {
+    return typeof given === 'string' ? this.#tables.get(given) : undefined
+  }
+
+  /** Reads a table, in the caller's transaction, which may have made it. */
   async read(given: unknown, tx: Tx | undefined): Promise<Table> {
-    const known = typeof given === 'string' ? this.#tables.get(given) : undefined
-    if (known) return known
     const name = readTableName(given)
     const values = [name.quoted, name.schema ?? null]
     const [row] = await this.#database.send(readTable, values, tx)
@@ -143,11 +146,6 @@ export class Catalog {
     if (first !== undefined && this.#tables.size >= MAX_TABLES) this.#tables.delete(first)
     this.#tables.set(name.given, table)
     return table
-  }
-
-  /** The next call reads it anew. */
-  forget({ name }: Table): void {
-    this.#tables.delete(name.given)
   }
 }
 

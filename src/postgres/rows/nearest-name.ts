@@ -10,10 +10,15 @@ export function offerNames(given: string, names: readonly string[]): string {
 /** The name that differs by the fewest letters, if these are few. */
 export function findNearest(given: string, names: readonly string[]): string | undefined {
   const ranked = names
-    .map((name) => ({ name, distance: distanceOf(given.toLowerCase(), name.toLowerCase()) }))
+    .map((name) => ({ name, distance: distanceFrom(given.toLowerCase(), name.toLowerCase()) }))
     .sort((one, other) => one.distance - other.distance)
   const [best] = ranked
   return best && best.distance <= Math.max(1, Math.floor(given.length / 3)) ? best.name : undefined
+}
+
+/** The beginning of a name is as near as one wrong letter. */
+function distanceFrom(given: string, name: string): number {
+  return given.length > 1 && name !== given && name.startsWith(given) ? 1 : distanceOf(given, name)
 }
 
 /** How many letters must be changed, added or left out (Levenshtein). */

@@ -1,4 +1,4 @@
-import { type Blocker, BusyError, DatabaseError, NotFoundError } from '../../errors.js'
+import { type Blocker, BusyError, DatabaseError, InvalidInputError, NotFoundError } from '../../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../check-duration.js'
 import type { Database } from '../database.js'
 import { emit } from '../events.js'
@@ -65,17 +65,29 @@ export class Rows {
     given: unknown,
     build: (table: Table) => RowCall,
   ): Promise<readonly ToldRow[]> {
+    let known = this.#catalog.find(given)
     for (let looks = 1; ; looks++) {
-      const table = await this.#catalog.read(given, tx)
-      const call = build(table)
+      const table = known ?? (await this.#catalog.read(given, tx))
+      const call = this.#build(build, table, known !== undefined)
+      // What is refused may be right by now, after a migration: it is read again.
+      known = undefined
+      if (call === undefined) continue
       const rows = await this.#send(tx, table, call)
       // What is refused comes last: rows were locked before it.
       const { state, told = null } = rows.at(-1) ?? {}
       if (state === 'busy') throw this.#refuse(table, call, told)
       if (state !== 'moved') return rows
       // The table is another one by now, or for this caller: it is read again.
-      this.#catalog.forget(table)
-      if (looks === MAX_LOOKS) throw stillMoved(table, told)
+      if (looks >= MAX_LOOKS) throw stillMoved(table, told)
+    }
+  }
+
+  #build(build: (table: Table) => RowCall, table: Table, mayBeOld: boolean): RowCall | undefined {
+    try {
+      return build(table)
+    } catch (error) {
+      if (mayBeOld && error instanceof InvalidInputError) return undefined
+      throw error
     }
   }
 
