@@ -19,7 +19,7 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
     dibs = await Dibs.open({ ...throughPool, pool: admin, schema, listen: false })
     await admin.query(`create table ${table} (
       "thingId" int primary key, label text unique, body jsonb, amount numeric(8, 2) not null default 10, version int not null default 1,
-      status text not null default 'new', lease_until timestamptz, fence bigint, is_big boolean, tags text[])`)
+      status text not null default 'new', lease_until timestamptz, is_big boolean, tags text[])`)
   })
   beforeEach(() =>
     admin.query(`truncate ${table}; insert into ${table} ("thingId", label) values (1, 'one'), (2, 'two')`),
@@ -59,17 +59,17 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
           order: 'label',
           limit: 5,
         },
-        ...{ leaseColumn: 'lease_until', fenceColumn: 'fence' },
+        leaseColumn: 'lease_until',
       })
       expect(claimed.map(({ thingId }) => thingId)).toEqual([3, 2])
     })
     const { rows } = await admin.query(
-      `select "thingId" as id, amount::text, body ->> 'quotes' as quotes, tags::text, fence > 0 as fenced from ${table} order by 1`,
+      `select "thingId" as id, amount::text, body ->> 'quotes' as quotes, tags::text, lease_until > now() as leased from ${table} order by 1`,
     )
     expect(rows).toEqual([
-      { id: 1, amount: '7.50', quotes: `"'\\`, tags: '{a,"\\"",NULL}', fenced: null },
-      { id: 2, amount: '10.00', quotes: null, tags: null, fenced: true },
-      { id: 3, amount: '10.00', quotes: null, tags: null, fenced: true },
+      { id: 1, amount: '7.50', quotes: `"'\\`, tags: '{a,"\\"",NULL}', leased: null },
+      { id: 2, amount: '10.00', quotes: null, tags: null, leased: true },
+      { id: 3, amount: '10.00', quotes: null, tags: null, leased: true },
     ])
   })
 

@@ -84,7 +84,6 @@ describe('what changes', () => {
   })
 
   it('columns that came, went or became another type are as they are now, alone and in a transaction', async () => {
-    await fixture.pool.query()
     const steps = [
       ['add column more text', { n: 3 }, { id: 1, n: 3, more: null }],
       ['add column other int', { other: 3 }, { id: 1, n: 3, more: null, other: 3 }],
