@@ -83,6 +83,20 @@ describe('an amount', () => {
     expect((await fixture.rows('stock'))[0]).toMatchObject({ left_over: 5 })
   })
 
+  it('gives the transaction its own timeouts back, and ends before the one for a statement', async () => {
+    await withClient(async (other) => {
+      await adjust('left_over', -1, {}, other)
+      await withClient(async (ours) => {
+        await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '300ms'")
+        await expect(adjust('left_over', -1, { waitMs: 5_000 }, ours)).rejects.toThrow(BusyError)
+        await adjust('left_over', -1, { min: null }, ours, 2).catch((error) =>
+          expect(error).toBeInstanceOf(InsufficientError),
+        )
+        expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+      })
+    })
+  })
+
   it('takes one round trip', async () => {
     await adjust('left_over', -1)
     expect(await countTraffic(fixture.pool, () => adjust('left_over', -1))).toMatchObject({

@@ -6,6 +6,7 @@ import { kvMutations } from './kv.mjs'
 import { onceMutations } from './once.mjs'
 import { quotaMutations } from './quota.mjs'
 import { rateMutations } from './rate.mjs'
+import { tableMutations } from './tables.mjs'
 
 export const mutations = [
   ...groundMutations,
@@ -15,4 +16,5 @@ export const mutations = [
   ...rateMutations,
   ...acquireMutations,
   ...httpMutations,
+  ...tableMutations,
 ]

@@ -115,6 +115,22 @@ describe('what changes', () => {
     await expect(write(at('moving'), { m: 'x' })).rejects.toThrow('there is no such table')
   })
 
+  it('a column that came is in rows that are locked or claimed', async () => {
+    await fixture.pool.query(
+      `create table ${at('growing')} (id int primary key, n int); insert into ${at('growing')} values (1, 1)`,
+    )
+    const lock = () => fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('growing'), [1]))
+    const claim = () => fixture.dibs.claimRows(at('growing'), { set: { n: 1 } })
+    for (const [column, ask] of Object.entries({ one: lock, two: claim })) {
+      await ask()
+      await fixture.pool.query(`alter table ${at('growing')} add column ${column} int`)
+      expect(await ask()).toMatchObject([{ id: 1, [column]: null }])
+      await fixture.pool.query(`alter table ${at('growing')} drop column ${column}`)
+      expect(await ask()).toEqual([{ id: 1, n: 1 }])
+    }
+    await fixture.pool.query(`drop table ${at('growing')}`)
+  })
+
   it('a name is the table that the search path of the transaction says', async () => {
     const tenants = ['one', 'two'].map((name) => `${fixture.shop}_${name}`)
     for (const tenant of tenants)
