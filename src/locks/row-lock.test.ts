@@ -144,6 +144,8 @@ describe('a wait that ends', () => {
           expect(free.rowCount).toBe(1)
         })
         expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+        await fixture.dibs.rowLock(ours, at('account'), [1])
+        expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
       })
     })
     stop()

@@ -87,11 +87,9 @@ describe('an amount', () => {
     await withClient(async (other) => {
       await adjust('left_over', -1, {}, other)
       await withClient(async (ours) => {
-        await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '300ms'")
+        await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '2s'")
         await expect(adjust('left_over', -1, { waitMs: 5_000 }, ours)).rejects.toThrow(BusyError)
-        await adjust('left_over', -1, { min: null }, ours, 2).catch((error) =>
-          expect(error).toBeInstanceOf(InsufficientError),
-        )
+        await adjust('small', -1, {}, ours, 2)
         expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
       })
     })

@@ -70,7 +70,7 @@ export function openTables(tables: string, refill = ''): OpenTables {
     async blocked(client: pg.PoolClient): Promise<void> {
       if (!viaPgBouncer) return void (await untilBlocked(client))
       const waits = `select from pg_catalog.pg_stat_activity
-        where wait_event_type = 'Lock' and state = 'active' and query like '%${shop}%'`
+        where wait_event_type = 'Lock' and state = 'active' and query like '%${fixture.schema?.name}%'`
       await expect.poll(async () => (await pool.query(waits)).rowCount).toBe(1)
     },
   })
