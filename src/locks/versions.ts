@@ -2,7 +2,7 @@ import { ConflictError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { isPlain, type Patch, ROW, RowArgs } from '../postgres/rows/row-args.js'
+import { isPlain, ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId } from '../postgres/rows/row-id.js'
 import {
   checkWait,
@@ -29,7 +29,7 @@ export type UpdateVersioned = <R extends object = Row>(
   tx: Tx | undefined,
   table: string,
   at: VersionedId,
-  patch: Patch,
+  patch: RowPatch,
   options?: UpdateVersionedOptions,
 ) => Promise<R>
 
@@ -38,7 +38,7 @@ export function updateVersionedOn(rows: Rows): UpdateVersioned {
     tx: Tx | undefined,
     table: string,
     at: VersionedId,
-    patch: Patch,
+    patch: RowPatch,
     options: UpdateVersionedOptions = {},
   ) => {
     checkOptions(options, ['versionColumn', 'waitMs'])
@@ -55,7 +55,7 @@ export function updateVersionedOn(rows: Rows): UpdateVersioned {
   }
 }
 
-function versionCall(table: Table, at: VersionedId, patch: Patch, name: string, waitMs: number): RowCall {
+function versionCall(table: Table, at: VersionedId, patch: RowPatch, name: string, waitMs: number): RowCall {
   const column = versionColumn(table, name)
   const parts = readId('id', table, at.id)
   const args = new RowArgs()

@@ -15,13 +15,13 @@ import { type Column, integerRanges, type Table } from '../postgres/rows/table.j
 import { compareDecimals, type Decimal, readDecimal, writeDecimal } from './decimal.js'
 
 /** An amount, exactly: a safe integer, a bigint, or digits as text (`'12.50'`). */
-export type Amount = number | bigint | string
+export type ExactAmount = number | bigint | string
 
 export interface AdjustOptions extends WaitOptions {
   /** The least that may be left. Default 0; `null` for no limit. */
-  readonly min?: Amount | null | undefined
+  readonly min?: ExactAmount | null | undefined
   /** The most that may be there. Default: none. */
-  readonly max?: Amount | null | undefined
+  readonly max?: ExactAmount | null | undefined
 }
 
 export type Adjust = <R extends object = Row>(
@@ -29,7 +29,7 @@ export type Adjust = <R extends object = Row>(
   table: string,
   id: RowId,
   column: string,
-  delta: Amount,
+  delta: ExactAmount,
   options?: AdjustOptions,
 ) => Promise<R>
 
@@ -47,7 +47,7 @@ export function adjustOn(rows: Rows): Adjust {
     table: string,
     id: RowId,
     column: string,
-    delta: Amount,
+    delta: ExactAmount,
     options: AdjustOptions = {},
   ) => {
     checkOptions(options, ['min', 'max', 'waitMs'])

@@ -4,17 +4,17 @@ import { nameGiven } from '../postgres/name-given.js'
 import type { Table } from '../postgres/rows/table.js'
 
 /** A column to sort by. */
-export interface OrderBy {
+export interface ClaimOrderBy {
   readonly column: string
   readonly descending?: boolean | undefined
-  /** Where rows without a value go. Default: last, and first if descending, as in PostgreSQL. */
+  /** ClaimWhere rows without a value go. Default: last, and first if descending, as in PostgreSQL. */
   readonly nulls?: 'first' | 'last' | undefined
 }
 
 /** A column, or several, the most important first. */
-export type Order = string | OrderBy | readonly (string | OrderBy)[]
+export type ClaimOrder = string | ClaimOrderBy | readonly (string | ClaimOrderBy)[]
 
-export function readOrder(table: Table, order: Order | undefined): string[] {
+export function readOrder(table: Table, order: ClaimOrder | undefined): string[] {
   if (order === undefined) return []
   const list: readonly unknown[] = Array.isArray(order) ? order : [order]
   return list.map((item, n) => readItem(table, Array.isArray(order) ? `order[${n}]` : 'order', item))
@@ -28,7 +28,7 @@ function readItem(table: Table, field: string, item: unknown): string {
       `must be a column, or { column, descending, nulls }, not ${nameGiven(item)}`,
     )
   checkOptions(item, ['column', 'descending', 'nulls'])
-  const { column, descending = false, nulls } = item as Partial<OrderBy>
+  const { column, descending = false, nulls } = item as Partial<ClaimOrderBy>
   if (typeof descending !== 'boolean')
     throw new InvalidInputError(`${field}.descending`, `must be true or false`)
   if (nulls !== undefined && nulls !== 'first' && nulls !== 'last')

@@ -3,25 +3,25 @@ import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
-import { checkPatch, type Patch, ROW, RowArgs, type Taken, writable } from '../postgres/rows/row-args.js'
+import { checkPatch, ROW, RowArgs, type RowPatch, type Taken, writable } from '../postgres/rows/row-args.js'
 import { keyTaken } from '../postgres/rows/row-id.js'
 import { checkWait, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
 import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
-import { type Order, readOrder } from './claim-order.js'
-import { readWhere, type Where } from './claim-where.js'
+import { type ClaimOrder, readOrder } from './claim-order.js'
+import { type ClaimWhere, readWhere } from './claim-where.js'
 
 const MAX_LIMIT = 1_000
 const LEASE_MS = 60_000
 
 export interface ClaimRowsOptions extends WaitOptions {
   /** Which rows may be taken. Default: all. */
-  readonly where?: Where | undefined
+  readonly where?: ClaimWhere | undefined
   /** Which first; the key decides where this does not. */
-  readonly order?: Order | undefined
+  readonly order?: ClaimOrder | undefined
   /** How many at most: 1 to 1,000. Default 1. */
   readonly limit?: number | undefined
   /** What is written into each. */
-  readonly set?: Patch | undefined
+  readonly set?: RowPatch | undefined
   /**
    * A column of the type `timestamptz`: until when a row is taken. Only rows are taken in which it is null or past by the database's clock, so that those of a
    * process that is gone come again.

@@ -6,18 +6,18 @@ import type { Column, Table } from '../postgres/rows/table.js'
 import { textArray } from '../postgres/text-values.js'
 
 /** Columns and the value that each must have; null: must be null; an array: one of these. */
-export type WhereEqual = Readonly<Record<string, unknown>>
+export type ClaimWhereEqual = Readonly<Record<string, unknown>>
 
 /**
  * A condition in SQL. Values stand in it as `$1`, `$2` and so on, and have the type that they have here: text, `bigint` for a whole number, `numeric` for
  * another, `boolean`, `timestamptz` for a Date, `text[]` for an array. Cast those that the column needs otherwise: `$1::uuid`.
  */
-export interface WhereSql {
+export interface ClaimWhereSql {
   readonly sql: string
   readonly values?: readonly unknown[] | undefined
 }
 
-export type Where = WhereEqual | WhereSql
+export type ClaimWhere = ClaimWhereEqual | ClaimWhereSql
 
 /** A string, a quoted name, a comment or a string in dollars; or a place for a value. */
 const TOKEN =

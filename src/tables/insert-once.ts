@@ -2,7 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { checkPatch, type Patch, ROW, RowArgs, writable } from '../postgres/rows/row-args.js'
+import { checkPatch, ROW, RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
 import { checkWait, lockersOf, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
 
@@ -17,7 +17,7 @@ export type InsertOnce = <R extends object = Row>(
   tx: Tx | undefined,
   table: string,
   conflictColumns: readonly string[],
-  row: Patch,
+  row: RowPatch,
   options?: WaitOptions,
 ) => Promise<Inserted<R>>
 
@@ -26,7 +26,7 @@ export function insertOnceOn(rows: Rows): InsertOnce {
     tx: Tx | undefined,
     table: string,
     conflictColumns: readonly string[],
-    row: Patch,
+    row: RowPatch,
     options: WaitOptions = {},
   ) => {
     checkOptions(options, ['waitMs'])
@@ -41,7 +41,12 @@ export function insertOnceOn(rows: Rows): InsertOnce {
  * The look is a statement of its own, with a snapshot that is newer than the conflict; it answers in any case, since a row that was deleted in between
  * is to be inserted again.
  */
-function insertCall(table: Table, conflictColumns: readonly string[], row: Patch, waitMs: number): RowCall {
+function insertCall(
+  table: Table,
+  conflictColumns: readonly string[],
+  row: RowPatch,
+  waitMs: number,
+): RowCall {
   const unique = readUnique(table, conflictColumns)
   const args = new RowArgs()
   const entries = Object.entries(row).map(([name, value]) => {

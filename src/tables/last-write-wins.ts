@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
-import { type Patch, ROW, RowArgs } from '../postgres/rows/row-args.js'
+import { ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, type RowId, readId } from '../postgres/rows/row-id.js'
 import {
   checkWait,
@@ -17,7 +17,7 @@ export type LastWriteWins = <R extends object = Row>(
   tx: Tx | undefined,
   table: string,
   id: RowId,
-  patch: Patch,
+  patch: RowPatch,
   options?: WaitOptions,
 ) => Promise<R>
 
@@ -26,7 +26,7 @@ export function lastWriteWinsOn(rows: Rows): LastWriteWins {
     tx: Tx | undefined,
     table: string,
     id: RowId,
-    patch: Patch,
+    patch: RowPatch,
     options: WaitOptions = {},
   ) => {
     checkOptions(options, ['waitMs'])
@@ -36,7 +36,7 @@ export function lastWriteWinsOn(rows: Rows): LastWriteWins {
   }
 }
 
-function updateCall(table: Table, id: RowId, patch: Patch, waitMs: number): RowCall {
+function updateCall(table: Table, id: RowId, patch: RowPatch, waitMs: number): RowCall {
   const parts = readId('id', table, id)
   const args = new RowArgs()
   const match = matchId(parts, args)

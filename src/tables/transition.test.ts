@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { openTables } from '../../test/tables/open-tables.js'
 import { BusyError, InvalidInputError, NotFoundError, StateConflictError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
-import type { Step } from '../tables/transition.js'
+import type { StateChange } from '../tables/transition.js'
 import { countTraffic } from '../testing/index.js'
 
 const fixture = openTables(
@@ -13,7 +13,13 @@ const fixture = openTables(
    insert into {shop}.task values (1, false)`,
 )
 const { at, withClient } = fixture
-const pay = (tx: Tx | undefined, id: number, step: Partial<Step> = {}, patch?: object, options?: object) =>
+const pay = (
+  tx: Tx | undefined,
+  id: number,
+  step: Partial<StateChange> = {},
+  patch?: object,
+  options?: object,
+) =>
   fixture.dibs.transition(
     tx,
     at('orders'),

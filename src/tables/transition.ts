@@ -2,7 +2,7 @@ import { InvalidInputError, StateConflictError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { isPlain, type Patch, ROW, RowArgs } from '../postgres/rows/row-args.js'
+import { isPlain, ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
 import {
   checkWait,
@@ -17,7 +17,7 @@ import type { Table } from '../postgres/rows/table.js'
 type State = string | number | boolean
 
 /** From which state to which. */
-export interface Step {
+export interface StateChange {
   /** One state, or several. */
   readonly from: State | readonly State[]
   readonly to: State
@@ -29,8 +29,8 @@ export type Transition = <R extends object = Row>(
   tx: Tx | undefined,
   table: string,
   id: RowId,
-  step: Step,
-  patch?: Patch,
+  step: StateChange,
+  patch?: RowPatch,
   options?: WaitOptions,
 ) => Promise<R>
 
@@ -39,8 +39,8 @@ export function transitionOn(rows: Rows): Transition {
     tx: Tx | undefined,
     table: string,
     id: RowId,
-    step: Step,
-    patch: Patch = {},
+    step: StateChange,
+    patch: RowPatch = {},
     options: WaitOptions = {},
   ) => {
     checkOptions(options, ['waitMs'])
@@ -76,7 +76,7 @@ function transitionCall(
   table: Table,
   id: RowId,
   { states, to, column }: Asked,
-  patch: Patch,
+  patch: RowPatch,
   waitMs: number,
 ): RowCall {
   const state = table.column('column', column)

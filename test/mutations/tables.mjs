@@ -6,7 +6,7 @@ const locks = (file) => `src/locks/${file}`
 const tables = (file) => `src/tables/${file}`
 const rows = (file) => `src/postgres/rows/${file}`
 
-const lock = [locks('row-lock.test.ts')]
+const lock = [locks('row-lock.test.ts'), locks('row-lock-waits.test.ts')]
 const exploredLock = [locks('row-lock.explore.test.ts')]
 const version = [locks('versions.test.ts')]
 const last = [tables('last-write-wins.test.ts')]

@@ -5,7 +5,7 @@ import { toArrayText, toColumnText } from './column-value.js'
 import type { Column, ColumnType, Table } from './table.js'
 
 /** Columns and what they are set to. */
-export type Patch = Readonly<Record<string, unknown>>
+export type RowPatch = Readonly<Record<string, unknown>>
 
 /** The name of the row in our statements. */
 export const ROW = '"dibs_t"'
@@ -34,7 +34,7 @@ export class RowArgs {
   }
 
   /** `"a" = …, "b" = …` */
-  assign(field: string, table: Table, patch: Patch, taken: readonly Taken[]): string[] {
+  assign(field: string, table: Table, patch: RowPatch, taken: readonly Taken[]): string[] {
     return Object.entries(checkPatch(field, patch)).map(([name, value]) => {
       const at = `${field}.${name}`
       const column = writable(at, table, name, taken)
@@ -49,7 +49,7 @@ export interface Taken {
   readonly why: string
 }
 
-export function checkPatch(field: string, patch: unknown): Patch {
+export function checkPatch(field: string, patch: unknown): RowPatch {
   if (!isPlain(patch))
     throw new InvalidInputError(field, `must be an object of columns and values, not ${nameGiven(patch)}`)
   return patch
