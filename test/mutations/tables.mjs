@@ -316,6 +316,13 @@ const around = [
     catalog,
   ],
   [
+    'a type that was renamed is asked for again',
+    rows('rows.ts'),
+    '|| !this.#catalog.forget(table)',
+    '',
+    catalog,
+  ],
+  [
     'a whole number of any size is sent',
     rows('column-value.ts'),
     'whole < least || whole > most',

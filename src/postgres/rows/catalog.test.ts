@@ -1,3 +1,4 @@
+import type pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { openTables } from '../../../test/tables/open-tables.js'
 import { DatabaseError, InvalidInputError } from '../../errors.js'
@@ -113,6 +114,20 @@ describe('what changes', () => {
     await expect(write(at('moving'), { n: 'x' })).rejects.toThrow('names the column "n"')
     await fixture.pool.query(`drop table ${at('moving')}`)
     await expect(write(at('moving'), { m: 'x' })).rejects.toThrow('there is no such table')
+  })
+
+  it('a type that was renamed aborts a transaction once, and alone nothing', async () => {
+    await fixture.pool.query(
+      `create type ${at('mood')} as enum ('good'); create table ${at('typed')} (id int primary key, mood ${at('mood')}); insert into ${at('typed')} values (1)`,
+    )
+    const ask = (tx?: pg.PoolClient) => fixture.dibs.lastWriteWins(tx, at('typed'), 1, { mood: 'good' })
+    await ask()
+    await fixture.pool.query(`alter type ${at('mood')} rename to feeling`)
+    expect(await ask()).toEqual({ id: 1, mood: 'good' })
+    await fixture.pool.query(`alter type ${at('feeling')} rename to mood`)
+    await withClient((tx) => expect(ask(tx)).rejects.toThrow(DatabaseError))
+    await withClient(async (tx) => expect(await ask(tx)).toEqual({ id: 1, mood: 'good' }))
+    await fixture.pool.query(`drop table ${at('typed')}; drop type ${at('mood')}`)
   })
 
   it('a column that came is in rows that are locked or claimed', async () => {

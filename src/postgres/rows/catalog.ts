@@ -136,6 +136,11 @@ export class Catalog {
     return typeof given === 'string' ? this.#tables.get(given) : undefined
   }
 
+  /** The next call reads it anew. False if that was done before. */
+  forget(table: Table): boolean {
+    return this.#tables.get(table.name.given) === table && this.#tables.delete(table.name.given)
+  }
+
   /** Reads a table, in the caller's transaction, which may have made it. */
   async read(given: unknown, tx: Tx | undefined): Promise<Table> {
     const name = readTableName(given)

@@ -16,6 +16,9 @@ const RETRY_MS = 100
 /** A table that is another one each time it is looked at is not looked at for ever. */
 const MAX_LOOKS = 3
 
+/** There is no such type, or no such schema. */
+const RENAMED = new Set(['42704', '3F000'])
+
 /** What a caller may say about the wait. */
 export interface WaitOptions {
   /** How long to wait at most for those who have locked the row, in milliseconds. Default 5,000. */
@@ -72,7 +75,10 @@ export class Rows {
       // What is refused may be right by now, after a migration: it is read again.
       known = undefined
       if (call === undefined) continue
-      const rows = await this.#send(tx, table, call)
+      const rows = await this.#send(tx, table, call).catch((error) =>
+        this.#forgetStale(error, table, tx === undefined && looks < MAX_LOOKS),
+      )
+      if (rows === undefined) continue
       // What is refused comes last: rows were locked before it.
       const { state, told = null } = rows.at(-1) ?? {}
       if (state === 'busy') throw this.#refuse(table, call, told)
@@ -80,6 +86,13 @@ export class Rows {
       // The table is another one by now, or for this caller: it is read again.
       if (looks >= MAX_LOOKS) throw stillMoved(table, told)
     }
+  }
+
+  /** A type that has another name by now is an error of the statement itself. Alone nothing was done, and it is sent again; a transaction is aborted. */
+  #forgetStale(error: unknown, table: Table, mayLookAgain: boolean): undefined {
+    if (!(error instanceof DatabaseError && RENAMED.has(error.sqlState)) || !this.#catalog.forget(table))
+      throw error
+    if (!mayLookAgain) throw error
   }
 
   #build(build: (table: Table) => RowCall, table: Table, mayBeOld: boolean): RowCall | undefined {
