@@ -136,9 +136,9 @@ export class Catalog {
     return typeof given === 'string' ? this.#tables.get(given) : undefined
   }
 
-  /** The next call reads it anew. False if that was done before. */
-  forget(table: Table): boolean {
-    return this.#tables.get(table.name.given) === table && this.#tables.delete(table.name.given)
+  /** The next call reads it anew, unless that was done meanwhile. */
+  forget(table: Table): void {
+    if (this.find(table.name.given) === table) this.#tables.delete(table.name.given)
   }
 
   /** Reads a table, in the caller's transaction, which may have made it. */

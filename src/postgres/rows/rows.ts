@@ -88,10 +88,13 @@ export class Rows {
     }
   }
 
-  /** A type that has another name by now is an error of the statement itself. Alone nothing was done, and it is sent again; a transaction is aborted. */
+  /**
+   * A type that has another name by now is an error of the statement itself. Alone nothing was done, and it is sent again; a
+   * transaction is aborted by it.
+   */
   #forgetStale(error: unknown, table: Table, mayLookAgain: boolean): undefined {
-    if (!(error instanceof DatabaseError && RENAMED.has(error.sqlState)) || !this.#catalog.forget(table))
-      throw error
+    if (!(error instanceof DatabaseError && RENAMED.has(error.sqlState))) throw error
+    this.#catalog.forget(table)
     if (!mayLookAgain) throw error
   }
 
