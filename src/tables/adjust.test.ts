@@ -66,6 +66,10 @@ describe('an amount', () => {
   it('that is null cannot be added to', async () => {
     const asked = adjust('left_over', 1, { min: null }, undefined, 2)
     await expect(asked).rejects.toMatchObject({ code: 'DIBS_INSUFFICIENT', current: null })
+    // Without bounds, those of a type included.
+    await fixture.pool.query(`update ${at('stock')} set exact = null where id = 2`)
+    const exact = adjust('exact', 1, { min: null }, undefined, 2)
+    await expect(exact).rejects.toMatchObject({ code: 'DIBS_INSUFFICIENT', current: null })
   })
 
   it('is changed one after the other', async () => {
