@@ -55,7 +55,12 @@ describe('which rows', () => {
     ],
     [
       'by SQL that holds a dollar',
-      { where: { sql: `kind <> '$1' and "kind" <> $$ $1 $$ and id = $1`, values: [3] } },
+      {
+        where: {
+          sql: `'$1' = $2 and $$$1$$ = $2 and $a$$1$a$ = $2 and E'\\'$1' = $3 and "kind" <> '' /* $9 */ and id = $1 -- $8`,
+          values: [3, '$1', "'$1"],
+        },
+      },
       [3],
     ],
     [
