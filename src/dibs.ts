@@ -20,6 +20,8 @@ import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js
 import type { Lock, LockOptions, TryLockOptions } from './locks/lock.js'
 import { LockDesk, type WithLock } from './locks/lock-desk.js'
 import { Locks } from './locks/locks.js'
+import { type RowLock, rowLockOn } from './locks/row-lock.js'
+import { type UpdateVersioned, updateVersionedOn } from './locks/versions.js'
 import { type Health, readHealth } from './ops/health.js'
 import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
 import { CONNECT_MS } from './postgres/connections.js'
@@ -34,6 +36,7 @@ import { type Logger, logEvents } from './postgres/log-events.js'
 import { migrations } from './postgres/migrations/generated/migrations.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
 import { nameGiven } from './postgres/name-given.js'
+import { Rows } from './postgres/rows/rows.js'
 import { inspectServer } from './postgres/server.js'
 import { sleep } from './postgres/sleep.js'
 import { statement } from './postgres/statement.js'
@@ -42,6 +45,11 @@ import type { TransactionOptions } from './postgres/transaction.js'
 import type { Transaction } from './postgres/transaction-types.js'
 import { describeUrl, parseUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
+import { type Adjust, adjustOn } from './tables/adjust.js'
+import { type ClaimRows, claimRowsOn } from './tables/claim-rows.js'
+import { type InsertOnce, insertOnceOn } from './tables/insert-once.js'
+import { type LastWriteWins, lastWriteWinsOn } from './tables/last-write-wins.js'
+import { type Transition, transitionOn } from './tables/transition.js'
 
 export interface OpenOptions {
   /**
@@ -115,6 +123,14 @@ export class Dibs implements AsyncDisposable {
     this.acquire = acquireOn(database)
     this.singleton = singletonOn(database)
     this.voidSlot = voidSlotOn(database)
+    const rows = new Rows(database)
+    this.rowLock = rowLockOn(rows)
+    this.updateVersioned = updateVersionedOn(rows)
+    this.lastWriteWins = lastWriteWinsOn(rows)
+    this.insertOnce = insertOnceOn(rows)
+    this.transition = transitionOn(rows)
+    this.claimRows = claimRowsOn(rows)
+    this.adjust = adjustOn(rows)
     bindInstance(this, database)
     this.#maintenance = new Maintenance(database, this.#operations)
     this.kv = new Kv(database)
@@ -358,6 +374,84 @@ export class Dibs implements AsyncDisposable {
    * })
    */
   readonly withLock: WithLock
+
+  /**
+   * Locks rows of a table of yours until the transaction ends, in the order of their key, whatever the order of `ids`: two who lock the
+   * same rows do not wait for each other in a circle. Answers the rows as they are under the lock, in the order of `ids`.
+   *
+   * A wait that ends is `BusyError` with `blockers`, an id without a row `NotFoundError`; the transaction lives on, and has none of the locks.
+   *
+   * @example
+   * await dibs.transaction(async (tx) => {
+   *   const [from, to] = await dibs.rowLock(tx, 'account', [body.from, body.to], { wait: 1_000 })
+   *   console.log(from, to)
+   * })
+   */
+  readonly rowLock: RowLock
+
+  /**
+   * Writes a row if it still has the version that you have read, and adds one to it. Else `ConflictError` says which version it has: read again, and
+   * decide anew. Inside `dibs.transaction` it makes that run again from its start. Without `tx` it is kept at once.
+   *
+   * @example
+   * const order = await dibs.updateVersioned(undefined, 'orders', { id, version: row.version }, { note: 'urgent' })
+   */
+  readonly updateVersioned: UpdateVersioned
+
+  /**
+   * Writes the named columns of a row and no others, whatever is there: of two who write the same column, the last wins, and what the first wrote is
+   * lost. For what nobody computes from what it was before.
+   *
+   * @example
+   * await dibs.lastWriteWins(undefined, 'profile', id, { last_seen_at: new Date() })
+   */
+  readonly lastWriteWins: LastWriteWins
+
+  /**
+   * Inserts a row unless there is one with the same values in these columns, which must be those of a unique index. Of any number of callers one
+   * makes it (`created`); all are given the row that is there.
+   *
+   * @example
+   * const { row: user, created } = await dibs.insertOnce(undefined, 'users', ['email'], { email: 'ann@example.org' })
+   * if (created) console.log('welcome', user)
+   */
+  readonly insertOnce: InsertOnce
+
+  /**
+   * Moves a row from one of the states in `from` to the state `to`, and writes `patch` with it. Of several who try, one does; the others are
+   * `StateConflictError` with the `current` state.
+   *
+   * @example
+   * const order = await dibs.transition(undefined, 'orders', id, { from: ['new', 'held'], to: 'paid' }, { paid_at: new Date() })
+   */
+  readonly transition: Transition
+
+  /**
+   * Takes rows that nobody else takes, in one statement that waits for nobody: work to be done, tickets to be given out. With a `leaseColumn`
+   * they are taken for `leaseMs`, and come again if they are not finished by then; with a `fenceColumn`, whoever was too late can be told from who holds them.
+   *
+   * @example
+   * const [email] = await dibs.claimRows<{ id: string; fence: string }>('email', {
+   *   where: { sent_at: null },
+   *   order: 'created_at',
+   *   leaseColumn: 'lease_until',
+   *   fenceColumn: 'fence',
+   * })
+   * if (email) {
+   *   await mailer.send(email.id)
+   *   await pool.query('update email set sent_at = now() where id = $1 and fence = $2', [email.id, email.fence])
+   * }
+   */
+  readonly claimRows: ClaimRows
+
+  /**
+   * Adds to an amount, or takes from it, if it stays between `min` (0) and `max`; else `InsufficientError`, and nothing is changed. Exact: amounts are
+   * whole, or digits as text.
+   *
+   * @example
+   * const stock = await dibs.adjust(undefined, 'stock', sku, 'left_over', -1)
+   */
+  readonly adjust: Adjust
 
   /**
    * Names a limit that many share: of points in a day, of tokens in a month, of pieces in stock. Defining starts nothing.

@@ -36,6 +36,7 @@ import {
   ScheduleDivergedError,
 } from './errors/proof-errors.js'
 import { HoldEndedError, QuotaExceededError } from './errors/quota-errors.js'
+import { InsufficientError, NotFoundError, StateConflictError } from './errors/table-errors.js'
 import {
   CommitOutcomeUnknownError,
   NestedRetryError,
@@ -57,6 +58,7 @@ export * from './errors/once-errors.js'
 export * from './errors/precondition-errors.js'
 export * from './errors/proof-errors.js'
 export * from './errors/quota-errors.js'
+export * from './errors/table-errors.js'
 export * from './errors/transaction-errors.js'
 
 /**
@@ -71,6 +73,9 @@ export const errorRegistry = [
   ConflictError,
   PreconditionFailedError,
   PreconditionRequiredError,
+  NotFoundError,
+  StateConflictError,
+  InsufficientError,
   RateLimitedError,
   NeverFitsError,
   InProgressError,

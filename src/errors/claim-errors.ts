@@ -56,6 +56,19 @@ export class FenceLostError extends DibsError {
   }
 }
 
+/** A session that was waited for, as far as the server tells this role. */
+export interface Blocker {
+  readonly pid: number
+  /** Its `application_name`. */
+  readonly application: string
+  /** When its transaction began. */
+  readonly since?: Date
+  /** Its last statement. */
+  readonly query?: string
+  /** False: it has locked rows of the same table, and nothing more is known. */
+  readonly isSure: boolean
+}
+
 /**
  * A bounded wait ended.
  *
@@ -71,19 +84,31 @@ export class BusyError extends DibsError {
     remedy: 'Try again after `retryAfterMs`; raise the wait if this is usual.',
   }
 
+  /** Whom it has waited for, where that is known: see `rowLock`. */
+  declare readonly blockers?: readonly Blocker[]
+
   constructor(
     /** What was waited for. */
     readonly subject: string,
     readonly waitedMs: number,
     override readonly retryAfterMs: number,
-    options?: DibsErrorOptions,
+    options?: DibsErrorOptions & { readonly blockers?: readonly Blocker[] | undefined },
   ) {
     const waited =
       waitedMs > 0
         ? `Waited ${Math.round(waitedMs)} ms for ${subject}, in vain`
         : `This call was not to wait for ${subject}`
-    super(`${waited}. Try again in ${retryAfterMs} ms.`, options)
+    const held = options?.blockers?.length
+      ? ` In the way: ${options.blockers.map(nameBlocker).join(', ')}.`
+      : ''
+    super(`${waited}.${held} Try again in ${retryAfterMs} ms.`, options)
+    if (options?.blockers) this.blockers = options.blockers
   }
+}
+
+function nameBlocker({ pid, application, since, isSure }: Blocker): string {
+  const known = [application, since && `in a transaction since ${since.toISOString()}`].filter(Boolean)
+  return `${isSure ? '' : 'perhaps '}process ${pid}${known.length > 0 ? ` (${known.join(', ')})` : ''}`
 }
 
 export interface ConflictDetails extends DibsErrorOptions {

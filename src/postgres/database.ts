@@ -1,7 +1,8 @@
+import type { QueryConfig } from 'pg'
 import { CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
 import { type Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
-import type { Tx } from './executor.js'
+import type { Row, Tx } from './executor.js'
 import { readFault, translateError } from './fault.js'
 import { joinTransaction } from './join.js'
 import { forgetNames, toQueryConfig } from './session.js'
@@ -9,7 +10,15 @@ import { type RenderedStatement, renderStatement, type Statement } from './state
 import type { TextRow, TextValue } from './text-values.js'
 import type { BoundStatement } from './together.js'
 import { repeatTransaction, runTransaction, type TransactionOptions } from './transaction.js'
+import type { FramedTransaction } from './transaction-handle.js'
 import type { Transaction } from './transaction-types.js'
+
+/** How a statement runs by itself. */
+interface Alone {
+  readonly statement: Pick<Statement, 'readOnly'>
+  readonly isPart: boolean
+  readonly deadlineMs: number | undefined
+}
 
 /** How long a statement that waits for nobody may take. Far more than any of ours does, and far less than `ANSWER_MS`. */
 const SILENT_MS = 10_000
@@ -38,6 +47,25 @@ export class Database extends Connections {
    */
   sendWaiting(waitMs: number, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     return this.sendWithin(Math.min(2 * waitMs + SILENT_MS, MAX_TIMER_MS), statement, values)
+  }
+
+  /**
+   * Sends a statement about tables of the caller's own, whose rows come as the caller's driver gives them: in the caller's transaction if one is
+   * given, else alone. It has no name: what it answers changes with the table.
+   */
+  async query(
+    text: string,
+    values: readonly TextValue[],
+    { tx, waitMs }: { tx: Tx | undefined; waitMs: number },
+  ): Promise<Row[]> {
+    if (tx !== undefined) return (await (await joinTransaction(tx, this)).query(text, [...values])).rows
+    const deadlineMs = Math.min(2 * waitMs + SILENT_MS, MAX_TIMER_MS)
+    const sent = [...values]
+    return this.#runAlone<Row>(
+      { statement: { readOnly: false }, isPart: false, deadlineMs },
+      { text, values: sent },
+      async (own) => (await own.query(text, sent)).rows,
+    )
   }
 
   /**
@@ -80,22 +108,30 @@ export class Database extends Connections {
     deadlineMs?: number,
   ): Promise<TextRow[]> {
     const rendered = this.render(statement)
-    if (!this.autocommitFits) {
-      const once = { attempts: 1, deadlineMs }
-      return repeatTransaction(this, (own) => own.send(rendered, values), once, { isPart })
-    }
+    const config = toQueryConfig(rendered, values, this.prepared)
+    return this.#runAlone({ statement: rendered, isPart, deadlineMs }, config, (own) =>
+      own.send(rendered, values),
+    )
+  }
+
+  /** `config` by itself, or what `joined` does in a transaction of its own where a statement by itself would run at another level. */
+  #runAlone<R extends object>(
+    { statement, isPart, deadlineMs }: Alone,
+    config: QueryConfig,
+    joined: (own: FramedTransaction) => Promise<R[]>,
+  ): Promise<R[]> {
+    if (!this.autocommitFits) return repeatTransaction(this, joined, { attempts: 1, deadlineMs }, { isPart })
     return this.work(
       () =>
         this.use(
           async (checkout) => {
-            const config = toQueryConfig(rendered, values, this.prepared)
-            const ask = async () => (await checkout.client.query<TextRow>(config)).rows
+            const ask = async () => (await checkout.client.query<R>(config)).rows
             try {
               return await ask().catch((error) =>
                 forgetNames(checkout.client, error) ? ask() : Promise.reject(error),
               )
             } catch (error) {
-              throw await this.#judge(error, rendered, checkout)
+              throw await this.#judge(error, statement, checkout)
             }
           },
           deadlineMs,
@@ -106,7 +142,11 @@ export class Database extends Connections {
   }
 
   /** It commits by itself, so a lost answer is a lost COMMIT. */
-  async #judge(error: unknown, { readOnly }: RenderedStatement, checkout: Checkout): Promise<unknown> {
+  async #judge(
+    error: unknown,
+    { readOnly }: Pick<Statement, 'readOnly'>,
+    checkout: Checkout,
+  ): Promise<unknown> {
     const fault = readFault(error)
     if (fault?.sqlState === undefined || fault.fatal) checkout.broken ??= error
     // What is neither conflict, constraint nor timeout may be the last word of a server that dies.

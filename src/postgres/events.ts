@@ -119,6 +119,15 @@ export interface DibsEvents {
     /** Tells keys apart without showing them. */
     readonly keyHash: string
   }
+  /** A wait for rows of a table of the caller's own has ended in vain. */
+  'dibs:row.locked-out': EventOrigin & {
+    /** As the caller names it. */
+    readonly table: string
+    /** 0 if it was not to wait. */
+    readonly waitedMs: number
+    /** How many sessions were in the way, as far as this role may know. */
+    readonly blockers: number
+  }
   /** What was asked for did not fit into what is left of a quota. */
   'dibs:quota.refused': EventOrigin & {
     /** The name of the quota. */

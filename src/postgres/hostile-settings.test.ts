@@ -74,6 +74,43 @@ it('keeps keys and values', async () => {
   expect(await dibs.kv.delete('a')).toEqual({ deleted: true })
 })
 
+it('writes, locks and claims rows of tables on that path, whatever its operators are', async () => {
+  await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
+  await dibs.transaction(async (tx) => {
+    await tx.query(`create table evil.item (id int primary key, n int not null default 5, version int not null default 1, at timestamptz, fence bigint, raw bytea);
+      insert into evil.item values (1), (2);
+      create function evil.never(int, int) returns boolean language sql as $$ select false $$;
+      create function evil.same(text, text) returns boolean language sql as $$ select false $$;
+      create function evil.plus(int, int) returns int language sql as $$ select 0 $$;
+      create operator evil.= (leftarg = int, rightarg = int, function = evil.never);
+      create operator evil.= (leftarg = text, rightarg = text, function = evil.same);
+      create operator evil.< (leftarg = int, rightarg = int, function = evil.never);
+      create operator evil.+ (leftarg = int, rightarg = int, function = evil.plus)`)
+  })
+  const seen = new Date('2030-02-03T04:05:06.789Z')
+  const raw = Buffer.from("\\'")
+  expect(
+    await dibs.updateVersioned(undefined, 'item', { id: 1, version: 1 }, { at: seen, raw }),
+  ).toMatchObject({ version: 2 })
+  expect(await dibs.adjust(undefined, 'item', 1, 'n', -5)).toMatchObject({ n: 0 })
+  await expect(dibs.adjust(undefined, 'item', 1, 'n', -1)).rejects.toMatchObject({ current: '0' })
+  expect(await dibs.insertOnce(undefined, 'item', ['id'], { id: 2 })).toMatchObject({ created: false })
+  expect(await dibs.transition(undefined, 'item', 2, { from: 5, to: 6, column: 'n' })).toMatchObject({ n: 6 })
+  const lease = { leaseColumn: 'at', fenceColumn: 'fence' }
+  expect(await dibs.claimRows('item', { where: { n: [6] }, ...lease })).toMatchObject([{ id: 2 }])
+  await dibs.transaction(async (tx) => {
+    expect(await dibs.rowLock(tx, 'item', [2, 1])).toMatchObject([{ id: 2 }, { id: 1 }])
+    await expect(dibs.rowLock(tx, 'item', [3])).rejects.toThrow('There is no row 3')
+    const stored = await tx.query(
+      "select extract(epoch from at)::text as at, encode(raw, 'hex') as raw from evil.item order by id",
+    )
+    expect(stored.rows[0]).toEqual({ at: '1896321906.789000', raw: raw.toString('hex') })
+    await tx.query(
+      'drop table evil.item; drop function evil.never(int, int), evil.same(text, text), evil.plus(int, int) cascade',
+    )
+  })
+})
+
 it('lowers the timeout of the session to its deadline and never raises it', async () => {
   await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
   const timeout = (deadlineMs: number) =>

@@ -39,6 +39,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:operation.failed': ['warn', 'operation failed after a takeover'],
   'dibs:maintenance.failed': ['warn', 'a round of maintenance failed'],
   'dibs:kv.conflict': ['debug', 'somebody else was first at a key'],
+  'dibs:row.locked-out': ['debug', 'waited in vain for rows of a table'],
   'dibs:quota.refused': ['debug', 'what was asked for did not fit into what is left of a quota'],
   'dibs:acquire.unsettled': ['warn', 'what was reserved is used, and could not be charged'],
   'dibs:acquire.not-stored': ['error', 'work is done, but its outcome could not be stored'],

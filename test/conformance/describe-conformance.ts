@@ -10,6 +10,7 @@ import { describeLock } from './describe-lock.js'
 import { describeOnce } from './describe-once.js'
 import { describeRate } from './describe-rate.js'
 import { describeRefusals } from './describe-refusals.js'
+import { describeRows } from './describe-rows.js'
 import { describeTransactions } from './describe-transactions.js'
 import { describeValues } from './describe-values.js'
 import type { Context, Harness, Library } from './harness.js'
@@ -66,6 +67,7 @@ export function describeConformance(name: string, harness: Harness): void {
     describe('acquire', () => describeAcquire(context))
     describe('locks', () => describeLock(context))
     describe('rate limits', () => describeRate(context))
+    describe('rows', () => describeRows(context))
     if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
   })
 }

@@ -8,6 +8,7 @@ import { onceMutations } from './once.mjs'
 import { preconditionMutations } from './preconditions.mjs'
 import { quotaMutations } from './quota.mjs'
 import { rateMutations } from './rate.mjs'
+import { tableMutations } from './tables.mjs'
 
 export const mutations = [
   ...groundMutations,
@@ -19,4 +20,5 @@ export const mutations = [
   ...lockMutations,
   ...httpMutations,
   ...preconditionMutations,
+  ...tableMutations,
 ]

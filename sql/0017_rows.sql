@@ -1,0 +1,270 @@
+-- compatible_from: 1
+--
+-- Writes, locks and claims of rows in tables of the caller's own. The statements come from src/postgres/row-statements.ts and what builds
+-- on it: identifiers are quoted there, and values stand in `p_args`, as texts that each place casts to the type of its column.
+--
+-- These functions keep the caller's `search_path`, unlike all others: triggers, checks and policies of the caller's table run inside, and
+-- the name of the table means what it means to the caller. So operators are named in full, or stand in functions that set the path.
+
+-- What is known of a table as the caller names it: which one it is, and how many columns it has had.
+create function {schema}.table_mark(p_table text) returns text
+  language sql stable
+as $$
+  select pg_catalog.format('%s.%s', c.oid, c.relnatts) from pg_catalog.pg_class c
+  where c.oid operator(pg_catalog.=) pg_catalog.to_regclass(p_table)
+$$;
+
+-- Another table has this name by now, or for this session; or it has a column more.
+create function {schema}.table_moved(p_table text, p_mark text) returns boolean
+  language sql stable
+as $$
+  select not exists (select where {schema}.table_mark(p_table) operator(pg_catalog.=) p_mark)
+$$;
+
+-- Bounds a wait that ends at a moment of the server's own clock, whatever a test makes of the other one.
+create function {schema}.row_bound(p_until timestamptz) returns void
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_left_ms integer := ceil(pg_catalog.date_part('epoch', p_until - pg_catalog.clock_timestamp()) * 1000);
+begin
+  perform {schema}.bound({schema}.bounded_wait(greatest(1, v_left_ms)));
+end
+$$;
+
+create function {schema}.row_until(p_wait_ms integer) returns timestamptz
+  language sql volatile
+  set search_path = ''
+as $$ select pg_catalog.clock_timestamp() + p_wait_ms * interval '1 millisecond' $$;
+
+-- Who has locked these rows, as PostgreSQL notes it in them: ids of transactions, or of several that share a lock. A table that is
+-- locked as a whole is not waited for.
+create function {schema}.row_lockers(p_held text, p_args text[]) returns text[]
+  language plpgsql volatile
+  set lock_timeout = 1
+as $$
+declare
+  v_lockers text[];
+begin
+  execute p_held into v_lockers using p_args;
+  return v_lockers;
+exception when lock_not_available or insufficient_privilege then
+  return null;
+end
+$$;
+
+-- The members of a lock that is shared. Whether the number in a row is that of one lock or of a shared one, PostgreSQL does not tell.
+create function {schema}.row_sharers(p_locker text) returns text[]
+  language plpgsql stable
+  set search_path = ''
+as $$
+begin
+  return (select pg_catalog.array_agg(m.xid::text) from pg_catalog.pg_get_multixact_members(p_locker::xid) m);
+exception when others then
+  return null;
+end
+$$;
+
+-- Whom a wait was for, as far as this role may know: at most ten. A lock that was taken inside of a savepoint is noted under a number that leads
+-- to nobody once that savepoint is released. Then, and where a row is not to be seen yet, these are all that have written to the table or locked rows
+-- of it (`sure`: false).
+create function {schema}.row_blockers(p_table regclass, p_lockers text[]) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_pids integer[];
+  v_sure boolean := true;
+  v_told json;
+begin
+  select pg_catalog.array_agg(distinct l.pid) into v_pids
+  from pg_catalog.unnest(p_lockers) k(locker)
+  cross join lateral pg_catalog.unnest({schema}.row_sharers(k.locker) || k.locker) m(xid)
+  join pg_catalog.pg_locks l on l.transactionid::text = m.xid
+  where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted and l.pid <> pg_catalog.pg_backend_pid();
+  if v_pids is null then
+    v_sure := false;
+    -- point: before who may be it
+    select pg_catalog.array_agg(distinct l.pid) into v_pids
+    from pg_catalog.pg_locks l
+    join pg_catalog.pg_database d on d.oid = l.database
+    join pg_catalog.pg_stat_activity a on a.pid = l.pid
+    where l.locktype = 'relation' and l.relation = p_table and d.datname = pg_catalog.current_database() and l.granted
+      and l.pid <> pg_catalog.pg_backend_pid()
+      and (l.mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+        or l.mode <> 'AccessShareLock' and a.backend_xid is not null);
+  end if;
+  -- point: before what is known of them
+  select pg_catalog.json_agg(b.told) into v_told
+  from (
+    select pg_catalog.json_build_object(
+      'pid', a.pid, 'application', a.application_name, 'since', {schema}.micros(a.xact_start), 'sure', v_sure,
+      'query', case when a.query <> '<insufficient privilege>' then a.query end) as told
+    from pg_catalog.pg_stat_activity a
+    where a.pid = any (v_pids)
+    order by a.xact_start, a.pid
+    limit 10
+  ) b;
+  return coalesce(v_told, '[]');
+end
+$$;
+
+-- One statement that writes a row if it is as it must be. If it wrote none, a look with a snapshot of its own says why: what is there is not what the
+-- writer expects (`looked`); or it is by now (`again`), since another has committed between the two, and it is written once more. No row at
+-- all: there is none. Whoever writes nothing leaves no lock behind in the caller's transaction, and running out of time does not abort it.
+--
+-- Two writers of one row: the second waits inside of its UPDATE (or at the unique index), which then looks at the row as the first has left
+-- it. See src/tables/rows.explore.test.ts.
+--
+-- All three answer rows of the caller's table behind two columns of ours, a state and what is told beside; `p_empty` makes one where there is no row. If the
+-- table is not what it was when the statements were made, that is said (`moved`), and aborts nothing.
+create function {schema}.row_write(
+  p_table text, p_mark text, p_write text, p_look text, p_held text, p_empty text, p_args text[], p_wait_ms integer
+)
+  returns setof record
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+declare
+  v_until timestamptz := {schema}.row_until(p_wait_ms);
+  v_seen record;
+  v_count integer;
+  v_state text := 'busy';
+  v_told text;
+begin
+  if {schema}.table_moved(p_table, p_mark) then
+    return query execute p_empty using 'moved'::text, v_told;
+    return;
+  end if;
+  begin
+    for v_turn in 1..20 loop
+      perform {schema}.row_bound(v_until);
+      -- point: before the write
+      return query execute p_write using p_args;
+      if found then
+        return;
+      end if;
+      -- point: before the look
+      execute p_look into v_seen using p_args;
+      get diagnostics v_count = row_count;
+      if v_count operator(pg_catalog.=) 0 then
+        v_state := 'absent';
+        exit;
+      end if;
+      if v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then
+        v_state := 'looked';
+        exit;
+      end if;
+    end loop;
+    raise exception 'nothing was written' using errcode = 'DIB02';
+  exception
+    when sqlstate 'DIB02' then
+      null;
+    when lock_not_available then
+      v_state := 'busy';
+    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
+      v_state := 'moved';
+      v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+  end;
+  if v_state operator(pg_catalog.=) 'looked'::text then
+    return next v_seen;
+    return;
+  end if;
+  if v_state operator(pg_catalog.=) 'busy'::text then
+    v_told := {schema}.row_blockers(
+      pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
+  end if;
+  return query execute p_empty using v_state, v_told;
+end
+$$;
+
+-- Locks rows one after the other, in the order of the statement, which is that of the key: two who lock the same rows meet at the first of
+-- them. The wait is for all of them together. Whoever gets not all that it must have gets none.
+create function {schema}.row_lock(
+  p_table text, p_mark text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_least integer
+)
+  returns setof record
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+declare
+  v_until timestamptz := {schema}.row_until(p_wait_ms);
+  v_bound_until timestamptz := {schema}.row_until(10);
+  v_rows refcursor;
+  v_row record;
+  v_count integer := 0;
+  v_state text;
+  v_told text;
+begin
+  if {schema}.table_moved(p_table, p_mark) then
+    return query execute p_empty using 'moved'::text, v_told;
+    return;
+  end if;
+  begin
+    perform {schema}.row_bound(v_until);
+    open v_rows no scroll for execute p_lock using p_args;
+    loop
+      -- To say anew for each how long it may take is more work than to lock it.
+      if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then
+        perform {schema}.row_bound(v_until);
+        v_bound_until := {schema}.row_until(10);
+      end if;
+      -- point: before the next row
+      fetch v_rows into v_row;
+      exit when not found;
+      v_count := v_count operator(pg_catalog.+) 1;
+      return next v_row;
+    end loop;
+    close v_rows;
+    if v_count operator(pg_catalog.<) p_least then
+      raise exception 'not all are there' using errcode = 'DIB02';
+    end if;
+    return;
+  exception
+    when sqlstate 'DIB02' then
+      v_state := 'absent';
+    when lock_not_available then
+      v_state := 'busy';
+      v_told := {schema}.row_blockers(
+        pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
+    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
+      v_state := 'moved';
+      v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+  end;
+  return query execute p_empty using v_state, v_told;
+end
+$$;
+
+-- Takes rows that nobody has locked, in one statement. It waits for no row, so the clock may be read before: a lease that was renewed meanwhile is seen,
+-- since PostgreSQL looks again at what has changed when it locks it.
+create function {schema}.row_claim(
+  p_table text, p_mark text, p_claim text, p_empty text, p_args text[], p_wait_ms integer
+)
+  returns setof record
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+declare
+  v_now timestamptz;
+  v_state text := 'moved';
+  v_told text;
+begin
+  if not {schema}.table_moved(p_table, p_mark) then
+    begin
+      perform {schema}.row_bound({schema}.row_until(p_wait_ms));
+      v_now := {schema}.clock();
+      -- point: before the claim
+      return query execute p_claim using p_args, v_now;
+      return;
+    exception
+      when lock_not_available then
+        v_state := 'busy';
+        v_told := {schema}.row_blockers(pg_catalog.to_regclass(p_table), null)::text;
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+    end;
+  end if;
+  return query execute p_empty using v_state, v_told;
+end
+$$;

@@ -1,0 +1,131 @@
+import { describe, expect, it } from 'vitest'
+import { openTables } from '../../test/tables/open-tables.js'
+import { BusyError } from '../errors.js'
+import { onEvent } from '../postgres/events.js'
+
+const fixture = openTables(
+  'create table {shop}.account (id int primary key, balance int not null)',
+  'insert into {shop}.account select n, n * 10 from generate_series(1, 5) n',
+)
+const { at, withClient } = fixture
+
+describe('a wait that ends', () => {
+  it('is BusyError with those in the way, and leaves the transaction alive and without locks', async () => {
+    const events: unknown[] = []
+    const stop = onEvent('dibs:row.locked-out', (event) => events.push(event))
+    await withClient(async (other) => {
+      await other.query(`update ${at('account')} set balance = 0 where id = 2`)
+      const { rows } = await other.query('select pg_backend_pid() as pid')
+      await withClient(async (ours) => {
+        await ours.query("set local lock_timeout = '7s'")
+        const error = await fixture.dibs
+          .rowLock(ours, at('account'), [1, 2], { wait: 20 })
+          .catch((error) => error)
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error).toMatchObject({ waitedMs: 20, subject: `rows of table "${at('account')}"` })
+        expect(error.blockers).toEqual([
+          {
+            pid: rows[0].pid,
+            application: 'shop',
+            since: expect.any(Date),
+            query: expect.any(String),
+            isSure: true,
+          },
+        ])
+        expect(error.message).toContain(`In the way: process ${rows[0].pid} (shop, in a transaction since `)
+        await withClient(async (third) => {
+          const free = await third.query(
+            `select id from ${at('account')} where id = 1 for update skip locked`,
+          )
+          expect(free.rowCount).toBe(1)
+        })
+        expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+        await fixture.dibs.rowLock(ours, at('account'), [1])
+        expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+      })
+    })
+    stop()
+    expect(events).toMatchObject([{ table: at('account'), waitedMs: 20, blockers: 1 }])
+  })
+
+  it('names all who share the lock', async () => {
+    await withClient((one) =>
+      withClient(async (other) => {
+        const pids: number[] = []
+        for (const client of [one, other]) {
+          await client.query(`select from ${at('account')} where id = 1 for share`)
+          pids.push((await client.query('select pg_backend_pid() as pid')).rows[0].pid)
+        }
+        await fixture.dibs.transaction(async (tx) => {
+          const error = await fixture.dibs
+            .rowLock(tx, at('account'), [1], { wait: 'nowait' })
+            .catch((error) => error)
+          expect(error.waitedMs).toBe(0)
+          const sure = error.blockers.filter(({ isSure }: { isSure: boolean }) => isSure)
+          expect(sure.map(({ pid }: { pid: number }) => pid).toSorted()).toEqual(pids.toSorted())
+        })
+      }),
+    )
+  })
+
+  it('names who may be it where PostgreSQL does not say', async () => {
+    await withClient(async (other) => {
+      await other.query(
+        `savepoint s; select from ${at('account')} where id = 1 for update; release savepoint s`,
+      )
+      const { rows } = await other.query('select pg_backend_pid() as pid')
+      await fixture.dibs.transaction(async (tx) => {
+        const error = await fixture.dibs
+          .rowLock(tx, at('account'), [1], { wait: 'nowait' })
+          .catch((error) => error)
+        expect(error.blockers).toMatchObject([{ pid: rows[0].pid, isSure: false }])
+        expect(error.message).toContain('perhaps process')
+      })
+    })
+  })
+
+  it('is for the table too, and asks it nothing more', async () => {
+    await withClient(async (other) => {
+      await other.query(`lock table ${at('account')} in access exclusive mode`)
+      const { rows } = await other.query('select pg_backend_pid() as pid')
+      await fixture.dibs.transaction(async (tx) => {
+        const error = await fixture.dibs.rowLock(tx, at('account'), [1], { wait: 10 }).catch((error) => error)
+        expect(error.blockers).toMatchObject([{ pid: rows[0].pid, isSure: false }])
+        expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+      })
+    })
+  })
+
+  it('is for all rows together', async () => {
+    await withClient(async (one) => {
+      await one.query(`select from ${at('account')} where id = 1 for update`)
+      await withClient(async (two) => {
+        await two.query(`select from ${at('account')} where id = 2 for update`)
+        await withClient(async (ours) => {
+          const startedAt = performance.now()
+          const waiting = fixture.dibs
+            .rowLock(ours, at('account'), [1, 2], { wait: 600 })
+            .catch((error) => error)
+          await fixture.blocked(ours)
+          // A part of the wait is over before the first row is free.
+          await fixture.pool.query('select pg_sleep(0.4)')
+          await one.query('commit')
+          expect(await waiting).toBeInstanceOf(BusyError)
+          expect(performance.now() - startedAt).toBeLessThan(950)
+        })
+      })
+    })
+  })
+
+  it('may be no wait at all: locked rows are left out', async () => {
+    await withClient(async (other) => {
+      await other.query(`select from ${at('account')} where id = 2 for update`)
+      await fixture.dibs.transaction(async (tx) => {
+        const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), [3, 2, 77, 1], {
+          wait: 'skip',
+        })
+        expect(rows.map(({ id }) => id)).toEqual([3, 1])
+      })
+    })
+  })
+})

@@ -1,0 +1,195 @@
+import { describe, expect, it } from 'vitest'
+import { openTables } from '../../test/tables/open-tables.js'
+import { InvalidInputError, NotFoundError, NotInTransactionError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import { countTraffic } from '../testing/index.js'
+
+const fixture = openTables(
+  `create table {shop}.account (id int primary key, balance int not null);
+   create table {shop}.entry (id int primary key, account int references {shop}.account);
+   create table {shop}.slot (tenant text, n int, note text, code uuid unique, primary key (tenant, n))`,
+  `insert into {shop}.account select n, n * 10 from generate_series(1, 5) n;
+   insert into {shop}.slot values ('a', 1, 'a1', '00000000-0000-0000-0000-000000000001'), ('a', 2, 'a2', null), ('b', 1, 'b1', null)`,
+)
+const { at, withClient } = fixture
+
+describe('the rows', () => {
+  it('come in the order of the ids, as they are under the lock', async () => {
+    await fixture.dibs.transaction(async (tx) => {
+      const rows = await fixture.dibs.rowLock(tx, at('account'), [3, '1', 2n])
+      expect(rows).toEqual([
+        { id: 3, balance: 30 },
+        { id: 1, balance: 10 },
+        { id: 2, balance: 20 },
+      ])
+    })
+  })
+
+  it('come once for each id that is given twice', async () => {
+    await fixture.dibs.transaction(async (tx) => {
+      const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), [2, 1, 2])
+      expect(rows.map(({ id }) => id)).toEqual([2, 1, 2])
+    })
+  })
+
+  it('are named by a key of several columns, or by another unique index', async () => {
+    await fixture.dibs.transaction(async (tx) => {
+      const ids = [
+        { n: 1, tenant: 'b' },
+        { tenant: 'a', n: 2 },
+      ]
+      const rows = await fixture.dibs.rowLock<{ note: string }>(tx, at('slot'), ids)
+      expect(rows.map(({ note }) => note)).toEqual(['b1', 'a2'])
+      const code = '00000000-0000-0000-0000-000000000001'
+      expect(await fixture.dibs.rowLock(tx, at('slot'), [{ code }])).toMatchObject([{ note: 'a1' }])
+    })
+  })
+
+  it('are those of after the wait', async () => {
+    await withClient(async (other) => {
+      await other.query(`update ${at('account')} set balance = 99 where id = 1`)
+      await withClient(async (ours) => {
+        const waiting = fixture.dibs.rowLock(ours, at('account'), [1])
+        await fixture.blocked(ours)
+        await other.query('commit')
+        expect(await waiting).toEqual([{ id: 1, balance: 99 }])
+      })
+    })
+  })
+
+  it('are many in one statement', async () => {
+    await fixture.pool.query(`insert into ${at('account')} select n, 0 from generate_series(6, 10000) n`)
+    await fixture.dibs.transaction(async (tx) => {
+      const ids = Array.from({ length: 10_000 }, (_, n) => 10_000 - n)
+      const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), ids)
+      expect(rows.map(({ id }) => id)).toEqual(ids)
+    })
+  })
+
+  it('take one round trip, and another one the first time', async () => {
+    const count = (fn: (tx: Tx) => Promise<unknown>) =>
+      countTraffic(fixture.pool, () => fixture.dibs.transaction(async (tx) => void (await fn(tx))))
+    const { roundTrips: none } = await count(async () => {})
+    await fixture.pool.query(`create table ${at('fresh')} (id int primary key)`)
+    await fixture.pool.query(`insert into ${at('fresh')} values (1)`)
+    const lock = (tx: Tx) => fixture.dibs.rowLock(tx, at('fresh'), [1])
+    expect((await count(lock)).roundTrips - none).toBe(2)
+    expect((await count(lock)).roundTrips - none).toBe(1)
+    await fixture.pool.query(`drop table ${at('fresh')}`)
+  })
+})
+
+describe('the lock', () => {
+  const tryOther = (sql: string) =>
+    withClient((other) =>
+      other.query(`set local lock_timeout = 1; ${sql}`).then(
+        () => 'done',
+        (error) => error.code,
+      ),
+    )
+
+  it.each([
+    ['key share', { keyShare: 'done', share: 'done', update: 'done', remove: '55P03' }],
+    ['share', { keyShare: 'done', share: 'done', update: '55P03', remove: '55P03' }],
+    ['no key update', { keyShare: 'done', share: '55P03', update: '55P03', remove: '55P03' }],
+    ['update', { keyShare: '55P03', share: '55P03', update: '55P03', remove: '55P03' }],
+  ] as const)('%s keeps out what it says', async (mode, expected) => {
+    await fixture.dibs.transaction(async (tx) => {
+      await fixture.dibs.rowLock(tx, at('account'), [1], { mode })
+      const row = `from ${at('account')} where id = 1`
+      expect({
+        keyShare: await tryOther(`insert into ${at('entry')} values (1, 1)`),
+        share: await tryOther(`select ${row} for share`),
+        update: await tryOther(`update ${at('account')} set balance = 0 where id = 1`),
+        remove: await tryOther(`delete ${row}`),
+      }).toEqual(expected)
+    })
+  })
+
+  it('lasts as long as the transaction', async () => {
+    await fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('account'), [1]))
+    expect(await tryOther(`delete from ${at('account')} where id = 1`)).toBe('done')
+  })
+})
+
+describe('a row that is not there', () => {
+  it('is NotFoundError, which leaves the transaction alive and without locks', async () => {
+    await withClient(async (tx) => {
+      const error = await fixture.dibs.rowLock(tx, at('account'), [1, 7]).catch((error) => error)
+      expect(error).toBeInstanceOf(NotFoundError)
+      expect(error).toMatchObject({ table: at('account'), id: 7, code: 'DIBS_NOT_FOUND', status: 404 })
+      expect(error.message).toBe(`There is no row 7 of table "${at('account')}". Nothing was changed.`)
+      await withClient(async (third) => {
+        const free = await third.query(`select from ${at('account')} where id = 1 for update skip locked`)
+        expect(free.rowCount).toBe(1)
+      })
+      const several = await fixture.dibs.rowLock(tx, at('account'), [7, 1, 8, 9, 10]).catch((error) => error)
+      expect(several).toMatchObject({
+        id: [7, 8, 9, 10],
+        subject: expect.stringContaining('rows 7, 8, 9 and 1 more'),
+      })
+    })
+  })
+
+  it('is left out if asked', async () => {
+    await fixture.dibs.transaction(async (tx) => {
+      const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), [7, 1], {
+        missing: 'leave out',
+      })
+      expect(rows.map(({ id }) => id)).toEqual([1])
+    })
+  })
+
+  it('was deleted while it was waited for', async () => {
+    await withClient(async (other) => {
+      await other.query(`delete from ${at('account')} where id = 1`)
+      await withClient(async (ours) => {
+        const waiting = fixture.dibs.rowLock(ours, at('account'), [1]).catch((error) => error)
+        await fixture.blocked(ours)
+        await other.query('commit')
+        expect(await waiting).toBeInstanceOf(NotFoundError)
+      })
+    })
+  })
+})
+
+describe('refused before anything is sent', () => {
+  const ask = (ids: unknown, options: object = {}) =>
+    fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('account'), ids as number[], options))
+
+  it.each([
+    ['ids', [], {}, 'must not be empty'],
+    ['ids', 1, {}, 'must be an array, not a number'],
+    ['ids', Array.from({ length: 10_001 }, (_, n) => n), {}, 'must be at most 10000, not 10001'],
+    ['ids[1]', [1, 'x'], {}, 'must be a whole number from -2147483648 to 2147483647, not "x"'],
+    ['ids[0]', [2 ** 31], {}, 'must be a whole number'],
+    ['ids[0]', [1.5], {}, 'must be a whole number'],
+    ['ids[0]', [null], {}, 'must not be null'],
+    ['ids[0].name', [{ name: 1 }], {}, 'names the column "name"'],
+    ['mode', [1], { mode: 'exclusive' }, 'must be one of update, no key update'],
+    ['wait', [1], { wait: 0 }, 'must be a whole number of milliseconds from 1'],
+    ['wait', [1], { wait: 'never' }, 'must be a whole number of milliseconds'],
+    ['missing', [1], { missing: 'ignore' }, "must be 'refuse' or 'leave out'"],
+    ['waitMs', [1], { waitMs: 1 }, 'is no option here'],
+  ])('%s', async (field, ids, options, problem) => {
+    const error = await ask(ids, options).catch((error) => error)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.field).toBe(field)
+    expect(error.message).toContain(problem)
+  })
+
+  it('ids that name different columns', async () => {
+    const ids = [{ tenant: 'a', n: 1 }, { code: '00000000-0000-0000-0000-000000000001' }]
+    const asked = fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('slot'), ids as never))
+    await expect(asked).rejects.toThrow('`ids[1]` must name the same columns as the others')
+  })
+
+  it('what is no transaction', async () => {
+    const { rowLock } = fixture.dibs
+    await expect(rowLock(undefined as never, at('account'), [1])).rejects.toThrow(NotInTransactionError)
+    await expect(rowLock(fixture.pool as never, at('account'), [1])).rejects.toThrow(NotInTransactionError)
+    const client = await fixture.pool.connect()
+    await expect(rowLock(client, at('account'), [1])).rejects.toThrow(NotInTransactionError)
+    client.release()
+  })
+})

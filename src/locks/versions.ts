@@ -1,0 +1,82 @@
+import { ConflictError, InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Row, Tx } from '../postgres/executor.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { isPlain, ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
+import { keyTaken, matchId, nameRow, type RowId, readId } from '../postgres/rows/row-id.js'
+import {
+  checkWait,
+  expectRow,
+  type RowCall,
+  type Rows,
+  rowWrite,
+  type WaitOptions,
+} from '../postgres/rows/rows.js'
+import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
+
+/** A row, and its version as the caller has read it. */
+export interface VersionedId {
+  readonly id: RowId
+  readonly version: number | bigint | string
+}
+
+export interface UpdateVersionedOptions extends WaitOptions {
+  /** The column that counts the writes: a whole number, not null. Default `version`. */
+  readonly versionColumn?: string | undefined
+}
+
+export type UpdateVersioned = <R extends object = Row>(
+  tx: Tx | undefined,
+  table: string,
+  at: VersionedId,
+  patch: RowPatch,
+  options?: UpdateVersionedOptions,
+) => Promise<R>
+
+export function updateVersionedOn(rows: Rows): UpdateVersioned {
+  return async <R extends object>(
+    tx: Tx | undefined,
+    table: string,
+    at: VersionedId,
+    patch: RowPatch,
+    options: UpdateVersionedOptions = {},
+  ) => {
+    checkOptions(options, ['versionColumn', 'waitMs'])
+    if (!isPlain(at)) throw new InvalidInputError('at', `must be { id, version }, not ${nameGiven(at)}`)
+    const { id, version } = at
+    const waitMs = checkWait(options.waitMs)
+    const name = options.versionColumn ?? 'version'
+    const told = await rows.call(tx, table, (known) => versionCall(known, at, patch, name, waitMs))
+    const found = expectRow(told, table, id)
+    if (found.state === 'written') return found.row as R
+    const reason = found.told === null ? `column "${name}" is null` : undefined
+    const current = found.told === null ? undefined : Number(found.told)
+    throw new ConflictError({ subject: nameRow(table, id), expected: Number(version), current, reason })
+  }
+}
+
+function versionCall(table: Table, at: VersionedId, patch: RowPatch, name: string, waitMs: number): RowCall {
+  const column = versionColumn(table, name)
+  const parts = readId('id', table, at.id)
+  const args = new RowArgs()
+  const match = matchId(parts, args)
+  const taken = [...keyTaken(table, parts), { name, why: 'it is the version, which grows by itself' }]
+  const sets = args.assign('patch', table, patch, taken)
+  if (sets.length === 0) throw new InvalidInputError('patch', 'must not be empty')
+  const isSame = `${ROW}.${column.quoted} ${column.equals} ${args.value('version', column, at.version ?? undefined)}`
+  return rowWrite({
+    ...{ table, args, match, waitMs },
+    write: `update ${table.quoted} as ${ROW} set ${sets.join(', ')}, ${column.quoted} = ${ROW}.${column.quoted} operator(pg_catalog.+) 1::pg_catalog.int2 where ${match} and ${isSame}`,
+    told: `${ROW}.${column.quoted}`,
+    again: `coalesce(${isSame}, false)`,
+  })
+}
+
+function versionColumn(table: Table, name: string): Column {
+  const column = table.column('versionColumn', name)
+  if (column.base && column.base !== 'oid' && integerRanges[column.base]) return column
+  throw new InvalidInputError(
+    'versionColumn',
+    `must be a column of whole numbers (smallint, integer, bigint), and "${name}" is ${column.sql}`,
+  )
+}

@@ -1,0 +1,206 @@
+import type pg from 'pg'
+import { describe, expect, it } from 'vitest'
+import { openTables } from '../../../test/tables/open-tables.js'
+import { DatabaseError, InvalidInputError } from '../../errors.js'
+import { countTraffic } from '../../testing/index.js'
+
+const fixture = openTables(
+  `create table {shop}.orders (id int primary key, note text);
+   create table {shop}."Weird ""Table" ("ID" int primary key, "select" text, "a.b" int, "$1" int, "new
+line" text);
+   create table {shop}."dotted.name" (id int primary key, n int);
+   create table {shop}."order" (id int primary key, n int);
+   create view {shop}.seen as select * from {shop}.orders;
+   create table {shop}.part (id int, n int, primary key (id)) partition by range (id);
+   create table {shop}.part_1 partition of {shop}.part for values from (0) to (10)`,
+  `insert into {shop}.orders values (1, 'x');
+   insert into {shop}."Weird ""Table" values (1);
+   insert into {shop}."dotted.name" values (1);
+   insert into {shop}."order" values (1);
+   insert into {shop}.part values (1, 1)`,
+)
+const { at, withClient } = fixture
+const write = (table: string, patch: object, id: unknown = 1) =>
+  fixture.dibs.lastWriteWins(undefined, table, id as number, { ...patch })
+
+describe('names', () => {
+  it.each([
+    ['Weird "Table', { select: "it's", 'a.b': 7, $1: 3, 'new\nline': '\\' }],
+    ['"Weird ""Table"', { select: null, 'a.b': 1 }],
+    ['"dotted.name"', { n: 7 }],
+    ['order', { n: 7 }],
+    ['"order"', { n: 8 }],
+    ['part', { n: 9 }],
+  ])('%s', async (name, patch) => {
+    expect(await write(at(name), patch)).toMatchObject(patch)
+    await fixture.dibs.transaction(async (tx) => {
+      expect(await fixture.dibs.rowLock(tx, at(name), [1])).toMatchObject([patch])
+      expect(await fixture.dibs.claimRows(at(name), { tx, set: patch })).toMatchObject([patch])
+    })
+  })
+
+  it.each([
+    ['', 'must be a name such as'],
+    ['a.b.c', 'must be a name such as'],
+    ['.a', 'must be a name such as'],
+    ['a.', 'must be a name such as'],
+    ['""', 'must be a name such as'],
+    ['"a"b', 'must be a name such as'],
+    ['x'.repeat(64), 'must be a name such as'],
+    ['a\0', 'must not hold a NUL'],
+    [5, 'must be the name of a table, not a number'],
+  ])('refuses %j', async (name, problem) => {
+    const error = await write(name as string, { n: 1 }).catch((error) => error)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.message).toContain(problem)
+  })
+
+  it('says what there is in place of a table that there is not', async () => {
+    await expect(write(at('ordrs'), {})).rejects.toThrow(
+      `\`table\` names ${at('ordrs')}, and there is no such table in schema "${fixture.shop}"; did you mean ${at('orders')}? there are `,
+    )
+    await expect(write(at('Orders'), {})).rejects.toThrow(`did you mean ${at('orders')}?`)
+    await expect(write('there_is_none_such', {})).rejects.toThrow('on the search path; ')
+    await expect(write('nowhere.orders', {})).rejects.toThrow('in schema "nowhere"; there are none')
+    await expect(write(at('seen'), {})).rejects.toThrow('which is no table')
+  })
+
+  it('says what there is in place of a column that there is not', async () => {
+    await expect(write(at('orders'), { nte: 1 })).rejects.toThrow(
+      `\`patch.nte\` names the column "nte", which table ${at('orders')} does not have; did you mean note? there are id, note`,
+    )
+    await expect(write(at('orders'), { note: '' }, { note: 'x' })).rejects.toThrow('it has (id)')
+  })
+})
+
+describe('what changes', () => {
+  it('a table that was made in the transaction is seen', async () => {
+    await withClient(async (tx) => {
+      await tx.query(
+        `create table ${at('fresh')} (id int primary key, n int); insert into ${at('fresh')} values (1, 1)`,
+      )
+      expect(await fixture.dibs.lastWriteWins(tx, at('fresh'), 1, { n: 2 })).toEqual({ id: 1, n: 2 })
+    })
+    await expect(write(at('fresh'), { n: 2 })).rejects.toThrow('there is no such table')
+  })
+
+  it('columns that came, went or became another type are as they are now, alone and in a transaction', async () => {
+    const steps = [
+      ['add column more text', { n: 3 }, { id: 1, n: 3, more: null }],
+      ['add column other int', { other: 3 }, { id: 1, n: 3, more: null, other: 3 }],
+      ['drop column more, drop column other', { n: 4 }, { id: 1, n: 4 }],
+      ['alter column n type text using n::text', { n: 'x' }, { id: 1, n: 'x' }],
+      ['rename column n to m', { m: 'y' }, { id: 1, m: 'y' }],
+    ] as const
+    const change = (sql: string) => fixture.pool.query(`alter table ${at('moving')} ${sql}`)
+    const inTransaction = (patch: object) =>
+      withClient(async (tx) => {
+        const row = await fixture.dibs.lastWriteWins(tx, at('moving'), 1, { ...patch })
+        expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+        await tx.query('commit')
+        return row
+      })
+    const alone = (patch: object) => write(at('moving'), patch)
+    for (const ask of [inTransaction, alone]) {
+      await fixture.pool.query(
+        `drop table if exists ${at('moving')}; create table ${at('moving')} (id int primary key, n int); insert into ${at('moving')} values (1, 1)`,
+      )
+      expect(await ask({ n: 2 })).toEqual({ id: 1, n: 2 })
+      for (const [sql, patch, row] of steps) {
+        await change(sql)
+        expect(await ask(patch)).toEqual(row)
+      }
+    }
+    await expect(write(at('moving'), { n: 'x' })).rejects.toThrow('names the column "n"')
+    await fixture.pool.query(`drop table ${at('moving')}`)
+    await expect(write(at('moving'), { m: 'x' })).rejects.toThrow('there is no such table')
+  })
+
+  it('a type that was renamed aborts a transaction once, and alone nothing', async () => {
+    await fixture.pool.query(
+      `create type ${at('mood')} as enum ('good'); create table ${at('typed')} (id int primary key, mood ${at('mood')}); insert into ${at('typed')} values (1)`,
+    )
+    const ask = (tx?: pg.PoolClient) => fixture.dibs.lastWriteWins(tx, at('typed'), 1, { mood: 'good' })
+    await ask()
+    await fixture.pool.query(`alter type ${at('mood')} rename to feeling`)
+    expect(await ask()).toEqual({ id: 1, mood: 'good' })
+    await fixture.pool.query(`alter type ${at('feeling')} rename to mood`)
+    await withClient((tx) => expect(ask(tx)).rejects.toThrow(DatabaseError))
+    await withClient(async (tx) => expect(await ask(tx)).toEqual({ id: 1, mood: 'good' }))
+    await fixture.pool.query(`drop table ${at('typed')}; drop type ${at('mood')}`)
+  })
+
+  it('a column that came is in rows that are locked or claimed', async () => {
+    await fixture.pool.query(
+      `create table ${at('growing')} (id int primary key, n int); insert into ${at('growing')} values (1, 1)`,
+    )
+    const lock = () => fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('growing'), [1]))
+    const claim = () => fixture.dibs.claimRows(at('growing'), { set: { n: 1 } })
+    for (const [column, ask] of Object.entries({ one: lock, two: claim })) {
+      await ask()
+      await fixture.pool.query(`alter table ${at('growing')} add column ${column} int`)
+      expect(await ask()).toMatchObject([{ id: 1, [column]: null }])
+      await fixture.pool.query(`alter table ${at('growing')} drop column ${column}`)
+      expect(await ask()).toEqual([{ id: 1, n: 1 }])
+    }
+    await fixture.pool.query(`drop table ${at('growing')}`)
+  })
+
+  it('a name is the table that the search path of the transaction says', async () => {
+    const tenants = ['one', 'two'].map((name) => `${fixture.shop}_${name}`)
+    for (const tenant of tenants)
+      await fixture.pool.query(
+        `create schema ${tenant}; create table ${tenant}.item (id int primary key, n int); insert into ${tenant}.item values (1, 0)`,
+      )
+    await fixture.pool.query(`alter table ${tenants[1]}.item add column more int`)
+    for (const [n, tenant] of [...tenants, ...tenants].entries())
+      await fixture.dibs.transaction(async (tx) => {
+        await tx.query(`set local search_path = ${tenant}`)
+        await fixture.dibs.lastWriteWins(tx, 'item', 1, { n: n + 1 })
+      })
+    for (const [n, tenant] of tenants.entries()) {
+      expect((await fixture.pool.query(`select n from ${tenant}.item`)).rows).toEqual([{ n: n + 3 }])
+      await fixture.pool.query(`drop schema ${tenant} cascade`)
+    }
+  })
+
+  it('an error of a trigger is told as it is, and leaves the transaction alive', async () => {
+    await fixture.pool.query(`create table ${at('hooked')} (id int primary key, n int); insert into ${at('hooked')} values (1, 1);
+      create function ${at('hook')}() returns trigger language plpgsql as $$ begin perform nowhere(); return new; end $$;
+      create trigger t before update on ${at('hooked')} for each row execute function ${at('hook')}()`)
+    await fixture.dibs.transaction(async (tx) => {
+      const error = await fixture.dibs.lastWriteWins(tx, at('hooked'), 1, { n: 1 }).catch((error) => error)
+      expect(error).toBeInstanceOf(DatabaseError)
+      expect(error).toMatchObject({ sqlState: '42883', message: expect.stringContaining('nowhere()') })
+      expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+    })
+    await fixture.pool.query(`drop table ${at('hooked')}; drop function ${at('hook')}()`)
+  })
+
+  it('triggers of the table run under the search path of the caller', async () => {
+    await withClient(async (tx) => {
+      await tx.query(`set local search_path = ${fixture.shop}`)
+      await tx.query(`create table log (n int);
+        create function hook() returns trigger language plpgsql as $$ begin insert into log values (new.n); return new; end $$;
+        create trigger t before update on "order" for each row execute function hook()`)
+      await fixture.dibs.adjust(tx, 'order', 1, 'n', 1).catch(() => {})
+      await fixture.dibs.lastWriteWins(tx, 'order', 1, { n: 5 })
+      expect((await tx.query('select n from log')).rows).toEqual([{ n: 5 }])
+    })
+  })
+})
+
+it('each table is read once, whichever call needs it first', async () => {
+  await fixture.pool.query(
+    `create table ${at('counted')} (id int primary key, n int default 0); insert into ${at('counted')} values (1)`,
+  )
+  const first = await countTraffic(fixture.pool, () => write(at('counted'), { n: 1 }))
+  const second = await countTraffic(fixture.pool, () =>
+    fixture.dibs.adjust(undefined, at('counted'), 1, 'n', 1),
+  )
+  const third = await countTraffic(fixture.pool, () =>
+    fixture.dibs.claimRows(at('counted'), { set: { n: 1 } }),
+  )
+  expect([first, second, third].map(({ roundTrips }) => roundTrips)).toEqual([2, 1, 1])
+  await fixture.pool.query(`drop table ${at('counted')}`)
+})

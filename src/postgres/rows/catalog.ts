@@ -1,0 +1,199 @@
+import { InvalidInputError } from '../../errors.js'
+import type { Database } from '../database.js'
+import type { Tx } from '../executor.js'
+import { quoteIdentifier } from '../identifier.js'
+import { statement } from '../statement.js'
+import { offerNames } from './nearest-name.js'
+import { type Column, type ColumnType, Table } from './table.js'
+import { readTableName, type TableName } from './table-name.js'
+
+/** More tables than this are not kept in mind: the one that was read first is read again. */
+const MAX_TABLES = 1_000
+
+interface ToldType {
+  readonly sql: string
+  readonly base: string | null
+  readonly labels: readonly string[] | null
+  readonly typmod: number
+}
+
+interface ToldColumn extends ToldType {
+  readonly name: string
+  readonly nullable: boolean
+  readonly generated: boolean
+  readonly equals: string
+  readonly element: ToldType | null
+}
+
+interface Told {
+  readonly mark: string | null
+  readonly isTable: boolean
+  readonly columns: readonly ToldColumn[] | null
+  readonly key: readonly string[] | null
+  readonly uniques: readonly (readonly string[])[] | null
+  readonly names: readonly string[] | null
+}
+
+/**
+ * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. The names of
+ * tables are asked for only where there is no such table. Operators are named in full: it runs under the caller's search path.
+ */
+const readTable = statement(
+  `select pg_catalog.json_build_object(
+     'mark', {schema}.table_mark($1::text::text),
+     'isTable', (select c.relkind operator(pg_catalog.=) any ('{r,p}'::pg_catalog."char"[])
+       from pg_catalog.pg_class c where c.oid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)),
+     'columns', (
+       select pg_catalog.json_agg(pg_catalog.json_build_object(
+         'name', a.attname, 'nullable', not a.attnotnull,
+         'generated', a.attgenerated operator(pg_catalog.<>) ''::pg_catalog."char" or a.attidentity operator(pg_catalog.=) 'a'::pg_catalog."char",
+         'sql', pg_catalog.format('%I.%I', tn.nspname, t.typname),
+         'base', case when b.typnamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace then b.typname end,
+         'typmod', case when t.typtype operator(pg_catalog.=) 'd'::pg_catalog."char" then t.typtypmod else a.atttypmod end,
+         'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) b.oid),
+         'element', case when b.typcategory operator(pg_catalog.=) 'A'::pg_catalog."char" then (
+           select pg_catalog.json_build_object(
+             'sql', pg_catalog.format('%I.%I', en.nspname, e.typname),
+             'base', case when e.typnamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace then e.typname end,
+             'typmod', a.atttypmod,
+             'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) e.oid))
+           from pg_catalog.pg_type e join pg_catalog.pg_namespace en on en.oid operator(pg_catalog.=) e.typnamespace
+           where e.oid operator(pg_catalog.=) b.typelem) end,
+         'equals', coalesce((
+           select pg_catalog.format('operator(%I.%s)', opn.nspname, o.oprname)
+           from pg_catalog.pg_opclass k
+           join pg_catalog.pg_am m on m.oid operator(pg_catalog.=) k.opcmethod and m.amname operator(pg_catalog.=) 'btree'::pg_catalog.name
+           join pg_catalog.pg_amop p on p.amopfamily operator(pg_catalog.=) k.opcfamily and p.amopstrategy operator(pg_catalog.=) 3::pg_catalog.int2
+             and p.amoplefttype operator(pg_catalog.=) k.opcintype and p.amoprighttype operator(pg_catalog.=) k.opcintype
+           join pg_catalog.pg_operator o on o.oid operator(pg_catalog.=) p.amopopr
+           join pg_catalog.pg_namespace opn on opn.oid operator(pg_catalog.=) o.oprnamespace
+           where k.opcdefault and k.opcintype operator(pg_catalog.=) b.oid limit 1
+         ), 'operator(pg_catalog.=)')
+       ) order by a.attnum)
+       from pg_catalog.pg_attribute a
+       join pg_catalog.pg_type t on t.oid operator(pg_catalog.=) a.atttypid
+       join pg_catalog.pg_namespace tn on tn.oid operator(pg_catalog.=) t.typnamespace
+       join pg_catalog.pg_type b on b.oid operator(pg_catalog.=) (case when t.typtype operator(pg_catalog.=) 'd'::pg_catalog."char" then (
+         with recursive base as (
+           select t.oid as id
+           union all
+           select d.typbasetype from base join pg_catalog.pg_type d on d.oid operator(pg_catalog.=) base.id
+           where d.typtype operator(pg_catalog.=) 'd'::pg_catalog."char"
+         ) select f.oid from base join pg_catalog.pg_type f on f.oid operator(pg_catalog.=) base.id
+           where f.typtype operator(pg_catalog.<>) 'd'::pg_catalog."char") else t.oid end)
+       where a.attrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
+         and a.attnum operator(pg_catalog.>) 0::pg_catalog.int2 and not a.attisdropped
+     ),
+     'key', (
+       select pg_catalog.json_agg(a.attname order by k.n)
+       from pg_catalog.pg_index i
+       cross join lateral pg_catalog.unnest(i.indkey::pg_catalog.int2[]) with ordinality k(attnum, n)
+       join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
+       where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text) and i.indisprimary
+         and k.n operator(pg_catalog.<=) i.indnkeyatts
+     ),
+     'uniques', (
+       select pg_catalog.json_agg(u.names)
+       from (
+         select pg_catalog.json_agg(a.attname order by k.n) as names
+         from pg_catalog.pg_index i
+         cross join lateral pg_catalog.unnest(i.indkey::pg_catalog.int2[]) with ordinality k(attnum, n)
+         join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
+         where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
+           and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+           and k.n operator(pg_catalog.<=) i.indnkeyatts
+         group by i.indexrelid
+         order by i.indexrelid
+       ) u
+     ),
+     'names', case when pg_catalog.to_regclass($1::text::text) is null then (
+       select pg_catalog.json_agg(v.name)
+       from (
+         select case when $2::text::text is null then c.relname::text else pg_catalog.format('%s.%s', n.nspname, c.relname) end as name
+         from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace
+         where c.relkind operator(pg_catalog.=) any ('{r,p}'::pg_catalog."char"[])
+           and case when $2::text::text is null then pg_catalog.pg_table_is_visible(c.oid)
+             else n.nspname operator(pg_catalog.=) $2::text::pg_catalog.name end
+           and n.nspname operator(pg_catalog.<>) all ('{pg_catalog,information_schema,pg_toast}'::pg_catalog.name[])
+         order by c.relname limit 500
+       ) v
+     ) end
+   )::text as told`,
+  { readOnly: true },
+)
+
+/** What is known of the caller's tables, each read once. */
+export class Catalog {
+  readonly #database: Database
+  readonly #tables = new Map<string, Table>()
+
+  constructor(database: Database) {
+    this.#database = database
+  }
+
+  /** A table that was read before, by the name as it was given. */
+  find(given: unknown): Table | undefined {
+    return typeof given === 'string' ? this.#tables.get(given) : undefined
+  }
+
+  /** The next call reads it anew, unless that was done meanwhile. */
+  forget(table: Table): void {
+    if (this.find(table.name.given) === table) this.#tables.delete(table.name.given)
+  }
+
+  /** Reads a table, in the caller's transaction, which may have made it. */
+  async read(given: unknown, tx: Tx | undefined): Promise<Table> {
+    const name = readTableName(given)
+    const values = [name.quoted, name.schema ?? null]
+    const [row] = await this.#database.send(readTable, values, tx)
+    const table = toTable(name, JSON.parse(`${row?.told}`))
+    const [first] = this.#tables.keys()
+    if (first !== undefined && this.#tables.size >= MAX_TABLES) this.#tables.delete(first)
+    this.#tables.set(name.given, table)
+    return table
+  }
+}
+
+function toTable(name: TableName, told: Told): Table {
+  if (told.mark === null) {
+    const where = name.schema === undefined ? 'on the search path' : `in schema "${name.schema}"`
+    throw new InvalidInputError(
+      'table',
+      `names ${name.given}, and there is no such table ${where}; ${offerNames(name.given, told.names ?? [])}`,
+    )
+  }
+  if (!told.isTable) throw new InvalidInputError('table', `names ${name.given}, which is no table`)
+  return new Table(name, {
+    mark: told.mark,
+    columns: (told.columns ?? []).map(toColumn),
+    key: told.key ?? [],
+    uniques: told.uniques ?? [],
+  })
+}
+
+function toColumn(told: ToldColumn): Column {
+  return {
+    ...toType(told),
+    name: told.name,
+    quoted: quoteIdentifier(told.name),
+    equals: told.equals,
+    isNullable: told.nullable,
+    isGenerated: told.generated,
+    element: told.element === null ? undefined : toType(told.element),
+  }
+}
+
+/** The modifier of a type is its length, or precision and scale, and four more. */
+function toType({ sql, base, labels, typmod }: ToldType): ColumnType {
+  const known = typmod >= 4 ? typmod - 4 : undefined
+  const hasLength = base === 'varchar' || base === 'bpchar'
+  return {
+    sql,
+    base: base ?? undefined,
+    labels: labels ?? undefined,
+    maxLength: hasLength ? known : undefined,
+    ...(base === 'numeric' && known !== undefined
+      ? { precision: known >> 16, scale: ((known & 0x7ff) ^ 1024) - 1024 }
+      : {}),
+  }
+}

@@ -1,0 +1,189 @@
+import { InvalidInputError } from '../../errors.js'
+import { checkCharacters } from '../key.js'
+import { nameGiven } from '../name-given.js'
+import type { TextValue } from '../text-values.js'
+import { type ColumnType, integerRanges } from './table.js'
+
+const UUID = /^\{?[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}\}?$/i
+const NUMERIC = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,4})?$/i
+const DAY = /^(\d{4,6})-(\d{2})-(\d{2})/
+const TIME = /^(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?$/
+const ZONE = /(?:Z|[+-](?:0\d|1[0-5])(?::?[0-5]\d)?)$/i
+
+/**
+ * A value as the text that PostgreSQL reads it from. What the column's type would not take is refused here: sent, it would abort the
+ * caller's transaction. Types that are not known here are left to the server.
+ */
+export function toColumnText(field: string, type: ColumnType, value: unknown): TextValue {
+  if (value === null) return null
+  if (value === undefined)
+    throw new InvalidInputError(field, 'must not be undefined; leave it out, or give null')
+  if (type.element) return toArrayText(field, type.element, value)
+  if (type.labels) return checkLabel(field, type.labels, value)
+  return (readers[type.base ?? ''] ?? readOther)(field, value, type)
+}
+
+type Reader = (field: string, value: unknown, type: ColumnType) => string
+
+const readers: Readonly<Record<string, Reader>> = {
+  ...Object.fromEntries(Object.keys(integerRanges).map((base) => [base, readInteger])),
+  numeric: readNumeric,
+  float4: readFloat,
+  float8: readFloat,
+  bool: readBoolean,
+  uuid: readUuid,
+  json: readJson,
+  jsonb: readJson,
+  bytea: readBytes,
+  date: readTime,
+  timestamp: readTime,
+  timestamptz: readTime,
+  text: readText,
+  varchar: readText,
+  bpchar: readText,
+  name: readText,
+}
+
+function refuse(field: string, wanted: string, value: unknown): InvalidInputError {
+  const isShort = typeof value === 'string' && value.length <= 100
+  const given = isShort
+    ? JSON.stringify(value)
+    : ['number', 'bigint', 'boolean'].includes(typeof value)
+      ? `${value}`
+      : nameGiven(value)
+  return new InvalidInputError(field, `must be ${wanted}, not ${given}`)
+}
+
+/** Exactly as given: a number that is not safe may have been rounded before it came here. */
+function readInteger(field: string, value: unknown, { base = '' }: ColumnType): string {
+  const [least, most] = integerRanges[base] ?? [0n, 0n]
+  const isWhole =
+    typeof value === 'bigint' ||
+    Number.isSafeInteger(value) ||
+    (typeof value === 'string' && /^[+-]?\d{1,40}$/.test(value))
+  const whole = isWhole ? BigInt(`${value}`.replace(/^\+/, '')) : undefined
+  if (whole === undefined || whole < least || whole > most)
+    throw refuse(field, `a whole number from ${least} to ${most}`, value)
+  return `${whole}`
+}
+
+function readNumeric(field: string, value: unknown): string {
+  if (typeof value === 'bigint') return `${value}`
+  const isNumber =
+    typeof value === 'number' &&
+    Number.isFinite(value) &&
+    (!Number.isInteger(value) || Number.isSafeInteger(value))
+  if (isNumber || (typeof value === 'string' && NUMERIC.test(value))) return `${value}`
+  throw refuse(field, 'a number that is exact: a safe integer, a decimal, a bigint, or digits as text', value)
+}
+
+function readFloat(field: string, value: unknown): string {
+  if (typeof value === 'number' || typeof value === 'bigint') return `${value}`
+  if (typeof value === 'string' && NUMERIC.test(value)) return value
+  throw refuse(field, 'a number', value)
+}
+
+function readBoolean(field: string, value: unknown): string {
+  if (typeof value === 'boolean') return `${value}`
+  throw refuse(field, 'true or false', value)
+}
+
+function readUuid(field: string, value: unknown): string {
+  if (typeof value === 'string' && UUID.test(value)) return value
+  throw refuse(field, 'a UUID', value)
+}
+
+function readJson(field: string, value: unknown): string {
+  let text: string | undefined
+  try {
+    text = JSON.stringify(value)
+  } catch (cause) {
+    throw new InvalidInputError(field, 'must be JSON', { cause })
+  }
+  if (text === undefined) throw refuse(field, 'JSON', value)
+  if (/\\u0000/.test(text.replaceAll('\\\\', '')))
+    throw new InvalidInputError(field, 'must not hold a NUL character')
+  if (/\\ud[89a-f]/i.test(text.replaceAll('\\\\', '')))
+    throw new InvalidInputError(field, 'must not hold half of a surrogate pair, which is no character')
+  return text
+}
+
+function readBytes(field: string, value: unknown): string {
+  if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString('hex')}`
+  throw refuse(field, 'a Buffer', value)
+}
+
+function readTime(field: string, value: unknown, { base }: ColumnType): string {
+  if (value instanceof Date && !Number.isNaN(value.getTime())) return writeDate(value, base)
+  if (typeof value === 'string' && (/^-?infinity$/.test(value) || isTime(value, base))) return value
+  throw refuse(
+    field,
+    base === 'date' ? "a Date, or a text such as '2030-12-31'" : 'a Date, or a text in the form of ISO 8601',
+    value,
+  )
+}
+
+/** Years past 9999 and before 1 are written in another way here and there. */
+function writeDate(value: Date, base: string | undefined): string {
+  const year = value.getUTCFullYear()
+  const [, rest = ''] = value.toISOString().match(/^[+-]?\d+(-.*)$/) ?? []
+  const digits = `${year > 0 ? year : 1 - year}`.padStart(4, '0')
+  const text = `${digits}${base === 'date' ? rest.slice(0, 6) : rest}`
+  return year > 0 ? text : `${text} BC`
+}
+
+function isTime(text: string, base: string | undefined): boolean {
+  const [day = '', year, month, date] = DAY.exec(text) ?? []
+  const at = new Date(Date.UTC(2000, Number(month) - 1, Number(date)))
+  at.setUTCFullYear(Number(year), Number(month) - 1, Number(date))
+  const isDay =
+    year !== undefined &&
+    Number(year) > 0 &&
+    at.getUTCMonth() === Number(month) - 1 &&
+    at.getUTCDate() === Number(date)
+  if (!isDay) return false
+  const rest = text.slice(day.length)
+  if (rest === '') return true
+  if (base === 'date' || !/^[ T]/.test(rest)) return false
+  return TIME.test(rest.slice(1).replace(ZONE, ''))
+}
+
+function readText(field: string, value: unknown, { maxLength }: ColumnType): string {
+  if (typeof value !== 'string') throw refuse(field, 'a text', value)
+  checkCharacters(field, value)
+  if (maxLength !== undefined && value.length > maxLength && [...value].length > maxLength)
+    throw new InvalidInputError(
+      field,
+      `must be at most ${maxLength} characters long, and has ${[...value].length}`,
+    )
+  return value
+}
+
+function checkLabel(field: string, labels: readonly string[], value: unknown): string {
+  if (typeof value === 'string' && labels.includes(value)) return value
+  throw refuse(field, `one of ${labels.join(', ')}`, value)
+}
+
+function readOther(field: string, value: unknown): string {
+  if (value instanceof Date && !Number.isNaN(value.getTime())) return value.toISOString()
+  if (!['string', 'number', 'bigint', 'boolean'].includes(typeof value)) throw refuse(field, 'a text', value)
+  const text = `${value}`
+  checkCharacters(field, text)
+  return text
+}
+
+/** Arrays in arrays are dimensions. */
+export function toArrayText(field: string, element: ColumnType, value: unknown): string {
+  if (!Array.isArray(value)) throw refuse(field, 'an array', value)
+  const items = value.map((item, n) => {
+    const at = `${field}[${n}]`
+    if (Array.isArray(item) && element.base !== 'json' && element.base !== 'jsonb')
+      return toArrayText(at, element, item)
+    return quoteItem(toColumnText(at, element, item))
+  })
+  return `{${items.join(',')}}`
+}
+
+function quoteItem(text: TextValue): string {
+  return text === null ? 'null' : `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`
+}

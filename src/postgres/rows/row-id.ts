@@ -1,0 +1,87 @@
+import { InvalidInputError } from '../../errors.js'
+import { isPlain, ROW, type RowArgs, type Taken } from './row-args.js'
+import type { Column, Table } from './table.js'
+
+/**
+ * Which row: the value of a primary key of one column, or an object that names the columns of the primary key, or of another unique
+ * index, and their values.
+ */
+export type RowId =
+  | string
+  | number
+  | bigint
+  | Date
+  | Uint8Array
+  | Readonly<Record<string, string | number | bigint | boolean | Date | Uint8Array>>
+
+/** A column of a key, and its value. */
+export interface KeyPart {
+  readonly column: Column
+  readonly field: string
+  readonly value: unknown
+}
+
+/** The columns that say which row it is, in the order of their index, so that all lock in the same order. */
+export function readId(field: string, table: Table, id: unknown): readonly KeyPart[] {
+  const parts = isPlain(id) ? readParts(field, table, id) : readScalar(field, table, id)
+  for (const part of parts)
+    if (part.value === null || part.value === undefined)
+      throw new InvalidInputError(part.field, `must not be ${part.value}: it says which row`)
+  return parts
+}
+
+function readScalar(field: string, table: Table, value: unknown): readonly KeyPart[] {
+  const [column, ...more] = table.key
+  if (column && more.length === 0) return [{ column, field, value }]
+  const key = column ? `has ${table.key.length} columns` : 'is missing'
+  throw new InvalidInputError(
+    field,
+    `must name the columns of a unique index, as in { tenant: 1, id: 2 }, since the primary key of ${table.name.given} ${key}; ${table.describeUniques()}`,
+  )
+}
+
+function readParts(field: string, table: Table, id: Record<string, unknown>): readonly KeyPart[] {
+  const names = Object.keys(id)
+  for (const name of names) table.column(`${field}.${name}`, name)
+  const unique = table.findUnique(names)
+  if (!unique)
+    throw new InvalidInputError(
+      field,
+      `must name all columns of the primary key or of another unique index of ${table.name.given}, and no others; ${table.describeUniques()}`,
+    )
+  return unique.map((name) => ({
+    column: table.column(field, name),
+    field: `${field}.${name}`,
+    value: id[name],
+  }))
+}
+
+/** The condition that it is this row. */
+export function matchId(parts: readonly KeyPart[], args: RowArgs, row = ROW): string {
+  return parts
+    .map(
+      ({ column, field, value }) =>
+        `${row}.${column.quoted} ${column.equals} ${args.value(field, column, value)}`,
+    )
+    .join(' and ')
+}
+
+/** What says which row it is cannot be changed in the same breath. */
+export const keyTaken = (table: Table, parts: readonly KeyPart[]): readonly Taken[] =>
+  [...new Set([...table.key, ...parts.map(({ column }) => column)])].map(({ name }) => ({
+    name,
+    why: 'it says which row it is',
+  }))
+
+/** As a reader would name the row, for a message. */
+export function nameRow(table: string, id: unknown): string {
+  return `row ${JSON.stringify(showId(id))} of table "${table}"`
+}
+
+/** As it stands in an error: something that JSON can say. */
+export function showId(id: unknown): unknown {
+  if (typeof id === 'bigint') return `${id}`
+  if (id instanceof Uint8Array) return `\\x${Buffer.from(id).toString('hex')}`
+  if (isPlain(id)) return Object.fromEntries(Object.entries(id).map(([name, value]) => [name, showId(value)]))
+  return id
+}

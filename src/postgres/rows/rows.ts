@@ -1,0 +1,214 @@
+import { type Blocker, BusyError, DatabaseError, InvalidInputError, NotFoundError } from '../../errors.js'
+import { checkDuration, MAX_TIMER_MS } from '../check-duration.js'
+import type { Database } from '../database.js'
+import { emit } from '../events.js'
+import type { Row, Tx } from '../executor.js'
+import { quoteIdentifier } from '../identifier.js'
+import { dateFromMicros, type TextValue } from '../text-values.js'
+import { Catalog } from './catalog.js'
+import { ROW, type RowArgs } from './row-args.js'
+import { nameRow, showId } from './row-id.js'
+import type { Table } from './table.js'
+
+/** How long a call waits for rows that another has locked. */
+export const WAIT_MS = 5_000
+const RETRY_MS = 100
+/** A table that is another one each time it is looked at is not looked at for ever. */
+const MAX_LOOKS = 3
+
+/** There is no such type, or no such schema. */
+const RENAMED = new Set(['42704', '3F000'])
+
+/** What a caller may say about the wait. */
+export interface WaitOptions {
+  /** How long to wait at most for those who have locked the row, in milliseconds. Default 5,000. */
+  readonly waitMs?: number | undefined
+}
+
+export const checkWait = (waitMs: unknown = WAIT_MS): number =>
+  checkDuration('waitMs', waitMs, 1, MAX_TIMER_MS)
+
+/** A call of one of the functions in sql/0017_rows.sql, for a table as it is known. */
+export interface RowCall {
+  readonly name: 'row_write' | 'row_lock' | 'row_claim'
+  /** What stands between the table and the values. */
+  readonly statements: readonly string[]
+  readonly args: RowArgs
+  /** What stands after the wait. */
+  readonly rest?: readonly TextValue[]
+  /** How long it may wait: 0 if it does not. */
+  readonly waitMs: number
+}
+
+/** A row as the caller's own driver gives it, and what the function says about it. */
+export interface ToldRow {
+  readonly state: string
+  readonly told: string | null
+  readonly row: Row
+}
+
+/** Sends what is done to rows of the caller's own tables. One for each instance: it knows the tables. */
+export class Rows {
+  readonly #database: Database
+  readonly #catalog: Catalog
+
+  constructor(database: Database) {
+    this.#database = database
+    this.#catalog = new Catalog(database)
+  }
+
+  /** Our schema, as it stands in SQL. */
+  get schema(): string {
+    return quoteIdentifier(this.#database.schema)
+  }
+
+  /** Sends what `build` makes of the table: one round trip, and one more where the table is not known yet. */
+  async call(
+    tx: Tx | undefined,
+    given: unknown,
+    build: (table: Table) => RowCall,
+  ): Promise<readonly ToldRow[]> {
+    let known = this.#catalog.find(given)
+    for (let looks = 1; ; looks++) {
+      const table = known ?? (await this.#catalog.read(given, tx))
+      const call = this.#build(build, table, known !== undefined)
+      // What is refused may be right by now, after a migration: it is read again.
+      known = undefined
+      if (call === undefined) continue
+      const rows = await this.#send(tx, table, call).catch((error) =>
+        this.#forgetStale(error, table, tx === undefined && looks < MAX_LOOKS),
+      )
+      if (rows === undefined) continue
+      // What is refused comes last: rows were locked before it.
+      const { state, told = null } = rows.at(-1) ?? {}
+      if (state === 'busy') throw this.#refuse(table, call, told)
+      if (state !== 'moved') return rows
+      // The table is another one by now, or for this caller: it is read again.
+      if (looks >= MAX_LOOKS) throw stillMoved(table, told)
+    }
+  }
+
+  /**
+   * A type that has another name by now is an error of the statement itself. Alone nothing was done, and it is sent again; a
+   * transaction is aborted by it.
+   */
+  #forgetStale(error: unknown, table: Table, mayLookAgain: boolean): undefined {
+    if (!(error instanceof DatabaseError && RENAMED.has(error.sqlState))) throw error
+    this.#catalog.forget(table)
+    if (!mayLookAgain) throw error
+  }
+
+  #build(build: (table: Table) => RowCall, table: Table, mayBeOld: boolean): RowCall | undefined {
+    try {
+      return build(table)
+    } catch (error) {
+      if (mayBeOld && error instanceof InvalidInputError) return undefined
+      throw error
+    }
+  }
+
+  async #send(
+    tx: Tx | undefined,
+    table: Table,
+    { name, statements, args, waitMs, rest = [] }: RowCall,
+  ): Promise<readonly ToldRow[]> {
+    const columns = [...table.columns.values()]
+    const empty = `select $1::text, $2::text, ${columns.map(({ sql }) => `null::${sql}`).join(', ')}`
+    const texts = [table.quoted, table.mark, ...statements, empty]
+    const values = [...texts, args.text, String(Math.max(1, waitMs)), ...rest]
+    const types = [...texts.map(() => 'text'), 'text[]', 'integer', ...rest.map(() => 'integer')]
+    const places = types.map((type, n) => `$${n + 1}::text::${type}`)
+    const answer = [
+      '"dibs_state" text',
+      '"dibs_told" text',
+      ...columns.map(({ quoted, sql }) => `${quoted} ${sql}`),
+    ]
+    const text = `select * from ${this.schema}.${name}(${places.join(', ')}) as t(${answer.join(', ')})`
+    const rows = await this.#database.query(text, values, { tx, waitMs })
+    return rows.map(({ dibs_state, dibs_told, ...row }) => ({
+      state: String(dibs_state),
+      told: typeof dibs_told === 'string' ? dibs_told : null,
+      row,
+    }))
+  }
+
+  #refuse(table: Table, { name, waitMs }: RowCall, told: string | null): BusyError {
+    const blockers = readBlockers(told)
+    const { given } = table.name
+    emit('dibs:row.locked-out', {
+      ...this.#database.origin,
+      table: given,
+      waitedMs: waitMs,
+      blockers: blockers.length,
+    })
+    const what = name === 'row_claim' ? `table "${given}"` : `rows of table "${given}"`
+    return new BusyError(what, waitMs, RETRY_MS, { blockers })
+  }
+}
+
+/** What the server has said of the last statement: perhaps a function of the caller's that runs inside names what is not there. */
+function stillMoved(table: Table, told: string | null): DatabaseError {
+  const [sqlState = 'XX000', ...words] = (
+    told ?? `42P01 table ${table.name.given} is another one each time`
+  ).split(' ')
+  return new DatabaseError(`PostgreSQL answered ${sqlState}: ${words.join(' ')}`, sqlState)
+}
+
+interface ToldBlocker {
+  readonly pid: number
+  readonly application: string | null
+  readonly since: number | null
+  readonly query: string | null
+  readonly sure: boolean
+}
+
+function readBlockers(told: string | null): readonly Blocker[] {
+  const blockers: ToldBlocker[] = told === null ? [] : JSON.parse(told)
+  return blockers.map(({ pid, application, since, query, sure }) => ({
+    pid,
+    application: application ?? '',
+    isSure: sure,
+    ...(since === null ? {} : { since: dateFromMicros(String(since)) }),
+    ...(query === null ? {} : { query }),
+  }))
+}
+
+/** A write of one row: what it does, and the look that tells why nothing was written. */
+export interface RowWrite {
+  readonly table: Table
+  readonly args: RowArgs
+  /** Which row. */
+  readonly match: string
+  /** The statement up to `returning`. */
+  readonly write: string
+  /** What is to be told of the row that is there. */
+  readonly told?: string
+  /** True where the write would be done by now. */
+  readonly again: string
+  readonly waitMs: number
+}
+
+export function rowWrite({ table, args, match, write, told = 'null', again, waitMs }: RowWrite): RowCall {
+  const look = `select case when ${again} then 'again' else 'looked' end::text as dibs_state, (${told})::text as dibs_told, ${table.list(`${ROW}.`)} from ${table.quoted} as ${ROW} where ${match}`
+  return {
+    name: 'row_write',
+    statements: [
+      `${write} returning 'written'::text, null::text, ${table.list(`${ROW}.`)}`,
+      look,
+      lockersOf(table, match),
+    ],
+    args,
+    waitMs,
+  }
+}
+
+/** Who has locked these rows, as it is noted in them. */
+export function lockersOf(table: Table, match: string): string {
+  return `select pg_catalog.array_agg(distinct ${ROW}.xmax::text) from ${table.quoted} as ${ROW} where ${match}`
+}
+
+/** What was told of the one row, or that it is not there. */
+export function expectRow([first]: readonly ToldRow[], table: string, id: unknown): ToldRow {
+  if (first && first.state !== 'absent') return first
+  throw new NotFoundError(nameRow(table, id), table, showId(id))
+}

@@ -1,0 +1,107 @@
+import { InvalidInputError } from '../../errors.js'
+import { offerNames } from './nearest-name.js'
+import type { TableName } from './table-name.js'
+
+/** A type, as far as values are checked before they are sent. */
+export interface ColumnType {
+  /** With its schema, quoted: to be cast to. */
+  readonly sql: string
+  /** The built-in type behind it and its domains: `int4`, `jsonb`; absent for others. */
+  readonly base?: string | undefined
+  /** The labels of an enum. */
+  readonly labels?: readonly string[] | undefined
+  /** Of an array. */
+  readonly element?: ColumnType | undefined
+  /** The most characters of `varchar(n)` and `char(n)`. */
+  readonly maxLength?: number | undefined
+  /** Of `numeric(precision, scale)`. */
+  readonly precision?: number | undefined
+  readonly scale?: number | undefined
+}
+
+export interface Column extends ColumnType {
+  readonly name: string
+  readonly quoted: string
+  /** The operator that its own type is compared with: no operator of the caller's search path stands in for it. */
+  readonly equals: string
+  readonly isNullable: boolean
+  /** The database makes its values, and takes none. */
+  readonly isGenerated: boolean
+}
+
+export interface TableParts {
+  /** Which table it is, and how many columns it has had: if that changes, it must be read again. */
+  readonly mark: string
+  readonly columns: readonly Column[]
+  /** The columns of the primary key, in its order. */
+  readonly key: readonly string[]
+  /** The columns of each unique index without condition, expression or deferral; the primary key among them. */
+  readonly uniques: readonly (readonly string[])[]
+}
+
+/** A table of the caller's own. */
+export class Table {
+  readonly mark: string
+  readonly columns: ReadonlyMap<string, Column>
+  readonly uniques: readonly (readonly string[])[]
+  readonly #key: readonly string[]
+
+  constructor(
+    readonly name: TableName,
+    { mark, columns, key, uniques }: TableParts,
+  ) {
+    this.mark = mark
+    this.columns = new Map(columns.map((column) => [column.name, column]))
+    this.uniques = uniques
+    this.#key = key
+  }
+
+  /** As it stands in SQL. */
+  get quoted(): string {
+    return this.name.quoted
+  }
+
+  /** All columns, as they stand in a list of a statement; `row` is where they come from. */
+  list(row = ''): string {
+    return [...this.columns.values()].map(({ quoted }) => `${row}${quoted}`).join(', ')
+  }
+
+  /** The columns of the primary key, none if it has none. */
+  get key(): readonly Column[] {
+    return this.#key.map((name) => this.column('table', name))
+  }
+
+  column(field: string, name: unknown): Column {
+    const column = typeof name === 'string' ? this.columns.get(name) : undefined
+    if (column) return column
+    const offer = offerNames(String(name), [...this.columns.keys()])
+    throw new InvalidInputError(
+      field,
+      `names ${typeof name === 'string' ? `the column "${name}"` : String(name)}, which table ${this.name.given} does not have; ${offer}`,
+    )
+  }
+
+  /** The unique index, or primary key, that has just these columns; in its own order. */
+  findUnique(names: readonly string[]): readonly string[] | undefined {
+    return [this.#key, ...this.uniques].find(
+      (unique) =>
+        unique.length > 0 && unique.length === names.length && unique.every((name) => names.includes(name)),
+    )
+  }
+
+  /** The unique indexes in words. */
+  describeUniques(): string {
+    const lists = new Set(
+      [this.#key, ...this.uniques].filter(({ length }) => length > 0).map((list) => `(${list.join(', ')})`),
+    )
+    return lists.size === 0 ? 'it has none' : `it has ${[...lists].join(', ')}`
+  }
+}
+
+/** What a whole number of this type may be. */
+export const integerRanges: Readonly<Record<string, readonly [least: bigint, most: bigint]>> = {
+  int2: [-(2n ** 15n), 2n ** 15n - 1n],
+  int4: [-(2n ** 31n), 2n ** 31n - 1n],
+  int8: [-(2n ** 63n), 2n ** 63n - 1n],
+  oid: [0n, 2n ** 32n - 1n],
+}

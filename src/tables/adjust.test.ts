@@ -1,0 +1,147 @@
+import { describe, expect, it } from 'vitest'
+import { openTables } from '../../test/tables/open-tables.js'
+import { BusyError, InsufficientError, InvalidInputError, NotFoundError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import { countTraffic } from '../testing/index.js'
+
+const fixture = openTables(
+  `create domain {shop}.money as numeric(12, 2) check (value < 1000000);
+   create table {shop}.stock (
+     id int primary key, left_over int, small smallint default 32000, big bigint default 9007199254740993,
+     exact numeric default 0.1, price numeric(6, 2) default 10, cash {shop}.money default 0, round numeric(4, -2) default 0,
+     rough double precision default 0, twice int generated always as (left_over * 2) stored
+   )`,
+  'insert into {shop}.stock (id, left_over) values (1, 5), (2, null)',
+)
+const { at, withClient } = fixture
+const adjust = (column: string, delta: unknown, options: object = {}, tx?: Tx, id = 1) =>
+  fixture.dibs.adjust(tx, at('stock'), id, column, delta as number, options)
+
+describe('an amount', () => {
+  it.each([
+    ['left_over', -5, {}, { left_over: 0 }],
+    ['left_over', '7', {}, { left_over: 12 }],
+    ['left_over', -6, { min: -1 }, { left_over: -1 }],
+    ['left_over', -60, { min: null }, { left_over: -55 }],
+    ['left_over', 5, { max: 10 }, { left_over: 10 }],
+    ['big', 2n, {}, { big: '9007199254740995' }],
+    ['exact', '0.2', {}, { exact: '0.3' }],
+    ['exact', 0.2, {}, { exact: '0.3' }],
+    ['exact', '-0.10', {}, { exact: '0.0' }],
+    ['price', '-9.99', { min: '0.01' }, { price: '0.01' }],
+    ['cash', '12.50', {}, { cash: '12.50' }],
+  ])('%s changes by %s', async (column, delta, options, expected) => {
+    expect(await adjust(column, delta, options)).toMatchObject(expected)
+  })
+
+  it.each([
+    ['left_over', -6, {}, { current: '5', delta: '-6', min: '0', max: null }],
+    ['left_over', 6, { max: '10' }, { current: '5', delta: '6', min: '0', max: '10' }],
+    ['left_over', 2n ** 31n, {}, { current: '5', delta: '2147483648' }],
+    ['small', 1000, {}, { current: '32000' }],
+    ['big', 2n ** 63n - 1n, {}, { current: '9007199254740993' }],
+    ['price', 9990, {}, { current: '10.00', delta: '9990' }],
+    ['exact', '-0.11', {}, { current: '0.1', delta: '-0.11', min: '0' }],
+    ['round', 1_000_000, {}, { current: '0' }],
+  ])('%s does not change by %s beyond its bounds', async (column, delta, options, expected) => {
+    const before = await fixture.rows('stock')
+    const error = await adjust(column, delta, options).catch((error) => error)
+    expect(error).toBeInstanceOf(InsufficientError)
+    expect(error).toMatchObject({
+      ...expected,
+      code: 'DIBS_INSUFFICIENT',
+      status: 409,
+      retryable: false,
+      column,
+    })
+    expect(await fixture.rows('stock')).toEqual(before)
+  })
+
+  it('says what is there', async () => {
+    await expect(adjust('left_over', -6, { max: 9 })).rejects.toThrow(
+      `Column "left_over" of row 1 of table "${at('stock')}" is 5 and cannot change by -6. It must be at least 0 and at most 9. Nothing was changed.`,
+    )
+  })
+
+  it('that is null cannot be added to', async () => {
+    const asked = adjust('left_over', 1, { min: null }, undefined, 2)
+    await expect(asked).rejects.toMatchObject({ code: 'DIBS_INSUFFICIENT', current: null })
+    // Without bounds, those of a type included.
+    await fixture.pool.query(`update ${at('stock')} set exact = null where id = 2`)
+    const exact = adjust('exact', 1, { min: null }, undefined, 2)
+    await expect(exact).rejects.toMatchObject({ code: 'DIBS_INSUFFICIENT', current: null })
+  })
+
+  it('is changed one after the other', async () => {
+    const takes = await Promise.allSettled(Array.from({ length: 8 }, () => adjust('left_over', -1)))
+    expect(takes.filter(({ status }) => status === 'fulfilled')).toHaveLength(5)
+    expect((await fixture.rows('stock'))[0]).toMatchObject({ left_over: 0 })
+  })
+
+  it('lives and dies with the transaction, which a refusal leaves alive', async () => {
+    await withClient(async (tx) => {
+      await adjust('left_over', -4, {}, tx)
+      await expect(adjust('left_over', -4, {}, tx)).rejects.toThrow(InsufficientError)
+      expect(await adjust('left_over', -1, {}, tx)).toMatchObject({ left_over: 0 })
+    })
+    expect((await fixture.rows('stock'))[0]).toMatchObject({ left_over: 5 })
+  })
+
+  it('gives the transaction its own timeouts back, and ends before the one for a statement', async () => {
+    await withClient(async (other) => {
+      await adjust('left_over', -1, {}, other)
+      await withClient(async (ours) => {
+        await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '2s'")
+        await expect(adjust('left_over', -1, { waitMs: 5_000 }, ours)).rejects.toThrow(BusyError)
+        await adjust('small', -1, {}, ours, 2)
+        expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+      })
+    })
+  })
+
+  it('takes one round trip', async () => {
+    await adjust('left_over', -1)
+    expect(await countTraffic(fixture.pool, () => adjust('left_over', -1))).toMatchObject({
+      roundTrips: 1,
+      commits: 1,
+    })
+  })
+})
+
+it('a row that is not there is NotFoundError, one that is locked for too long BusyError', async () => {
+  await expect(adjust('left_over', 1, {}, undefined, 9)).rejects.toThrow(NotFoundError)
+  await withClient(async (other) => {
+    await adjust('left_over', -1, {}, other)
+    await expect(adjust('left_over', -1, { waitMs: 10 })).rejects.toThrow(BusyError)
+  })
+})
+
+describe('refused before it is sent', () => {
+  it.each([
+    ['delta', 'left_over', 0, {}, 'must not be 0'],
+    ['delta', 'left_over', '0.00', {}, 'must not be 0'],
+    ['delta', 'left_over', Number.NaN, {}, 'given exactly'],
+    ['delta', 'left_over', Number.POSITIVE_INFINITY, {}, 'given exactly'],
+    ['delta', 'exact', 2 ** 53, {}, 'given exactly'],
+    ['delta', 'exact', 1e-7, {}, 'given exactly'],
+    ['delta', 'exact', '1e3', {}, 'given exactly'],
+    ['delta', 'left_over', undefined, {}, 'given exactly'],
+    ['delta', 'left_over', '0.5', {}, 'at most 0 digits behind the point'],
+    ['delta', 'price', '0.001', {}, 'at most 2 digits behind the point'],
+    ['delta', 'cash', '0.001', {}, 'at most 2 digits behind the point'],
+    ['min', 'left_over', 1, { min: 5, max: 4 }, 'must not be more than `max`: 5 > 4'],
+    ['min', 'left_over', 1, { min: '0.30', max: '0.3' }, undefined],
+    ['max', 'left_over', 1, { max: 'much' }, 'given exactly'],
+    ['column', 'rough', 1, {}, 'must hold exact numbers'],
+    ['column', 'twice', 1, {}, 'which the database makes'],
+    ['column', 'id', 1, {}, 'which says which row it is'],
+    ['column', 'left', 1, {}, 'there are id, left_over'],
+    ['most', 'left_over', 1, { most: 5 }, 'is no option here'],
+  ])('%s of %s: %s', async (field, column, delta, options, problem) => {
+    const error = await adjust(column, delta, options).catch((error) => error)
+    if (problem === undefined) return expect(error).toBeInstanceOf(InsufficientError)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.field).toBe(field)
+    expect(error.message).toContain(problem)
+  })
+})

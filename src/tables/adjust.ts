@@ -1,0 +1,133 @@
+import { InsufficientError, InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Row, Tx } from '../postgres/executor.js'
+import { ROW, RowArgs } from '../postgres/rows/row-args.js'
+import { matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
+import {
+  checkWait,
+  expectRow,
+  type RowCall,
+  type Rows,
+  rowWrite,
+  type WaitOptions,
+} from '../postgres/rows/rows.js'
+import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
+import { compareDecimals, type Decimal, readDecimal, writeDecimal } from './decimal.js'
+
+/** An amount, exactly: a safe integer, a bigint, or digits as text (`'12.50'`). */
+export type ExactAmount = number | bigint | string
+
+export interface AdjustOptions extends WaitOptions {
+  /** The least that may be left. Default 0; `null` for no limit. */
+  readonly min?: ExactAmount | null | undefined
+  /** The most that may be there. Default: none. */
+  readonly max?: ExactAmount | null | undefined
+}
+
+export type Adjust = <R extends object = Row>(
+  tx: Tx | undefined,
+  table: string,
+  id: RowId,
+  column: string,
+  delta: ExactAmount,
+  options?: AdjustOptions,
+) => Promise<R>
+
+interface Asked {
+  readonly column: string
+  readonly delta: Decimal
+  readonly min: Decimal | undefined
+  readonly max: Decimal | undefined
+  readonly waitMs: number
+}
+
+export function adjustOn(rows: Rows): Adjust {
+  return async <R extends object>(
+    tx: Tx | undefined,
+    table: string,
+    id: RowId,
+    column: string,
+    delta: ExactAmount,
+    options: AdjustOptions = {},
+  ) => {
+    checkOptions(options, ['min', 'max', 'waitMs'])
+    const asked = readAsked(column, delta, options)
+    const told = await rows.call(tx, table, (known) => adjustCall(known, id, asked))
+    const found = expectRow(told, table, id)
+    if (found.state === 'written') return found.row as R
+    throw new InsufficientError({
+      ...{ subject: nameRow(table, id), table, id: showId(id), column },
+      current: found.told,
+      delta: asked.delta.text,
+      min: asked.min?.text ?? null,
+      max: asked.max?.text ?? null,
+    })
+  }
+}
+
+function readAsked(column: string, delta: unknown, { min = 0, max = null, waitMs }: AdjustOptions): Asked {
+  const by = readDecimal('delta', delta)
+  if (by.units === 0n) throw new InvalidInputError('delta', 'must not be 0')
+  const least = min === null ? undefined : readDecimal('min', min)
+  const most = max === null ? undefined : readDecimal('max', max)
+  if (least && most && compareDecimals(least, most) > 0)
+    throw new InvalidInputError('min', `must not be more than \`max\`: ${least.text} > ${most.text}`)
+  return { column, delta: by, min: least, max: most, waitMs: checkWait(waitMs) }
+}
+
+/** Sums are made in `numeric`, which does not overflow, and go back into the column only if they fit. */
+function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, waitMs }: Asked): RowCall {
+  const column = amountColumn(table, name)
+  if (delta.places > column.places)
+    throw new InvalidInputError(
+      'delta',
+      `must have at most ${column.places} digits behind the point, as column "${name}" has, and is ${delta.text}`,
+    )
+  const parts = readId('id', table, id)
+  if ([...table.key, ...parts.map((part) => part.column)].some((key) => key.name === name))
+    throw new InvalidInputError('column', `names "${name}", which says which row it is`)
+  const args = new RowArgs()
+  const match = matchId(parts, args)
+  const numeric = 'pg_catalog.numeric'
+  const sum = `(${ROW}.${column.quoted}::${numeric} operator(pg_catalog.+) ${args.place(delta.text, numeric)})`
+  const bounds = [
+    ...[min?.text, column.least].map(
+      (text) => text && `${sum} operator(pg_catalog.>=) ${args.place(text, numeric)}`,
+    ),
+    ...[max?.text, column.most].map(
+      (text) => text && `${sum} operator(pg_catalog.<=) ${args.place(text, numeric)}`,
+    ),
+  ].filter(Boolean)
+  const fits = ['true', ...bounds, `${sum} is not null`].join(' and ')
+  return rowWrite({
+    ...{ table, args, match, waitMs },
+    write: `update ${table.quoted} as ${ROW} set ${column.quoted} = ${sum}::${column.sql} where ${match} and ${fits}`,
+    told: `${ROW}.${column.quoted}`,
+    again: `coalesce(${fits}, false)`,
+  })
+}
+
+interface AmountColumn extends Column {
+  /** How many digits it keeps behind the point. */
+  readonly places: number
+  /** What its type can hold. */
+  readonly least?: string
+  readonly most?: string
+}
+
+function amountColumn(table: Table, name: string): AmountColumn {
+  const column = table.column('column', name)
+  if (column.isGenerated) throw new InvalidInputError('column', `names "${name}", which the database makes`)
+  const { base = '', precision, scale = 0 } = column
+  const range = base === 'oid' ? undefined : integerRanges[base]
+  if (range) return { ...column, places: 0, least: `${range[0]}`, most: `${range[1]}` }
+  if (base !== 'numeric')
+    throw new InvalidInputError(
+      'column',
+      `must hold exact numbers (smallint, integer, bigint, numeric), and "${name}" is ${column.sql}`,
+    )
+  if (precision === undefined) return { ...column, places: Number.POSITIVE_INFINITY }
+  const most = 10n ** BigInt(precision) - 1n
+  const text = scale >= 0 ? writeDecimal(most, scale) : `${most * 10n ** BigInt(-scale)}`
+  return { ...column, places: Math.max(0, scale), least: `-${text}`, most: text }
+}

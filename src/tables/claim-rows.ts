@@ -1,0 +1,174 @@
+import { InvalidInputError } from '../errors.js'
+import { checkDuration } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Row, Tx } from '../postgres/executor.js'
+import { checkKey } from '../postgres/key.js'
+import { checkPatch, ROW, RowArgs, type RowPatch, type Taken, writable } from '../postgres/rows/row-args.js'
+import { keyTaken } from '../postgres/rows/row-id.js'
+import { checkWait, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
+import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
+import { type ClaimOrder, readOrder } from './claim-order.js'
+import { type ClaimWhere, readWhere } from './claim-where.js'
+
+const MAX_LIMIT = 1_000
+const LEASE_MS = 60_000
+
+export interface ClaimRowsOptions extends WaitOptions {
+  /** Which rows may be taken. Default: all. */
+  readonly where?: ClaimWhere | undefined
+  /** Which first; the key decides where this does not. */
+  readonly order?: ClaimOrder | undefined
+  /** How many at most: 1 to 1,000. Default 1. */
+  readonly limit?: number | undefined
+  /** What is written into each. */
+  readonly set?: RowPatch | undefined
+  /**
+   * A column of the type `timestamptz`: until when a row is taken. Only rows are taken in which it is null or past by the database's clock, so that those of a
+   * process that is gone come again.
+   */
+  readonly leaseColumn?: string | undefined
+  /** How long a row is taken. Default 60,000. */
+  readonly leaseMs?: number | undefined
+  /** A `bigint` column that grows with each claim: name it in later writes, and those of a claim that was lost touch nothing. */
+  readonly fenceColumn?: string | undefined
+  /** A column for who has it: `holder`. */
+  readonly holderColumn?: string | undefined
+  readonly holder?: string | undefined
+  /** A column of whole numbers that counts the claims. */
+  readonly attemptsColumn?: string | undefined
+  /** Claims in your transaction, and dies with it; without it, it is kept at once. */
+  readonly tx?: Tx | undefined
+}
+
+export type ClaimRows = <R extends object = Row>(table: string, options?: ClaimRowsOptions) => Promise<R[]>
+
+const names: readonly (keyof ClaimRowsOptions)[] = [
+  ...(['where', 'order', 'limit', 'set', 'leaseColumn', 'leaseMs', 'fenceColumn'] as const),
+  ...(['holderColumn', 'holder', 'attemptsColumn', 'tx', 'waitMs'] as const),
+]
+
+export function claimRowsOn(rows: Rows): ClaimRows {
+  return async <R extends object>(table: string, options: ClaimRowsOptions = {}) => {
+    checkOptions(options, names)
+    const { limit = 1, leaseMs = LEASE_MS, leaseColumn, holder, holderColumn } = options
+    if (!Number.isSafeInteger(limit) || limit < 1 || limit > MAX_LIMIT)
+      throw new InvalidInputError(
+        'limit',
+        `must be a whole number from 1 to ${MAX_LIMIT}, not ${String(limit)}`,
+      )
+    checkDuration('leaseMs', leaseMs)
+    if (options.leaseMs !== undefined && leaseColumn === undefined)
+      throw new InvalidInputError('leaseMs', 'needs `leaseColumn`')
+    if ((holder === undefined) !== (holderColumn === undefined))
+      throw new InvalidInputError(
+        holder === undefined ? 'holder' : 'holderColumn',
+        'must be given with the other of the two',
+      )
+    if (holder !== undefined) checkKey('holder', holder)
+    const waitMs = checkWait(options.waitMs)
+    const asked = { ...options, limit, leaseMs, schema: rows.schema, waitMs }
+    const told = await rows.call(options.tx, table, (known) => claimCall(known, asked))
+    return told.map(({ row }) => row) as R[]
+  }
+}
+
+type Asked = ClaimRowsOptions & {
+  readonly limit: number
+  readonly leaseMs: number
+  readonly waitMs: number
+  readonly schema: string
+}
+
+/**
+ * One statement picks, locks and writes. The pick is a part of its own, which runs once: as an inner loop it could be run again, and take more than it may. `$2` is
+ * the clock.
+ */
+function claimCall(table: Table, asked: Asked): RowCall {
+  if (table.key.length === 0)
+    throw new InvalidInputError(
+      'table',
+      `names ${table.name.given}, which has no primary key; rows are claimed by it`,
+    )
+  const args = new RowArgs()
+  const conditions = readWhere(table, asked.where, args)
+  const lease = asked.leaseColumn === undefined ? undefined : leaseColumn(table, asked.leaseColumn)
+  if (lease) conditions.push(`(${lease.quoted} is null or ${lease.quoted} operator(pg_catalog.<=) $2)`)
+  const where = conditions.length > 0 ? ` where ${conditions.join(' and ')}` : ''
+  const order = [...readOrder(table, asked.order), ...table.key.map(({ quoted }) => quoted)].join(', ')
+  const rest = `${where} order by ${order} limit ${asked.limit} for no key update skip locked`
+  const sets = readSets(table, asked, lease, args)
+  const statements = [sets.length === 0 ? pickOnly(table, rest, asked) : pickAndWrite(table, rest, sets)]
+  return { name: 'row_claim', statements, args, waitMs: asked.waitMs }
+}
+
+function pickOnly(table: Table, rest: string, { tx }: Asked): string {
+  if (tx === undefined)
+    throw new InvalidInputError(
+      'set',
+      'must be given, or `leaseColumn`, or `tx`: a claim that writes nothing lasts as long as its transaction',
+    )
+  return `select 'claimed'::text, null::text, ${table.list()} from ${table.quoted}${rest}`
+}
+
+function pickAndWrite(table: Table, rest: string, sets: readonly string[]): string {
+  const { key, quoted } = table
+  const picked = key.map((column, n) => `${column.quoted} as "dibs_${n}"`).join(', ')
+  const match = key
+    .map((column, n) => `${ROW}.${column.quoted} ${column.equals} "dibs_p"."dibs_${n}"`)
+    .join(' and ')
+  return `with "dibs_l" as materialized (select ${picked} from ${quoted}${rest}),
+"dibs_p" as materialized (select *, pg_catalog.row_number() over () as "dibs_place" from "dibs_l"),
+"dibs_w" as (update ${quoted} as ${ROW} set ${sets.join(', ')} from "dibs_p" where ${match} returning "dibs_p"."dibs_place", ${table.list(`${ROW}.`)})
+select 'claimed'::text, null::text, ${table.list()} from "dibs_w" order by "dibs_place"`
+}
+
+/** What is written into each row that is taken. */
+function readSets(table: Table, asked: Asked, lease: Column | undefined, args: RowArgs): string[] {
+  const sets: string[] = []
+  const taken: Taken[] = [...keyTaken(table, [])]
+  const add = (option: string, column: Column, value: string): void => {
+    writable(option, table, column.name, taken)
+    taken.push({ name: column.name, why: `it is what \`${option}\` says` })
+    sets.push(`${column.quoted} = ${value}`)
+  }
+  const { fenceColumn, holderColumn, holder, attemptsColumn, schema, leaseMs } = asked
+  if (lease)
+    add(
+      'leaseColumn',
+      lease,
+      `$2 operator(pg_catalog.+) ${args.place(`${leaseMs} milliseconds`, 'pg_catalog.interval')}`,
+    )
+  if (fenceColumn !== undefined) {
+    const column = wholeColumn(table, 'fenceColumn', fenceColumn, ['int8'])
+    add('fenceColumn', column, `${schema}.next_fence(coalesce(${ROW}.${column.quoted}, 0), $2)`)
+  }
+  if (holderColumn !== undefined) {
+    const column = table.column('holderColumn', holderColumn)
+    add('holderColumn', column, args.value('holder', column, holder))
+  }
+  if (attemptsColumn !== undefined) {
+    const column = wholeColumn(table, 'attemptsColumn', attemptsColumn, ['int2', 'int4', 'int8'])
+    add(
+      'attemptsColumn',
+      column,
+      `coalesce(${ROW}.${column.quoted}, 0) operator(pg_catalog.+) 1::pg_catalog.int2`,
+    )
+  }
+  return [...sets, ...args.assign('set', table, checkPatch('set', asked.set ?? {}), taken)]
+}
+
+function leaseColumn(table: Table, name: string): Column {
+  const column = table.column('leaseColumn', name)
+  if (column.base === 'timestamptz') return column
+  throw new InvalidInputError(
+    'leaseColumn',
+    `must be of the type timestamptz, and "${name}" is ${column.sql}`,
+  )
+}
+
+function wholeColumn(table: Table, field: string, name: string, bases: readonly string[]): Column {
+  const column = table.column(field, name)
+  if (column.base && bases.includes(column.base) && integerRanges[column.base]) return column
+  const wanted = bases.length === 1 ? 'bigint' : 'smallint, integer or bigint'
+  throw new InvalidInputError(field, `must be of the type ${wanted}, and "${name}" is ${column.sql}`)
+}

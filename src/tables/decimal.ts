@@ -1,0 +1,54 @@
+import { InvalidInputError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+
+const PLAIN = /^([+-]?)(\d{1,500})(?:\.(\d{1,500}))?$/
+
+/** A decimal number as it is written, never as a float. */
+export interface Decimal {
+  readonly text: string
+  /** All of its digits, as a whole number of its last place. */
+  readonly units: bigint
+  /** How many digits stand behind the point, without zeros at the end. */
+  readonly places: number
+}
+
+/** Exactly what was given: a number is taken as it prints, and must be safe if it is whole. */
+export function readDecimal(field: string, value: unknown): Decimal {
+  const isExact =
+    typeof value === 'bigint' ||
+    typeof value === 'string' ||
+    (typeof value === 'number' &&
+      Number.isFinite(value) &&
+      (!Number.isInteger(value) || Number.isSafeInteger(value)))
+  const [, sign, whole, fraction = ''] = (isExact && PLAIN.exec(`${value}`)) || []
+  if (whole === undefined) {
+    const given =
+      typeof value === 'string'
+        ? JSON.stringify(value.slice(0, 100))
+        : typeof value === 'number'
+          ? `${value}`
+          : nameGiven(value)
+    throw new InvalidInputError(
+      field,
+      `must be a number given exactly: a safe integer, a bigint, or digits as text, not ${given}`,
+    )
+  }
+  const trimmed = fraction.replace(/0+$/, '')
+  const units = BigInt(`${whole}${trimmed}`) * (sign === '-' ? -1n : 1n)
+  return { units, places: trimmed.length, text: writeDecimal(units, trimmed.length) }
+}
+
+export function writeDecimal(units: bigint, places: number): string {
+  const digits = `${units < 0n ? -units : units}`.padStart(places + 1, '0')
+  const point = digits.length - places
+  return `${units < 0n ? '-' : ''}${digits.slice(0, point)}${places > 0 ? `.${digits.slice(point)}` : ''}`
+}
+
+/** Negative if the first is less. */
+export function compareDecimals(one: Decimal, other: Decimal): number {
+  const places = Math.max(one.places, other.places)
+  const [first, second] = [one, other].map(
+    ({ units, places: own }) => units * 10n ** BigInt(places - own),
+  ) as [bigint, bigint]
+  return first < second ? -1 : first > second ? 1 : 0
+}

@@ -1,0 +1,98 @@
+import { InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Row, Tx } from '../postgres/executor.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { checkPatch, ROW, RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
+import { checkWait, lockersOf, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
+import type { Table } from '../postgres/rows/table.js'
+
+/** The row that is there now, and who made it. */
+export interface Inserted<R extends object = Row> {
+  readonly row: R
+  /** This call did. */
+  readonly created: boolean
+}
+
+export type InsertOnce = <R extends object = Row>(
+  tx: Tx | undefined,
+  table: string,
+  conflictColumns: readonly string[],
+  row: RowPatch,
+  options?: WaitOptions,
+) => Promise<Inserted<R>>
+
+export function insertOnceOn(rows: Rows): InsertOnce {
+  return async <R extends object>(
+    tx: Tx | undefined,
+    table: string,
+    conflictColumns: readonly string[],
+    row: RowPatch,
+    options: WaitOptions = {},
+  ) => {
+    checkOptions(options, ['waitMs'])
+    const waitMs = checkWait(options.waitMs)
+    checkPatch('row', row)
+    const [found] = await rows.call(tx, table, (known) => insertCall(known, conflictColumns, row, waitMs))
+    return { row: found?.row as R, created: found?.state === 'written' }
+  }
+}
+
+/**
+ * The look is a statement of its own, with a snapshot that is newer than the conflict; it answers in any case, since a row that was deleted in between
+ * is to be inserted again.
+ */
+function insertCall(
+  table: Table,
+  conflictColumns: readonly string[],
+  row: RowPatch,
+  waitMs: number,
+): RowCall {
+  const unique = readUnique(table, conflictColumns)
+  const args = new RowArgs()
+  const entries = Object.entries(row).map(([name, value]) => {
+    const column = writable(`row.${name}`, table, name, [])
+    return { column, place: args.value(`row.${name}`, column, value) }
+  })
+  const match = unique
+    .map((name) => {
+      const value = row[name]
+      if (value === undefined || value === null)
+        throw new InvalidInputError(
+          `row.${name}`,
+          `must be given, and not null: it tells whether the row is there`,
+        )
+      const column = table.column(`row.${name}`, name)
+      return `${ROW}.${column.quoted} ${column.equals} ${args.value(`row.${name}`, column, value)}`
+    })
+    .join(' and ')
+  const names = entries.map(({ column }) => column.quoted).join(', ')
+  const arbiter = unique.map((name) => table.column('conflictColumns', name).quoted).join(', ')
+  const values = entries.map(({ place }) => place).join(', ')
+  return {
+    name: 'row_write',
+    statements: [
+      `insert into ${table.quoted} as ${ROW} (${names}) values (${values}) on conflict (${arbiter}) do nothing returning 'written'::text, null::text, ${table.list(`${ROW}.`)}`,
+      `select case when ${ROW}.tableoid is null then 'again' else 'looked' end::text as dibs_state, null::text as dibs_told, ${table.list(`${ROW}.`)} from (select) as "dibs_one" left join ${table.quoted} as ${ROW} on ${match}`,
+      lockersOf(table, match),
+    ],
+    args,
+    waitMs,
+  }
+}
+
+function readUnique(table: Table, names: unknown): readonly string[] {
+  if (!Array.isArray(names) || names.length === 0)
+    throw new InvalidInputError(
+      'conflictColumns',
+      `must be the columns of a unique index, not ${Array.isArray(names) ? 'an empty list' : nameGiven(names)}`,
+    )
+  for (const name of names) table.column('conflictColumns', name)
+  const isListed = [...table.uniques].find(
+    (unique) => unique.length === names.length && unique.every((name) => names.includes(name)),
+  )
+  if (isListed) return isListed
+  throw new InvalidInputError(
+    'conflictColumns',
+    `must be all columns of a unique index of ${table.name.given} that has no condition and is not deferrable, not (${names.join(', ')}); ${table.describeUniques()}`,
+  )
+}

@@ -1,0 +1,118 @@
+import assert from 'node:assert/strict'
+import pg from 'pg'
+import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { exploredSchema } from '../../test/explored-schema.js'
+import { Dibs } from '../dibs.js'
+import { StateConflictError } from '../errors.js'
+import { crashLoop, createTestSchema, type TestSchema } from '../testing/index.js'
+
+vi.setConfig({ testTimeout: 120_000 })
+
+const { url } = exploredSchema(
+  `create table task (id int primary key, state text not null, lease_until timestamptz, fence bigint, by text);
+   create table orders (id int primary key, status text not null, sku text not null);
+   create table stock (sku text primary key, left_over int not null);
+   create table payment (id int generated always as identity primary key, order_id int unique, by text not null)`,
+)
+const pool = new pg.Pool({ connectionString: url })
+pool.on('error', () => {})
+let schema: TestSchema
+let dibs: Dibs
+const LEASE_MS = 60_000
+
+beforeAll(async () => {
+  schema = await createTestSchema(pool, 'crashed_rows')
+  dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
+  // Each table is read once; what is crashed is what comes after.
+  for (const table of ['task', 'orders', 'stock'])
+    await dibs.transaction((tx) => dibs.claimRows(table, { tx }))
+  await dibs.insertOnce(undefined, 'payment', ['order_id'], { order_id: 0, by: 'nobody' })
+  await pool.query('truncate payment')
+})
+// No `dibs.close()`: it would wait for the calls of those that were killed, which never end.
+afterAll(() => pool.end())
+
+const allModes = ['crash', 'error', 'half-open', 'zombie']
+
+it("a killed claimer's rows come again, and whoever wakes up late finishes nothing", async () => {
+  let late = 0
+  const report = await crashLoop({
+    pool,
+    setup: async (db) => {
+      await schema.clock.reset()
+      await db.query("insert into task (id, state) values (1, 'ready')")
+    },
+    run: async (db, { number }) => {
+      const [task] = await dibs.claimRows<{ id: number; fence: string }>('task', {
+        ...{ where: { state: 'ready' }, leaseColumn: 'lease_until', leaseMs: LEASE_MS, fenceColumn: 'fence' },
+      })
+      if (!task) return 'nothing to do'
+      const { rowCount } = await db.query(
+        "update task set state = 'done', by = $3 where id = $1 and fence = $2 and state = 'ready'",
+        [task.id, task.fence, `instance ${number}`],
+      )
+      if (rowCount === 0) late++
+      return rowCount === 1 ? 'done' : 'too late'
+    },
+    advance: () => schema.clock.advance(2 * LEASE_MS),
+    progress: async (db) => (await db.query("select from task where state = 'done'")).rowCount === 1,
+    invariant: async (db, { run, recoveries }) => {
+      const { rows } = await db.query('select state, by from task')
+      assert.equal(rows[0].state, 'done')
+      const told = [run, ...recoveries].filter((one) => one?.status === 'fulfilled' && one.value === 'done')
+      assert(told.length <= 1)
+    },
+  })
+  expect(report.modes).toEqual(allModes)
+  expect(report.statements).toBe(2)
+  expect(late).toBeGreaterThan(0)
+})
+
+/** A payment, once for its order, with what belongs to it: all or nothing, whoever calls again. */
+const pay = (by: string): Promise<string> =>
+  dibs.transaction(async (tx) => {
+    const { row, created } = await dibs.insertOnce<{ by: string }>(tx, 'payment', ['order_id'], {
+      order_id: 7,
+      by,
+    })
+    if (!created) return row.by
+    const order = await dibs.transition<{ sku: string }>(tx, 'orders', 7, { from: 'new', to: 'paid' })
+    await dibs.adjust(tx, 'stock', order.sku, 'left_over', -1)
+    return by
+  })
+
+it('insertOnce, transition and adjust stand or fall with their transaction', async () => {
+  const report = await crashLoop({
+    pool,
+    setup: async (db) => {
+      await db.query("insert into orders values (7, 'new', 'apple'); insert into stock values ('apple', 3)")
+    },
+    run: (_, { number }) => pay(`instance ${number}`),
+    invariant: async (db, { run, recoveries }) => {
+      const { rows } = await db.query('select by from payment')
+      assert.equal(rows.length, 1)
+      assert.deepEqual((await db.query('select status from orders')).rows, [{ status: 'paid' }])
+      assert.deepEqual((await db.query('select left_over from stock')).rows, [{ left_over: 2 }])
+      for (const told of [run, ...recoveries])
+        if (told?.status === 'fulfilled') assert.equal(told.value, rows[0].by)
+    },
+  })
+  expect(report.modes).toEqual(allModes)
+  expect(report.statements).toBe(4)
+})
+
+it('a transition alone is done once, also by whoever did not hear of it', async () => {
+  const report = await crashLoop({
+    pool,
+    setup: (db) => db.query("insert into orders values (7, 'new', 'apple')"),
+    run: () =>
+      dibs.transition(undefined, 'orders', 7, { from: 'new', to: 'paid' }).catch((error) => {
+        // It was us, before.
+        if (error instanceof StateConflictError && error.current === 'paid') return 'it is paid'
+        throw error
+      }),
+    invariant: async (db) =>
+      assert.deepEqual((await db.query('select status from orders')).rows, [{ status: 'paid' }]),
+  })
+  expect(report.modes).toEqual(allModes)
+})

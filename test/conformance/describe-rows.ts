@@ -1,0 +1,114 @@
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { Dibs } from '../../src/dibs.js'
+import {
+  BusyError,
+  ConflictError,
+  InsufficientError,
+  InvalidInputError,
+  NotFoundError,
+  StateConflictError,
+} from '../../src/errors.js'
+import { throughPool } from '../database.js'
+import type { Context } from './harness.js'
+
+export function describeRows({ schema, admin, transaction, ids }: Context): void {
+  let dibs: Dibs
+  const table = `${schema}."Thing"`
+  const name = `${schema}.Thing`
+  beforeAll(async () => {
+    dibs = await Dibs.open({ ...throughPool, pool: admin, schema, listen: false })
+    await admin.query(`create table ${table} (
+      "thingId" int primary key, label text unique, body jsonb, amount numeric(8, 2) not null default 10, version int not null default 1,
+      status text not null default 'new', lease_until timestamptz, is_big boolean, tags text[])`)
+  })
+  beforeEach(() =>
+    admin.query(`truncate ${table}; insert into ${table} ("thingId", label) values (1, 'one'), (2, 'two')`),
+  )
+  afterAll(() => dibs.close())
+
+  it('reads and writes rows in the transaction, by the names of their columns', async () => {
+    await transaction(async (_, { tx }) => {
+      const locked = await dibs.rowLock<{ thingId: number; label: string }>(tx, name, [2, 1])
+      expect(locked.map(({ thingId, label }) => [thingId, label])).toEqual([
+        [2, 'two'],
+        [1, 'one'],
+      ])
+      const body = { quotes: `"'\\`, list: ['🦊', null] }
+      const written = { is_big: true, body, tags: ['a', '"', null] }
+      expect(await dibs.updateVersioned(tx, name, { id: 1, version: 1 }, written)).toMatchObject({
+        ...{ thingId: 1, version: 2, is_big: true, label: 'one' },
+      })
+      expect(await dibs.lastWriteWins(tx, name, { label: 'one' }, { status: 'held' })).toMatchObject({
+        status: 'held',
+      })
+      const step = { from: ['new', 'held'], to: 'paid' }
+      expect(await dibs.transition(tx, name, 1, step, { is_big: false })).toMatchObject({
+        status: 'paid',
+        is_big: false,
+      })
+      await dibs.adjust(tx, name, 1, 'amount', '-2.50')
+      const made = await dibs.insertOnce(tx, name, ['label'], { thingId: 3, label: 'three' })
+      expect(made).toMatchObject({ created: true, row: { thingId: 3, label: 'three', status: 'new' } })
+      expect(await dibs.insertOnce(tx, name, ['label'], { thingId: 4, label: 'three' })).toMatchObject({
+        ...{ created: false, row: { thingId: 3 } },
+      })
+      const claimed = await dibs.claimRows<{ thingId: number }>(name, {
+        ...{
+          tx,
+          where: { sql: 'amount > $1 and status = $2', values: [1, 'new'] },
+          order: 'label',
+          limit: 5,
+        },
+        leaseColumn: 'lease_until',
+      })
+      expect(claimed.map(({ thingId }) => thingId)).toEqual([3, 2])
+    })
+    const { rows } = await admin.query(
+      `select "thingId" as id, amount::text, body ->> 'quotes' as quotes, tags::text, lease_until > now() as leased from ${table} order by 1`,
+    )
+    expect(rows).toEqual([
+      { id: 1, amount: '7.50', quotes: `"'\\`, tags: '{a,"\\"",NULL}', leased: null },
+      { id: 2, amount: '10.00', quotes: null, tags: null, leased: true },
+      { id: 3, amount: '10.00', quotes: null, tags: null, leased: true },
+    ])
+  })
+
+  it('leaves the transaction usable after every refusal', async () => {
+    const other = await admin.connect()
+    await other.query(`begin; select from ${table} where "thingId" = 2 for update`)
+    await transaction(async (_, { tx, insert }) => {
+      await expect(dibs.rowLock(tx, name, [1, 2], { wait: 10 })).rejects.toThrow(BusyError)
+      await expect(dibs.rowLock(tx, name, [1, 2], { wait: 'nowait' })).rejects.toThrow(BusyError)
+      await expect(dibs.rowLock(tx, name, [1, 7])).rejects.toThrow(NotFoundError)
+      await expect(dibs.rowLock(tx, name, ['x'])).rejects.toThrow(InvalidInputError)
+      await expect(dibs.rowLock(tx, `${schema}.thing`, [1])).rejects.toThrow('did you mean')
+      await expect(dibs.updateVersioned(tx, name, { id: 1, version: 7 }, { status: '' })).rejects.toThrow(
+        ConflictError,
+      )
+      await expect(dibs.transition(tx, name, 1, { from: 'paid', to: 'new' })).rejects.toThrow(
+        StateConflictError,
+      )
+      await expect(dibs.adjust(tx, name, 1, 'amount', -11)).rejects.toThrow(InsufficientError)
+      await expect(dibs.adjust(tx, name, 2, 'amount', -1, { waitMs: 10 })).rejects.toThrow(BusyError)
+      await insert('later', 'later')
+    })
+    await other.query('rollback')
+    other.release()
+    expect(await ids()).toEqual(['later'])
+  })
+
+  it('is rolled back with it', async () => {
+    const failed = transaction(async (_, { tx }) => {
+      await dibs.adjust(tx, name, 1, 'amount', -1)
+      await dibs.insertOnce(tx, name, ['label'], { thingId: 3, label: 'three' })
+      await dibs.claimRows(name, { tx, set: { status: 'taken' } })
+      throw new Error('on purpose')
+    })
+    await expect(failed).rejects.toThrow('on purpose')
+    const { rows } = await admin.query(`select amount::text, status from ${table}`)
+    expect(rows).toEqual([
+      { amount: '10.00', status: 'new' },
+      { amount: '10.00', status: 'new' },
+    ])
+  })
+}

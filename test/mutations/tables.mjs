@@ -1,0 +1,345 @@
+// Guards of what is done to rows of the caller's own tables: first those in SQL, then those around it.
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: these are pieces of source
+import { about, inFunction } from './mutation.mjs'
+
+const locks = (file) => `src/locks/${file}`
+const tables = (file) => `src/tables/${file}`
+const rows = (file) => `src/postgres/rows/${file}`
+
+const lock = [locks('row-lock.test.ts'), locks('row-lock-waits.test.ts')]
+const exploredLock = [locks('row-lock.explore.test.ts')]
+const version = [locks('versions.test.ts')]
+const last = [tables('last-write-wins.test.ts')]
+const transition = [tables('transition.test.ts')]
+const insert = [tables('insert-once.test.ts')]
+const claim = [tables('claim-rows.test.ts')]
+const adjust = [tables('adjust.test.ts')]
+const explored = [tables('rows.explore.test.ts')]
+const catalog = [rows('catalog.test.ts')]
+const values = [rows('column-value.test.ts')]
+
+const writes = (text) => inFunction('row_write', text)
+const locking = (text) => inFunction('row_lock', text)
+const claims = (text) => inFunction('row_claim', text)
+const blockers = (text) => inFunction('row_blockers', text)
+const stale =
+  'when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then'
+
+/** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
+const inSql = [
+  [
+    'write: whichever table has the name',
+    writes('if {schema}.table_moved('),
+    'if false and {schema}.table_moved(',
+    catalog,
+  ],
+  [
+    'lock: whichever table has the name',
+    locking('if {schema}.table_moved('),
+    'if false and {schema}.table_moved(',
+    catalog,
+  ],
+  [
+    'claim: whichever table has the name',
+    claims('if not {schema}.table_moved('),
+    'if true or {schema}.table_moved(',
+    catalog,
+  ],
+  ['a column more is not noticed', inFunction('table_mark', 'c.oid, c.relnatts'), 'c.oid, 0', catalog],
+  ['write: a column that is gone ends the transaction', writes(stale), 'when division_by_zero then', catalog],
+  ['lock: a column that is gone ends the transaction', locking(stale), 'when division_by_zero then', catalog],
+  ['claim: a column that is gone ends the transaction', claims(stale), 'when division_by_zero then', catalog],
+  [
+    'write: a wait that ends is an error of the server',
+    writes('when lock_not_available then'),
+    'when division_by_zero then',
+    transition,
+  ],
+  [
+    'lock: a wait that ends is an error of the server',
+    locking('when lock_not_available then'),
+    'when division_by_zero then',
+    lock,
+  ],
+  [
+    'claim: a wait that ends is an error of the server',
+    claims('when lock_not_available then'),
+    'when division_by_zero then',
+    claim,
+  ],
+  ['write: the caller waits as we did', writes('  set lock_timeout = 0\n'), '', adjust],
+  ['lock: the caller waits as we did', locking('  set lock_timeout = 0\n'), '', lock],
+  [
+    'write: a wait takes as long as it likes',
+    writes('      perform {schema}.row_bound(v_until);\n'),
+    '',
+    transition,
+  ],
+  ['lock: a wait takes as long as it likes', locking('    perform {schema}.row_bound(v_until);\n'), '', lock],
+  [
+    'lock: each row is waited for as long',
+    locking('if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then'),
+    'if false then',
+    lock,
+  ],
+  [
+    'a wait outlasts its statement',
+    inFunction('row_bound', '{schema}.bounded_wait(greatest(1, v_left_ms))'),
+    'greatest(1, v_left_ms)',
+    adjust,
+  ],
+  [
+    'write: whoever writes nothing keeps its lock',
+    writes("    raise exception 'nothing was written' using errcode = 'DIB02';\n"),
+    '',
+    version,
+  ],
+  [
+    'write: who finds the row made anew does not write',
+    writes('for v_turn in 1..20 loop'),
+    'for v_turn in 1..1 loop',
+    last,
+  ],
+  [
+    'write: what is right by now is refused',
+    writes("if v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then"),
+    'if true then',
+    last,
+  ],
+  [
+    'write: what is not there is waited for',
+    writes('if v_count operator(pg_catalog.=) 0 then'),
+    'if false then',
+    transition,
+  ],
+  [
+    'lock: whoever has not all has some',
+    locking('if v_count operator(pg_catalog.<) p_least then'),
+    'if false then',
+    lock,
+  ],
+  [
+    'blockers: those who share are not known',
+    inFunction(
+      'row_sharers',
+      'return (select pg_catalog.array_agg(m.xid::text) from pg_catalog.pg_get_multixact_members(p_locker::xid) m);',
+    ),
+    'return null;',
+    lock,
+  ],
+  ['blockers: nobody may be it', blockers('if v_pids is null then'), 'if false then', lock],
+  ['blockers: who is not sure is sure', blockers('    v_sure := false;\n'), '', lock],
+  ['blockers: the table is waited for', inFunction('row_lockers', '  set lock_timeout = 1\n'), '', lock],
+  [
+    'claim: leases go by another clock',
+    claims('v_now := {schema}.clock();'),
+    'v_now := pg_catalog.clock_timestamp();',
+    claim,
+  ],
+]
+
+/** @type {[name: string, file: string, from: string | RegExp, to: string, tests: string[]][]} */
+const around = [
+  [
+    'version: any version is written over',
+    locks('versions.ts'),
+    ' where ${match} and ${isSame}`',
+    ' where ${match}`',
+    version,
+  ],
+  [
+    'version: it does not grow',
+    locks('versions.ts'),
+    'operator(pg_catalog.+) 1::pg_catalog.int2',
+    'operator(pg_catalog.+) 0::pg_catalog.int2',
+    version,
+  ],
+  [
+    'version: what came in between is refused',
+    locks('versions.ts'),
+    'again: `coalesce(${isSame}, false)`',
+    "again: 'false'",
+    explored,
+  ],
+  [
+    'version: it may be written by hand',
+    locks('versions.ts'),
+    ", { name, why: 'it is the version, which grows by itself' }",
+    '',
+    version,
+  ],
+  [
+    'lock: rows are locked in any order',
+    locks('row-lock.ts'),
+    ' order by ${order} ${clause}`',
+    ' ${clause}`',
+    exploredLock,
+  ],
+  [
+    'lock: nothing is locked',
+    locks('row-lock.ts'),
+    ' order by ${order} ${clause}`',
+    ' order by ${order}`',
+    lock,
+  ],
+  [
+    'lock: rows come in the order of the key',
+    locks('row-lock.ts'),
+    'ids.flatMap((_, n) => found.get(n + 1) ?? [])',
+    '[...found.values()]',
+    lock,
+  ],
+  [
+    'lock: outside of a transaction',
+    locks('row-lock.ts'),
+    'if (tx === undefined || tx === null)',
+    'if (false)',
+    lock,
+  ],
+  [
+    'transition: from any state',
+    tables('transition.ts'),
+    ' where ${match} and ${isFrom}`',
+    ' where ${match}`',
+    transition,
+  ],
+  [
+    'transition: what came in between is refused',
+    tables('transition.ts'),
+    'again: `coalesce(${isFrom}, false)`',
+    "again: 'false'",
+    explored,
+  ],
+  [
+    'adjust: any amount is taken',
+    tables('adjust.ts'),
+    ' where ${match} and ${fits}`',
+    ' where ${match}`',
+    adjust,
+  ],
+  [
+    'adjust: what came in between is refused',
+    tables('adjust.ts'),
+    'again: `coalesce(${fits}, false)`',
+    "again: 'false'",
+    explored,
+  ],
+  [
+    'adjust: what the type cannot hold ends the transaction',
+    tables('adjust.ts'),
+    '[max?.text, column.most]',
+    '[max?.text]',
+    adjust,
+  ],
+  ['adjust: nothing is added to', tables('adjust.ts'), ', `${sum} is not null`]', ']', adjust],
+  [
+    'adjust: parts of a unit are rounded',
+    tables('adjust.ts'),
+    'if (delta.places > column.places)',
+    'if (false)',
+    adjust,
+  ],
+  [
+    'adjust: bounds that nothing fits',
+    tables('adjust.ts'),
+    'compareDecimals(least, most) > 0',
+    'false',
+    adjust,
+  ],
+  [
+    'adjust: a number that was rounded is taken',
+    tables('decimal.ts'),
+    '(!Number.isInteger(value) || Number.isSafeInteger(value))',
+    'true',
+    adjust,
+  ],
+  [
+    'insert: a row that is there is an error',
+    tables('insert-once.ts'),
+    ' on conflict (${arbiter}) do nothing',
+    '',
+    insert,
+  ],
+  [
+    'insert: a row that is gone again is given',
+    tables('insert-once.ts'),
+    "is null then 'again'",
+    "is null then 'looked'",
+    explored,
+  ],
+  [
+    'insert: null is a value like any other',
+    tables('insert-once.ts'),
+    'if (value === undefined || value === null)',
+    'if (false)',
+    insert,
+  ],
+  [
+    'claim: a lease is no matter',
+    tables('claim-rows.ts'),
+    /if \(lease\) conditions\.push\([^\n]*\n/,
+    '\n',
+    claim,
+  ],
+  [
+    'claim: what is locked is waited for',
+    tables('claim-rows.ts'),
+    'for no key update skip locked`',
+    'for no key update`',
+    claim,
+  ],
+  ['claim: nothing is locked', tables('claim-rows.ts'), ' for no key update skip locked`', '`', claim],
+  [
+    'claim: a fence goes back',
+    tables('claim-rows.ts'),
+    '${schema}.next_fence(coalesce(${ROW}.${column.quoted}, 0), $2)',
+    '${schema}.micros($2)',
+    claim,
+  ],
+  [
+    'claim: a claim that nobody holds',
+    tables('claim-rows.ts'),
+    '  if (tx === undefined)\n',
+    '  if (false)\n',
+    claim,
+  ],
+  ['claim: values stand in texts', tables('claim-where.ts'), "|'(?:[^']|'')*'|", '|', claim],
+  ['unique: a condition is no matter', rows('catalog.ts'), ' and i.indpred is null', '', insert],
+  ['unique: it may be checked later', rows('catalog.ts'), ' and i.indimmediate', '', insert],
+  ['what the database makes is given', rows('row-args.ts'), 'if (column.isGenerated)', 'if (false)', insert],
+  ['the key is changed', rows('row-args.ts'), '  if (found) throw', '  if (false) throw', transition],
+  [
+    'what was refused before a migration is refused after it',
+    rows('rows.ts'),
+    'if (mayBeOld && error instanceof InvalidInputError) return undefined',
+    '',
+    catalog,
+  ],
+  [
+    'a type that was renamed is asked for again',
+    rows('rows.ts'),
+    '    this.#catalog.forget(table)\n',
+    '',
+    catalog,
+  ],
+  [
+    'a whole number of any size is sent',
+    rows('column-value.ts'),
+    'whole < least || whole > most',
+    'false',
+    values,
+  ],
+  ['any text is sent as a label', rows('column-value.ts'), 'labels.includes(value)', 'true', values],
+  ['any text is sent as a time', rows('column-value.ts'), '|| isTime(value, base))', '|| true)', values],
+]
+
+export const tableMutations = [
+  ...inSql.map(([name, from, to, tests]) => ({
+    name: `rows: ${name}`,
+    file: about('rows', from),
+    from,
+    to,
+    tests,
+  })),
+  ...around.map(([name, file, from, to, tests]) => ({ name: `rows: ${name}`, file, from, to, tests })),
+]
