@@ -91,7 +91,9 @@ describe('a write to a store elsewhere', () => {
       expect(error).toBeInstanceOf(InvalidInputError)
       return error.field
     }
-    expect(await refused({ where: { day: '2030-01-01' } })).toBe('where')
+    await expect(lock.writeFenced(store, { ...write('x'), where: { day: '2030-01-01' } })).rejects.toThrow(
+      'There is no row {"day":"2030-01-01"} of table',
+    )
     expect(await refused({ where: {} })).toBe('where')
     expect(await refused({ where: { day: null } })).toBe('where')
     expect(await refused({ set: {} })).toBe('set')

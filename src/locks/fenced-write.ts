@@ -1,4 +1,4 @@
-import { InvalidInputError } from '../errors.js'
+import { InvalidInputError, NotFoundError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Executor, QueryResult, Row } from '../postgres/executor.js'
 import { translateError } from '../postgres/fault.js'
@@ -43,7 +43,8 @@ export async function writeFenced(
     `select 1 from ${table} where ${fill(where, 1).join(' and ')}`,
     valuesOf(where),
   )
-  if (there.rows.length === 0) throw new InvalidInputError('where', `names no row of ${table}; make it first`)
+  if (there.rows.length === 0)
+    throw new NotFoundError(`row ${JSON.stringify(write.where)} of table ${table}`, write.table, write.where)
   return undefined
 }
 
