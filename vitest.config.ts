@@ -67,7 +67,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/{claims,locks,tables}/**/*.{explore,crash,cut,storm,property}.test.ts',
       // They ask no server, or are refused before they do.
       'src/**/*.types.test.ts',
-      'src/claims/*-input.test.ts',
+      'src/{claims,locks}/*-input.test.ts',
       'src/errors.test.ts',
       'src/claims/{batches,rate-local,store-watch}.test.ts',
       'src/postgres/identifier.test.ts',
@@ -75,6 +75,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/seeded-random.test.ts',
       // They wait for seconds for what is the same everywhere.
       'src/claims/acquire-holds.test.ts',
+      'src/locks/{lock-loss,held-lock,bell}.test.ts',
       // They start servers and processes.
       'src/testing/crash/server.test.ts',
       'src/testing/crash/process.test.ts',

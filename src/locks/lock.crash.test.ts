@@ -91,8 +91,12 @@ const fencesGrow = async (db: pg.Pool): Promise<void> => {
 }
 
 describe('a holder that dies, sleeps or loses contact anywhere', () => {
-  it('has counted once, and leaves the lock to the next', async () => {
+  // Each pair of points is many: with the soak.
+  const cases: [string, boolean][] = [['it dies', false]]
+  if (process.env.SOAK_SECONDS) cases.push(['it dies, and whoever comes after it', true])
+  it.each(cases)('has counted once, and leaves the lock to the next: %s', async (_, twice) => {
     const report = await crash({
+      duringRecovery: twice,
       run: (db) =>
         asProcess(db, (desk, own) =>
           desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0 }, (lock) => countOnce(lock, own)),
