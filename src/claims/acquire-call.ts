@@ -110,6 +110,11 @@ export class AcquireCall {
     return this.#given.some(({ kind }) => kind !== 'quota' && kind !== 'rate')
   }
 
+  /** The names of its locks. */
+  get locks(): string[] {
+    return this.#given.flatMap((claim) => (claim.kind === 'lock' ? [claim.name] : []))
+  }
+
   get kinds(): AnyClaim['kind'][] {
     return this.#given.map(({ kind }) => kind)
   }

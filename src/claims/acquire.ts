@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../errors.js'
+import { hintWanted } from '../locks/hint-wanted.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
@@ -102,7 +103,7 @@ export function runAcquire(
     const leaseMs = checkDuration('leaseMs', options.leaseMs ?? 30_000, 100, MAX_TIMER_MS)
     const firstWaitMs = options.waitMs ?? 0
     const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs, calledAs })
-    return acquireLeased(call, leaseMs, work)
+    return tellWaiters(call, acquireLeased(call, leaseMs, work))
   }
   const { tx, deadlineMs } = options
   if (deadlineMs !== undefined && tx !== undefined)
@@ -114,4 +115,10 @@ export function runAcquire(
   const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs: null, calledAs })
   if (tx !== undefined) return acquireInside(call, tx, work)
   return acquireAlone(call, deadlineMs === undefined ? 30_000 : checkDuration('deadlineMs', deadlineMs), work)
+}
+
+/** Those who wait for one of its locks need not wait for their next look. */
+function tellWaiters(call: AcquireCall, answer: Promise<unknown>): Promise<unknown> {
+  const { locks } = call
+  return locks.length === 0 ? answer : answer.finally(() => hintWanted(call.database, locks))
 }

@@ -44,6 +44,13 @@ export const inspectLock = statement(
   { readOnly: true },
 )
 
+/** Which of these locks somebody waits for. */
+export const wantedLocks = statement(
+  `select distinct l.name::text as "name" from (select {schema}.clock() as now offset 0) c, {schema}.lock l
+  where l.name operator(pg_catalog.=) any ($1::text::text[]) and l.wanted_until operator(pg_catalog.>) c.now`,
+  { readOnly: true },
+)
+
 /** Whether it is still held under this fence, as anybody would see it. */
 export const isLockHeld = statement(
   `select (l.expires_at operator(pg_catalog.>) {schema}.clock())::text as "isLive" from {schema}.lock l

@@ -138,6 +138,20 @@ describe('a lock', () => {
     expect(await (await fixture.dibs.lock('till')).release()).toBe('released')
   })
 
+  it('comes by a hint from those who claim it with other things, too', async () => {
+    const hint = vi.spyOn(Wakeups.prototype, 'hint')
+    let theirs: Promise<Lock> | undefined
+    const work = async () => {
+      theirs = fixture.other.lock('till')
+      await until(async () => (await wantedRows()) === 1, 'the other to wait')
+    }
+    await fixture.dibs.acquire([claims.lock('till')], work, { mode: 'leased' })
+    await until(() => hint.mock.calls.length > 0, 'the hint')
+    expect(hint.mock.calls[0]).toEqual(['lock:till'])
+    hint.mockRestore()
+    await (await theirs)?.release()
+  })
+
   const wantedRows = async (): Promise<number> =>
     (await fixture.pool.query(`select from ${fixture.schema.name}.lock where wanted_until > '-infinity'`))
       .rowCount ?? 0

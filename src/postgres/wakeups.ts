@@ -11,6 +11,11 @@ const EVERYONE = '*'
 /** How long a notification may take, so that a silent network does not hold up the next one, or `close`. */
 const NOTIFY_MS = 5_000
 
+const instances = new WeakMap<Connections, Wakeups>()
+
+/** Those of an instance, for parts of ours that have only its database. */
+export const wakeupsOf = (connections: Connections): Wakeups | undefined => instances.get(connections)
+
 /**
  * Hints that something may be worth a look. A hint may be lost, doubled or late; whoever waits also polls. So
  * nothing depends on them but latency.
@@ -32,6 +37,7 @@ export class Wakeups {
     this.#connections = connections
     this.#channel = `dibs_${connections.schema}`
     this.#listen = listen
+    instances.set(connections, this)
   }
 
   /** Calls `onWake` whenever a hint on `topic` arrives, from this process or, while listening, from another. */
