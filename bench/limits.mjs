@@ -51,7 +51,7 @@ async function takeInAll(children, round) {
       return perSecond
     }),
   )
-  return rates.reduce((sum, rate) => sum + rate, 0)
+  return { perSecond: rates.reduce((sum, rate) => sum + rate, 0) }
 }
 
 /** One of the processes: takes when told, and ends with its parent. */

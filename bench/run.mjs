@@ -10,7 +10,11 @@ import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
 import { httpContest } from './http.mjs'
 import { limitContest } from './limits.mjs'
+import { distantLockContest, lockContest } from './lock.mjs'
+import { contendedTable, measureContendedLock } from './lock-contended.mjs'
+import { keepingTable, measureLockKeeping } from './lock-keeping.mjs'
 import { distantOnceContest, onceContest } from './once.mjs'
+import { median, quantile } from './quantile.mjs'
 import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
 
@@ -21,33 +25,41 @@ const ROUND_MS = Number(process.env.BENCH_ROUND_MS ?? 1500)
 const [wanted] = process.argv.slice(2)
 const isWanted = ({ name }) => wanted === undefined || name.includes(wanted)
 
-const median = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]
-
+/** Each of those in flight gives its number. */
 async function measure(fn, inFlight) {
   const until = performance.now() + ROUND_MS
   const startedAt = performance.now()
-  let done = 0
-  const loop = async () => {
-    while (performance.now() < until) {
-      await fn()
-      done++
+  const took = []
+  const loop = async (_, who) => {
+    for (let at = performance.now(); at < until; at = performance.now()) {
+      await fn(who)
+      took.push(performance.now() - at)
     }
   }
   await Promise.all(Array.from({ length: inFlight }, loop))
-  return (done * 1000) / (performance.now() - startedAt)
+  return { perSecond: (took.length * 1000) / (performance.now() - startedAt), took }
 }
 
-/** The first contestant is the yardstick. One that `measures` is given the time and answers with its rate. */
-async function run({ name, inFlight, contestants, measures = false }) {
+/**
+ * The first contestant is the yardstick. One that `measures` is given the time and answers with its rate, and how long each call took if it
+ * knows that.
+ */
+async function run({ name, inFlight, contestants, measures = false, before, after }) {
+  await before?.()
   const rates = new Map(Object.keys(contestants).map((key) => [key, []]))
+  const took = new Map(Object.keys(contestants).map((key) => [key, []]))
   for (const fn of Object.values(contestants)) await fn(100) // warm up
   for (let round = 0; round < ROUNDS; round++) {
     const order = Object.entries(contestants)
     if (round % 2) order.reverse()
     for (const [key, fn] of order) {
-      rates.get(key).push(await (measures ? fn(ROUND_MS) : measure(fn, inFlight)))
+      const found = await (measures ? fn(ROUND_MS) : measure(fn, inFlight))
+      rates.get(key).push(found.perSecond)
+      took.set(key, took.get(key).concat(found.took ?? []))
     }
   }
+  await after?.()
+  const ms = (key, share) => Number(quantile(took.get(key), share).toFixed(2))
   const base = [...rates.values()][0]
   return [...rates].map(([key, values]) => {
     const ratios = values.map((value, round) => value / base[round])
@@ -58,6 +70,7 @@ async function run({ name, inFlight, contestants, measures = false }) {
       perSecond: Math.round(median(values)),
       ratio: Number(median(ratios).toFixed(2)),
       spread: [Math.min(...ratios), Math.max(...ratios)].map((ratio) => Number(ratio.toFixed(2))),
+      ...(took.get(key).length > 0 && { p50: ms(key, 0.5), p99: ms(key, 0.99) }),
     }
   })
 }
@@ -82,6 +95,8 @@ try {
     limitContest,
     acquireContest,
     distantAcquireContest,
+    lockContest,
+    distantLockContest,
   ]) {
     const { contests, close } = await open(server.url)
     for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))
@@ -89,22 +104,30 @@ try {
   }
 
   const table = [
-    '| contest | in flight | contestant | /s | ratio | spread |',
-    '|---|---|---|---|---|---|',
+    '| contest | in flight | contestant | /s | ratio | spread | p50, p99 ms |',
+    '|---|---|---|---|---|---|---|',
     ...results.map(
       (row) =>
-        `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} |`,
+        `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} | ${row.p50 === undefined ? '' : `${row.p50}, ${row.p99}`} |`,
     ),
   ].join('\n')
+  const locks = {}
+  if (isWanted({ name: 'lock: contended' }))
+    locks.contended = await measureContendedLock(server.url, { rounds: ROUNDS, roundMs: ROUND_MS })
+  if (isWanted({ name: 'lock: held' })) locks.held = await measureLockKeeping(server.url)
+  const lockTables = [
+    ...(locks.contended ? [contendedTable(locks.contended)] : []),
+    ...(locks.held ? [keepingTable(locks.held)] : []),
+  ]
   // A part is for looking at; what is kept is a run of everything.
-  if (wanted !== undefined) console.log(table)
-  else await keep(knobs, results, table)
+  if (wanted !== undefined) console.log([JSON.stringify(knobs), table, ...lockTables].join('\n\n'))
+  else await keep(knobs, { results, locks }, [table, ...lockTables])
 } finally {
   await server.stop()
 }
 
 /** The proof tools beside the contests, and all of it written down. */
-async function keep(knobs, results, table) {
+async function keep(knobs, measured, tables) {
   const { explorer, reduction, ...fast } = await exploreFast()
   const crashes = [...fast.crashes, ...(await measureCrashLoop(server.url, { server: ['server'] }))]
   const explored = [
@@ -128,13 +151,13 @@ async function keep(knobs, results, table) {
         `| ${row.modes} | ${row.statements} | ${row.points} | ${row.runs} | ${row.seconds} | ${row.perSecond} |`,
     ),
   ].join('\n')
-  const page = `${[JSON.stringify(knobs), table, explored, reduced, crashed].join('\n\n')}\n`
+  const page = `${[JSON.stringify(knobs), ...tables, explored, reduced, crashed].join('\n\n')}\n`
   console.log(page)
   const out = join(import.meta.dirname, 'results')
   mkdirSync(out, { recursive: true })
   writeFileSync(
     join(out, 'latest.json'),
-    `${JSON.stringify({ knobs, results, explorer, reduction, crashes }, null, 2)}\n`,
+    `${JSON.stringify({ knobs, ...measured, explorer, reduction, crashes }, null, 2)}\n`,
   )
   writeFileSync(join(out, 'latest.md'), page)
 }

@@ -1,0 +1,85 @@
+// Whoever locks by name: `(name) => Promise<{ fence?, release }>`, which waits until it has it.
+//
+// What each promises: a lock of Redis makes work rare to be done twice, is gone with the memory of its server, and has no number that a late
+// holder could be told by. A lease by hand is durable, and has none either. Ours is a lease with a fence that only grows, which a transaction
+// can guard itself by, in a durable commit. An advisory lock holds a connection, and ends with it.
+import { randomUUID } from 'node:crypto'
+import { Redis } from 'ioredis'
+import pg from 'pg'
+import Redlock from 'redlock'
+import { Dibs } from '../dist/index.js'
+
+const TTL_MS = 30_000
+/** Longer than any round. */
+const WAIT_MS = 120_000
+
+/** What its documentation shows, but for how often it tries: it is to wait. */
+const redlockSettings = { driftFactor: 0.01, retryCount: 100_000, retryDelay: 200, retryJitter: 200 }
+
+const take = {
+  name: 'lease-take',
+  text: `insert into hand_lease as l (name, holder, until) values ($1, $2, clock_timestamp() + interval '30 s') on conflict (name)
+         do update set holder = excluded.holder, until = excluded.until where l.until <= clock_timestamp() returning name`,
+}
+const giveBack = {
+  name: 'lease-give-back',
+  text: `update hand_lease set until = '-infinity' where name = $1 and holder = $2`,
+}
+const advisory = {
+  name: 'advisory',
+  text: 'select pg_advisory_xact_lock(hashtextextended($1, 0))',
+}
+
+export async function openLockers(url, redisUrl, max) {
+  const pool = new pg.Pool({ connectionString: url, max })
+  pool.on('error', () => {}) // of connections that end with the server
+  const dibs = await Dibs.open({ pool })
+  const polling = await Dibs.open({ pool, listen: false })
+  await pool
+    .query(
+      'create table if not exists hand_lease (name text primary key, holder text not null, until timestamptz not null)',
+    )
+    .catch((error) => (error.code === '23505' ? undefined : Promise.reject(error))) // another process was first
+  const redis = redisUrl && new Redis(redisUrl)
+  redis?.on('error', () => {})
+  const redlock = redis && new Redlock([redis], redlockSettings)
+  redlock?.on('error', () => {}) // each try that finds it taken
+
+  async function byHand(name) {
+    const holder = randomUUID()
+    const { rowCount } = await pool.query({ ...take, values: [name, holder] })
+    if (rowCount !== 1) throw new Error(`${name} is taken`)
+    return { release: () => pool.query({ ...giveBack, values: [name, holder] }) }
+  }
+
+  async function inTransaction(name) {
+    const client = await pool.connect()
+    await client.query('begin')
+    await client.query({ ...advisory, values: [name] })
+    return {
+      async release() {
+        await client.query('commit')
+        client.release()
+      },
+    }
+  }
+
+  const options = { ttlMs: TTL_MS, waitMs: WAIT_MS }
+  return {
+    pool,
+    dibs,
+    lockers: {
+      'lease row by hand': byHand,
+      'dibs.lock': (name) => dibs.lock(name, options),
+      'dibs.lock, listen: false': (name) => polling.lock(name, options),
+      ...(redlock && { 'redlock 5, one Redis': (name) => redlock.acquire([name], TTL_MS) }),
+      'advisory lock in a transaction': inTransaction,
+    },
+    async close() {
+      await dibs.close()
+      await polling.close()
+      await pool.end()
+      redis?.disconnect()
+    },
+  }
+}
