@@ -48,6 +48,7 @@ function summarize(contestant, perProcess, until, roundMs) {
     .sort((a, b) => a[0] - b[0])
   const gaps = []
   const gapsSinceAnswer = []
+  const handovers = []
   for (const [n, [hasAt, , , fence, process]] of holds.entries()) {
     if (n === 0) continue
     const [, givesAt, gaveAt, fenceBefore, processBefore] = holds[n - 1]
@@ -57,6 +58,7 @@ function summarize(contestant, perProcess, until, roundMs) {
     if (hasAt > until) continue
     gaps.push(hasAt - givesAt)
     gapsSinceAnswer.push(hasAt - gaveAt)
+    if (process !== processBefore) handovers.push(hasAt - givesAt)
   }
   const counts = perProcess.map((own) => own.filter(([hasAt]) => hasAt <= until).length)
   const all = counts.reduce((sum, count) => sum + count, 0)
@@ -64,6 +66,7 @@ function summarize(contestant, perProcess, until, roundMs) {
     perSecond: (all * 1000) / roundMs,
     gaps,
     gapsSinceAnswer,
+    handovers,
     most: Math.max(...counts) / all,
     least: Math.min(...counts) / all,
   }
@@ -76,6 +79,8 @@ const together = (runs) => {
     perSecond: Math.round(median(of('perSecond'))),
     gap: [ms(of('gaps'), 0.5), ms(of('gaps'), 0.99)],
     gapSinceAnswer: [ms(of('gapsSinceAnswer'), 0.5), ms(of('gapsSinceAnswer'), 0.99)],
+    handover: [ms(of('handovers'), 0.5), ms(of('handovers'), 0.99)],
+    handedOver: Number((of('handovers').length / of('gaps').length).toFixed(2)),
     most: Number(median(of('most')).toFixed(2)),
     least: Number(median(of('least')).toFixed(2)),
   }
@@ -83,10 +88,10 @@ const together = (runs) => {
 
 export const contendedTable = (rows) =>
   [
-    '| one lock, 8 processes, 2 ms each | wait for it | holds /s | idle gap p50, p99 ms | after the answer p50, p99 ms | share of the busiest process | of the least busy |',
-    '|---|---|---|---|---|---|---|',
+    '| one lock, 8 processes, 2 ms each | wait for it | holds /s | idle gap p50, p99 ms | after the answer p50, p99 ms | to another process p50, p99 ms | so often | share of the busiest process | of the least busy |',
+    '|---|---|---|---|---|---|---|---|---|',
     ...rows.map(
       (row) =>
-        `| ${row.contestant} | ${row.waiters} | ${row.perSecond} | ${row.gap.join(', ')} | ${row.gapSinceAnswer.join(', ')} | ${row.most} | ${row.least} |`,
+        `| ${row.contestant} | ${row.waiters} | ${row.perSecond} | ${row.gap.join(', ')} | ${row.gapSinceAnswer.join(', ')} | ${row.handover.join(', ')} | ${row.handedOver} | ${row.most} | ${row.least} |`,
     ),
   ].join('\n')

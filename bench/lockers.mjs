@@ -1,13 +1,16 @@
 // Whoever locks by name: `(name) => Promise<{ fence?, release }>`, which waits until it has it.
-//
-// What each promises: a lock of Redis makes work rare to be done twice, is gone with the memory of its server, and has no number that a late
-// holder could be told by. A lease by hand is durable, and has none either. Ours is a lease with a fence that only grows, which a transaction
-// can guard itself by, in a durable commit. An advisory lock holds a connection, and ends with it.
 import { randomUUID } from 'node:crypto'
 import { Redis } from 'ioredis'
 import pg from 'pg'
 import Redlock from 'redlock'
 import { Dibs } from '../dist/index.js'
+
+/** What each contestant is worth, to be read beside its figures. */
+export const promises =
+  'What each promises. Redis: work is seldom done twice; the lock is gone with the memory of its server, or its failover, and has no number ' +
+  'that a late holder could be told by. Lease row by hand: durable, and has none either. dibs.lock: a lease with a fence that only grows, which ' +
+  'a transaction can guard itself by; each take and each release is a durable commit. Advisory lock: holds a connection for as long, ends ' +
+  'with it, and writes nothing.'
 
 const TTL_MS = 30_000
 /** Longer than any round. */

@@ -7,9 +7,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
 
-/** @returns undefined if this machine has no `redis-server` */
+/** Undefined if this machine has no `redis-server`. */
+export const redisVersion = () =>
+  /v=(\S+)/.exec(spawnSync('redis-server', ['--version'], { encoding: 'utf8' }).stdout ?? '')?.[1]
+
+/** @returns undefined if this machine has none */
 export async function startRedis() {
-  if (spawnSync('redis-server', ['--version']).error) return undefined
+  if (!redisVersion()) return undefined
   const port = await freePort()
   const dir = mkdtempSync(join(tmpdir(), 'dibs-bench-redis-'))
   const settings = ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', dir]

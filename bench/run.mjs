@@ -1,6 +1,6 @@
 // Runs every contest in alternating rounds on one durable server and prints ratios. Absolute figures depend on the
 // machine and its neighbors; only ratios of one run count.
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
@@ -13,8 +13,10 @@ import { limitContest } from './limits.mjs'
 import { distantLockContest, lockContest } from './lock.mjs'
 import { contendedTable, measureContendedLock } from './lock-contended.mjs'
 import { keepingTable, measureLockKeeping } from './lock-keeping.mjs'
+import { promises } from './lockers.mjs'
 import { distantOnceContest, onceContest } from './once.mjs'
 import { median, quantile } from './quantile.mjs'
+import { redisVersion } from './redis.mjs'
 import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
 
@@ -84,7 +86,9 @@ try {
     "select version(), current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit",
   )
   await admin.end()
-  const knobs = { node: process.version, cpus: cpus().length, rounds: ROUNDS, roundMs: ROUND_MS, ...rows[0] }
+  const { dependencies: peers } = JSON.parse(readFileSync(join(import.meta.dirname, 'package.json'), 'utf8'))
+  const machine = { node: process.version, cpus: cpus().length, peers, redis: redisVersion() }
+  const knobs = { ...machine, rounds: ROUNDS, roundMs: ROUND_MS, ...rows[0] }
 
   const results = []
   for (const open of [
@@ -118,6 +122,7 @@ try {
   const lockTables = [
     ...(locks.contended ? [contendedTable(locks.contended)] : []),
     ...(locks.held ? [keepingTable(locks.held)] : []),
+    ...(locks.contended || locks.held ? [promises] : []),
   ]
   // A part is for looking at; what is kept is a run of everything.
   if (wanted !== undefined) console.log([JSON.stringify(knobs), table, ...lockTables].join('\n\n'))
