@@ -158,6 +158,22 @@ describe('nobody is waited for without a bound', () => {
     })
   })
 
+  it('but the table itself is waited for: a bound for a row is not one for that', async () => {
+    await fixture.schema.clock.freeze(START)
+    await acquire('ann', { ttlMs: 1_000 })
+    await fixture.schema.clock.advance(2_000)
+    let taken: Promise<Told> | undefined
+    await inTransaction(async (tx) => {
+      await tx.query(`lock table ${fixture.schema.name}.lock in share mode`)
+      taken = acquire('bob')
+      taken.catch(() => {})
+      await until(async () => (await waiters()) === 1, 'the takeover to wait')
+      // Longer than any wait for a row.
+      await tx.query('select pg_sleep(0.05)')
+    })
+    expect(await taken).toMatchObject({ state: 'taken' })
+  })
+
   it('by whoever passes a permit by that somebody has, and takes the next', async () => {
     const first = await acquire('ann', { permits: 2 })
     await giveBack(first.fence)

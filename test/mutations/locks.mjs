@@ -121,14 +121,62 @@ const inSql = [
   ],
   [
     'acquire: whoever is passing is waited for without a bound',
-    acquire('      perform {schema}.bound(10);\n      -- point: before the lock'),
-    '      -- point: before the lock',
+    acquire('        perform {schema}.bound(10);\n        -- point: before the lock'),
+    '        -- point: before the lock',
     functions,
   ],
   [
+    'acquire: the bound of a row is one of the table',
+    acquire("      perform pg_catalog.set_config('lock_timeout', '0', true);\n"),
+    '',
+    functions,
+  ],
+  [
+    'acquire: nothing is locked before it is taken over, by one who waits',
+    acquire('v_seen.permit for no key update skip locked;'),
+    'v_seen.permit;',
+    explored,
+  ],
+  [
+    'acquire, short: a lock that is held is free',
+    acquire("and i.permit = 0 and i.expires_at = '-infinity' for update"),
+    'and i.permit = 0 for update',
+    [...held, ...explored],
+  ],
+  [
+    'acquire, short: its row is not locked',
+    acquire("i.expires_at = '-infinity' for update skip locked) i"),
+    "i.expires_at = '-infinity') i",
+    [...functions, ...explored],
+  ],
+  [
+    'acquire, short: a fence need not grow',
+    acquire('      fence = {schema}.next_fence(l.fence, v_now)\n    from'),
+    '      fence = l.fence\n    from',
+    held,
+  ],
+  [
+    'acquire, short: nobody knows its lock again',
+    acquire('if v_lock.expires_at > v_now and v_lock.holder <> p_holder'),
+    'if v_lock.expires_at > v_now',
+    loss,
+  ],
+  [
+    'acquire, short: what has run out is held',
+    acquire('if v_lock.expires_at > v_now and v_lock.holder <> p_holder'),
+    'if v_lock.holder <> p_holder',
+    held,
+  ],
+  [
+    'acquire, short: nobody need be marked',
+    acquire('(p_wanted_ms = 0 or v_lock.wanted_until >'),
+    '(true or v_lock.wanted_until >',
+    [...held, ...explored],
+  ],
+  [
     'release: by whomever',
-    back("if v_lock.fence = p_fence and v_lock.expires_at > '-infinity' then"),
-    'if true then',
+    back('and l.fence = p_fence and l.expires_at'),
+    'and l.expires_at',
     [...loss, ...explored],
   ],
   [
@@ -137,7 +185,7 @@ const inSql = [
     '',
     [...held, ...explored],
   ],
-  ['release: passes a guard by', back('permit = p_permit for update;'), 'permit = p_permit;', functions],
+
   [
     'release: without a bound',
     back('perform {schema}.bound({schema}.bounded_wait(p_wait_ms));'),
@@ -155,8 +203,8 @@ const inSql = [
   ],
   [
     'release: what was taken away is released',
-    back('if v_lock.fence = p_fence and v_lock.expires_at'),
-    'if v_lock.fence = p_fence or v_lock.expires_at',
+    back("and l.fence = p_fence and l.expires_at > '-infinity'"),
+    'and l.fence = p_fence',
     functions,
   ],
   [
