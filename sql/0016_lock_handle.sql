@@ -178,6 +178,9 @@ declare
   v_lock {schema}.lock;
   v_now timestamptz;
 begin
+  -- It need not be on the disk: after a crash that takes it away the lock is held until its lease has run out, by nobody. Whoever takes it next waits for the
+  -- disk, and with it for all that was before.
+  perform pg_catalog.set_config('synchronous_commit', 'off', true);
   begin
     perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
     v_now := {schema}.clock();

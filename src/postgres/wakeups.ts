@@ -11,6 +11,9 @@ const EVERYONE = '*'
 /** How long a notification may take, so that a silent network does not hold up the next one, or `close`. */
 const NOTIFY_MS = 5_000
 
+/** A hint that a crash takes away is none that anybody depends on: it does not wait for the disk. */
+const NOTIFY = `select pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1::text, $2::text)::text`
+
 const instances = new WeakMap<Connections, Wakeups>()
 
 /** Those of an instance, for parts of ours that have only its database. */
@@ -102,8 +105,7 @@ export class Wakeups {
 
   async #notify(payload: string): Promise<void> {
     await this.#connections.use(
-      ({ client }) =>
-        queryText(client, 'select pg_catalog.pg_notify($1::text, $2::text)::text', [this.#channel, payload]),
+      ({ client }) => queryText(client, NOTIFY, [this.#channel, payload]),
       NOTIFY_MS,
     )
   }
