@@ -160,10 +160,6 @@ export class HeldLock implements Lock, Kept {
     return this.#state === 'held' ? Math.ceil(Math.min(this.ttlMs, this.#maxAt - now)) : 0
   }
 
-  onSent(patienceMs: number): void {
-    this.renewAt = performance.now() + patienceMs
-  }
-
   onRenewed(sentAt: number, forMs: number): void {
     // Of two that are on their way the earlier may be answered last.
     if (this.#state !== 'held' || sentAt + forMs * SHARE < this.#deadlineAt) return
@@ -174,7 +170,7 @@ export class HeldLock implements Lock, Kept {
   }
 
   onUnanswered(): void {
-    this.renewAt = Math.min(this.renewAt, performance.now() + this.ttlMs / 30)
+    this.renewAt = performance.now() + this.ttlMs / 30
   }
 
   onStolen(): void {

@@ -6,7 +6,7 @@ import { until, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { FenceLostError, GuardedError, NotInTransactionError } from '../errors.js'
 import type { Executor } from '../postgres/executor.js'
-import type { Isolation } from '../postgres/transaction-types.js'
+import type { Isolation, Transaction } from '../postgres/transaction-types.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import type { Lock } from './lock.js'
 
@@ -91,23 +91,30 @@ describe.each(isolations)('guard, at %s', (isolation) => {
     expect(await fixture.logged()).toEqual([])
   })
 
-  it('outlives the savepoint that it was in, which has failed for another reason', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
-    await fixture.dibs.transaction(
-      async (tx) => {
+  it.each([1, 2, 3])(
+    'outlives %s savepoints that it was in, which have failed for another reason',
+    async (depth) => {
+      const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+      const fail = async (tx: Transaction, left: number): Promise<void> => {
         const failed = tx.savepoint(async (part) => {
-          await part.savepoint((inner) => mine.guard(inner))
-          await part.query('select 1 / 0')
+          if (left > 1) await fail(part, left - 1)
+          else await part.savepoint((inner) => mine.guard(inner))
+          throw new Error('on purpose')
         })
-        await expect(failed).rejects.toThrow('division by zero')
-        await fixture.schema.clock.advance(2 * HOUR_MS)
-        expect(await fixture.other.tryLock('till')).toBeNull()
-        await log(tx, 'mine')
-      },
-      { isolation },
-    )
-    expect(await fixture.logged()).toEqual(['mine'])
-  })
+        await expect(failed).rejects.toThrow('on purpose')
+      }
+      await fixture.dibs.transaction(
+        async (tx) => {
+          await fail(tx, depth)
+          await fixture.schema.clock.advance(2 * HOUR_MS)
+          expect(await fixture.other.tryLock('till')).toBeNull()
+          await log(tx, 'mine')
+        },
+        { isolation },
+      )
+      expect(await fixture.logged()).toEqual(['mine'])
+    },
+  )
 
   it('refuses a lease that has run out though nobody has taken it', async () => {
     const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })

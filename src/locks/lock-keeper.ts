@@ -14,8 +14,6 @@ export interface Kept {
   readonly renewAt: number
   /** How long it may be renewed for at this moment; 0 if it is over, which it has then noticed. */
   askFor(now: number): number
-  /** A renewal is on its way; if it has no answer within so long, it is to be sent again. */
-  onSent(patienceMs: number): void
   /** It lasts from `sentAt` on, as was asked for. */
   onRenewed(sentAt: number, forMs: number): void
   /** Nothing is known: the server may be back before the lease has run out. */
@@ -31,6 +29,13 @@ interface Due {
 
 /** How many go with one statement. */
 const MOST = 500
+
+/** One over its own connection, and one over the pool in case that is silent. When both are out, what is due waits for this long. */
+const MOST_BATCHES = 2
+const FULL_MS = 20
+
+/** How many wait for a row by themselves, each on a connection of the pool. */
+const MOST_ALONE = 3
 
 /** Leases go together if none is so many times as long as another. */
 const ALIKE = 8
@@ -48,6 +53,10 @@ export class LockKeeper {
   readonly #locks = new Set<Kept>()
   #timer: NodeJS.Timeout | undefined
   #nextAt = Number.POSITIVE_INFINITY
+  /** What is on its way, and until when that is waited for. */
+  readonly #asked = new Map<Kept, number>()
+  #batches = 0
+  #alone = 0
 
   constructor(database: Database) {
     this.#database = database
@@ -65,6 +74,7 @@ export class LockKeeper {
 
   remove(lock: Kept): void {
     if (!this.#locks.delete(lock)) return
+    this.#asked.delete(lock)
     lineOf(this.#database).leave()
     if (this.#locks.size === 0) this.#setTimer(Number.POSITIVE_INFINITY)
   }
@@ -78,35 +88,40 @@ export class LockKeeper {
 
   #schedule(): void {
     let next = Number.POSITIVE_INFINITY
-    for (const { renewAt } of this.#locks) next = Math.min(next, renewAt)
-    this.#setTimer(next)
+    for (const lock of this.#locks) next = Math.min(next, this.#asked.get(lock) ?? lock.renewAt)
+    const isFull = this.#batches >= MOST_BATCHES
+    this.#setTimer(isFull ? Math.max(next, performance.now() + FULL_MS) : next)
   }
 
   #renewDue(): void {
     const now = performance.now()
-    const due = this.held.filter(({ renewAt, ttlMs }) => renewAt <= now + ttlMs / 6)
+    // What was asked for is left alone until its answer comes, or is not waited for any longer.
+    const due = this.held.filter((lock) => (this.#asked.get(lock) ?? lock.renewAt - lock.ttlMs / 6) <= now)
     const shortest = due.reduce((least, { ttlMs }) => Math.min(least, ttlMs), Number.POSITIVE_INFINITY)
     // One that cannot wait for a slow network must not make the others hurry: these go with the next.
     const alike = due.filter(({ ttlMs }) => ttlMs <= ALIKE * shortest).slice(0, MOST)
     const asked = alike.map((lock) => ({ lock, forMs: lock.askFor(now) })).filter(({ forMs }) => forMs > 0)
-    if (asked.length > 0) void this.#renew(asked, patienceFor(shortest))
+    if (asked.length > 0 && this.#batches < MOST_BATCHES) void this.#renew(asked, patienceFor(shortest))
     this.#schedule()
   }
 
   async #renew(due: readonly Due[], patienceMs: number): Promise<void> {
     const sentAt = performance.now()
-    for (const { lock } of due) lock.onSent(Math.max(patienceMs, lock.ttlMs / 6))
+    for (const { lock } of due) this.#asked.set(lock, sentAt + Math.max(patienceMs, lock.ttlMs / 6))
     const asked = due.map(({ lock: { name, permit, fence }, forMs }) => ({
       name,
       permit,
       fence,
       ttlMs: forMs,
     }))
+    this.#batches++
     const states = await this.#send(JSON.stringify(asked), patienceMs).catch(() => [])
+    this.#batches--
     for (const [n, { lock, forMs }] of due.entries()) {
+      this.#asked.delete(lock)
       if (states[n] === 'held') lock.onRenewed(sentAt, forMs)
       else if (states[n] === 'lost') lock.onStolen()
-      else if (states[n] === 'locked') void this.#renewAlone(lock, forMs)
+      else if (states[n] === 'locked' && this.#alone < MOST_ALONE) void this.#renewAlone(lock, forMs)
       else lock.onUnanswered()
     }
     this.#schedule()
@@ -138,16 +153,15 @@ export class LockKeeper {
   async #renewAlone(lock: Kept, forMs: number): Promise<void> {
     const sentAt = performance.now()
     const waitMs = Math.ceil(lock.ttlMs / 3)
-    lock.onSent(2 * waitMs)
+    this.#asked.set(lock, sentAt + 2 * waitMs)
+    this.#alone++
     const values = [lock.name, String(lock.permit), String(lock.fence), String(forMs), String(waitMs)]
-    try {
-      const [row] = await this.#database.sendPart(renewLock, values, 2 * waitMs)
-      if (row?.state === 'held') lock.onRenewed(sentAt, forMs)
-      else if (row?.state === 'lost') lock.onStolen()
-      else lock.onUnanswered()
-    } catch {
-      lock.onUnanswered()
-    }
+    const [row] = await this.#database.sendPart(renewLock, values, 2 * waitMs).catch(() => [])
+    this.#alone--
+    this.#asked.delete(lock)
+    if (row?.state === 'held') lock.onRenewed(sentAt, forMs)
+    else if (row?.state === 'lost') lock.onStolen()
+    else lock.onUnanswered()
     this.#schedule()
   }
 }

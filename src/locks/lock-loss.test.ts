@@ -1,8 +1,10 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { BusyError, ClosedError, FenceLostError } from '../errors.js'
+import { Database } from '../postgres/database.js'
+import { ReservedLine } from '../postgres/reserved-line.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Lock } from './lock.js'
@@ -105,6 +107,49 @@ describe('a lock is lost', () => {
         await until(async () => (await expiry('till')) > Number(first[0]), 'the other to be renewed')
         cut.end()
         expect(await Promise.all([lock.release(), short.release()])).toEqual(['released', 'released'])
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
+  it('not by a connection that was given up while it was made', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const send = vi.spyOn(ReservedLine.prototype, 'send')
+        const first = await dibs.lock('first', { ttlMs: 600 })
+        const slow = proxy.inject({ kind: 'latency', ms: 100 })
+        await until(() => send.mock.calls.length > 0, 'the connection to be made')
+        await first.release()
+        const lock = await dibs.lock('till', { ttlMs: 2_400 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const before = await expiry()
+        await dibs.transaction(async () => {
+          await until(async () => (await expiry()) > before, 'it to be renewed')
+        })
+        slow.end()
+        send.mockRestore()
+        expect(await lock.release()).toBe('released')
+      },
+      { connectionString: proxy.url, max: 1 },
+    )
+  })
+
+  it('nor does a slow network make renewals pile up', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const locks = [await dibs.lock('long', { ttlMs: 12_000 }), await dibs.lock('short', { ttlMs: 1_200 })]
+        const slow = proxy.inject({ kind: 'latency', ms: 120 })
+        const sent = [vi.spyOn(ReservedLine.prototype, 'send'), vi.spyOn(Database.prototype, 'sendPart')]
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('long'))[0]?.expiresAt)
+        const before = await expiry()
+        await until(async () => (await expiry()) > before, 'the long one to be renewed')
+        const count = sent.reduce((sum, { mock }) => sum + mock.calls.length, 0)
+        expect(count).toBeLessThan(30)
+        for (const spy of sent) spy.mockRestore()
+        slow.end()
+        expect(await Promise.all(locks.map((lock) => lock.release()))).toEqual(['released', 'released'])
       },
       { connectionString: proxy.url },
     )

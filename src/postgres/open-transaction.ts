@@ -164,6 +164,8 @@ export class OpenTransaction implements TransactionCore {
       if (isSet && this.#handles[depth] === handle && (await this.#undo(name))) {
         this.#failure = failure
         this.#handles.length = depth
+        // The one around it may be a savepoint as well.
+        outer.repeated.push(...handle.repeated)
         for (const repeat of handle.repeated) await repeat(outer).catch((reason) => this.refuseCommit(reason))
       }
       throw error

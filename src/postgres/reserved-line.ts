@@ -13,18 +13,33 @@ const COMMIT = control('commit')
 /** It is silent: what was asked may have been done. */
 export class NoAnswerError extends Error {}
 
+/** A connection, and what it was asked. */
+class Line {
+  readonly client: Client
+  isOpen = false
+  /** Not answered yet. */
+  waiting = 0
+  /** It is connected, and has answered what it was asked before. */
+  ready: Promise<unknown>
+
+  constructor(database: Database) {
+    this.client = newClient(database.pool, {})
+    this.client.on('error', () => {})
+    this.ready = this.client.connect().then(() => {
+      this.isOpen = true
+    })
+    this.ready.catch(() => {}) // whoever asks hears of it
+  }
+}
+
 /**
  * One connection beside the pool, for what must not wait until somebody gives a client back: the renewal of leases. It is made
  * when it is first needed and ended when nobody needs it any more.
  */
 export class ReservedLine {
   readonly #database: Database
-  #client: Client | undefined
-  /** It is connected, and has answered what it was asked before. */
-  #ready: Promise<unknown> = Promise.resolve()
+  #line: Line | undefined
   #users = 0
-  #waiting = 0
-  #isOpen = false
 
   constructor(database: Database) {
     this.#database = database
@@ -32,12 +47,12 @@ export class ReservedLine {
 
   /** It has not answered what it was asked before. */
   get isBusy(): boolean {
-    return this.#waiting > 0
+    return (this.#line?.waiting ?? 0) > 0
   }
 
   /** It is connected. */
   get isOpen(): boolean {
-    return this.#isOpen
+    return this.#line?.isOpen === true
   }
 
   enter(): void {
@@ -45,11 +60,7 @@ export class ReservedLine {
   }
 
   leave(): void {
-    if (--this.#users > 0) return
-    const client = this.#client
-    this.#client = undefined
-    this.#isOpen = false
-    if (client) void endClient(client)
+    if (--this.#users === 0) this.#end(this.#line)
   }
 
   /** Sends a statement that may be repeated; within so long it has its answer, or has failed. */
@@ -58,46 +69,38 @@ export class ReservedLine {
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new NoAnswerError(`no answer within ${withinMs} ms`)), withinMs)
     })
-    let client: Client | undefined
-    this.#waiting++
+    let line: Line | undefined
     try {
-      client = this.#client ??= this.#open()
-      return await Promise.race([this.#ask(client, statement, values), late])
+      line = this.#line ??= new Line(this.#database)
+      line.waiting++
+      return await Promise.race([this.#ask(line, statement, values), late])
     } catch (error) {
       // An answer may still be under way on it. One that was made meanwhile is somebody else's.
-      if (client && this.#client === client) {
-        this.#client = undefined
-        this.#isOpen = false
-        void endClient(client)
-      }
+      if (line) this.#end(line)
       throw error
     } finally {
-      this.#waiting--
+      if (line) line.waiting--
       clearTimeout(timer)
     }
   }
 
-  #open(): Client {
-    const client = newClient(this.#database.pool, {})
-    client.on('error', () => {})
-    this.#isOpen = false
-    this.#ready = client.connect().then(() => {
-      this.#isOpen = this.#client === client
-    })
-    this.#ready.catch(() => {}) // whoever asks hears of it
-    return client
+  #end(line: Line | undefined): void {
+    if (!line || this.#line !== line) return
+    this.#line = undefined
+    void endClient(line.client)
   }
 
   /** One after the other: `pg` will not queue them for us. */
-  #ask(client: Client, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+  #ask(line: Line, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    const { client } = line
     const bound = this.#database.bind(statement, values)
     const config = toQueryConfig(bound.statement, values, false)
-    const answer = this.#ready.then(async () =>
+    const answer = line.ready.then(async () =>
       this.#database.autocommitFits
         ? (await client.query<TextRow>(config)).rows
         : [...(await queryTogether(client, [BEGIN, bound, COMMIT], false)).rows],
     )
-    this.#ready = answer
+    line.ready = answer
     return answer
   }
 }
