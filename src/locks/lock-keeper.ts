@@ -40,7 +40,7 @@ const MOST_ALONE = 3
 /** Leases go together if none is so many times as long as another. */
 const ALIKE = 8
 
-/** How long an answer is waited for before the next try: a sixth of the lease, so that there is time for four, within these. */
+/** How long an answer is waited for before the next try: a quarter of the lease, so that there is time for another two, within these. */
 const MIN_PATIENCE_MS = 100
 const MAX_PATIENCE_MS = 5_000
 
@@ -107,7 +107,7 @@ export class LockKeeper {
 
   async #renew(due: readonly Due[], patienceMs: number): Promise<void> {
     const sentAt = performance.now()
-    for (const { lock } of due) this.#asked.set(lock, sentAt + Math.max(patienceMs, lock.ttlMs / 6))
+    for (const { lock } of due) this.#asked.set(lock, sentAt + Math.max(patienceMs, lock.ttlMs / 4))
     const asked = due.map(({ lock: { name, permit, fence }, forMs }) => ({
       name,
       permit,
@@ -167,4 +167,4 @@ export class LockKeeper {
 }
 
 const patienceFor = (ttlMs: number): number =>
-  Math.ceil(Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, ttlMs / 6)))
+  Math.ceil(Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, ttlMs / 4)))

@@ -140,7 +140,7 @@ describe('a lock is lost', () => {
     await fixture.beside(
       async (dibs) => {
         const locks = [await dibs.lock('long', { ttlMs: 12_000 }), await dibs.lock('short', { ttlMs: 1_200 })]
-        const slow = proxy.inject({ kind: 'latency', ms: 120 })
+        const slow = proxy.inject({ kind: 'latency', ms: 60 })
         const sent = [vi.spyOn(ReservedLine.prototype, 'send'), vi.spyOn(Database.prototype, 'sendPart')]
         const expiry = async () => Number((await fixture.dibs.locks.inspect('long'))[0]?.expiresAt)
         const before = await expiry()
