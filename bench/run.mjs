@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import pg from 'pg'
 import { runnerImport } from 'vite'
 import { acquireContest, distantAcquireContest } from './acquire.mjs'
+import { choosingContest } from './choosing.mjs'
 import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
 import { httpContest } from './http.mjs'
@@ -37,15 +38,22 @@ async function measure(fn, inFlight) {
   return (done * 1000) / (performance.now() - startedAt)
 }
 
-/** The first contestant is the yardstick. One that `measures` is given the time and answers with its rate. */
+/**
+ * The first contestant is the yardstick. One that `measures` is given the time and answers with its rate, or with
+ * `perSecond` and what else it has seen, by name: the medians of these are columns of their own.
+ */
 async function run({ name, inFlight, contestants, measures = false }) {
   const rates = new Map(Object.keys(contestants).map((key) => [key, []]))
+  const seen = new Map(Object.keys(contestants).map((key) => [key, []]))
   for (const fn of Object.values(contestants)) await fn(100) // warm up
   for (let round = 0; round < ROUNDS; round++) {
     const order = Object.entries(contestants)
     if (round % 2) order.reverse()
     for (const [key, fn] of order) {
-      rates.get(key).push(await (measures ? fn(ROUND_MS) : measure(fn, inFlight)))
+      const answer = await (measures ? fn(ROUND_MS) : measure(fn, inFlight))
+      const { perSecond, ...details } = typeof answer === 'number' ? { perSecond: answer } : answer
+      rates.get(key).push(perSecond)
+      seen.get(key).push(details)
     }
   }
   const base = [...rates.values()][0]
@@ -58,6 +66,12 @@ async function run({ name, inFlight, contestants, measures = false }) {
       perSecond: Math.round(median(values)),
       ratio: Number(median(ratios).toFixed(2)),
       spread: [Math.min(...ratios), Math.max(...ratios)].map((ratio) => Number(ratio.toFixed(2))),
+      details: Object.fromEntries(
+        Object.keys(seen.get(key)[0]).map((name) => [
+          name,
+          median(seen.get(key).map((details) => details[name])),
+        ]),
+      ),
     }
   })
 }
@@ -82,25 +96,39 @@ try {
     limitContest,
     acquireContest,
     distantAcquireContest,
+    choosingContest,
   ]) {
     const { contests, close } = await open(server.url)
     for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))
     await close()
   }
 
-  const table = [
-    '| contest | in flight | contestant | /s | ratio | spread |',
-    '|---|---|---|---|---|---|',
-    ...results.map(
-      (row) =>
-        `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} |`,
-    ),
-  ].join('\n')
+  const table = printTables(results)
   // A part is for looking at; what is kept is a run of everything.
   if (wanted !== undefined) console.log(table)
   else await keep(knobs, results, table)
 } finally {
   await server.stop()
+}
+
+/** One table for all that have the same columns. */
+function printTables(results) {
+  const columnsOf = ({ details }) => Object.keys(details).join()
+  return [...new Set(results.map(columnsOf))]
+    .map((columns) => printTable(results.filter((row) => columnsOf(row) === columns)))
+    .join('\n\n')
+}
+
+function printTable(results) {
+  const more = Object.keys(results[0].details)
+  const line = (cells) => `| ${cells.join(' | ')} |`
+  return [
+    line(['contest', 'in flight', 'contestant', '/s', 'ratio', 'spread', ...more]),
+    line(Array(6 + more.length).fill('---')),
+    ...results.map(({ contest, inFlight, contestant, perSecond, ratio, spread, details }) =>
+      line([contest, inFlight, contestant, perSecond, ratio, spread.join('–'), ...Object.values(details)]),
+    ),
+  ].join('\n')
 }
 
 /** The proof tools beside the contests, and all of it written down. */
