@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import pg from 'pg'
 import { runnerImport } from 'vite'
 import { acquireContest, distantAcquireContest } from './acquire.mjs'
+import { choosingContest } from './choosing.mjs'
 import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
 import { httpContest } from './http.mjs'
@@ -43,21 +44,28 @@ async function measure(fn, inFlight) {
 }
 
 /**
- * The first contestant is the yardstick. One that `measures` is given the time and answers with its rate, and how long each call took if it
- * knows that.
+ * The first contestant is the yardstick. One that `measures` is given the time and answers with `perSecond`, with how long each call took if
+ * it knows that (`took`), and with what else it has seen, by name: the medians of these are columns of their own.
  */
 async function run({ name, inFlight, contestants, measures = false, before, after }) {
   await before?.()
   const rates = new Map(Object.keys(contestants).map((key) => [key, []]))
   const took = new Map(Object.keys(contestants).map((key) => [key, []]))
+  const seen = new Map(Object.keys(contestants).map((key) => [key, []]))
   for (const fn of Object.values(contestants)) await fn(100) // warm up
   for (let round = 0; round < ROUNDS; round++) {
     const order = Object.entries(contestants)
     if (round % 2) order.reverse()
     for (const [key, fn] of order) {
-      const found = await (measures ? fn(ROUND_MS) : measure(fn, inFlight))
-      rates.get(key).push(found.perSecond)
-      took.set(key, took.get(key).concat(found.took ?? []))
+      const answer = await (measures ? fn(ROUND_MS) : measure(fn, inFlight))
+      const {
+        perSecond,
+        took: times = [],
+        ...details
+      } = typeof answer === 'number' ? { perSecond: answer } : answer
+      rates.get(key).push(perSecond)
+      took.set(key, took.get(key).concat(times))
+      seen.get(key).push(details)
     }
   }
   await after?.()
@@ -72,7 +80,15 @@ async function run({ name, inFlight, contestants, measures = false, before, afte
       perSecond: Math.round(median(values)),
       ratio: Number(median(ratios).toFixed(2)),
       spread: [Math.min(...ratios), Math.max(...ratios)].map((ratio) => Number(ratio.toFixed(2))),
-      ...(took.get(key).length > 0 && { p50: ms(key, 0.5), p99: ms(key, 0.99) }),
+      details: {
+        ...(took.get(key).length > 0 && { 'p50 ms': ms(key, 0.5), 'p99 ms': ms(key, 0.99) }),
+        ...Object.fromEntries(
+          Object.keys(seen.get(key)[0]).map((name) => [
+            name,
+            median(seen.get(key).map((details) => details[name])),
+          ]),
+        ),
+      },
     }
   })
 }
@@ -101,20 +117,14 @@ try {
     distantAcquireContest,
     lockContest,
     distantLockContest,
+    choosingContest,
   ]) {
     const { contests, close } = await open(server.url)
     for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))
     await close()
   }
 
-  const table = [
-    '| contest | in flight | contestant | /s | ratio | spread | p50, p99 ms |',
-    '|---|---|---|---|---|---|---|',
-    ...results.map(
-      (row) =>
-        `| ${row.contest} | ${row.inFlight} | ${row.contestant} | ${row.perSecond} | ${row.ratio} | ${row.spread.join('–')} | ${row.p50 === undefined ? '' : `${row.p50}, ${row.p99}`} |`,
-    ),
-  ].join('\n')
+  const table = printTables(results)
   const locks = {}
   if (isWanted({ name: 'lock: contended' }))
     locks.contended = await measureContendedLock(server.url, { rounds: ROUNDS, roundMs: ROUND_MS })
@@ -129,6 +139,26 @@ try {
   else await keep(knobs, { results, locks }, [table, ...lockTables])
 } finally {
   await server.stop()
+}
+
+/** One table for all that have the same columns. */
+function printTables(results) {
+  const columnsOf = ({ details }) => Object.keys(details).join()
+  return [...new Set(results.map(columnsOf))]
+    .map((columns) => printTable(results.filter((row) => columnsOf(row) === columns)))
+    .join('\n\n')
+}
+
+function printTable(results) {
+  const more = Object.keys(results[0].details)
+  const line = (cells) => `| ${cells.join(' | ')} |`
+  return [
+    line(['contest', 'in flight', 'contestant', '/s', 'ratio', 'spread', ...more]),
+    line(Array(6 + more.length).fill('---')),
+    ...results.map(({ contest, inFlight, contestant, perSecond, ratio, spread, details }) =>
+      line([contest, inFlight, contestant, perSecond, ratio, spread.join('–'), ...Object.values(details)]),
+    ),
+  ].join('\n')
 }
 
 /** The proof tools beside the contests, and all of it written down. */

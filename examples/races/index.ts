@@ -26,12 +26,16 @@ export const topics: readonly Topic[] = [
       'last-write-wins': () => import('./last-write-wins.js'),
       'aggregate-in-two-statements': () => import('./aggregate-in-two-statements.js'),
       increment: () => import('./increment.js'),
+      'compared-version': () => import('./compared-version.js'),
+      'uncounted-credit': () => import('./uncounted-credit.js'),
+      'charge-under-version': () => import('./charge-under-version.js'),
       'opposite-transfers': () => import('./opposite-transfers.js'),
     },
   },
   {
     title: 'Idempotency keys and claims',
     races: {
+      'look-then-set': () => import('./look-then-set.js'),
       'check-then-insert': () => import('./check-then-insert.js'),
       'unique-violation-in-transaction': () => import('./unique-violation-in-transaction.js'),
       'expired-key': () => import('./expired-key.js'),

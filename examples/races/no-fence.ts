@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { answersOf } from './answers-of.js'
+import { inTransaction } from './in-transaction.js'
 import type { Race } from './race.js'
 
 // #region shared
@@ -36,6 +37,20 @@ const awardFenced = async (db: Pool, now: number) => {
 }
 // #endregion
 
+// #region guarded
+const awardGuarded = async (db: Pool, now: number) => {
+  const fence = await acquire(db, now)
+  if (!fence) return 'busy'
+  return inTransaction(db, async (tx) => {
+    const { rowCount } = await tx.query('select from lock where fence = $1 for share', [fence])
+    if (rowCount === 0) return 'lock lost'
+    const { rows } = await tx.query('select points from child')
+    await tx.query('update child set points = $1', [rows[0].points + 5])
+    return 'awarded'
+  })
+}
+// #endregion
+
 // #region right
 const awardInOneRow = async (db: Pool, now: number) => {
   const { rows } = await db.query(
@@ -64,7 +79,7 @@ export const race: Race = {
   fault:
     "Time ends the lock, but not its holder. Alice does not know that she has lost it, and writes over bob's points what she has made of her old read.",
   remedy:
-    'The lock stands in the row that it protects. One statement takes it, raises the fence and reads; from then on the row refuses every earlier holder. Where the lock must be elsewhere, raise the fence in the row before you read it. And where one statement can do the work, `set points = points + 5` needs no lock.',
+    'The lock stands in the row that it protects. One statement takes it, raises the fence and reads; from then on the row refuses every earlier holder. Where the lock is in another database, no guard reaches it: raise the fence in the row before you read it. And where one statement can do the work, `set points = points + 5` needs no lock.',
   tables: `
     create table lock (until int not null, fence int not null);
     create table child (points int not null, until int not null, fence int not null)`,
@@ -83,6 +98,18 @@ export const race: Race = {
       verdict: 'race',
       actors: both(awardFenced),
     },
-    { name: 'right', verdict: 'passed', actors: both(awardInOneRow) },
+    {
+      name: 'guarded',
+      title: 'Right: a guard in the transaction that writes',
+      text: 'The transaction looks whether it still has the lock, and keeps the row of the lock from changing until it ends. Either bob has taken over, and alice finds another fence; or his takeover waits for her COMMIT, and he reads her points.',
+      verdict: 'passed',
+      actors: both(awardGuarded),
+    },
+    {
+      name: 'right',
+      title: 'Right: the lock in the row itself',
+      verdict: 'passed',
+      actors: both(awardInOneRow),
+    },
   ],
 }

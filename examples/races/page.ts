@@ -27,7 +27,7 @@ export function racesPage(topics: readonly ExploredTopic[], read: Read): string 
 
 const intro = `# Races in print
 
-Five documents advise on concurrency. Here their advice, and once what is common practice, runs on a real PostgreSQL, in
+Five documents advise on concurrency. Here their advice, and here and there what is common practice, runs on a real PostgreSQL, in
 every order of the statements. Where it does not hold, this page shows the order that breaks it, as [\`explore\`](exploring.md) prints it
 ([how to read that](exploring.md#reading-the-printout)), and then code that holds in every order.
 

@@ -15,7 +15,10 @@ const names: Readonly<Record<string, string>> = {
   'aggregate-in-two-statements, one-statement': 'write skew',
   'increment, redelivered': 'lost update',
   'last-write-wins, wrong': 'lost update',
+  'compared-version, wrong': 'lost update',
+  'uncounted-credit, wrong': 'lost update',
   'opposite-transfers, wrong': 'deadlock',
+  'look-then-set, wrong': 'lost update',
   'check-then-insert, wrong': 'duplicate claim',
   'unique-violation-in-transaction, wrong': 'duplicate claim',
   'released-twice, wrong': 'dirty lock release',
@@ -45,6 +48,8 @@ const names: Readonly<Record<string, string>> = {
   'loser-reads-first, wrong': '-',
   // In a function.
   'terminal-guard, wrong': '-',
+  // No update is lost. The harm is outside.
+  'charge-under-version, wrong': '-',
   // They wait for each other where the server does not see it.
   'heartbeat, wrong': '-',
 }
