@@ -10,6 +10,7 @@ export default defineConfig({
       'src/**/*.storm.test.ts',
       'src/claims/{once,acquire}.crash.test.ts',
       'src/locks/lock.crash.test.ts',
+      'src/{claims/kv,locks/row-lock,tables/*}.explore.test.ts',
       'src/testing/explore/reduce/{hostile,corpus}.test.ts',
       'src/postgres/embedded/keeper.{abuse,obstacles}.test.ts',
       'examples/**/*.soak.ts',

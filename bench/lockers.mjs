@@ -9,7 +9,7 @@ import { Dibs } from '../dist/index.js'
 export const promises =
   'What each promises. Redis: work is seldom done twice; the lock is gone with the memory of its server, or its failover, and has no number ' +
   'that a late holder could be told by. Lease row by hand: durable, and has none either. dibs.lock: a lease with a fence that only grows, which ' +
-  'a transaction can guard itself by; each take and each release is a durable commit. Advisory lock: holds a connection for as long, ends ' +
+  'a transaction can guard itself by; each take is a durable commit (a release that a crash takes away is a lease that runs out). Advisory lock: holds a connection for as long, ends ' +
   'with it, and writes nothing.'
 
 const TTL_MS = 30_000

@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { itInDepth } from '../../test/depth.js'
 import { exploredSchema } from '../../test/explored-schema.js'
 import {
   claim,
@@ -106,23 +107,26 @@ describe('a key that is not there', () => {
   it('is claimed by one of two', () =>
     expectAtomic({ start: 'missing', calls: { ann: claim('ann'), bob: claim('bob') } }))
 
-  it('is claimed by one of three', () =>
-    expectAtomic({ start: 'missing', calls: { ann: claim('ann'), bob: claim('bob'), eve: claim('eve') } }))
+  itInDepth('is claimed by one of three', () =>
+    expectAtomic({ start: 'missing', calls: { ann: claim('ann'), bob: claim('bob'), eve: claim('eve') } }),
+  )
 
-  it('is claimed by one, against set and delete', () =>
-    expectAtomic({ start: 'missing', calls: { ann: claim('ann'), bob: put('bob'), eve: drop }, bound: two }))
+  itInDepth('is claimed by one, against set and delete', () =>
+    expectAtomic({ start: 'missing', calls: { ann: claim('ann'), bob: put('bob'), eve: drop }, bound: two }),
+  )
 })
 
 describe('a key that has expired', () => {
   it('is claimed by one of two', () =>
     expectAtomic({ start: 'expired', calls: { ann: claim('ann'), bob: claim('bob') } }))
 
-  it('is claimed by one of three', () =>
+  itInDepth('is claimed by one of three', () =>
     expectAtomic({
       start: 'expired',
       calls: { ann: claim('ann'), bob: claim('bob'), eve: claim('eve') },
       bound: one,
-    }))
+    }),
+  )
 
   it.each([
     ['compareAndSet', swap('bob')],
@@ -149,17 +153,19 @@ describe('a key that is there', () => {
   it('is claimed by one of two after it was deleted, or not', () =>
     expectAtomic({ start: 'live', calls: { ann: claim('ann'), bob: claim('bob'), eve: drop }, bound: two }))
 
-  it('is written once from the same version, of three', () =>
-    expectAtomic({ start: 'live', calls: { ann: swap('ann'), bob: swap('bob'), eve: swap('eve') } }))
+  itInDepth('is written once from the same version, of three', () =>
+    expectAtomic({ start: 'live', calls: { ann: swap('ann'), bob: swap('bob'), eve: swap('eve') } }),
+  )
 
   it('is deleted or written from the same version, not both: delete by version', () =>
     expectAtomic({ start: 'live', calls: { ann: swap('ann'), bob: dropFirst } }))
 
-  it('keeps patches of three fields of one object', () =>
+  itInDepth('keeps patches of three fields of one object', () =>
     expectAtomic({
       start: 'live',
       calls: { risk: patch('risk'), fraud: patch('fraud'), tax: patch('tax') },
-    }))
+    }),
+  )
 
   const kinds = { setIfAbsent: claim, set: put, compareAndSet: swap, patch, delete: () => drop }
   const names = Object.keys(kinds) as (keyof typeof kinds)[]

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { expect, it, vi } from 'vitest'
 // @ts-expect-error: plain JavaScript, since processes of their own run it too
 import { transfer } from '../../examples/transfer/transfer.mjs'
+import { itInDepth } from '../../test/depth.js'
 import { exploredTables } from '../../test/tables/explored-tables.js'
 import { ConflictError } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
@@ -36,7 +37,7 @@ it('two who lock the same rows in opposite orders wait for each other, never in 
     invariant: async (db) => assert.deepEqual(await balances(db), [12, 12, 10]),
   }))
 
-it('three who lock overlapping rows', () =>
+itInDepth('three who lock overlapping rows', () =>
   exploreAll({
     setup,
     actors: {
@@ -46,7 +47,8 @@ it('three who lock overlapping rows', () =>
     },
     bound: { preemptions: 1 },
     invariant: async (db) => assert.deepEqual(await balances(db), [12, 12, 12]),
-  }))
+  }),
+)
 
 it('at repeatable read one of two is a conflict, and never a deadlock', () =>
   exploreAll({
