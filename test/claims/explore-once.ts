@@ -289,7 +289,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
       let toldInFlight = 0
       await exploreAll({
         actors: { ann: asks(1, 'ann'), bob: asks(2, 'bob'), cat: asks(1, 'cat') },
-        bound: bound(1),
+        bound: bound(2), // also in short: without a preemption nobody is told in flight
         mayFail: isTurnedAway,
         async invariant(db, outcomes) {
           const [winner, ...others] = await doneBy(db)
