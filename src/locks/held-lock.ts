@@ -24,7 +24,7 @@ import { keepListening } from './keep-listening.js'
 import type { GuardOptions, Lock, LockSpec, TookOver } from './lock.js'
 import type { Kept, LockKeeper } from './lock-keeper.js'
 import { originOf, topicOf } from './lock-origin.js'
-import { giveLockBack, guardByLock, isLockHeld } from './lock-statements.js'
+import { giveLockBack, guardByLock, lookAtLock } from './lock-statements.js'
 
 /** What the locks of an instance share. */
 export interface LockParts {
@@ -312,9 +312,8 @@ export class HeldLock implements Lock, Kept {
   async #askServer(): Promise<LossReason | 'held' | undefined> {
     try {
       const values = [this.name, String(this.permit), String(this.fence)]
-      const [row] = await this.#parts.database.sendPart(isLockHeld, values, WAIT_MS)
-      if (row === undefined) return 'stolen'
-      return row.isLive === 'false' ? 'expired' : 'held'
+      const [row] = await this.#parts.database.sendPart(lookAtLock, values, WAIT_MS)
+      return (row?.state ?? 'stolen') as 'stolen' | 'held' | 'expired'
     } catch {
       return undefined
     }

@@ -51,9 +51,10 @@ export const wantedLocks = statement(
   { readOnly: true },
 )
 
-/** Whether it is still held under this fence, as anybody would see it. */
-export const isLockHeld = statement(
-  `select (l.expires_at operator(pg_catalog.>) {schema}.clock())::text as "isLive" from {schema}.lock l
+/** How it stands under this fence, as anybody would see it; one that was taken away while it was guarded still has it. */
+export const lookAtLock = statement(
+  `select case when l.expires_at operator(pg_catalog.=) '-infinity'::timestamptz then 'stolen'
+    when l.expires_at operator(pg_catalog.>) {schema}.clock() then 'held' else 'expired' end as "state" from {schema}.lock l
   where l.name operator(pg_catalog.=) $1::text and l.permit operator(pg_catalog.=) $2::text::integer
     and l.fence operator(pg_catalog.=) $3::text::bigint`,
   { readOnly: true },

@@ -122,7 +122,7 @@ describe('forceRelease', () => {
     expect(await fixture.other.tryLock('till')).toBeNull()
     const waiting = fixture.other.lock('till')
     await expect(fixture.dibs.transaction((tx) => mine.guard(tx))).rejects.toMatchObject({
-      reason: 'expired',
+      reason: 'stolen',
     })
     await client.query(`insert into ${fixture.log} (name) values ('in time')`)
     await client.query('commit')

@@ -488,13 +488,7 @@ const around = [
     'sendPart(giveLockBack, values)',
     loss,
   ],
-  [
-    'held-lock.ts',
-    'a lost lock is a conflict',
-    "      if (row === undefined) return 'stolen'\n",
-    '      if (row === undefined) return undefined\n',
-    guards,
-  ],
+  ['held-lock.ts', 'a lost lock is a conflict', "(row?.state ?? 'stolen')", "(row?.state ?? 'held')", guards],
   [
     'held-lock.ts',
     'nobody listens to a client that is guarded',
