@@ -330,6 +330,17 @@ describe('waiting', () => {
     await until(async () => (await fixture.dibs.locks.inspect('till')).length === 0, 'it to be given back')
   })
 
+  it('goes on behind one that has left', async () => {
+    const held = await fixture.other.lock('till')
+    const first = fixture.dibs.lock('till')
+    const left = refused(fixture.dibs.lock('till', { waitMs: 50 }))
+    const last = fixture.dibs.lock('till', { waitMs: 5_000 })
+    await left
+    await held.release()
+    await (await first).release()
+    expect(await (await last).release()).toBe('released')
+  })
+
   it('of one that has less time ends without those before it', async () => {
     await using _ = await fixture.other.lock('till')
     const first = fixture.dibs.lock('till', { waitMs: 600 })
