@@ -6,19 +6,36 @@
 -- These functions keep the caller's `search_path`, unlike all others: triggers, checks and policies of the caller's table run inside, and
 -- the name of the table means what it means to the caller. So operators are named in full, or stand in functions that set the path.
 
--- What is known of a table as the caller names it: which one it is, and how many columns it has had.
+-- What is known of a table as the caller names it: which one it is, what its columns are, which indexes are its keys, and whether others
+-- inherit from it. In a language that keeps its plans: each call asks.
 create function {schema}.table_mark(p_table text) returns text
-  language sql stable
+  language plpgsql stable
 as $$
-  select pg_catalog.format('%s.%s', c.oid, c.relnatts) from pg_catalog.pg_class c
-  where c.oid operator(pg_catalog.=) pg_catalog.to_regclass(p_table)
+begin
+  return (
+    select pg_catalog.concat_ws('.', c.oid, c.relhassubclass, pg_catalog.hashtextextended((
+      select pg_catalog.string_agg(pg_catalog.concat_ws(' ',
+        a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity), ',' order by a.attnum)
+      from pg_catalog.pg_attribute a
+      where a.attrelid operator(pg_catalog.=) c.oid and a.attnum operator(pg_catalog.>) 0::pg_catalog.int2
+    ), 0), (
+      select pg_catalog.string_agg(pg_catalog.concat(i.indexrelid, case when i.indisvalid then '+' end), ',' order by i.indexrelid)
+      from pg_catalog.pg_index i
+      where i.indrelid operator(pg_catalog.=) c.oid and i.indisunique
+    ))
+    from pg_catalog.pg_class c
+    where c.oid operator(pg_catalog.=) pg_catalog.to_regclass(p_table)
+  );
+end
 $$;
 
--- Another table has this name by now, or for this session; or it has a column more.
+-- Another table has this name by now, or for this session; or it is not what it was.
 create function {schema}.table_moved(p_table text, p_mark text) returns boolean
-  language sql stable
+  language plpgsql stable
 as $$
-  select not exists (select where {schema}.table_mark(p_table) operator(pg_catalog.=) p_mark)
+begin
+  return not coalesce({schema}.table_mark(p_table) operator(pg_catalog.=) p_mark, false);
+end
 $$;
 
 -- Bounds a wait that ends at a moment of the server's own clock, whatever a test makes of the other one.
@@ -163,7 +180,8 @@ begin
       null;
     when lock_not_available then
       v_state := 'busy';
-    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
+    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
+      or invalid_column_reference or generated_always then
       v_state := 'moved';
       v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
   end;
@@ -193,7 +211,7 @@ declare
   v_bound_until timestamptz := {schema}.row_until(10);
   v_rows refcursor;
   v_row record;
-  v_count integer := 0;
+  v_places text[] := '{}';
   v_state text;
   v_told text;
 begin
@@ -213,11 +231,12 @@ begin
       -- point: before the next row
       fetch v_rows into v_row;
       exit when not found;
-      v_count := v_count operator(pg_catalog.+) 1;
+      v_places := pg_catalog.array_append(v_places, v_row.dibs_told);
       return next v_row;
     end loop;
     close v_rows;
-    if v_count operator(pg_catalog.<) p_least then
+    -- Two rows for one id do not make up for an id without a row.
+    if (select pg_catalog.count(distinct p.place) from pg_catalog.unnest(v_places) p(place)) operator(pg_catalog.<) p_least then
       raise exception 'not all are there' using errcode = 'DIB02';
     end if;
     return;
@@ -228,7 +247,8 @@ begin
       v_state := 'busy';
       v_told := {schema}.row_blockers(
         pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
-    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
+    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
+      or invalid_column_reference or generated_always then
       v_state := 'moved';
       v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
   end;
@@ -261,7 +281,8 @@ begin
       when lock_not_available then
         v_state := 'busy';
         v_told := {schema}.row_blockers(pg_catalog.to_regclass(p_table), null)::text;
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
+      or invalid_column_reference or generated_always then
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
     end;
   end if;

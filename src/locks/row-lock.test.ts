@@ -45,6 +45,16 @@ describe('the rows', () => {
     })
   })
 
+  it('are not all there where one id has two', async () => {
+    await withClient(async (tx) => {
+      await tx.query(`create table ${at('later')} (id int, n int, primary key (id) deferrable initially deferred);
+        insert into ${at('later')} values (1, 1), (1, 2)`)
+      const error = await fixture.dibs.rowLock(tx, at('later'), [1, 2]).catch((error) => error)
+      expect(error).toBeInstanceOf(NotFoundError)
+      expect(error.id).toBe(2)
+    })
+  })
+
   it('are those of after the wait', async () => {
     await withClient(async (other) => {
       await other.query(`update ${at('account')} set balance = 99 where id = 1`)

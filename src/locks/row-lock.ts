@@ -129,7 +129,7 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string, least: 
   return {
     name: 'row_lock',
     statements: [
-      `select 'locked'::text, "dibs_k"."dibs_n"::text, ${table.list(`${ROW}.`)} from ${wanted} join ${table.quoted} as ${ROW} on ${match} order by ${order} ${clause}`,
+      `select 'locked'::text as dibs_state, "dibs_k"."dibs_n"::text as dibs_told, ${table.list(`${ROW}.`)} from ${wanted} join ${table.quoted} as ${ROW} on ${match} order by ${order} ${clause}`,
       lockersOf(table, inPlace),
     ],
     args,

@@ -73,6 +73,44 @@ describe('names', () => {
   })
 })
 
+describe('a key', () => {
+  it('is not taken from a table whose children have keys of their own', async () => {
+    await fixture.pool.query(
+      `create table ${at('parent')} (id int primary key, n int); insert into ${at('parent')} values (1, 1)`,
+    )
+    expect(await write(at('parent'), { n: 2 })).toEqual({ id: 1, n: 2 })
+    await fixture.pool.query(
+      `create table ${at('child')} (primary key (id)) inherits (${at('parent')}); insert into ${at('child')} values (1, 1)`,
+    )
+    await expect(write(at('parent'), { n: 3 })).rejects.toThrow(
+      `\`table\` names ${at('parent')}, which other tables inherit from`,
+    )
+    await expect(fixture.dibs.claimRows(at('parent'), { set: { n: 3 } })).rejects.toThrow(InvalidInputError)
+    await fixture.dibs.transaction((tx) =>
+      expect(fixture.dibs.rowLock(tx, at('parent'), [1])).rejects.toThrow(InvalidInputError),
+    )
+    expect(await write(at('child'), { n: 4 })).toEqual({ id: 1, n: 4 })
+    expect(await fixture.rows('parent', 'n')).toMatchObject([{ n: 2 }, { n: 4 }])
+    await fixture.pool.query(`drop table ${at('child')}, ${at('parent')}`)
+  })
+
+  it('is no index that compares otherwise than its column', async () => {
+    await fixture.pool.query(
+      `create collation ${at('any_case')} (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+       create table ${at('compared')} (id int primary key, name text, code text, plain text unique);
+       create unique index on ${at('compared')} (name collate ${at('any_case')});
+       create unique index on ${at('compared')} (code text_pattern_ops);
+       insert into ${at('compared')} values (1, 'Ann', 'a', 'p')`,
+    )
+    const insert = (column: string) =>
+      fixture.dibs.insertOnce(undefined, at('compared'), [column], { id: 2, [column]: 'p' })
+    for (const column of ['name', 'code'])
+      await expect(insert(column)).rejects.toThrow('it has (id), (plain)')
+    expect(await insert('plain')).toMatchObject({ created: false, row: { id: 1 } })
+    await fixture.pool.query(`drop table ${at('compared')}; drop collation ${at('any_case')}`)
+  })
+})
+
 describe('what changes', () => {
   it('a table that was made in the transaction is seen', async () => {
     await withClient(async (tx) => {
@@ -114,6 +152,43 @@ describe('what changes', () => {
     await expect(write(at('moving'), { n: 'x' })).rejects.toThrow('names the column "n"')
     await fixture.pool.query(`drop table ${at('moving')}`)
     await expect(write(at('moving'), { m: 'x' })).rejects.toThrow('there is no such table')
+  })
+
+  it('keys that came or went, and what a column may hold, are as they are now', async () => {
+    const name = at('keyed')
+    await fixture.pool.query(
+      `create table ${name} (id int primary key, code text not null, n int, w numeric(4, 2)); insert into ${name} values (1, 'a', 1, 1)`,
+    )
+    const change = (sql: string) => fixture.pool.query(`alter table ${name} ${sql}`)
+    const inTransaction = <T>(ask: (tx: pg.PoolClient) => Promise<T>) =>
+      withClient(async (tx) => {
+        const answer = await ask(tx).catch((error) => error)
+        expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+        return answer
+      })
+    const insert = (tx: pg.PoolClient) => fixture.dibs.insertOnce(tx, name, ['code'], { id: 2, code: 'a' })
+    const lock = (tx: pg.PoolClient) => fixture.dibs.rowLock(tx, name, [{ code: 'a' }])
+    const scale = (tx: pg.PoolClient) => fixture.dibs.adjust(tx, name, 1, 'w', '0.125')
+    await change('add constraint by_code unique (code)')
+    expect(await inTransaction(insert)).toMatchObject({ created: false })
+    expect(await inTransaction(lock)).toMatchObject([{ id: 1 }])
+    expect(await inTransaction(scale)).toBeInstanceOf(InvalidInputError)
+    await change('drop constraint by_code, alter column w type numeric(6, 3)')
+    expect(await inTransaction(lock)).toBeInstanceOf(InvalidInputError)
+    expect(await inTransaction(insert)).toBeInstanceOf(InvalidInputError)
+    expect(await inTransaction(scale)).toMatchObject({ w: '1.125' })
+    await change('drop constraint keyed_pkey')
+    expect(await inTransaction(scale)).toBeInstanceOf(InvalidInputError)
+    await change(
+      'add primary key (id), alter column n set not null, alter column n add generated always as identity',
+    )
+    const write = (tx: pg.PoolClient) => fixture.dibs.lastWriteWins(tx, name, 1, { n: 5 })
+    expect(await inTransaction(write)).toMatchObject({ field: 'patch.n' })
+    await change('alter column n drop identity')
+    expect(await inTransaction(write)).toMatchObject({ n: 5 })
+    await change('alter column n add generated always as identity')
+    expect(await inTransaction(write)).toMatchObject({ field: 'patch.n' })
+    await fixture.pool.query(`drop table ${name}`)
   })
 
   it('a type that was renamed aborts a transaction once, and alone nothing', async () => {

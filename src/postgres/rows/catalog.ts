@@ -28,6 +28,7 @@ interface ToldColumn extends ToldType {
 interface Told {
   readonly mark: string | null
   readonly isTable: boolean
+  readonly isParent: boolean
   readonly columns: readonly ToldColumn[] | null
   readonly key: readonly string[] | null
   readonly uniques: readonly (readonly string[])[] | null
@@ -35,14 +36,19 @@ interface Told {
 }
 
 /**
- * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. The names of
- * tables are asked for only where there is no such table. Operators are named in full: it runs under the caller's search path.
+ * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. An index that
+ * compares in another way than its column does is no key: two values that it takes for one are two rows to `equals`. The names of tables are asked for only where there is no such table. Operators are named in full: it runs under the caller's search path.
  */
 const readTable = statement(
   `select pg_catalog.json_build_object(
      'mark', {schema}.table_mark($1::text::text),
      'isTable', (select c.relkind operator(pg_catalog.=) any ('{r,p}'::pg_catalog."char"[])
        from pg_catalog.pg_class c where c.oid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)),
+     'isParent', exists (
+       select from pg_catalog.pg_inherits h
+       join pg_catalog.pg_class c on c.oid operator(pg_catalog.=) h.inhrelid and not c.relispartition
+       where h.inhparent operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
+     ),
      'columns', (
        select pg_catalog.json_agg(pg_catalog.json_build_object(
          'name', a.attname, 'nullable', not a.attnotnull,
@@ -90,7 +96,7 @@ const readTable = statement(
        cross join lateral pg_catalog.unnest(i.indkey::pg_catalog.int2[]) with ordinality k(attnum, n)
        join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
        where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text) and i.indisprimary
-         and k.n operator(pg_catalog.<=) i.indnkeyatts
+         and not i.indisexclusion and k.n operator(pg_catalog.<=) i.indnkeyatts
      ),
      'uniques', (
        select pg_catalog.json_agg(u.names)
@@ -101,6 +107,13 @@ const readTable = statement(
          join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
          where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
            and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+           and not i.indisexclusion
+           and not exists (
+             select from pg_catalog.generate_series(0, i.indnkeyatts operator(pg_catalog.-) 1) o(n)
+             join pg_catalog.pg_attribute c on c.attrelid operator(pg_catalog.=) i.indrelid and c.attnum operator(pg_catalog.=) i.indkey[o.n]
+             join pg_catalog.pg_opclass f on f.oid operator(pg_catalog.=) i.indclass[o.n]
+             where not f.opcdefault or i.indcollation[o.n] operator(pg_catalog.<>) c.attcollation
+           )
            and k.n operator(pg_catalog.<=) i.indnkeyatts
          group by i.indexrelid
          order by i.indexrelid
@@ -163,6 +176,12 @@ function toTable(name: TableName, told: Told): Table {
     )
   }
   if (!told.isTable) throw new InvalidInputError('table', `names ${name.given}, which is no table`)
+  // No index of the parent keeps rows of a child from having the same key: one id would be several rows.
+  if (told.isParent)
+    throw new InvalidInputError(
+      'table',
+      `names ${name.given}, which other tables inherit from: their rows count as its own, and its keys do not hold for them; partitions are taken`,
+    )
   return new Table(name, {
     mark: told.mark,
     columns: (told.columns ?? []).map(toColumn),

@@ -30,12 +30,12 @@ export interface Column extends ColumnType {
 }
 
 export interface TableParts {
-  /** Which table it is, and how many columns it has had: if that changes, it must be read again. */
+  /** Which table it is, with which columns and keys: if that changes, it must be read again. */
   readonly mark: string
   readonly columns: readonly Column[]
   /** The columns of the primary key, in its order. */
   readonly key: readonly string[]
-  /** The columns of each unique index without condition, expression or deferral; the primary key among them. */
+  /** The columns of each unique index without condition, expression, deferral or a comparison of its own; the primary key among them. */
   readonly uniques: readonly (readonly string[])[]
 }
 
