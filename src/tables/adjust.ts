@@ -83,6 +83,11 @@ function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, wa
       'delta',
       `must have at most ${column.places} digits behind the point, as column "${name}" has, and is ${delta.text}`,
     )
+  if (delta.units % 10n ** BigInt(column.zeros) !== 0n)
+    throw new InvalidInputError(
+      'delta',
+      `must be a multiple of ${10n ** BigInt(column.zeros)}, as column "${name}" rounds to that, and is ${delta.text}`,
+    )
   const parts = readId('id', table, id)
   if ([...table.key, ...parts.map((part) => part.column)].some((key) => key.name === name))
     throw new InvalidInputError('column', `names "${name}", which says which row it is`)
@@ -98,7 +103,9 @@ function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, wa
       (text) => text && `${sum} operator(pg_catalog.<=) ${args.place(text, numeric)}`,
     ),
   ].filter(Boolean)
-  const fits = ['true', ...bounds, `${sum} is not null`].join(' and ')
+  // There is a bound in any case, so that null never fits. NaN counts as more than any number, and with an infinity no sum says what was added.
+  const finite = `${sum} operator(pg_catalog.>) '-Infinity'::${numeric} and ${sum} operator(pg_catalog.<) 'Infinity'::${numeric}`
+  const fits = [...bounds, ...(column.most === undefined ? [finite] : [])].join(' and ')
   return rowWrite({
     ...{ table, args, match, waitMs },
     write: `update ${table.quoted} as ${ROW} set ${column.quoted} = ${sum}::${column.sql} where ${match} and ${fits}`,
@@ -110,6 +117,8 @@ function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, wa
 interface AmountColumn extends Column {
   /** How many digits it keeps behind the point. */
   readonly places: number
+  /** How many digits before the point it rounds away, as `numeric(4, -2)` does. */
+  readonly zeros: number
   /** What its type can hold. */
   readonly least?: string
   readonly most?: string
@@ -120,14 +129,14 @@ function amountColumn(table: Table, name: string): AmountColumn {
   if (column.isGenerated) throw new InvalidInputError('column', `names "${name}", which the database makes`)
   const { base = '', precision, scale = 0 } = column
   const range = base === 'oid' ? undefined : integerRanges[base]
-  if (range) return { ...column, places: 0, least: `${range[0]}`, most: `${range[1]}` }
+  if (range) return { ...column, places: 0, zeros: 0, least: `${range[0]}`, most: `${range[1]}` }
   if (base !== 'numeric')
     throw new InvalidInputError(
       'column',
       `must hold exact numbers (smallint, integer, bigint, numeric), and "${name}" is ${column.sql}`,
     )
-  if (precision === undefined) return { ...column, places: Number.POSITIVE_INFINITY }
+  if (precision === undefined) return { ...column, places: Number.POSITIVE_INFINITY, zeros: 0 }
   const most = 10n ** BigInt(precision) - 1n
   const text = scale >= 0 ? writeDecimal(most, scale) : `${most * 10n ** BigInt(-scale)}`
-  return { ...column, places: Math.max(0, scale), least: `-${text}`, most: text }
+  return { ...column, places: Math.max(0, scale), zeros: Math.max(0, -scale), least: `-${text}`, most: text }
 }

@@ -248,7 +248,20 @@ const around = [
     '[max?.text]',
     adjust,
   ],
-  ['adjust: nothing is added to', tables('adjust.ts'), ', `${sum} is not null`]', ']', adjust],
+  [
+    'adjust: something is added to infinity',
+    tables('adjust.ts'),
+    "${sum} operator(pg_catalog.<) 'Infinity'::${numeric}",
+    'true',
+    adjust,
+  ],
+  [
+    'adjust: what is rounded away counts',
+    tables('adjust.ts'),
+    '10n ** BigInt(column.zeros) !== 0n',
+    '1n !== 0n',
+    adjust,
+  ],
   [
     'adjust: parts of a unit are rounded',
     tables('adjust.ts'),

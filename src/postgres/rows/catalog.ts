@@ -55,13 +55,13 @@ const readTable = statement(
          'generated', a.attgenerated operator(pg_catalog.<>) ''::pg_catalog."char" or a.attidentity operator(pg_catalog.=) 'a'::pg_catalog."char",
          'sql', pg_catalog.format('%I.%I', tn.nspname, t.typname),
          'base', case when b.typnamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace then b.typname end,
-         'typmod', case when t.typtype operator(pg_catalog.=) 'd'::pg_catalog."char" then t.typtypmod else a.atttypmod end,
+         'typmod', b.typmod,
          'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) b.oid),
          'element', case when b.typcategory operator(pg_catalog.=) 'A'::pg_catalog."char" then (
            select pg_catalog.json_build_object(
              'sql', pg_catalog.format('%I.%I', en.nspname, e.typname),
              'base', case when e.typnamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace then e.typname end,
-             'typmod', a.atttypmod,
+             'typmod', b.typmod,
              'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) e.oid))
            from pg_catalog.pg_type e join pg_catalog.pg_namespace en on en.oid operator(pg_catalog.=) e.typnamespace
            where e.oid operator(pg_catalog.=) b.typelem) end,
@@ -79,14 +79,16 @@ const readTable = statement(
        from pg_catalog.pg_attribute a
        join pg_catalog.pg_type t on t.oid operator(pg_catalog.=) a.atttypid
        join pg_catalog.pg_namespace tn on tn.oid operator(pg_catalog.=) t.typnamespace
-       join pg_catalog.pg_type b on b.oid operator(pg_catalog.=) (case when t.typtype operator(pg_catalog.=) 'd'::pg_catalog."char" then (
+       cross join lateral (
          with recursive base as (
-           select t.oid as id
+           select t.oid as id, a.atttypmod as typmod
            union all
-           select d.typbasetype from base join pg_catalog.pg_type d on d.oid operator(pg_catalog.=) base.id
+           select d.typbasetype, d.typtypmod from base join pg_catalog.pg_type d on d.oid operator(pg_catalog.=) base.id
            where d.typtype operator(pg_catalog.=) 'd'::pg_catalog."char"
-         ) select f.oid from base join pg_catalog.pg_type f on f.oid operator(pg_catalog.=) base.id
-           where f.typtype operator(pg_catalog.<>) 'd'::pg_catalog."char") else t.oid end)
+         ) select f.oid, f.typname, f.typnamespace, f.typcategory, f.typelem, base.typmod
+           from base join pg_catalog.pg_type f on f.oid operator(pg_catalog.=) base.id
+           where f.typtype operator(pg_catalog.<>) 'd'::pg_catalog."char"
+       ) b
        where a.attrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
          and a.attnum operator(pg_catalog.>) 0::pg_catalog.int2 and not a.attisdropped
      ),

@@ -22,6 +22,7 @@ const types = {
   zoned: 'timetz',
   days: 'date[]',
   birth: '{shop}.birthday',
+  code: '{shop}.tiny',
   word: 'text',
   short: 'varchar(3)',
   fixed: 'char(3)',
@@ -39,6 +40,8 @@ const fixture = openTables(
    create domain {shop}.whole as bigint;
    create domain {shop}.positive as {shop}.whole check (value > 0);
    create domain {shop}.birthday as date;
+   create domain {shop}.little as varchar(2);
+   create domain {shop}.tiny as {shop}.little;
    create table {shop}.value (id int primary key, ${Object.entries(types).map(([name, type]) => `"${name}" ${type}`)})`,
   'insert into {shop}.value (id) values (1)',
 )
@@ -135,6 +138,7 @@ describe('a value that the column would not take is refused', () => {
     ['word', '\ud800'],
     ['word', 5],
     ['short', 'abcd'],
+    ['code', 'abc'],
     ['mood', 'bad'],
     ['moods', ['bad']],
     ['moods', 'good'],
