@@ -14,6 +14,7 @@ const transition = [tables('transition.test.ts')]
 const insert = [tables('insert-once.test.ts')]
 const claim = [tables('claim-rows.test.ts')]
 const adjust = [tables('adjust.test.ts')]
+const unwritten = [tables('unwritten.test.ts')]
 const explored = [tables('rows.explore.test.ts')]
 const catalog = [rows('catalog.test.ts')]
 const values = [rows('column-value.test.ts')]
@@ -101,7 +102,7 @@ const inSql = [
   ],
   [
     'write: whoever writes nothing keeps its lock',
-    writes("    raise exception 'nothing was written' using errcode = 'DIB02';\n"),
+    writes("      raise exception 'nothing was written' using errcode = 'DIB02';\n"),
     '',
     version,
   ],
@@ -110,6 +111,18 @@ const inSql = [
     writes('for v_turn in 1..20 loop'),
     'for v_turn in 1..1 loop',
     last,
+  ],
+  [
+    'write: what a trigger keeps is busy',
+    writes("coalesce(v_state, 'unwritten')"),
+    "coalesce(v_state, 'busy')",
+    unwritten,
+  ],
+  [
+    'write: what was there before is what is there',
+    writes('if v_is_old and not v_sure'),
+    'if false and not v_sure',
+    unwritten,
   ],
   [
     'write: what is right by now is refused',

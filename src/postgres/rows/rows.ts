@@ -1,4 +1,11 @@
-import { type Blocker, BusyError, DatabaseError, InvalidInputError, NotFoundError } from '../../errors.js'
+import {
+  type Blocker,
+  BusyError,
+  DatabaseError,
+  InvalidInputError,
+  NotFoundError,
+  NotWrittenError,
+} from '../../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../check-duration.js'
 import type { Database } from '../database.js'
 import { emit } from '../events.js'
@@ -195,6 +202,7 @@ export function rowWrite({ table, args, match, write, told = 'null', again, wait
     statements: [
       `${write} returning 'written'::text, null::text, ${table.list(`${ROW}.`)}`,
       look,
+      ` for no key update of ${ROW}`,
       lockersOf(table, match),
     ],
     args,
@@ -209,6 +217,7 @@ export function lockersOf(table: Table, match: string): string {
 
 /** What was told of the one row, or that it is not there. */
 export function expectRow([first]: readonly ToldRow[], table: string, id: unknown): ToldRow {
+  if (first?.state === 'unwritten') throw new NotWrittenError(nameRow(table, id), table, showId(id))
   if (first && first.state !== 'absent') return first
   throw new NotFoundError(nameRow(table, id), table, showId(id))
 }
