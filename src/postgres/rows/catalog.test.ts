@@ -55,6 +55,66 @@ describe('names', () => {
     expect(error.message).toContain(problem)
   })
 
+  it('columns that are called as ours are theirs', async () => {
+    const columns = [
+      'text',
+      'dibs_state',
+      'dibs_told',
+      'dibs_told_',
+      'dibs_place',
+      'dibs_0',
+      'dibs_n',
+      'dibs_t',
+      'dibs_p',
+    ]
+    const names = columns.map((name) => `"${name}" text`)
+    await fixture.pool.query(`create table ${at('ours')} (id int, version int default 1, ${names}, primary key (id, text));
+      insert into ${at('ours')} (id, text, dibs_0, dibs_state, dibs_place) values (1, 'b', 'y', 's', 'p'), (1, 'a', 'x', 's', 'p')`)
+    const id = { id: 1, text: 'a' }
+    const { dibs } = fixture
+    const patch = Object.fromEntries(columns.slice(1).map((name) => [name, `new ${name}`]))
+    expect(await dibs.lastWriteWins(undefined, at('ours'), id, patch)).toEqual({
+      ...id,
+      version: 1,
+      ...patch,
+    })
+    expect(await dibs.updateVersioned(undefined, at('ours'), { id, version: 1 }, patch)).toMatchObject(patch)
+    await expect(
+      dibs.transition(undefined, at('ours'), id, { column: 'dibs_state', from: 'x', to: 'y' }),
+    ).rejects.toMatchObject({ current: 'new dibs_state' })
+    expect(await dibs.insertOnce(undefined, at('ours'), ['id', 'text'], id)).toMatchObject({
+      created: false,
+      row: patch,
+    })
+    await dibs.transaction(async (tx) => {
+      expect(await dibs.rowLock(tx, at('ours'), [id])).toMatchObject([patch])
+      const both = [{ text: 'b' }, { text: 'a' }]
+      const order = [{ column: 'dibs_0', descending: true }, 'text']
+      expect(await dibs.claimRows(at('ours'), { tx, order, limit: 2 })).toMatchObject(both)
+      expect(await dibs.claimRows(at('ours'), { tx, order: ['text'], limit: 2 })).toMatchObject(
+        [...both].reverse(),
+      )
+      const set = { dibs_told: 'set' }
+      expect(await dibs.claimRows(at('ours'), { tx, order, limit: 2, set })).toMatchObject(
+        both.map((row) => ({ ...row, ...set })),
+      )
+    })
+    await fixture.pool.query(`drop table ${at('ours')}`)
+  })
+
+  it('a table of more columns than can be answered is refused', async () => {
+    const columns = Array.from({ length: 1_590 }, (_, n) => `c${n} bool`)
+    await fixture.pool.query(
+      `create table ${at('wide')} (id int primary key, ${columns}); insert into ${at('wide')} values (1)`,
+    )
+    await expect(write(at('wide'), { c1: true })).rejects.toThrow(
+      'which has 1591 columns; at most 1590 are taken',
+    )
+    await fixture.pool.query(`alter table ${at('wide')} drop column c0`)
+    expect(await write(at('wide'), { c1: true })).toMatchObject({ c1: true })
+    await fixture.pool.query(`drop table ${at('wide')}`)
+  })
+
   it('says what there is in place of a table that there is not', async () => {
     await expect(write(at('ordrs'), {})).rejects.toThrow(
       `\`table\` names ${at('ordrs')}, and there is no such table in schema "${fixture.shop}"; did you mean ${at('orders')}? there are `,

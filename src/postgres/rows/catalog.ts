@@ -7,6 +7,9 @@ import { offerNames } from './nearest-name.js'
 import { type Column, type ColumnType, Table } from './table.js'
 import { readTableName, type TableName } from './table-name.js'
 
+/** The most that a row may have beside what is told of it: 1,600 is the server's own bound. */
+const MAX_COLUMNS = 1_590
+
 /** More tables than this are not kept in mind: the one that was read first is read again. */
 const MAX_TABLES = 1_000
 
@@ -183,6 +186,12 @@ function toTable(name: TableName, told: Told): Table {
     throw new InvalidInputError(
       'table',
       `names ${name.given}, which other tables inherit from: their rows count as its own, and its keys do not hold for them; partitions are taken`,
+    )
+  const count = told.columns?.length ?? 0
+  if (count > MAX_COLUMNS)
+    throw new InvalidInputError(
+      'table',
+      `names ${name.given}, which has ${count} columns; at most ${MAX_COLUMNS} are taken, since rows are answered with all of them`,
     )
   return new Table(name, {
     mark: told.mark,

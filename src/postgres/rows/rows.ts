@@ -89,9 +89,10 @@ export class Rows {
       // What is refused comes last: rows were locked before it.
       const { state, told = null } = rows.at(-1) ?? {}
       if (state === 'busy') throw this.#refuse(table, call, told)
+      if (state === 'invalid') throw toDatabaseError(table, told)
       if (state !== 'moved') return rows
       // The table is another one by now, or for this caller: it is read again.
-      if (looks >= MAX_LOOKS) throw stillMoved(table, told)
+      if (looks >= MAX_LOOKS) throw toDatabaseError(table, told)
     }
   }
 
@@ -125,16 +126,17 @@ export class Rows {
     const values = [...texts, args.text, String(Math.max(1, waitMs)), ...rest]
     const types = [...texts.map(() => 'text'), 'text[]', 'integer', ...rest.map(() => 'integer')]
     const places = types.map((type, n) => `$${n + 1}::text::${type}`)
+    const [state, about] = [table.freeName('dibs_state'), table.freeName('dibs_told')]
     const answer = [
-      '"dibs_state" text',
-      '"dibs_told" text',
+      `"${state}" text`,
+      `"${about}" text`,
       ...columns.map(({ quoted, sql }) => `${quoted} ${sql}`),
     ]
     const text = `select * from ${this.schema}.${name}(${places.join(', ')}) as t(${answer.join(', ')})`
     const rows = await this.#database.query(text, values, { tx, waitMs })
-    return rows.map(({ dibs_state, dibs_told, ...row }) => ({
-      state: String(dibs_state),
-      told: typeof dibs_told === 'string' ? dibs_told : null,
+    return rows.map(({ [state]: said, [about]: told, ...row }) => ({
+      state: String(said),
+      told: typeof told === 'string' ? told : null,
       row,
     }))
   }
@@ -154,7 +156,7 @@ export class Rows {
 }
 
 /** What the server has said of the last statement: perhaps a function of the caller's that runs inside names what is not there. */
-function stillMoved(table: Table, told: string | null): DatabaseError {
+function toDatabaseError(table: Table, told: string | null): DatabaseError {
   const [sqlState = 'XX000', ...words] = (
     told ?? `42P01 table ${table.name.given} is another one each time`
   ).split(' ')

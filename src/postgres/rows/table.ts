@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../../errors.js'
+import { quoteIdentifier } from '../identifier.js'
 import { offerNames } from './nearest-name.js'
 import type { TableName } from './table-name.js'
 
@@ -64,6 +65,16 @@ export class Table {
   /** All columns, as they stand in a list of a statement; `row` is where they come from. */
   list(row = ''): string {
     return [...this.columns.values()].map(({ quoted }) => `${row}${quoted}`).join(', ')
+  }
+
+  /** A name of ours that no column has. */
+  freeName(wanted: string): string {
+    return this.columns.has(wanted) ? this.freeName(`${wanted}_`) : wanted
+  }
+
+  /** A column as one of this table, where a name alone could be that of a result; the caller's own conditions name the table so, too. */
+  own(column: Column): string {
+    return `${quoteIdentifier(this.name.name)}.${column.quoted}`
   }
 
   /** The columns of the primary key, none if it has none. */
