@@ -139,7 +139,8 @@ $$;
 -- it. See src/tables/rows.explore.test.ts.
 --
 -- All three answer rows of the caller's table behind two columns of ours, a state and what is told beside; `p_empty` makes one where there is no row. If the
--- table is not what it was when the statements were made, that is said (`moved`), and aborts nothing.
+-- table is not what it was when the statements were made, that is said (`moved`), and aborts nothing; nor does a value that the server does not
+-- take (`invalid`).
 create function {schema}.row_write(
   p_table text, p_mark text, p_write text, p_look text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer
 )
@@ -190,6 +191,9 @@ begin
         or invalid_column_reference or generated_always then
         v_state := 'moved';
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+      when data_exception then
+        v_state := 'invalid';
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
     end;
     exit when v_state is not null or v_sure;
     -- point: before the look
@@ -213,7 +217,8 @@ end
 $$;
 
 -- Locks rows one after the other, in the order of the statement, which is that of the key: two who lock the same rows meet at the first of
--- them. The wait is for all of them together. Whoever gets not all that it must have gets none.
+-- them. The wait is for all of them together. Whoever gets not all that it must have gets none; but first it asks once more, with a snapshot that sees
+-- a row which was deleted and made anew by the one that was waited for. What was told before (`anew`) counts no more.
 create function {schema}.row_lock(
   p_table text, p_mark text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_least integer
 )
@@ -223,10 +228,10 @@ create function {schema}.row_lock(
 as $$
 declare
   v_until timestamptz := {schema}.row_until(p_wait_ms);
-  v_bound_until timestamptz := {schema}.row_until(10);
+  v_bound_until timestamptz;
   v_rows refcursor;
   v_row record;
-  v_places text[] := '{}';
+  v_places text[];
   v_state text;
   v_told text;
 begin
@@ -234,39 +239,49 @@ begin
     return query execute p_empty using 'moved'::text, v_told;
     return;
   end if;
-  begin
-    perform {schema}.row_bound(v_until);
-    open v_rows no scroll for execute p_lock using p_args;
-    loop
-      -- To say anew for each how long it may take is more work than to lock it.
-      if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then
-        perform {schema}.row_bound(v_until);
-        v_bound_until := {schema}.row_until(10);
+  for v_turn in 1..2 loop
+    v_places := '{}';
+    begin
+      perform {schema}.row_bound(v_until);
+      v_bound_until := {schema}.row_until(10);
+      open v_rows no scroll for execute p_lock using p_args;
+      loop
+        -- To say anew for each how long it may take is more work than to lock it.
+        if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then
+          perform {schema}.row_bound(v_until);
+          v_bound_until := {schema}.row_until(10);
+        end if;
+        -- point: before the next row
+        fetch v_rows into v_row;
+        exit when not found;
+        v_places := pg_catalog.array_append(v_places, v_row.dibs_told);
+        return next v_row;
+      end loop;
+      close v_rows;
+      -- Two rows for one id do not make up for an id without a row.
+      if (select pg_catalog.count(distinct p.place) from pg_catalog.unnest(v_places) p(place)) operator(pg_catalog.<) p_least then
+        raise exception 'not all are there' using errcode = 'DIB02';
       end if;
-      -- point: before the next row
-      fetch v_rows into v_row;
-      exit when not found;
-      v_places := pg_catalog.array_append(v_places, v_row.dibs_told);
-      return next v_row;
-    end loop;
-    close v_rows;
-    -- Two rows for one id do not make up for an id without a row.
-    if (select pg_catalog.count(distinct p.place) from pg_catalog.unnest(v_places) p(place)) operator(pg_catalog.<) p_least then
-      raise exception 'not all are there' using errcode = 'DIB02';
-    end if;
-    return;
-  exception
-    when sqlstate 'DIB02' then
-      v_state := 'absent';
-    when lock_not_available then
-      v_state := 'busy';
-      v_told := {schema}.row_blockers(
-        pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
-    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
-      or invalid_column_reference or generated_always then
-      v_state := 'moved';
-      v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
-  end;
+      return;
+    exception
+      when sqlstate 'DIB02' then
+        v_state := 'absent';
+      when lock_not_available then
+        v_state := 'busy';
+        v_told := {schema}.row_blockers(
+          pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
+        or invalid_column_reference or generated_always then
+        v_state := 'moved';
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+      when data_exception then
+        v_state := 'invalid';
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+    end;
+    exit when v_turn operator(pg_catalog.=) 2 or v_state operator(pg_catalog.<>) 'absent'::text;
+    -- point: before all of them again
+    return query execute p_empty using 'anew'::text, v_told;
+  end loop;
   return query execute p_empty using v_state, v_told;
 end
 $$;
@@ -298,6 +313,10 @@ begin
         v_told := {schema}.row_blockers(pg_catalog.to_regclass(p_table), null)::text;
       when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
       or invalid_column_reference or generated_always then
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+      -- A condition of the caller's may be no SQL.
+      when data_exception or syntax_error or ambiguous_column or ambiguous_function or grouping_error or undefined_parameter then
+        v_state := 'invalid';
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
     end;
   end if;

@@ -67,6 +67,44 @@ describe('the rows', () => {
     })
   })
 
+  it('are those that were deleted and made anew by the one that was waited for', async () => {
+    await withClient(async (other) => {
+      await other.query(
+        `delete from ${at('account')} where id = 2; insert into ${at('account')} values (2, 99)`,
+      )
+      await withClient(async (ours) => {
+        const waiting = fixture.dibs.rowLock(ours, at('account'), [2, 1])
+        await fixture.blocked(ours)
+        await other.query('commit')
+        expect(await waiting).toEqual([
+          { id: 2, balance: 99 },
+          { id: 1, balance: 10 },
+        ])
+      })
+    })
+  })
+
+  it('are locked in the order of the primary key, whichever index names them', async () => {
+    const codes = ['8', '1'].map((digit) => `00000000-0000-0000-0000-00000000000${digit}`)
+    await fixture.pool.query(`update ${at('slot')} set code = '${codes[0]}' where tenant = 'a' and n = 1;
+      update ${at('slot')} set code = '${codes[1]}' where tenant = 'b'`)
+    await withClient(async (other) => {
+      await other.query(`select from ${at('slot')} where tenant = 'a' and n = 1 for update`)
+      await withClient(async (ours) => {
+        const waiting = fixture.dibs.rowLock<{ tenant: string }>(
+          ours,
+          at('slot'),
+          codes.map((code) => ({ code })),
+        )
+        await fixture.blocked(ours)
+        // The one behind it is free yet.
+        await other.query(`select from ${at('slot')} where tenant = 'b' for update nowait`)
+        await other.query('commit')
+        expect((await waiting).map(({ tenant }) => tenant)).toEqual(['a', 'b'])
+      })
+    })
+  })
+
   it('are many in one statement', async () => {
     await fixture.pool.query(`insert into ${at('account')} select n, 0 from generate_series(6, 10000) n`)
     await fixture.dibs.transaction(async (tx) => {

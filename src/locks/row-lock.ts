@@ -76,8 +76,9 @@ export function rowLockOn(rows: Rows): RowLock {
       ...lockCall(known, ids, `${clause} of ${ROW}${waits.clause}`, mayLack ? 0 : ids.length),
       waitMs: waits.waitMs,
     }))
+    const last = told.slice(told.findLastIndex(({ state }) => state === 'anew') + 1)
     const found = new Map(
-      told.filter(({ state }) => state === 'locked').map(({ told: place, row }) => [Number(place), row]),
+      last.filter(({ state }) => state === 'locked').map(({ told: place, row }) => [Number(place), row]),
     )
     if (told.at(-1)?.state === 'absent')
       throw missingRows(
@@ -122,7 +123,10 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string, least: 
   const match = columns
     .map((column, place) => `${ROW}.${column.quoted} ${column.equals} "dibs_k".${names[place]}`)
     .join(' and ')
-  const order = columns.map(({ quoted }) => `${ROW}.${quoted}`).join(', ')
+  // The primary key, whichever index names the rows: else two who name them in different ways have different orders.
+  const order = (table.key.length > 0 ? table.key : columns)
+    .map(({ quoted }) => `${ROW}.${quoted}`)
+    .join(', ')
   const inPlace = columns
     .map((column, place) => `${ROW}.${column.quoted} ${column.equals} any (${lists[place]})`)
     .join(' and ')

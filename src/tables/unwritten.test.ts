@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { openTables } from '../../test/tables/open-tables.js'
-import { ConflictError, DibsError, NotWrittenError } from '../errors.js'
+import { ConflictError, DatabaseError, DibsError, NotWrittenError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 
 const fixture = openTables(
   `create table {shop}.log (note text);
+   create table {shop}.exact (id int primary key, price numeric(5, 2), net inet unique);
    ${['cancelled', 'redirected', 'plain', 'hidden']
      .map(
        (name) =>
@@ -26,7 +27,7 @@ const fixture = openTables(
   `alter table {shop}.cancelled disable trigger t;
    insert into {shop}.cancelled values (1, 'new'); alter table {shop}.cancelled enable trigger t;
    insert into {shop}.redirected values (1, 'new'); insert into {shop}.plain values (1, 'new');
-   insert into {shop}.hidden values (1, 'new')`,
+   insert into {shop}.hidden values (1, 'new'); insert into {shop}.exact values (1)`,
 )
 const { at, withClient } = fixture
 
@@ -115,6 +116,36 @@ describe.each(['repeatable read', 'serializable'])('at %s', (level) => {
       await fixture.pool.query(
         `set lock_timeout = '1s'; update ${at('hidden')} set amount = 1; reset lock_timeout`,
       )
+    })
+  })
+})
+
+describe('what only the server knows to be wrong leaves the transaction alive', () => {
+  it.each<[string, string, (tx: Tx) => Promise<unknown>]>([
+    ['a value', '22003', (tx) => fixture.dibs.lastWriteWins(tx, at('exact'), 1, { price: 99999 })],
+    [
+      'a value that is inserted',
+      '22P02',
+      (tx) => fixture.dibs.insertOnce(tx, at('exact'), ['id'], { id: 2, net: 'x' }),
+    ],
+    ['an id', '22P02', (tx) => fixture.dibs.rowLock(tx, at('exact'), [{ net: 'x' }])],
+    [
+      'a value of a claim',
+      '22003',
+      (tx) => fixture.dibs.claimRows(at('exact'), { tx, set: { price: 99999 } }),
+    ],
+    ['a condition', '42601', (tx) => fixture.dibs.claimRows(at('exact'), { tx, where: { sql: 'id = = 1' } })],
+    [
+      'a function',
+      '42883',
+      (tx) => fixture.dibs.claimRows(at('exact'), { tx, where: { sql: 'nowhere(id)' } }),
+    ],
+  ])('%s', async (_, sqlState, ask) => {
+    await withClient(async (tx) => {
+      const error = await ask(tx).catch((error) => error)
+      expect(error).toBeInstanceOf(DatabaseError)
+      expect(error).toMatchObject({ sqlState, retryable: false })
+      expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
     })
   })
 })

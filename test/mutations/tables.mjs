@@ -87,7 +87,12 @@ const inSql = [
     '',
     transition,
   ],
-  ['lock: a wait takes as long as it likes', locking('    perform {schema}.row_bound(v_until);\n'), '', lock],
+  [
+    'lock: a wait takes as long as it likes',
+    locking('      perform {schema}.row_bound(v_until);\n      v_bound'),
+    '      v_bound',
+    lock,
+  ],
   [
     'lock: each row is waited for as long',
     locking('if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then'),
@@ -119,6 +124,12 @@ const inSql = [
     unwritten,
   ],
   [
+    'write: a value that the server refuses ends the transaction',
+    writes('when data_exception then'),
+    'when division_by_zero then',
+    unwritten,
+  ],
+  [
     'write: what was there before is what is there',
     writes('if v_is_old and not v_sure'),
     'if false and not v_sure',
@@ -140,6 +151,12 @@ const inSql = [
     'lock: whoever has not all has some',
     locking('operator(pg_catalog.<) p_least then'),
     'operator(pg_catalog.<) 0 then',
+    lock,
+  ],
+  [
+    'lock: a row that was made anew is not there',
+    locking('for v_turn in 1..2 loop'),
+    'for v_turn in 2..2 loop',
     lock,
   ],
   [
@@ -204,6 +221,13 @@ const around = [
     ' order by ${order} ${clause}`',
     ' ${clause}`',
     exploredLock,
+  ],
+  [
+    'lock: each index has an order of its own',
+    locks('row-lock.ts'),
+    'table.key.length > 0 ? table.key : columns',
+    'columns',
+    lock,
   ],
   [
     'lock: nothing is locked',
