@@ -187,8 +187,7 @@ begin
         null;
       when lock_not_available then
         v_state := 'busy';
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
-        or invalid_column_reference or generated_always then
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
         v_state := 'moved';
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
       when data_exception then
@@ -270,8 +269,7 @@ begin
         v_state := 'busy';
         v_told := {schema}.row_blockers(
           pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
-        or invalid_column_reference or generated_always then
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
         v_state := 'moved';
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
       when data_exception then
@@ -311,8 +309,7 @@ begin
       when lock_not_available then
         v_state := 'busy';
         v_told := {schema}.row_blockers(pg_catalog.to_regclass(p_table), null)::text;
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch
-      or invalid_column_reference or generated_always then
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
       -- A condition of the caller's may be no SQL.
       when data_exception or syntax_error or ambiguous_column or ambiguous_function or grouping_error or undefined_parameter then

@@ -122,6 +122,8 @@ export interface InsufficientDetails extends DibsErrorOptions {
   readonly delta: string
   readonly min: string | null
   readonly max: string | null
+  /** Why, where it is neither `min` nor `max`. */
+  readonly reason?: string | undefined
 }
 
 /**
@@ -150,11 +152,12 @@ export class InsufficientError extends DibsError {
   readonly min: string | null
   readonly max: string | null
 
-  constructor({ subject, table, id, column, current, delta, min, max, cause }: InsufficientDetails) {
+  constructor({ subject, table, id, column, current, delta, min, max, reason, cause }: InsufficientDetails) {
     const bounds = [min === null ? '' : `at least ${min}`, max === null ? '' : `at most ${max}`].filter(
       Boolean,
     )
-    const rule = bounds.length > 0 ? ` It must be ${bounds.join(' and ')}.` : ''
+    const must = bounds.length > 0 ? ` It must be ${bounds.join(' and ')}.` : ''
+    const rule = reason === undefined ? must : ` ${reason}`
     super(
       `Column "${column}" of ${subject} is ${current ?? 'null'} and cannot change by ${delta}.${rule} Nothing was changed.`,
       { cause },

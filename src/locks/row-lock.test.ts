@@ -235,7 +235,9 @@ describe('refused before anything is sent', () => {
   it('what is no transaction', async () => {
     const { rowLock } = fixture.dibs
     await expect(rowLock(undefined as never, at('account'), [1])).rejects.toThrow(NotInTransactionError)
-    await expect(rowLock(fixture.pool as never, at('account'), [1])).rejects.toThrow(NotInTransactionError)
+    const pooled = await rowLock(fixture.pool as never, at('account'), [1]).catch((error) => error)
+    expect(pooled).toBeInstanceOf(NotInTransactionError)
+    expect(pooled.message).toMatch(/a pg Pool, .*: pass an open one\.$/)
     const client = await fixture.pool.connect()
     await expect(rowLock(client, at('account'), [1])).rejects.toThrow(NotInTransactionError)
     client.release()

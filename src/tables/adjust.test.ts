@@ -73,6 +73,15 @@ describe('an amount', () => {
     )
   })
 
+  it.each([
+    ['small', 1000, 'is 32000 and cannot change by 1000. The column holds -32768 to 32767. Nothing'],
+    ['price', 9990, 'is 10.00 and cannot change by 9990. The column holds -9999.99 to 9999.99. Nothing'],
+    ['nothing', 1, 'is NaN and cannot change by 1. Nothing can be added to what is no finite number.'],
+  ])('says why, of %s', async (column, delta, words) => {
+    await expect(adjust(column, delta)).rejects.toThrow(words)
+    await expect(adjust('left_over', 1, {}, undefined, 2)).rejects.toThrow('Nothing can be added to null.')
+  })
+
   it('that is null cannot be added to', async () => {
     const asked = adjust('left_over', 1, { min: null }, undefined, 2)
     await expect(asked).rejects.toMatchObject({ code: 'DIBS_INSUFFICIENT', current: null })
@@ -102,7 +111,9 @@ describe('an amount', () => {
       await adjust('left_over', -1, {}, other)
       await withClient(async (ours) => {
         await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '2s'")
-        await expect(adjust('left_over', -1, { waitMs: 5_000 }, ours)).rejects.toThrow(BusyError)
+        const error = await adjust('left_over', -1, { waitMs: 5_000 }, ours).catch((error) => error)
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error.waitedMs).toBeLessThan(2_500)
         await adjust('small', -1, {}, ours, 2)
         expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
       })

@@ -52,7 +52,11 @@ export function adjustOn(rows: Rows): Adjust {
   ) => {
     checkOptions(options, ['min', 'max', 'waitMs'])
     const asked = readAsked(column, delta, options)
-    const told = await rows.call(tx, table, (known) => adjustCall(known, id, asked))
+    let holds: AmountColumn | undefined
+    const told = await rows.call(tx, table, (known) => {
+      holds = amountColumn(known, column)
+      return adjustCall(known, id, asked, holds)
+    })
     const found = expectRow(told, table, id)
     if (found.state === 'written') return found.row as R
     throw new InsufficientError({
@@ -61,6 +65,7 @@ export function adjustOn(rows: Rows): Adjust {
       delta: asked.delta.text,
       min: asked.min?.text ?? null,
       max: asked.max?.text ?? null,
+      reason: explain(found.told, asked, holds),
     })
   }
 }
@@ -75,9 +80,31 @@ function readAsked(column: string, delta: unknown, { min = 0, max = null, waitMs
   return { column, delta: by, min: least, max: most, waitMs: checkWait(waitMs) }
 }
 
+/** Why a sum does not fit, if not by the caller's own bounds. */
+function explain(
+  current: string | null,
+  { delta, min, max }: Asked,
+  column?: AmountColumn,
+): string | undefined {
+  if (current === null) return 'Nothing can be added to null.'
+  if (/[a-z]/i.test(current)) return 'Nothing can be added to what is no finite number.'
+  // More digits are not read here.
+  if (current.length > 400) return undefined
+  const now = readDecimal('current', current)
+  const places = Math.max(now.places, delta.places)
+  const [one, other] = [now, delta].map(({ units, places: own }) => units * 10n ** BigInt(places - own))
+  const sum = readDecimal('sum', writeDecimal((one ?? 0n) + (other ?? 0n), places))
+  if ((min && compareDecimals(sum, min) < 0) || (max && compareDecimals(sum, max) > 0)) return undefined
+  return column?.most && `The column holds ${column.least} to ${column.most}.`
+}
+
 /** Sums are made in `numeric`, which does not overflow, and go back into the column only if they fit. */
-function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, waitMs }: Asked): RowCall {
-  const column = amountColumn(table, name)
+function adjustCall(
+  table: Table,
+  id: RowId,
+  { column: name, delta, min, max, waitMs }: Asked,
+  column: AmountColumn,
+): RowCall {
   if (delta.places > column.places)
     throw new InvalidInputError(
       'delta',

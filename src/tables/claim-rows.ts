@@ -160,10 +160,10 @@ function readSets(table: Table, asked: Asked, lease: Column | undefined, args: R
 
 function leaseColumn(table: Table, name: string): Column {
   const column = table.column('leaseColumn', name)
-  if (column.base === 'timestamptz') return column
+  if (column.base === 'timestamptz' && (column.digits ?? 6) >= 3) return column
   throw new InvalidInputError(
     'leaseColumn',
-    `must be of the type timestamptz, and "${name}" is ${column.sql}`,
+    `must be of the type timestamptz, and keep milliseconds; "${name}" is ${column.sql}${column.digits === undefined ? '' : `(${column.digits})`}`,
   )
 }
 

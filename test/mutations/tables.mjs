@@ -23,7 +23,8 @@ const writes = (text) => inFunction('row_write', text)
 const locking = (text) => inFunction('row_lock', text)
 const claims = (text) => inFunction('row_claim', text)
 const blockers = (text) => inFunction('row_blockers', text)
-const stale = /when undefined_table or undefined_column[^;]*?generated_always then/
+const stale =
+  'when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then'
 
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
 const inSql = [
@@ -386,7 +387,7 @@ const around = [
   [
     'what was refused before a migration is refused after it',
     rows('rows.ts'),
-    'if (mayBeOld && error instanceof InvalidInputError) return undefined',
+    'if (mayBeOld && !(now - (this.#refused.get(table) ?? -Infinity) < REREAD_MS)) return undefined',
     '',
     catalog,
   ],

@@ -213,7 +213,7 @@ function toColumn(told: ToldColumn): Column {
   }
 }
 
-/** The modifier of a type is its length, or precision and scale, and four more. */
+/** The modifier of a type is its length, or precision and scale, and four more; that of a time is its digits. */
 function toType({ sql, base, labels, typmod }: ToldType): ColumnType {
   const known = typmod >= 4 ? typmod - 4 : undefined
   const hasLength = base === 'varchar' || base === 'bpchar'
@@ -222,6 +222,7 @@ function toType({ sql, base, labels, typmod }: ToldType): ColumnType {
     base: base ?? undefined,
     labels: labels ?? undefined,
     maxLength: hasLength ? known : undefined,
+    digits: base === 'timestamptz' && typmod >= 0 ? typmod : undefined,
     ...(base === 'numeric' && known !== undefined
       ? { precision: known >> 16, scale: ((known & 0x7ff) ^ 1024) - 1024 }
       : {}),

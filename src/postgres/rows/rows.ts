@@ -23,6 +23,9 @@ const RETRY_MS = 100
 /** A table that is another one each time it is looked at is not looked at for ever. */
 const MAX_LOOKS = 3
 
+/** A table that was just read to see whether a refusal still holds is not read for the next: each wrong id would cost a round trip. */
+const REREAD_MS = 1_000
+
 /** There is no such type, or no such schema. */
 const RENAMED = new Set(['42704', '3F000'])
 
@@ -58,6 +61,8 @@ export interface ToldRow {
 export class Rows {
   readonly #database: Database
   readonly #catalog: Catalog
+  /** When something was refused by what had just been read. */
+  readonly #refused = new WeakMap<Table, number>()
 
   constructor(database: Database) {
     this.#database = database
@@ -82,13 +87,14 @@ export class Rows {
       // What is refused may be right by now, after a migration: it is read again.
       known = undefined
       if (call === undefined) continue
+      const sentAt = performance.now()
       const rows = await this.#send(tx, table, call).catch((error) =>
         this.#forgetStale(error, table, tx === undefined && looks < MAX_LOOKS),
       )
       if (rows === undefined) continue
       // What is refused comes last: rows were locked before it.
       const { state, told = null } = rows.at(-1) ?? {}
-      if (state === 'busy') throw this.#refuse(table, call, told)
+      if (state === 'busy') throw this.#refuse(table, call, told, performance.now() - sentAt)
       if (state === 'invalid') throw toDatabaseError(table, told)
       if (state !== 'moved') return rows
       // The table is another one by now, or for this caller: it is read again.
@@ -110,7 +116,10 @@ export class Rows {
     try {
       return build(table)
     } catch (error) {
-      if (mayBeOld && error instanceof InvalidInputError) return undefined
+      if (!(error instanceof InvalidInputError)) throw error
+      const now = performance.now()
+      if (mayBeOld && !(now - (this.#refused.get(table) ?? -Infinity) < REREAD_MS)) return undefined
+      if (!mayBeOld) this.#refused.set(table, now)
       throw error
     }
   }
@@ -141,17 +150,19 @@ export class Rows {
     }))
   }
 
-  #refuse(table: Table, { name, waitMs }: RowCall, told: string | null): BusyError {
+  /** A wait ends sooner where the caller's own statement timeout would have ended it. */
+  #refuse(table: Table, { name, waitMs }: RowCall, told: string | null, tookMs: number): BusyError {
+    const waitedMs = Math.min(waitMs, Math.round(tookMs))
     const blockers = readBlockers(told)
     const { given } = table.name
     emit('dibs:row.locked-out', {
       ...this.#database.origin,
       table: given,
-      waitedMs: waitMs,
+      waitedMs,
       blockers: blockers.length,
     })
     const what = name === 'row_claim' ? `table "${given}"` : `rows of table "${given}"`
-    return new BusyError(what, waitMs, RETRY_MS, { blockers })
+    return new BusyError(what, waitedMs, RETRY_MS, { blockers })
   }
 }
 

@@ -18,6 +18,8 @@ export interface ColumnType {
   /** Of `numeric(precision, scale)`. */
   readonly precision?: number | undefined
   readonly scale?: number | undefined
+  /** How many digits of a second `timestamptz(n)` keeps. */
+  readonly digits?: number | undefined
 }
 
 export interface Column extends ColumnType {
