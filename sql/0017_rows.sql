@@ -6,19 +6,36 @@
 -- These functions keep the caller's `search_path`, unlike all others: triggers, checks and policies of the caller's table run inside, and
 -- the name of the table means what it means to the caller. So operators are named in full, or stand in functions that set the path.
 
--- What is known of a table as the caller names it: which one it is, and how many columns it has had.
+-- What is known of a table as the caller names it: which one it is, what its columns are, which indexes are its keys, and whether others
+-- inherit from it. In a language that keeps its plans: each call asks.
 create function {schema}.table_mark(p_table text) returns text
-  language sql stable
+  language plpgsql stable
 as $$
-  select pg_catalog.format('%s.%s', c.oid, c.relnatts) from pg_catalog.pg_class c
-  where c.oid operator(pg_catalog.=) pg_catalog.to_regclass(p_table)
+begin
+  return (
+    select pg_catalog.concat_ws('.', c.oid, c.relhassubclass, pg_catalog.hashtextextended((
+      select pg_catalog.string_agg(pg_catalog.concat_ws(' ',
+        a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity), ',' order by a.attnum)
+      from pg_catalog.pg_attribute a
+      where a.attrelid operator(pg_catalog.=) c.oid and a.attnum operator(pg_catalog.>) 0::pg_catalog.int2
+    ), 0), (
+      select pg_catalog.string_agg(pg_catalog.concat(i.indexrelid, case when i.indisvalid then '+' end), ',' order by i.indexrelid)
+      from pg_catalog.pg_index i
+      where i.indrelid operator(pg_catalog.=) c.oid and i.indisunique
+    ))
+    from pg_catalog.pg_class c
+    where c.oid operator(pg_catalog.=) pg_catalog.to_regclass(p_table)
+  );
+end
 $$;
 
--- Another table has this name by now, or for this session; or it has a column more.
+-- Another table has this name by now, or for this session; or it is not what it was.
 create function {schema}.table_moved(p_table text, p_mark text) returns boolean
-  language sql stable
+  language plpgsql stable
 as $$
-  select not exists (select where {schema}.table_mark(p_table) operator(pg_catalog.=) p_mark)
+begin
+  return not coalesce({schema}.table_mark(p_table) operator(pg_catalog.=) p_mark, false);
+end
 $$;
 
 -- Bounds a wait that ends at a moment of the server's own clock, whatever a test makes of the other one.
@@ -112,15 +129,20 @@ $$;
 
 -- One statement that writes a row if it is as it must be. If it wrote none, a look with a snapshot of its own says why: what is there is not what the
 -- writer expects (`looked`); or it is by now (`again`), since another has committed between the two, and it is written once more. No row at
--- all: there is none. Whoever writes nothing leaves no lock behind in the caller's transaction, and running out of time does not abort it.
+-- all: there is none. Whoever writes nothing leaves no lock behind in the caller's transaction, and running out of time does not abort it. The look
+-- comes after what was tried is undone, so that it never tells of what a trigger has written in vain.
+--
+-- A row that is as it must be while it is locked (`p_lock`), and still is not written, never will be (`unwritten`): a trigger or a policy keeps it. Above READ
+-- COMMITTED a look sees what was there when the transaction began: it locks as well, which fails (40001) where the row is another by now.
 --
 -- Two writers of one row: the second waits inside of its UPDATE (or at the unique index), which then looks at the row as the first has left
 -- it. See src/tables/rows.explore.test.ts.
 --
 -- All three answer rows of the caller's table behind two columns of ours, a state and what is told beside; `p_empty` makes one where there is no row. If the
--- table is not what it was when the statements were made, that is said (`moved`), and aborts nothing.
+-- table is not what it was when the statements were made, that is said (`moved`), and aborts nothing; nor does a value that the server does not
+-- take (`invalid`).
 create function {schema}.row_write(
-  p_table text, p_mark text, p_write text, p_look text, p_held text, p_empty text, p_args text[], p_wait_ms integer
+  p_table text, p_mark text, p_write text, p_look text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer
 )
   returns setof record
   language plpgsql volatile
@@ -128,59 +150,74 @@ create function {schema}.row_write(
 as $$
 declare
   v_until timestamptz := {schema}.row_until(p_wait_ms);
+  v_is_old boolean := pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::text;
   v_seen record;
   v_count integer;
-  v_state text := 'busy';
+  v_sure boolean := false;
+  v_state text;
   v_told text;
 begin
   if {schema}.table_moved(p_table, p_mark) then
     return query execute p_empty using 'moved'::text, v_told;
     return;
   end if;
-  begin
-    for v_turn in 1..20 loop
+  for v_turn in 1..20 loop
+    begin
       perform {schema}.row_bound(v_until);
+      if v_turn operator(pg_catalog.>) 2 and p_lock operator(pg_catalog.<>) ''::text then
+        -- point: before the lock
+        execute pg_catalog.concat(p_look, p_lock) into v_seen using p_args;
+        get diagnostics v_count = row_count;
+        if v_count operator(pg_catalog.>) 0 then
+          v_sure := v_seen.dibs_state operator(pg_catalog.=) 'again'::text;
+        end if;
+      end if;
       -- point: before the write
       return query execute p_write using p_args;
       if found then
         return;
       end if;
-      -- point: before the look
-      execute p_look into v_seen using p_args;
-      get diagnostics v_count = row_count;
-      if v_count operator(pg_catalog.=) 0 then
-        v_state := 'absent';
-        exit;
+      if v_is_old and not v_sure and p_lock operator(pg_catalog.<>) ''::text then
+        -- point: before the look that locks
+        execute pg_catalog.concat(p_look, p_lock) into v_seen using p_args;
       end if;
-      if v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then
-        v_state := 'looked';
-        exit;
-      end if;
-    end loop;
-    raise exception 'nothing was written' using errcode = 'DIB02';
-  exception
-    when sqlstate 'DIB02' then
-      null;
-    when lock_not_available then
-      v_state := 'busy';
-    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
-      v_state := 'moved';
-      v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
-  end;
-  if v_state operator(pg_catalog.=) 'looked'::text then
-    return next v_seen;
-    return;
-  end if;
+      raise exception 'nothing was written' using errcode = 'DIB02';
+    exception
+      when sqlstate 'DIB02' then
+        null;
+      when lock_not_available then
+        v_state := 'busy';
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
+        v_state := 'moved';
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+      when data_exception then
+        v_state := 'invalid';
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+    end;
+    exit when v_state is not null or v_sure;
+    -- point: before the look
+    execute p_look into v_seen using p_args;
+    get diagnostics v_count = row_count;
+    if v_count operator(pg_catalog.=) 0 then
+      v_state := 'absent';
+      exit;
+    end if;
+    if v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then
+      return next v_seen;
+      return;
+    end if;
+  end loop;
   if v_state operator(pg_catalog.=) 'busy'::text then
     v_told := {schema}.row_blockers(
       pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
   end if;
-  return query execute p_empty using v_state, v_told;
+  return query execute p_empty using coalesce(v_state, 'unwritten'), v_told;
 end
 $$;
 
 -- Locks rows one after the other, in the order of the statement, which is that of the key: two who lock the same rows meet at the first of
--- them. The wait is for all of them together. Whoever gets not all that it must have gets none.
+-- them. The wait is for all of them together. Whoever gets not all that it must have gets none; but first it asks once more, with a snapshot that sees
+-- a row which was deleted and made anew by the one that was waited for. What was told before (`anew`) counts no more.
 create function {schema}.row_lock(
   p_table text, p_mark text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_least integer
 )
@@ -190,10 +227,10 @@ create function {schema}.row_lock(
 as $$
 declare
   v_until timestamptz := {schema}.row_until(p_wait_ms);
-  v_bound_until timestamptz := {schema}.row_until(10);
+  v_bound_until timestamptz;
   v_rows refcursor;
   v_row record;
-  v_count integer := 0;
+  v_places text[];
   v_state text;
   v_told text;
 begin
@@ -201,37 +238,48 @@ begin
     return query execute p_empty using 'moved'::text, v_told;
     return;
   end if;
-  begin
-    perform {schema}.row_bound(v_until);
-    open v_rows no scroll for execute p_lock using p_args;
-    loop
-      -- To say anew for each how long it may take is more work than to lock it.
-      if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then
-        perform {schema}.row_bound(v_until);
-        v_bound_until := {schema}.row_until(10);
+  for v_turn in 1..2 loop
+    v_places := '{}';
+    begin
+      perform {schema}.row_bound(v_until);
+      v_bound_until := {schema}.row_until(10);
+      open v_rows no scroll for execute p_lock using p_args;
+      loop
+        -- To say anew for each how long it may take is more work than to lock it.
+        if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then
+          perform {schema}.row_bound(v_until);
+          v_bound_until := {schema}.row_until(10);
+        end if;
+        -- point: before the next row
+        fetch v_rows into v_row;
+        exit when not found;
+        v_places := pg_catalog.array_append(v_places, v_row.dibs_told);
+        return next v_row;
+      end loop;
+      close v_rows;
+      -- Two rows for one id do not make up for an id without a row.
+      if (select pg_catalog.count(distinct p.place) from pg_catalog.unnest(v_places) p(place)) operator(pg_catalog.<) p_least then
+        raise exception 'not all are there' using errcode = 'DIB02';
       end if;
-      -- point: before the next row
-      fetch v_rows into v_row;
-      exit when not found;
-      v_count := v_count operator(pg_catalog.+) 1;
-      return next v_row;
-    end loop;
-    close v_rows;
-    if v_count operator(pg_catalog.<) p_least then
-      raise exception 'not all are there' using errcode = 'DIB02';
-    end if;
-    return;
-  exception
-    when sqlstate 'DIB02' then
-      v_state := 'absent';
-    when lock_not_available then
-      v_state := 'busy';
-      v_told := {schema}.row_blockers(
-        pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
-    when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
-      v_state := 'moved';
-      v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
-  end;
+      return;
+    exception
+      when sqlstate 'DIB02' then
+        v_state := 'absent';
+      when lock_not_available then
+        v_state := 'busy';
+        v_told := {schema}.row_blockers(
+          pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
+        v_state := 'moved';
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+      when data_exception then
+        v_state := 'invalid';
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+    end;
+    exit when v_turn operator(pg_catalog.=) 2 or v_state operator(pg_catalog.<>) 'absent'::text;
+    -- point: before all of them again
+    return query execute p_empty using 'anew'::text, v_told;
+  end loop;
   return query execute p_empty using v_state, v_told;
 end
 $$;
@@ -261,7 +309,11 @@ begin
       when lock_not_available then
         v_state := 'busy';
         v_told := {schema}.row_blockers(pg_catalog.to_regclass(p_table), null)::text;
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch then
+      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+      -- A condition of the caller's may be no SQL.
+      when data_exception or syntax_error or ambiguous_column or ambiguous_function or grouping_error or undefined_parameter then
+        v_state := 'invalid';
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
     end;
   end if;

@@ -36,7 +36,12 @@ import {
   ScheduleDivergedError,
 } from './errors/proof-errors.js'
 import { HoldEndedError, QuotaExceededError } from './errors/quota-errors.js'
-import { InsufficientError, NotFoundError, StateConflictError } from './errors/table-errors.js'
+import {
+  InsufficientError,
+  NotFoundError,
+  NotWrittenError,
+  StateConflictError,
+} from './errors/table-errors.js'
 import {
   CommitOutcomeUnknownError,
   NestedRetryError,
@@ -74,6 +79,7 @@ export const errorRegistry = [
   PreconditionFailedError,
   PreconditionRequiredError,
   NotFoundError,
+  NotWrittenError,
   StateConflictError,
   InsufficientError,
   RateLimitedError,

@@ -28,6 +28,38 @@ export class NotFoundError extends DibsError {
   }
 }
 
+/**
+ * The row is as it must be, nobody is in the way, and the database does not write it.
+ *
+ * @example
+ * if (error instanceof NotWrittenError) console.error(`see the triggers of ${error.table}`)
+ */
+export class NotWrittenError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_NOT_WRITTEN',
+    status: 409,
+    retryable: false,
+    means:
+      'A row could have been written, and the database did not: a trigger answered null, or wrote somewhere else, or a policy hides the row from a write. What the trigger did is undone. Nothing was changed.',
+    remedy:
+      'Look at the triggers and policies of the table: one that answers null, as `suppress_redundant_updates_trigger` does, keeps the row as it is. Where that is meant, treat this error as the answer.',
+  }
+
+  constructor(
+    /** What was to be written, as a reader would name it: `row 7 of table "orders"`. */
+    readonly subject: string,
+    readonly table: string,
+    /** As it was given; of a row to insert, the columns that tell whether it is there. */
+    readonly id: unknown,
+    options?: DibsErrorOptions,
+  ) {
+    super(
+      `The database did not write ${subject}: a trigger answered null or wrote somewhere else, or a policy hides the row. Nothing was changed.`,
+      options,
+    )
+  }
+}
+
 /** A column of a row, and what was found there. */
 export interface StateConflictDetails extends DibsErrorOptions {
   readonly subject: string
@@ -90,6 +122,8 @@ export interface InsufficientDetails extends DibsErrorOptions {
   readonly delta: string
   readonly min: string | null
   readonly max: string | null
+  /** Why, where it is neither `min` nor `max`. */
+  readonly reason?: string | undefined
 }
 
 /**
@@ -118,11 +152,12 @@ export class InsufficientError extends DibsError {
   readonly min: string | null
   readonly max: string | null
 
-  constructor({ subject, table, id, column, current, delta, min, max, cause }: InsufficientDetails) {
+  constructor({ subject, table, id, column, current, delta, min, max, reason, cause }: InsufficientDetails) {
     const bounds = [min === null ? '' : `at least ${min}`, max === null ? '' : `at most ${max}`].filter(
       Boolean,
     )
-    const rule = bounds.length > 0 ? ` It must be ${bounds.join(' and ')}.` : ''
+    const must = bounds.length > 0 ? ` It must be ${bounds.join(' and ')}.` : ''
+    const rule = reason === undefined ? must : ` ${reason}`
     super(
       `Column "${column}" of ${subject} is ${current ?? 'null'} and cannot change by ${delta}.${rule} Nothing was changed.`,
       { cause },

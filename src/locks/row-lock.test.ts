@@ -45,6 +45,16 @@ describe('the rows', () => {
     })
   })
 
+  it('are not all there where one id has two', async () => {
+    await withClient(async (tx) => {
+      await tx.query(`create table ${at('later')} (id int, n int, primary key (id) deferrable initially deferred);
+        insert into ${at('later')} values (1, 1), (1, 2)`)
+      const error = await fixture.dibs.rowLock(tx, at('later'), [1, 2]).catch((error) => error)
+      expect(error).toBeInstanceOf(NotFoundError)
+      expect(error.id).toBe(2)
+    })
+  })
+
   it('are those of after the wait', async () => {
     await withClient(async (other) => {
       await other.query(`update ${at('account')} set balance = 99 where id = 1`)
@@ -53,6 +63,44 @@ describe('the rows', () => {
         await fixture.blocked(ours)
         await other.query('commit')
         expect(await waiting).toEqual([{ id: 1, balance: 99 }])
+      })
+    })
+  })
+
+  it('are those that were deleted and made anew by the one that was waited for', async () => {
+    await withClient(async (other) => {
+      await other.query(
+        `delete from ${at('account')} where id = 2; insert into ${at('account')} values (2, 99)`,
+      )
+      await withClient(async (ours) => {
+        const waiting = fixture.dibs.rowLock(ours, at('account'), [2, 1])
+        await fixture.blocked(ours)
+        await other.query('commit')
+        expect(await waiting).toEqual([
+          { id: 2, balance: 99 },
+          { id: 1, balance: 10 },
+        ])
+      })
+    })
+  })
+
+  it('are locked in the order of the primary key, whichever index names them', async () => {
+    const codes = ['8', '1'].map((digit) => `00000000-0000-0000-0000-00000000000${digit}`)
+    await fixture.pool.query(`update ${at('slot')} set code = '${codes[0]}' where tenant = 'a' and n = 1;
+      update ${at('slot')} set code = '${codes[1]}' where tenant = 'b'`)
+    await withClient(async (other) => {
+      await other.query(`select from ${at('slot')} where tenant = 'a' and n = 1 for update`)
+      await withClient(async (ours) => {
+        const waiting = fixture.dibs.rowLock<{ tenant: string }>(
+          ours,
+          at('slot'),
+          codes.map((code) => ({ code })),
+        )
+        await fixture.blocked(ours)
+        // The one behind it is free yet.
+        await other.query(`select from ${at('slot')} where tenant = 'b' for update nowait`)
+        await other.query('commit')
+        expect((await waiting).map(({ tenant }) => tenant)).toEqual(['a', 'b'])
       })
     })
   })
@@ -187,7 +235,9 @@ describe('refused before anything is sent', () => {
   it('what is no transaction', async () => {
     const { rowLock } = fixture.dibs
     await expect(rowLock(undefined as never, at('account'), [1])).rejects.toThrow(NotInTransactionError)
-    await expect(rowLock(fixture.pool as never, at('account'), [1])).rejects.toThrow(NotInTransactionError)
+    const pooled = await rowLock(fixture.pool as never, at('account'), [1]).catch((error) => error)
+    expect(pooled).toBeInstanceOf(NotInTransactionError)
+    expect(pooled.message).toMatch(/a pg Pool, .*: pass an open one\.$/)
     const client = await fixture.pool.connect()
     await expect(rowLock(client, at('account'), [1])).rejects.toThrow(NotInTransactionError)
     client.release()

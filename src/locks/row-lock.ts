@@ -11,6 +11,8 @@ import type { Table } from '../postgres/rows/table.js'
 /** More are locked in parts: each lock is written into its row. */
 const MAX_IDS = 10_000
 
+const ADVICE = 'A row is locked until its transaction ends: pass an open one.'
+
 /** From weak to strong. `no key update` is what an UPDATE takes that leaves the key alone: rows that refer to this one can still be inserted. */
 export type RowLockMode = 'key share' | 'share' | 'no key update' | 'update'
 
@@ -54,11 +56,7 @@ export function rowLockOn(rows: Rows): RowLock {
     ids: readonly RowId[],
     options: RowLockOptions = {},
   ) => {
-    if (tx === undefined || tx === null)
-      throw new NotInTransactionError(
-        `${tx}`,
-        'A row is locked until its transaction ends: pass an open one.',
-      )
+    if (tx === undefined || tx === null) throw new NotInTransactionError(`${tx}`, ADVICE)
     checkOptions(options, ['mode', 'wait', 'missing'])
     const { mode = 'no key update', wait = WAIT_MS, missing = 'refuse' } = options
     const clause = clauses[mode]
@@ -72,12 +70,15 @@ export function rowLockOn(rows: Rows): RowLock {
     const waits = readWait(wait)
     checkIds(ids)
     const mayLack = missing === 'leave out' || wait === 'skip'
-    const told = await rows.call(tx, table, (known) => ({
-      ...lockCall(known, ids, `${clause} of ${ROW}${waits.clause}`, mayLack ? 0 : ids.length),
-      waitMs: waits.waitMs,
-    }))
+    const told = await rows
+      .call(tx, table, (known) => ({
+        ...lockCall(known, ids, `${clause} of ${ROW}${waits.clause}`, mayLack ? 0 : ids.length),
+        waitMs: waits.waitMs,
+      }))
+      .catch(adviseLocker)
+    const last = told.slice(told.findLastIndex(({ state }) => state === 'anew') + 1)
     const found = new Map(
-      told.filter(({ state }) => state === 'locked').map(({ told: place, row }) => [Number(place), row]),
+      last.filter(({ state }) => state === 'locked').map(({ told: place, row }) => [Number(place), row]),
     )
     if (told.at(-1)?.state === 'absent')
       throw missingRows(
@@ -86,6 +87,13 @@ export function rowLockOn(rows: Rows): RowLock {
       )
     return ids.flatMap((_, n) => found.get(n + 1) ?? []) as R[]
   }
+}
+
+/** What others are told, to leave `tx` out, is no way to lock. */
+function adviseLocker(error: unknown): never {
+  if (error instanceof NotInTransactionError && error.message.includes('leave `tx` out'))
+    throw new NotInTransactionError(error.given, ADVICE, { cause: error })
+  throw error
 }
 
 function checkIds(ids: unknown): void {
@@ -122,14 +130,17 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string, least: 
   const match = columns
     .map((column, place) => `${ROW}.${column.quoted} ${column.equals} "dibs_k".${names[place]}`)
     .join(' and ')
-  const order = columns.map(({ quoted }) => `${ROW}.${quoted}`).join(', ')
+  // The primary key, whichever index names the rows: else two who name them in different ways have different orders.
+  const order = (table.key.length > 0 ? table.key : columns)
+    .map(({ quoted }) => `${ROW}.${quoted}`)
+    .join(', ')
   const inPlace = columns
     .map((column, place) => `${ROW}.${column.quoted} ${column.equals} any (${lists[place]})`)
     .join(' and ')
   return {
     name: 'row_lock',
     statements: [
-      `select 'locked'::text, "dibs_k"."dibs_n"::text, ${table.list(`${ROW}.`)} from ${wanted} join ${table.quoted} as ${ROW} on ${match} order by ${order} ${clause}`,
+      `select 'locked'::text as dibs_state, "dibs_k"."dibs_n"::text as dibs_told, ${table.list(`${ROW}.`)} from ${wanted} join ${table.quoted} as ${ROW} on ${match} order by ${order} ${clause}`,
       lockersOf(table, inPlace),
     ],
     args,

@@ -79,6 +79,20 @@ describe('a row with another version', () => {
     await expect(asked).rejects.toThrow('Expected version 1, found none. (column "rev" is null)')
   })
 
+  it('is told exactly where it is more than a number can say', async () => {
+    await fixture.pool.query(
+      `create table ${at('counted')} (id int primary key, version bigint, n int); insert into ${at('counted')} values (1, 9007199254740995)`,
+    )
+    const asked = fixture.dibs.updateVersioned(
+      undefined,
+      at('counted'),
+      { id: 1, version: '9007199254740993' },
+      { n: 1 },
+    )
+    await expect(asked).rejects.toThrow('(exactly: 9007199254740993 and 9007199254740995)')
+    await fixture.pool.query(`drop table ${at('counted')}`)
+  })
+
   it('makes dibs.transaction run again, which reads it anew', async () => {
     let runs = 0
     const written = await fixture.dibs.transaction(async (tx) => {

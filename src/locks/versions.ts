@@ -49,8 +49,10 @@ export function updateVersionedOn(rows: Rows): UpdateVersioned {
     const told = await rows.call(tx, table, (known) => versionCall(known, at, patch, name, waitMs))
     const found = expectRow(told, table, id)
     if (found.state === 'written') return found.row as R
-    const reason = found.told === null ? `column "${name}" is null` : undefined
     const current = found.told === null ? undefined : Number(found.told)
+    const isExact = [Number(version), current ?? 0].every(Number.isSafeInteger)
+    const exactly = isExact ? undefined : `exactly: ${version} and ${found.told}`
+    const reason = found.told === null ? `column "${name}" is null` : exactly
     throw new ConflictError({ subject: nameRow(table, id), expected: Number(version), current, reason })
   }
 }

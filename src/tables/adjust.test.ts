@@ -6,9 +6,11 @@ import { countTraffic } from '../testing/index.js'
 
 const fixture = openTables(
   `create domain {shop}.money as numeric(12, 2) check (value < 1000000);
+   create domain {shop}.price as {shop}.money;
    create table {shop}.stock (
      id int primary key, left_over int, small smallint default 32000, big bigint default 9007199254740993,
-     exact numeric default 0.1, price numeric(6, 2) default 10, cash {shop}.money default 0, round numeric(4, -2) default 0,
+     exact numeric default 0.1, price numeric(6, 2) default 10, cash {shop}.money default 0, round numeric(4, -2) default 0, deep {shop}.price default 0,
+     nothing numeric default 'NaN', endless numeric default 'Infinity', bottomless numeric default '-Infinity',
      rough double precision default 0, twice int generated always as (left_over * 2) stored
    )`,
   'insert into {shop}.stock (id, left_over) values (1, 5), (2, null)',
@@ -30,6 +32,8 @@ describe('an amount', () => {
     ['exact', '-0.10', {}, { exact: '0.0' }],
     ['price', '-9.99', { min: '0.01' }, { price: '0.01' }],
     ['cash', '12.50', {}, { cash: '12.50' }],
+    ['deep', '12.50', {}, { deep: '12.50' }],
+    ['round', 300, {}, { round: '300' }],
   ])('%s changes by %s', async (column, delta, options, expected) => {
     expect(await adjust(column, delta, options)).toMatchObject(expected)
   })
@@ -43,6 +47,12 @@ describe('an amount', () => {
     ['price', 9990, {}, { current: '10.00', delta: '9990' }],
     ['exact', '-0.11', {}, { current: '0.1', delta: '-0.11', min: '0' }],
     ['round', 1_000_000, {}, { current: '0' }],
+    ['deep', 10n ** 10n, {}, { current: '0.00' }],
+    ['nothing', 1, {}, { current: 'NaN' }],
+    ['nothing', -1, { min: null }, { current: 'NaN' }],
+    ['endless', -1, {}, { current: 'Infinity' }],
+    ['endless', 1, { min: null }, { current: 'Infinity' }],
+    ['bottomless', 1, { min: null, max: 5 }, { current: '-Infinity' }],
   ])('%s does not change by %s beyond its bounds', async (column, delta, options, expected) => {
     const before = await fixture.rows('stock')
     const error = await adjust(column, delta, options).catch((error) => error)
@@ -61,6 +71,15 @@ describe('an amount', () => {
     await expect(adjust('left_over', -6, { max: 9 })).rejects.toThrow(
       `Column "left_over" of row 1 of table "${at('stock')}" is 5 and cannot change by -6. It must be at least 0 and at most 9. Nothing was changed.`,
     )
+  })
+
+  it.each([
+    ['small', 1000, 'is 32000 and cannot change by 1000. The column holds -32768 to 32767. Nothing'],
+    ['price', 9990, 'is 10.00 and cannot change by 9990. The column holds -9999.99 to 9999.99. Nothing'],
+    ['nothing', 1, 'is NaN and cannot change by 1. Nothing can be added to what is no finite number.'],
+  ])('says why, of %s', async (column, delta, words) => {
+    await expect(adjust(column, delta)).rejects.toThrow(words)
+    await expect(adjust('left_over', 1, {}, undefined, 2)).rejects.toThrow('Nothing can be added to null.')
   })
 
   it('that is null cannot be added to', async () => {
@@ -92,7 +111,9 @@ describe('an amount', () => {
       await adjust('left_over', -1, {}, other)
       await withClient(async (ours) => {
         await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '2s'")
-        await expect(adjust('left_over', -1, { waitMs: 5_000 }, ours)).rejects.toThrow(BusyError)
+        const error = await adjust('left_over', -1, { waitMs: 5_000 }, ours).catch((error) => error)
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error.waitedMs).toBeLessThan(2_500)
         await adjust('small', -1, {}, ours, 2)
         expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
       })
@@ -129,6 +150,8 @@ describe('refused before it is sent', () => {
     ['delta', 'left_over', '0.5', {}, 'at most 0 digits behind the point'],
     ['delta', 'price', '0.001', {}, 'at most 2 digits behind the point'],
     ['delta', 'cash', '0.001', {}, 'at most 2 digits behind the point'],
+    ['delta', 'deep', '0.001', {}, 'at most 2 digits behind the point'],
+    ['delta', 'round', 150, {}, 'must be a multiple of 100'],
     ['min', 'left_over', 1, { min: 5, max: 4 }, 'must not be more than `max`: 5 > 4'],
     ['min', 'left_over', 1, { min: '0.30', max: '0.3' }, undefined],
     ['max', 'left_over', 1, { max: 'much' }, 'given exactly'],

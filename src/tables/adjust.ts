@@ -52,7 +52,11 @@ export function adjustOn(rows: Rows): Adjust {
   ) => {
     checkOptions(options, ['min', 'max', 'waitMs'])
     const asked = readAsked(column, delta, options)
-    const told = await rows.call(tx, table, (known) => adjustCall(known, id, asked))
+    let holds: AmountColumn | undefined
+    const told = await rows.call(tx, table, (known) => {
+      holds = amountColumn(known, column)
+      return adjustCall(known, id, asked, holds)
+    })
     const found = expectRow(told, table, id)
     if (found.state === 'written') return found.row as R
     throw new InsufficientError({
@@ -61,6 +65,7 @@ export function adjustOn(rows: Rows): Adjust {
       delta: asked.delta.text,
       min: asked.min?.text ?? null,
       max: asked.max?.text ?? null,
+      reason: explain(found.told, asked, holds),
     })
   }
 }
@@ -75,13 +80,40 @@ function readAsked(column: string, delta: unknown, { min = 0, max = null, waitMs
   return { column, delta: by, min: least, max: most, waitMs: checkWait(waitMs) }
 }
 
+/** Why a sum does not fit, if not by the caller's own bounds. */
+function explain(
+  current: string | null,
+  { delta, min, max }: Asked,
+  column?: AmountColumn,
+): string | undefined {
+  if (current === null) return 'Nothing can be added to null.'
+  if (/[a-z]/i.test(current)) return 'Nothing can be added to what is no finite number.'
+  // More digits are not read here.
+  if (current.length > 400) return undefined
+  const now = readDecimal('current', current)
+  const places = Math.max(now.places, delta.places)
+  const [one, other] = [now, delta].map(({ units, places: own }) => units * 10n ** BigInt(places - own))
+  const sum = readDecimal('sum', writeDecimal((one ?? 0n) + (other ?? 0n), places))
+  if ((min && compareDecimals(sum, min) < 0) || (max && compareDecimals(sum, max) > 0)) return undefined
+  return column?.most && `The column holds ${column.least} to ${column.most}.`
+}
+
 /** Sums are made in `numeric`, which does not overflow, and go back into the column only if they fit. */
-function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, waitMs }: Asked): RowCall {
-  const column = amountColumn(table, name)
+function adjustCall(
+  table: Table,
+  id: RowId,
+  { column: name, delta, min, max, waitMs }: Asked,
+  column: AmountColumn,
+): RowCall {
   if (delta.places > column.places)
     throw new InvalidInputError(
       'delta',
       `must have at most ${column.places} digits behind the point, as column "${name}" has, and is ${delta.text}`,
+    )
+  if (delta.units % 10n ** BigInt(column.zeros) !== 0n)
+    throw new InvalidInputError(
+      'delta',
+      `must be a multiple of ${10n ** BigInt(column.zeros)}, as column "${name}" rounds to that, and is ${delta.text}`,
     )
   const parts = readId('id', table, id)
   if ([...table.key, ...parts.map((part) => part.column)].some((key) => key.name === name))
@@ -98,7 +130,9 @@ function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, wa
       (text) => text && `${sum} operator(pg_catalog.<=) ${args.place(text, numeric)}`,
     ),
   ].filter(Boolean)
-  const fits = ['true', ...bounds, `${sum} is not null`].join(' and ')
+  // There is a bound in any case, so that null never fits. NaN counts as more than any number, and with an infinity no sum says what was added.
+  const finite = `${sum} operator(pg_catalog.>) '-Infinity'::${numeric} and ${sum} operator(pg_catalog.<) 'Infinity'::${numeric}`
+  const fits = [...bounds, ...(column.most === undefined ? [finite] : [])].join(' and ')
   return rowWrite({
     ...{ table, args, match, waitMs },
     write: `update ${table.quoted} as ${ROW} set ${column.quoted} = ${sum}::${column.sql} where ${match} and ${fits}`,
@@ -110,6 +144,8 @@ function adjustCall(table: Table, id: RowId, { column: name, delta, min, max, wa
 interface AmountColumn extends Column {
   /** How many digits it keeps behind the point. */
   readonly places: number
+  /** How many digits before the point it rounds away, as `numeric(4, -2)` does. */
+  readonly zeros: number
   /** What its type can hold. */
   readonly least?: string
   readonly most?: string
@@ -120,14 +156,14 @@ function amountColumn(table: Table, name: string): AmountColumn {
   if (column.isGenerated) throw new InvalidInputError('column', `names "${name}", which the database makes`)
   const { base = '', precision, scale = 0 } = column
   const range = base === 'oid' ? undefined : integerRanges[base]
-  if (range) return { ...column, places: 0, least: `${range[0]}`, most: `${range[1]}` }
+  if (range) return { ...column, places: 0, zeros: 0, least: `${range[0]}`, most: `${range[1]}` }
   if (base !== 'numeric')
     throw new InvalidInputError(
       'column',
       `must hold exact numbers (smallint, integer, bigint, numeric), and "${name}" is ${column.sql}`,
     )
-  if (precision === undefined) return { ...column, places: Number.POSITIVE_INFINITY }
+  if (precision === undefined) return { ...column, places: Number.POSITIVE_INFINITY, zeros: 0 }
   const most = 10n ** BigInt(precision) - 1n
   const text = scale >= 0 ? writeDecimal(most, scale) : `${most * 10n ** BigInt(-scale)}`
-  return { ...column, places: Math.max(0, scale), least: `-${text}`, most: text }
+  return { ...column, places: Math.max(0, scale), zeros: Math.max(0, -scale), least: `-${text}`, most: text }
 }

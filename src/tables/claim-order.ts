@@ -21,7 +21,7 @@ export function readOrder(table: Table, order: ClaimOrder | undefined): string[]
 }
 
 function readItem(table: Table, field: string, item: unknown): string {
-  if (typeof item === 'string') return table.column(field, item).quoted
+  if (typeof item === 'string') return table.own(table.column(field, item))
   if (typeof item !== 'object' || item === null)
     throw new InvalidInputError(
       field,
@@ -33,5 +33,5 @@ function readItem(table: Table, field: string, item: unknown): string {
     throw new InvalidInputError(`${field}.descending`, `must be true or false`)
   if (nulls !== undefined && nulls !== 'first' && nulls !== 'last')
     throw new InvalidInputError(`${field}.nulls`, `must be 'first' or 'last', not ${String(nulls)}`)
-  return `${table.column(field, column).quoted}${descending ? ' desc' : ''}${nulls ? ` nulls ${nulls}` : ''}`
+  return `${table.own(table.column(field, column))}${descending ? ' desc' : ''}${nulls ? ` nulls ${nulls}` : ''}`
 }

@@ -7,7 +7,7 @@ import type { ClaimRowsOptions } from './claim-rows.js'
 const fixture = openTables(
   `create table {shop}.mail (
      id int primary key, kind text not null default 'a', priority int, sent_at timestamptz, code uuid, tags text[], size numeric,
-     lease_until timestamptz, fence bigint, holder text, tries int, plain timestamp, small int
+     lease_until timestamptz, fence bigint, holder text, tries int, plain timestamp, small int, coarse timestamptz(0)
    );
    create table {shop}.part (tenant int, id int, state text, primary key (tenant, id));
    create table {shop}.bare (n int)`,
@@ -207,6 +207,7 @@ describe('refused before it is sent', () => {
     ['leaseMs', { leaseMs: 1 }, 'needs `leaseColumn`'],
     ['leaseMs', { leaseMs: 0, leaseColumn: 'lease_until' }, 'must be a whole number of milliseconds'],
     ['leaseColumn', { leaseColumn: 'plain' }, 'must be of the type timestamptz'],
+    ['leaseColumn', { leaseColumn: 'coarse' }, 'keep milliseconds; "coarse" is pg_catalog.timestamptz(0)'],
     ['leaseColumn', { leaseColumn: 'lease' }, 'names the column "lease"'],
     ['fenceColumn', { fenceColumn: 'small' }, 'must be of the type bigint'],
     ['attemptsColumn', { attemptsColumn: 'kind' }, 'must be of the type smallint, integer or bigint'],

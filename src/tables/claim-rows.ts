@@ -94,7 +94,7 @@ function claimCall(table: Table, asked: Asked): RowCall {
   const lease = asked.leaseColumn === undefined ? undefined : leaseColumn(table, asked.leaseColumn)
   if (lease) conditions.push(`(${lease.quoted} is null or ${lease.quoted} operator(pg_catalog.<=) $2)`)
   const where = conditions.length > 0 ? ` where ${conditions.join(' and ')}` : ''
-  const order = [...readOrder(table, asked.order), ...table.key.map(({ quoted }) => quoted)].join(', ')
+  const order = [...readOrder(table, asked.order), ...table.key.map((column) => table.own(column))].join(', ')
   const rest = `${where} order by ${order} limit ${asked.limit} for no key update skip locked`
   const sets = readSets(table, asked, lease, args)
   const statements = [sets.length === 0 ? pickOnly(table, rest, asked) : pickAndWrite(table, rest, sets)]
@@ -116,10 +116,11 @@ function pickAndWrite(table: Table, rest: string, sets: readonly string[]): stri
   const match = key
     .map((column, n) => `${ROW}.${column.quoted} ${column.equals} "dibs_p"."dibs_${n}"`)
     .join(' and ')
+  const place = `"${table.freeName('dibs_place')}"`
   return `with "dibs_l" as materialized (select ${picked} from ${quoted}${rest}),
-"dibs_p" as materialized (select *, pg_catalog.row_number() over () as "dibs_place" from "dibs_l"),
-"dibs_w" as (update ${quoted} as ${ROW} set ${sets.join(', ')} from "dibs_p" where ${match} returning "dibs_p"."dibs_place", ${table.list(`${ROW}.`)})
-select 'claimed'::text, null::text, ${table.list()} from "dibs_w" order by "dibs_place"`
+"dibs_p" as materialized (select *, pg_catalog.row_number() over () as ${place} from "dibs_l"),
+"dibs_w" as (update ${quoted} as ${ROW} set ${sets.join(', ')} from "dibs_p" where ${match} returning "dibs_p".${place}, ${table.list(`${ROW}.`)})
+select 'claimed'::text, null::text, ${table.list()} from "dibs_w" order by "dibs_w".${place}`
 }
 
 /** What is written into each row that is taken. */
@@ -159,10 +160,10 @@ function readSets(table: Table, asked: Asked, lease: Column | undefined, args: R
 
 function leaseColumn(table: Table, name: string): Column {
   const column = table.column('leaseColumn', name)
-  if (column.base === 'timestamptz') return column
+  if (column.base === 'timestamptz' && (column.digits ?? 6) >= 3) return column
   throw new InvalidInputError(
     'leaseColumn',
-    `must be of the type timestamptz, and "${name}" is ${column.sql}`,
+    `must be of the type timestamptz, and keep milliseconds; "${name}" is ${column.sql}${column.digits === undefined ? '' : `(${column.digits})`}`,
   )
 }
 

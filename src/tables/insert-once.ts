@@ -3,7 +3,14 @@ import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkPatch, ROW, RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
-import { checkWait, lockersOf, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
+import {
+  checkWait,
+  expectRow,
+  lockersOf,
+  type RowCall,
+  type Rows,
+  type WaitOptions,
+} from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
 
 /** The row that is there now, and who made it. */
@@ -32,8 +39,10 @@ export function insertOnceOn(rows: Rows): InsertOnce {
     checkOptions(options, ['waitMs'])
     const waitMs = checkWait(options.waitMs)
     checkPatch('row', row)
-    const [found] = await rows.call(tx, table, (known) => insertCall(known, conflictColumns, row, waitMs))
-    return { row: found?.row as R, created: found?.state === 'written' }
+    const told = await rows.call(tx, table, (known) => insertCall(known, conflictColumns, row, waitMs))
+    const id = Object.fromEntries(conflictColumns.map((name) => [name, row[name]]))
+    const found = expectRow(told, table, id)
+    return { row: found.row as R, created: found.state === 'written' }
   }
 }
 
@@ -73,6 +82,8 @@ function insertCall(
     statements: [
       `insert into ${table.quoted} as ${ROW} (${names}) values (${values}) on conflict (${arbiter}) do nothing returning 'written'::text, null::text, ${table.list(`${ROW}.`)}`,
       `select case when ${ROW}.tableoid is null then 'again' else 'looked' end::text as dibs_state, null::text as dibs_told, ${table.list(`${ROW}.`)} from (select) as "dibs_one" left join ${table.quoted} as ${ROW} on ${match}`,
+      // A row that is not there cannot be locked.
+      '',
       lockersOf(table, match),
     ],
     args,

@@ -55,6 +55,66 @@ describe('names', () => {
     expect(error.message).toContain(problem)
   })
 
+  it('columns that are called as ours are theirs', async () => {
+    const columns = [
+      'text',
+      'dibs_state',
+      'dibs_told',
+      'dibs_told_',
+      'dibs_place',
+      'dibs_0',
+      'dibs_n',
+      'dibs_t',
+      'dibs_p',
+    ]
+    const names = columns.map((name) => `"${name}" text`)
+    await fixture.pool.query(`create table ${at('ours')} (id int, version int default 1, ${names}, primary key (id, text));
+      insert into ${at('ours')} (id, text, dibs_0, dibs_state, dibs_place) values (1, 'b', 'y', 's', 'p'), (1, 'a', 'x', 's', 'p')`)
+    const id = { id: 1, text: 'a' }
+    const { dibs } = fixture
+    const patch = Object.fromEntries(columns.slice(1).map((name) => [name, `new ${name}`]))
+    expect(await dibs.lastWriteWins(undefined, at('ours'), id, patch)).toEqual({
+      ...id,
+      version: 1,
+      ...patch,
+    })
+    expect(await dibs.updateVersioned(undefined, at('ours'), { id, version: 1 }, patch)).toMatchObject(patch)
+    await expect(
+      dibs.transition(undefined, at('ours'), id, { column: 'dibs_state', from: 'x', to: 'y' }),
+    ).rejects.toMatchObject({ current: 'new dibs_state' })
+    expect(await dibs.insertOnce(undefined, at('ours'), ['id', 'text'], id)).toMatchObject({
+      created: false,
+      row: patch,
+    })
+    await dibs.transaction(async (tx) => {
+      expect(await dibs.rowLock(tx, at('ours'), [id])).toMatchObject([patch])
+      const both = [{ text: 'b' }, { text: 'a' }]
+      const order = [{ column: 'dibs_0', descending: true }, 'text']
+      expect(await dibs.claimRows(at('ours'), { tx, order, limit: 2 })).toMatchObject(both)
+      expect(await dibs.claimRows(at('ours'), { tx, order: ['text'], limit: 2 })).toMatchObject(
+        [...both].reverse(),
+      )
+      const set = { dibs_told: 'set' }
+      expect(await dibs.claimRows(at('ours'), { tx, order, limit: 2, set })).toMatchObject(
+        both.map((row) => ({ ...row, ...set })),
+      )
+    })
+    await fixture.pool.query(`drop table ${at('ours')}`)
+  })
+
+  it('a table of more columns than can be answered is refused', async () => {
+    const columns = Array.from({ length: 1_590 }, (_, n) => `c${n} bool`)
+    await fixture.pool.query(
+      `create table ${at('wide')} (id int primary key, ${columns}); insert into ${at('wide')} values (1)`,
+    )
+    await expect(write(at('wide'), { c1: true })).rejects.toThrow(
+      'which has 1591 columns; at most 1590 are taken',
+    )
+    await fixture.pool.query(`alter table ${at('wide')} drop column c0`)
+    expect(await write(at('wide'), { c1: true })).toMatchObject({ c1: true })
+    await fixture.pool.query(`drop table ${at('wide')}`)
+  })
+
   it('says what there is in place of a table that there is not', async () => {
     await expect(write(at('ordrs'), {})).rejects.toThrow(
       `\`table\` names ${at('ordrs')}, and there is no such table in schema "${fixture.shop}"; did you mean ${at('orders')}? there are `,
@@ -70,6 +130,44 @@ describe('names', () => {
       `\`patch.nte\` names the column "nte", which table ${at('orders')} does not have; did you mean note? there are id, note`,
     )
     await expect(write(at('orders'), { note: '' }, { note: 'x' })).rejects.toThrow('it has (id)')
+  })
+})
+
+describe('a key', () => {
+  it('is not taken from a table whose children have keys of their own', async () => {
+    await fixture.pool.query(
+      `create table ${at('parent')} (id int primary key, n int); insert into ${at('parent')} values (1, 1)`,
+    )
+    expect(await write(at('parent'), { n: 2 })).toEqual({ id: 1, n: 2 })
+    await fixture.pool.query(
+      `create table ${at('child')} (primary key (id)) inherits (${at('parent')}); insert into ${at('child')} values (1, 1)`,
+    )
+    await expect(write(at('parent'), { n: 3 })).rejects.toThrow(
+      `\`table\` names ${at('parent')}, which other tables inherit from`,
+    )
+    await expect(fixture.dibs.claimRows(at('parent'), { set: { n: 3 } })).rejects.toThrow(InvalidInputError)
+    await fixture.dibs.transaction((tx) =>
+      expect(fixture.dibs.rowLock(tx, at('parent'), [1])).rejects.toThrow(InvalidInputError),
+    )
+    expect(await write(at('child'), { n: 4 })).toEqual({ id: 1, n: 4 })
+    expect(await fixture.rows('parent', 'n')).toMatchObject([{ n: 2 }, { n: 4 }])
+    await fixture.pool.query(`drop table ${at('child')}, ${at('parent')}`)
+  })
+
+  it('is no index that compares otherwise than its column', async () => {
+    await fixture.pool.query(
+      `create collation ${at('any_case')} (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+       create table ${at('compared')} (id int primary key, name text, code text, plain text unique);
+       create unique index on ${at('compared')} (name collate ${at('any_case')});
+       create unique index on ${at('compared')} (code text_pattern_ops);
+       insert into ${at('compared')} values (1, 'Ann', 'a', 'p')`,
+    )
+    const insert = (column: string) =>
+      fixture.dibs.insertOnce(undefined, at('compared'), [column], { id: 2, [column]: 'p' })
+    for (const column of ['name', 'code'])
+      await expect(insert(column)).rejects.toThrow('it has (id), (plain)')
+    expect(await insert('plain')).toMatchObject({ created: false, row: { id: 1 } })
+    await fixture.pool.query(`drop table ${at('compared')}; drop collation ${at('any_case')}`)
   })
 })
 
@@ -114,6 +212,38 @@ describe('what changes', () => {
     await expect(write(at('moving'), { n: 'x' })).rejects.toThrow('names the column "n"')
     await fixture.pool.query(`drop table ${at('moving')}`)
     await expect(write(at('moving'), { m: 'x' })).rejects.toThrow('there is no such table')
+  })
+
+  it('keys that came or went, and what a column may hold, are as they are now', async () => {
+    const name = at('keyed')
+    await fixture.pool.query(
+      `create table ${name} (id int primary key, code text not null, n int, w numeric(4, 2)); insert into ${name} values (1, 'a', 1, 1)`,
+    )
+    const change = (sql: string) => fixture.pool.query(`alter table ${name} ${sql}`)
+    const inTransaction = <T>(ask: (tx: pg.PoolClient) => Promise<T>) =>
+      withClient(async (tx) => {
+        const answer = await ask(tx).catch((error) => error)
+        expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+        return answer
+      })
+    const insert = (tx: pg.PoolClient) => fixture.dibs.insertOnce(tx, name, ['code'], { id: 2, code: 'a' })
+    const lock = (tx: pg.PoolClient) => fixture.dibs.rowLock(tx, name, [{ code: 'a' }])
+    const scale = (tx: pg.PoolClient) => fixture.dibs.adjust(tx, name, 1, 'w', '0.125')
+    await change('add constraint by_code unique (code)')
+    expect(await inTransaction(insert)).toMatchObject({ created: false })
+    expect(await inTransaction(lock)).toMatchObject([{ id: 1 }])
+    expect(await inTransaction(scale)).toBeInstanceOf(InvalidInputError)
+    await change('drop constraint by_code, alter column w type numeric(6, 3)')
+    expect(await inTransaction(lock)).toBeInstanceOf(InvalidInputError)
+    expect(await inTransaction(insert)).toBeInstanceOf(InvalidInputError)
+    expect(await inTransaction(scale)).toMatchObject({ w: '1.125' })
+    const write = (tx: pg.PoolClient) => fixture.dibs.lastWriteWins(tx, name, 1, { n: 5 })
+    expect(await inTransaction(write)).toMatchObject({ n: 5 })
+    await change('alter column n set not null, alter column n add generated always as identity')
+    expect(await inTransaction(write)).toMatchObject({ field: 'patch.n' })
+    await change('drop constraint keyed_pkey')
+    expect(await inTransaction(scale)).toMatchObject({ field: 'id' })
+    await fixture.pool.query(`drop table ${name}`)
   })
 
   it('a type that was renamed aborts a transaction once, and alone nothing', async () => {
@@ -190,7 +320,7 @@ describe('what changes', () => {
   })
 })
 
-it('each table is read once, whichever call needs it first', async () => {
+it('each table is read once, whichever call needs it first, and once more for what is refused', async () => {
   await fixture.pool.query(
     `create table ${at('counted')} (id int primary key, n int default 0); insert into ${at('counted')} values (1)`,
   )
@@ -201,6 +331,8 @@ it('each table is read once, whichever call needs it first', async () => {
   const third = await countTraffic(fixture.pool, () =>
     fixture.dibs.claimRows(at('counted'), { set: { n: 1 } }),
   )
-  expect([first, second, third].map(({ roundTrips }) => roundTrips)).toEqual([2, 1, 1])
+  const wrong = () => fixture.dibs.lastWriteWins(undefined, at('counted'), 'x', { n: 1 }).catch(() => {})
+  const [fourth, fifth] = [await countTraffic(fixture.pool, wrong), await countTraffic(fixture.pool, wrong)]
+  expect([first, second, third, fourth, fifth].map(({ roundTrips }) => roundTrips)).toEqual([2, 1, 1, 1, 0])
   await fixture.pool.query(`drop table ${at('counted')}`)
 })

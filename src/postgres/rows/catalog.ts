@@ -7,6 +7,9 @@ import { offerNames } from './nearest-name.js'
 import { type Column, type ColumnType, Table } from './table.js'
 import { readTableName, type TableName } from './table-name.js'
 
+/** The most that a row may have beside what is told of it: 1,600 is the server's own bound. */
+const MAX_COLUMNS = 1_590
+
 /** More tables than this are not kept in mind: the one that was read first is read again. */
 const MAX_TABLES = 1_000
 
@@ -28,6 +31,7 @@ interface ToldColumn extends ToldType {
 interface Told {
   readonly mark: string | null
   readonly isTable: boolean
+  readonly isParent: boolean
   readonly columns: readonly ToldColumn[] | null
   readonly key: readonly string[] | null
   readonly uniques: readonly (readonly string[])[] | null
@@ -35,27 +39,32 @@ interface Told {
 }
 
 /**
- * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. The names of
- * tables are asked for only where there is no such table. Operators are named in full: it runs under the caller's search path.
+ * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. An index that
+ * compares in another way than its column does is no key: two values that it takes for one are two rows to `equals`. The names of tables are asked for only where there is no such table. Operators are named in full: it runs under the caller's search path.
  */
 const readTable = statement(
   `select pg_catalog.json_build_object(
      'mark', {schema}.table_mark($1::text::text),
      'isTable', (select c.relkind operator(pg_catalog.=) any ('{r,p}'::pg_catalog."char"[])
        from pg_catalog.pg_class c where c.oid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)),
+     'isParent', exists (
+       select from pg_catalog.pg_inherits h
+       join pg_catalog.pg_class c on c.oid operator(pg_catalog.=) h.inhrelid and not c.relispartition
+       where h.inhparent operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
+     ),
      'columns', (
        select pg_catalog.json_agg(pg_catalog.json_build_object(
          'name', a.attname, 'nullable', not a.attnotnull,
          'generated', a.attgenerated operator(pg_catalog.<>) ''::pg_catalog."char" or a.attidentity operator(pg_catalog.=) 'a'::pg_catalog."char",
          'sql', pg_catalog.format('%I.%I', tn.nspname, t.typname),
          'base', case when b.typnamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace then b.typname end,
-         'typmod', case when t.typtype operator(pg_catalog.=) 'd'::pg_catalog."char" then t.typtypmod else a.atttypmod end,
+         'typmod', b.typmod,
          'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) b.oid),
          'element', case when b.typcategory operator(pg_catalog.=) 'A'::pg_catalog."char" then (
            select pg_catalog.json_build_object(
              'sql', pg_catalog.format('%I.%I', en.nspname, e.typname),
              'base', case when e.typnamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace then e.typname end,
-             'typmod', a.atttypmod,
+             'typmod', b.typmod,
              'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) e.oid))
            from pg_catalog.pg_type e join pg_catalog.pg_namespace en on en.oid operator(pg_catalog.=) e.typnamespace
            where e.oid operator(pg_catalog.=) b.typelem) end,
@@ -73,14 +82,16 @@ const readTable = statement(
        from pg_catalog.pg_attribute a
        join pg_catalog.pg_type t on t.oid operator(pg_catalog.=) a.atttypid
        join pg_catalog.pg_namespace tn on tn.oid operator(pg_catalog.=) t.typnamespace
-       join pg_catalog.pg_type b on b.oid operator(pg_catalog.=) (case when t.typtype operator(pg_catalog.=) 'd'::pg_catalog."char" then (
+       cross join lateral (
          with recursive base as (
-           select t.oid as id
+           select t.oid as id, a.atttypmod as typmod
            union all
-           select d.typbasetype from base join pg_catalog.pg_type d on d.oid operator(pg_catalog.=) base.id
+           select d.typbasetype, d.typtypmod from base join pg_catalog.pg_type d on d.oid operator(pg_catalog.=) base.id
            where d.typtype operator(pg_catalog.=) 'd'::pg_catalog."char"
-         ) select f.oid from base join pg_catalog.pg_type f on f.oid operator(pg_catalog.=) base.id
-           where f.typtype operator(pg_catalog.<>) 'd'::pg_catalog."char") else t.oid end)
+         ) select f.oid, f.typname, f.typnamespace, f.typcategory, f.typelem, base.typmod
+           from base join pg_catalog.pg_type f on f.oid operator(pg_catalog.=) base.id
+           where f.typtype operator(pg_catalog.<>) 'd'::pg_catalog."char"
+       ) b
        where a.attrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
          and a.attnum operator(pg_catalog.>) 0::pg_catalog.int2 and not a.attisdropped
      ),
@@ -90,7 +101,7 @@ const readTable = statement(
        cross join lateral pg_catalog.unnest(i.indkey::pg_catalog.int2[]) with ordinality k(attnum, n)
        join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
        where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text) and i.indisprimary
-         and k.n operator(pg_catalog.<=) i.indnkeyatts
+         and not i.indisexclusion and k.n operator(pg_catalog.<=) i.indnkeyatts
      ),
      'uniques', (
        select pg_catalog.json_agg(u.names)
@@ -101,6 +112,13 @@ const readTable = statement(
          join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
          where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
            and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+           and not i.indisexclusion
+           and not exists (
+             select from pg_catalog.generate_series(0, i.indnkeyatts operator(pg_catalog.-) 1) o(n)
+             join pg_catalog.pg_attribute c on c.attrelid operator(pg_catalog.=) i.indrelid and c.attnum operator(pg_catalog.=) i.indkey[o.n]
+             join pg_catalog.pg_opclass f on f.oid operator(pg_catalog.=) i.indclass[o.n]
+             where not f.opcdefault or i.indcollation[o.n] operator(pg_catalog.<>) c.attcollation
+           )
            and k.n operator(pg_catalog.<=) i.indnkeyatts
          group by i.indexrelid
          order by i.indexrelid
@@ -163,6 +181,18 @@ function toTable(name: TableName, told: Told): Table {
     )
   }
   if (!told.isTable) throw new InvalidInputError('table', `names ${name.given}, which is no table`)
+  // No index of the parent keeps rows of a child from having the same key: one id would be several rows.
+  if (told.isParent)
+    throw new InvalidInputError(
+      'table',
+      `names ${name.given}, which other tables inherit from: their rows count as its own, and its keys do not hold for them; partitions are taken`,
+    )
+  const count = told.columns?.length ?? 0
+  if (count > MAX_COLUMNS)
+    throw new InvalidInputError(
+      'table',
+      `names ${name.given}, which has ${count} columns; at most ${MAX_COLUMNS} are taken, since rows are answered with all of them`,
+    )
   return new Table(name, {
     mark: told.mark,
     columns: (told.columns ?? []).map(toColumn),
@@ -183,7 +213,7 @@ function toColumn(told: ToldColumn): Column {
   }
 }
 
-/** The modifier of a type is its length, or precision and scale, and four more. */
+/** The modifier of a type is its length, or precision and scale, and four more; that of a time is its digits. */
 function toType({ sql, base, labels, typmod }: ToldType): ColumnType {
   const known = typmod >= 4 ? typmod - 4 : undefined
   const hasLength = base === 'varchar' || base === 'bpchar'
@@ -192,6 +222,7 @@ function toType({ sql, base, labels, typmod }: ToldType): ColumnType {
     base: base ?? undefined,
     labels: labels ?? undefined,
     maxLength: hasLength ? known : undefined,
+    digits: base === 'timestamptz' && typmod >= 0 ? typmod : undefined,
     ...(base === 'numeric' && known !== undefined
       ? { precision: known >> 16, scale: ((known & 0x7ff) ^ 1024) - 1024 }
       : {}),

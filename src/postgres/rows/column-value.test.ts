@@ -18,6 +18,11 @@ const types = {
   day: 'date',
   at: 'timestamptz',
   local: 'timestamp',
+  clock: 'time',
+  zoned: 'timetz',
+  days: 'date[]',
+  birth: '{shop}.birthday',
+  code: '{shop}.tiny',
   word: 'text',
   short: 'varchar(3)',
   fixed: 'char(3)',
@@ -34,6 +39,9 @@ const fixture = openTables(
   `create type {shop}.mood as enum ('good', 'it''s "bad"');
    create domain {shop}.whole as bigint;
    create domain {shop}.positive as {shop}.whole check (value > 0);
+   create domain {shop}.birthday as date;
+   create domain {shop}.little as varchar(2);
+   create domain {shop}.tiny as {shop}.little;
    create table {shop}.value (id int primary key, ${Object.entries(types).map(([name, type]) => `"${name}" ${type}`)})`,
   'insert into {shop}.value (id) values (1)',
 )
@@ -58,7 +66,6 @@ describe('a value comes back as it was given', () => {
     ['doc', '\\u0000', '"\\\\u0000"'],
     ['raw', 5, '5'],
     ['bytes', Buffer.from([0, 255]), '\\x00ff'],
-    ['day', AT, '2030-12-31'],
     ['day', '2028-02-29', '2028-02-29'],
     ['at', AT, '2030-12-31 23:59:59.123+00'],
     ['at', '2030-12-31T23:59:59Z', '2030-12-31 23:59:59+00'],
@@ -66,7 +73,8 @@ describe('a value comes back as it was given', () => {
     ['at', 'infinity', 'infinity'],
     ['at', new Date(Date.UTC(12345, 0, 1)), '12345-01-01 00:00:00+00'],
     ['at', new Date('-000001-01-01T00:00:00Z'), '0002-01-01 00:00:00+00 BC'],
-    ['local', AT, '2030-12-31 23:59:59.123'],
+    ['local', '2030-12-31 23:59:59.123', '2030-12-31 23:59:59.123'],
+    ['clock', '23:59', '23:59:00'],
     ['word', `quotes: '"\\ 🦊`, `quotes: '"\\ 🦊`],
     ['word', '', ''],
     ['short', '🦊🦊🦊', '🦊🦊🦊'],
@@ -130,6 +138,7 @@ describe('a value that the column would not take is refused', () => {
     ['word', '\ud800'],
     ['word', 5],
     ['short', 'abcd'],
+    ['code', 'abc'],
     ['mood', 'bad'],
     ['moods', ['bad']],
     ['moods', 'good'],
@@ -143,6 +152,29 @@ describe('a value that the column would not take is refused', () => {
       .catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)
     expect(error.field).toMatch(new RegExp(`^patch\\.${name}`))
+  })
+
+  it.each(['day', 'local', 'clock', 'zoned', 'birth'])(
+    '%s: a Date, which is another day elsewhere',
+    async (name) => {
+      const write = (value: unknown) =>
+        fixture.dibs.lastWriteWins(undefined, fixture.at('value'), 1, { [name]: value })
+      await expect(write(AT)).rejects.toThrow(
+        /must not be a Date: give a text such as '.*'\. A Date is a moment, and which day and hour that is depends on the time zone/,
+      )
+      await expect(write(AT)).rejects.toThrow(InvalidInputError)
+    },
+  )
+
+  it('a Date among several, or as an id', async () => {
+    const write = (id: unknown, days: unknown) =>
+      fixture.dibs.lastWriteWins(undefined, fixture.at('value'), id as number, { days })
+    await expect(write(1, ['2030-12-31', AT])).rejects.toThrow('`patch.days[1]` must not be a Date')
+    await fixture.pool.query(`create table ${fixture.at('daily')} (day date primary key, n int)`)
+    await expect(fixture.dibs.lastWriteWins(undefined, fixture.at('daily'), AT, { n: 1 })).rejects.toThrow(
+      "`id` must not be a Date: give a text such as '2026-05-01'",
+    )
+    await fixture.pool.query(`drop table ${fixture.at('daily')}`)
   })
 
   it('and a circle is no JSON', () => {

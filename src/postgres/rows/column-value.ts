@@ -114,21 +114,34 @@ function readBytes(field: string, value: unknown): string {
 }
 
 function readTime(field: string, value: unknown, { base }: ColumnType): string {
-  if (value instanceof Date && !Number.isNaN(value.getTime())) return writeDate(value, base)
+  if (value instanceof Date) {
+    if (base !== 'timestamptz') throw refuseMoment(field, base)
+    if (!Number.isNaN(value.getTime())) return writeDate(value)
+  }
   if (typeof value === 'string' && (/^-?infinity$/.test(value) || isTime(value, base))) return value
-  throw refuse(
+  const wanted = "a text in the form of ISO 8601, such as '2030-12-31 23:59'"
+  if (base === 'timestamptz') throw refuse(field, `a Date, or ${wanted}`, value)
+  throw refuse(field, base === 'date' ? "a text such as '2030-12-31'" : wanted, value)
+}
+
+/** A driver reads such a column in the time zone of the process: written in any other, the row's own value would not find it again. */
+function refuseMoment(field: string, base: string | undefined): InvalidInputError {
+  const texts: Readonly<Record<string, string>> = {
+    date: '2026-05-01',
+    time: '17:30',
+    timetz: '17:30+02',
+  }
+  return new InvalidInputError(
     field,
-    base === 'date' ? "a Date, or a text such as '2030-12-31'" : 'a Date, or a text in the form of ISO 8601',
-    value,
+    `must not be a Date: give a text such as '${texts[base ?? ''] ?? '2026-05-01 17:30'}'. A Date is a moment, and which day and hour that is depends on the time zone`,
   )
 }
 
 /** Years past 9999 and before 1 are written in another way here and there. */
-function writeDate(value: Date, base: string | undefined): string {
+function writeDate(value: Date): string {
   const year = value.getUTCFullYear()
   const [, rest = ''] = value.toISOString().match(/^[+-]?\d+(-.*)$/) ?? []
-  const digits = `${year > 0 ? year : 1 - year}`.padStart(4, '0')
-  const text = `${digits}${base === 'date' ? rest.slice(0, 6) : rest}`
+  const text = `${`${year > 0 ? year : 1 - year}`.padStart(4, '0')}${rest}`
   return year > 0 ? text : `${text} BC`
 }
 
@@ -164,7 +177,8 @@ function checkLabel(field: string, labels: readonly string[], value: unknown): s
   throw refuse(field, `one of ${labels.join(', ')}`, value)
 }
 
-function readOther(field: string, value: unknown): string {
+function readOther(field: string, value: unknown, { base }: ColumnType): string {
+  if (value instanceof Date && (base === 'time' || base === 'timetz')) throw refuseMoment(field, base)
   if (value instanceof Date && !Number.isNaN(value.getTime())) return value.toISOString()
   if (!['string', 'number', 'bigint', 'boolean'].includes(typeof value)) throw refuse(field, 'a text', value)
   const text = `${value}`

@@ -1,4 +1,11 @@
-import { type Blocker, BusyError, DatabaseError, InvalidInputError, NotFoundError } from '../../errors.js'
+import {
+  type Blocker,
+  BusyError,
+  DatabaseError,
+  InvalidInputError,
+  NotFoundError,
+  NotWrittenError,
+} from '../../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../check-duration.js'
 import type { Database } from '../database.js'
 import { emit } from '../events.js'
@@ -15,6 +22,9 @@ export const WAIT_MS = 5_000
 const RETRY_MS = 100
 /** A table that is another one each time it is looked at is not looked at for ever. */
 const MAX_LOOKS = 3
+
+/** A table that was just read to see whether a refusal still holds is not read for the next: each wrong id would cost a round trip. */
+const REREAD_MS = 1_000
 
 /** There is no such type, or no such schema. */
 const RENAMED = new Set(['42704', '3F000'])
@@ -51,6 +61,8 @@ export interface ToldRow {
 export class Rows {
   readonly #database: Database
   readonly #catalog: Catalog
+  /** When something was refused by what had just been read. */
+  readonly #refused = new WeakMap<Table, number>()
 
   constructor(database: Database) {
     this.#database = database
@@ -75,16 +87,18 @@ export class Rows {
       // What is refused may be right by now, after a migration: it is read again.
       known = undefined
       if (call === undefined) continue
+      const sentAt = performance.now()
       const rows = await this.#send(tx, table, call).catch((error) =>
         this.#forgetStale(error, table, tx === undefined && looks < MAX_LOOKS),
       )
       if (rows === undefined) continue
       // What is refused comes last: rows were locked before it.
       const { state, told = null } = rows.at(-1) ?? {}
-      if (state === 'busy') throw this.#refuse(table, call, told)
+      if (state === 'busy') throw this.#refuse(table, call, told, performance.now() - sentAt)
+      if (state === 'invalid') throw toDatabaseError(table, told)
       if (state !== 'moved') return rows
       // The table is another one by now, or for this caller: it is read again.
-      if (looks >= MAX_LOOKS) throw stillMoved(table, told)
+      if (looks >= MAX_LOOKS) throw toDatabaseError(table, told)
     }
   }
 
@@ -102,7 +116,10 @@ export class Rows {
     try {
       return build(table)
     } catch (error) {
-      if (mayBeOld && error instanceof InvalidInputError) return undefined
+      if (!(error instanceof InvalidInputError)) throw error
+      const now = performance.now()
+      if (mayBeOld && !(now - (this.#refused.get(table) ?? -Infinity) < REREAD_MS)) return undefined
+      if (!mayBeOld) this.#refused.set(table, now)
       throw error
     }
   }
@@ -118,36 +135,39 @@ export class Rows {
     const values = [...texts, args.text, String(Math.max(1, waitMs)), ...rest]
     const types = [...texts.map(() => 'text'), 'text[]', 'integer', ...rest.map(() => 'integer')]
     const places = types.map((type, n) => `$${n + 1}::text::${type}`)
+    const [state, about] = [table.freeName('dibs_state'), table.freeName('dibs_told')]
     const answer = [
-      '"dibs_state" text',
-      '"dibs_told" text',
+      `"${state}" text`,
+      `"${about}" text`,
       ...columns.map(({ quoted, sql }) => `${quoted} ${sql}`),
     ]
     const text = `select * from ${this.schema}.${name}(${places.join(', ')}) as t(${answer.join(', ')})`
     const rows = await this.#database.query(text, values, { tx, waitMs })
-    return rows.map(({ dibs_state, dibs_told, ...row }) => ({
-      state: String(dibs_state),
-      told: typeof dibs_told === 'string' ? dibs_told : null,
+    return rows.map(({ [state]: said, [about]: told, ...row }) => ({
+      state: String(said),
+      told: typeof told === 'string' ? told : null,
       row,
     }))
   }
 
-  #refuse(table: Table, { name, waitMs }: RowCall, told: string | null): BusyError {
+  /** A wait ends sooner where the caller's own statement timeout would have ended it. */
+  #refuse(table: Table, { name, waitMs }: RowCall, told: string | null, tookMs: number): BusyError {
+    const waitedMs = Math.min(waitMs, Math.round(tookMs))
     const blockers = readBlockers(told)
     const { given } = table.name
     emit('dibs:row.locked-out', {
       ...this.#database.origin,
       table: given,
-      waitedMs: waitMs,
+      waitedMs,
       blockers: blockers.length,
     })
     const what = name === 'row_claim' ? `table "${given}"` : `rows of table "${given}"`
-    return new BusyError(what, waitMs, RETRY_MS, { blockers })
+    return new BusyError(what, waitedMs, RETRY_MS, { blockers })
   }
 }
 
 /** What the server has said of the last statement: perhaps a function of the caller's that runs inside names what is not there. */
-function stillMoved(table: Table, told: string | null): DatabaseError {
+function toDatabaseError(table: Table, told: string | null): DatabaseError {
   const [sqlState = 'XX000', ...words] = (
     told ?? `42P01 table ${table.name.given} is another one each time`
   ).split(' ')
@@ -195,6 +215,7 @@ export function rowWrite({ table, args, match, write, told = 'null', again, wait
     statements: [
       `${write} returning 'written'::text, null::text, ${table.list(`${ROW}.`)}`,
       look,
+      ` for no key update of ${ROW}`,
       lockersOf(table, match),
     ],
     args,
@@ -209,6 +230,7 @@ export function lockersOf(table: Table, match: string): string {
 
 /** What was told of the one row, or that it is not there. */
 export function expectRow([first]: readonly ToldRow[], table: string, id: unknown): ToldRow {
+  if (first?.state === 'unwritten') throw new NotWrittenError(nameRow(table, id), table, showId(id))
   if (first && first.state !== 'absent') return first
   throw new NotFoundError(nameRow(table, id), table, showId(id))
 }

@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../../errors.js'
+import { quoteIdentifier } from '../identifier.js'
 import { offerNames } from './nearest-name.js'
 import type { TableName } from './table-name.js'
 
@@ -17,6 +18,8 @@ export interface ColumnType {
   /** Of `numeric(precision, scale)`. */
   readonly precision?: number | undefined
   readonly scale?: number | undefined
+  /** How many digits of a second `timestamptz(n)` keeps. */
+  readonly digits?: number | undefined
 }
 
 export interface Column extends ColumnType {
@@ -30,12 +33,12 @@ export interface Column extends ColumnType {
 }
 
 export interface TableParts {
-  /** Which table it is, and how many columns it has had: if that changes, it must be read again. */
+  /** Which table it is, with which columns and keys: if that changes, it must be read again. */
   readonly mark: string
   readonly columns: readonly Column[]
   /** The columns of the primary key, in its order. */
   readonly key: readonly string[]
-  /** The columns of each unique index without condition, expression or deferral; the primary key among them. */
+  /** The columns of each unique index without condition, expression, deferral or a comparison of its own; the primary key among them. */
   readonly uniques: readonly (readonly string[])[]
 }
 
@@ -64,6 +67,16 @@ export class Table {
   /** All columns, as they stand in a list of a statement; `row` is where they come from. */
   list(row = ''): string {
     return [...this.columns.values()].map(({ quoted }) => `${row}${quoted}`).join(', ')
+  }
+
+  /** A name of ours that no column has. */
+  freeName(wanted: string): string {
+    return this.columns.has(wanted) ? this.freeName(`${wanted}_`) : wanted
+  }
+
+  /** A column as one of this table, where a name alone could be that of a result; the caller's own conditions name the table so, too. */
+  own(column: Column): string {
+    return `${quoteIdentifier(this.name.name)}.${column.quoted}`
   }
 
   /** The columns of the primary key, none if it has none. */
