@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it, vi } from 'vitest'
+import { itInDepth } from '../../test/depth.js'
 import { exploredTables } from '../../test/tables/explored-tables.js'
 import { ConflictError } from '../errors.js'
 import type { ExploreHandle, Isolation } from '../testing/explore/options.js'
@@ -56,7 +57,7 @@ describe('a lease', () => {
       },
     }))
 
-  it('of three with one row, one has it', () =>
+  itInDepth('of three with one row, one has it', () =>
     exploreAll({
       setup: put("(1, 'ready', '2029-01-01', 7, 'gone')"),
       actors: { ann: () => claim('ann'), bob: () => claim('bob'), eve: () => claim('eve') },
@@ -64,7 +65,8 @@ describe('a lease', () => {
       invariant: async (_, outcomes) => {
         assert.deepEqual(Object.values(outcomes).flatMap(idsOf), [1])
       },
-    }))
+    }),
+  )
 
   it('against one who renews it: never taken from who has it', () =>
     exploreAll({

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it, vi } from 'vitest'
+import { itInDepth } from '../../test/depth.js'
 import { exploredTables } from '../../test/tables/explored-tables.js'
 import { ConflictError, InsufficientError, StateConflictError } from '../errors.js'
 import type { Transaction } from '../postgres/transaction-types.js'
@@ -52,14 +53,15 @@ describe('updateVersioned', () => {
     }
   }
 
-  it('of three who have read one version, one writes, and the others know the next', () =>
+  itInDepth('of three who have read one version, one writes, and the others know the next', () =>
     exploreAll({
       ...one,
       actors: { ann: () => write('ann'), bob: () => write('bob'), eve: () => write('eve') },
       bound: { preemptions: 1 },
       mayFail: isConflict,
       invariant: oneWins,
-    }))
+    }),
+  )
 
   it.each(['read committed', 'repeatable read', 'serializable'] as const)(
     'of two in transactions at %s, one writes',
@@ -103,7 +105,7 @@ describe('transition', () => {
     fixture.dibs.transition(tx, 'item', 1, { from, to }, { by })
   const isStateConflict = (error: unknown): boolean => error instanceof StateConflictError
 
-  it('of three, one does it, and the others know what it is', () =>
+  itInDepth('of three, one does it, and the others know what it is', () =>
     exploreAll({
       ...one,
       actors: {
@@ -120,7 +122,8 @@ describe('transition', () => {
           if (name === item?.by) value(outcome)
           else assert.equal((reason(outcome) as StateConflictError).current, item?.by)
       },
-    }))
+    }),
+  )
 
   it('against the one before it: refused only where that has not come', () =>
     exploreAll({
@@ -158,7 +161,7 @@ describe('insertOnce', () => {
     fixture.dibs.insertOnce<{ id: number; by: string }>(tx, 'item', ['code'], { id, code: 'x', by })
   type Told = { created: boolean; row: { id: number; by: string } }
 
-  it('of three, one makes it, and all are given it', () =>
+  itInDepth('of three, one makes it, and all are given it', () =>
     exploreAll({
       actors: { ann: () => insert(1, 'ann'), bob: () => insert(2, 'bob'), eve: () => insert(3, 'eve') },
       bound: { preemptions: 1 },
@@ -169,7 +172,8 @@ describe('insertOnce', () => {
           assert.deepEqual([told.created, told.row.by, told.row.id], [name === item?.by, item?.by, item?.id])
         }
       },
-    }))
+    }),
+  )
 
   it('against two who delete it: made, or found as it was', () =>
     exploreAll({
@@ -215,7 +219,7 @@ describe('adjust', () => {
   const take = (n: number, tx?: Transaction) => fixture.dibs.adjust(tx, 'item', 1, 'amount', -n)
   const isShort = (error: unknown): boolean => error instanceof InsufficientError
 
-  it('of three who want more than there is, each takes it or is told what is there', () =>
+  itInDepth('of three who want more than there is, each takes it or is told what is there', () =>
     exploreAll({
       ...one,
       actors: { two: () => take(2), three: () => take(3), four: () => take(4) },
@@ -233,7 +237,8 @@ describe('adjust', () => {
             assert(Number(error.current) < (wanted[name] ?? 0), `${error}`)
         }
       },
-    }))
+    }),
+  )
 
   it('against one who brings some: refused only for what was there', () =>
     exploreAll({
