@@ -1,8 +1,9 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
 import { claims } from '../claims/acquire-claims.js'
 import { FenceLostError, InvalidInputError } from '../errors.js'
+import { Wakeups } from '../postgres/wakeups.js'
 import type { Lock } from './lock.js'
 
 const fixture = openClaims()
@@ -97,7 +98,10 @@ describe('forceRelease', () => {
     )
     expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence - 1 })).toBe(0)
     mine.assertHeld()
+    const hint = vi.spyOn(Wakeups.prototype, 'hint')
     expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence })).toBe(1)
+    expect(hint.mock.calls).toEqual([['lock:till']])
+    hint.mockRestore()
     await using next = await waiting
     expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence })).toBe(0)
     next.assertHeld()
