@@ -26,7 +26,7 @@ beforeAll(async () => {
   const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
   await dibs.close()
   await pool.query(
-    'create table counter (n integer not null); create table step (fence bigint not null, name text not null)',
+    'create table counter (n integer not null); create table step (fence bigint not null, name text not null, place serial)',
   )
 })
 afterAll(async () => {
@@ -82,7 +82,7 @@ const isFree = async (db: pg.Pool): Promise<void> => {
   assert.deepEqual(rows, [])
 }
 const fencesGrow = async (db: pg.Pool): Promise<void> => {
-  const { rows } = await db.query('select fence::float8, name from step')
+  const { rows } = await db.query('select fence::float8 from step order by place')
   const fences = rows.map(({ fence }) => fence)
   assert.deepEqual(
     fences,
