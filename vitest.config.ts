@@ -15,7 +15,7 @@ const withTheSoak = process.env.DIBS_TEST_ALL
   ? []
   : [
       'src/postgres/embedded/keeper.{abuse,obstacles}.test.ts',
-      'src/testing/explore/reduce/{corpus,hostile}.test.ts',
+      'src/testing/explore/reduce/{corpus,hostile,self-check}.test.ts',
     ]
 
 const processes = [
@@ -98,6 +98,9 @@ if (requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBounc
   projects.push(
     again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer' }, [
       'src/claims/period.test.ts',
+      // The same statements go there through every library, with the conformance of the adapters.
+      'src/{tables,postgres/rows}/**',
+      'src/locks/{row-lock,versions}*.test.ts',
       'src/**/*.storm.test.ts',
     ]),
   )

@@ -11,7 +11,7 @@ export default defineConfig({
       'src/claims/{once,acquire}.crash.test.ts',
       'src/locks/lock.crash.test.ts',
       'src/{claims/kv,locks/row-lock,tables/*}.explore.test.ts',
-      'src/testing/explore/reduce/{hostile,corpus}.test.ts',
+      'src/testing/explore/reduce/{hostile,corpus,self-check}.test.ts',
       'src/postgres/embedded/keeper.{abuse,obstacles}.test.ts',
       'examples/**/*.soak.ts',
     ],
