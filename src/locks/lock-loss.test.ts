@@ -25,7 +25,7 @@ const lost = async (lock: Lock): Promise<FenceLostError> => {
 
 describe('a lock is lost', () => {
   it('when another has taken it over, as the next renewal tells', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 300 })
+    const mine = await fixture.dibs.lock('till', { ttlMs: 900 })
     await fixture.schema.clock.advance(HOUR_MS)
     await using next = (await fixture.other.tryLock('till', { ttlMs: HOUR_MS })) as Lock
     const reason = await lost(mine)
@@ -97,7 +97,7 @@ describe('a lock is lost', () => {
         const lock = await dibs.lock('till', { ttlMs: 2_400 })
         const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' })
         await cut.happened
-        const short = await dibs.lock('short', { ttlMs: 400 })
+        const short = await dibs.lock('short', { ttlMs: 800 })
         const expiry = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.expiresAt)
         const first = [await expiry('till'), await expiry('short')]
         await until(
@@ -171,12 +171,12 @@ describe('a lock is lost', () => {
   })
 
   it('when it was held for as long as it was to be, and not for longer on the server either', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 200, maxHoldMs: 500 })
+    const lock = await fixture.dibs.lock('till', { ttlMs: 900, maxHoldMs: 1_500 })
     const since = performance.now()
     expect(await lost(lock)).toMatchObject({ reason: 'max hold' })
-    expect(performance.now() - since).toBeGreaterThan(350)
+    expect(performance.now() - since).toBeGreaterThan(1_300)
     const [row] = await fixture.dibs.locks.inspect('till')
-    expect((row?.expiresAt.getTime() ?? 0) - lock.acquiredAt.getTime()).toBeLessThanOrEqual(520)
+    expect((row?.expiresAt.getTime() ?? 0) - lock.acquiredAt.getTime()).toBeLessThanOrEqual(1_520)
     const short = await fixture.dibs.lock('short', { ttlMs: HOUR_MS, maxHoldMs: 100 })
     const [held] = await fixture.dibs.locks.inspect('short')
     expect(held?.expiresAt.getTime()).toBe(short.acquiredAt.getTime() + 100)
@@ -354,7 +354,7 @@ describe('withLock', () => {
     await fixture.beside(async (dibs) => {
       const began = deferred()
       const goOn = deferred()
-      const run = dibs.withLock('till', { ttlMs: 200 }, async (lock) => {
+      const run = dibs.withLock('till', { ttlMs: 900 }, async (lock) => {
         began.resolve()
         await goOn.promise
         lock.assertHeld()
@@ -364,7 +364,7 @@ describe('withLock', () => {
       const closing = dibs.close()
       const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
       const first = await expiry()
-      await until(async () => (await expiry()) > first + 300, 'it to be renewed')
+      await until(async () => (await expiry()) > first, 'it to be renewed')
       goOn.resolve()
       expect(await run).toBe('done')
       await closing
