@@ -73,7 +73,10 @@ begin
     limit 1;
     if v_seen.is_mine and v_seen.is_held then
       -- point: before the second look
-      select l.* into v_lock from {schema}.lock l where l.name = p_name and l.permit = v_seen.permit;
+      -- It may have been taken away between the two, and be another's: only the one that was seen is this call's.
+      select l.* into v_lock from {schema}.lock l
+      where l.name = p_name and l.permit = v_seen.permit and l.fence = v_seen.fence and l.expires_at > v_now;
+      continue when not found;
       return {schema}.lock_taken(v_lock, v_now, null);
     end if;
     -- All are held, or are passed over.

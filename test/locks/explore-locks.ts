@@ -295,6 +295,25 @@ export function describeLockSchedules(bound: Depth): void {
     })
   })
 
+  it('a call that asks again for its answer is not given what is another’s by now', async () => {
+    await exploreAll({
+      actors: {
+        again: asProcess(acquire('ann')),
+        operator: asProcess(async (own) => {
+          await own.locks.forceRelease('x')
+          return acquire('bob')(own)
+        }),
+      },
+      invariant: async (db, outcomes) => {
+        const [again, bob] = states(outcomes, 'again', 'operator')
+        const [row] = await rows(db)
+        if (again?.state === 'taken' && bob?.state === 'taken') assert.notEqual(again.fence, bob.fence)
+        if (bob?.state === 'taken') assert.deepEqual([row?.holder, row?.fence], ['bob', bob.fence])
+      },
+      bound: bound(2),
+    })
+  })
+
   it('a row that maintenance removes is made again, with a higher fence', async () => {
     await exploreAll({
       before: (db) =>

@@ -30,6 +30,12 @@ const inSql = [
     loss,
   ],
   [
+    'acquire: a call that asks again is given what is another’s',
+    acquire(' and l.fence = v_seen.fence and l.expires_at > v_now;'),
+    ';',
+    explored,
+  ],
+  [
     'acquire: everybody takes the lock for its own',
     acquire('l.holder = p_holder as is_mine'),
     'true as is_mine',
