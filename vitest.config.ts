@@ -14,7 +14,7 @@ const common = {
 const withTheSoak = process.env.DIBS_TEST_ALL
   ? []
   : [
-      'src/postgres/embedded/keeper.{abuse,obstacles}.test.ts',
+      'src/postgres/embedded/{keeper.abuse,keeper.obstacles,users}.test.ts',
       'src/testing/explore/reduce/{corpus,hostile,self-check}.test.ts',
     ]
 
@@ -91,39 +91,48 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
   },
 })
 
+/** Another server than the usual one, and as old as can be had: the oldest that must work, or in its place that of the distribution. */
+const older = process.env.TEST_DATABASE_URL
+  ? undefined
+  : requireComponent('PostgreSQL 14', postgres14, 'the suite on the oldest server that must work')
+    ? 'postgres-14'
+    : systemPostgres && 'postgres-system'
+const onOlder: Record<string, string> = older ? { DIBS_TEST_ON: older } : {}
+
 const projects: object[] = [direct, waiting]
-/** Through PgBouncer in transaction mode: prepared names and listening off. */
-if (requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer'))
-  // Which period a moment is in does not depend on the way to the server; storms make their own way.
+/** What goes there through every library already, with the conformance of the adapters. */
+const rows = ['src/{tables,postgres/rows}/**/*.test.ts', 'src/locks/{row-lock,versions}*.test.ts']
+/** Through PgBouncer in transaction mode, to the older server: prepared names and listening off. */
+const bouncer = requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer')
+if (bouncer)
   projects.push(
-    again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer' }, [
+    again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer', ...onOlder }, [
+      // Which period a moment is in does not depend on the way to the server; storms make their own way.
       'src/claims/period.test.ts',
-      // The same statements go there through every library, with the conformance of the adapters.
-      'src/{tables,postgres/rows}/**',
-      'src/locks/{row-lock,versions}*.test.ts',
+      ...rows,
       'src/**/*.storm.test.ts',
     ]),
   )
-if (!process.env.TEST_DATABASE_URL) {
-  if (requireComponent('PostgreSQL 14', postgres14, 'the suite on the oldest server that must work'))
-    // What the explorer and the crash loop find does not depend on the server; how they ask it does, and is tested there too.
-    projects.push(
-      again('postgres-14', { DIBS_TEST_ON: 'postgres-14' }, [
-        'src/testing/crash/crash.test.ts',
-        'src/testing/explore/acceptance.test.ts',
-        'src/testing/explore/hermitage.test.ts',
-      ]),
-    )
-  // In place of the oldest, where that is not published: what the SQL of each part says.
-  const left = [
-    'src/testing/**',
-    'src/postgres/migrations/**',
-    'src/postgres/{adapters/**,transaction*.test.ts}',
+if (older) {
+  const onIt = again(older, onOlder, [
+    // What the explorer and the crash loop find does not depend on the server; how they ask it does.
+    ...(older === 'postgres-14'
+      ? ['crash/crash', 'explore/acceptance', 'explore/hermitage'].map(
+          (name) => `src/testing/${name}.test.ts`,
+        )
+      : ['src/testing/**']),
     'src/**/*.storm.test.ts',
-    'src/{dibs.test.ts,ops/**,claims/once-lease.test.ts}',
-  ]
-  if (systemPostgres && !postgres14)
-    projects.push(again('postgres-system', { DIBS_TEST_ON: 'postgres-system' }, left))
+  ])
+  // The rest has come there through PgBouncer.
+  if (bouncer)
+    onIt.test.include = [
+      ...rows,
+      'src/testing/**/*.test.ts',
+      'src/claims/{period,once-joined}.test.ts',
+      'src/locks/lock.test.ts',
+      'src/postgres/{wakeups,fence}.test.ts',
+    ]
+  projects.push(onIt)
 }
 
 export default defineConfig({

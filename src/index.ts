@@ -101,6 +101,7 @@ export {
 export type { RowPatch } from './postgres/rows/row-args.js'
 export type { RowId } from './postgres/rows/row-id.js'
 export type { WaitOptions } from './postgres/rows/rows.js'
+export type { CountedWriteOptions } from './postgres/rows/version-column.js'
 export type { TransactionOptions } from './postgres/transaction.js'
 export type { Isolation, Transaction } from './postgres/transaction-types.js'
 export type { Adjust, AdjustOptions, ExactAmount } from './tables/adjust.js'

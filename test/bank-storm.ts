@@ -75,7 +75,7 @@ export async function bankStorm(database: Database, proxy: PgProxy, seconds: num
   }
   const kill = async () => {
     while (goesOn()) {
-      await sleep(10 + Math.random() * 40)
+      await sleep(30 + Math.random() * 90)
       const { rowCount } = await killer.query(
         `select pg_terminate_backend(pid) from pg_stat_activity
          where application_name = $1 and (query like '%' || $2 || '%' or query = 'commit')

@@ -17,11 +17,13 @@ declare module 'vitest' {
   }
 }
 
-/** The servers for the whole run, or that of TEST_DATABASE_URL, and one PgBouncer in front of the usual one. */
+/** The servers for the whole run, or that of TEST_DATABASE_URL, and one PgBouncer in front of the oldest. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const leaveRun = enterRun()
   const servers = await startServers(project)
-  const bouncer = pgBouncerVersion() ? await startPgBouncer(`${servers.usual?.url}`) : undefined
+  const { usual, 'postgres-14': oldest, 'postgres-system': system } = servers
+  const behind = oldest ?? system ?? usual
+  const bouncer = pgBouncerVersion() ? await startPgBouncer(`${behind?.url}`) : undefined
   const urls = Object.entries(servers).map(([name, server]) => [name, server?.url])
   project.provide('servers', Object.fromEntries(urls))
   project.provide('pgBouncerUrl', bouncer?.url)
@@ -35,7 +37,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 async function startServers(project: TestProject): Promise<Record<string, PostgresServer | undefined>> {
   const given = process.env.TEST_DATABASE_URL
   if (given) return { usual: { url: given, stop: async () => {} } }
-  const named = new Set(project.vitest.projects.map(({ name }) => name))
+  const named = new Set(project.vitest.projects.map(({ config }) => config.env?.DIBS_TEST_ON))
   const start = (name: string, binaries: string | undefined) =>
     named.has(name) && binaries ? startPostgres({ binaries }) : undefined
   const [usual, oldest, system] = await Promise.all([

@@ -12,7 +12,8 @@ import {
   rowWrite,
   type WaitOptions,
 } from '../postgres/rows/rows.js'
-import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
+import type { Table } from '../postgres/rows/table.js'
+import { growVersion } from '../postgres/rows/version-column.js'
 
 /** A row, and its version as the caller has read it. */
 export interface VersionedId {
@@ -58,27 +59,17 @@ export function updateVersionedOn(rows: Rows): UpdateVersioned {
 }
 
 function versionCall(table: Table, at: VersionedId, patch: RowPatch, name: string, waitMs: number): RowCall {
-  const column = versionColumn(table, name)
   const parts = readId('id', table, at.id)
+  const { column, set, taken } = growVersion(table, name, keyTaken(table, parts))
   const args = new RowArgs()
   const match = matchId(parts, args)
-  const taken = [...keyTaken(table, parts), { name, why: 'it is the version, which grows by itself' }]
   const sets = args.assign('patch', table, patch, taken)
   if (sets.length === 0) throw new InvalidInputError('patch', 'must not be empty')
   const isSame = `${ROW}.${column.quoted} ${column.equals} ${args.value('version', column, at.version ?? undefined)}`
   return rowWrite({
     ...{ table, args, match, waitMs },
-    write: `update ${table.quoted} as ${ROW} set ${sets.join(', ')}, ${column.quoted} = ${ROW}.${column.quoted} operator(pg_catalog.+) 1::pg_catalog.int2 where ${match} and ${isSame}`,
+    write: `update ${table.quoted} as ${ROW} set ${[...sets, set].join(', ')} where ${match} and ${isSame}`,
     told: `${ROW}.${column.quoted}`,
     again: `coalesce(${isSame}, false)`,
   })
-}
-
-function versionColumn(table: Table, name: string): Column {
-  const column = table.column('versionColumn', name)
-  if (column.base && column.base !== 'oid' && integerRanges[column.base]) return column
-  throw new InvalidInputError(
-    'versionColumn',
-    `must be a column of whole numbers (smallint, integer, bigint), and "${name}" is ${column.sql}`,
-  )
 }

@@ -2,22 +2,16 @@ import { InsufficientError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { ROW, RowArgs } from '../postgres/rows/row-args.js'
-import { matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
-import {
-  checkWait,
-  expectRow,
-  type RowCall,
-  type Rows,
-  rowWrite,
-  type WaitOptions,
-} from '../postgres/rows/rows.js'
+import { keyTaken, matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
+import { checkWait, expectRow, type RowCall, type Rows, rowWrite } from '../postgres/rows/rows.js'
 import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
+import { type CountedWriteOptions, countWrite } from '../postgres/rows/version-column.js'
 import { compareDecimals, type Decimal, readDecimal, writeDecimal } from './decimal.js'
 
 /** An amount, exactly: a safe integer, a bigint, or digits as text (`'12.50'`). */
 export type ExactAmount = number | bigint | string
 
-export interface AdjustOptions extends WaitOptions {
+export interface AdjustOptions extends CountedWriteOptions {
   /** The least that may be left. Default 0; `null` for no limit. */
   readonly min?: ExactAmount | null | undefined
   /** The most that may be there. Default: none. */
@@ -38,6 +32,7 @@ interface Asked {
   readonly delta: Decimal
   readonly min: Decimal | undefined
   readonly max: Decimal | undefined
+  readonly counter: string | undefined
   readonly waitMs: number
 }
 
@@ -50,7 +45,7 @@ export function adjustOn(rows: Rows): Adjust {
     delta: ExactAmount,
     options: AdjustOptions = {},
   ) => {
-    checkOptions(options, ['min', 'max', 'waitMs'])
+    checkOptions(options, ['min', 'max', 'versionColumn', 'waitMs'])
     const asked = readAsked(column, delta, options)
     let holds: AmountColumn | undefined
     const told = await rows.call(tx, table, (known) => {
@@ -70,14 +65,15 @@ export function adjustOn(rows: Rows): Adjust {
   }
 }
 
-function readAsked(column: string, delta: unknown, { min = 0, max = null, waitMs }: AdjustOptions): Asked {
+function readAsked(column: string, delta: unknown, options: AdjustOptions): Asked {
+  const { min = 0, max = null, versionColumn: counter, waitMs } = options
   const by = readDecimal('delta', delta)
   if (by.units === 0n) throw new InvalidInputError('delta', 'must not be 0')
   const least = min === null ? undefined : readDecimal('min', min)
   const most = max === null ? undefined : readDecimal('max', max)
   if (least && most && compareDecimals(least, most) > 0)
     throw new InvalidInputError('min', `must not be more than \`max\`: ${least.text} > ${most.text}`)
-  return { column, delta: by, min: least, max: most, waitMs: checkWait(waitMs) }
+  return { column, delta: by, min: least, max: most, counter, waitMs: checkWait(waitMs) }
 }
 
 /** Why a sum does not fit, if not by the caller's own bounds. */
@@ -102,7 +98,7 @@ function explain(
 function adjustCall(
   table: Table,
   id: RowId,
-  { column: name, delta, min, max, waitMs }: Asked,
+  { column: name, delta, min, max, counter, waitMs }: Asked,
   column: AmountColumn,
 ): RowCall {
   if (delta.places > column.places)
@@ -118,6 +114,10 @@ function adjustCall(
   const parts = readId('id', table, id)
   if ([...table.key, ...parts.map((part) => part.column)].some((key) => key.name === name))
     throw new InvalidInputError('column', `names "${name}", which says which row it is`)
+  const counted = countWrite(table, counter, [
+    ...keyTaken(table, parts),
+    { name, why: 'it is what is adjusted' },
+  ])
   const args = new RowArgs()
   const match = matchId(parts, args)
   const numeric = 'pg_catalog.numeric'
@@ -135,7 +135,7 @@ function adjustCall(
   const fits = [...bounds, ...(column.most === undefined ? [finite] : [])].join(' and ')
   return rowWrite({
     ...{ table, args, match, waitMs },
-    write: `update ${table.quoted} as ${ROW} set ${column.quoted} = ${sum}::${column.sql} where ${match} and ${fits}`,
+    write: `update ${table.quoted} as ${ROW} set ${[`${column.quoted} = ${sum}::${column.sql}`, ...counted.sets].join(', ')} where ${match} and ${fits}`,
     told: `${ROW}.${column.quoted}`,
     again: `coalesce(${fits}, false)`,
   })

@@ -3,22 +3,16 @@ import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, type RowId, readId } from '../postgres/rows/row-id.js'
-import {
-  checkWait,
-  expectRow,
-  type RowCall,
-  type Rows,
-  rowWrite,
-  type WaitOptions,
-} from '../postgres/rows/rows.js'
+import { checkWait, expectRow, type RowCall, type Rows, rowWrite } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
+import { type CountedWriteOptions, countWrite } from '../postgres/rows/version-column.js'
 
 export type LastWriteWins = <R extends object = Row>(
   tx: Tx | undefined,
   table: string,
   id: RowId,
   patch: RowPatch,
-  options?: WaitOptions,
+  options?: CountedWriteOptions,
 ) => Promise<R>
 
 export function lastWriteWinsOn(rows: Rows): LastWriteWins {
@@ -27,24 +21,33 @@ export function lastWriteWinsOn(rows: Rows): LastWriteWins {
     table: string,
     id: RowId,
     patch: RowPatch,
-    options: WaitOptions = {},
+    options: CountedWriteOptions = {},
   ) => {
-    checkOptions(options, ['waitMs'])
+    checkOptions(options, ['versionColumn', 'waitMs'])
     const waitMs = checkWait(options.waitMs)
-    const told = await rows.call(tx, table, (known) => updateCall(known, id, patch, waitMs))
+    const told = await rows.call(tx, table, (known) =>
+      updateCall(known, id, patch, options.versionColumn, waitMs),
+    )
     return expectRow(told, table, id).row as R
   }
 }
 
-function updateCall(table: Table, id: RowId, patch: RowPatch, waitMs: number): RowCall {
+function updateCall(
+  table: Table,
+  id: RowId,
+  patch: RowPatch,
+  counter: string | undefined,
+  waitMs: number,
+): RowCall {
   const parts = readId('id', table, id)
+  const counted = countWrite(table, counter, keyTaken(table, parts))
   const args = new RowArgs()
   const match = matchId(parts, args)
-  const sets = args.assign('patch', table, patch, keyTaken(table, parts))
+  const sets = args.assign('patch', table, patch, counted.taken)
   if (sets.length === 0) throw new InvalidInputError('patch', 'must not be empty')
   return rowWrite({
     ...{ table, args, match, waitMs },
-    write: `update ${table.quoted} as ${ROW} set ${sets.join(', ')} where ${match}`,
+    write: `update ${table.quoted} as ${ROW} set ${[...sets, ...counted.sets].join(', ')} where ${match}`,
     // A row that was deleted and made anew while it was waited for is there.
     again: 'true',
   })

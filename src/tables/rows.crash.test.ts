@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+// @ts-expect-error: plain JavaScript, since processes of their own run it too
+import { ACCOUNTS, transfer } from '../../examples/transfer/transfer.mjs'
 import { exploredSchema } from '../../test/explored-schema.js'
 import { Dibs } from '../dibs.js'
-import { StateConflictError } from '../errors.js'
+import { ConflictError, StateConflictError } from '../errors.js'
+import { retryOnConflict } from '../postgres/retry-on-conflict.js'
 import { crashLoop, createTestSchema, type TestSchema } from '../testing/index.js'
 
 vi.setConfig({ testTimeout: 120_000 })
@@ -12,7 +15,9 @@ const { url } = exploredSchema(
   `create table task (id int primary key, state text not null, lease_until timestamptz, fence bigint, by text);
    create table orders (id int primary key, status text not null, sku text not null);
    create table stock (sku text primary key, left_over int not null);
-   create table payment (id int generated always as identity primary key, order_id int unique, by text not null)`,
+   create table payment (id int generated always as identity primary key, order_id int unique, by text not null);
+   create table page (id int primary key, hits int not null, version int not null);
+   ${ACCOUNTS}`,
 )
 const pool = new pg.Pool({ connectionString: url })
 pool.on('error', () => {})
@@ -24,7 +29,7 @@ beforeAll(async () => {
   schema = await createTestSchema(pool, 'crashed_rows')
   dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
   // Each table is read once; what is crashed is what comes after.
-  for (const table of ['task', 'orders', 'stock'])
+  for (const table of ['task', 'orders', 'stock', 'page', 'account'])
     await dibs.transaction((tx) => dibs.claimRows(table, { tx }))
   await dibs.insertOnce(undefined, 'payment', ['order_id'], { order_id: 0, by: 'nobody' })
   await pool.query('truncate payment')
@@ -115,4 +120,107 @@ it('a transition alone is done once, also by whoever did not hear of it', async 
       assert.deepEqual((await db.query('select status from orders')).rows, [{ status: 'paid' }]),
   })
   expect(report.modes).toEqual(allModes)
+})
+
+it('updateVersioned under a lock of the row counts once, and whoever has read before is refused', async () => {
+  let refused = 0
+  const report = await crashLoop({
+    pool,
+    setup: (db) => db.query('insert into page values (1, 0, 1)'),
+    run: async (db) => {
+      const { rows } = await db.query('select version from page')
+      const [{ version }] = rows
+      // What it is to be is done: it was us, before.
+      if (version > 1) return 'done before'
+      return dibs
+        .transaction(
+          async (tx) => {
+            const [page] = await dibs.rowLock<{ hits: number }>(tx, 'page', [1])
+            await dibs.updateVersioned(tx, 'page', { id: 1, version }, { hits: (page?.hits ?? 0) + 1 })
+          },
+          { attempts: 1 },
+        )
+        .catch((error) => {
+          if (!(error instanceof ConflictError)) throw error
+          refused++
+        })
+    },
+    invariant: async (db) =>
+      assert.deepEqual((await db.query('select hits, version from page')).rows, [{ hits: 1, version: 2 }]),
+  })
+  expect(report.modes).toEqual(allModes)
+  // The read; the lock, to which BEGIN belongs, the write, COMMIT.
+  expect(report.statements).toBe(4)
+  expect(refused).toBeGreaterThan(0)
+})
+
+it('lastWriteWins alone is what it was to be, whoever dies and wakes up', async () => {
+  const report = await crashLoop({
+    pool,
+    setup: (db) => db.query('insert into page values (1, 0, 1)'),
+    run: () => dibs.lastWriteWins(undefined, 'page', 1, { hits: 7 }, { versionColumn: 'version' }),
+    invariant: async (db) => {
+      const { rows } = await db.query('select hits, version from page')
+      assert.equal(rows[0].hits, 7)
+      assert(rows[0].version >= 2)
+    },
+  })
+  expect(report.modes).toEqual(allModes)
+})
+
+it('retryOnConflict around a read and a write counts once for each call that was answered', async () => {
+  const report = await crashLoop({
+    pool,
+    setup: (db) => db.query('insert into page values (1, 0, 1)'),
+    run: (db) =>
+      retryOnConflict(async () => {
+        const { rows } = await db.query('select hits, version from page')
+        const [{ hits, version }] = rows
+        return dibs.updateVersioned(undefined, 'page', { id: 1, version }, { hits: hits + 1 })
+      }),
+    invariant: async (db, { run, recoveries }) => {
+      const { rows } = await db.query('select hits, version from page')
+      const told = [run, ...recoveries].filter((one) => one?.status === 'fulfilled').length
+      const tried = 1 + recoveries.length
+      assert(rows[0].hits >= told && rows[0].hits <= tried, `${rows[0].hits} of ${told} and ${tried}`)
+      assert.equal(rows[0].version, rows[0].hits + 1)
+    },
+  })
+  expect(report.modes).toEqual(allModes)
+})
+
+it('a transfer moves all or nothing: the sum stays, and an order that was heard of is not made again', async () => {
+  const report = await crashLoop({
+    pool,
+    setup: (db) => db.query("insert into account values ('a', 10), ('b', 10)"),
+    run: () =>
+      dibs.transaction(async (tx) => {
+        const { created } = await dibs.insertOnce(tx, 'payment', ['order_id'], { order_id: 7, by: 'a' })
+        if (created) await transfer(dibs, { from: 'a', to: 'b', amount: 3 }, tx)
+      }),
+    invariant: async (db) =>
+      assert.deepEqual((await db.query('select id, balance::int from account order by id')).rows, [
+        { id: 'a', balance: 7 },
+        { id: 'b', balance: 13 },
+      ]),
+  })
+  expect(report.modes).toEqual(allModes)
+  // The order, the locks, both sides, COMMIT.
+  expect(report.statements).toBe(5)
+})
+
+it('a transfer alone, without an order that tells it from the last one, still keeps the sum', async () => {
+  await crashLoop({
+    pool,
+    setup: (db) => db.query("insert into account values ('a', 10), ('b', 10)"),
+    run: () => transfer(dibs, { from: 'a', to: 'b', amount: 3 }),
+    invariant: async (db, { run, recoveries }) => {
+      const { rows } = await db.query('select balance::int from account order by id')
+      const [{ balance: a }, { balance: b }] = rows
+      assert.equal(a + b, 20)
+      assert.equal((10 - a) % 3, 0)
+      const told = [run, ...recoveries].filter((one) => one?.status === 'fulfilled').length
+      assert(10 - a >= 3 * told)
+    },
+  })
 })

@@ -4,15 +4,9 @@ import type { Row, Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isPlain, ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
-import {
-  checkWait,
-  expectRow,
-  type RowCall,
-  type Rows,
-  rowWrite,
-  type WaitOptions,
-} from '../postgres/rows/rows.js'
+import { checkWait, expectRow, type RowCall, type Rows, rowWrite } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
+import { type CountedWriteOptions, countWrite } from '../postgres/rows/version-column.js'
 
 type State = string | number | boolean
 
@@ -31,7 +25,7 @@ export type Transition = <R extends object = Row>(
   id: RowId,
   step: StateChange,
   patch?: RowPatch,
-  options?: WaitOptions,
+  options?: CountedWriteOptions,
 ) => Promise<R>
 
 export function transitionOn(rows: Rows): Transition {
@@ -41,9 +35,9 @@ export function transitionOn(rows: Rows): Transition {
     id: RowId,
     step: StateChange,
     patch: RowPatch = {},
-    options: WaitOptions = {},
+    options: CountedWriteOptions = {},
   ) => {
-    checkOptions(options, ['waitMs'])
+    checkOptions(options, ['versionColumn', 'waitMs'])
     if (!isPlain(step)) throw new InvalidInputError('step', `must be { from, to }, not ${nameGiven(step)}`)
     checkOptions(step, ['from', 'to', 'column'])
     const { from, to, column = 'status' } = step
@@ -54,7 +48,7 @@ export function transitionOn(rows: Rows): Transition {
         throw new InvalidInputError(state === to ? 'to' : 'from', `must not be ${state}: a state has a name`)
     const waitMs = checkWait(options.waitMs)
     const told = await rows.call(tx, table, (known) =>
-      transitionCall(known, id, { states, to, column }, patch, waitMs),
+      transitionCall(known, id, { states, to, column, counter: options.versionColumn }, patch, waitMs),
     )
     const found = expectRow(told, table, id)
     if (found.state === 'written') return found.row as R
@@ -70,12 +64,13 @@ interface Asked {
   readonly states: readonly State[]
   readonly to: State
   readonly column: string
+  readonly counter: string | undefined
 }
 
 function transitionCall(
   table: Table,
   id: RowId,
-  { states, to, column }: Asked,
+  { states, to, column, counter }: Asked,
   patch: RowPatch,
   waitMs: number,
 ): RowCall {
@@ -83,10 +78,14 @@ function transitionCall(
   const parts = readId('id', table, id)
   const args = new RowArgs()
   const match = matchId(parts, args)
-  const taken = [...keyTaken(table, parts), { name: column, why: 'it is the state, which `to` says' }]
+  const counted = countWrite(table, counter, [
+    ...keyTaken(table, parts),
+    { name: column, why: 'it is the state, which `to` says' },
+  ])
   const sets = [
     `${state.quoted} = ${args.value('to', state, to)}`,
-    ...args.assign('patch', table, patch, taken),
+    ...args.assign('patch', table, patch, counted.taken),
+    ...counted.sets,
   ]
   const isFrom = `${ROW}.${state.quoted} ${state.equals} any (${args.list('from', state, states)})`
   return rowWrite({

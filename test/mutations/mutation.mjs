@@ -3,16 +3,23 @@ import { readdirSync, readFileSync } from 'node:fs'
 /**
  * One guard to be removed, and the tests that must notice.
  *
- * @typedef {{ name: string, file: string, from: string | RegExp, to: string, tests: string[] }} Mutation
+ * @typedef {{ name: string, file: string, from: string | RegExp | ReturnType<typeof inFunction>, to: string, tests: string[] }} Mutation
  */
 
-const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
-
-/** The first place with this text after the head of that SQL function: several share their lines. */
+/** The first place with this text after the head of that SQL function: several share their lines. For `String.replace`. */
 export const inFunction = (name, text) => {
   const head = `create function {schema}.${name}(`
-  const place = new RegExp(`(?<=${escaped(head)}(?:(?!create function)[\\s\\S])*)${escaped(text)}`)
-  return Object.assign(place, { head })
+  return {
+    head,
+    [Symbol.replace](source, to) {
+      const start = source.indexOf(head)
+      const next = source.indexOf('create function', start + 1)
+      const place = start < 0 ? -1 : source.indexOf(text, start + head.length)
+      if (place < 0 || (next >= 0 && place >= next)) return source
+      return source.slice(0, place) + to() + source.slice(place + text.length)
+    },
+    toString: () => `${text} in ${name}`,
+  }
 }
 
 const sqlFiles = readdirSync(new URL('../../sql', import.meta.url))
@@ -25,10 +32,9 @@ const sqlFiles = readdirSync(new URL('../../sql', import.meta.url))
 /** The SQL file that holds this, of those about one subject: `about('quota', …)`. */
 export function about(subject, from) {
   const files = sqlFiles.filter(
-    // To look behind takes long, and the head of the function says it as well.
     ({ file, text }) =>
       file.search(subject) >= 0 &&
-      (from instanceof RegExp && !from.head ? from.test(text) : text.includes(from.head ?? from)),
+      (from instanceof RegExp ? from.test(text) : text.includes(from.head ?? from)),
   )
   if (files.length !== 1) throw new Error(`${files.length} files about "${subject}" in sql contain ${from}`)
   return files[0].file

@@ -15,6 +15,7 @@ const insert = [tables('insert-once.test.ts')]
 const claim = [tables('claim-rows.test.ts')]
 const adjust = [tables('adjust.test.ts')]
 const unwritten = [tables('unwritten.test.ts')]
+const counted = [rows('version-column.test.ts')]
 const explored = [tables('rows.explore.test.ts')]
 const catalog = [rows('catalog.test.ts')]
 const values = [rows('column-value.test.ts')]
@@ -197,7 +198,7 @@ const around = [
   ],
   [
     'version: it does not grow',
-    locks('versions.ts'),
+    rows('version-column.ts'),
     'operator(pg_catalog.+) 1::pg_catalog.int2',
     'operator(pg_catalog.+) 0::pg_catalog.int2',
     version,
@@ -211,11 +212,29 @@ const around = [
   ],
   [
     'version: it may be written by hand',
-    locks('versions.ts'),
-    ", { name, why: 'it is the version, which grows by itself' }",
-    '',
+    rows('version-column.ts'),
+    "taken: [...taken, { name, why: 'it is the version, which grows by itself' }]",
+    'taken',
     version,
   ],
+  [
+    'version: what says which row it is counts',
+    rows('version-column.ts'),
+    'if (other) throw',
+    'if (false) throw',
+    counted,
+  ],
+  ...[
+    ['last write', tables('last-write-wins.ts'), '${[...sets, ...counted.sets].join'],
+    ['transition', tables('transition.ts'), '    ...counted.sets,\n'],
+    ['adjust', tables('adjust.ts'), ', ...counted.sets]'],
+  ].map(([name, file, from]) => [
+    `version: a ${name} is not counted`,
+    file,
+    from,
+    from.replace('...counted.sets', ''),
+    counted,
+  ]),
   [
     'lock: rows are locked in any order',
     locks('row-lock.ts'),

@@ -1,8 +1,11 @@
 import type { Pool } from 'pg'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { inTransaction } from '../../../../examples/races/in-transaction.js'
+import { itInDepth } from '../../../../test/depth.js'
 import { exploredSchema } from '../../../../test/explored-schema.js'
 import { explore } from '../explore.js'
+
+vi.setConfig({ testTimeout: 60_000 })
 
 const { url } = exploredSchema(`
   create table counter (id int primary key, n int not null);
@@ -139,7 +142,7 @@ describe.each(cases)('$name', ({ two, three, act }) => {
 
   // Of three transfers, two must go the same way: the model has no figure for that.
   if (three === undefined) return
-  it(`${three} with three`, { timeout: 60_000 }, async () => {
+  itInDepth(`${three} with three`, async () => {
     expect(await count(3)).toBe(three)
   })
 })

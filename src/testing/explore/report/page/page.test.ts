@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { installedBrowser, startBrowser } from '../../../../../test/browser.js'
 import { requireComponent } from '../../../../../test/components.js'
 import { findLowContrast } from '../../../../../test/contrast.js'
+import { isDeep } from '../../../../../test/depth.js'
 import { failed, lastLamp, madeReport, madeStep, rows, waitsFor } from '../../../../../test/made-race.js'
 import { withPageOpen } from '../../../../../test/opened-page.js'
 import type { ExploreReport } from '../report.js'
@@ -55,7 +56,7 @@ function long(): ExploreReport {
   return madeReport(steps, { links })
 }
 
-const reports = { race: lastLamp(), everything: everything(), long: long(), passed }
+const reports = { everything: everything(), passed, ...(isDeep ? { race: lastLamp(), long: long() } : {}) }
 
 /** For what the browser does in its own time. */
 const soon = { timeout: 10_000 }

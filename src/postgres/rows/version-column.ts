@@ -1,0 +1,47 @@
+import { InvalidInputError } from '../../errors.js'
+import { ROW, type Taken } from './row-args.js'
+import type { WaitOptions } from './rows.js'
+import { type Column, integerRanges, type Table } from './table.js'
+
+/** What a caller may say about a write that does not ask for a version. */
+export interface CountedWriteOptions extends WaitOptions {
+  /** The column that counts the writes: one more with this one, so that `updateVersioned` notices it. Default: none. */
+  readonly versionColumn?: string | undefined
+}
+
+/** A version that grows with a write, and what the patch of that write may not set. */
+export interface VersionGrowth {
+  readonly column: Column
+  readonly set: string
+  readonly taken: readonly Taken[]
+}
+
+/** `taken` has another meaning in the same write, and cannot count. */
+export function growVersion(table: Table, name: string, taken: readonly Taken[]): VersionGrowth {
+  const column = table.column('versionColumn', name)
+  if (!column.base || column.base === 'oid' || !integerRanges[column.base])
+    throw new InvalidInputError(
+      'versionColumn',
+      `must be a column of whole numbers (smallint, integer, bigint), and "${name}" is ${column.sql}`,
+    )
+  if (column.isGenerated)
+    throw new InvalidInputError('versionColumn', `names "${name}", which the database makes`)
+  const other = taken.find((one) => one.name === name)
+  if (other) throw new InvalidInputError('versionColumn', `names "${name}", but ${other.why}`)
+  return {
+    column,
+    set: `${column.quoted} = ${ROW}.${column.quoted} operator(pg_catalog.+) 1::pg_catalog.int2`,
+    taken: [...taken, { name, why: 'it is the version, which grows by itself' }],
+  }
+}
+
+/** The same where a write may be left uncounted. */
+export function countWrite(
+  table: Table,
+  name: string | undefined,
+  taken: readonly Taken[],
+): { readonly sets: readonly string[]; readonly taken: readonly Taken[] } {
+  if (name === undefined) return { sets: [], taken }
+  const grown = growVersion(table, name, taken)
+  return { sets: [grown.set], taken: grown.taken }
+}
