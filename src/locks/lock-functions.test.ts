@@ -240,3 +240,22 @@ describe('what names a fence', () => {
     expect(await acquire('bob')).toMatchObject({ state: 'taken' })
   })
 })
+
+it('is bounded for the row alone: a take over may wait for the end of the table’s file', async () => {
+  const { name } = fixture.schema
+  await fixture.pool.query(`create table ${name}.heard (bound text);
+    create function ${name}.hear() returns trigger language plpgsql as $$
+      begin insert into ${name}.heard values (current_setting('lock_timeout')); return new; end $$;
+    create trigger hear before update on ${name}.lock for each row execute function ${name}.hear()`)
+  try {
+    await fixture.schema.clock.freeze(START)
+    await acquire('ann', { ttlMs: 1_000 })
+    await fixture.schema.clock.freeze(at(2_000))
+    expect(await acquire('bob')).toMatchObject({ state: 'taken' })
+    expect((await fixture.pool.query(`select bound from ${name}.heard`)).rows).toEqual([{ bound: '0' }])
+  } finally {
+    await fixture.pool.query(
+      `drop trigger hear on ${name}.lock; drop function ${name}.hear(); drop table ${name}.heard`,
+    )
+  }
+})

@@ -22,6 +22,18 @@ const sent = { sent_at: new Date('2030-01-01') }
 const leased = { leaseColumn: 'lease_until', fenceColumn: 'fence' } as const
 
 describe('which rows', () => {
+  it.each(['dibs_l', 'dibs_p', 'dibs_w'])(
+    'of a table that is called as a part of the statement: %s',
+    async (name) => {
+      await withClient(async (tx) => {
+        await tx.query(
+          `set local search_path = ${fixture.shop}; create table ${name} (id int primary key, by text); insert into ${name} values (7)`,
+        )
+        expect(await fixture.dibs.claimRows(name, { tx, set: { by: 'ann' } })).toEqual([{ id: 7, by: 'ann' }])
+      })
+    },
+  )
+
   it.each([
     ['one, by the key', {}, [1]],
     ['as many as asked for, by the key', { limit: 3 }, [1, 2, 3]],

@@ -2,6 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
+import { quoteIdentifier } from '../postgres/identifier.js'
 import { checkKey } from '../postgres/key.js'
 import { checkPatch, ROW, RowArgs, type RowPatch, type Taken, writable } from '../postgres/rows/row-args.js'
 import { keyTaken } from '../postgres/rows/row-id.js'
@@ -112,15 +113,19 @@ function pickOnly(table: Table, rest: string, { tx }: Asked): string {
 
 function pickAndWrite(table: Table, rest: string, sets: readonly string[]): string {
   const { key, quoted } = table
+  // A part that has the table's own name would stand for it.
+  const [locked, placed, written] = ['dibs_l', 'dibs_p', 'dibs_w'].map((name) =>
+    quoteIdentifier(table.name.name === name ? `${name}_` : name),
+  )
   const picked = key.map((column, n) => `${column.quoted} as "dibs_${n}"`).join(', ')
   const match = key
-    .map((column, n) => `${ROW}.${column.quoted} ${column.equals} "dibs_p"."dibs_${n}"`)
+    .map((column, n) => `${ROW}.${column.quoted} ${column.equals} ${placed}."dibs_${n}"`)
     .join(' and ')
   const place = `"${table.freeName('dibs_place')}"`
-  return `with "dibs_l" as materialized (select ${picked} from ${quoted}${rest}),
-"dibs_p" as materialized (select *, pg_catalog.row_number() over () as ${place} from "dibs_l"),
-"dibs_w" as (update ${quoted} as ${ROW} set ${sets.join(', ')} from "dibs_p" where ${match} returning "dibs_p".${place}, ${table.list(`${ROW}.`)})
-select 'claimed'::text, null::text, ${table.list()} from "dibs_w" order by "dibs_w".${place}`
+  return `with ${locked} as materialized (select ${picked} from ${quoted}${rest}),
+${placed} as materialized (select *, pg_catalog.row_number() over () as ${place} from ${locked}),
+${written} as (update ${quoted} as ${ROW} set ${sets.join(', ')} from ${placed} where ${match} returning ${placed}.${place}, ${table.list(`${ROW}.`)})
+select 'claimed'::text, null::text, ${table.list()} from ${written} order by ${written}.${place}`
 }
 
 /** What is written into each row that is taken. */
