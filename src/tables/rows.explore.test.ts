@@ -3,6 +3,7 @@ import { describe, it, vi } from 'vitest'
 import { isDeep, itInDepth } from '../../test/depth.js'
 import { exploredTables } from '../../test/tables/explored-tables.js'
 import { ConflictError, InsufficientError, StateConflictError } from '../errors.js'
+import { retryOnConflict } from '../postgres/retry-on-conflict.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { ExploreHandle, Isolation } from '../testing/explore/options.js'
 import type { Outcome } from '../testing/gate/actor.js'
@@ -271,4 +272,59 @@ describe('adjust', () => {
         },
       }),
   )
+})
+
+describe('lastWriteWins', () => {
+  const write = (patch: object, versionColumn?: string) =>
+    fixture.dibs.lastWriteWins(undefined, 'item', 1, { ...patch }, { versionColumn })
+
+  it('of two fields keeps both, of one field one of both', () =>
+    exploreAll({
+      ...one,
+      actors: {
+        ann: () => write({ status: 'seen', by: 'ann' }),
+        bob: () => write({ amount: 7, by: 'bob' }),
+      },
+      invariant: async (db, { ann, bob }) => {
+        const item = await itemOf(db)
+        assert.deepEqual([item?.status, item?.amount], ['seen', 7])
+        assert(item?.by === 'ann' || item?.by === 'bob')
+        assert.equal(value(ann).status, 'seen')
+        assert.equal(value(bob).amount, 7)
+      },
+    }))
+
+  it('that counts is noticed by whoever has read before', () =>
+    exploreAll({
+      ...one,
+      actors: {
+        ann: () => write({ status: 'seen' }, 'version'),
+        bob: () => fixture.dibs.updateVersioned(undefined, 'item', { id: 1, version: 1 }, { by: 'bob' }),
+      },
+      mayFail: isConflict,
+      invariant: async (db, { bob }) => {
+        const item = await itemOf(db)
+        assert.deepEqual([item?.status, item?.version], ['seen', reason(bob) ? 2 : 3])
+        assert.equal(item?.by, reason(bob) ? null : 'bob')
+      },
+    }))
+})
+
+describe('retryOnConflict', () => {
+  const add = (db: ExploreHandle) =>
+    retryOnConflict(async () => {
+      const item = await itemOf(db)
+      const { version, amount } = item as { version: number; amount: number }
+      return fixture.dibs.updateVersioned(undefined, 'item', { id: 1, version }, { amount: amount + 1 })
+    })
+
+  it('of two who read, compute and write, both count', () =>
+    exploreAll({
+      ...one,
+      actors: { ann: add, bob: add },
+      invariant: async (db) => {
+        const item = await itemOf(db)
+        assert.deepEqual([item?.amount, item?.version], [7, 3])
+      },
+    }))
 })
