@@ -199,7 +199,7 @@ begin
     -- point: before the look
     select l.* into v_lock from {schema}.lock l where l.name = p_name and l.permit = p_permit;
     -- Else it was an earlier call, whose answer was lost.
-    if v_lock.holder is distinct from p_holder or v_lock.fence = p_fence or v_lock.expires_at > '-infinity' then
+    if v_lock.holder is distinct from p_holder or v_lock.expires_at > '-infinity' then
       return '{"state": "lost"}';
     end if;
   end if;
@@ -291,9 +291,6 @@ declare
   v_now timestamptz;
   v_idle_ms bigint;
 begin
-  if p_fence is null then
-    raise exception 'the lock is lost' using errcode = 'DIB03';
-  end if;
   perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
   -- point: before the lock
   select l.* into v_lock from {schema}.lock l

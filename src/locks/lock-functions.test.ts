@@ -259,3 +259,30 @@ it('is bounded for the row alone: a take over may wait for the end of the tableâ
     )
   }
 })
+
+describe('who asks again', () => {
+  it('has the lock that it has, also if it would not wait', async () => {
+    const first = await acquire('ann')
+    expect(await acquire('ann')).toMatchObject({ state: 'taken', fence: first.fence })
+    expect(await acquire('bob')).toMatchObject({ state: 'held' })
+  })
+
+  it('has given it back, and learns again that somebody waits', async () => {
+    const { fence } = await acquire('ann')
+    await acquire('bob', { wantedMs: MINUTE_MS })
+    const released = { state: 'released', isWanted: true }
+    expect([await giveBack(fence), await giveBack(fence)]).toEqual([released, released])
+  })
+})
+
+it('what was taken away from somebody in a guarded transaction has another fence for the next', async () => {
+  const { fence } = await acquire('ann')
+  await inTransaction(async (tx) => {
+    await guard(fence, tx)
+    await ask("lock_force('x', null, 5000)", [])
+    expect(await row()).toMatchObject({ fence })
+  })
+  const next = await acquire('bob')
+  expect(next.fence).toBeGreaterThan(fence)
+  expect(await giveBack(fence)).toEqual({ state: 'lost' })
+})

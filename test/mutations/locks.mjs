@@ -159,13 +159,13 @@ const inSql = [
     'acquire, short: a fence need not grow',
     acquire('      fence = {schema}.next_fence(l.fence, v_now)\n    from'),
     '      fence = l.fence\n    from',
-    held,
+    functions,
   ],
   [
     'acquire, short: nobody knows its lock again',
     acquire('if v_lock.expires_at > v_now and v_lock.holder <> p_holder'),
     'if v_lock.expires_at > v_now',
-    loss,
+    functions,
   ],
   [
     'acquire, short: what has run out is held',
@@ -186,10 +186,10 @@ const inSql = [
     [...loss, ...explored],
   ],
   [
-    'release: the fence stays',
+    'release: the fence stays, and nobody in a guarded transaction is waited for',
     back('fence = {schema}.next_fence(l.fence, v_now), '),
     '',
-    [...held, ...explored],
+    guards,
   ],
 
   [
@@ -201,9 +201,7 @@ const inSql = [
   ['release: nobody is said to wait', back('v_lock.wanted_until > v_now)'), 'false)', held],
   [
     'release: everybody is said to have released it',
-    back(
-      "v_lock.holder is distinct from p_holder or v_lock.fence = p_fence or v_lock.expires_at > '-infinity'",
-    ),
+    back("v_lock.holder is distinct from p_holder or v_lock.expires_at > '-infinity'"),
     'false',
     [...held, ...functions],
   ],
@@ -214,18 +212,10 @@ const inSql = [
     functions,
   ],
   [
-    'release: one that was taken away while guarded is released',
-    back('or v_lock.fence = p_fence or'),
-    'or',
-    functions,
-  ],
-  [
     'release: nobody knows that it has released',
-    back(
-      "v_lock.holder is distinct from p_holder or v_lock.fence = p_fence or v_lock.expires_at > '-infinity'",
-    ),
+    back("v_lock.holder is distinct from p_holder or v_lock.expires_at > '-infinity'"),
     'true',
-    loss,
+    functions,
   ],
   [
     'renewal of all: of whatever fence',
@@ -313,7 +303,6 @@ const inSql = [
     'if false then',
     guards,
   ],
-  ['guard: what its holder knows is not said', guard('if p_fence is null then'), 'if false then', guards],
   [
     'guard: a transaction may stand still for ever',
     guard('if p_idle_ms is not null and (v_idle_ms = 0 or v_idle_ms > p_idle_ms) then'),
