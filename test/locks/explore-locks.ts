@@ -320,6 +320,27 @@ export function describeLockSchedules(bound: Depth): void {
     })
   })
 
+  it('an operator takes away what was seen, and not what another has since', async () => {
+    await exploreAll({
+      actors: {
+        operator: asProcess(({ locks }) => locks.forceRelease('x', { ifFence: 100 })),
+        ann: asProcess(release()),
+        bob: asProcess(acquire('bob')),
+      },
+      invariant: async (db, outcomes) => {
+        const [bob] = states(outcomes, 'bob')
+        const [row] = await rows(db)
+        if (bob?.state === 'taken') assert.deepEqual([row?.holder, row?.held], ['bob', true])
+        else assert.equal(row?.held, false)
+        // It is one of both who has ended it.
+        assert.equal(
+          (told(outcomes.ann) as { state: string }).state === 'lost',
+          told(outcomes.operator) === 1,
+        )
+      },
+    })
+  })
+
   it('a row that maintenance removes is made again, with a higher fence', async () => {
     await exploreAll({
       before: (db) =>

@@ -333,7 +333,7 @@ const inSql = [
     'force: the rows are not locked',
     force('order by l.permit for no key update'),
     'order by l.permit',
-    functions,
+    explored,
   ],
   [
     'force: whatever fence',
