@@ -46,14 +46,34 @@ as $$
 declare
   v_left_ms integer := ceil(pg_catalog.date_part('epoch', p_until - pg_catalog.clock_timestamp()) * 1000);
 begin
-  perform {schema}.bound({schema}.bounded_wait(greatest(1, v_left_ms)));
+  perform {schema}.bound(greatest(1, v_left_ms));
 end
 $$;
 
+-- Until when all waits of a statement may last: less than `statement_timeout`, which counts from its beginning and would abort a
+-- caller's transaction.
 create function {schema}.row_until(p_wait_ms integer) returns timestamptz
   language sql volatile
   set search_path = ''
-as $$ select pg_catalog.clock_timestamp() + p_wait_ms * interval '1 millisecond' $$;
+as $$
+  select case when t.ms > 0
+    then least(u.at, pg_catalog.statement_timestamp() + greatest(1, least(t.ms * 0.9, t.ms - 50)) * interval '1 millisecond') else u.at end
+  from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t,
+    (select pg_catalog.clock_timestamp() + p_wait_ms * interval '1 millisecond' as at) u
+$$;
+
+-- What an error means to whoever has sent the statement: `busy`: somebody was in the way for too long; `moved`: the table is not what it was;
+-- `invalid`: a value, a condition or a right of the caller's, which the server knows best. None of these need abort a caller's transaction. Null: all others do.
+create function {schema}.row_fault(p_sqlstate text) returns text
+  language sql immutable
+as $$
+  select case
+    when p_sqlstate operator(pg_catalog.=) '55P03' then 'busy'
+    when p_sqlstate operator(pg_catalog.=) any ('{42P01,42703,42704,42883,42804,42P10,428C9}'::text[]) then 'moved'
+    when p_sqlstate operator(pg_catalog.~) '^22'
+      or p_sqlstate operator(pg_catalog.=) any ('{42601,42702,42725,42803,42846,42P02,42P18,42P20,42P21,42P22,42501,3F000,0A000,21000}'::text[]) then 'invalid'
+  end
+$$;
 
 -- Who has locked these rows, as PostgreSQL notes it in them: ids of transactions, or of several that share a lock. A table that is
 -- locked as a whole is not waited for.
@@ -140,7 +160,7 @@ $$;
 --
 -- All three answer rows of the caller's table behind two columns of ours, a state and what is told beside; `p_empty` makes one where there is no row. If the
 -- table is not what it was when the statements were made, that is said (`moved`), and aborts nothing; nor does a value that the server does not
--- take (`invalid`).
+-- take (`invalid`): see row_fault.
 create function {schema}.row_write(
   p_table text, p_mark text, p_write text, p_look text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer
 )
@@ -185,26 +205,35 @@ begin
     exception
       when sqlstate 'DIB02' then
         null;
-      when lock_not_available then
-        v_state := 'busy';
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
-        v_state := 'moved';
+      when others then
+        v_state := {schema}.row_fault(sqlstate);
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
-      when data_exception then
-        v_state := 'invalid';
-        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+        if v_state is null then
+          raise;
+        end if;
     end;
     exit when v_state is not null or v_sure;
-    -- point: before the look
-    execute p_look into v_seen using p_args;
-    get diagnostics v_count = row_count;
+    begin
+      -- What was tried has let go of the table: somebody may be changing it by now.
+      perform {schema}.row_bound(v_until);
+      -- point: before the look
+      execute p_look into v_seen using p_args;
+      get diagnostics v_count = row_count;
+      if v_count operator(pg_catalog.>) 0 and v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then
+        return next v_seen;
+        return;
+      end if;
+    exception when others then
+      v_state := {schema}.row_fault(sqlstate);
+      v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+      if v_state is null then
+        raise;
+      end if;
+    end;
+    exit when v_state is not null;
     if v_count operator(pg_catalog.=) 0 then
       v_state := 'absent';
       exit;
-    end if;
-    if v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then
-      return next v_seen;
-      return;
     end if;
   end loop;
   if v_state operator(pg_catalog.=) 'busy'::text then
@@ -219,7 +248,7 @@ $$;
 -- them. The wait is for all of them together. Whoever gets not all that it must have gets none; but first it asks once more, with a snapshot that sees
 -- a row which was deleted and made anew by the one that was waited for. What was told before (`anew`) counts no more.
 create function {schema}.row_lock(
-  p_table text, p_mark text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_least integer
+  p_table text, p_mark text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_ids integer, p_must integer
 )
   returns setof record
   language plpgsql volatile
@@ -258,28 +287,29 @@ begin
       end loop;
       close v_rows;
       -- Two rows for one id do not make up for an id without a row.
-      if (select pg_catalog.count(distinct p.place) from pg_catalog.unnest(v_places) p(place)) operator(pg_catalog.<) p_least then
+      if (select pg_catalog.count(distinct p.place) from pg_catalog.unnest(v_places) p(place)) operator(pg_catalog.<) p_ids
+        and (v_turn operator(pg_catalog.=) 1 or p_must operator(pg_catalog.=) 1) then
         raise exception 'not all are there' using errcode = 'DIB02';
       end if;
       return;
     exception
       when sqlstate 'DIB02' then
         v_state := 'absent';
-      when lock_not_available then
-        v_state := 'busy';
-        v_told := {schema}.row_blockers(
-          pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
-        v_state := 'moved';
+      when others then
+        v_state := {schema}.row_fault(sqlstate);
         v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
-      when data_exception then
-        v_state := 'invalid';
-        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+        if v_state is null then
+          raise;
+        end if;
     end;
     exit when v_turn operator(pg_catalog.=) 2 or v_state operator(pg_catalog.<>) 'absent'::text;
     -- point: before all of them again
-    return query execute p_empty using 'anew'::text, v_told;
+    return query execute p_empty using 'anew'::text, null::text;
   end loop;
+  if v_state operator(pg_catalog.=) 'busy'::text then
+    v_told := {schema}.row_blockers(
+      pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
+  end if;
   return query execute p_empty using v_state, v_told;
 end
 $$;
@@ -294,28 +324,39 @@ create function {schema}.row_claim(
   set lock_timeout = 0
 as $$
 declare
+  v_until timestamptz := {schema}.row_until(p_wait_ms);
   v_now timestamptz;
   v_state text := 'moved';
   v_told text;
 begin
   if not {schema}.table_moved(p_table, p_mark) then
-    begin
-      perform {schema}.row_bound({schema}.row_until(p_wait_ms));
-      v_now := {schema}.clock();
-      -- point: before the claim
-      return query execute p_claim using p_args, v_now;
-      return;
-    exception
-      when lock_not_available then
-        v_state := 'busy';
-        v_told := {schema}.row_blockers(pg_catalog.to_regclass(p_table), null)::text;
-      when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then
-        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
-      -- A condition of the caller's may be no SQL.
-      when data_exception or syntax_error or ambiguous_column or ambiguous_function or grouping_error or undefined_parameter then
-        v_state := 'invalid';
-        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
-    end;
+    for v_turn in 1..5 loop
+      begin
+        perform {schema}.row_bound(v_until);
+        v_now := {schema}.clock();
+        -- point: before the claim
+        return query execute p_claim using p_args, v_now;
+        return;
+      exception
+        -- A row was moved to another partition meanwhile, which is no conflict to whoever takes any.
+        when serialization_failure then
+          if v_turn operator(pg_catalog.=) 5
+            or pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.<>) 'read committed'::text then
+            raise;
+          end if;
+          v_state := null;
+        when others then
+          v_state := {schema}.row_fault(sqlstate);
+          v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+          if v_state is null then
+            raise;
+          end if;
+      end;
+      exit when v_state is not null;
+    end loop;
+  end if;
+  if v_state operator(pg_catalog.=) 'busy'::text then
+    v_told := {schema}.row_blockers(pg_catalog.to_regclass(p_table), null)::text;
   end if;
   return query execute p_empty using v_state, v_told;
 end

@@ -69,10 +69,11 @@ export function rowLockOn(rows: Rows): RowLock {
       throw new InvalidInputError('missing', `must be 'refuse' or 'leave out', not ${String(missing)}`)
     const waits = readWait(wait)
     checkIds(ids)
-    const mayLack = missing === 'leave out' || wait === 'skip'
     const told = await rows
       .call(tx, table, (known) => ({
-        ...lockCall(known, ids, `${clause} of ${ROW}${waits.clause}`, mayLack ? 0 : ids.length),
+        ...lockCall(known, ids, `${clause} of ${ROW}${waits.clause}`),
+        // Rows that are left out since they are locked are not looked for again.
+        rest: [String(wait === 'skip' ? 0 : ids.length), missing === 'refuse' ? '1' : '0'],
         waitMs: waits.waitMs,
       }))
       .catch(adviseLocker)
@@ -110,7 +111,7 @@ function checkIds(ids: unknown): void {
  * The ids with their places in the list, and the rows that they belong to. The lock stands above the sort: rows are locked in the order of the key, one as
  * the function asks for the next.
  */
-function lockCall(table: Table, ids: readonly unknown[], clause: string, least: number): RowCall {
+function lockCall(table: Table, ids: readonly unknown[], clause: string): RowCall {
   const parts = ids.map((id, n) => readId(`ids[${n}]`, table, id))
   const [first = []] = parts
   const columns = first.map(({ column }) => column)
@@ -145,7 +146,6 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string, least: 
     ],
     args,
     waitMs: 0,
-    rest: [String(least)],
   }
 }
 

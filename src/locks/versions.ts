@@ -12,7 +12,7 @@ import {
   rowWrite,
   type WaitOptions,
 } from '../postgres/rows/rows.js'
-import type { Table } from '../postgres/rows/table.js'
+import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
 import { growVersion } from '../postgres/rows/version-column.js'
 
 /** A row, and its version as the caller has read it. */
@@ -65,11 +65,23 @@ function versionCall(table: Table, at: VersionedId, patch: RowPatch, name: strin
   const match = matchId(parts, args)
   const sets = args.assign('patch', table, patch, taken)
   if (sets.length === 0) throw new InvalidInputError('patch', 'must not be empty')
-  const isSame = `${ROW}.${column.quoted} ${column.equals} ${args.value('version', column, at.version ?? undefined)}`
+  // What the column cannot hold is no version that anybody has written.
+  const isSame = isBeyond(column, at.version)
+    ? 'false'
+    : `${ROW}.${column.quoted} ${column.equals} ${args.value('version', column, at.version ?? undefined)}`
   return rowWrite({
     ...{ table, args, match, waitMs },
     write: `update ${table.quoted} as ${ROW} set ${[...sets, set].join(', ')} where ${match} and ${isSame}`,
     told: `${ROW}.${column.quoted}`,
     again: `coalesce(${isSame}, false)`,
   })
+}
+
+function isBeyond(column: Column, version: unknown): boolean {
+  const isWhole =
+    typeof version === 'bigint' || Number.isSafeInteger(version) || /^-?\d{1,40}$/.test(`${version}`)
+  const [least, most] = integerRanges[`${column.base}`] ?? []
+  if (!isWhole || least === undefined || most === undefined) return false
+  const given = BigInt(version as string | number | bigint)
+  return given < least || given > most
 }

@@ -157,7 +157,8 @@ function readSets(table: Table, asked: Asked, lease: Column | undefined, args: R
     add(
       'attemptsColumn',
       column,
-      `coalesce(${ROW}.${column.quoted}, 0) operator(pg_catalog.+) 1::pg_catalog.int2`,
+      // It stays at the most that its type can hold: a row that fails for ever must not keep the others from being taken.
+      `coalesce(${ROW}.${column.quoted}, 0) operator(pg_catalog.+) case when ${ROW}.${column.quoted} operator(pg_catalog.=) ${integerRanges[`${column.base}`]?.[1]} then 0 else 1 end::pg_catalog.int2`,
     )
   }
   return [...sets, ...args.assign('set', table, checkPatch('set', asked.set ?? {}), taken)]

@@ -1,6 +1,7 @@
 import { InvalidInputError } from '../errors.js'
 import { checkCharacters } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { writeDate } from '../postgres/rows/column-value.js'
 import { checkPatch, isPlain, type RowArgs } from '../postgres/rows/row-args.js'
 import type { Column, Table } from '../postgres/rows/table.js'
 import { textArray } from '../postgres/text-values.js'
@@ -73,7 +74,7 @@ function placeValue(field: string, value: unknown, args: RowArgs): string {
   if (value === null) return args.place(null, 'pg_catalog.text')
   if (typeof value === 'boolean') return args.place(`${value}`, 'pg_catalog.bool')
   if (value instanceof Date && !Number.isNaN(value.getTime()))
-    return args.place(value.toISOString(), 'pg_catalog.timestamptz')
+    return args.place(writeDate(value), 'pg_catalog.timestamptz')
   if (typeof value === 'bigint' || Number.isSafeInteger(value)) {
     const fits = BigInt.asIntN(64, BigInt(value as bigint | number)) === BigInt(value as bigint | number)
     return args.place(`${value}`, fits ? 'pg_catalog.int8' : 'pg_catalog.numeric')

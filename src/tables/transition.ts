@@ -2,7 +2,7 @@ import { InvalidInputError, StateConflictError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { isPlain, ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
+import { isPlain, ROW, RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
 import { checkWait, expectRow, type RowCall, type Rows, rowWrite } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
@@ -74,12 +74,13 @@ function transitionCall(
   patch: RowPatch,
   waitMs: number,
 ): RowCall {
-  const state = table.column('column', column)
   const parts = readId('id', table, id)
   const args = new RowArgs()
   const match = matchId(parts, args)
+  const keys = keyTaken(table, parts)
+  const state = writable('column', table, column, keys)
   const counted = countWrite(table, counter, [
-    ...keyTaken(table, parts),
+    ...keys,
     { name: column, why: 'it is the state, which `to` says' },
   ])
   const sets = [

@@ -16,6 +16,7 @@ const claim = [tables('claim-rows.test.ts')]
 const adjust = [tables('adjust.test.ts')]
 const unwritten = [tables('unwritten.test.ts')]
 const counted = [rows('version-column.test.ts')]
+const changing = [tables('changing-table.test.ts')]
 const explored = [tables('rows.explore.test.ts')]
 const catalog = [rows('catalog.test.ts')]
 const values = [rows('column-value.test.ts')]
@@ -24,8 +25,6 @@ const writes = (text) => inFunction('row_write', text)
 const locking = (text) => inFunction('row_lock', text)
 const claims = (text) => inFunction('row_claim', text)
 const blockers = (text) => inFunction('row_blockers', text)
-const stale =
-  'when undefined_table or undefined_column or undefined_object or undefined_function or datatype_mismatch or invalid_column_reference or generated_always then'
 
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
 const inSql = [
@@ -60,25 +59,23 @@ const inSql = [
     catalog,
   ],
   ['a table that others inherit from by now', inFunction('table_mark', ', c.relhassubclass'), '', catalog],
-  ['write: a column that is gone ends the transaction', writes(stale), 'when division_by_zero then', catalog],
-  ['lock: a column that is gone ends the transaction', locking(stale), 'when division_by_zero then', catalog],
-  ['claim: a column that is gone ends the transaction', claims(stale), 'when division_by_zero then', catalog],
+  ...['busy', 'moved', 'invalid'].map((state) => [
+    `fault: what is ${state} ends the transaction`,
+    inFunction('row_fault', `then '${state}'`),
+    'then null',
+    state === 'busy' ? transition : state === 'moved' ? catalog : unwritten,
+  ]),
+  ['fault: all others are no errors', writes('if v_state is null then'), 'if false then', unwritten],
   [
-    'write: a wait that ends is an error of the server',
-    writes('when lock_not_available then'),
-    'when division_by_zero then',
-    transition,
+    'write: the look waits as long as it likes',
+    writes('      perform {schema}.row_bound(v_until);\n      -- point: before the look\n'),
+    '      -- point: before the look\n',
+    changing,
   ],
   [
-    'lock: a wait that ends is an error of the server',
-    locking('when lock_not_available then'),
-    'when division_by_zero then',
-    lock,
-  ],
-  [
-    'claim: a wait that ends is an error of the server',
-    claims('when lock_not_available then'),
-    'when division_by_zero then',
+    'claim: a row that was moved is a conflict',
+    claims('if v_turn operator(pg_catalog.=) 5'),
+    'if true',
     claim,
   ],
   ['write: the caller waits as we did', writes('  set lock_timeout = 0\n'), '', adjust],
@@ -103,9 +100,15 @@ const inSql = [
   ],
   [
     'a wait outlasts its statement',
-    inFunction('row_bound', '{schema}.bounded_wait(greatest(1, v_left_ms))'),
-    'greatest(1, v_left_ms)',
+    inFunction('row_until', 'select case when t.ms > 0'),
+    'select case when false',
     adjust,
+  ],
+  [
+    'a second wait has the time of the first again',
+    inFunction('row_until', 'pg_catalog.statement_timestamp()'),
+    'pg_catalog.clock_timestamp()',
+    changing,
   ],
   [
     'write: whoever writes nothing keeps its lock',
@@ -126,12 +129,6 @@ const inSql = [
     unwritten,
   ],
   [
-    'write: a value that the server refuses ends the transaction',
-    writes('when data_exception then'),
-    'when division_by_zero then',
-    unwritten,
-  ],
-  [
     'write: what was there before is what is there',
     writes('if v_is_old and not v_sure'),
     'if false and not v_sure',
@@ -139,8 +136,8 @@ const inSql = [
   ],
   [
     'write: what is right by now is refused',
-    writes("if v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then"),
-    'if true then',
+    writes(" and v_seen.dibs_state operator(pg_catalog.<>) 'again'::text then"),
+    ' then',
     last,
   ],
   [
@@ -151,8 +148,8 @@ const inSql = [
   ],
   [
     'lock: whoever has not all has some',
-    locking('operator(pg_catalog.<) p_least then'),
-    'operator(pg_catalog.<) 0 then',
+    locking('operator(pg_catalog.<) p_ids\n'),
+    'operator(pg_catalog.<) 0\n',
     lock,
   ],
   [
@@ -406,7 +403,7 @@ const around = [
   [
     'what was refused before a migration is refused after it',
     rows('rows.ts'),
-    'if (mayBeOld && !(now - (this.#refused.get(table) ?? -Infinity) < REREAD_MS)) return undefined',
+    'if (mayBeOld) return undefined',
     '',
     catalog,
   ],

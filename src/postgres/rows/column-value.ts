@@ -138,7 +138,7 @@ function refuseMoment(field: string, base: string | undefined): InvalidInputErro
 }
 
 /** Years past 9999 and before 1 are written in another way here and there. */
-function writeDate(value: Date): string {
+export function writeDate(value: Date): string {
   const year = value.getUTCFullYear()
   const [, rest = ''] = value.toISOString().match(/^[+-]?\d+(-.*)$/) ?? []
   const text = `${`${year > 0 ? year : 1 - year}`.padStart(4, '0')}${rest}`

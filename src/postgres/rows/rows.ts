@@ -23,9 +23,6 @@ const RETRY_MS = 100
 /** A table that is another one each time it is looked at is not looked at for ever. */
 const MAX_LOOKS = 3
 
-/** A table that was just read to see whether a refusal still holds is not read for the next: each wrong id would cost a round trip. */
-const REREAD_MS = 1_000
-
 /** There is no such type, or no such schema. */
 const RENAMED = new Set(['42704', '3F000'])
 
@@ -61,8 +58,6 @@ export interface ToldRow {
 export class Rows {
   readonly #database: Database
   readonly #catalog: Catalog
-  /** When something was refused by what had just been read. */
-  readonly #refused = new WeakMap<Table, number>()
 
   constructor(database: Database) {
     this.#database = database
@@ -117,9 +112,7 @@ export class Rows {
       return build(table)
     } catch (error) {
       if (!(error instanceof InvalidInputError)) throw error
-      const now = performance.now()
-      if (mayBeOld && !(now - (this.#refused.get(table) ?? -Infinity) < REREAD_MS)) return undefined
-      if (!mayBeOld) this.#refused.set(table, now)
+      if (mayBeOld) return undefined
       throw error
     }
   }
@@ -150,9 +143,9 @@ export class Rows {
     }))
   }
 
-  /** A wait ends sooner where the caller's own statement timeout would have ended it. */
+  /** The wait may have ended sooner, where the caller's own statement timeout would have ended it; or later, behind several one after the other. */
   #refuse(table: Table, { name, waitMs }: RowCall, told: string | null, tookMs: number): BusyError {
-    const waitedMs = Math.min(waitMs, Math.round(tookMs))
+    const waitedMs = waitMs === 0 ? 0 : Math.round(tookMs)
     const blockers = readBlockers(told)
     const { given } = table.name
     emit('dibs:row.locked-out', {
