@@ -7,12 +7,27 @@
 -- small write, and no part of a key, so that it does not wait for a guard.
 alter table {schema}.lock add column wanted_until timestamptz not null default '-infinity';
 
-create function {schema}.lock_taken(l {schema}.lock, p_now timestamptz, p_from json) returns json
+-- Whose lease its holder found run out, for a call whose answer is lost and that asks again.
+alter table {schema}.lock add column taken_from json;
+
+-- A lease that a crash of the server takes away would be held by two: where the session does not wait for the disk, this does.
+create function {schema}.lock_durably() returns void
+  language plpgsql volatile
+  set search_path = ''
+as $$
+begin
+  if pg_catalog.current_setting('synchronous_commit') = 'off' then
+    perform pg_catalog.set_config('synchronous_commit', 'on', true);
+  end if;
+end
+$$;
+
+create function {schema}.lock_taken(l {schema}.lock, p_now timestamptz) returns json
   language sql stable
 as $$
   select pg_catalog.json_build_object(
     'state', 'taken', 'permit', l.permit, 'holder', l.holder, 'fence', l.fence, 'acquiredAt', {schema}.micros(l.acquired_at),
-    'leftMs', floor(pg_catalog.date_part('epoch', l.expires_at - p_now) * 1000), 'from', p_from)
+    'leftMs', floor(pg_catalog.date_part('epoch', l.expires_at - p_now) * 1000), 'from', l.taken_from)
 $$;
 
 -- Takes a permit that is free or whose lease has run out, and waits for nobody but those who are passing. Else says how it stands:
@@ -38,20 +53,21 @@ declare
   v_passed integer[] := '{}';
   v_is_marked boolean := p_wanted_ms = 0;
 begin
+  perform {schema}.lock_durably();
   -- The short way, for a lock of one holder that was given back, or that is held and, where the caller will wait, marked: half of what the long one costs.
   if p_permits = 1 then
     v_now := {schema}.clock();
     -- point: before the short way
     update {schema}.lock l set
       holder = p_holder, acquired_at = v_now, expires_at = v_now + p_ttl_ms * interval '1 millisecond',
-      fence = {schema}.next_fence(l.fence, v_now)
+      fence = {schema}.next_fence(l.fence, v_now), taken_from = null
     from (
       select i.ctid from {schema}.lock i
       where i.name = p_name and i.permit = 0 and i.expires_at = '-infinity' for update skip locked) i
     where l.ctid = i.ctid
     returning l.* into v_lock;
     if v_lock.name is not null then
-      return {schema}.lock_taken(v_lock, v_now, null);
+      return {schema}.lock_taken(v_lock, v_now);
     end if;
     -- point: before the short look
     select l.* into v_lock from {schema}.lock l where l.name = p_name and l.permit = 0;
@@ -77,7 +93,7 @@ begin
       select l.* into v_lock from {schema}.lock l
       where l.name = p_name and l.permit = v_seen.permit and l.fence = v_seen.fence and l.expires_at > v_now;
       continue when not found;
-      return {schema}.lock_taken(v_lock, v_now, null);
+      return {schema}.lock_taken(v_lock, v_now);
     end if;
     -- All are held, or are passed over.
     if v_seen.permit is null or v_seen.is_held then
@@ -107,7 +123,7 @@ begin
         continue;
       end;
       continue when v_lock.name is null;
-      return {schema}.lock_taken(v_lock, v_now, null);
+      return {schema}.lock_taken(v_lock, v_now);
     end if;
     if p_wanted_ms > 0 then
       -- Whoever has its row takes it or gives it back, and hints at the end if it is marked, which is looked at below. To queue here would be to have
@@ -147,10 +163,10 @@ begin
     -- point: before the takeover
     update {schema}.lock l set
       holder = p_holder, fence = {schema}.next_fence(l.fence, v_now), acquired_at = v_now,
-      expires_at = v_now + p_ttl_ms * interval '1 millisecond'
+      expires_at = v_now + p_ttl_ms * interval '1 millisecond', taken_from = v_from
     where l.name = p_name and l.permit = v_seen.permit
     returning l.* into v_lock;
-    return {schema}.lock_taken(v_lock, v_now, v_from);
+    return {schema}.lock_taken(v_lock, v_now);
   end loop;
   if v_state = 'held' and p_wanted_ms > 0 then
     -- A mark that a crash takes away is made again at the next look: it need not wait for the disk, with the row in its hands.
@@ -218,6 +234,7 @@ declare
   v_renewed bigint[];
   v_now timestamptz;
 begin
+  perform {schema}.lock_durably();
   -- point: before the locks
   select pg_catalog.array_agg(r.place) into v_renewed from (
     select m.place from {schema}.lock_items(p_locks) m
@@ -256,6 +273,7 @@ as $$
 declare
   v_now timestamptz;
 begin
+  perform {schema}.lock_durably();
   begin
     perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
     -- point: before the lock
@@ -280,7 +298,8 @@ $$;
 -- holder knows.
 --
 -- A lock of the row's key: a renewal, which changes none, does not wait for it. A lease that has run out is refused also if nobody has taken it:
--- transactions that guard themselves one after the other would keep everybody else away for ever.
+-- transactions that guard themselves one after the other would keep everybody else away for ever. Above READ COMMITTED the end of the lease is seen as it was when the
+-- transaction began, before renewals since: there its holder's own clock decides, which it has asked before.
 create function {schema}.lock_guard(p_name text, p_permit integer, p_fence bigint, p_idle_ms bigint, p_wait_ms integer) returns text
   language plpgsql volatile
   set lock_timeout = 0
@@ -290,15 +309,16 @@ declare
   v_lock {schema}.lock;
   v_now timestamptz;
   v_idle_ms bigint;
+  v_is_old boolean := pg_catalog.current_setting('transaction_isolation') <> 'read committed';
 begin
   perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
   -- point: before the lock
   select l.* into v_lock from {schema}.lock l
   where l.name = p_name and l.permit = p_permit and l.fence = p_fence for key share;
   v_now := {schema}.clock();
-  if v_lock.name is null or v_lock.expires_at <= v_now then
-    -- What such a transaction sees may be older than the lease: a new one may well be let through.
-    if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then
+  if v_lock.name is null or v_lock.expires_at <= v_now and not v_is_old then
+    -- What such a transaction sees may be older than the lock: a new one may well be let through.
+    if v_is_old then
       raise exception 'this transaction began before what the lock is now' using errcode = 'serialization_failure';
     end if;
     raise exception 'the lock is %', case when v_lock.name is null then 'lost' else 'expired' end using errcode = 'DIB03';

@@ -267,6 +267,16 @@ describe('who asks again', () => {
     expect(await acquire('bob')).toMatchObject({ state: 'held' })
   })
 
+  it('learns again from whom it has taken the lock over', async () => {
+    await fixture.schema.clock.freeze(START)
+    const { fence } = await acquire('ann', { ttlMs: 1_000 })
+    await fixture.schema.clock.freeze(at(2_000))
+    const from = { holder: 'ann', fence, expiredAt: at(1_000).getTime() * 1000 }
+    expect([await acquire('bob'), await acquire('bob')]).toMatchObject([{ from }, { from }])
+    await giveBack((await acquire('bob')).fence)
+    expect(await acquire('eve')).toMatchObject({ state: 'taken', from: null })
+  })
+
   it('has given it back, and learns again that somebody waits', async () => {
     const { fence } = await acquire('ann')
     await acquire('bob', { wantedMs: MINUTE_MS })
@@ -285,4 +295,19 @@ it('what was taken away from somebody in a guarded transaction has another fence
   const next = await acquire('bob')
   expect(next.fence).toBeGreaterThan(fence)
   expect(await giveBack(fence)).toEqual({ state: 'lost' })
+})
+
+it.each([
+  ['taken', "lock_acquire('x', 1, 'ann', 60000, 0)"],
+  ['renewed', "lock_renew_all('[]')"],
+  ['renewed alone', "lock_renew_one('x', 0, 1, 60000, 5000)"],
+])('a lock is %s for good, also where the session does not wait for the disk', async (_, sql) => {
+  await inTransaction(async (tx) => {
+    await tx.query('set local synchronous_commit = off')
+    await ask(sql, [], tx)
+    expect((await tx.query('show synchronous_commit')).rows).toEqual([{ synchronous_commit: 'on' }])
+    await tx.query('set local synchronous_commit = local')
+    await ask(sql, [], tx)
+    expect((await tx.query('show synchronous_commit')).rows).toEqual([{ synchronous_commit: 'local' }])
+  })
 })

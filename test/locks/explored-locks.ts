@@ -36,6 +36,8 @@ const expected = [
   /seen in one order only/,
   // The clock, which is one read here.
   /\.clock\(\) runs as one step/,
+  // It asks for a setting of the session.
+  /\.lock_durably\(\) (?:has no yield point|runs as one step)/,
 ]
 
 /** A lock `x` that `ann` holds with fence 100 until time passes, and a counter that nothing but the lock protects. */

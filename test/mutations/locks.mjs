@@ -23,6 +23,24 @@ const force = (text) => inFunction('lock_force', text)
 
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
 const inSql = [
+  ...Object.entries({ acquire, all, one }).map(([name, place]) => [
+    `${name}: a crash of the server may take the lease away`,
+    place('  perform {schema}.lock_durably();\n'),
+    '',
+    functions,
+  ]),
+  [
+    'acquire: who asks again does not know whom it took it from',
+    acquire(', taken_from = v_from'),
+    '',
+    functions,
+  ],
+  [
+    'acquire, short: it is still taken from whom it was before',
+    acquire(', taken_from = null'),
+    '',
+    functions,
+  ],
   [
     'acquire: nobody knows its lock again',
     acquire('if v_seen.is_mine and v_seen.is_held then'),
@@ -157,8 +175,8 @@ const inSql = [
   ],
   [
     'acquire, short: a fence need not grow',
-    acquire('      fence = {schema}.next_fence(l.fence, v_now)\n    from'),
-    '      fence = l.fence\n    from',
+    acquire('      fence = {schema}.next_fence(l.fence, v_now), taken_from'),
+    '      fence = l.fence, taken_from',
     functions,
   ],
   [
@@ -287,8 +305,14 @@ const inSql = [
   ['guard: of whatever fence', guard('and l.fence = p_fence for key share;'), 'for key share;', guards],
   [
     'guard: a lease that has run out gets through',
-    guard('or v_lock.expires_at <= v_now then'),
+    guard('or v_lock.expires_at <= v_now and not v_is_old then'),
     'or false then',
+    guards,
+  ],
+  [
+    'guard: what was renewed since the snapshot has run out',
+    guard(' and not v_is_old then'),
+    ' then',
     guards,
   ],
   [
@@ -297,12 +321,7 @@ const inSql = [
     '  if v_lock.name',
     functions,
   ],
-  [
-    'guard: the past is no conflict',
-    guard("if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then"),
-    'if false then',
-    guards,
-  ],
+  ['guard: the past is no conflict', guard('    if v_is_old then'), '    if false then', guards],
   [
     'guard: a transaction may stand still for ever',
     guard('if p_idle_ms is not null and (v_idle_ms = 0 or v_idle_ms > p_idle_ms) then'),
