@@ -7,13 +7,17 @@
 -- the name of the table means what it means to the caller. So operators are named in full, or stand in functions that set the path.
 
 -- What is known of a table as the caller names it: which one it is, what its columns are, which indexes are its keys, and whether others
--- inherit from it. In a language that keeps its plans: each call asks.
+-- inherit from it (`relhassubclass` stays when the last of them is gone). In a language that keeps its plans: each call asks.
 create function {schema}.table_mark(p_table text) returns text
   language plpgsql stable
 as $$
 begin
   return (
-    select pg_catalog.concat_ws('.', c.oid, c.relhassubclass, pg_catalog.hashtextextended((
+    select pg_catalog.concat_ws('.', c.oid, coalesce(case when c.relhassubclass and c.relkind operator(pg_catalog.<>) 'p'::pg_catalog."char" then (
+      select pg_catalog.string_agg(h.inhrelid::text, ',' order by h.inhrelid)
+      from pg_catalog.pg_inherits h
+      where h.inhparent operator(pg_catalog.=) c.oid
+    ) end, ''::text), pg_catalog.hashtextextended((
       select pg_catalog.string_agg(pg_catalog.concat_ws(' ',
         a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity), ',' order by a.attnum)
       from pg_catalog.pg_attribute a

@@ -45,14 +45,63 @@ describe('the rows', () => {
     })
   })
 
-  it('are not all there where one id has two', async () => {
+  it('are not all there where one id has two, as under an index that is damaged', async () => {
     await withClient(async (tx) => {
-      await tx.query(`create table ${at('later')} (id int, n int, primary key (id) deferrable initially deferred);
-        insert into ${at('later')} values (1, 1), (1, 2)`)
-      const error = await fixture.dibs.rowLock(tx, at('later'), [1, 2]).catch((error) => error)
+      await tx.query(`create table ${at('twice')} (id int, n int); create index on ${at('twice')} (id);
+        insert into ${at('twice')} values (1, 1), (1, 2);
+        update pg_index set indisunique = true where indrelid = '${at('twice')}'::regclass`)
+      const error = await fixture.dibs
+        .rowLock(tx, at('twice'), [{ id: 1 }, { id: 2 }])
+        .catch((error) => error)
       expect(error).toBeInstanceOf(NotFoundError)
-      expect(error.id).toBe(2)
+      expect(error.id).toEqual({ id: 2 })
     })
+  })
+
+  it.each([
+    ['an array', 'int[]', [[2], [1, 2]], [[1, 2], [2]]],
+    ['a domain over an array', '{shop}.pair', [[2], [1, 2]], [[1, 2], [2]]],
+    ['a composite type', '{shop}.point', ['(2,b)', '(1,a)'], ['(1,a)', '(2,b)']],
+  ])('are named by %s', async (_, type, ids, sorted) => {
+    const { shop } = fixture
+    const rows = ids.map(
+      (id) =>
+        `('${JSON.stringify(id)
+          .replace(/^\[(.*)\]$/, '{$1}')
+          .replaceAll('"', '')}', 1)`,
+    )
+    await withClient(async (tx) => {
+      await tx.query(
+        `create domain {shop}.pair as int[]; create type {shop}.point as (x int, y text);
+         create table {shop}.odd (id ${type} primary key, n int); insert into {shop}.odd values ${rows}`.replaceAll(
+          '{shop}',
+          shop,
+        ),
+      )
+      const lock = (list: readonly unknown[], options?: object) =>
+        fixture.dibs.rowLock<{ id: unknown }>(tx, at('odd'), list as number[], options)
+      for (const list of [ids, sorted]) {
+        const found = await lock(list)
+        expect(found.map(({ id }) => id)).toEqual(list)
+      }
+      const other = typeof ids[0] === 'string' ? '(3,c)' : [3]
+      await expect(lock([ids[0], other])).rejects.toThrow(NotFoundError)
+      expect(await lock([other, ids[0]], { missing: 'leave out' })).toMatchObject([{ id: ids[0] }])
+      await tx.query('commit')
+    })
+    await withClient(async (holder) => {
+      const lock = (tx: Tx, options?: object) =>
+        fixture.dibs.rowLock(tx, at('odd'), [ids[0] as never], options)
+      await holder.query(`select from ${at('odd')} for no key update`)
+      const { rows: held } = await holder.query('select pg_backend_pid() as pid')
+      await withClient((ours) =>
+        expect(lock(ours, { wait: 'nowait' })).rejects.toMatchObject({
+          code: 'DIBS_BUSY',
+          blockers: [{ pid: held[0].pid, isSure: true }],
+        }),
+      )
+    })
+    await fixture.pool.query(`drop table ${at('odd')}; drop domain ${at('pair')}; drop type ${at('point')}`)
   })
 
   it('are those of after the wait', async () => {

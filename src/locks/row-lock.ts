@@ -6,7 +6,7 @@ import { nameGiven } from '../postgres/name-given.js'
 import { ROW, RowArgs } from '../postgres/rows/row-args.js'
 import { type KeyPart, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
 import { lockersOf, type RowCall, type Rows, WAIT_MS } from '../postgres/rows/rows.js'
-import type { Table } from '../postgres/rows/table.js'
+import type { Column, Table } from '../postgres/rows/table.js'
 
 /** More are locked in parts: each lock is written into its row. */
 const MAX_IDS = 10_000
@@ -119,24 +119,28 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string): RowCal
     if (part.some(({ column }, place) => column !== columns[place]) || part.length !== columns.length)
       throw new InvalidInputError(`ids[${n}]`, 'must name the same columns as the others')
   const args = new RowArgs()
-  const lists = columns.map((column, place) =>
-    args.list(
-      'ids',
-      column,
-      parts.map((part) => (part[place] as KeyPart).value),
-    ),
-  )
+  const lists = columns.map((column, place) => {
+    const values = parts.map((part) => (part[place] as KeyPart).value)
+    return isTakenApart(column) ? args.texts('ids', column, values) : args.list('ids', column, values)
+  })
   const names = columns.map((_, place) => `"dibs_${place}"`)
   const wanted = `rows from (${lists.map((list) => `pg_catalog.unnest(${list})`).join(', ')}) with ordinality as "dibs_k"(${names.join(', ')}, "dibs_n")`
   const match = columns
-    .map((column, place) => `${ROW}.${column.quoted} ${column.equals} "dibs_k".${names[place]}`)
+    .map(
+      (column, place) =>
+        `${ROW}.${column.quoted} ${column.equals} "dibs_k".${names[place]}${isTakenApart(column) ? `::${column.cast}` : ''}`,
+    )
     .join(' and ')
   // The primary key, whichever index names the rows: else two who name them in different ways have different orders.
-  const order = (table.key.length > 0 ? table.key : columns)
+  const order = (table.primary.length > 0 ? table.primary : columns)
     .map(({ quoted }) => `${ROW}.${quoted}`)
     .join(', ')
   const inPlace = columns
-    .map((column, place) => `${ROW}.${column.quoted} ${column.equals} any (${lists[place]})`)
+    .map((column, place) =>
+      isTakenApart(column)
+        ? `exists (select from pg_catalog.unnest(${lists[place]}) as "dibs_k"("dibs_0") where ${ROW}.${column.quoted} ${column.equals} "dibs_k"."dibs_0"::${column.cast})`
+        : `${ROW}.${column.quoted} ${column.equals} any (${lists[place]})`,
+    )
     .join(' and ')
   return {
     name: 'row_lock',
@@ -147,6 +151,11 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string): RowCal
     args,
     waitMs: 0,
   }
+}
+
+/** Arrays of arrays are one array to `unnest`, and of a composite type it makes several columns. */
+function isTakenApart({ element, isComposite }: Column): boolean {
+  return element !== undefined || isComposite
 }
 
 function missingRows(table: string, ids: readonly unknown[]): NotFoundError {

@@ -112,7 +112,7 @@ function adjustCall(
       `must be a multiple of ${10n ** BigInt(column.zeros)}, as column "${name}" rounds to that, and is ${delta.text}`,
     )
   const parts = readId('id', table, id)
-  if ([...table.key, ...parts.map((part) => part.column)].some((key) => key.name === name))
+  if ([...table.primary, ...parts.map((part) => part.column)].some((key) => key.name === name))
     throw new InvalidInputError('column', `names "${name}", which says which row it is`)
   const counted = countWrite(table, counter, [
     ...keyTaken(table, parts),

@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { openTables } from '../../test/tables/open-tables.js'
-import { BusyError, ConflictError, ConstraintViolationError, InvalidInputError } from '../errors.js'
+import {
+  BusyError,
+  ConflictError,
+  ConstraintViolationError,
+  InvalidInputError,
+  NotWrittenError,
+} from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import { countTraffic } from '../testing/index.js'
 
@@ -53,6 +59,52 @@ describe('the first', () => {
     expect(await countTraffic(fixture.pool, () => insert(undefined))).toMatchObject({
       ...{ value: { created: false }, roundTrips: 1, commits: 1 },
     })
+  })
+})
+
+it.each([
+  ['timestamptz(0)', new Date('2030-01-01T00:00:00.700Z')],
+  ['timestamptz(0)', '2030-01-01 00:00:00.7+00'],
+  ['timestamp(0)', '2030-01-01 00:00:00.7'],
+  ['time(1)', '12:00:00.77'],
+  ['interval second(0)', '1.7 seconds'],
+  ['numeric(5,2)', '1.239'],
+  ['numeric(5,2)[]', ['1.239']],
+  ['varchar(3)', 'ann'],
+  ['char(3)', 'a'],
+  ['bit(3)', '101'],
+  ['{shop}.price', '1.239'],
+])('a key that its column rounds, %s, is found as it was rounded', async (type, id) => {
+  await withClient(async (tx) => {
+    await tx.query(
+      `create domain {shop}.cents as numeric(5, 2); create domain {shop}.price as {shop}.cents;
+       create table {shop}.rounded (id ${type} primary key, n int)`.replaceAll('{shop}', fixture.shop),
+    )
+    const first = await fixture.dibs.insertOnce(tx, at('rounded'), ['id'], { id, n: 1 })
+    expect(first.created).toBe(true)
+    expect(await fixture.dibs.insertOnce(tx, at('rounded'), ['id'], { id, n: 2 })).toEqual({
+      created: false,
+      row: first.row,
+    })
+  })
+})
+
+it('a key that a trigger changes is not found, and the error does not say why for sure', async () => {
+  await withClient(async (tx) => {
+    await tx.query(
+      `create table {shop}.lowered (id text primary key);
+       create function {shop}.lower_it() returns trigger language plpgsql as $$ begin new.id := lower(new.id); return new; end $$;
+       create trigger t before insert on {shop}.lowered for each row execute function {shop}.lower_it()`.replaceAll(
+        '{shop}',
+        fixture.shop,
+      ),
+    )
+    const ask = (id: string) => fixture.dibs.insertOnce(tx, at('lowered'), ['id'], { id })
+    expect(await ask('Ann')).toEqual({ created: true, row: { id: 'ann' } })
+    const error = await ask('Ann').catch((error) => error)
+    expect(error).toBeInstanceOf(NotWrittenError)
+    expect(error.message).toContain('It may be that a trigger')
+    expect(await ask('ann')).toMatchObject({ created: false })
   })
 })
 

@@ -48,7 +48,7 @@ export function insertOnceOn(rows: Rows): InsertOnce {
 
 /**
  * The look is a statement of its own, with a snapshot that is newer than the conflict; it answers in any case, since a row that was deleted in between
- * is to be inserted again.
+ * is to be inserted again. It looks for the values as their columns round them, which is how they were inserted.
  */
 function insertCall(
   table: Table,
@@ -71,7 +71,7 @@ function insertCall(
           `must be given, and not null: it tells whether the row is there`,
         )
       const column = table.column(`row.${name}`, name)
-      return `${ROW}.${column.quoted} ${column.equals} ${args.value(`row.${name}`, column, value)}`
+      return `${ROW}.${column.quoted} ${column.equals} ${args.stored(`row.${name}`, column, value)}`
     })
     .join(' and ')
   const names = entries.map(({ column }) => column.quoted).join(', ')

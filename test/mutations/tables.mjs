@@ -20,6 +20,7 @@ const changing = [tables('changing-table.test.ts')]
 const explored = [tables('rows.explore.test.ts')]
 const catalog = [rows('catalog.test.ts')]
 const values = [rows('column-value.test.ts')]
+const types = [rows('column-type.test.ts')]
 
 const writes = (text) => inFunction('row_write', text)
 const locking = (text) => inFunction('row_lock', text)
@@ -58,7 +59,18 @@ const inSql = [
     'pg_catalog.concat(0,',
     catalog,
   ],
-  ['a table that others inherit from by now', inFunction('table_mark', ', c.relhassubclass'), '', catalog],
+  [
+    'a table that others inherit from by now',
+    inFunction('table_mark', 'case when c.relhassubclass and'),
+    'case when false and',
+    catalog,
+  ],
+  [
+    'a table that others inherit from again',
+    inFunction('table_mark', "string_agg(h.inhrelid::text, ',' order by h.inhrelid)"),
+    'concat(pg_catalog.count(null))',
+    catalog,
+  ],
   ...['busy', 'moved', 'invalid'].map((state) => [
     `fault: what is ${state} ends the transaction`,
     inFunction('row_fault', `then '${state}'`),
@@ -242,7 +254,7 @@ const around = [
   [
     'lock: each index has an order of its own',
     locks('row-lock.ts'),
-    'table.key.length > 0 ? table.key : columns',
+    'table.primary.length > 0 ? table.primary : columns',
     'columns',
     lock,
   ],
@@ -352,6 +364,13 @@ const around = [
     explored,
   ],
   [
+    'insert: what was rounded is looked for as it was given',
+    tables('insert-once.ts'),
+    'args.stored(',
+    'args.value(',
+    insert,
+  ],
+  [
     'insert: null is a value like any other',
     tables('insert-once.ts'),
     'if (value === undefined || value === null)',
@@ -398,6 +417,32 @@ const around = [
     catalog,
   ],
   ['unique: it may be checked later', rows('catalog.ts'), ' and i.indimmediate', '', insert],
+  ['key: it may be checked later', rows('catalog.ts'), 'if (key && !key.immediate)', 'if (false)', catalog],
+  ['key: it may not be valid', rows('catalog.ts'), 'if (key && !key.valid)', 'if (false)', catalog],
+  [
+    'lock: arrays and composite types are taken apart',
+    locks('row-lock.ts'),
+    'return element !== undefined || isComposite',
+    'return false',
+    lock,
+  ],
+  [
+    'a domain is compared as such',
+    rows('catalog.ts'),
+    'told.domain ? `::${told.behind} ${told.equals}` : told.equals',
+    'told.equals',
+    types,
+  ],
+  ['a value is cast to its domain', rows('catalog.ts'), 'cast: told.behind', 'cast: told.sql', types],
+  ['what is too long is cut off', rows('column-value.ts'), 'if (bytes <= most)', 'if (true)', types],
+  ['null is a word', rows('row-args.ts'), 'if (text === null) return `null::${sql}`', '', types],
+  [
+    'null in an array is a word',
+    rows('row-args.ts'),
+    'if (column.element && hasNull(value))',
+    'if (false)',
+    types,
+  ],
   ['what the database makes is given', rows('row-args.ts'), 'if (column.isGenerated)', 'if (false)', insert],
   ['the key is changed', rows('row-args.ts'), '  if (found) throw', '  if (false) throw', transition],
   [

@@ -154,6 +154,73 @@ describe('a key', () => {
     await fixture.pool.query(`drop table ${at('child')}, ${at('parent')}`)
   })
 
+  it('is not taken once there is a child again, after the last one was dropped', async () => {
+    const [parent, child] = [at('par'), at('kid')]
+    const inherit = () =>
+      fixture.pool.query(
+        `create table ${child} (primary key (id)) inherits (${parent}); insert into ${child} values (1, 1)`,
+      )
+    await fixture.pool.query(
+      `create table ${parent} (id int primary key, n int); insert into ${parent} values (1, 1)`,
+    )
+    await inherit()
+    await fixture.pool.query(`drop table ${child}`)
+    const add = () => fixture.dibs.adjust(undefined, parent, 1, 'n', 1)
+    expect(await add()).toEqual({ id: 1, n: 2 })
+    await inherit()
+    await expect(add()).rejects.toThrow('which other tables inherit from')
+    expect(await fixture.rows('par', 'n')).toMatchObject([{ n: 1 }, { n: 2 }])
+    await fixture.pool.query(`alter table ${child} no inherit ${parent}`)
+    expect(await add()).toEqual({ id: 1, n: 3 })
+    await fixture.pool.query(`drop table ${child}, ${parent}`)
+  })
+
+  it('is no primary key that two rows may share', async () => {
+    await fixture.pool.query(
+      `create table ${at('deferred')} (id int primary key deferrable, code text unique, n int);
+       insert into ${at('deferred')} values (1, 'b', 1), (2, 'a', 1);
+       create table ${at('halves')} (id int not null, n int) partition by range (id);
+       create table ${at('halves_1')} partition of ${at('halves')} for values from (0) to (10);
+       alter table only ${at('halves')} add primary key (id);
+       insert into ${at('halves')} values (1, 1), (1, 2)`,
+    )
+    const { dibs } = fixture
+    for (const [name, problem] of [
+      ['deferred', 'whose primary key (id) is deferrable'],
+      ['halves', 'whose primary key (id) is not valid'],
+    ] as const) {
+      const asked = [
+        () => write(at(name), { n: 2 }),
+        () => dibs.adjust(undefined, at(name), 1, 'n', 1),
+        () => dibs.transaction((tx) => dibs.rowLock(tx, at(name), [1])),
+        () => dibs.claimRows(at(name), { set: { n: 2 } }),
+      ]
+      for (const ask of asked) {
+        const error = await ask().catch((error) => error)
+        expect(error).toBeInstanceOf(InvalidInputError)
+        expect(error.message).toContain(problem)
+      }
+      const named = write(at(name), { n: 2 }, { id: 1 })
+      await expect(named).rejects.toThrow(problem.replace('whose', '; its'))
+    }
+    expect(await write(at('deferred'), { n: 2 }, { code: 'a' })).toMatchObject({ id: 2, n: 2 })
+    await expect(write(at('deferred'), { id: 3 }, { code: 'a' })).rejects.toThrow('it says which row it is')
+    const both = await dibs.transaction((tx) =>
+      dibs.rowLock(tx, at('deferred'), [{ code: 'a' }, { code: 'b' }]),
+    )
+    expect(both).toMatchObject([{ id: 2 }, { id: 1 }])
+    await fixture.pool.query(
+      `truncate ${at('halves')}; create unique index halves_1_id on ${at('halves_1')} (id);
+       alter table ${at('halves_1')} add primary key using index halves_1_id;
+       alter index ${at('halves_pkey')} attach partition ${at('halves_1_id')}; insert into ${at('halves')} values (1, 1)`,
+    )
+    // What was refused a moment ago is not read again for a second.
+    await expect
+      .poll(() => write(at('halves'), { n: 2 }).catch(() => undefined), { timeout: 5_000 })
+      .toEqual({ id: 1, n: 2 })
+    await fixture.pool.query(`drop table ${at('deferred')}, ${at('halves')}`)
+  })
+
   it('is no index that compares otherwise than its column', async () => {
     await fixture.pool.query(
       `create collation ${at('any_case')} (provider = icu, locale = 'und-u-ks-level2', deterministic = false);

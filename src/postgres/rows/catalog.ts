@@ -26,6 +26,17 @@ interface ToldColumn extends ToldType {
   readonly generated: boolean
   readonly equals: string
   readonly element: ToldType | null
+  readonly domain: boolean
+  readonly composite: boolean
+  /** The type behind its domains. */
+  readonly behind: string
+  readonly modified: string | null
+}
+
+interface ToldKey {
+  readonly names: readonly string[]
+  readonly valid: boolean
+  readonly immediate: boolean
 }
 
 interface Told {
@@ -33,13 +44,14 @@ interface Told {
   readonly isTable: boolean
   readonly isParent: boolean
   readonly columns: readonly ToldColumn[] | null
-  readonly key: readonly string[] | null
+  readonly key: ToldKey | null
   readonly uniques: readonly (readonly string[])[] | null
   readonly names: readonly string[] | null
 }
 
 /**
- * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. An index that
+ * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. A modifier stands behind the name of a type
+ * that is not built in; those that are have a spelling of their own for it, which no search path changes. An index that
  * compares in another way than its column does is no key: two values that it takes for one are two rows to `equals`. The names of tables are asked for only where there is no such table. Operators are named in full: it runs under the caller's search path.
  */
 const readTable = statement(
@@ -57,6 +69,13 @@ const readTable = statement(
          'name', a.attname, 'nullable', not a.attnotnull,
          'generated', a.attgenerated operator(pg_catalog.<>) ''::pg_catalog."char" or a.attidentity operator(pg_catalog.=) 'a'::pg_catalog."char",
          'sql', pg_catalog.format('%I.%I', tn.nspname, t.typname),
+         'domain', t.typtype operator(pg_catalog.=) 'd'::pg_catalog."char",
+         'composite', b.typtype operator(pg_catalog.=) 'c'::pg_catalog."char",
+         'behind', pg_catalog.format('%I.%I', b.nspname, b.typname),
+         'modified', case when b.typmod operator(pg_catalog.<) 0 then null
+           when b.nspname operator(pg_catalog.=) 'pg_catalog'::pg_catalog.name then pg_catalog.format_type(b.oid, b.typmod)
+           else pg_catalog.format('%I.%I%s', b.nspname, b.typname,
+             pg_catalog."substring"(pg_catalog.format_type(b.oid, b.typmod), '([(][^()]*[)])([[][]])?$')) end,
          'base', case when b.typnamespace operator(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace then b.typname end,
          'typmod', b.typmod,
          'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) b.oid),
@@ -88,20 +107,23 @@ const readTable = statement(
            union all
            select d.typbasetype, d.typtypmod from base join pg_catalog.pg_type d on d.oid operator(pg_catalog.=) base.id
            where d.typtype operator(pg_catalog.=) 'd'::pg_catalog."char"
-         ) select f.oid, f.typname, f.typnamespace, f.typcategory, f.typelem, base.typmod
+         ) select f.oid, f.typname, f.typnamespace, fn.nspname, f.typtype, f.typcategory, f.typelem, base.typmod
            from base join pg_catalog.pg_type f on f.oid operator(pg_catalog.=) base.id
+           join pg_catalog.pg_namespace fn on fn.oid operator(pg_catalog.=) f.typnamespace
            where f.typtype operator(pg_catalog.<>) 'd'::pg_catalog."char"
        ) b
        where a.attrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)
          and a.attnum operator(pg_catalog.>) 0::pg_catalog.int2 and not a.attisdropped
      ),
      'key', (
-       select pg_catalog.json_agg(a.attname order by k.n)
+       select pg_catalog.json_build_object('names', pg_catalog.json_agg(a.attname order by k.n),
+         'valid', pg_catalog.bool_and(i.indisvalid), 'immediate', pg_catalog.bool_and(i.indimmediate))
        from pg_catalog.pg_index i
        cross join lateral pg_catalog.unnest(i.indkey::pg_catalog.int2[]) with ordinality k(attnum, n)
        join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
        where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text) and i.indisprimary
          and not i.indisexclusion and k.n operator(pg_catalog.<=) i.indnkeyatts
+       having pg_catalog.count(*) operator(pg_catalog.>) 0
      ),
      'uniques', (
        select pg_catalog.json_agg(u.names)
@@ -196,9 +218,18 @@ function toTable(name: TableName, told: Told): Table {
   return new Table(name, {
     mark: told.mark,
     columns: (told.columns ?? []).map(toColumn),
-    key: told.key ?? [],
+    key: told.key?.names ?? [],
+    keyProblem: findProblem(told.key),
     uniques: told.uniques ?? [],
   })
+}
+
+/** Why one value of the primary key may be that of several rows. */
+function findProblem(key: ToldKey | null): string | undefined {
+  if (key && !key.valid)
+    return 'is not valid, so that two rows may have the same: attach an index of each partition to it, or make it anew'
+  if (key && !key.immediate)
+    return 'is deferrable, so that two rows may have the same for a while: make it not deferrable, or name the columns of another unique index'
 }
 
 function toColumn(told: ToldColumn): Column {
@@ -206,7 +237,10 @@ function toColumn(told: ToldColumn): Column {
     ...toType(told),
     name: told.name,
     quoted: quoteIdentifier(told.name),
-    equals: told.equals,
+    cast: told.behind,
+    stored: told.modified ?? told.behind,
+    equals: told.domain ? `::${told.behind} ${told.equals}` : told.equals,
+    isComposite: told.composite,
     isNullable: told.nullable,
     isGenerated: told.generated,
     element: told.element === null ? undefined : toType(told.element),

@@ -41,7 +41,8 @@ const readers: Readonly<Record<string, Reader>> = {
   text: readText,
   varchar: readText,
   bpchar: readText,
-  name: readText,
+  name: (field, value, type) => checkBytes(field, readText(field, value, type), 63),
+  char: (field, value, type) => checkBytes(field, readText(field, value, type), 1),
 }
 
 function refuse(field: string, wanted: string, value: unknown): InvalidInputError {
@@ -172,6 +173,16 @@ function readText(field: string, value: unknown, { maxLength }: ColumnType): str
   return value
 }
 
+/** The server cuts off what is longer, and would find the row of what is left. */
+function checkBytes(field: string, text: string, most: number): string {
+  const bytes = Buffer.byteLength(text)
+  if (bytes <= most) return text
+  throw new InvalidInputError(
+    field,
+    `must be at most ${most} ${most === 1 ? 'byte' : 'bytes'} long, and has ${bytes}`,
+  )
+}
+
 function checkLabel(field: string, labels: readonly string[], value: unknown): string {
   if (typeof value === 'string' && labels.includes(value)) return value
   throw refuse(field, `one of ${labels.join(', ')}`, value)
@@ -186,18 +197,19 @@ function readOther(field: string, value: unknown, { base }: ColumnType): string 
   return text
 }
 
-/** Arrays in arrays are dimensions. */
-export function toArrayText(field: string, element: ColumnType, value: unknown): string {
+/** Arrays in arrays are dimensions. `none` stands for null. */
+export function toArrayText(field: string, element: ColumnType, value: unknown, none = 'null'): string {
   if (!Array.isArray(value)) throw refuse(field, 'an array', value)
   const items = value.map((item, n) => {
     const at = `${field}[${n}]`
     if (Array.isArray(item) && element.base !== 'json' && element.base !== 'jsonb')
-      return toArrayText(at, element, item)
-    return quoteItem(toColumnText(at, element, item))
+      return toArrayText(at, element, item, none)
+    const text = toColumnText(at, element, item)
+    return text === null ? none : quoteItem(text)
   })
   return `{${items.join(',')}}`
 }
 
-function quoteItem(text: TextValue): string {
-  return text === null ? 'null' : `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`
+function quoteItem(text: string): string {
+  return `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`
 }

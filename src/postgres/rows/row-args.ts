@@ -12,25 +12,47 @@ export const ROW = '"dibs_t"'
 
 /** The values of a statement: they cross the wire as one array of texts, which is `$1` in it. */
 export class RowArgs {
-  readonly #texts: TextValue[] = []
+  readonly #texts: string[] = []
 
   get text(): string {
     return textArray(this.#texts)
   }
 
-  /** A text, and the place where it stands, cast to a type. */
+  /** A text, and the place where it stands, cast to a type. Null is none of the texts: with `array_nulls` off it would be the word. */
   place(text: TextValue, sql: string): string {
+    if (text === null) return `null::${sql}`
     this.#texts.push(text)
     return `($1)[${this.#texts.length}]::${sql}`
   }
 
   value(field: string, column: Column, value: unknown): string {
-    return this.place(toColumnText(field, column, value), column.sql)
+    if (column.element && hasNull(value)) return this.#holed(field, column, column.element, value)
+    return this.place(toColumnText(field, column, value), column.cast)
+  }
+
+  /** An array with nulls among its items: with `array_nulls` off they cannot be written in its text, so that a word stands for them that no item is. */
+  #holed(field: string, column: Column, element: ColumnType, value: unknown): string {
+    const given = toArrayText(field, element, value)
+    let word = 'dibs'
+    while (given.includes(word)) word += '_'
+    const text = this.place(toArrayText(field, element, value, word), 'pg_catalog.text[]')
+    return `pg_catalog.array_replace(${text}, '${word}'::pg_catalog.text, null)::${column.cast}`
+  }
+
+  /** A value as the column has rounded it, if it was written. */
+  stored(field: string, column: Column, value: unknown): string {
+    return this.place(toColumnText(field, column, value), column.stored)
   }
 
   /** Several values as one array. */
-  list(field: string, type: ColumnType, values: readonly unknown[]): string {
-    return this.place(toArrayText(field, type, values), `${type.sql}[]`)
+  list(field: string, column: Column, values: readonly unknown[]): string {
+    return this.place(toArrayText(field, column, values), `${column.cast}[]`)
+  }
+
+  /** Several values as an array of their texts, each still to be cast. */
+  texts(field: string, column: Column, values: readonly unknown[]): string {
+    const texts = values.map((value, n) => toColumnText(`${field}[${n}]`, column, value))
+    return this.place(textArray(texts), 'pg_catalog.text[]')
   }
 
   /** `"a" = …, "b" = …` */
@@ -61,6 +83,10 @@ export function writable(field: string, table: Table, name: string, taken: reado
   if (found) throw new InvalidInputError(field, `must not be given: ${found.why}`)
   if (column.isGenerated) throw new InvalidInputError(field, 'must not be given: the database makes it')
   return column
+}
+
+function hasNull(value: unknown): boolean {
+  return Array.isArray(value) && value.some((item) => item === null || hasNull(item))
 }
 
 export function isPlain(value: unknown): value is Record<string, unknown> {

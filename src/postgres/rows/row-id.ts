@@ -68,7 +68,7 @@ export function matchId(parts: readonly KeyPart[], args: RowArgs, row = ROW): st
 
 /** What says which row it is cannot be changed in the same breath. */
 export const keyTaken = (table: Table, parts: readonly KeyPart[]): readonly Taken[] =>
-  [...new Set([...table.key, ...parts.map(({ column }) => column)])].map(({ name }) => ({
+  [...new Set([...table.primary, ...parts.map(({ column }) => column)])].map(({ name }) => ({
     name,
     why: 'it says which row it is',
   }))

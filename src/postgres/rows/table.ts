@@ -25,8 +25,19 @@ export interface ColumnType {
 export interface Column extends ColumnType {
   readonly name: string
   readonly quoted: string
-  /** The operator that its own type is compared with: no operator of the caller's search path stands in for it. */
+  /**
+   * The type behind its domains, without a modifier: what a value is cast to. To cast to more would cut a value off, or check it where it is only
+   * compared; what the column demands of a value that is written, the server sees to when it assigns it.
+   */
+  readonly cast: string
+  /** The same with its modifier: what a value that was written has become. */
+  readonly stored: string
+  /**
+   * What stands between the column and a value: the operator that its own type is compared with, so that no operator of the caller's search path stands in
+   * for it. Before it the column of a domain is cast to the type behind: not every operator sees through a domain.
+   */
   readonly equals: string
+  readonly isComposite: boolean
   readonly isNullable: boolean
   /** The database makes its values, and takes none. */
   readonly isGenerated: boolean
@@ -38,6 +49,8 @@ export interface TableParts {
   readonly columns: readonly Column[]
   /** The columns of the primary key, in its order. */
   readonly key: readonly string[]
+  /** Why the primary key does not say which row it is. */
+  readonly keyProblem?: string | undefined
   /** The columns of each unique index without condition, expression, deferral or a comparison of its own; the primary key among them. */
   readonly uniques: readonly (readonly string[])[]
 }
@@ -47,16 +60,18 @@ export class Table {
   readonly mark: string
   readonly columns: ReadonlyMap<string, Column>
   readonly uniques: readonly (readonly string[])[]
-  readonly #key: readonly string[]
+  readonly #primary: readonly string[]
+  readonly #keyProblem: string | undefined
 
   constructor(
     readonly name: TableName,
-    { mark, columns, key, uniques }: TableParts,
+    { mark, columns, key, keyProblem, uniques }: TableParts,
   ) {
     this.mark = mark
     this.columns = new Map(columns.map((column) => [column.name, column]))
     this.uniques = uniques
-    this.#key = key
+    this.#primary = key
+    this.#keyProblem = keyProblem
   }
 
   /** As it stands in SQL. */
@@ -79,9 +94,25 @@ export class Table {
     return `${quoteIdentifier(this.name.name)}.${column.quoted}`
   }
 
-  /** The columns of the primary key, none if it has none. */
+  /** The columns of the primary key, none if it has none; refused if one key may be that of several rows. */
   get key(): readonly Column[] {
-    return this.#key.map((name) => this.column('table', name))
+    if (this.#keyProblem !== undefined)
+      throw new InvalidInputError(
+        'table',
+        `names ${this.name.given}, whose primary key (${this.#primary.join(', ')}) ${this.#keyProblem}`,
+      )
+    return this.primary
+  }
+
+  /** The same whether or not it says which row it is: to sort by, and to be left alone. */
+  get primary(): readonly Column[] {
+    return this.#primary.map((name) => this.column('table', name))
+  }
+
+  /** The primary key is among them. */
+  get #keys(): readonly (readonly string[])[] {
+    const primary = this.#keyProblem === undefined ? [this.#primary] : []
+    return [...primary, ...this.uniques].filter(({ length }) => length > 0)
   }
 
   column(field: string, name: unknown): Column {
@@ -96,18 +127,18 @@ export class Table {
 
   /** The unique index, or primary key, that has just these columns; in its own order. */
   findUnique(names: readonly string[]): readonly string[] | undefined {
-    return [this.#key, ...this.uniques].find(
-      (unique) =>
-        unique.length > 0 && unique.length === names.length && unique.every((name) => names.includes(name)),
+    return this.#keys.find(
+      (unique) => unique.length === names.length && unique.every((name) => names.includes(name)),
     )
   }
 
   /** The unique indexes in words. */
   describeUniques(): string {
-    const lists = new Set(
-      [this.#key, ...this.uniques].filter(({ length }) => length > 0).map((list) => `(${list.join(', ')})`),
-    )
-    return lists.size === 0 ? 'it has none' : `it has ${[...lists].join(', ')}`
+    const lists = new Set(this.#keys.map((list) => `(${list.join(', ')})`))
+    const found = lists.size === 0 ? 'it has none' : `it has ${[...lists].join(', ')}`
+    return this.#keyProblem === undefined
+      ? found
+      : `${found}; its primary key (${this.#primary.join(', ')}) ${this.#keyProblem}`
   }
 }
 
