@@ -119,7 +119,7 @@ function pickAndWrite(table: Table, rest: string, sets: readonly string[]): stri
   )
   const picked = key.map((column, n) => `${column.quoted} as "dibs_${n}"`).join(', ')
   const match = key
-    .map((column, n) => `${ROW}.${column.quoted} ${column.equals} ${placed}."dibs_${n}"`)
+    .map((column, n) => `${ROW}.${column.quoted} ${column.equals} ${placed}."dibs_${n}"::${column.cast}`)
     .join(' and ')
   const place = `"${table.freeName('dibs_place')}"`
   return `with ${locked} as materialized (select ${picked} from ${quoted}${rest}),

@@ -19,6 +19,8 @@ const fixture = openTables(
    create domain {shop}.code as varchar check (value = lower(value) and length(value) < 3);
    create domain {shop}.folded as text collate "POSIX";
    create domain {shop}.three as bit(3);
+   create domain {shop}.sure as text not null;
+   create table {shop}.strict (id int primary key, note {shop}.sure, n int);
    create domain {shop}.upto as varbit(3);
    create table {shop}.work (id int primary key, status {shop}.state, size {shop}.even, n int, bits {shop}.three, more {shop}.upto, price {shop}.price);
    ${Object.keys(keys)
@@ -54,6 +56,23 @@ describe('a domain', () => {
       expect(await dibs.claimRows(table, { tx, where: { id: [other] } })).toEqual([])
       await isAlive(tx)
     })
+  })
+
+  it('that is never null is none where there is no row', async () => {
+    const { dibs } = fixture
+    await fixture.pool.query(`insert into ${at('strict')} values (1, 'a', 1)`)
+    await withClient(async (tx) => {
+      await expect(dibs.adjust(tx, at('strict'), 2, 'n', 1)).rejects.toThrow(NotFoundError)
+      expect(await dibs.adjust(tx, at('strict'), 1, 'n', 1)).toEqual({ id: 1, note: 'a', n: 2 })
+      expect(await dibs.rowLock(tx, at('strict'), [1])).toEqual([{ id: 1, note: 'a', n: 2 }])
+      await isAlive(tx)
+    })
+  })
+
+  it.each(Object.keys(keys))('as a key, %s, is claimed and written', async (type) => {
+    const [id] = keys[type as keyof typeof keys]
+    const [row] = await fixture.dibs.claimRows<{ id: unknown }>(at(`by_${type}`), { set: { n: 5 } })
+    expect({ ...row, id: `${row?.id}` }).toEqual({ id, n: 5 })
   })
 
   it('over an enum is a state like any other', async () => {

@@ -123,7 +123,7 @@ export class Rows {
     { name, statements, args, waitMs, rest = [] }: RowCall,
   ): Promise<readonly ToldRow[]> {
     const columns = [...table.columns.values()]
-    const empty = `select $1::text, $2::text, ${columns.map(({ sql }) => `null::${sql}`).join(', ')}`
+    const empty = `select $1::text, $2::text, ${columns.map(({ cast }) => `null::${cast}`).join(', ')}`
     const texts = [table.quoted, table.mark, ...statements, empty]
     const values = [...texts, args.text, String(Math.max(1, waitMs)), ...rest]
     const types = [...texts.map(() => 'text'), 'text[]', 'integer', ...rest.map(() => 'integer')]
@@ -132,7 +132,7 @@ export class Rows {
     const answer = [
       `"${state}" text`,
       `"${about}" text`,
-      ...columns.map(({ quoted, sql }) => `${quoted} ${sql}`),
+      ...columns.map(({ quoted, cast }) => `${quoted} ${cast}`),
     ]
     const text = `select * from ${this.schema}.${name}(${places.join(', ')}) as t(${answer.join(', ')})`
     const rows = await this.#database.query(text, values, { tx, waitMs })

@@ -79,9 +79,14 @@ export class Table {
     return this.name.quoted
   }
 
-  /** All columns, as they stand in a list of a statement; `row` is where they come from. */
+  /**
+   * All columns, as they stand in a list of a statement; `row` is where they come from. Domains are left behind: where there is no row there is no value of one that is
+   * never null.
+   */
   list(row = ''): string {
-    return [...this.columns.values()].map(({ quoted }) => `${row}${quoted}`).join(', ')
+    return [...this.columns.values()]
+      .map(({ quoted, sql, cast }) => `${row}${quoted}${sql === cast ? '' : `::${cast}`}`)
+      .join(', ')
   }
 
   /** A name of ours that no column has. */
