@@ -4,6 +4,7 @@ import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { claims } from '../claims/acquire-claims.js'
 import { FenceLostError, GuardedError, NotInTransactionError } from '../errors.js'
 import type { Executor } from '../postgres/executor.js'
 import type { Isolation, Transaction } from '../postgres/transaction-types.js'
@@ -21,6 +22,62 @@ const stolen = (fence: number) => ({ code: 'DIBS_FENCE_LOST', reason: 'stolen', 
 async function takeOver(name: string): Promise<Lock> {
   await fixture.schema.clock.advance(2 * HOUR_MS)
   return (await fixture.other.tryLock(name, { ttlMs: 10 * HOUR_MS })) as Lock
+}
+
+/** Each guards a part of the transaction that is then undone, and goes on. */
+const undone: Record<string, (tx: Transaction, lock: Lock) => Promise<void>> = {
+  async 'a savepoint by hand'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await tx.query('/* s */ rollback to savepoint s; select 1')
+  },
+  async 'a savepoint by hand, after a failure'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await expect(tx.query('select 1/0')).rejects.toThrow()
+    await tx.query('rollback to savepoint s')
+  },
+  async 'a savepoint by hand, past the transaction'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await tx.client.query('rollback to savepoint s')
+    await tx.query('select 1')
+  },
+  async 'a savepoint by hand, noticed in another that is rolled back as well'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await tx.client.query('rollback to savepoint s')
+    await expect(tx.savepoint(fail)).rejects.toThrow('on purpose')
+  },
+  async acquire(tx, lock) {
+    const guardAndFail = () => lock.guard(tx).then(fail)
+    const acquired = fixture.dibs.acquire([claims.lock('part')], guardAndFail, { tx })
+    await expect(acquired).rejects.toThrow('on purpose')
+  },
+  async 'acquire in a savepoint'(tx, lock) {
+    const failed = tx.savepoint(async (part) => {
+      await undone.acquire?.(part, lock)
+      await fail()
+    })
+    await expect(failed).rejects.toThrow('on purpose')
+  },
+  async singleton(tx, lock) {
+    const spec = { ...slot, tx }
+    await expect(fixture.dibs.singleton(spec, () => lock.guard(tx).then(fail))).rejects.toThrow('on purpose')
+  },
+  async voidSlot(tx, lock) {
+    const done = await fixture.dibs.singleton({ ...slot, tx }, async (_, { key, id }) => ({ key, id }))
+    const spec = { scope: slot.scope, slot: done, tx }
+    await expect(fixture.dibs.voidSlot(spec, () => lock.guard(tx).then(fail))).rejects.toThrow('on purpose')
+  },
+  async once(tx, lock) {
+    const spec = { scope: 's', key: 'part', tx }
+    await expect(fixture.dibs.once(spec, () => lock.guard(tx).then(fail))).rejects.toThrow('on purpose')
+  },
+}
+const slot = { scope: 'closing', per: 'day', timeZone: 'UTC' } as const
+const fail = async (): Promise<never> => {
+  throw new Error('on purpose')
 }
 
 describe.each(isolations)('guard, at %s', (isolation) => {
@@ -115,6 +172,39 @@ describe.each(isolations)('guard, at %s', (isolation) => {
       expect(await fixture.logged()).toEqual(['mine'])
     },
   )
+
+  it.each(Object.keys(undone))('outlives what is undone of its transaction: %s', async (how) => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await fixture.dibs.transaction(
+      async (tx) => {
+        await undone[how]?.(tx, mine)
+        await fixture.schema.clock.advance(2 * HOUR_MS)
+        expect(await fixture.other.tryLock('till')).toBeNull()
+        await log(tx, 'mine')
+      },
+      { isolation },
+    )
+    expect(await fixture.logged()).toEqual(['mine'])
+  })
+
+  it('lets nothing be committed if it is lost by the time that a savepoint is rolled back', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    let next: Lock | undefined
+    const late = fixture.dibs.transaction(
+      async (tx) => {
+        await log(tx, 'late')
+        await tx.query('savepoint s')
+        await mine.guard(tx)
+        // Past the handle, so that it is noticed only at COMMIT.
+        await tx.client.query('rollback to savepoint s')
+        next = await takeOver('till')
+      },
+      { isolation },
+    )
+    await expect(late).rejects.toMatchObject(stolen(mine.fence))
+    expect(await fixture.logged()).toEqual([])
+    await next?.release()
+  })
 
   it('refuses a lease that has run out though nobody has taken it', async () => {
     const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })

@@ -660,8 +660,50 @@ const around = [
   ],
 ]
 
+const transaction = 'src/postgres/open-transaction.ts'
+
+/** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
+const beneath = [
+  [
+    transaction,
+    'a savepoint that is not ours undoes a guard',
+    '      await this.#repeatUndone()\n      return result',
+    '      return result',
+    guards,
+  ],
+  [
+    transaction,
+    'a savepoint that is rolled back past the transaction undoes a guard',
+    '    await this.#repeatUndone() // by `tx.client`\n',
+    '',
+    guards,
+  ],
+  [
+    transaction,
+    'what is done again in a savepoint is forgotten with it',
+    '      handle.repeated.add(repeat) // it may be a savepoint as well\n',
+    '',
+    guards,
+  ],
+  [
+    transaction,
+    'a guard that is lost by the time that it is done again is let through',
+    'await repeat(handle).catch((reason) => this.refuseCommit(reason))',
+    'await repeat(handle).catch(() => {})',
+    guards,
+  ],
+  [
+    'src/postgres/watch-control.ts',
+    'nobody counts the savepoints that are rolled back',
+    'isPartial()) watch.undone++',
+    'isPartial()) watch.seen += 0',
+    guards,
+  ],
+]
+
 /** @type {import('./mutation.mjs').Mutation[]} */
 export const lockMutations = [
+  ...beneath.map(([file, name, from, to, tests]) => ({ name: `lock: ${name}`, file, from, to, tests })),
   ...inSql.map(([name, from, to, tests]) => ({ name: `lock handle: ${name}`, file: sql, from, to, tests })),
   ...around.map(([file, name, from, to, tests]) => ({
     name: `lock: ${name}`,
