@@ -1,12 +1,17 @@
+import { drizzle } from 'drizzle-orm/postgres-js'
 import pg from 'pg'
+import postgres from 'postgres'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, url } from '../../test/database.js'
+import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { claims } from '../claims/acquire-claims.js'
 import { FenceLostError, GuardedError, NotInTransactionError } from '../errors.js'
-import type { Executor } from '../postgres/executor.js'
+import { fromDrizzle } from '../postgres/adapters/from-drizzle.js'
+import { fromPostgresJs } from '../postgres/adapters/from-postgres-js.js'
+import type { Executor, Tx } from '../postgres/executor.js'
+import { sleep } from '../postgres/sleep.js'
 import type { Isolation, Transaction } from '../postgres/transaction-types.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import type { Lock } from './lock.js'
@@ -358,6 +363,26 @@ describe('a guarded transaction that stands still', () => {
     expect(unheard).toEqual([])
     expect(await mine.release()).toBe('released')
   })
+
+  it.each(['itself', 'Drizzle'])(
+    'is let alone over postgres.js, by %s: it would end the process',
+    async (by) => {
+      unheard = []
+      const mine = await fixture.dibs.lock('till', { ttlMs: 500 })
+      const sql = postgres(url, { max: 1, prepare: !viaPgBouncer, onnotice: () => {} })
+      const standStill = async (tx: Tx) => {
+        await log(tx, 'mine')
+        await mine.guard(tx)
+        await sleep(1_200)
+      }
+      if (by === 'itself') await sql.begin((own) => standStill(fromPostgresJs(own)))
+      else await drizzle(sql).transaction((own) => standStill(fromDrizzle(own)))
+      await sql.end()
+      await mine.release()
+      expect(unheard).toEqual([])
+      expect(await fixture.logged()).toEqual(['mine'])
+    },
+  )
 
   it('keeps a limit of its own that is lower', async () => {
     await using mine = await fixture.dibs.lock('till')

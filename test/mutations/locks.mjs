@@ -686,17 +686,17 @@ const beneath = [
     guards,
   ],
   [
-    transaction,
-    'a guard that is lost by the time that it is done again is let through',
-    'await repeat(handle).catch((reason) => this.refuseCommit(reason))',
-    'await repeat(handle).catch(() => {})',
-    guards,
-  ],
-  [
     'src/postgres/watch-control.ts',
     'nobody counts the savepoints that are rolled back',
     'isPartial()) watch.undone++',
     'isPartial()) watch.seen += 0',
+    guards,
+  ],
+  [
+    'src/postgres/adapters/from-postgres-js.ts',
+    'a transaction of postgres.js that stands still ends the process',
+    'isDeaf: true',
+    'isDeaf: false',
     guards,
   ],
 ]
