@@ -7,7 +7,13 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { claims } from '../claims/acquire-claims.js'
-import { FenceLostError, GuardedError, NotInTransactionError } from '../errors.js'
+import {
+  ConnectionLostError,
+  FenceLostError,
+  GuardedError,
+  InvalidInputError,
+  NotInTransactionError,
+} from '../errors.js'
 import { fromDrizzle } from '../postgres/adapters/from-drizzle.js'
 import { fromPostgresJs } from '../postgres/adapters/from-postgres-js.js'
 import type { Executor, Tx } from '../postgres/executor.js'
@@ -331,8 +337,19 @@ describe('guard', () => {
     expect(await fixture.logged()).toEqual([])
   })
 
-  it('is for an open transaction', async () => {
+  it('is for an open transaction that may write', async () => {
     await using mine = await fixture.dibs.lock('till')
+    await inTransaction(async (tx) => {
+      await tx.query('set transaction read only')
+      const error = await mine.guard(tx).catch((e) => e)
+      expect(error).toBeInstanceOf(InvalidInputError)
+      expect(error.message).toContain('is READ ONLY (it must be READ WRITE')
+    })
+    await inTransaction(async (tx) => {
+      const error = await mine.guard(tx, { endsIdle: 'no' as never }).catch((e) => e)
+      expect(error).toBeInstanceOf(InvalidInputError)
+      expect(error.message).toContain('must be true or false, not a string')
+    })
     await expect(mine.guard(fixture.pool as never)).rejects.toThrow(NotInTransactionError)
     const client = await fixture.pool.connect()
     await expect(mine.guard(client)).rejects.toThrow(NotInTransactionError)
@@ -362,6 +379,21 @@ describe('a guarded transaction that stands still', () => {
     await expect(client.query('commit')).rejects.toThrow()
     expect(unheard).toEqual([])
     expect(await mine.release()).toBe('released')
+  })
+
+  it.each(['a statement', 'COMMIT'])('is told why it was ended by %s', async (what) => {
+    await using mine = await fixture.dibs.lock('till', { ttlMs: 400 })
+    const ended = fixture.dibs.transaction(async (tx) => {
+      await mine.guard(tx)
+      await new Promise((resolve) => tx.client.once('error', resolve))
+      if (what === 'a statement') await log(tx, 'late')
+    })
+    const error = await ended.catch((e) => e)
+    expect(error).toBeInstanceOf(ConnectionLostError)
+    expect(error.message).toBe(
+      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the ttlMs of the lock.',
+    )
+    expect(error.cause).toMatchObject({ code: '25P03' })
   })
 
   it.each(['itself', 'Drizzle'])(

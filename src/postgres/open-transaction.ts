@@ -113,9 +113,9 @@ export class OpenTransaction implements TransactionCore {
       await this.#repeatUndone()
       return result
     } catch (error) {
-      const told = this.#checkout.wasCut ? this.#late('the answer did not come') : error
-      this.#failure ??= told
       if (isUnusable(error)) this.#checkout.broken ??= error
+      const told = this.#checkout.wasCut ? this.#late('the answer did not come') : (this.#idleEnd ?? error)
+      this.#failure ??= told
       this.#noticeEnd()
       throw told
     }
@@ -136,6 +136,16 @@ export class OpenTransaction implements TransactionCore {
 
   #late(what: string): StatementTimeoutError {
     return new StatementTimeoutError(`The deadline of this transaction has passed; ${what}.`)
+  }
+
+  /** What the server says of it comes while nothing runs: the next statement only learns that the connection is gone. */
+  get #idleEnd(): ConnectionLostError | undefined {
+    const { broken } = this.#checkout
+    if (readFault(broken)?.sqlState !== '25P03') return undefined
+    return new ConnectionLostError(
+      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the ttlMs of the lock.',
+      { cause: broken },
+    )
   }
 
   /** Someone with `tx.client` in hand, or hidden in a statement, has ended the transaction. */
@@ -228,9 +238,8 @@ export class OpenTransaction implements TransactionCore {
       throw this.#late('COMMIT was not sent')
     if (this.#checkout.broken !== undefined) {
       // Noticed before COMMIT was sent, so nothing is unknown.
-      throw new ConnectionLostError('The connection was lost before COMMIT was sent: nothing was kept.', {
-        cause: this.#checkout.broken,
-      })
+      const lost = 'The connection was lost before COMMIT was sent: nothing was kept.'
+      throw this.#idleEnd ?? new ConnectionLostError(lost, { cause: this.#checkout.broken })
     }
     if (this.#doom !== undefined) throw this.#doom
     if (!isWhole) throw new InvalidInputError('savepoint', 'was not awaited before the function returned')

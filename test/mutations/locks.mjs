@@ -652,6 +652,35 @@ const around = [
   ],
 
   [
+    'locks.ts',
+    'a force that an open transaction stands in the way of is a statement that took long',
+    "error.sqlState === '55P03')) throw error",
+    'false)) throw error',
+    operators,
+  ],
+  [
+    'held-lock.ts',
+    'any endsIdle',
+    "if (typeof endsIdle !== 'boolean')",
+    'if (endsIdle === undefined)',
+    guards,
+  ],
+  [
+    'held-lock.ts',
+    'a guard of what may not write says no more than the server',
+    '      if (unfit)',
+    '      if (unfit && false)',
+    guards,
+  ],
+  [
+    'fenced-write.ts',
+    'any column of fences',
+    "if (typeof fenceColumn !== 'string')",
+    'if (fenceColumn === undefined)',
+    elsewhere,
+  ],
+
+  [
     'lock-statements.ts',
     'what has run out is listed',
     '  where l.expires_at operator(pg_catalog.>) c.now and pg_catalog.starts_with',
@@ -664,6 +693,20 @@ const transaction = 'src/postgres/open-transaction.ts'
 
 /** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
 const beneath = [
+  [
+    transaction,
+    'nobody is told by a statement that its transaction stood idle',
+    '(this.#idleEnd ?? error)',
+    'error',
+    guards,
+  ],
+  [
+    transaction,
+    'nobody is told at COMMIT that the transaction stood idle',
+    'throw this.#idleEnd ?? new',
+    'throw new',
+    guards,
+  ],
   [
     transaction,
     'a savepoint that is not ours undoes a guard',
