@@ -77,6 +77,13 @@ describe('a write to a store elsewhere', () => {
 
   it('nor does a transaction of another database, which is refused', async () => {
     await using lock = await fixture.dibs.lock('report')
+    const stranger = await store.connect()
+    await stranger.query('begin')
+    const unknown = await lock.guard(stranger).catch((e) => e)
+    expect(unknown).toBeInstanceOf(InvalidInputError)
+    expect(unknown.message).toContain('is of another database, which has not the schema of this instance')
+    await stranger.query('rollback')
+    stranger.release()
     await using there = await Dibs.open({ pool: store, schema: fixture.schema.name, listen: false })
     const error = await there.transaction((tx) => lock.guard(tx)).catch((e) => e)
     expect(error).toBeInstanceOf(InvalidInputError)
@@ -95,6 +102,12 @@ describe('a write to a store elsewhere', () => {
       'There is no row {"day":"2030-01-01"} of table',
     )
     expect(await refused({ where: {} })).toBe('where')
+    await expect(lock.writeFenced(store, { ...write('x'), where: {} })).rejects.toThrow(
+      'must have at least one column, and has none',
+    )
+    expect(await refused({ where: undefined })).toBe('where')
+    expect(await refused({ where: ['day'] })).toBe('where')
+    expect(await refused({ fenceColumn: 5 })).toBe('fenceColumn')
     expect(await refused({ where: { day: null } })).toBe('where')
     expect(await refused({ set: {} })).toBe('set')
     expect(await refused({ set: { body: undefined } })).toBe('set')

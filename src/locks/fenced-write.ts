@@ -68,6 +68,8 @@ function checkWrite(
   const { table, where, set, fenceColumn = 'fence' } = write
   if (typeof table !== 'string')
     throw new InvalidInputError('table', `must be a text, not ${nameGiven(table)}`)
+  if (typeof fenceColumn !== 'string')
+    throw new InvalidInputError('fenceColumn', `must be a text, not ${nameGiven(fenceColumn)}`)
   if (fenceColumn in Object(set))
     throw new InvalidInputError('set', `must leave out "${fenceColumn}", which is set by itself`)
   return {
@@ -79,9 +81,10 @@ function checkWrite(
 }
 
 function columnsOf(field: 'where' | 'set', given: unknown): Columns {
-  const columns = typeof given === 'object' && given !== null ? Object.entries(given) : []
-  if (columns.length === 0)
-    throw new InvalidInputError(field, `must be an object with at least one column, not ${nameGiven(given)}`)
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw new InvalidInputError(field, `must be an object of columns, not ${nameGiven(given)}`)
+  const columns = Object.entries(given)
+  if (columns.length === 0) throw new InvalidInputError(field, 'must have at least one column, and has none')
   for (const [name, value] of columns)
     if (value === undefined || (value === null && field === 'where'))
       throw new InvalidInputError(field, `must have a value for "${name}"`)

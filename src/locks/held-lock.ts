@@ -16,6 +16,7 @@ import type { Database } from '../postgres/database.js'
 import { type DibsEventName, type DibsEvents, emit, type LockOrigin } from '../postgres/events.js'
 import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { joinTransaction } from '../postgres/join.js'
+import { nameGiven } from '../postgres/name-given.js'
 import type { Session } from '../postgres/session.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Wakeups } from '../postgres/wakeups.js'
@@ -52,6 +53,12 @@ const WAIT_MS = 5_000
 /** How long a release is tried in all, at the most and at the least. */
 const RELEASE_MS = 10_000
 const MIN_RELEASE_MS = 1_000
+
+/** What is wrong with a transaction that cannot be guarded, by SQLSTATE. */
+const UNFIT: Readonly<Record<string, string>> = {
+  '3F000': 'is of another database, which has not the schema of this instance',
+  '25006': 'is READ ONLY (it must be READ WRITE, on a primary)',
+}
 
 const dateOf = (micros: number): Date => new Date(micros / 1000)
 
@@ -113,6 +120,8 @@ export class HeldLock implements Lock, Kept {
     checkOptions(options, ['endsIdle'])
     const session = await joinTransaction(tx, this.#parts.database)
     const { endsIdle = !session.isDeaf } = options
+    if (typeof endsIdle !== 'boolean')
+      throw new InvalidInputError('endsIdle', `must be true or false, not ${nameGiven(endsIdle)}`)
     if (endsIdle) keepListening(tx)
     await this.#guard(session, endsIdle)
     session.repeatOutside?.((outer) => this.#guard(outer, endsIdle))
@@ -286,6 +295,11 @@ export class HeldLock implements Lock, Kept {
   async #judge(error: unknown): Promise<unknown> {
     const isRefused = error instanceof DatabaseError && error.sqlState === 'DIB03'
     if (!isRefused && !(error instanceof ConflictError)) {
+      const unfit = error instanceof DatabaseError && UNFIT[error.sqlState]
+      if (unfit)
+        return new InvalidInputError('tx', `${unfit}, and cannot be guarded by ${this.#subject}`, {
+          cause: error,
+        })
       const hasWaited = error instanceof StatementTimeoutError && error.sqlState === '55P03'
       return hasWaited ? new BusyError(`the row of ${this.#subject}`, WAIT_MS, 100, { cause: error }) : error
     }

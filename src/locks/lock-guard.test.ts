@@ -1,11 +1,23 @@
+import { drizzle } from 'drizzle-orm/postgres-js'
 import pg from 'pg'
+import postgres from 'postgres'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, url } from '../../test/database.js'
+import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { FenceLostError, GuardedError, NotInTransactionError } from '../errors.js'
-import type { Executor } from '../postgres/executor.js'
+import { claims } from '../claims/acquire-claims.js'
+import {
+  ConnectionLostError,
+  FenceLostError,
+  GuardedError,
+  InvalidInputError,
+  NotInTransactionError,
+} from '../errors.js'
+import { fromDrizzle } from '../postgres/adapters/from-drizzle.js'
+import { fromPostgresJs } from '../postgres/adapters/from-postgres-js.js'
+import type { Executor, Tx } from '../postgres/executor.js'
+import { sleep } from '../postgres/sleep.js'
 import type { Isolation, Transaction } from '../postgres/transaction-types.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import type { Lock } from './lock.js'
@@ -21,6 +33,62 @@ const stolen = (fence: number) => ({ code: 'DIBS_FENCE_LOST', reason: 'stolen', 
 async function takeOver(name: string): Promise<Lock> {
   await fixture.schema.clock.advance(2 * HOUR_MS)
   return (await fixture.other.tryLock(name, { ttlMs: 10 * HOUR_MS })) as Lock
+}
+
+/** Each guards a part of the transaction that is then undone, and goes on. */
+const undone: Record<string, (tx: Transaction, lock: Lock) => Promise<void>> = {
+  async 'a savepoint by hand'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await tx.query('/* s */ rollback to savepoint s; select 1')
+  },
+  async 'a savepoint by hand, after a failure'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await expect(tx.query('select 1/0')).rejects.toThrow()
+    await tx.query('rollback to savepoint s')
+  },
+  async 'a savepoint by hand, past the transaction'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await tx.client.query('rollback to savepoint s')
+    await tx.query('select 1')
+  },
+  async 'a savepoint by hand, noticed in another that is rolled back as well'(tx, lock) {
+    await tx.query('savepoint s')
+    await lock.guard(tx)
+    await tx.client.query('rollback to savepoint s')
+    await expect(tx.savepoint(fail)).rejects.toThrow('on purpose')
+  },
+  async acquire(tx, lock) {
+    const guardAndFail = () => lock.guard(tx).then(fail)
+    const acquired = fixture.dibs.acquire([claims.lock('part')], guardAndFail, { tx })
+    await expect(acquired).rejects.toThrow('on purpose')
+  },
+  async 'acquire in a savepoint'(tx, lock) {
+    const failed = tx.savepoint(async (part) => {
+      await undone.acquire?.(part, lock)
+      await fail()
+    })
+    await expect(failed).rejects.toThrow('on purpose')
+  },
+  async singleton(tx, lock) {
+    const spec = { ...slot, tx }
+    await expect(fixture.dibs.singleton(spec, () => lock.guard(tx).then(fail))).rejects.toThrow('on purpose')
+  },
+  async voidSlot(tx, lock) {
+    const done = await fixture.dibs.singleton({ ...slot, tx }, async (_, { key, id }) => ({ key, id }))
+    const spec = { scope: slot.scope, slot: done, tx }
+    await expect(fixture.dibs.voidSlot(spec, () => lock.guard(tx).then(fail))).rejects.toThrow('on purpose')
+  },
+  async once(tx, lock) {
+    const spec = { scope: 's', key: 'part', tx }
+    await expect(fixture.dibs.once(spec, () => lock.guard(tx).then(fail))).rejects.toThrow('on purpose')
+  },
+}
+const slot = { scope: 'closing', per: 'day', timeZone: 'UTC' } as const
+const fail = async (): Promise<never> => {
+  throw new Error('on purpose')
 }
 
 describe.each(isolations)('guard, at %s', (isolation) => {
@@ -115,6 +183,39 @@ describe.each(isolations)('guard, at %s', (isolation) => {
       expect(await fixture.logged()).toEqual(['mine'])
     },
   )
+
+  it.each(Object.keys(undone))('outlives what is undone of its transaction: %s', async (how) => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    await fixture.dibs.transaction(
+      async (tx) => {
+        await undone[how]?.(tx, mine)
+        await fixture.schema.clock.advance(2 * HOUR_MS)
+        expect(await fixture.other.tryLock('till')).toBeNull()
+        await log(tx, 'mine')
+      },
+      { isolation },
+    )
+    expect(await fixture.logged()).toEqual(['mine'])
+  })
+
+  it('lets nothing be committed if it is lost by the time that a savepoint is rolled back', async () => {
+    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    let next: Lock | undefined
+    const late = fixture.dibs.transaction(
+      async (tx) => {
+        await log(tx, 'late')
+        await tx.query('savepoint s')
+        await mine.guard(tx)
+        // Past the handle, so that it is noticed only at COMMIT.
+        await tx.client.query('rollback to savepoint s')
+        next = await takeOver('till')
+      },
+      { isolation },
+    )
+    await expect(late).rejects.toMatchObject(stolen(mine.fence))
+    expect(await fixture.logged()).toEqual([])
+    await next?.release()
+  })
 
   it('refuses a lease that has run out though nobody has taken it', async () => {
     // Above read committed the server tells by the snapshot, so its holder does by its own clock.
@@ -258,8 +359,19 @@ describe('guard', () => {
     expect(await fixture.logged()).toEqual([])
   })
 
-  it('is for an open transaction', async () => {
+  it('is for an open transaction that may write', async () => {
     await using mine = await fixture.dibs.lock('till')
+    await inTransaction(async (tx) => {
+      await tx.query('set transaction read only')
+      const error = await mine.guard(tx).catch((e) => e)
+      expect(error).toBeInstanceOf(InvalidInputError)
+      expect(error.message).toContain('is READ ONLY (it must be READ WRITE')
+    })
+    await inTransaction(async (tx) => {
+      const error = await mine.guard(tx, { endsIdle: 'no' as never }).catch((e) => e)
+      expect(error).toBeInstanceOf(InvalidInputError)
+      expect(error.message).toContain('must be true or false, not a string')
+    })
     await expect(mine.guard(fixture.pool as never)).rejects.toThrow(NotInTransactionError)
     const client = await fixture.pool.connect()
     await expect(mine.guard(client)).rejects.toThrow(NotInTransactionError)
@@ -290,6 +402,41 @@ describe('a guarded transaction that stands still', () => {
     expect(unheard).toEqual([])
     expect(await mine.release()).toBe('released')
   })
+
+  it.each(['a statement', 'COMMIT'])('is told why it was ended by %s', async (what) => {
+    await using mine = await fixture.dibs.lock('till', { ttlMs: 400 })
+    const ended = fixture.dibs.transaction(async (tx) => {
+      await mine.guard(tx)
+      await new Promise((resolve) => tx.client.once('error', resolve))
+      if (what === 'a statement') await log(tx, 'late')
+    })
+    const error = await ended.catch((e) => e)
+    expect(error).toBeInstanceOf(ConnectionLostError)
+    expect(error.message).toBe(
+      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the ttlMs of the lock.',
+    )
+    expect(error.cause).toMatchObject({ code: '25P03' })
+  })
+
+  it.each(['itself', 'Drizzle'])(
+    'is let alone over postgres.js, by %s: it would end the process',
+    async (by) => {
+      unheard = []
+      const mine = await fixture.dibs.lock('till', { ttlMs: 500 })
+      const sql = postgres(url, { max: 1, prepare: !viaPgBouncer, onnotice: () => {} })
+      const standStill = async (tx: Tx) => {
+        await log(tx, 'mine')
+        await mine.guard(tx)
+        await sleep(1_200)
+      }
+      if (by === 'itself') await sql.begin((own) => standStill(fromPostgresJs(own)))
+      else await drizzle(sql).transaction((own) => standStill(fromDrizzle(own)))
+      await sql.end()
+      await mine.release()
+      expect(unheard).toEqual([])
+      expect(await fixture.logged()).toEqual(['mine'])
+    },
+  )
 
   it('keeps a limit of its own that is lower', async () => {
     await using mine = await fixture.dibs.lock('till')

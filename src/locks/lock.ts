@@ -9,7 +9,7 @@ import type { FencedWrite } from './fenced-write.js'
 export interface GuardOptions {
   /**
    * The server ends the transaction if it stands still for as long as the lease lasts, so that it does not keep everybody else away. Default true; false for a
-   * transaction of Kysely, on whose client nobody listens, so that a disconnect would end the process.
+   * transaction of Kysely, on whose client nobody listens, and of postgres.js (also below Drizzle): there a disconnect would end the process.
    */
   readonly endsIdle?: boolean | undefined
 }

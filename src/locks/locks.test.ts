@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
 import { claims } from '../claims/acquire-claims.js'
-import { FenceLostError, InvalidInputError } from '../errors.js'
+import { BusyError, FenceLostError, InvalidInputError } from '../errors.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import type { Lock } from './lock.js'
 
@@ -153,6 +153,26 @@ describe('forceRelease', () => {
     expect(await semaphore[1]?.release()).toBe('released')
   })
 
+  it('waits for an open transaction that holds it, and says so', async () => {
+    await (await fixture.dibs.lock('till')).release()
+    await fixture.dibs.transaction((tx) =>
+      fixture.dibs.acquire(
+        [claims.lock('till'), claims.lock('new')],
+        async () => {
+          expect(await fixture.other.locks.list()).toEqual([])
+          const error = await fixture.other.locks.forceRelease('till').catch((e) => e)
+          expect(error).toBeInstanceOf(BusyError)
+          expect(error.message).toBe(
+            'Waited 5000 ms for an open transaction that holds lock "till", which cannot be taken away from it, in vain. Try again in 1000 ms.',
+          )
+          // Nobody knows of one that was never held before.
+          expect(await fixture.other.locks.forceRelease('new')).toBe(0)
+        },
+        { tx },
+      ),
+    )
+  })
+
   it('takes away what is claimed with other things, too', async () => {
     const run = fixture.dibs.acquire(
       [claims.lock('till')],
@@ -165,12 +185,13 @@ describe('forceRelease', () => {
   })
 
   it.each([
-    [{ ifFence: 1.5 }, 'ifFence'],
-    [{ ifFence: '7' }, 'ifFence'],
-    [{ ifFenced: 1 }, 'ifFenced'],
-  ])('refuses %o', async (options, field) => {
+    [{ ifFence: 1.5 }, 'ifFence', 'not 1.5'],
+    [{ ifFence: '7' }, 'ifFence', 'not a string'],
+    [{ ifFenced: 1 }, 'ifFenced', 'is no option'],
+  ])('refuses %o', async (options, field, reason) => {
     const error = await fixture.dibs.locks.forceRelease('till', options as never).catch((e) => e)
     expect(error).toBeInstanceOf(InvalidInputError)
     expect(error.field).toBe(field)
+    expect(error.message).toContain(reason)
   })
 })

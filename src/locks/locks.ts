@@ -1,4 +1,4 @@
-import { InvalidInputError } from '../errors.js'
+import { BusyError, InvalidInputError, StatementTimeoutError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
@@ -81,7 +81,8 @@ export class Locks {
 
   /**
    * Takes a lock away from its holder, who can neither renew it nor guard a transaction by it from then on, and learns of it when it tries. Transactions that are
-   * guarded already go on, and the next holder waits for these. What the old one does without `guard` is not stopped.
+   * guarded already go on, and the next holder waits for these. What the old one does without `guard` is not stopped. One that an open transaction holds cannot be
+   * taken away: `BusyError`.
    *
    * @returns how many permits were taken away
    * @example
@@ -95,10 +96,14 @@ export class Locks {
     if (ifFence !== undefined && !Number.isSafeInteger(ifFence))
       throw new InvalidInputError(
         'ifFence',
-        `must be a fence, which is a whole number, not ${String(ifFence)}`,
+        `must be a fence, which is a whole number, not ${typeof ifFence === 'number' ? ifFence : nameGiven(ifFence)}`,
       )
     const values = [name, ifFence === undefined ? null : String(ifFence), String(WAIT_MS)]
-    const [row] = await this.#database.sendWaiting(WAIT_MS, forceLock, values)
+    const [row] = await this.#database.sendWaiting(WAIT_MS, forceLock, values).catch((error) => {
+      if (!(error instanceof StatementTimeoutError && error.sqlState === '55P03')) throw error
+      const subject = `an open transaction that holds lock "${name}", which cannot be taken away from it`
+      throw new BusyError(subject, WAIT_MS, 1_000, { cause: error })
+    })
     const told: Forced = JSON.parse(`${row?.told}`)
     for (const { fence } of told.taken)
       emit('dibs:lock.stolen', {

@@ -62,6 +62,8 @@ export class OpenTransaction implements TransactionCore {
   /** The whole and the savepoints that are open in it. It is the last one's turn, whoever calls from wherever. */
   readonly #handles: TransactionHandle[]
   #savepoints = 0
+  /** How many rollbacks to savepoints are dealt with. */
+  #undone = 0
   /** The first error a statement gave, to say later why COMMIT was answered with ROLLBACK. */
   #failure: unknown
   /** Why this transaction must not commit, whatever its function does. */
@@ -108,11 +110,12 @@ export class OpenTransaction implements TransactionCore {
       this.#noticeEnd()
       // What failed before was undone by a savepoint of the caller's own.
       if (this.client.getTransactionStatus() === 'T') this.#failure = undefined
+      await this.#repeatUndone()
       return result
     } catch (error) {
-      const told = this.#checkout.wasCut ? this.#late('the answer did not come') : error
-      this.#failure ??= told
       if (isUnusable(error)) this.#checkout.broken ??= error
+      const told = this.#checkout.wasCut ? this.#late('the answer did not come') : (this.#idleEnd ?? error)
+      this.#failure ??= told
       this.#noticeEnd()
       throw told
     }
@@ -133,6 +136,16 @@ export class OpenTransaction implements TransactionCore {
 
   #late(what: string): StatementTimeoutError {
     return new StatementTimeoutError(`The deadline of this transaction has passed; ${what}.`)
+  }
+
+  /** What the server says of it comes while nothing runs: the next statement only learns that the connection is gone. */
+  get #idleEnd(): ConnectionLostError | undefined {
+    const { broken } = this.#checkout
+    if (readFault(broken)?.sqlState !== '25P03') return undefined
+    return new ConnectionLostError(
+      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the ttlMs of the lock.',
+      { cause: broken },
+    )
   }
 
   /** Someone with `tx.client` in hand, or hidden in a statement, has ended the transaction. */
@@ -157,16 +170,14 @@ export class OpenTransaction implements TransactionCore {
         throw new InvalidInputError('savepoint', 'has another in it that was not awaited')
       await this.#release(name)
       outer.afterCommits.push(...handle.afterCommits)
-      outer.repeated.push(...handle.repeated)
+      for (const repeat of handle.repeated) outer.repeated.add(repeat)
       return value
     } catch (error) {
       // If it is not there any more, one around it has ended, and this with it.
       if (isSet && this.#handles[depth] === handle && (await this.#undo(name))) {
         this.#failure = failure
         this.#handles.length = depth
-        // The one around it may be a savepoint as well.
-        outer.repeated.push(...handle.repeated)
-        for (const repeat of handle.repeated) await repeat(outer).catch((reason) => this.refuseCommit(reason))
+        await this.#repeat(outer, handle.repeated)
       }
       throw error
     } finally {
@@ -176,6 +187,22 @@ export class OpenTransaction implements TransactionCore {
 
   refuseCommit(reason: unknown): void {
     this.#doom ??= reason
+  }
+
+  /** A savepoint that is not ours was rolled back. What was begun inside of it cannot be told from the rest. */
+  async #repeatUndone(): Promise<void> {
+    if (this.#undone === this.#control.undone || this.client.getTransactionStatus() !== 'T') return
+    this.#undone = this.#control.undone
+    const inner = this.#handles.at(-1) ?? this.#whole
+    const all = this.#handles.flatMap(({ repeated }) => [...repeated])
+    await this.#repeat(inner, new Set(all))
+  }
+
+  async #repeat(handle: TransactionHandle, all: TransactionHandle['repeated']): Promise<void> {
+    for (const repeat of all) {
+      handle.repeated.add(repeat) // it may be a savepoint as well
+      await repeat(handle).catch((reason) => this.refuseCommit(reason))
+    }
   }
 
   async #release(name: string): Promise<void> {
@@ -194,6 +221,7 @@ export class OpenTransaction implements TransactionCore {
     if (!this.#scope.isOpen) return false // the whole is being rolled back, perhaps on a client that is not ours any more
     try {
       await this.client.query(`rollback to savepoint ${name}; release savepoint ${name}`)
+      this.#undone++ // ours, of which is known what was inside
       return true
     } catch (error) {
       this.#doom ??= translateError(error)
@@ -203,15 +231,15 @@ export class OpenTransaction implements TransactionCore {
 
   async commit(): Promise<void> {
     const isWhole = this.#handles.length === 1
+    await this.#repeatUndone() // by `tx.client`
     this.#noticeEnd()
     this.#scope.isOpen = false
     if (this.#checkout.wasCut || performance.now() >= this.#deadlineAt)
       throw this.#late('COMMIT was not sent')
     if (this.#checkout.broken !== undefined) {
       // Noticed before COMMIT was sent, so nothing is unknown.
-      throw new ConnectionLostError('The connection was lost before COMMIT was sent: nothing was kept.', {
-        cause: this.#checkout.broken,
-      })
+      const lost = 'The connection was lost before COMMIT was sent: nothing was kept.'
+      throw this.#idleEnd ?? new ConnectionLostError(lost, { cause: this.#checkout.broken })
     }
     if (this.#doom !== undefined) throw this.#doom
     if (!isWhole) throw new InvalidInputError('savepoint', 'was not awaited before the function returned')

@@ -57,7 +57,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   readonly #core: TransactionCore
   readonly afterCommits: (() => void | Promise<void>)[] = []
   /** What a savepoint that is rolled back leaves to the one around it. */
-  readonly repeated: ((outer: Session) => Promise<void>)[] = []
+  readonly repeated = new Set<(outer: Session) => Promise<void>>()
 
   constructor(core: TransactionCore) {
     super(core.client, core.prepared)
@@ -122,7 +122,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   }
 
   repeatOutside(fn: (outer: Session) => Promise<void>): void {
-    this.repeated.push(fn)
+    this.repeated.add(fn)
   }
 
   savepoint<T>(fn: (tx: Transaction) => Promise<T>): Promise<T> {

@@ -3,6 +3,8 @@ import type { ClientBase, Connection } from 'pg'
 export interface ControlWatch {
   /** How many statements have begun or ended a transaction since the watch began. */
   readonly seen: number
+  /** How many savepoints were rolled back to. */
+  readonly undone: number
   stop(): void
 }
 
@@ -15,12 +17,13 @@ const ends = new Set(['COMMIT', 'BEGIN', 'START TRANSACTION', 'PREPARE TRANSACTI
  */
 export function watchControl(client: ClientBase): ControlWatch {
   const wire: Connection | undefined = Reflect.get(client, 'connection')
-  const watch = { seen: 0, stop: () => void wire?.off('commandComplete', onComplete) }
+  const watch = { seen: 0, undone: 0, stop: () => void wire?.off('commandComplete', onComplete) }
   /** How many ROLLBACK TO SAVEPOINT of a query are still to be answered. */
   const partial = new WeakMap<object, number>()
 
   function onComplete({ text }: { text: string }): void {
-    if (ends.has(text) || (text === 'ROLLBACK' && !isPartial())) watch.seen++
+    if (text === 'ROLLBACK' && isPartial()) watch.undone++
+    else if (text === 'ROLLBACK' || ends.has(text)) watch.seen++
   }
 
   /** ROLLBACK TO SAVEPOINT answers with the same word as ROLLBACK. */

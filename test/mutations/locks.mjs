@@ -671,6 +671,35 @@ const around = [
   ],
 
   [
+    'locks.ts',
+    'a force that an open transaction stands in the way of is a statement that took long',
+    "error.sqlState === '55P03')) throw error",
+    'false)) throw error',
+    operators,
+  ],
+  [
+    'held-lock.ts',
+    'any endsIdle',
+    "if (typeof endsIdle !== 'boolean')",
+    'if (endsIdle === undefined)',
+    guards,
+  ],
+  [
+    'held-lock.ts',
+    'a guard of what may not write says no more than the server',
+    '      if (unfit)',
+    '      if (unfit && false)',
+    guards,
+  ],
+  [
+    'fenced-write.ts',
+    'any column of fences',
+    "if (typeof fenceColumn !== 'string')",
+    'if (fenceColumn === undefined)',
+    elsewhere,
+  ],
+
+  [
     'lock-statements.ts',
     'what has run out is listed',
     '  where l.expires_at operator(pg_catalog.>) c.now and pg_catalog.starts_with',
@@ -679,8 +708,64 @@ const around = [
   ],
 ]
 
+const transaction = 'src/postgres/open-transaction.ts'
+
+/** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
+const beneath = [
+  [
+    transaction,
+    'nobody is told by a statement that its transaction stood idle',
+    '(this.#idleEnd ?? error)',
+    'error',
+    guards,
+  ],
+  [
+    transaction,
+    'nobody is told at COMMIT that the transaction stood idle',
+    'throw this.#idleEnd ?? new',
+    'throw new',
+    guards,
+  ],
+  [
+    transaction,
+    'a savepoint that is not ours undoes a guard',
+    '      await this.#repeatUndone()\n      return result',
+    '      return result',
+    guards,
+  ],
+  [
+    transaction,
+    'a savepoint that is rolled back past the transaction undoes a guard',
+    '    await this.#repeatUndone() // by `tx.client`\n',
+    '',
+    guards,
+  ],
+  [
+    transaction,
+    'what is done again in a savepoint is forgotten with it',
+    '      handle.repeated.add(repeat) // it may be a savepoint as well\n',
+    '',
+    guards,
+  ],
+  [
+    'src/postgres/watch-control.ts',
+    'nobody counts the savepoints that are rolled back',
+    'isPartial()) watch.undone++',
+    'isPartial()) watch.seen += 0',
+    guards,
+  ],
+  [
+    'src/postgres/adapters/from-postgres-js.ts',
+    'a transaction of postgres.js that stands still ends the process',
+    'isDeaf: true',
+    'isDeaf: false',
+    guards,
+  ],
+]
+
 /** @type {import('./mutation.mjs').Mutation[]} */
 export const lockMutations = [
+  ...beneath.map(([file, name, from, to, tests]) => ({ name: `lock: ${name}`, file, from, to, tests })),
   ...inSql.map(([name, from, to, tests]) => ({ name: `lock handle: ${name}`, file: sql, from, to, tests })),
   ...around.map(([file, name, from, to, tests]) => ({
     name: `lock: ${name}`,

@@ -42,7 +42,10 @@ export function fromPostgresJs(sql: PostgresJsTransaction): Tx {
     )
     return { rows: Array.from(answer, (values) => toRow(names, values)), rowCount: answer.count }
   }
-  const session = adaptSession((text, values) => run(text, () => sql.unsafe(text, values).values()))
+  // When the server ends its connection while nothing runs, 3.4 throws what nobody can catch.
+  const session = adaptSession((text, values) => run(text, () => sql.unsafe(text, values).values()), {
+    isDeaf: true,
+  })
   // Raw, past the user's parsers and transforms of values. Prepared, if the user's options allow it: postgres.js
   // waits for a description of every other statement that has parameters, a round trip each.
   const { send } = adaptSession(async (text, values) => {
