@@ -77,7 +77,7 @@ describe('while the whole pool is in use', () => {
     await fixture.beside(
       async (dibs) => {
         const guarding = await dibs.lock('guarding', { ttlMs: HOUR_MS })
-        const other = await dibs.lock('other', { ttlMs: 1_500 })
+        const other = await dibs.lock('other', { ttlMs: 900 })
         let releasing: Promise<string> | undefined
         await dibs.transaction(async (tx) => {
           await guarding.guard(tx)
