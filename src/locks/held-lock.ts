@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import {
   BusyError,
   CommitOutcomeUnknownError,
@@ -17,6 +18,7 @@ import { type DibsEventName, type DibsEvents, emit, type LockOrigin } from '../p
 import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { joinTransaction } from '../postgres/join.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { sendEitherWay } from '../postgres/reserved-line.js'
 import type { Session } from '../postgres/session.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Wakeups } from '../postgres/wakeups.js'
@@ -60,6 +62,11 @@ const UNFIT: Readonly<Record<string, string>> = {
   '25006': 'is READ ONLY (it must be READ WRITE, on a primary)',
 }
 
+/** How long the pool is given before the connection for renewals is asked, how long that may take, and wait for a guard. */
+const AFTER_MS = 100
+const LINE_MS = 1_000
+const LINE_WAIT_MS = 50
+
 const dateOf = (micros: number): Date => new Date(micros / 1000)
 
 export class HeldLock implements Lock, Kept {
@@ -69,6 +76,7 @@ export class HeldLock implements Lock, Kept {
   readonly holder: string
   readonly acquiredAt: Date
   readonly tookOver: TookOver | undefined
+  /** How long it may last without a renewal. */
   readonly ttlMs: number
   renewAt: number
   readonly #parts: LockParts
@@ -77,9 +85,12 @@ export class HeldLock implements Lock, Kept {
   /** When it was held for as long as was asked for, and when it has run out unless it is renewed; by this process's monotonic clock. */
   readonly #maxAt: number
   #deadlineAt: number
+  /** It was to be renewed since it was last. */
+  #isAsked = false
   /** It cannot be renewed any further: what ends it is that it was held for so long. */
   #isLast: boolean
   readonly #permits: number
+  readonly #idleMs: number
   #timer: NodeJS.Timeout | undefined
   #state: 'held' | 'released' | 'lost' = 'held'
   #releasing: Promise<'released' | 'lost'> | undefined
@@ -94,14 +105,17 @@ export class HeldLock implements Lock, Kept {
     this.tookOver = told.from
       ? { from: told.from.holder, fence: told.from.fence, expiredAt: dateOf(told.from.expiredAt) }
       : undefined
-    this.ttlMs = spec.ttlMs
+    this.ttlMs = Math.min(spec.ttlMs, spec.maxHoldMs)
+    this.#idleMs = spec.ttlMs
     this.#parts = parts
     this.#sinceAt = sentAt
     this.#maxAt = sentAt + spec.maxHoldMs
     this.#deadlineAt = sentAt + told.leftMs * SHARE
     this.#isLast = spec.maxHoldMs <= spec.ttlMs
     this.#permits = spec.permits
-    this.renewAt = this.#isLast ? Number.POSITIVE_INFINITY : sentAt + Math.min(told.leftMs, spec.ttlMs) / 3
+    // Also if it cannot be put off any further: that it was taken away is learned in no other way.
+    this.renewAt = sentAt + Math.min(told.leftMs, this.ttlMs) / 3
+    setMaxListeners(0, this.signal) // any number of calls may be given it; Node.js would warn of a leak
     parts.keeper.add(this)
     this.#watch()
   }
@@ -165,8 +179,10 @@ export class HeldLock implements Lock, Kept {
   }
 
   askFor(now: number): number {
-    this.#notice(now)
-    return this.#state === 'held' ? Math.ceil(Math.min(this.ttlMs, this.#maxAt - now)) : 0
+    // That it is over is for its own timer to notice: an answer may lie there that this process, which stood still, has not read.
+    if (now >= this.endsAt) return 0
+    this.#isAsked = true
+    return Math.ceil(Math.min(this.ttlMs, this.#maxAt - now))
   }
 
   onRenewed(sentAt: number, forMs: number): void {
@@ -174,7 +190,8 @@ export class HeldLock implements Lock, Kept {
     if (this.#state !== 'held' || sentAt + forMs * SHARE < this.#deadlineAt) return
     this.#deadlineAt = sentAt + forMs * SHARE
     this.#isLast = sentAt + forMs >= this.#maxAt
-    this.renewAt = this.#isLast ? Number.POSITIVE_INFINITY : sentAt + this.ttlMs / 3
+    this.#isAsked = false
+    this.renewAt = sentAt + this.ttlMs / 3
     this.#watch()
   }
 
@@ -184,6 +201,10 @@ export class HeldLock implements Lock, Kept {
 
   onStolen(): void {
     this.#lose('stolen')
+  }
+
+  get endsAt(): number {
+    return Math.min(this.#deadlineAt, this.#maxAt)
   }
 
   get #subject(): string {
@@ -204,21 +225,23 @@ export class HeldLock implements Lock, Kept {
 
   #watch(): void {
     clearTimeout(this.#timer)
-    const endsAt = Math.min(this.#deadlineAt, this.#maxAt)
-    this.#timer = setTimeout(
-      () => {
-        this.#notice(performance.now())
-        if (this.#state === 'held') this.#watch() // a timer may be a little early
-      },
-      Math.ceil(Math.max(0, endsAt - performance.now())),
-    )
+    const look = (): void => {
+      if (this.#state !== 'held') return
+      this.#notice(performance.now())
+      if (this.#state === 'held') this.#watch() // a timer may be a little early
+    }
+    // Timers come before what the server has said meanwhile is read: that it was renewed, if this process stood still.
+    const lookAfterReading = (): unknown => setImmediate(look)
+    this.#timer = setTimeout(lookAfterReading, Math.ceil(Math.max(0, this.endsAt - performance.now())))
   }
 
   /** Timers may be late: this process may have stood still. */
   #notice(now: number): void {
-    if (now < Math.min(this.#deadlineAt, this.#maxAt)) return
+    if (now < this.endsAt) return
     if (this.#isLast || now >= this.#maxAt) this.#lose('max hold')
-    else this.#lose(now - this.#deadlineAt > this.ttlMs / 10 ? 'expired' : 'lost contact')
+    // It was not even asked for, or it is noticed late.
+    else if (!this.#isAsked || now - this.#deadlineAt > this.ttlMs / 10) this.#lose('expired')
+    else this.#lose('lost contact')
   }
 
   #lose(reason: LossReason): void {
@@ -255,12 +278,26 @@ export class HeldLock implements Lock, Kept {
     const startedAt = performance.now()
     const until = startedAt + Math.min(RELEASE_MS, Math.max(MIN_RELEASE_MS, this.#deadlineAt - startedAt))
     let isAgain = false
+    let isOverLine = false // and not answered
     for (let tries = 1; ; tries++) {
       const leftMs = Math.max(MIN_RELEASE_MS, until - performance.now())
       const waitMs = Math.ceil(Math.min(WAIT_MS, leftMs))
-      const values = [this.name, String(this.permit), this.holder, String(this.fence), String(waitMs)]
+      const values = [this.name, String(this.permit), this.holder, String(this.fence)]
       try {
-        const [row] = await this.#parts.database.sendPart(giveLockBack, values, waitMs + 1_000)
+        const [row] = await sendEitherWay(this.#parts.database, giveLockBack, [...values, String(waitMs)], {
+          withinMs: waitMs + 1_000,
+          afterMs: AFTER_MS,
+          lineMs: LINE_MS,
+          overLine: () => {
+            isOverLine = true
+            return [...values, String(LINE_WAIT_MS)]
+          },
+          isAnswer: ([said]) => {
+            isOverLine = false
+            return JSON.parse(`${said?.told}`).state !== 'guarded'
+          },
+        })
+        isAgain ||= isOverLine
         const told = JSON.parse(`${row?.told}`)
         if (told.state === 'guarded') throw new GuardedError(this.name, performance.now() - startedAt, 1_000)
         // It was held by its own clock when this was first sent, and whoever has it now may have had it from that.
@@ -279,7 +316,7 @@ export class HeldLock implements Lock, Kept {
     this.#notice(performance.now())
     // What is known to be lost is said to the server as well: the transaction must not commit, whatever its caller does with the error.
     const fence = this.#state === 'held' ? String(this.fence) : null
-    const idleMs = endsIdle ? String(this.ttlMs) : null
+    const idleMs = endsIdle ? String(this.#idleMs) : null
     const values = [this.name, String(this.permit), fence, idleMs, String(WAIT_MS)]
     try {
       await session.send(database.render(guardByLock), values)
@@ -326,7 +363,9 @@ export class HeldLock implements Lock, Kept {
   async #askServer(): Promise<LossReason | 'held' | undefined> {
     try {
       const values = [this.name, String(this.permit), String(this.fence)]
-      const [row] = await this.#parts.database.sendPart(lookAtLock, values, WAIT_MS)
+      // The transaction that asks may have the last client of the pool.
+      const ways = { withinMs: WAIT_MS, afterMs: AFTER_MS, lineMs: LINE_MS }
+      const [row] = await sendEitherWay(this.#parts.database, lookAtLock, values, ways)
       return (row?.state ?? 'stolen') as 'stolen' | 'held' | 'expired'
     } catch {
       return undefined

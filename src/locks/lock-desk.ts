@@ -12,7 +12,7 @@ import { LockCall } from './take-lock.js'
 /** `dibs.withLock`. */
 export interface WithLock {
   <T>(name: string, fn: (lock: Lock) => Promise<T>): Promise<T>
-  <T>(name: string, options: LockOptions, fn: (lock: Lock) => Promise<T>): Promise<T>
+  <T>(name: string, options: LockOptions | undefined, fn: (lock: Lock) => Promise<T>): Promise<T>
 }
 
 /** Hands out the locks of one instance. */
@@ -38,9 +38,9 @@ export class LockDesk {
 
   readonly withLock: WithLock = async <T>(
     name: string,
-    ...rest: [(lock: Lock) => Promise<T>] | [LockOptions, (lock: Lock) => Promise<T>]
+    ...rest: [(lock: Lock) => Promise<T>] | [LockOptions | undefined, (lock: Lock) => Promise<T>]
   ): Promise<T> => {
-    const [options, fn] = rest.length === 1 ? [{}, rest[0]] : rest
+    const [options = {}, fn] = rest.length === 1 ? [{}, rest[0]] : rest
     if (typeof fn !== 'function')
       throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
     const spec = checkLock(name, options, true)

@@ -1,6 +1,6 @@
 import { CONNECT_MS } from '../postgres/connections.js'
 import type { Database } from '../postgres/database.js'
-import { lineOf, NoAnswerError, type ReservedLine } from '../postgres/reserved-line.js'
+import { lineOf, NoAnswerError, type ReservedLine, sendEitherWay } from '../postgres/reserved-line.js'
 import type { TextRow } from '../postgres/text-values.js'
 import { renewLock, renewLocks } from './lock-statements.js'
 
@@ -12,7 +12,9 @@ export interface Kept {
   readonly ttlMs: number
   /** When it is to be renewed next, by `performance.now()`. */
   readonly renewAt: number
-  /** How long it may be renewed for at this moment; 0 if it is over, which it has then noticed. */
+  /** When it is over unless it is renewed. */
+  readonly endsAt: number
+  /** How long it may be renewed for at this moment; 0 if it is over. */
   askFor(now: number): number
   /** It lasts from `sentAt` on, as was asked for. */
   onRenewed(sentAt: number, forMs: number): void
@@ -99,8 +101,9 @@ export class LockKeeper {
     const due = this.held.filter((lock) => (this.#asked.get(lock) ?? lock.renewAt - lock.ttlMs / 6) <= now)
     const shortest = due.reduce((least, { ttlMs }) => Math.min(least, ttlMs), Number.POSITIVE_INFINITY)
     // One that cannot wait for a slow network must not make the others hurry: these go with the next.
-    const alike = due.filter(({ ttlMs }) => ttlMs <= ALIKE * shortest).slice(0, MOST)
-    const asked = alike.map((lock) => ({ lock, forMs: lock.askFor(now) })).filter(({ forMs }) => forMs > 0)
+    const alike = due.filter(({ ttlMs }) => ttlMs <= ALIKE * shortest).sort((a, b) => a.endsAt - b.endsAt)
+    const first = alike.slice(0, MOST)
+    const asked = first.map((lock) => ({ lock, forMs: lock.askFor(now) })).filter(({ forMs }) => forMs > 0)
     if (asked.length > 0 && this.#batches < MOST_BATCHES) void this.#renew(asked, patienceFor(shortest))
     this.#schedule()
   }
@@ -134,14 +137,14 @@ export class LockKeeper {
     return JSON.parse(`${row?.states}`)
   }
 
-  /** The pool helps out while the connection for it is made, is waited for, or cannot be had. */
+  /** The pool helps out while the connection for it is made, is waited for, or cannot be had; while it is waited for, what is free first. */
   async #ask(
     line: ReservedLine,
     asked: string,
     patienceMs: number,
     overPool: () => Promise<TextRow[]>,
   ): Promise<TextRow[]> {
-    if (line.isBusy) return await overPool()
+    if (line.isBusy) return await sendEitherWay(this.#database, renewLocks, [asked], { withinMs: patienceMs })
     if (!line.isOpen) return await Promise.any([line.send(renewLocks, [asked], CONNECT_MS), overPool()])
     return await line.send(renewLocks, [asked], patienceMs).catch((error) => {
       if (error instanceof NoAnswerError) throw error

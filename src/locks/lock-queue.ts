@@ -3,10 +3,18 @@ export class LockQueue {
   readonly #queues = new Map<string, (() => void)[]>()
 
   /** @returns what hands the turn on; undefined if it did not come within `ms`, or `signal` fired */
-  async enter(name: string, ms: number, signal: AbortSignal | undefined): Promise<(() => void) | undefined> {
+  async enter(
+    name: string,
+    ms: number,
+    signal: AbortSignal | undefined,
+    onWait: () => void,
+  ): Promise<(() => void) | undefined> {
     const queue = this.#queues.get(name)
     if (queue === undefined) this.#queues.set(name, [])
-    else if (!(await waitIn(queue, ms, signal))) return undefined
+    else {
+      onWait()
+      if (!(await waitIn(queue, ms, signal))) return undefined
+    }
     return () => this.#next(name)
   }
 

@@ -367,6 +367,7 @@ describe('events', () => {
     const at = { template: 'till:*', keyHash: expect.any(String) }
     expect(events).toEqual([
       ['dibs:lock.acquired', { ...at, fence: expect.any(Number), waitedMs: expect.any(Number), tries: 1 }],
+      ['dibs:lock.timed-out', { ...at, waitedMs: 0, tries: 1 }],
       ['dibs:lock.contended', { ...at, state: 'held' }],
       ['dibs:lock.timed-out', { ...at, waitedMs: expect.any(Number), tries: expect.any(Number) }],
       ['dibs:lock.released', { ...at, fence: expect.any(Number), heldMs: expect.any(Number) }],
@@ -379,7 +380,20 @@ describe('events', () => {
       ['dibs:lock.lost', { ...at, fence: expect.any(Number), reason: 'stolen', heldMs: expect.any(Number) }],
       ['dibs:lock.released', { ...at, fence: expect.any(Number), heldMs: expect.any(Number) }],
     ])
-    const [, stolen] = events[6] ?? []
+    const [, stolen] = events[7] ?? []
     expect(stolen?.idleMs).toBeGreaterThanOrEqual(HOUR_MS - 60_000)
+  })
+
+  it('tell of each who waits, also behind another of its process, and once', async () => {
+    await using _ = await fixture.other.lock('till')
+    const contended = async (calls: readonly number[]) => {
+      const events = await fixture.eventsOf(() =>
+        Promise.all(calls.map((waitMs) => refused(fixture.dibs.lock('till', { waitMs })))),
+      )
+      return events.filter(([name]) => name === 'dibs:lock.contended')
+    }
+    expect(await contended([500, 200])).toHaveLength(2)
+    // This one comes to its turn, and finds it held.
+    expect(await contended([200, 1_500])).toHaveLength(2)
   })
 })

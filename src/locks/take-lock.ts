@@ -15,7 +15,7 @@ import { HeldLock, type LockParts, type ToldLock } from './held-lock.js'
 import type { LockSpec } from './lock.js'
 import { originOf, topicOf } from './lock-origin.js'
 import type { LockQueue } from './lock-queue.js'
-import { acquireLock, giveLockBack } from './lock-statements.js'
+import { acquireLock, giveLockBack, inspectLock } from './lock-statements.js'
 
 /** What `lock_acquire` says of a lock that it did not give. */
 interface Refusal {
@@ -25,6 +25,12 @@ interface Refusal {
 }
 
 type Taken = ToldLock & { readonly state: 'taken' }
+
+interface Answer {
+  readonly told: Refusal | Taken
+  /** By `performance.now()`. */
+  readonly sentAt: number
+}
 
 /** The server may be back, and a connection free, before the time is over. */
 const passing = [CommitOutcomeUnknownError, ConnectionLostError, BusyError]
@@ -42,6 +48,9 @@ const ANSWER_MS = 5_000
 const MIN_TRIES = 5
 const MIN_TRYING_MS = 2_000
 
+/** So long a client of the pool is waited for also by whoever was not to wait: statements of others are short. */
+const MIN_CLIENT_MS = 1_000
+
 /** One call for a lock: all that it asks the server goes under one name, so that an answer that was lost can be had again. */
 export class LockCall {
   readonly #parts: LockParts
@@ -53,6 +62,11 @@ export class LockCall {
   #refusal: Refusal | undefined
   /** In how many looks in a row it was busy. */
   #busyLooks = 0
+  #isContended = false
+  /** It may have been given, and nobody was told. */
+  #mayHold = false
+  /** Others had all of the pool for as long as this call waits. */
+  #noClient: BusyError | undefined
 
   constructor(parts: LockParts, spec: LockSpec) {
     this.#parts = parts
@@ -63,7 +77,9 @@ export class LockCall {
 
   /** The lock, or undefined if another has it. */
   async try(): Promise<HeldLock | undefined> {
-    return await this.#ask(0)
+    const lock = await this.#ask(0)
+    if (!lock) this.#emitTimedOut(0)
+    return lock
   }
 
   /** The lock, once it is this one's turn; rejected when the time is over. */
@@ -78,7 +94,7 @@ export class LockCall {
 
   async #waitInTurn(queue: LockQueue): Promise<HeldLock | undefined> {
     const { name, waitMs, signal } = this.#spec
-    const leave = await queue.enter(name, waitMs, signal)
+    const leave = await queue.enter(name, waitMs, signal, () => this.#contend('held'))
     // Others of this process were before it all the time. One look, to say who has it.
     if (leave === undefined) return signal?.aborted ? undefined : await this.#ask(0)
     try {
@@ -98,14 +114,20 @@ export class LockCall {
         if (lock) return lock
         const leftMs = this.#until - performance.now()
         if (leftMs <= 0 || signal?.aborted) return undefined
-        if (turn === 1)
-          emit('dibs:lock.contended', { ...this.#origin, state: this.#refusal?.state ?? 'busy' })
+        this.#contend(this.#refusal?.state ?? 'busy')
         await bell.wait(Math.min(leftMs, this.#pauseMs(turn)), signal)
         if (signal?.aborted) return undefined
       }
     } finally {
       bell.stop()
     }
+  }
+
+  /** It waits, which is told once. */
+  #contend(state: Refusal['state']): void {
+    if (this.#isContended) return
+    this.#isContended = true
+    emit('dibs:lock.contended', { ...this.#origin, state })
   }
 
   /** Not all at once: those who wait for the same lease would all come at its end. */
@@ -123,38 +145,104 @@ export class LockCall {
     const values = [name, String(permits), this.#holder, String(Math.min(ttlMs, maxHoldMs)), String(wantedMs)]
     const startedAt = performance.now()
     for (let failures = 1; ; failures++) {
-      const sentAt = performance.now()
       this.#tries++
       try {
-        const told = await this.#send(values)
-        if (told === undefined) return undefined
+        const answer = await this.#send(values)
+        if (answer === undefined) return undefined
+        const { told, sentAt } = answer
+        this.#mayHold = false
         if (told.state === 'taken') return this.#hold(told, sentAt)
         this.#refusal = told
         this.#busyLooks = told.state === 'busy' ? this.#busyLooks + 1 : 0
         return undefined
       } catch (error) {
-        if (signal?.aborted) return undefined
+        this.#mayHold ||= error instanceof CommitOutcomeUnknownError
+        if (signal?.aborted) {
+          this.#recall()
+          return undefined
+        }
         const mayHelp = passing.some((type) => error instanceof type)
         const now = performance.now()
-        const isTried = failures >= MIN_TRIES || now - startedAt >= MIN_TRYING_MS
-        if (!mayHelp || (isTried && now >= this.#until)) throw error
+        const isTried = failures >= MIN_TRIES || now - startedAt >= MIN_TRYING_MS || error === this.#noClient
+        if (!mayHelp || (isTried && now >= this.#until)) {
+          this.#recall()
+          throw error
+        }
         await sleep(fullJitterMs(failures, 20, 500), signal).catch(() => {})
       }
     }
   }
 
   /** Undefined: nobody wants it any more, and what may come of it is given back. */
-  async #send(values: readonly string[]): Promise<Refusal | Taken | undefined> {
+  async #send(values: readonly string[]): Promise<Answer | undefined> {
     const { signal } = this.#spec
-    const asking = this.#parts.database.sendPart(acquireLock, values, ANSWER_MS).then(([row]) => {
-      const told: Refusal | Taken = JSON.parse(`${row?.told}`)
-      return told
-    })
-    const told = await untilAborted(asking, signal)
-    if (!signal?.aborted) return told
-    const given = asking.then((late) => (late.state === 'taken' ? this.#giveBack(late) : undefined))
-    this.#parts.database.finish(given.catch(() => {}))
+    const asking = this.#askInTime(values)
+    const answer = await untilAborted(asking, signal)
+    if (!signal?.aborted) return answer
+    const given = asking.then(
+      ({ told: late }) => (late.state === 'taken' ? this.#giveBack(late) : undefined),
+      (error) => {
+        this.#mayHold ||= error instanceof CommitOutcomeUnknownError
+        this.#recall()
+      },
+    )
+    this.#parts.database.finish(given.then(() => {}).catch(() => {}))
     return undefined
+  }
+
+  /** Waits for a client of the pool for as long as there is time, and not much longer; what is sent then has the time that it needs. */
+  async #askInTime(values: readonly string[]): Promise<Answer> {
+    const { database } = this.#parts
+    const startedAt = performance.now()
+    let sentAt: number | undefined
+    let isLate = false
+    const clientMs = Math.max(MIN_CLIENT_MS, this.#until - startedAt)
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      const end = (): void => {
+        // Else one is just being made.
+        if (database.pool.waitingCount === 0) return
+        isLate = true
+        this.#noClient = database.busy(performance.now() - startedAt)
+        reject(this.#noClient)
+      }
+      timer = setTimeout(end, clientMs)
+    })
+    const asking = database.sendPart(acquireLock, values, ANSWER_MS, () => {
+      if (isLate) throw this.#noClient
+      this.#spec.signal?.throwIfAborted()
+      clearTimeout(timer)
+      // The lease lasts from here on: not while others had the pool.
+      sentAt = performance.now()
+    })
+    try {
+      const [row] = await Promise.race([asking, late])
+      return { told: JSON.parse(`${row?.told}`), sentAt: sentAt ?? startedAt }
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  /** What may have been given to this call, whose caller hears that it failed, is given back as soon as the server answers; others would wait for all its lease. */
+  #recall(): void {
+    if (!this.#mayHold) return
+    this.#mayHold = false
+    void this.#giveBackUnseen().catch(() => {})
+  }
+
+  async #giveBackUnseen(): Promise<void> {
+    const { name, ttlMs, maxHoldMs } = this.#spec
+    const { database } = this.#parts
+    const until = performance.now() + Math.min(ttlMs, maxHoldMs)
+    const look = async (): Promise<boolean> => {
+      const rows = await database.sendPart(inspectLock, [name], ANSWER_MS).catch(() => undefined)
+      const mine = rows?.find(({ holder }) => holder === this.#holder)
+      if (!mine) return rows !== undefined
+      return await this.#giveBack({ permit: Number(mine.permit), fence: Number(mine.fence) })
+    }
+    // `close` waits for the first, or for another that has begun, and lets no more begin.
+    for (let tries = 1; !(await database.work(look, tries === 1)) && performance.now() < until; tries++)
+      await sleep(fullJitterMs(tries, 100, 5_000), undefined, { ref: false })
   }
 
   #hold(told: ToldLock, sentAt: number): HeldLock {
@@ -169,21 +257,26 @@ export class LockCall {
   }
 
   /** Nobody wants it any more. If that cannot be said, its lease runs out. */
-  async #giveBack({ permit, fence }: ToldLock): Promise<void> {
+  async #giveBack({ permit, fence }: Pick<ToldLock, 'permit' | 'fence'>): Promise<boolean> {
     const values = [this.#spec.name, String(permit), this.#holder, String(fence), '1000']
     const [row] = await this.#parts.database.sendPart(giveLockBack, values, ANSWER_MS).catch(() => [])
     if (row && JSON.parse(`${row.told}`).isWanted) this.#parts.wakeups.hint(topicOf(this.#spec.name))
+    return row !== undefined
   }
 
   #refuse(name: string): BusyError | GuardedError {
     const waitedMs = this.#spec.waitMs === 0 ? 0 : performance.now() - this.#startedAt
-    emit('dibs:lock.timed-out', { ...this.#origin, waitedMs, tries: this.#tries })
+    this.#emitTimedOut(waitedMs)
     const { state, holder, leftMs } = this.#refusal ?? {}
     if (state === 'guarded') return new GuardedError(name, waitedMs, POLL_MS)
     const retryAfterMs = leftMs ?? 100
     return new BusyError(`lock "${name}"`, waitedMs, retryAfterMs, {
       cause: new LockHeldError(name, retryAfterMs, holder ?? undefined),
     })
+  }
+
+  #emitTimedOut(waitedMs: number): void {
+    emit('dibs:lock.timed-out', { ...this.#origin, waitedMs, tries: this.#tries })
   }
 
   get #origin() {

@@ -123,13 +123,13 @@ export class Connections {
       let isLate = false
       const expire = (): void => {
         isLate = true
-        reject(this.#busy(performance.now() - startedAt))
+        reject(this.busy(performance.now() - startedAt))
       }
       if (waitMs <= 0) return expire()
       const timer = setTimeout(expire, waitMs)
       const fail = (error: unknown): void => {
         clearTimeout(timer)
-        if (isPoolFull(error)) reject(this.#busy(performance.now() - startedAt, error))
+        if (isPoolFull(error)) reject(this.busy(performance.now() - startedAt, error))
         else reject(isPoolEnded(error) ? new ClosedError({ cause: error }) : translateError(error))
       }
       try {
@@ -146,7 +146,8 @@ export class Connections {
     })
   }
 
-  #busy(waitedMs: number, cause?: unknown): BusyError {
+  /** What is said to whoever has waited in vain for a client. */
+  busy(waitedMs: number, cause?: unknown): BusyError {
     const { waitingCount, options } = this.pool
     const subject =
       waitingCount > 0 || cause
@@ -195,8 +196,10 @@ export class Checkout {
    */
   bound(ms: number): void {
     clearTimeout(this.#timer)
+    this.#timer = undefined
     if (ms > 2 ** 31 - 1) return
-    this.#timer = setTimeout(() => {
+    const cut = (): void => {
+      if (this.#timer !== timer) return
       const error = new StatementTimeoutError(
         `Nothing came within ${Math.round(ms)} ms; the connection was cut.`,
       )
@@ -204,7 +207,10 @@ export class Checkout {
       this.broken ??= error
       Reflect.get(this.client, 'connection')?.stream?.destroy()
       this.#giveUp?.(error)
-    }, ms)
+    }
+    // In a process that stood still the answer may be there, and timers come before it is read.
+    const timer = setTimeout(() => setImmediate(cut), ms)
+    this.#timer = timer
   }
 
   /** Rejected when the connection is cut or taken away, for work that may be waiting for something else. */
@@ -247,6 +253,7 @@ export class Checkout {
 
   #give(destroy?: true): void {
     clearTimeout(this.#timer)
+    this.#timer = undefined
     if (!this.#all.delete(this)) return // given up at close()
     try {
       this.#release.call(this.client, destroy)

@@ -18,6 +18,7 @@ interface Alone {
   readonly statement: Pick<Statement, 'readOnly'>
   readonly isPart: boolean
   readonly deadlineMs: number | undefined
+  readonly onClient?: (() => void) | undefined
 }
 
 /** How long a statement that waits for nobody may take. Far more than any of ours does, and far less than `ANSWER_MS`. */
@@ -70,10 +71,15 @@ export class Database extends Connections {
 
   /**
    * Sends one of our statements alone, as a part of work that was let in before: also while `close` waits for that. With `withinMs` its connection is cut if
-   * no answer has come by then.
+   * no answer has come by then. `onClient` is called when a client of the pool is had, just before it is sent; if it throws, nothing is.
    */
-  sendPart(statement: Statement, values: readonly TextValue[], withinMs?: number): Promise<TextRow[]> {
-    return this.#sendAlone(statement, values, true, withinMs)
+  sendPart(
+    statement: Statement,
+    values: readonly TextValue[],
+    withinMs?: number,
+    onClient?: () => void,
+  ): Promise<TextRow[]> {
+    return this.#sendAlone(statement, values, true, withinMs, onClient)
   }
 
   /** One of our statements with its values, to be sent in one message with BEGIN or COMMIT. */
@@ -106,25 +112,31 @@ export class Database extends Connections {
     values: readonly TextValue[],
     isPart: boolean,
     deadlineMs?: number,
+    onClient?: () => void,
   ): Promise<TextRow[]> {
     const rendered = this.render(statement)
     const config = toQueryConfig(rendered, values, this.prepared)
-    return this.#runAlone({ statement: rendered, isPart, deadlineMs }, config, (own) =>
+    return this.#runAlone({ statement: rendered, isPart, deadlineMs, onClient }, config, (own) =>
       own.send(rendered, values),
     )
   }
 
   /** `config` by itself, or what `joined` does in a transaction of its own where a statement by itself would run at another level. */
   #runAlone<R extends object>(
-    { statement, isPart, deadlineMs }: Alone,
+    { statement, isPart, deadlineMs, onClient }: Alone,
     config: QueryConfig,
     joined: (own: FramedTransaction) => Promise<R[]>,
   ): Promise<R[]> {
-    if (!this.autocommitFits) return repeatTransaction(this, joined, { attempts: 1, deadlineMs }, { isPart })
+    const inOwn = async (own: FramedTransaction): Promise<R[]> => {
+      onClient?.()
+      return await joined(own)
+    }
+    if (!this.autocommitFits) return repeatTransaction(this, inOwn, { attempts: 1, deadlineMs }, { isPart })
     return this.work(
       () =>
         this.use(
           async (checkout) => {
+            onClient?.()
             const ask = async () => (await checkout.client.query<R>(config)).rows
             try {
               return await ask().catch((error) =>

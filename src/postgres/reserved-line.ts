@@ -2,6 +2,7 @@ import type { Client } from 'pg'
 import { endClient, newClient } from './client.js'
 import type { Database } from './database.js'
 import { toQueryConfig } from './session.js'
+import { sleep } from './sleep.js'
 import type { Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 import { control, queryTogether } from './together.js'
@@ -55,6 +56,11 @@ export class ReservedLine {
     return this.#line?.isOpen === true
   }
 
+  /** Resolves when it has answered what it was asked before, or never will. */
+  async whenFree(): Promise<void> {
+    while (this.isBusy) await this.#line?.ready.catch(() => {})
+  }
+
   enter(): void {
     this.#users++
   }
@@ -67,7 +73,9 @@ export class ReservedLine {
   async send(statement: Statement, values: readonly TextValue[], withinMs: number): Promise<TextRow[]> {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new NoAnswerError(`no answer within ${withinMs} ms`)), withinMs)
+      const end = (): void => reject(new NoAnswerError(`no answer within ${withinMs} ms`))
+      // In a process that stood still the answer may be there, and timers come before it is read.
+      timer = setTimeout(() => setImmediate(end), withinMs)
     })
     let line: Line | undefined
     try {
@@ -112,4 +120,51 @@ export function lineOf(database: Database): ReservedLine {
   const line = lines.get(database) ?? new ReservedLine(database)
   lines.set(database, line)
   return line
+}
+
+export interface EitherWay {
+  /** How long an answer is waited for, whichever way it takes. */
+  readonly withinMs: number
+  /** How long the pool is given before the reserved line is asked. Default 0. */
+  readonly afterMs?: number | undefined
+  /** How long the reserved line may take: what is no renewal must not keep those waiting. Default as long. */
+  readonly lineMs?: number | undefined
+  /** What is said over the reserved line, if that is something else; called when it is. */
+  readonly overLine?: (() => readonly TextValue[]) | undefined
+  /** Whether what the reserved line says is an answer; else that of the pool is waited for. */
+  readonly isAnswer?: ((rows: readonly TextRow[]) => boolean) | undefined
+}
+
+/** Sends a statement that may be repeated over the pool, or over the reserved line if that is free before a client of the pool is had. */
+export async function sendEitherWay(
+  database: Database,
+  statement: Statement,
+  values: readonly TextValue[],
+  { withinMs, afterMs = 0, lineMs = withinMs, overLine = () => values, isAnswer = () => true }: EitherWay,
+): Promise<TextRow[]> {
+  const line = lineOf(database)
+  const chosen = new AbortController()
+  let isAnswered = false
+  const byPool = database.sendPart(statement, values, withinMs, () => {
+    if (isAnswered) throw new Error('it was answered over the reserved line')
+    chosen.abort()
+  })
+  byPool.catch(() => chosen.abort())
+  const ask = async (): Promise<TextRow[]> => {
+    await sleep(afterMs, chosen.signal)
+    await Promise.race([line.whenFree(), sleep(withinMs, chosen.signal)])
+    if (chosen.signal.aborted || line.isBusy) throw new NoAnswerError('it was not free in time')
+    const rows = await line.send(statement, overLine(), lineMs)
+    if (!isAnswer(rows)) throw new NoAnswerError('it has no answer yet')
+    isAnswered = true
+    return rows
+  }
+  line.enter()
+  try {
+    // What the pool says is what went wrong.
+    return await Promise.any([byPool, ask()]).catch(() => byPool)
+  } finally {
+    chosen.abort()
+    line.leave()
+  }
 }

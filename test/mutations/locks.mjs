@@ -13,6 +13,8 @@ const explored = [test('lock.explore')]
 const exploredGuards = [test('lock-guard.explore')]
 const bell = [test('bell')]
 const functions = [test('lock-functions')]
+const full = [test('lock-full-pool')]
+const keeper = [test('lock-keeper')]
 
 const acquire = (text) => inFunction('lock_acquire', text)
 const back = (text) => inFunction('lock_give_back', text)
@@ -381,7 +383,7 @@ const around = [
   [
     'held-lock.ts',
     'what ran out by its own clock is held',
-    'if (now < Math.min(this.#deadlineAt, this.#maxAt)) return',
+    'if (now < this.endsAt) return',
     'if (now < this.#maxAt) return',
     loss,
   ],
@@ -498,8 +500,8 @@ const around = [
   [
     'held-lock.ts',
     'a release waits as long as anybody',
-    'sendPart(giveLockBack, values, waitMs + 1_000)',
-    'sendPart(giveLockBack, values)',
+    'withinMs: waitMs + 1_000,',
+    'withinMs: 60_000,',
     loss,
   ],
   ['held-lock.ts', 'a lost lock is a conflict', "(row?.state ?? 'stolen')", "(row?.state ?? 'held')", guards],
@@ -551,15 +553,15 @@ const around = [
   [
     'lock-keeper.ts',
     'renewals go over the pool alone',
-    '    if (line.isBusy) return await overPool()\n',
-    '    if (line) return await overPool()\n',
+    '    if (line.isBusy) return',
+    '    if (line) return await overPool()\n    if (line.isBusy) return',
     held,
   ],
   [
     'lock-keeper.ts',
     'all wait for one connection that is silent',
-    '    if (line.isBusy) return await overPool()\n',
-    '',
+    '    if (line.isBusy) return',
+    '    if (false) return',
     loss,
   ],
   [
@@ -570,6 +572,102 @@ const around = [
     loss,
   ],
 
+  [
+    'lock-keeper.ts',
+    'those that end first need not go first',
+    '.sort((a, b) => a.endsAt - b.endsAt)',
+    '',
+    keeper,
+  ],
+  [
+    'lock-keeper.ts',
+    'what does not go with the first statement waits for the pool',
+    'if (line.isBusy) return await sendEitherWay(this.#database, renewLocks, [asked], { withinMs: patienceMs })',
+    'if (line.isBusy) return await overPool()',
+    keeper,
+  ],
+  [
+    'held-lock.ts',
+    'a lock is given up before what the server said is read',
+    'setImmediate(look)',
+    'look()',
+    loss,
+  ],
+  [
+    'held-lock.ts',
+    'the keeper gives a lock up before what the server said is read',
+    '    if (now >= this.endsAt) return 0\n',
+    "    this.#notice(now)\n    if (this.#state !== 'held') return 0\n",
+    loss,
+  ],
+  [
+    'held-lock.ts',
+    'a process that stood still has lost contact',
+    'else if (!this.#isAsked || now',
+    'else if (now',
+    loss,
+  ],
+  [
+    'held-lock.ts',
+    'nobody asks for a lock that is held for less than its lease',
+    'this.renewAt = sentAt + Math.min(told.leftMs, this.ttlMs) / 3',
+    'this.renewAt = this.#isLast ? Number.POSITIVE_INFINITY : sentAt + this.ttlMs / 3',
+    loss,
+  ],
+  ['held-lock.ts', 'many listeners are a leak', / {4}setMaxListeners\(0, this\.signal\).*\n/, '', loss],
+  [
+    'held-lock.ts',
+    'a release waits for the pool',
+    '          afterMs: AFTER_MS,\n',
+    '          afterMs: 60_000,\n',
+    full,
+  ],
+  [
+    'held-lock.ts',
+    'a release keeps the connection for renewals while it waits',
+    'return [...values, String(LINE_WAIT_MS)]',
+    'return [...values, String(waitMs)]',
+    full,
+  ],
+  [
+    'held-lock.ts',
+    'whether it is lost is asked over the pool',
+    'withinMs: WAIT_MS, afterMs: AFTER_MS,',
+    'withinMs: WAIT_MS, afterMs: 60_000,',
+    full,
+  ],
+  [
+    'take-lock.ts',
+    'the wait for a client is a part of the lease',
+    'sentAt = performance.now()',
+    'sentAt = startedAt',
+    full,
+  ],
+  [
+    'take-lock.ts',
+    'a client is waited for by whomever',
+    'Math.max(MIN_CLIENT_MS, this.#until - startedAt)',
+    '60_000',
+    full,
+  ],
+  [
+    'take-lock.ts',
+    'what nobody waits for any more is sent',
+    '      if (isLate) throw this.#noClient\n',
+    '',
+    full,
+  ],
+  [
+    'take-lock.ts',
+    'what a call may have got is kept when it is rejected',
+    '          this.#recall()\n          throw error',
+    '          throw error',
+    loss,
+  ],
+  ['take-lock.ts', 'that it waits is told again and again', 'if (this.#isContended) return', '', held],
+  ['take-lock.ts', 'a try in vain is not told', 'if (!lock) this.#emitTimedOut(0)', '', held],
+  ['lock-queue.ts', 'a wait behind others is not told', '      onWait()\n', '', held],
+  ['lock-desk.ts', 'undefined is no options', 'const [options = {}, fn]', 'const [options, fn]', loss],
   ['lock-keeper.ts', 'each is renewed by itself', '.slice(0, MOST)', '.slice(0, 1)', held],
   [
     'lock-keeper.ts',
@@ -604,7 +702,7 @@ const around = [
   [
     'take-lock.ts',
     'all of a process ask at once',
-    'const leave = await queue.enter(name, waitMs, signal)',
+    "const leave = await queue.enter(name, waitMs, signal, () => this.#contend('held'))",
     'const leave = queue && waitMs ? () => {} : undefined',
     held,
   ],

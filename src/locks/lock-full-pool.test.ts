@@ -1,0 +1,130 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Pool } from 'pg'
+import { describe, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until } from '../../test/database.js'
+import { BusyError } from '../errors.js'
+
+const fixture = openClaims()
+const HOUR_MS = 3_600_000
+
+/** Others have all clients of the pool while `fn` runs. */
+async function whileFull(pool: Pool, fn: () => Promise<void>): Promise<void> {
+  const clients = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()))
+  try {
+    await fn()
+  } finally {
+    for (const client of clients) client.release()
+  }
+}
+
+const timed = async <T>(promise: Promise<T>): Promise<[T, number]> => {
+  const since = performance.now()
+  return [await promise, performance.now() - since]
+}
+
+describe('while the whole pool is in use', () => {
+  it('the time until a client is had is none of the lease', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const client = await pool.connect()
+        const locking = dibs.lock('till', { ttlMs: 1_500 })
+        await sleep(1_700)
+        client.release()
+        const lock = await locking
+        lock.assertHeld()
+        expect(await lock.release()).toBe('released')
+      },
+      { max: 1 },
+    )
+  })
+
+  it('a guard that is refused says so at once, and is not taken for a conflict', async () => {
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        await fixture.dibs.locks.forceRelease('till')
+        let runs = 0
+        const late = dibs.transaction(async (tx) => {
+          runs++
+          await lock.guard(tx)
+        })
+        const [error, ms] = await timed(late.catch((e) => e))
+        expect(error).toMatchObject({ code: 'DIBS_FENCE_LOST', reason: 'stolen' })
+        expect(runs).toBe(1)
+        expect(ms).toBeLessThan(4_000)
+      },
+      { max: 1 },
+    )
+  })
+
+  it('a release goes another way', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const lock = await dibs.lock('till')
+        await whileFull(pool, async () => {
+          const [state, ms] = await timed(lock.release())
+          expect(state).toBe('released')
+          expect(ms).toBeLessThan(4_000)
+          expect(await fixture.dibs.locks.inspect('till')).toEqual([])
+        })
+      },
+      { max: 2 },
+    )
+  })
+
+  it('a release that waits for a guard does not hold renewals up', async () => {
+    await fixture.beside(
+      async (dibs) => {
+        const guarding = await dibs.lock('guarding', { ttlMs: HOUR_MS })
+        const other = await dibs.lock('other', { ttlMs: 900 })
+        let releasing: Promise<string> | undefined
+        await dibs.transaction(async (tx) => {
+          await guarding.guard(tx)
+          releasing = guarding.release()
+          await sleep(2_500)
+          other.assertHeld()
+        })
+        expect(await releasing).toBe('released')
+        expect(await other.release()).toBe('released')
+      },
+      { max: 1 },
+    )
+  })
+
+  it('whoever is not to wait, or not for long, does not wait for a client as long as others', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        await whileFull(pool, async () => {
+          for (const call of [() => dibs.tryLock('till'), () => dibs.lock('till', { waitMs: 300 })]) {
+            const [error, ms] = await timed(call().catch((e) => e))
+            expect(error).toBeInstanceOf(BusyError)
+            expect(error.message).toContain('a connection of the pool (max 1, all in use)')
+            expect(ms).toBeGreaterThan(900)
+            expect(ms).toBeLessThan(3_500)
+          }
+        })
+        // Nothing of that is sent when there is a client again.
+        await dibs.now()
+        await sleep(100)
+        const { rows } = await pool.query(`select from ${fixture.schema.name}.lock`)
+        expect(rows).toEqual([])
+      },
+      { max: 1 },
+    )
+  })
+
+  it('whoever has the time waits for a client', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const client = await pool.connect()
+        const locking = dibs.lock('till', { waitMs: 10_000 })
+        await until(() => pool.waitingCount > 0, 'the call to wait')
+        await sleep(1_500)
+        client.release()
+        expect(await (await locking).release()).toBe('released')
+      },
+      { max: 1 },
+    )
+  })
+})
