@@ -16,6 +16,8 @@ const withTheSoak = process.env.DIBS_TEST_ALL
   : [
       'src/postgres/embedded/{keeper.abuse,keeper.obstacles,users}.test.ts',
       'src/testing/explore/reduce/{corpus,hostile,self-check}.test.ts',
+      // The same as over Express, and as Fastify by itself.
+      'src/http/nest-fastify.http.test.ts',
     ]
 
 const processes = [
@@ -111,6 +113,7 @@ if (bouncer)
       'src/claims/period.test.ts',
       ...rows,
       'src/**/*.storm.test.ts',
+      'src/postgres/migrations/migrate.processes.test.ts',
     ]),
   )
 if (older) {
@@ -128,8 +131,7 @@ if (older) {
     onIt.test.include = [
       ...rows,
       'src/testing/**/*.test.ts',
-      'src/claims/{period,once-joined}.test.ts',
-      'src/locks/lock.test.ts',
+      'src/claims/period.test.ts',
       'src/postgres/{wakeups,fence}.test.ts',
     ]
   projects.push(onIt)

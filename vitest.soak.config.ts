@@ -14,6 +14,8 @@ export default defineConfig({
       'src/testing/explore/reduce/{hostile,corpus,self-check,classes}.test.ts',
       'src/postgres/embedded/{keeper.abuse,keeper.obstacles,users}.test.ts',
       'src/testing/explore/report/**/*.test.ts',
+      'src/http/nest-fastify.http.test.ts',
+      'src/testing/explore/hermitage.test.ts',
       'examples/**/*.soak.ts',
     ],
     env: { SOAK_SECONDS: process.env.SOAK_SECONDS ?? '120' },

@@ -23,7 +23,7 @@ export interface BankReport {
 const ACCOUNTS = 8
 export const TOTAL = 100 * ACCOUNTS
 
-const ENOUGH = 500
+const ENOUGH = 300
 
 /**
  * Transfers between few accounts at SERIALIZABLE, from many callers at once, while backends are killed and

@@ -4,7 +4,7 @@ import { describeStorm, findShortfalls } from '../../test/once-storm/describe-st
 import { onceStorm } from '../../test/once-storm.js'
 
 const soakSeconds = Number(process.env.SOAK_SECONDS ?? 0)
-const seconds = soakSeconds ? Math.max(soakSeconds, 120) : 14
+const seconds = soakSeconds ? Math.max(soakSeconds, 120) : 10
 const minimum = soakSeconds ? 100 : 10
 
 it('has one effect per key and equal answers, from eight processes that are killed, stopped and cut off', async () => {
@@ -18,7 +18,7 @@ it('has one effect per key and equal answers, from eight processes that are kill
     calls: 500 * seconds,
     keys: 25 * seconds,
     seconds,
-    callsPerFault: 90,
+    callsPerFault: soakSeconds ? 90 : 64,
   })
   console.log(describeStorm(report))
   expect(report.problems).toEqual([])
