@@ -1,6 +1,6 @@
 -- compatible_from: 1
 --
--- Writes, locks and claims of rows in tables of the caller's own. The statements come from src/postgres/row-statements.ts and what builds
+-- Writes, locks and claims of rows in tables of the caller's own. The statements come from src/postgres/rows and what builds
 -- on it: identifiers are quoted there, and values stand in `p_args`, as texts that each place casts to the type of its column.
 --
 -- These functions keep the caller's `search_path`, unlike all others: triggers, checks and policies of the caller's table run inside, and
