@@ -185,8 +185,8 @@ begin
 end
 $$;
 
--- Gives a permit back, if it is still held under this fence, and says whether somebody waits for it. Waits for a transaction that is
--- guarded by it.
+-- Gives a permit back, if it is still held under this fence, and says whether somebody waits for it. The fence stays: so it waits for no transaction that is
+-- guarded by it, not even for its caller's own. Whoever takes the lock next does.
 create function {schema}.lock_give_back(p_name text, p_permit integer, p_holder text, p_fence bigint, p_wait_ms integer)
   returns json
   language plpgsql volatile
@@ -195,22 +195,15 @@ create function {schema}.lock_give_back(p_name text, p_permit integer, p_holder 
 as $$
 declare
   v_lock {schema}.lock;
-  v_now timestamptz;
 begin
   -- It need not be on the disk: after a crash that takes it away the lock is held until its lease has run out, by nobody. Whoever takes it next waits for the
   -- disk, and with it for all that was before.
   perform pg_catalog.set_config('synchronous_commit', 'off', true);
-  begin
-    perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
-    v_now := {schema}.clock();
-    -- point: before the release
-    -- The clock may be read before the row is had: the fence grows by the row's own.
-    update {schema}.lock l set fence = {schema}.next_fence(l.fence, v_now), expires_at = '-infinity'
-    where l.name = p_name and l.permit = p_permit and l.fence = p_fence and l.expires_at > '-infinity'
-    returning l.* into v_lock;
-  exception when lock_not_available then
-    return '{"state": "guarded"}';
-  end;
+  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+  -- point: before the release
+  update {schema}.lock l set expires_at = '-infinity'
+  where l.name = p_name and l.permit = p_permit and l.fence = p_fence and l.expires_at > '-infinity'
+  returning l.* into v_lock;
   if v_lock.name is null then
     -- point: before the look
     select l.* into v_lock from {schema}.lock l where l.name = p_name and l.permit = p_permit;
@@ -219,8 +212,7 @@ begin
       return '{"state": "lost"}';
     end if;
   end if;
-  v_now := {schema}.clock();
-  return pg_catalog.json_build_object('state', 'released', 'isWanted', v_lock.wanted_until > v_now);
+  return pg_catalog.json_build_object('state', 'released', 'isWanted', v_lock.wanted_until > {schema}.clock());
 end
 $$;
 
@@ -293,13 +285,13 @@ begin
 end
 $$;
 
--- Ties the caller's transaction to a lock: nobody takes it over, and it is not given back, before that transaction has ended. If it is another's by now, or its
+-- Ties the caller's transaction to a lock: nobody takes it, also if it was given back, before that transaction has ended. If it is another's by now, or its
 -- lease has run out, the transaction fails here, so that it cannot commit whatever the caller does with the error. Without a fence it always does: its
 -- holder knows.
 --
 -- A lock of the row's key: a renewal, which changes none, does not wait for it. A lease that has run out is refused also if nobody has taken it:
 -- transactions that guard themselves one after the other would keep everybody else away for ever. Above READ COMMITTED the end of the lease is seen as it was when the
--- transaction began, before renewals since: there its holder's own clock decides, which it has asked before.
+-- transaction began, before renewals since: there its holder's own clock decides, which it has asked before, and one that was given back or taken away before.
 create function {schema}.lock_guard(p_name text, p_permit integer, p_fence bigint, p_idle_ms bigint, p_wait_ms integer) returns text
   language plpgsql volatile
   set lock_timeout = 0
@@ -316,7 +308,7 @@ begin
   select l.* into v_lock from {schema}.lock l
   where l.name = p_name and l.permit = p_permit and l.fence = p_fence for key share;
   v_now := {schema}.clock();
-  if v_lock.name is null or v_lock.expires_at <= v_now and not v_is_old then
+  if v_lock.name is null or v_lock.expires_at <= (case when v_is_old then '-infinity' else v_now end) then
     -- What such a transaction sees may be older than the lock: a new one may well be let through.
     if v_is_old then
       raise exception 'this transaction began before what the lock is now' using errcode = 'serialization_failure';

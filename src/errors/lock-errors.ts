@@ -1,7 +1,7 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * A lock cannot be had, or given back, since a transaction that is guarded by it is still open.
+ * A lock cannot be had, since a transaction that is guarded by it is still open.
  *
  * @example
  * if (error instanceof GuardedError) console.log(`a transaction still works under "${error.lock}"`)
@@ -14,7 +14,7 @@ export class GuardedError extends DibsError {
     means:
       'The lock is free for nobody yet: a transaction that was guarded by it (`lock.guard`) is still open, and a bounded wait for its end has ended.',
     remedy:
-      'Try again after `retryAfterMs`. If this is usual, keep guarded transactions short, and await them before the lock is given back.',
+      'Try again after `retryAfterMs`. If this is usual, keep guarded transactions short, and await them before you release the lock.',
   }
 
   constructor(

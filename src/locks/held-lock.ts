@@ -6,7 +6,6 @@ import {
   DatabaseError,
   DibsError,
   FenceLostError,
-  GuardedError,
   InvalidInputError,
   type LossReason,
   StatementTimeoutError,
@@ -49,7 +48,7 @@ export interface ToldLock {
 /** Its holder counts itself out a little early: two clocks do not go at the same rate. */
 const SHARE = 0.99
 
-/** How long a release waits for a transaction that is guarded, and a guard for somebody who is about to take over. */
+/** How long a release and a guard wait for somebody who has the row: one who is about to take over, or to renew. */
 const WAIT_MS = 5_000
 
 /** How long a release is tried in all, at the most and at the least. */
@@ -62,7 +61,7 @@ const UNFIT: Readonly<Record<string, string>> = {
   '25006': 'is READ ONLY (it must be READ WRITE, on a primary)',
 }
 
-/** How long the pool is given before the connection for renewals is asked, how long that may take, and wait for a guard. */
+/** How long the pool is given before the connection for renewals is asked, how long that may take, and wait for the row. */
 const AFTER_MS = 100
 const LINE_MS = 1_000
 const LINE_WAIT_MS = 50
@@ -260,7 +259,7 @@ export class HeldLock implements Lock, Kept {
   async #release(): Promise<'released' | 'lost'> {
     this.#notice(performance.now())
     if (this.#state === 'lost') return 'lost'
-    // From now on it is not renewed. A renewal that is on its way names the fence, which the release raises.
+    // From now on it is not renewed. A renewal that is on its way finds it given back, and leaves it.
     this.#stop('released')
     const { state, isWanted } = await this.#giveBack()
     if (state === 'lost') {
@@ -292,20 +291,18 @@ export class HeldLock implements Lock, Kept {
             isOverLine = true
             return [...values, String(LINE_WAIT_MS)]
           },
-          isAnswer: ([said]) => {
+          heard: () => {
             isOverLine = false
-            return JSON.parse(`${said?.told}`).state !== 'guarded'
           },
         })
         isAgain ||= isOverLine
         const told = JSON.parse(`${row?.told}`)
-        if (told.state === 'guarded') throw new GuardedError(this.name, performance.now() - startedAt, 1_000)
         // It was held by its own clock when this was first sent, and whoever has it now may have had it from that.
         return isAgain && told.state === 'lost' ? { state: 'released' } : told
       } catch (error) {
         isAgain ||= error instanceof CommitOutcomeUnknownError
         const mayHelp = isAgain || (error instanceof DibsError && error.retryable)
-        if (!mayHelp || error instanceof GuardedError || performance.now() >= until) throw error
+        if (!mayHelp || performance.now() >= until) throw error
         await sleep(fullJitterMs(tries, 20, 500))
       }
     }

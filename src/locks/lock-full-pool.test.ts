@@ -73,18 +73,40 @@ describe('while the whole pool is in use', () => {
     )
   })
 
-  it('a release that waits for a guard does not hold renewals up', async () => {
+  it('a release in the transaction that it guards needs no other client, and waits for nobody', async () => {
     await fixture.beside(
       async (dibs) => {
-        const guarding = await dibs.lock('guarding', { ttlMs: HOUR_MS })
-        const other = await dibs.lock('other', { ttlMs: 900 })
-        let releasing: Promise<string> | undefined
+        const lock = await dibs.lock('till')
         await dibs.transaction(async (tx) => {
-          await guarding.guard(tx)
-          releasing = guarding.release()
+          await lock.guard(tx)
+          const [state, ms] = await timed(lock.release())
+          expect(state).toBe('released')
+          expect(ms).toBeLessThan(2_500)
+          expect(await fixture.other.tryLock('till')).toBeNull()
+        })
+        await using next = await fixture.other.lock('till')
+        expect(next.tookOver).toBeUndefined()
+      },
+      { max: 1 },
+    )
+  })
+
+  it('a release that waits for the row does not hold renewals up', async () => {
+    await fixture.beside(
+      async (dibs) => {
+        const mine = await dibs.lock('mine', { ttlMs: HOUR_MS })
+        const other = await dibs.lock('other', { ttlMs: 900 })
+        const client = await fixture.pool.connect()
+        await client.query('begin')
+        await client.query(`select from ${fixture.schema.name}.lock where name = 'mine' for update`)
+        let releasing: Promise<string> | undefined
+        await dibs.transaction(async () => {
+          releasing = mine.release()
           await sleep(2_500)
           other.assertHeld()
         })
+        await client.query('commit')
+        client.release()
         expect(await releasing).toBe('released')
         expect(await other.release()).toBe('released')
       },

@@ -189,7 +189,7 @@ describe('nobody is waited for without a bound', () => {
       await lockRow(tx)
       expect(await renewAll(fence)).toEqual(['locked'])
       expect(await renewOne(fence, 20)).toBe('locked')
-      expect(await giveBack(fence, 20)).toEqual({ state: 'guarded' })
+      await expect(giveBack(fence, 20)).rejects.toMatchObject({ code: '55P03' })
       await expect(ask("lock_force('x', null, 20)", [])).rejects.toMatchObject({ code: '55P03' })
       await expect(inTransaction((other) => guard(fence, other, 20))).rejects.toMatchObject({ code: '55P03' })
     })
@@ -239,6 +239,31 @@ describe('what names a fence', () => {
     expect(await giveBack(fence)).toEqual({ state: 'lost' })
     expect(await acquire('bob')).toMatchObject({ state: 'taken' })
   })
+
+  it.each(['given back', 'taken away'])(
+    '%s while it is guarded, guards no transaction more, whatever it sees',
+    async (how) => {
+      const { fence } = await acquire('ann')
+      await inTransaction(async (tx) => {
+        await guard(fence, tx)
+        if (how === 'taken away') await ask("lock_force('x', null, 20)", [])
+        else expect(await giveBack(fence, 20)).toMatchObject({ state: 'released' })
+        expect((await row()).fence).toBe(fence)
+        await expect(inTransaction((other) => guard(fence, other))).rejects.toThrow('the lock is expired')
+        const older = inTransaction(async (other) => {
+          await other.query('set transaction isolation level repeatable read')
+          await guard(fence, other)
+        })
+        await expect(older).rejects.toMatchObject({ code: '40001' })
+        expect(await acquire('bob')).toMatchObject({ state: 'guarded' })
+        expect(await renewAll(fence)).toEqual(['lost'])
+        expect(await renewOne(fence)).toBe('lost')
+      })
+      const next = await acquire('bob')
+      expect(next).toMatchObject({ state: 'taken', from: null })
+      expect(next.fence).toBeGreaterThan(fence)
+    },
+  )
 })
 
 it('is bounded for the row alone: a take over may wait for the end of the table’s file', async () => {

@@ -131,8 +131,8 @@ export interface EitherWay {
   readonly lineMs?: number | undefined
   /** What is said over the reserved line, if that is something else; called when it is. */
   readonly overLine?: (() => readonly TextValue[]) | undefined
-  /** Whether what the reserved line says is an answer; else that of the pool is waited for. */
-  readonly isAnswer?: ((rows: readonly TextRow[]) => boolean) | undefined
+  /** Called when the reserved line has answered. */
+  readonly heard?: (() => void) | undefined
 }
 
 /** Sends a statement that may be repeated over the pool, or over the reserved line if that is free before a client of the pool is had. */
@@ -140,7 +140,7 @@ export async function sendEitherWay(
   database: Database,
   statement: Statement,
   values: readonly TextValue[],
-  { withinMs, afterMs = 0, lineMs = withinMs, overLine = () => values, isAnswer = () => true }: EitherWay,
+  { withinMs, afterMs = 0, lineMs = withinMs, overLine = () => values, heard }: EitherWay,
 ): Promise<TextRow[]> {
   const line = lineOf(database)
   const chosen = new AbortController()
@@ -155,8 +155,8 @@ export async function sendEitherWay(
     await Promise.race([line.whenFree(), sleep(withinMs, chosen.signal)])
     if (chosen.signal.aborted || line.isBusy) throw new NoAnswerError('it was not free in time')
     const rows = await line.send(statement, overLine(), lineMs)
-    if (!isAnswer(rows)) throw new NoAnswerError('it has no answer yet')
     isAnswered = true
+    heard?.()
     return rows
   }
   line.enter()

@@ -206,19 +206,18 @@ const inSql = [
     [...loss, ...explored],
   ],
   [
-    'release: the fence stays, and nobody in a guarded transaction is waited for',
-    back('fence = {schema}.next_fence(l.fence, v_now), '),
-    '',
+    'release: the fence is raised, and whoever is in a guarded transaction is waited for',
+    back("set expires_at = '-infinity'"),
+    "set fence = l.fence + 1, expires_at = '-infinity'",
     guards,
   ],
-
   [
     'release: without a bound',
     back('perform {schema}.bound({schema}.bounded_wait(p_wait_ms));'),
     '',
     functions,
   ],
-  ['release: nobody is said to wait', back('v_lock.wanted_until > v_now)'), 'false)', held],
+  ['release: nobody is said to wait', back('v_lock.wanted_until > {schema}.clock())'), 'false)', held],
   [
     'release: everybody is said to have released it',
     back("v_lock.holder is distinct from p_holder or v_lock.expires_at > '-infinity'"),
@@ -307,15 +306,21 @@ const inSql = [
   ['guard: of whatever fence', guard('and l.fence = p_fence for key share;'), 'for key share;', guards],
   [
     'guard: a lease that has run out gets through',
-    guard('or v_lock.expires_at <= v_now and not v_is_old then'),
+    guard("or v_lock.expires_at <= (case when v_is_old then '-infinity' else v_now end) then"),
     'or false then',
     guards,
   ],
   [
     'guard: what was renewed since the snapshot has run out',
-    guard(' and not v_is_old then'),
-    ' then',
+    guard("(case when v_is_old then '-infinity' else v_now end) then"),
+    'v_now then',
     guards,
+  ],
+  [
+    'guard: what was given back guards a transaction that sees the past',
+    guard("<= (case when v_is_old then '-infinity' else v_now end) then"),
+    '<= v_now and not v_is_old then',
+    functions,
   ],
   [
     'guard: the clock is read before the lock',
