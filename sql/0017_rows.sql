@@ -54,16 +54,12 @@ begin
 end
 $$;
 
--- Until when all waits of a statement may last: less than `statement_timeout`, which counts from its beginning and would abort a
--- caller's transaction.
+-- Until when all waits of a statement may last.
 create function {schema}.row_until(p_wait_ms integer) returns timestamptz
   language sql volatile
   set search_path = ''
 as $$
-  select case when t.ms > 0
-    then least(u.at, pg_catalog.statement_timestamp() + greatest(1, least(t.ms * 0.9, t.ms - 50)) * interval '1 millisecond') else u.at end
-  from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t,
-    (select pg_catalog.clock_timestamp() + p_wait_ms * interval '1 millisecond' as at) u
+  select pg_catalog.clock_timestamp() + {schema}.bounded_wait(p_wait_ms) * interval '1 millisecond'
 $$;
 
 -- What an error means to whoever has sent the statement: `busy`: somebody was in the way for too long; `moved`: the table is not what it was;

@@ -54,7 +54,7 @@ const inSql = [
     catalog,
   ],
   [
-    'an index that is gone is not noticed',
+    'an index in place of another is not noticed',
     inFunction('table_mark', 'pg_catalog.concat(i.indexrelid,'),
     'pg_catalog.concat(0,',
     catalog,
@@ -88,7 +88,7 @@ const inSql = [
     'claim: a row that was moved is a conflict',
     claims('if v_turn operator(pg_catalog.=) 5'),
     'if true',
-    claim,
+    changing,
   ],
   ['write: the caller waits as we did', writes('  set lock_timeout = 0\n'), '', adjust],
   ['lock: the caller waits as we did', locking('  set lock_timeout = 0\n'), '', lock],
@@ -112,15 +112,9 @@ const inSql = [
   ],
   [
     'a wait outlasts its statement',
-    inFunction('row_until', 'select case when t.ms > 0'),
-    'select case when false',
+    inFunction('row_until', '{schema}.bounded_wait(p_wait_ms)'),
+    'p_wait_ms',
     adjust,
-  ],
-  [
-    'a second wait has the time of the first again',
-    inFunction('row_until', 'pg_catalog.statement_timestamp()'),
-    'pg_catalog.clock_timestamp()',
-    changing,
   ],
   [
     'write: whoever writes nothing keeps its lock',

@@ -308,7 +308,7 @@ describe('what changes', () => {
     expect(await inTransaction(write)).toMatchObject({ n: 5 })
     await change('alter column n set not null, alter column n add generated always as identity')
     expect(await inTransaction(write)).toMatchObject({ field: 'patch.n' })
-    await change('drop constraint keyed_pkey')
+    await change('drop constraint keyed_pkey, add constraint pairs unique (id, n)')
     expect(await inTransaction(scale)).toMatchObject({ field: 'id' })
     await fixture.pool.query(`drop table ${name}`)
   })
