@@ -12,8 +12,8 @@ create table {schema}.lock (
   expires_at timestamptz not null,
   acquired_at timestamptz not null,
   primary key (name, permit),
-  -- Makes the fence a part of a key: taking over and giving back then wait for a transaction that guards itself by a lock of the
-  -- row (`for key share`), and a renewal does not.
+  -- Makes the fence a part of a key: whoever takes it waits for a transaction that guards itself by a lock of the row
+  -- (`for key share`), and a renewal does not.
   unique (name, permit, fence)
 );
 

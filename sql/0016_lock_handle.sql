@@ -292,7 +292,13 @@ $$;
 -- A lock of the row's key: a renewal, which changes none, does not wait for it. A lease that has run out is refused also if nobody has taken it:
 -- transactions that guard themselves one after the other would keep everybody else away for ever. Above READ COMMITTED the end of the lease is seen as it was when the
 -- transaction began, before renewals since: there its holder's own clock decides, which it has asked before, and one that was given back or taken away before.
-create function {schema}.lock_guard(p_name text, p_permit integer, p_fence bigint, p_idle_ms bigint, p_wait_ms integer) returns text
+--
+-- `p_is_again`: the transaction was guarded before, by a lock of the row that a savepoint may have taken with it. It goes on unless another has the lock by now,
+-- which raises the fence: as if that savepoint had not been.
+create function {schema}.lock_guard(
+  p_name text, p_permit integer, p_fence bigint, p_idle_ms bigint, p_wait_ms integer, p_is_again boolean
+)
+  returns text
   language plpgsql volatile
   set lock_timeout = 0
   set search_path = ''
@@ -308,7 +314,7 @@ begin
   select l.* into v_lock from {schema}.lock l
   where l.name = p_name and l.permit = p_permit and l.fence = p_fence for key share;
   v_now := {schema}.clock();
-  if v_lock.name is null or v_lock.expires_at <= (case when v_is_old then '-infinity' else v_now end) then
+  if v_lock.name is null or not p_is_again and v_lock.expires_at <= (case when v_is_old then '-infinity' else v_now end) then
     -- What such a transaction sees may be older than the lock: a new one may well be let through.
     if v_is_old then
       raise exception 'this transaction began before what the lock is now' using errcode = 'serialization_failure';
@@ -324,8 +330,8 @@ begin
 end
 $$;
 
--- Takes a lock away from whoever holds it: all its permits, or the one with this fence. From then on nobody can renew it, or guard a transaction by it; those that
--- are guarded go on, and whoever takes the lock next waits for these. So this waits for none of them.
+-- Takes a lock away from whoever holds it: all its permits, or the one with this fence. From then on nobody can renew it, or guard a transaction by it that begins
+-- later; those that are guarded go on, and whoever takes the lock next waits for these. So this waits for none of them.
 create function {schema}.lock_force(p_name text, p_fence bigint, p_wait_ms integer) returns json
   language plpgsql volatile
   set lock_timeout = 0

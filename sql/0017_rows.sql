@@ -70,8 +70,8 @@ as $$
   select case
     when p_sqlstate operator(pg_catalog.=) '55P03' then 'busy'
     when p_sqlstate operator(pg_catalog.=) any ('{42P01,42703,42704,42883,42804,42P10,428C9}'::text[]) then 'moved'
-    when p_sqlstate operator(pg_catalog.~) '^22'
-      or p_sqlstate operator(pg_catalog.=) any ('{42601,42702,42725,42803,42846,42P02,42P18,42P20,42P21,42P22,42501,3F000,0A000,21000}'::text[]) then 'invalid'
+    when p_sqlstate operator(pg_catalog.~) '^(22|42|54)'
+      or p_sqlstate operator(pg_catalog.=) any ('{0A000,21000,3F000,55000}'::text[]) then 'invalid'
   end
 $$;
 

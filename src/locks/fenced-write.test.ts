@@ -3,7 +3,15 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { directUrl, freshName, withPool } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
-import { ConstraintViolationError, DatabaseError, FenceLostError, InvalidInputError } from '../errors.js'
+import {
+  ConstraintViolationError,
+  DatabaseError,
+  FenceLostError,
+  InvalidInputError,
+  NotFoundError,
+  NotWrittenError,
+} from '../errors.js'
+import type { Executor } from '../postgres/executor.js'
 import type { Lock } from './lock.js'
 
 /** Another database, which knows nothing of us. */
@@ -91,6 +99,33 @@ describe('a write to a store elsewhere', () => {
     lock.assertHeld()
   })
 
+  it('is done also if the row is made while it is looked for', async () => {
+    await using lock = await fixture.dibs.lock('report')
+    await store.query('truncate sales.report')
+    let isMade = false
+    const late: Executor = {
+      query: async (text: string, values?: unknown[]) => {
+        const result = await store.query(text, values)
+        if (!isMade) await store.query("insert into sales.report (day) values ('2026-01-01')")
+        isMade = true
+        return result
+      },
+    } as Executor
+    await lock.writeFenced(late, write('made'))
+    expect(await stored()).toEqual([{ body: 'made', fence: lock.fence }])
+  })
+
+  it('that a trigger keeps from being done is not taken for a loss', async () => {
+    await using lock = await fixture.dibs.lock('report')
+    await store.query(
+      `create function sales.keep() returns trigger language plpgsql as 'begin return null; end';
+       create trigger keep before update on sales.report for each row execute function sales.keep()`,
+    )
+    await expect(lock.writeFenced(store, write('x'))).rejects.toThrow(NotWrittenError)
+    await store.query('drop function sales.keep cascade')
+    lock.assertHeld()
+  })
+
   it('says what is wrong with it', async () => {
     await using lock = await fixture.dibs.lock('report')
     const refused = async (given: object, on: unknown = store): Promise<string> => {
@@ -100,6 +135,9 @@ describe('a write to a store elsewhere', () => {
     }
     await expect(lock.writeFenced(store, { ...write('x'), where: { day: '2030-01-01' } })).rejects.toThrow(
       'There is no row {"day":"2030-01-01"} of table',
+    )
+    await expect(lock.writeFenced(store, { ...write('x'), where: { 'Odd "name': 5n } })).rejects.toThrow(
+      NotFoundError,
     )
     expect(await refused({ where: {} })).toBe('where')
     await expect(lock.writeFenced(store, { ...write('x'), where: {} })).rejects.toThrow(

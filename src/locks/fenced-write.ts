@@ -1,9 +1,13 @@
-import { InvalidInputError, NotFoundError } from '../errors.js'
+import { InvalidInputError, NotFoundError, NotWrittenError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Executor, QueryResult, Row } from '../postgres/executor.js'
 import { translateError } from '../postgres/fault.js'
 import { quoteIdentifier } from '../postgres/identifier.js'
 import { hasMethods, nameGiven } from '../postgres/name-given.js'
+import { nameRow, showId } from '../postgres/rows/row-id.js'
+
+/** One that is there, could be written, and is not, is kept by a trigger or a policy. */
+const MAX_TURNS = 3
 
 /** A write to a store elsewhere: a row, what to set in it, and the column that keeps the highest fence that was seen. */
 export interface FencedWrite {
@@ -32,20 +36,24 @@ export async function writeFenced(
     columns.map(([name], n) => `${quoteIdentifier(name)} = $${from + n}`)
   const valuesOf = (columns: Columns): unknown[] => columns.map(([, value]) => value)
   const changes = [...fill(set, 2 + where.length), `${fenceColumn} = $1`].join(', ')
-  const result = await ask(
-    store,
-    `update ${table} set ${changes} where ${fill(where, 2).join(' and ')} and (${fenceColumn} is null or ${fenceColumn} <= $1) returning *`,
-    [fence, ...valuesOf(where), ...valuesOf(set)],
-  )
-  if (result.rows.length > 0) return result
-  const there = await ask(
-    store,
-    `select 1 from ${table} where ${fill(where, 1).join(' and ')}`,
-    valuesOf(where),
-  )
-  if (there.rows.length === 0)
-    throw new NotFoundError(`row ${JSON.stringify(write.where)} of table ${table}`, write.table, write.where)
-  return undefined
+  const named = [nameRow(write.table, write.where), write.table, showId(write.where)] as const
+  for (let turn = 1; turn <= MAX_TURNS; turn++) {
+    const result = await ask(
+      store,
+      `update ${table} set ${changes} where ${fill(where, 2).join(' and ')} and (${fenceColumn} is null or ${fenceColumn} <= $1) returning *`,
+      [fence, ...valuesOf(where), ...valuesOf(set)],
+    )
+    if (result.rows.length > 0) return result
+    const there = await ask(
+      store,
+      `select coalesce(${fenceColumn} > $1, false) as is_later from ${table} where ${fill(where, 2).join(' and ')}`,
+      [fence, ...valuesOf(where)],
+    )
+    if (there.rows.length === 0) throw new NotFoundError(...named)
+    if (there.rows.some(({ is_later }) => is_later)) return undefined
+    // It was made between the two.
+  }
+  throw new NotWrittenError(...named)
 }
 
 async function ask(store: Executor, text: string, values: unknown[]): Promise<QueryResult<Row>> {

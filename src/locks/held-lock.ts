@@ -1,7 +1,6 @@
 import { setMaxListeners } from 'node:events'
 import {
   BusyError,
-  CommitOutcomeUnknownError,
   ConflictError,
   DatabaseError,
   DibsError,
@@ -93,6 +92,11 @@ export class HeldLock implements Lock, Kept {
   #timer: NodeJS.Timeout | undefined
   #state: 'held' | 'released' | 'lost' = 'held'
   #releasing: Promise<'released' | 'lost'> | undefined
+  /** A release was sent, and there was no answer. */
+  #mayBeFree = false
+  // The same for each call: a transaction keeps each of them once.
+  readonly #guardAgain = (outer: Session) => this.#guard(outer, true, true)
+  readonly #guardAgainDeaf = (outer: Session) => this.#guard(outer, false, true)
 
   /** @param sentAt when the statement was sent that took it, by `performance.now()` */
   constructor(parts: LockParts, spec: LockSpec, told: ToldLock, sentAt: number) {
@@ -136,8 +140,8 @@ export class HeldLock implements Lock, Kept {
     if (typeof endsIdle !== 'boolean')
       throw new InvalidInputError('endsIdle', `must be true or false, not ${nameGiven(endsIdle)}`)
     if (endsIdle) keepListening(tx)
-    await this.#guard(session, endsIdle)
-    session.repeatOutside?.((outer) => this.#guard(outer, endsIdle))
+    await this.#guard(session, endsIdle, false)
+    session.repeatOutside?.(endsIdle ? this.#guardAgain : this.#guardAgainDeaf)
   }
 
   async writeFenced<R extends object = Row>(store: Executor, write: FencedWrite): Promise<QueryResult<R>> {
@@ -276,8 +280,6 @@ export class HeldLock implements Lock, Kept {
   async #giveBack(): Promise<{ readonly state: string; readonly isWanted?: boolean }> {
     const startedAt = performance.now()
     const until = startedAt + Math.min(RELEASE_MS, Math.max(MIN_RELEASE_MS, this.#deadlineAt - startedAt))
-    let isAgain = false
-    let isOverLine = false // and not answered
     for (let tries = 1; ; tries++) {
       const leftMs = Math.max(MIN_RELEASE_MS, until - performance.now())
       const waitMs = Math.ceil(Math.min(WAIT_MS, leftMs))
@@ -287,34 +289,39 @@ export class HeldLock implements Lock, Kept {
           withinMs: waitMs + 1_000,
           afterMs: AFTER_MS,
           lineMs: LINE_MS,
-          overLine: () => {
-            isOverLine = true
-            return [...values, String(LINE_WAIT_MS)]
-          },
-          heard: () => {
-            isOverLine = false
+          overLine: [...values, String(LINE_WAIT_MS)],
+          isFinal: ([said]) => JSON.parse(`${said?.told}`).state !== 'lost',
+          onUnsure: () => {
+            this.#mayBeFree = true
           },
         })
-        isAgain ||= isOverLine
         const told = JSON.parse(`${row?.told}`)
         // It was held by its own clock when this was first sent, and whoever has it now may have had it from that.
-        return isAgain && told.state === 'lost' ? { state: 'released' } : told
+        return this.#mayBeFree && told.state === 'lost' ? { state: 'released' } : told
       } catch (error) {
-        isAgain ||= error instanceof CommitOutcomeUnknownError
-        const mayHelp = isAgain || (error instanceof DibsError && error.retryable)
-        if (!mayHelp || performance.now() >= until) throw error
+        const mayHelp = this.#mayBeFree || (error instanceof DibsError && error.retryable)
+        if (!mayHelp || performance.now() >= until) throw this.#explainRelease(error, startedAt)
         await sleep(fullJitterMs(tries, 20, 500))
       }
     }
   }
 
-  async #guard(session: Session, endsIdle: boolean): Promise<void> {
+  #explainRelease(error: unknown, startedAt: number): unknown {
+    const hasWaited = error instanceof StatementTimeoutError && error.sqlState === '55P03'
+    if (!hasWaited) return error
+    return new BusyError(`the row of ${this.#subject}, to give it back`, performance.now() - startedAt, 100, {
+      cause: error,
+    })
+  }
+
+  /** @param isAgain the transaction was guarded before: it goes on unless another has the lock by now, also if this one has given it back */
+  async #guard(session: Session, endsIdle: boolean, isAgain: boolean): Promise<void> {
     const { database } = this.#parts
     this.#notice(performance.now())
     // What is known to be lost is said to the server as well: the transaction must not commit, whatever its caller does with the error.
-    const fence = this.#state === 'held' ? String(this.fence) : null
+    const fence = isAgain || this.#state === 'held' ? String(this.fence) : null
     const idleMs = endsIdle ? String(this.#idleMs) : null
-    const values = [this.name, String(this.permit), fence, idleMs, String(WAIT_MS)]
+    const values = [this.name, String(this.permit), fence, idleMs, String(WAIT_MS), String(isAgain)]
     try {
       await session.send(database.render(guardByLock), values)
     } catch (error) {

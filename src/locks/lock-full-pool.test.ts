@@ -1,18 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Pool } from 'pg'
-import { describe, expect, it } from 'vitest'
+import pg from 'pg'
+import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until } from '../../test/database.js'
+import { until, url } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
 import { BusyError } from '../errors.js'
+import { ReservedLine } from '../postgres/reserved-line.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 
 const fixture = openClaims()
 const HOUR_MS = 3_600_000
 
 /** Others have all clients of the pool while `fn` runs. */
-async function whileFull(pool: Pool, fn: () => Promise<void>): Promise<void> {
+async function whileFull<T>(pool: pg.Pool, fn: () => Promise<T>): Promise<T> {
   const clients = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()))
   try {
-    await fn()
+    return await fn()
   } finally {
     for (const client of clients) client.release()
   }
@@ -147,6 +150,107 @@ describe('while the whole pool is in use', () => {
         expect(await (await locking).release()).toBe('released')
       },
       { max: 1 },
+    )
+  })
+})
+
+describe('a release that was sent twice', () => {
+  it('is a loss if what went over the connection for renewals was refused, and another has the lock', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        const client = await fixture.pool.connect()
+        await client.query('begin')
+        await client.query(`select ${fixture.schema.name}.lock_force('till', null, 1000)`)
+        const send = vi.spyOn(ReservedLine.prototype, 'send')
+        const said = await whileFull(pool, async () => {
+          const releasing = lock.release()
+          await until(() => send.mock.results.length > 0, 'it to go over the other connection')
+          await expect(send.mock.results[0]?.value).rejects.toMatchObject({ code: '55P03' })
+          await client.query('commit')
+          client.release()
+          return { releasing, next: await fixture.other.lock('till') }
+        })
+        send.mockRestore()
+        expect(await said.releasing).toBe('lost')
+        expect(lock.signal.reason).toMatchObject({ reason: 'stolen' })
+        await said.next.release()
+      },
+      { max: 1 },
+    )
+  })
+
+  it('is a loss if the connection for renewals could not be made', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        await fixture.other.locks.forceRelease('till')
+        await using _ = await fixture.other.lock('till')
+        const connect = vi.spyOn(pg.Client.prototype, 'connect').mockRejectedValue(new Error('no') as never)
+        const releasing = await whileFull(pool, async () => {
+          const said = lock.release()
+          await until(() => connect.mock.calls.length > 0, 'the other connection to be tried')
+          return { said }
+        })
+        connect.mockRestore()
+        expect(await releasing.said).toBe('lost')
+      },
+      { max: 1 },
+    )
+  })
+
+  it('is no loss if it was done by the first, and the second finds another there', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs, pool) => {
+        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        const send = vi.spyOn(ReservedLine.prototype, 'send')
+        const connect = pg.Client.prototype.connect
+        // The connection for renewals is made in time, and the statement goes over it when the pool's has done it.
+        const goOn = deferred()
+        const slow = vi.spyOn(pg.Client.prototype, 'connect').mockImplementationOnce(async function (
+          this: pg.Client,
+        ) {
+          await goOn.promise
+          return await (connect as (this: pg.Client) => Promise<pg.Client>).call(this)
+        } as never)
+        const cut = proxy.inject({
+          ...{ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'black-hole' },
+        })
+        const { said } = await whileFull(pool, async () => {
+          const said = lock.release()
+          await until(() => send.mock.calls.length > 0, 'the other connection to be tried')
+          return { said }
+        })
+        await cut.happened
+        await using _ = await fixture.other.lock('till')
+        goOn.resolve()
+        expect(await said).toBe('released')
+        expect(lock.signal.aborted).toBe(false)
+        cut.end()
+        slow.mockRestore()
+        send.mockRestore()
+      },
+      { connectionString: proxy.url, max: 1 },
+    )
+  })
+
+  it('is no loss if it was called again, after one that was not answered', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 1_000 })
+        const cut = proxy.inject({
+          ...{ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'reset', times: 'always' },
+        })
+        await expect(lock.release()).rejects.toMatchObject({ code: 'DIBS_COMMIT_OUTCOME_UNKNOWN' })
+        cut.end()
+        await using next = await fixture.other.lock('till')
+        expect(next.tookOver).toBeUndefined()
+        expect(await lock.release()).toBe('released')
+        expect(lock.signal.aborted).toBe(false)
+      },
+      { connectionString: proxy.url },
     )
   })
 })

@@ -35,7 +35,7 @@ const renewAll = (...fences: number[]) =>
 const renewOne = (fence: number, waitMs = 5_000) =>
   ask<string>("lock_renew_one('x', 0, $1, 60000, $2)", [fence, waitMs])
 const guard = (fence: number | null, tx: Executor, waitMs = 5_000) =>
-  ask<string>("lock_guard('x', 0, $1, 60000, $2)", [fence, waitMs], tx)
+  ask<string>("lock_guard('x', 0, $1, 60000, $2, false)", [fence, waitMs], tx)
 const row = async (permit = 0) =>
   (
     await fixture.pool.query(

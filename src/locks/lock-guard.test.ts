@@ -1,7 +1,7 @@
 import { drizzle } from 'drizzle-orm/postgres-js'
 import pg from 'pg'
 import postgres from 'postgres'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, viaPgBouncer } from '../../test/database.js'
@@ -17,6 +17,7 @@ import {
 import { fromDrizzle } from '../postgres/adapters/from-drizzle.js'
 import { fromPostgresJs } from '../postgres/adapters/from-postgres-js.js'
 import type { Executor, Tx } from '../postgres/executor.js'
+import { PgSession } from '../postgres/session.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Isolation, Transaction } from '../postgres/transaction-types.js'
 import { countTraffic } from '../testing/count-traffic.js'
@@ -215,6 +216,41 @@ describe.each(isolations)('guard, at %s', (isolation) => {
     await expect(late).rejects.toMatchObject(stolen(mine.fence))
     expect(await fixture.logged()).toEqual([])
     await next?.release()
+  })
+
+  it('goes on after a savepoint that was rolled back though the lock was given back meanwhile', async () => {
+    const mine = await fixture.dibs.lock('till')
+    await fixture.dibs.transaction(
+      async (tx) => {
+        await mine.guard(tx)
+        await log(tx, 'mine')
+        await tx.query('savepoint s')
+        expect(await mine.release()).toBe('released')
+        await tx.query('rollback to savepoint s')
+        expect(await fixture.other.tryLock('till')).toBeNull()
+      },
+      { isolation },
+    )
+    expect(await fixture.logged()).toEqual(['mine'])
+    await using _ = (await fixture.other.tryLock('till')) as Lock
+  })
+
+  it('is taken again once, however often it was taken', async () => {
+    await using mine = await fixture.dibs.lock('till')
+    const send = vi.spyOn(PgSession.prototype, 'send')
+    await fixture.dibs.transaction(
+      async (tx) => {
+        for (let round = 1; round <= 10; round++) {
+          await tx.query('savepoint s')
+          await mine.guard(tx)
+          await tx.query('rollback to savepoint s')
+        }
+      },
+      { isolation },
+    )
+    const guards = send.mock.calls.filter(([{ text }]) => text.includes('lock_guard'))
+    send.mockRestore()
+    expect(guards).toHaveLength(20)
   })
 
   it('refuses a lease that has run out though nobody has taken it', async () => {

@@ -1,40 +1,46 @@
 import type { Pool } from 'pg'
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { until, viaPgBouncer, withPool } from '../../test/database.js'
+import { until, url, viaPgBouncer, withPool } from '../../test/database.js'
 import { Database } from '../postgres/database.js'
-import { ReservedLine } from '../postgres/reserved-line.js'
+import { lineOf, ReservedLine } from '../postgres/reserved-line.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { type Kept, LockKeeper } from './lock-keeper.js'
 import { renewLocks } from './lock-statements.js'
 
 const fixture = openClaims()
 
-/** A keeper of so many locks that all are due, and that the server says are lost; the later ones end first. */
+const databaseOf = (pool: Pool): Database =>
+  new Database(pool, { schema: fixture.schema.name, prepared: !viaPgBouncer })
+
+/** Has a lock renewed that is due, and that the server says is lost. */
+function add(keeper: LockKeeper, unanswered: string[], name: string, ttlMs = 60_000, endsInMs = ttlMs): void {
+  const now = performance.now()
+  const lock: Kept = {
+    name,
+    permit: 0,
+    fence: 1,
+    ttlMs,
+    renewAt: now,
+    endsAt: now + endsInMs,
+    askFor: () => ttlMs,
+    onRenewed: () => {},
+    onUnanswered: () => void unanswered.push(name),
+    onStolen: () => keeper.remove(lock),
+  }
+  keeper.add(lock)
+}
+
+/** A keeper of so many of them; the later ones end first. */
 async function keeping(
   count: number,
   fn: (keeper: LockKeeper, unanswered: readonly string[], pool: Pool) => Promise<void>,
 ): Promise<void> {
   await withPool(
     async (pool) => {
-      const schema = fixture.schema.name
-      const keeper = new LockKeeper(new Database(pool, { schema, prepared: !viaPgBouncer }))
+      const keeper = new LockKeeper(databaseOf(pool))
       const unanswered: string[] = []
-      const now = performance.now()
-      for (let n = 0; n < count; n++) {
-        const lock: Kept = {
-          name: `many:${n}`,
-          permit: 0,
-          fence: 1,
-          ttlMs: 60_000,
-          renewAt: now,
-          endsAt: now + 60_000 - n,
-          askFor: () => 60_000,
-          onRenewed: () => {},
-          onUnanswered: () => void unanswered.push(lock.name),
-          onStolen: () => keeper.remove(lock),
-        }
-        keeper.add(lock)
-      }
+      for (let n = 0; n < count; n++) add(keeper, unanswered, `many:${n}`, 60_000, 60_000 - n)
       await fn(keeper, unanswered, pool)
     },
     { max: 1 },
@@ -63,4 +69,31 @@ describe('of more locks than go with one statement', () => {
       expect(unanswered).toEqual([])
     })
   })
+})
+
+it('a lock does not wait behind another for a connection that is silent', async () => {
+  await using proxy = await PgProxy.start({ url })
+  await withPool(
+    async (pool) => {
+      const database = databaseOf(pool)
+      const line = lineOf(database)
+      const keeper = new LockKeeper(database)
+      const unanswered: string[] = []
+      line.enter()
+      add(keeper, unanswered, 'first')
+      await until(() => keeper.held.length === 0 && line.isOpen && !line.isBusy, 'the connection to be made')
+      const cut = proxy.inject({
+        ...{ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' },
+      })
+      add(keeper, unanswered, 'long')
+      await cut.happened
+      add(keeper, unanswered, 'short', 2_000)
+      await until(() => keeper.held.length === 1, 'the short one to be asked for')
+      expect(unanswered).toEqual([])
+      await until(() => keeper.held.length === 0, 'the long one to be asked for again')
+      cut.end()
+      line.leave()
+    },
+    { connectionString: proxy.url },
+  )
 })

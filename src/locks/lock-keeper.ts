@@ -145,7 +145,8 @@ export class LockKeeper {
     overPool: () => Promise<TextRow[]>,
   ): Promise<TextRow[]> {
     if (line.isBusy) return await sendEitherWay(this.#database, renewLocks, [asked], { withinMs: patienceMs })
-    if (!line.isOpen) return await Promise.any([line.send(renewLocks, [asked], CONNECT_MS), overPool()])
+    if (!line.isOpen)
+      return await Promise.any([line.send(renewLocks, [asked], patienceMs, CONNECT_MS), overPool()])
     return await line.send(renewLocks, [asked], patienceMs).catch((error) => {
       if (error instanceof NoAnswerError) throw error
       return overPool()

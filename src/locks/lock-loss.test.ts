@@ -147,6 +147,28 @@ describe('a lock is lost', () => {
     )
   })
 
+  it('not by a connection that has gone silent while the whole pool is in use', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lock = await dibs.lock('till', { ttlMs: 2_400 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const first = await expiry()
+        await dibs.transaction(async () => {
+          const cut = proxy.inject({
+            ...{ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' },
+          })
+          await cut.happened
+          await until(async () => lock.signal.aborted || (await expiry()) > first, 'it to be renewed')
+          cut.end()
+          lock.assertHeld()
+        })
+        expect(await lock.release()).toBe('released')
+      },
+      { connectionString: proxy.url, max: 1 },
+    )
+  })
+
   it('not by a connection that was given up while it was made', async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(

@@ -19,7 +19,7 @@ export const renewLock = statement(
 )
 
 export const guardByLock = statement(
-  'select {schema}.lock_guard($1::text, $2::text::integer, $3::text::bigint, $4::text::bigint, $5::text::integer)::text as state',
+  'select {schema}.lock_guard($1::text, $2::text::integer, $3::text::bigint, $4::text::bigint, $5::text::integer, $6::text::boolean)::text as state',
 )
 
 export const forceLock = statement(

@@ -4,12 +4,13 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { claims } from '../claims/acquire-claims.js'
 import { AcquireRefusedError, BusyError, FenceLostError, LockHeldError } from '../errors.js'
+import { Database } from '../postgres/database.js'
 import { ReservedLine } from '../postgres/reserved-line.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Lock } from './lock.js'
-import { renewLocks } from './lock-statements.js'
+import { acquireLock, renewLocks } from './lock-statements.js'
 
 const fixture = openClaims()
 const HOUR_MS = 3_600_000
@@ -289,10 +290,13 @@ describe('waiting', () => {
     await fixture.beside(
       async (dibs) => {
         await dibs.now()
-        const silence = proxy.inject({ kind: 'black-hole' })
+        const silence = proxy.inject({
+          ...{ kind: 'cut', when: 'before', statement: 'lock_acquire', how: 'black-hole' },
+        })
         const controller = new AbortController()
         const waiting = dibs.lock('till', { signal: controller.signal })
         waiting.catch(() => {})
+        await silence.happened
         const before = performance.now()
         controller.abort(new Error('enough'))
         await expect(waiting).rejects.toThrow('enough')
@@ -301,6 +305,33 @@ describe('waiting', () => {
       },
       { connectionString: proxy.url },
     )
+  })
+
+  it('is that of one call of a process at a time, in the order in which they came', async () => {
+    const holder = await fixture.other.lock('till')
+    const send = vi.spyOn(Database.prototype, 'sendPart')
+    const asking = () => send.mock.calls.filter(([statement]) => statement === acquireLock)
+    const served: number[] = []
+    const waiting = [1, 2, 3, 4, 5].map(async (n) => {
+      await using _ = await fixture.dibs.lock('till')
+      served.push(n)
+    })
+    await until(() => asking().length > 2, 'it to be asked for several times')
+    expect(new Set(asking().map(([, values]) => values[2])).size).toBe(1)
+    await holder.release()
+    await Promise.all(waiting)
+    send.mockRestore()
+    expect(served).toEqual([1, 2, 3, 4, 5])
+  })
+
+  it('goes on past those of a process that have left', async () => {
+    const holder = await fixture.other.lock('till')
+    const first = fixture.dibs.lock('till')
+    await expect(fixture.dibs.lock('till', { waitMs: 100 })).rejects.toThrow(BusyError)
+    const last = fixture.dibs.lock('till', { waitMs: HOUR_MS })
+    await holder.release()
+    await (await first).release()
+    await (await last).release()
   })
 
   it('gives a lock back that comes when nobody wants it any more', async () => {

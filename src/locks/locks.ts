@@ -80,7 +80,7 @@ export class Locks {
   }
 
   /**
-   * Takes a lock away from its holder, who can neither renew it nor guard a transaction by it from then on, and learns of it when it tries. Transactions that are
+   * Takes a lock away from its holder, who can neither renew it nor guard a transaction by it that begins later, and learns of it when it tries. Transactions that are
    * guarded already go on, and the next holder waits for these. What the old one does without `guard` is not stopped. One that an open transaction holds cannot be
    * taken away: `BusyError`.
    *

@@ -1,6 +1,8 @@
 import type { Client } from 'pg'
+import { CommitOutcomeUnknownError } from '../errors.js'
 import { endClient, newClient } from './client.js'
 import type { Database } from './database.js'
+import { readFault } from './fault.js'
 import { toQueryConfig } from './session.js'
 import { sleep } from './sleep.js'
 import type { Statement } from './statement.js'
@@ -14,22 +16,56 @@ const COMMIT = control('commit')
 /** It is silent: what was asked may have been done. */
 export class NoAnswerError extends Error {}
 
+/** It could not be connected, or others have it: nothing was asked. */
+class NotSentError extends Error {}
+
 /** A connection, and what it was asked. */
 class Line {
   readonly client: Client
   isOpen = false
   /** Not answered yet. */
   waiting = 0
+  readonly connected: Promise<void>
   /** It is connected, and has answered what it was asked before. */
   ready: Promise<unknown>
+  /** Rejected when it is given up: `connect` of a client that is ended meanwhile never settles. */
+  readonly ended: Promise<never>
+  readonly #giveUp: (reason: Error) => void
 
   constructor(database: Database) {
     this.client = newClient(database.pool, {})
     this.client.on('error', () => {})
-    this.ready = this.client.connect().then(() => {
+    this.connected = this.client.connect().then(() => {
       this.isOpen = true
     })
-    this.ready.catch(() => {}) // whoever asks hears of it
+    this.ready = this.connected
+    let giveUp: (reason: Error) => void = () => {}
+    this.ended = new Promise<never>((_, reject) => {
+      giveUp = reject
+    })
+    this.#giveUp = giveUp
+    // Whoever asks hears of it.
+    for (const one of [this.connected, this.ended]) one.catch(() => {})
+  }
+
+  end(): void {
+    this.#giveUp(new NoAnswerError('the connection was given up'))
+    void endClient(this.client)
+  }
+
+  /** Resolves with it, unless it takes too long, or the connection is given up. */
+  async within<T>(promise: Promise<T>, ms: number): Promise<T> {
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      const end = (): void => reject(new NoAnswerError(`no answer within ${ms} ms`))
+      // In a process that stood still the answer may be there, and timers come before it is read.
+      timer = setTimeout(() => setImmediate(end), ms)
+    })
+    try {
+      return await Promise.race([promise, this.ended, late])
+    } finally {
+      clearTimeout(timer)
+    }
   }
 }
 
@@ -58,7 +94,8 @@ export class ReservedLine {
 
   /** Resolves when it has answered what it was asked before, or never will. */
   async whenFree(): Promise<void> {
-    while (this.isBusy) await this.#line?.ready.catch(() => {})
+    for (let line = this.#line; line && this.isBusy; line = this.#line)
+      await Promise.race([line.ready, line.ended]).catch(() => {})
   }
 
   enter(): void {
@@ -69,33 +106,43 @@ export class ReservedLine {
     if (--this.#users === 0) this.#end(this.#line)
   }
 
-  /** Sends a statement that may be repeated; within so long it has its answer, or has failed. */
-  async send(statement: Statement, values: readonly TextValue[], withinMs: number): Promise<TextRow[]> {
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      const end = (): void => reject(new NoAnswerError(`no answer within ${withinMs} ms`))
-      // In a process that stood still the answer may be there, and timers come before it is read.
-      timer = setTimeout(() => setImmediate(end), withinMs)
-    })
-    let line: Line | undefined
+  /** Sends a statement that may be repeated; so long after it is connected, which has its own time, it has its answer, or has failed. */
+  async send(
+    statement: Statement,
+    values: readonly TextValue[],
+    withinMs: number,
+    connectMs = withinMs,
+  ): Promise<TextRow[]> {
+    const line = this.#open()
+    line.waiting++
     try {
-      line = this.#line ??= new Line(this.#database)
-      line.waiting++
-      return await Promise.race([this.#ask(line, statement, values), late])
+      if (!line.isOpen)
+        await line.within(line.connected, connectMs).catch((cause) => {
+          throw new NotSentError('it could not be connected', { cause })
+        })
+      return await line.within(this.#ask(line, statement, values), withinMs)
     } catch (error) {
       // An answer may still be under way on it. One that was made meanwhile is somebody else's.
-      if (line) this.#end(line)
+      this.#end(line)
       throw error
     } finally {
-      if (line) line.waiting--
-      clearTimeout(timer)
+      line.waiting--
+    }
+  }
+
+  #open(): Line {
+    try {
+      this.#line ??= new Line(this.#database)
+      return this.#line
+    } catch (cause) {
+      throw new NotSentError('no client could be made', { cause })
     }
   }
 
   #end(line: Line | undefined): void {
     if (!line || this.#line !== line) return
     this.#line = undefined
-    void endClient(line.client)
+    line.end()
   }
 
   /** One after the other: `pg` will not queue them for us. */
@@ -129,10 +176,19 @@ export interface EitherWay {
   readonly afterMs?: number | undefined
   /** How long the reserved line may take: what is no renewal must not keep those waiting. Default as long. */
   readonly lineMs?: number | undefined
-  /** What is said over the reserved line, if that is something else; called when it is. */
-  readonly overLine?: (() => readonly TextValue[]) | undefined
-  /** Called when the reserved line has answered. */
-  readonly heard?: (() => void) | undefined
+  /** What is said over the reserved line, if that is something else. */
+  readonly overLine?: readonly TextValue[] | undefined
+  /** Whether it is an answer also if the same was sent the other way, and that is not answered yet; else that is waited for. */
+  readonly isFinal?: ((rows: readonly TextRow[]) => boolean) | undefined
+  /** It was sent, may have been done, and there is no answer. */
+  readonly onUnsure?: (() => void) | undefined
+}
+
+/** An answer that may be due to what was sent the other way. */
+class NotFinalError extends Error {
+  constructor(readonly rows: TextRow[]) {
+    super('the other way has not answered')
+  }
 }
 
 /** Sends a statement that may be repeated over the pool, or over the reserved line if that is free before a client of the pool is had. */
@@ -140,31 +196,58 @@ export async function sendEitherWay(
   database: Database,
   statement: Statement,
   values: readonly TextValue[],
-  { withinMs, afterMs = 0, lineMs = withinMs, overLine = () => values, heard }: EitherWay,
+  ways: EitherWay,
 ): Promise<TextRow[]> {
+  const { withinMs, afterMs = 0, lineMs = withinMs, overLine = values, isFinal = () => true, onUnsure } = ways
   const line = lineOf(database)
-  const chosen = new AbortController()
+  const isSent = { pool: false, line: false }
+  const overPool = new AbortController()
   let isAnswered = false
-  const byPool = database.sendPart(statement, values, withinMs, () => {
-    if (isAnswered) throw new Error('it was answered over the reserved line')
-    chosen.abort()
-  })
-  byPool.catch(() => chosen.abort())
-  const ask = async (): Promise<TextRow[]> => {
-    await sleep(afterMs, chosen.signal)
-    await Promise.race([line.whenFree(), sleep(withinMs, chosen.signal)])
-    if (chosen.signal.aborted || line.isBusy) throw new NoAnswerError('it was not free in time')
-    const rows = await line.send(statement, overLine(), lineMs)
+  const judge = (rows: TextRow[], other: boolean): TextRow[] => {
+    if (other && !isFinal(rows)) throw new NotFinalError(rows)
     isAnswered = true
-    heard?.()
     return rows
   }
+  const askPool = async (): Promise<TextRow[]> => {
+    try {
+      const rows = await database.sendPart(statement, values, withinMs, () => {
+        if (isAnswered) throw new NotSentError('it was answered over the reserved line')
+        isSent.pool = true
+        overPool.abort()
+      })
+      return judge(rows, isSent.line)
+    } catch (error) {
+      overPool.abort()
+      if (error instanceof CommitOutcomeUnknownError) onUnsure?.()
+      throw error
+    }
+  }
+  const askLine = async (): Promise<TextRow[]> => {
+    await sleep(afterMs, overPool.signal)
+    await Promise.race([line.whenFree(), sleep(withinMs, overPool.signal)])
+    if (overPool.signal.aborted || line.isBusy) throw new NotSentError('it was not free in time')
+    isSent.line = true
+    try {
+      return judge(await line.send(statement, overLine, lineMs), isSent.pool)
+    } catch (error) {
+      if (!isSettled(error)) onUnsure?.()
+      throw error
+    }
+  }
   line.enter()
+  const byPool = askPool()
   try {
+    return await Promise.any([byPool, askLine()])
+  } catch (error) {
+    const [told] = (error as AggregateError).errors.filter((one) => one instanceof NotFinalError)
     // What the pool says is what went wrong.
-    return await Promise.any([byPool, ask()]).catch(() => byPool)
+    return told?.rows ?? (await byPool)
   } finally {
-    chosen.abort()
+    overPool.abort()
     line.leave()
   }
 }
+
+/** It was not sent, the server has refused it, or it is an answer after all. */
+const isSettled = (error: unknown): boolean =>
+  error instanceof NotSentError || error instanceof NotFinalError || readFault(error)?.fatal === false

@@ -131,6 +131,18 @@ describe('its bounds', () => {
     expect(attempts()).toEqual([1])
   })
 
+  it('lets any number of calls share a signal', async () => {
+    const warn = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    const { signal } = new AbortController()
+    await Promise.all(
+      Array.from({ length: 20 }, () =>
+        retryOnConflict(() => new Promise((resolve) => setTimeout(resolve, 5)), { signal }),
+      ),
+    )
+    expect(warn).not.toHaveBeenCalled()
+    warn.mockRestore()
+  })
+
   it('tells an attempt that its deadline has passed, and believes what it then says', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     try {

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import { InvalidInputError, NestedRetryError, StatementTimeoutError } from '../errors.js'
 import { MAX_TIMER_MS } from './check-duration.js'
 import { checkOptions } from './check-options.js'
@@ -65,6 +66,8 @@ export async function repeatOnConflict<T>(
   const leftMs = limits.deadlineAt - performance.now()
   // One that is longer than a timer can be set to is looked at between attempts.
   const timer = leftMs <= MAX_TIMER_MS ? setTimeout(() => ending.abort(late()), Math.ceil(leftMs)) : undefined
+  // Any number of calls may share one; Node.js would warn of a leak.
+  if (given) setMaxListeners(0, given)
   if (given?.aborted) end()
   given?.addEventListener('abort', end)
   try {

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import type { PoolClient } from 'pg'
 import { describe, expect, it, vi } from 'vitest'
 import { until } from '../../test/database.js'
@@ -18,7 +19,8 @@ const fixture = openTables(
    create table {shop}.task (id int, part int, tries int2, doubled int generated always as (part * 2) stored, primary key (id, part)) partition by list (part);
    create table {shop}.task_1 partition of {shop}.task for values in (1);
    create table {shop}.task_2 partition of {shop}.task for values in (2);
-   create table {shop}.typed (id int primary key, path jsonpath, words tsquery, at timestamptz)`,
+   create table {shop}.typed (id int primary key, path jsonpath, words tsquery, at timestamptz, title text unique);
+   create sequence {shop}.counter`,
   `insert into {shop}.stock values (1, 5), (2, 5); insert into {shop}.task (id, part) values (1, 1), (2, 1);
    insert into {shop}.typed values (1)`,
 )
@@ -110,12 +112,15 @@ it('rows that may be left out are there if they were made anew while they were w
 })
 
 describe('what only the server knows to be wrong leaves the transaction alive', () => {
-  it.each([{ path: '$[' }, { words: 'a &' }])('as a value: %o', async (patch) => {
-    await withClient(async (tx) => {
-      await expect(fixture.dibs.lastWriteWins(tx, at('typed'), 1, patch)).rejects.toThrow(DatabaseError)
-      expect(await isAlive(tx)).toEqual([{ n: 1 }])
-    })
-  })
+  it.each([{ path: '$[' }, { words: 'a &' }, { title: randomBytes(9_000).toString('base64') }])(
+    'as a value: %.20j',
+    async (patch) => {
+      await withClient(async (tx) => {
+        await expect(fixture.dibs.lastWriteWins(tx, at('typed'), 1, patch)).rejects.toThrow(DatabaseError)
+        expect(await isAlive(tx)).toEqual([{ n: 1 }])
+      })
+    },
+  )
 
   it.each([
     ['path = $1::uuid', [1]],
@@ -123,6 +128,9 @@ describe('what only the server knows to be wrong leaves the transaction alive', 
     ['row_number() over () = 1', []],
     ['generate_series(1, 2) = 1', []],
     ['id = (select generate_series(1, 2))', []],
+    ["'a b c'::regclass is null", []],
+    ['exists (select from pg_class x, pg_class x)', []],
+    [`currval('${at('counter')}') > 0`, []],
   ])('as a condition: %s', async (sql, values) => {
     await withClient(async (tx) => {
       const asked = fixture.dibs.claimRows(at('typed'), { tx, where: { sql, values } })

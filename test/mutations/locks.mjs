@@ -306,7 +306,9 @@ const inSql = [
   ['guard: of whatever fence', guard('and l.fence = p_fence for key share;'), 'for key share;', guards],
   [
     'guard: a lease that has run out gets through',
-    guard("or v_lock.expires_at <= (case when v_is_old then '-infinity' else v_now end) then"),
+    guard(
+      "or not p_is_again and v_lock.expires_at <= (case when v_is_old then '-infinity' else v_now end) then",
+    ),
     'or false then',
     guards,
   ],
@@ -314,6 +316,12 @@ const inSql = [
     'guard: what was renewed since the snapshot has run out',
     guard("(case when v_is_old then '-infinity' else v_now end) then"),
     'v_now then',
+    guards,
+  ],
+  [
+    'guard: what was given back is lost to those it has guarded, after a savepoint',
+    guard('or not p_is_again and'),
+    'or',
     guards,
   ],
   [
@@ -469,7 +477,7 @@ const around = [
   [
     'held-lock.ts',
     'a savepoint undoes a guard',
-    '    session.repeatOutside?.((outer) => this.#guard(outer, endsIdle))\n',
+    '    session.repeatOutside?.(endsIdle ? this.#guardAgain : this.#guardAgainDeaf)\n',
     '',
     guards,
   ],
@@ -491,15 +499,15 @@ const around = [
   [
     'held-lock.ts',
     'a release that was done counts as a loss',
-    "return isAgain && told.state === 'lost' ? { state: 'released' } : told",
+    "return this.#mayBeFree && told.state === 'lost' ? { state: 'released' } : told",
     'return told',
     loss,
   ],
   [
     'held-lock.ts',
     'a release is tried for ever',
-    'performance.now() >= until) throw error',
-    'false) throw error',
+    'performance.now() >= until) throw this',
+    'false) throw this',
     loss,
   ],
   [
@@ -567,7 +575,7 @@ const around = [
     'all wait for one connection that is silent',
     '    if (line.isBusy) return',
     '    if (false) return',
-    loss,
+    keeper,
   ],
   [
     'lock-keeper.ts',
@@ -630,9 +638,44 @@ const around = [
   [
     'held-lock.ts',
     'a release keeps the connection for renewals while it waits',
-    'return [...values, String(LINE_WAIT_MS)]',
-    'return [...values, String(waitMs)]',
+    'overLine: [...values, String(LINE_WAIT_MS)]',
+    'overLine: [...values, String(waitMs)]',
     full,
+  ],
+  [
+    'held-lock.ts',
+    'what is given back is known to nobody once its guard is taken again',
+    "const fence = isAgain || this.#state === 'held'",
+    "const fence = this.#state === 'held'",
+    guards,
+  ],
+  [
+    'held-lock.ts',
+    'a guard is taken again for each time that it was taken',
+    'session.repeatOutside?.(endsIdle ? this.#guardAgain : this.#guardAgainDeaf)',
+    'session.repeatOutside?.((outer) => this.#guard(outer, endsIdle, true))',
+    guards,
+  ],
+  [
+    'held-lock.ts',
+    'a release is lost that was done another way',
+    ".state !== 'lost',",
+    ".state !== '',",
+    full,
+  ],
+  [
+    'lock-keeper.ts',
+    'a connection may be silent for as long as it may take to make one',
+    'line.send(renewLocks, [asked], patienceMs, CONNECT_MS)',
+    'line.send(renewLocks, [asked], CONNECT_MS)',
+    loss,
+  ],
+  [
+    'fenced-write.ts',
+    'a row that was made meanwhile is a later holder’s',
+    'if (there.rows.some(({ is_later }) => is_later)) return undefined',
+    'return undefined',
+    elsewhere,
   ],
   [
     'held-lock.ts',
@@ -815,6 +858,34 @@ const transaction = 'src/postgres/open-transaction.ts'
 
 /** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
 const beneath = [
+  [
+    'src/postgres/reserved-line.ts',
+    'a release that was refused may have been done',
+    'if (!isSettled(error)) onUnsure?.()',
+    'onUnsure?.()',
+    full,
+  ],
+  [
+    'src/postgres/reserved-line.ts',
+    'a release that was not sent may have been done',
+    'error instanceof NotSentError || error instanceof NotFinalError',
+    'error instanceof NotFinalError',
+    full,
+  ],
+  [
+    'src/postgres/reserved-line.ts',
+    'nobody is let go of when it is ended',
+    'Promise.race([promise, this.ended, late])',
+    'Promise.race([promise, late])',
+    ['src/postgres/reserved-line.test.ts'],
+  ],
+  [
+    'src/postgres/reserved-line.ts',
+    'whoever waits for it to be free waits on when it is ended',
+    'Promise.race([line.ready, line.ended])',
+    'line.ready',
+    ['src/postgres/reserved-line.test.ts'],
+  ],
   [
     transaction,
     'nobody is told by a statement that its transaction stood idle',
