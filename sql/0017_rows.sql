@@ -33,12 +33,14 @@ begin
 end
 $$;
 
--- Another table has this name by now, or for this session; or it is not what it was.
-create function {schema}.table_moved(p_table text, p_mark text) returns boolean
+-- Its mark, if another table has this name by now, or for this session, or it is not what it was; '' if there is none.
+create function {schema}.table_moved(p_table text, p_mark text) returns text
   language plpgsql stable
 as $$
+declare
+  v_mark text := coalesce({schema}.table_mark(p_table), ''::text);
 begin
-  return not coalesce({schema}.table_mark(p_table) operator(pg_catalog.=) p_mark, false);
+  return case when v_mark operator(pg_catalog.<>) p_mark then v_mark end;
 end
 $$;
 
@@ -159,7 +161,7 @@ $$;
 -- it. See src/tables/rows.explore.test.ts.
 --
 -- All three answer rows of the caller's table behind two columns of ours, a state and what is told beside; `p_empty` makes one where there is no row. If the
--- table is not what it was when the statements were made, that is said (`moved`), and aborts nothing; nor does a value that the server does not
+-- table is not what it was when the statements were made, that is said (`another`, with its mark), and aborts nothing; nor does a value that the server does not
 -- take (`invalid`): see row_fault.
 create function {schema}.row_write(
   p_table text, p_mark text, p_write text, p_look text, p_lock text, p_held text, p_empty text, p_args text[], p_wait_ms integer
@@ -177,8 +179,9 @@ declare
   v_state text;
   v_told text;
 begin
-  if {schema}.table_moved(p_table, p_mark) then
-    return query execute p_empty using 'moved'::text, v_told;
+  v_told := {schema}.table_moved(p_table, p_mark);
+  if v_told is not null then
+    return query execute p_empty using 'another'::text, v_told;
     return;
   end if;
   for v_turn in 1..20 loop
@@ -263,8 +266,9 @@ declare
   v_state text;
   v_told text;
 begin
-  if {schema}.table_moved(p_table, p_mark) then
-    return query execute p_empty using 'moved'::text, v_told;
+  v_told := {schema}.table_moved(p_table, p_mark);
+  if v_told is not null then
+    return query execute p_empty using 'another'::text, v_told;
     return;
   end if;
   for v_turn in 1..2 loop
@@ -326,10 +330,10 @@ as $$
 declare
   v_until timestamptz := {schema}.row_until(p_wait_ms);
   v_now timestamptz;
-  v_state text := 'moved';
-  v_told text;
+  v_state text := 'another';
+  v_told text := {schema}.table_moved(p_table, p_mark);
 begin
-  if not {schema}.table_moved(p_table, p_mark) then
+  if v_told is null then
     for v_turn in 1..5 loop
       begin
         perform {schema}.row_bound(v_until);

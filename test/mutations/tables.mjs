@@ -29,24 +29,9 @@ const blockers = (text) => inFunction('row_blockers', text)
 
 /** @type {[name: string, from: string | RegExp, to: string, tests: string[]][]} */
 const inSql = [
-  [
-    'write: whichever table has the name',
-    writes('if {schema}.table_moved('),
-    'if false and {schema}.table_moved(',
-    catalog,
-  ],
-  [
-    'lock: whichever table has the name',
-    locking('if {schema}.table_moved('),
-    'if false and {schema}.table_moved(',
-    catalog,
-  ],
-  [
-    'claim: whichever table has the name',
-    claims('if not {schema}.table_moved('),
-    'if true or {schema}.table_moved(',
-    catalog,
-  ],
+  ['write: whichever table has the name', writes('  if v_told is not null then'), '  if false then', catalog],
+  ['lock: whichever table has the name', locking('  if v_told is not null then'), '  if false then', catalog],
+  ['claim: whichever table has the name', claims('  if v_told is null then'), '  if true then', catalog],
   [
     'a column that came or changed is not noticed',
     inFunction('table_mark', "string_agg(pg_catalog.concat_ws(' ',"),
@@ -444,6 +429,13 @@ const around = [
     rows('rows.ts'),
     'if (mayBeOld) return undefined',
     '',
+    catalog,
+  ],
+  [
+    'a table is read again for each that has its name',
+    rows('rows.ts'),
+    'known = this.#catalog.recall(given, told)',
+    'known = undefined',
     catalog,
   ],
   [

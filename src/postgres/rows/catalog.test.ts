@@ -1,8 +1,9 @@
 import type pg from 'pg'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { openTables } from '../../../test/tables/open-tables.js'
 import { DatabaseError, InvalidInputError } from '../../errors.js'
 import { countTraffic } from '../../testing/index.js'
+import { Catalog } from './catalog.js'
 
 const fixture = openTables(
   `create table {shop}.orders (id int primary key, note text);
@@ -350,11 +351,15 @@ describe('what changes', () => {
         `create schema ${tenant}; create table ${tenant}.item (id int primary key, n int); insert into ${tenant}.item values (1, 0)`,
       )
     await fixture.pool.query(`alter table ${tenants[1]}.item add column more int`)
+    const read = vi.spyOn(Catalog.prototype, 'read')
     for (const [n, tenant] of [...tenants, ...tenants].entries())
       await fixture.dibs.transaction(async (tx) => {
         await tx.query(`set local search_path = ${tenant}`)
         await fixture.dibs.lastWriteWins(tx, 'item', 1, { n: n + 1 })
       })
+    // Each is read once, though each call means another than the one before.
+    expect(read).toHaveBeenCalledTimes(2)
+    read.mockRestore()
     for (const [n, tenant] of tenants.entries()) {
       expect((await fixture.pool.query(`select n from ${tenant}.item`)).rows).toEqual([{ n: n + 3 }])
       await fixture.pool.query(`drop schema ${tenant} cascade`)

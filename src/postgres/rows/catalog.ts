@@ -165,7 +165,10 @@ const readTable = statement(
 /** What is known of the caller's tables, each read once. */
 export class Catalog {
   readonly #database: Database
+  /** What a name meant last. */
   readonly #tables = new Map<string, Table>()
+  /** All that it has meant, by name and mark: where each tenant has a schema of its own, each call may mean another. */
+  readonly #marked = new Map<string, Table>()
 
   constructor(database: Database) {
     this.#database = database
@@ -176,9 +179,18 @@ export class Catalog {
     return typeof given === 'string' ? this.#tables.get(given) : undefined
   }
 
+  /** The table of this name that has this mark, if it was read before. */
+  recall(given: unknown, mark: string | null): Table | undefined {
+    const table = this.#marked.get(placeOf(`${given}`, `${mark}`))
+    if (table) this.#tables.set(table.name.given, table)
+    return table
+  }
+
   /** The next call reads it anew, unless that was done meanwhile. */
   forget(table: Table): void {
-    if (this.find(table.name.given) === table) this.#tables.delete(table.name.given)
+    const { given } = table.name
+    this.#marked.delete(placeOf(given, table.mark))
+    if (this.find(given) === table) this.#tables.delete(given)
   }
 
   /** Reads a table, in the caller's transaction, which may have made it. */
@@ -187,12 +199,15 @@ export class Catalog {
     const values = [name.quoted, name.schema ?? null]
     const [row] = await this.#database.send(readTable, values, tx)
     const table = toTable(name, JSON.parse(`${row?.told}`))
-    const [first] = this.#tables.keys()
-    if (first !== undefined && this.#tables.size >= MAX_TABLES) this.#tables.delete(first)
+    const [first] = this.#marked.values()
+    if (first && this.#marked.size >= MAX_TABLES) this.forget(first)
     this.#tables.set(name.given, table)
+    this.#marked.set(placeOf(name.given, table.mark), table)
     return table
   }
 }
+
+const placeOf = (given: string, mark: string): string => `${mark} ${given}`
 
 function toTable(name: TableName, told: Told): Table {
   if (told.mark === null) {

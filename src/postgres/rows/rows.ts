@@ -21,7 +21,7 @@ import type { Table } from './table.js'
 export const WAIT_MS = 5_000
 const RETRY_MS = 100
 /** A table that is another one each time it is looked at is not looked at for ever. */
-const MAX_LOOKS = 3
+const MAX_LOOKS = 4
 
 /** There is no such type, or no such schema. */
 const RENAMED = new Set(['42704', '3F000'])
@@ -91,9 +91,10 @@ export class Rows {
       const { state, told = null } = rows.at(-1) ?? {}
       if (state === 'busy') throw this.#refuse(table, call, told, performance.now() - sentAt)
       if (state === 'invalid') throw toDatabaseError(table, told)
-      if (state !== 'moved') return rows
-      // The table is another one by now, or for this caller: it is read again.
-      if (looks >= MAX_LOOKS) throw toDatabaseError(table, told)
+      if (state !== 'moved' && state !== 'another') return rows
+      // The table is another one by now, or for this caller: it is read again, if it is not one that is known.
+      if (looks >= MAX_LOOKS) throw toDatabaseError(table, state === 'moved' ? told : null)
+      if (state === 'another') known = this.#catalog.recall(given, told)
     }
   }
 
