@@ -13,7 +13,7 @@ export default defineConfig({
       'src/{claims/kv,locks/row-lock,tables/*}.explore.test.ts',
       'src/testing/explore/reduce/{hostile,corpus,self-check,classes}.test.ts',
       'src/postgres/embedded/{keeper.abuse,keeper.obstacles,users}.test.ts',
-      'src/testing/explore/report/**/*.test.ts',
+      'src/testing/{explore,crash}/report/**/*.test.ts',
       'src/http/nest-fastify.http.test.ts',
       'src/testing/explore/hermitage.test.ts',
       'examples/**/*.soak.ts',

@@ -63,11 +63,11 @@ async function migrateBeforeTheLook(
 
 describe('a migration between a write that is refused and the look why', () => {
   it('is waited for no longer than any other', async () => {
-    const { error, tookMs } = await migrateBeforeTheLook('add column more int', 6_000, (tx) =>
-      fixture.dibs.adjust(tx, at('stock'), 1, 'n', -1, { waitMs: 1_500 }),
+    const { error, tookMs } = await migrateBeforeTheLook('add column more int', 4_000, (tx) =>
+      fixture.dibs.adjust(tx, at('stock'), 1, 'n', -1, { waitMs: 800 }),
     )
     expect(error).toBeInstanceOf(BusyError)
-    expect(tookMs).toBeLessThan(5_000)
+    expect(tookMs).toBeLessThan(3_500)
   })
 
   it('that is over soon is read again, and the transaction goes on', async () => {

@@ -53,7 +53,8 @@ describe('races as they are found in the wild', () => {
     expect(await nameOf(url, optionsOf(one, 2))).toBe(expected[one.name])
   })
 
-  it.each(cases.filter(({ isWrong }) => !isWrong))('none in any schedule of: $name', async (one) => {
+  const right = cases.filter(({ isWrong }) => !isWrong)
+  it.each(isDeep ? right : right.slice(0, 3))('none in any schedule of: $name', async (one) => {
     expect(await allNames(url, optionsOf(one, 2))).toEqual([])
   })
 })

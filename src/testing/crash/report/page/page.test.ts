@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { installedBrowser, startBrowser } from '../../../../../test/browser.js'
 import { requireComponent } from '../../../../../test/components.js'
 import { findLowContrast } from '../../../../../test/contrast.js'
+import { itInDepth } from '../../../../../test/depth.js'
 import { exploredSchema } from '../../../../../test/explored-schema.js'
 import { answered, largeCrash, madeCrash, madeLine, madePoint } from '../../../../../test/made-crash.js'
 import { withPageOpen } from '../../../../../test/opened-page.js'
@@ -380,24 +381,27 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
     })
   })
 
-  it('stays small and quick with more than two thousand points, and says what it leaves out', async () => {
-    const html = reportPage(large)
-    expect(large.points.length).toBeGreaterThan(2_000)
-    expect(html.length).toBeLessThan(3_500_000)
-    const startedAt = performance.now()
-    await withPageOpen(browser, html, async ({ page, faults }) => {
-      expect(await title(page)).toBe('✕ crash before statement 3')
-      expect(performance.now() - startedAt).toBeLessThan(10_000)
-      expect(await page.locator('.left-out').first().innerText()).toMatch(
-        /^To keep it small, this page tells the stories of \d+ of 2,241 runs/,
-      )
-      expect(await words(sheet(page))).toContain('✕ the process is killed')
-      await cell(page, 'zombie-after-40').click()
-      expect(await words(sheet(page))).toContain('statements 2 to 38, the same as with nothing done to it')
-      expect(await brokenLinks(page)).toEqual([])
-      expect(faults).toEqual([])
-    })
-  })
+  itInDepth(
+    'stays small and quick with more than two thousand points, and says what it leaves out',
+    async () => {
+      const html = reportPage(large)
+      expect(large.points.length).toBeGreaterThan(2_000)
+      expect(html.length).toBeLessThan(3_500_000)
+      const startedAt = performance.now()
+      await withPageOpen(browser, html, async ({ page, faults }) => {
+        expect(await title(page)).toBe('✕ crash before statement 3')
+        expect(performance.now() - startedAt).toBeLessThan(10_000)
+        expect(await page.locator('.left-out').first().innerText()).toMatch(
+          /^To keep it small, this page tells the stories of \d+ of 2,241 runs/,
+        )
+        expect(await words(sheet(page))).toContain('✕ the process is killed')
+        await cell(page, 'zombie-after-40').click()
+        expect(await words(sheet(page))).toContain('statements 2 to 38, the same as with nothing done to it')
+        expect(await brokenLinks(page)).toEqual([])
+        expect(faults).toEqual([])
+      })
+    },
+  )
 
   /** Links that lead nowhere, and names that are there twice. */
   const brokenLinks = (page: Page) =>
