@@ -78,7 +78,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       // They wait for seconds for what is the same everywhere.
       'src/claims/acquire-holds.test.ts',
       'src/locks/{lock-loss,lock-full-pool,lock-keeper,held-lock,bell}.test.ts',
-      'src/claims/acquire-leased.test.ts',
+      'src/claims/{acquire-leased,once-lease}.test.ts',
       // They start servers and processes.
       'src/testing/crash/server.test.ts',
       'src/testing/crash/process.test.ts',
