@@ -1,12 +1,7 @@
-import {
-  FenceLostError,
-  OutcomeNotStoredError,
-  SnoozeError,
-  StatementTimeoutError,
-  TransientError,
-} from '../errors.js'
+import { FenceLostError, OutcomeNotStoredError, SnoozeError, TransientError } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { lineOf, type ReservedLine } from '../postgres/reserved-line.js'
 import { sendSurely } from '../postgres/send-surely.js'
 import { sleep } from '../postgres/sleep.js'
@@ -79,7 +74,7 @@ async function begin(
     })
     return { row, sentAt }
   } catch (error) {
-    const hasWaited = error instanceof StatementTimeoutError && error.sqlState === '55P03'
+    const hasWaited = hasWaitedInVain(error)
     throw (hasWaited && call.once?.refuse()) || error
   }
 }

@@ -1,7 +1,8 @@
-import { BusyError, InProgressError, InvalidInputError, StatementTimeoutError } from '../errors.js'
+import { BusyError, InProgressError, InvalidInputError } from '../errors.js'
 import { checkLifetime } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import {
   checkKey,
   nameScope,
@@ -237,7 +238,7 @@ export class Claims {
     const startedAt = performance.now()
     const values = [scope, key, what, outcome, keepMs, String(force)]
     const rows = await this.#database.send(decideClaim, values).catch((error) => {
-      if (!(error instanceof StatementTimeoutError) || error.sqlState !== '55P03') throw error
+      if (!hasWaitedInVain(error)) throw error
       throw new BusyError(`a transaction that works on ${subject}`, performance.now() - startedAt, 1_000, {
         cause: error,
       })

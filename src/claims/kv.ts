@@ -1,8 +1,9 @@
-import { BusyError, DatabaseError, InvalidInputError, StatementTimeoutError } from '../errors.js'
+import { BusyError, DatabaseError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
@@ -37,9 +38,6 @@ const GAVE_UP = 'DB503'
 const RETRY_MS = 100
 /** How long a call that is a transaction of its own waits for another that writes the same key. */
 const WAIT_MS = 5_000
-/** `lock_timeout` has struck. */
-const WAITED = '55P03'
-
 /**
  * Values by key, each with a version and perhaps an expiry: `dibs.kv`. Each call is one round trip, alone or in your `tx`.
  *
@@ -237,8 +235,7 @@ export class Kv {
       return row ?? {}
     } catch (error) {
       const isGivenUp = error instanceof DatabaseError && error.sqlState === GAVE_UP
-      const hasWaited =
-        tx === undefined && error instanceof StatementTimeoutError && error.sqlState === WAITED
+      const hasWaited = tx === undefined && hasWaitedInVain(error)
       if (!isGivenUp && !hasWaited) throw error
       const waitedMs = Math.max(1, performance.now() - startedAt)
       throw new BusyError(`a turn at the key ${templateOf(key)}`, waitedMs, RETRY_MS, { cause: error })

@@ -1,4 +1,5 @@
-import { InvalidInputError, SnoozeError, StatementTimeoutError, TransientError } from '../errors.js'
+import { InvalidInputError, SnoozeError, TransientError } from '../errors.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { sendSurely } from '../postgres/send-surely.js'
 import { sleep } from '../postgres/sleep.js'
 import type { TextRow } from '../postgres/text-values.js'
@@ -65,7 +66,7 @@ async function begin(
     })
     return { row, sentAt }
   } catch (error) {
-    throw error instanceof StatementTimeoutError && error.sqlState === '55P03' ? call.refuse() : error
+    throw hasWaitedInVain(error) ? call.refuse() : error
   }
 }
 

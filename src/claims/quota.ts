@@ -6,7 +6,6 @@ import {
   InProgressError,
   InvalidInputError,
   QuotaExceededError,
-  StatementTimeoutError,
 } from '../errors.js'
 import { checkAmount } from '../postgres/check-amount.js'
 import { checkDuration } from '../postgres/check-duration.js'
@@ -14,6 +13,7 @@ import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
@@ -43,8 +43,6 @@ import {
   type ToldTakes,
 } from './quota-told.js'
 
-/** `lock_timeout` has struck. */
-const WAITED = '55P03'
 const RETRY_MS = 100
 const HOLD_MS = 60_000
 
@@ -415,8 +413,7 @@ export class Quota {
       if (told.state === 'busy') throw busy()
       return told
     } catch (error) {
-      if (tx === undefined && error instanceof StatementTimeoutError && error.sqlState === WAITED)
-        throw busy(error)
+      if (tx === undefined && hasWaitedInVain(error)) throw busy(error)
       throw error
     }
   }

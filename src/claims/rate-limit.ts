@@ -1,9 +1,10 @@
-import { BusyError, DatabaseError, RateLimitedError, StatementTimeoutError } from '../errors.js'
+import { BusyError, DatabaseError, RateLimitedError } from '../errors.js'
 import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit, isHeard } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { bindInstance } from '../postgres/instances.js'
 import { checkKey, hashKey } from '../postgres/key.js'
 import type { Statement } from '../postgres/statement.js'
@@ -17,8 +18,6 @@ import { StoreDown, StoreWatch } from './store-watch.js'
 
 /** What `rate_take` raises when a row was made and forgotten each time it looked. */
 const GAVE_UP = 'DB503'
-/** `lock_timeout` has struck. */
-const WAITED = '55P03'
 const RETRY_MS = 100
 const CUT_MS = 100
 
@@ -231,7 +230,7 @@ export class RateLimit {
       return await send()
     } catch (error) {
       const isGivenUp = error instanceof DatabaseError && error.sqlState === GAVE_UP
-      const hasWaited = error instanceof StatementTimeoutError && error.sqlState === WAITED
+      const hasWaited = hasWaitedInVain(error)
       if (!isGivenUp && !hasWaited) throw error
       const waitedMs = Math.max(1, performance.now() - startedAt)
       throw new BusyError(this.#turn, waitedMs, RETRY_MS, { cause: error })

@@ -7,13 +7,13 @@ import {
   FenceLostError,
   InvalidInputError,
   type LossReason,
-  StatementTimeoutError,
 } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { type DibsEventName, type DibsEvents, emit, type LockOrigin } from '../postgres/events.js'
 import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { joinTransaction } from '../postgres/join.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { sendEitherWay } from '../postgres/reserved-line.js'
@@ -307,8 +307,7 @@ export class HeldLock implements Lock, Kept {
   }
 
   #explainRelease(error: unknown, startedAt: number): unknown {
-    const hasWaited = error instanceof StatementTimeoutError && error.sqlState === '55P03'
-    if (!hasWaited) return error
+    if (!hasWaitedInVain(error)) return error
     return new BusyError(`the row of ${this.#subject}, to give it back`, performance.now() - startedAt, 100, {
       cause: error,
     })
@@ -341,8 +340,9 @@ export class HeldLock implements Lock, Kept {
         return new InvalidInputError('tx', `${unfit}, and cannot be guarded by ${this.#subject}`, {
           cause: error,
         })
-      const hasWaited = error instanceof StatementTimeoutError && error.sqlState === '55P03'
-      return hasWaited ? new BusyError(`the row of ${this.#subject}`, WAIT_MS, 100, { cause: error }) : error
+      return hasWaitedInVain(error)
+        ? new BusyError(`the row of ${this.#subject}`, WAIT_MS, 100, { cause: error })
+        : error
     }
     if (this.#state === 'held') {
       // A transaction that sees the past, or another database, cannot tell. Outside of it that is known.

@@ -154,6 +154,19 @@ describe('while the whole pool is in use', () => {
   })
 })
 
+it('a release that others keep from the row says so, and may be tried again', async () => {
+  const lock = await fixture.dibs.lock('till', { ttlMs: 1_500 })
+  const client = await fixture.pool.connect()
+  await client.query('begin')
+  await client.query(`select from ${fixture.schema.name}.lock for update`)
+  const error = await lock.release().catch((reason) => reason)
+  await client.query('commit')
+  client.release()
+  expect(error).toBeInstanceOf(BusyError)
+  expect(error.message).toContain('the row of lock "till", to give it back')
+  expect(await lock.release()).toBe('released')
+})
+
 describe('a release that was sent twice', () => {
   it('is a loss if what went over the connection for renewals was refused, and another has the lock', async () => {
     await fixture.beside(

@@ -1,7 +1,8 @@
-import { BusyError, InvalidInputError, StatementTimeoutError } from '../errors.js'
+import { BusyError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkCharacters, checkKey } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
@@ -100,7 +101,7 @@ export class Locks {
       )
     const values = [name, ifFence === undefined ? null : String(ifFence), String(WAIT_MS)]
     const [row] = await this.#database.sendWaiting(WAIT_MS, forceLock, values).catch((error) => {
-      if (!(error instanceof StatementTimeoutError && error.sqlState === '55P03')) throw error
+      if (!hasWaitedInVain(error)) throw error
       const subject = `an open transaction that holds lock "${name}", which cannot be taken away from it`
       throw new BusyError(subject, WAIT_MS, 1_000, { cause: error })
     })

@@ -219,6 +219,10 @@ export function translateError(error: unknown): unknown {
   }
 }
 
+/** A bounded wait for somebody else's lock has ended. */
+export const hasWaitedInVain = (error: unknown): boolean =>
+  error instanceof StatementTimeoutError && error.sqlState === '55P03'
+
 /** The client gave up on an answer that may still come: the connection cannot be read any further. */
 export const isReadTimeout = (error: unknown): boolean =>
   isFields(error) && error.message === 'Query read timeout'

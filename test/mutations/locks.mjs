@@ -819,8 +819,8 @@ const around = [
   [
     'locks.ts',
     'a force that an open transaction stands in the way of is a statement that took long',
-    "error.sqlState === '55P03')) throw error",
-    'false)) throw error',
+    'if (!hasWaitedInVain(error)) throw error',
+    'throw error',
     operators,
   ],
   [

@@ -779,13 +779,7 @@ const around = [
     'throw error',
     takes,
   ],
-  [
-    'a lock that is not had is an error of the server',
-    'quota.ts',
-    'error.sqlState === WAITED',
-    'false',
-    takes,
-  ],
+  ['a lock that is not had is an error of the server', 'quota.ts', 'hasWaitedInVain(error)', 'false', takes],
   [
     'a wait is told a millisecond too short',
     'quota.ts',
