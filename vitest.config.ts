@@ -16,6 +16,10 @@ const withTheSoak = process.env.DIBS_TEST_ALL
   : [
       'src/postgres/embedded/{keeper.abuse,keeper.obstacles,users}.test.ts',
       'src/testing/explore/reduce/{corpus,hostile,self-check}.test.ts',
+      // What they look at has not changed for long, and takes a while.
+      'src/claims/{kv,rate}.explore.test.ts',
+      'src/claims/acquire.crash.test.ts',
+      'src/testing/{explore,crash}/report/page/page.test.ts',
       // The same as over Express, and as Fastify by itself.
       'src/http/nest-fastify.http.test.ts',
     ]
@@ -66,7 +70,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/crash/report/**',
       'src/testing/page/**',
       // Exhaustive, or with processes and servers of their own; what they rest on is tested everywhere.
-      'src/{claims,locks,tables}/**/*.{explore,crash,cut,storm,property}.test.ts',
+      'src/{claims,locks,tables,ops}/**/*.{explore,crash,cut,storm,property}.test.ts',
       // They ask no server, or are refused before they do.
       'src/**/*.types.test.ts',
       'src/{claims,locks}/*-input.test.ts',
@@ -77,7 +81,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/seeded-random.test.ts',
       // They wait for seconds for what is the same everywhere.
       'src/claims/acquire-holds.test.ts',
-      'src/locks/{lock-loss,lock-full-pool,lock-keeper,held-lock,bell}.test.ts',
+      'src/locks/{lock-loss,flight-loss,lock-full-pool,lock-keeper,held-lock,bell}.test.ts',
       'src/claims/{acquire-leased,once-lease}.test.ts',
       // They start servers and processes.
       'src/testing/crash/server.test.ts',

@@ -20,6 +20,7 @@ import { median, quantile } from './quantile.mjs'
 import { redisVersion } from './redis.mjs'
 import { measureReduction } from './reduction.mjs'
 import { transactionContest } from './transaction.mjs'
+import { upkeepContest } from './upkeep.mjs'
 
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 7)
 const ROUND_MS = Number(process.env.BENCH_ROUND_MS ?? 1500)
@@ -118,6 +119,7 @@ try {
     lockContest,
     distantLockContest,
     choosingContest,
+    upkeepContest,
   ]) {
     const { contests, close } = await open(server.url)
     for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))

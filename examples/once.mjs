@@ -40,7 +40,8 @@ const { signal } = spawnSync(process.execPath, [import.meta.filename], {
   env: { ...process.env, DATABASE_URL: dibs.url, DIE: '1' },
 })
 console.log(`another process pays, and is ended by ${signal}`)
-while ((await dibs.maintain()).operationsFinished === 0) await new Promise((next) => setTimeout(next, 100))
+while ((await dibs.maintain({ once: true })).operationsFinished === 0)
+  await new Promise((next) => setTimeout(next, 100))
 const { outcome } = await dibs.claims.get({ operation: 'example-pay', key: 'order-7' })
 console.log(`this one has finished it: ${outcome}`)
 

@@ -41,6 +41,11 @@ declare const lock: import('dibs').Lock
 declare const warehouse: import('pg').Pool
 declare const day: string
 declare const source: string
+declare const monitor: import('dibs').Monitor
+declare const totals: import('dibs').Aggregate
+declare const election: import('dibs').Election
+declare const orderId: string
+declare const lineId: string
 declare const answer: { tokens: number }
 declare const prompt: string
 declare const model: { ask(prompt: string): Promise<{ tokens: number }> }

@@ -17,19 +17,29 @@ import { RateLimit } from './claims/rate-limit.js'
 import type { RateLimitOptions } from './claims/rate-spec.js'
 import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from './claims/singleton.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
+import { Election, type ElectOptions, type Take } from './locks/election.js'
+import type { SingleFlight } from './locks/flight-spec.js'
 import type { Lock, LockOptions, TryLockOptions } from './locks/lock.js'
 import { LockDesk, type WithLock } from './locks/lock-desk.js'
 import { Locks } from './locks/locks.js'
 import { type RowLock, rowLockOn } from './locks/row-lock.js'
+import { Flights } from './locks/single-flight.js'
 import { type UpdateVersioned, updateVersionedOn } from './locks/versions.js'
 import { type Health, readHealth } from './ops/health.js'
-import { checkInterval, Maintenance, type MaintenanceReport } from './ops/maintenance.js'
+import {
+  checkMaintain,
+  type MaintainOptions,
+  Maintenance,
+  type MaintenanceLoop,
+  type MaintenanceReport,
+} from './ops/maintenance.js'
 import { CONNECT_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
 import { checkEmbeddedOptions, type EmbeddedOptions } from './postgres/embedded/embedded-options.js'
 import { HeldServer } from './postgres/embedded/held-server.js'
 import { ScramClient } from './postgres/embedded/scram-client.js'
 import { type EventOrigin, emit, newOrigin } from './postgres/events.js'
+import type { Row } from './postgres/executor.js'
 import { checkSchemaName } from './postgres/identifier.js'
 import { bindInstance } from './postgres/instances.js'
 import { type Logger, logEvents } from './postgres/log-events.js'
@@ -46,9 +56,13 @@ import type { Transaction } from './postgres/transaction-types.js'
 import { describeUrl, parseUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
 import { type Adjust, adjustOn } from './tables/adjust.js'
+import { Aggregate } from './tables/aggregate.js'
+import { type AggregateOptions, checkAggregate } from './tables/aggregate-spec.js'
 import { type ClaimRows, claimRowsOn } from './tables/claim-rows.js'
 import { type InsertOnce, insertOnceOn } from './tables/insert-once.js'
 import { type LastWriteWins, lastWriteWinsOn } from './tables/last-write-wins.js'
+import { Monitor } from './tables/monitor.js'
+import type { MonitorOptions } from './tables/monitor-options.js'
 import { type Transition, transitionOn } from './tables/transition.js'
 
 export interface OpenOptions {
@@ -94,6 +108,9 @@ export class Dibs implements AsyncDisposable {
   /** The claims that are kept, for operators: `get`, `list`, `forget`. */
   readonly claims: Claims
   readonly #operations = new Map<string, Unfinished>()
+  readonly #aggregates = new Map<string, Aggregate<object>>()
+  readonly #monitors = new Map<string, Monitor>()
+  readonly #rows: Rows
   readonly #maintenance: Maintenance
   readonly #stops = new Set<() => Promise<void>>()
   /** Values by key, with versions and expiry. */
@@ -101,6 +118,7 @@ export class Dibs implements AsyncDisposable {
   /** The locks that are held, for operators: `list`, `inspect`, `forceRelease`. */
   readonly locks: Locks
   readonly #lockDesk: LockDesk
+  readonly #flights: Flights
   readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -124,6 +142,7 @@ export class Dibs implements AsyncDisposable {
     this.singleton = singletonOn(database)
     this.voidSlot = voidSlotOn(database)
     const rows = new Rows(database)
+    this.#rows = rows
     this.rowLock = rowLockOn(rows)
     this.updateVersioned = updateVersionedOn(rows)
     this.lastWriteWins = lastWriteWinsOn(rows)
@@ -132,12 +151,18 @@ export class Dibs implements AsyncDisposable {
     this.claimRows = claimRowsOn(rows)
     this.adjust = adjustOn(rows)
     bindInstance(this, database)
-    this.#maintenance = new Maintenance(database, this.#operations)
+    this.#maintenance = new Maintenance(database, {
+      operations: this.#operations,
+      aggregates: this.#aggregates,
+      monitors: this.#monitors,
+    })
     this.kv = new Kv(database)
     this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
     this.locks = new Locks(database, this.#wakeups)
     this.#lockDesk = new LockDesk(database, this.#wakeups)
     this.withLock = this.#lockDesk.withLock
+    this.#flights = new Flights(this.#lockDesk.parts)
+    this.singleFlight = this.#flights.singleFlight
     this.#ownsPool = options.pool === undefined
     this.#stopLogging = stopLogging
     // An idle connection that dies is replaced at the next use; without a listener it would end the process.
@@ -376,6 +401,52 @@ export class Dibs implements AsyncDisposable {
   readonly withLock: WithLock
 
   /**
+   * Makes this process a candidate, until `stop` or `close`: of all candidates of one name, in all processes, one leads at a time. It stops before another may start, as long as it minds
+   * `term.signal`; what it writes is safe in any case if it is guarded by the term.
+   *
+   * @example
+   * const election = dibs.elect('scheduler', {
+   *   ttlMs: 15_000,
+   *   onElected: async ({ epoch, signal }) => {
+   *     console.log(`leader in epoch ${epoch}`)
+   *     while (!signal.aborted) await fetch(source, { signal })
+   *   },
+   *   onLost: (term, reason) => console.log(`leads no more: ${reason}`),
+   * })
+   * process.once('SIGTERM', () => void election.stop())
+   */
+  elect(name: string, options: ElectOptions = {}): Election {
+    if (this.#closing) throw new ClosedError()
+    const take: Take = (spec) => this.#lockDesk.await(spec)
+    const election = new Election(this.#database, take, name, options)
+    const stop = (): Promise<void> => election.stop()
+    this.#stops.add(stop)
+    void election.ended.then(() => this.#stops.delete(stop))
+    return election
+  }
+
+  /**
+   * Loads a value once for all who ask for it at a time, in all processes: one runs `load`, the others wait and are given what comes of it. With `ttlMs` it is
+   * kept, with `staleMs` given on while one of them loads another in the background. If whoever loads dies, the next does; if it is late, what it has loaded is not kept.
+   *
+   * `load` may run more than once at a time where the lead was lost meanwhile, so it should only read. `BusyError` if the load of another takes longer than `waitMs`.
+   *
+   * @example
+   * const rates = await dibs.singleFlight(
+   *   'fx:EUR',
+   *   async ({ signal }) => {
+   *     const response = await fetch('https://example.com/rates/EUR', { signal })
+   *     return (await response.json()) as { usd: number }
+   *   },
+   *   { ttlMs: 60_000, staleMs: 600_000 },
+   * )
+   * console.log(rates.usd)
+   *
+   * await dibs.singleFlight.forget('fx:EUR')
+   */
+  readonly singleFlight: SingleFlight
+
+  /**
    * Locks rows of a table of yours until the transaction ends, in the order of their key, whatever the order of `ids`: two who lock the
    * same rows do not wait for each other in a circle. Answers the rows as they are under the lock, in the order of `ids`.
    *
@@ -454,6 +525,62 @@ export class Dibs implements AsyncDisposable {
   readonly adjust: Adjust
 
   /**
+   * Names what a parent row keeps of its children: counts, sums, the latest of something. Defining sends nothing. All who share the tables should say the same under the
+   * same name.
+   *
+   * @example
+   * const totals = dibs.aggregate('order-totals', {
+   *   parent: 'orders',
+   *   child: 'order_line',
+   *   foreignKey: 'order_id',
+   *   columns: { lines: 'count(*)', open_lines: "count(*) filter (where status = 'open')" },
+   * })
+   * await totals.recompute(orderId)
+   */
+  aggregate<R extends object = Row>(name: string, options: AggregateOptions): Aggregate<R> {
+    const spec = checkAggregate(name, options)
+    if (this.#aggregates.has(name))
+      throw new InvalidInputError('name', `is the name of another aggregate: "${name}"`)
+    const aggregate = new Aggregate<R>(this.#rows, spec)
+    this.#aggregates.set(name, aggregate as Aggregate<object>)
+    return aggregate
+  }
+
+  /**
+   * Names a rule for rows of a table of yours that are stuck: in the state of being worked on, and not heard of for too long, since whoever had them is gone. Each run puts
+   * them back or gives them up, in batches that wait for nobody; any number of processes may run it at once. A row whose `leaseColumn` says that it is
+   * alive is never touched. Defining starts nothing.
+   *
+   * @example
+   * const monitor = dibs.monitor({
+   *   table: 'queue_items',
+   *   stuck: 'PROCESSING',
+   *   timeColumn: 'updated_at',
+   *   olderThanMs: 300_000,
+   *   leaseColumn: 'lease_until',
+   *   fenceColumn: 'fence',
+   *   action: 'requeue',
+   *   requeueTo: 'PENDING',
+   *   attemptsColumn: 'attempts',
+   *   maxAttempts: 3,
+   *   failTo: 'FAILED',
+   *   errorColumn: 'error',
+   * })
+   * const { requeued, failed, oldestMs } = await monitor.run()
+   * console.log(requeued, failed, oldestMs)
+   */
+  monitor<R extends object = Row>(options: MonitorOptions<R>): Monitor {
+    const monitor = new Monitor(this.#database, this.#rows, options as MonitorOptions<never>)
+    if (this.#monitors.has(monitor.name))
+      throw new InvalidInputError(
+        'name',
+        `is the name of another monitor: "${monitor.name}"; give one of the two a \`name\` of its own`,
+      )
+    this.#monitors.set(monitor.name, monitor)
+    return monitor
+  }
+
+  /**
    * Names a limit that many share: of points in a day, of tokens in a month, of pieces in stock. Defining starts nothing.
    *
    * @example
@@ -481,34 +608,30 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * One round of maintenance: removes expired claims in batches, and finishes operations that dead processes have left. Safe in any number of
-   * processes at once.
+   * Removes what is over, finishes operations that dead processes have left, counts aggregates that were marked and runs the monitors: round after round until `stop`, or
+   * `close`. Any number of processes may do so at once, and each should. With `once`, one round to its end.
    *
    * @example
-   * const { operationsFinished } = await dibs.maintain()
-   */
-  maintain(): Promise<MaintenanceReport> {
-    return this.#maintenance.run()
-  }
-
-  /**
-   * Maintains round after round, until the function it returns is called, or `close`. Work that was taken over is waited for.
+   * const maintenance = dibs.maintain()
+   * process.once('SIGTERM', () => void maintenance.stop())
    *
-   * @example
-   * const stop = dibs.maintainEvery(30_000)
-   * process.once('SIGTERM', () => void stop())
+   * const { operationsFinished } = await dibs.maintain({ once: true })
    */
-  maintainEvery(everyMs: number): () => Promise<void> {
+  maintain(options: MaintainOptions & { readonly once: true }): Promise<MaintenanceReport>
+  maintain(options?: MaintainOptions & { readonly once?: false | undefined }): MaintenanceLoop
+  maintain(options: MaintainOptions = {}): Promise<MaintenanceReport> | MaintenanceLoop {
+    const everyMs = checkMaintain(options)
+    if (everyMs === undefined) return this.#maintenance.run()
     if (this.#closing) throw new ClosedError()
     const controller = new AbortController()
-    const ended = this.#maintenance.repeat(checkInterval(everyMs), controller.signal)
+    const ended = this.#maintenance.repeat(everyMs, controller.signal)
     const stop = async (): Promise<void> => {
       controller.abort()
       this.#stops.delete(stop)
       await ended
     }
     this.#stops.add(stop)
-    return stop
+    return { stop, [Symbol.asyncDispose]: stop }
   }
 
   /**
@@ -550,6 +673,7 @@ export class Dibs implements AsyncDisposable {
     // What they have begun is among the work that is waited for.
     for (const stop of this.#stops) void stop()
     this.#lockDesk.stopWaiting()
+    this.#flights.stopWaiting()
     await this.#database.close()
     this.#lockDesk.close()
     await this.#wakeups.close()

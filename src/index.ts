@@ -20,7 +20,6 @@ export type { AcquireLease } from './claims/acquire-leased.js'
 export type { Claim, StepContext } from './claims/claim.js'
 export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
 export type { Hold } from './claims/hold.js'
-export type { Json, Stored } from './claims/json.js'
 export type { Kv } from './claims/kv.js'
 export type { FieldPath } from './claims/kv-input.js'
 export type {
@@ -67,30 +66,34 @@ export type {
   VoidSlot,
   VoidSlotSpec,
 } from './claims/singleton.js'
-export type { StandardSchema } from './claims/standard-schema.js'
 export type { ClaimStatus } from './claims/told-claim.js'
 export { Dibs, type OpenOptions } from './dibs.js'
 export * from './errors.js'
+export type { Election, ElectOptions, Term } from './locks/election.js'
 export type { FencedWrite } from './locks/fenced-write.js'
+export type { LoadContext, OnTimeout, SingleFlight, SingleFlightOptions } from './locks/flight-spec.js'
 export type { Lock, LockOptions, TookOver, TryLockOptions } from './locks/lock.js'
 export type { WithLock } from './locks/lock-desk.js'
 export type { ForceReleaseOptions, ListLocksOptions, LockInfo, Locks } from './locks/locks.js'
 export type { RowLock, RowLockMode, RowLockOptions } from './locks/row-lock.js'
 export type { UpdateVersioned, UpdateVersionedOptions, VersionedId } from './locks/versions.js'
 export type { Health } from './ops/health.js'
-export type { MaintenanceReport } from './ops/maintenance.js'
+export type { MaintainOptions, MaintenanceLoop, MaintenanceReport } from './ops/maintenance.js'
 export * from './postgres/adapters/index.js'
 export type { EmbeddedOptions, ServerSettings } from './postgres/embedded/embedded-options.js'
 export {
   type DibsEventName,
   type DibsEvents,
   type EventOrigin,
+  type FlightOrigin,
   type KeyOrigin,
   type LockOrigin,
+  type MonitorOrigin,
   onEvent,
   type RateOrigin,
 } from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
+export type { Json, Stored } from './postgres/json.js'
 export { keyOf } from './postgres/key.js'
 export type { Logger } from './postgres/log-events.js'
 export {
@@ -102,12 +105,21 @@ export type { RowPatch } from './postgres/rows/row-args.js'
 export type { RowId } from './postgres/rows/row-id.js'
 export type { WaitOptions } from './postgres/rows/rows.js'
 export type { CountedWriteOptions } from './postgres/rows/version-column.js'
+export type { StandardSchema } from './postgres/standard-schema.js'
 export type { TransactionOptions } from './postgres/transaction.js'
 export type { Isolation, Transaction } from './postgres/transaction-types.js'
 export type { Adjust, AdjustOptions, ExactAmount } from './tables/adjust.js'
+export type { Aggregate, DerivedOptions, RecomputeOptions } from './tables/aggregate.js'
+export type { AggregateOptions } from './tables/aggregate-spec.js'
 export type { ClaimOrder, ClaimOrderBy } from './tables/claim-order.js'
 export type { ClaimRows, ClaimRowsOptions } from './tables/claim-rows.js'
 export type { ClaimWhere, ClaimWhereEqual, ClaimWhereSql } from './tables/claim-where.js'
+export type { CountedTransitionOptions } from './tables/counted-transition.js'
 export type { Inserted, InsertOnce } from './tables/insert-once.js'
 export type { LastWriteWins } from './tables/last-write-wins.js'
-export type { StateChange, Transition } from './tables/transition.js'
+export type { Monitor, MonitorReport } from './tables/monitor.js'
+export type { MonitorIndexes } from './tables/monitor-indexes.js'
+export type { MonitorAction, MonitorOptions, MonitorVerdict } from './tables/monitor-options.js'
+export type { AggregateRefresh } from './tables/refresh-marked.js'
+export type { State, StateChange, Transition } from './tables/transition.js'
+export type { AggregateReport, Drift, VerifyOptions } from './tables/verify-aggregate.js'

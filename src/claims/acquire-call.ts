@@ -3,6 +3,7 @@ import { InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import { nameScope, singletonOf } from '../postgres/key.js'
+import { isTerminalError } from '../postgres/stored-failure.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
 import { type AnyClaim, checkClaims, OnceClaim, SingletonClaim, sortClaims } from './acquire-claims.js'
 import {
@@ -15,7 +16,6 @@ import {
 import { explainGivingUp, OnceCall } from './once-call.js'
 import { readSpec } from './once-spec.js'
 import { readUse } from './quota-told.js'
-import { isTerminalError } from './stored-failure.js'
 import type { ToldClaim } from './told-claim.js'
 
 /** What is to be done with an answer of the database. */

@@ -45,7 +45,7 @@ describe('a slot that its holder has left', () => {
       expect(await fixture.dibs.claims.resolve({ singleton: 'payout', key: slot.key }, verdict)).toBe(true)
       if (verdict === 'retry') expect(await run()).toBe('again')
       await fixture.schema.clock.advance(48 * HOUR_MS)
-      await fixture.dibs.maintain()
+      await fixture.dibs.maintain({ once: true })
       expect(await errorOf(run())).toBeInstanceOf(SingletonConflictError)
     },
   )
@@ -53,10 +53,10 @@ describe('a slot that its holder has left', () => {
   it.each(['free', 'keep'] as const)('is removed some time after its period (%s)', async (onFailure) => {
     await abandon(onFailure)
     await fixture.schema.clock.freeze(new Date('2026-07-07T12:00:00Z'))
-    await fixture.dibs.maintain()
+    await fixture.dibs.maintain({ once: true })
     expect(await query('select key from {schema}.claim')).toEqual([{ key: 'month:2026-06' }])
     await fixture.schema.clock.advance(24 * HOUR_MS)
-    await fixture.dibs.maintain()
+    await fixture.dibs.maintain({ once: true })
     expect(await query('select key from {schema}.claim')).toEqual([])
   })
 })
@@ -65,12 +65,12 @@ it('a slot that is worked on beyond its time is not removed', async () => {
   const holder = holdSlot({ scope: 'tick', per: { everyMs: 1_000 }, keepMs: 1 })
   await holder.began
   await fixture.schema.clock.advance(60_000)
-  await fixture.dibs.maintain()
+  await fixture.dibs.maintain({ once: true })
   holder.finish(() => 'done')
   expect(await holder.ended).toBe('done')
-  await fixture.dibs.maintain()
+  await fixture.dibs.maintain({ once: true })
   await fixture.schema.clock.advance(60_000)
-  await fixture.dibs.maintain()
+  await fixture.dibs.maintain({ once: true })
   expect(await query('select key from {schema}.claim')).toEqual([])
 })
 

@@ -103,7 +103,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
       await holder.ended
     })
     await fixture.schema.clock.advance(30 * 24 * HOUR_MS)
-    await fixture.dibs.maintain()
+    await fixture.dibs.maintain({ once: true })
     expect(await entries()).toEqual([])
     expect(await lookAt()).toEqual({ used: 6, held: 0 })
   })
@@ -329,7 +329,7 @@ describe('an id that two calls give', () => {
     const first = hold([once(), short.claim('ann', 4, { id: 'event-1' })])
     await first.began
     await fixture.schema.clock.advance(2 * HOUR_MS)
-    await fixture.dibs.maintain()
+    await fixture.dibs.maintain({ once: true })
     first.finish()
     await first.ended
     expect(await lookAt()).toEqual({ used: 4, held: 0 })

@@ -5,13 +5,13 @@ import { hasWaitedInVain } from '../postgres/fault.js'
 import { lineOf, type ReservedLine } from '../postgres/reserved-line.js'
 import { sendSurely } from '../postgres/send-surely.js'
 import { sleep } from '../postgres/sleep.js'
+import { storeFailure } from '../postgres/stored-failure.js'
 import type { TextRow } from '../postgres/text-values.js'
 import type { AcquireCall, Ending } from './acquire-call.js'
 import { endValues, readValue } from './acquire-joined.js'
 import { acquireClaims, endAcquired, endHold, renewAcquired } from './acquire-statements.js'
 import type { ToldAcquire } from './acquire-told.js'
 import { Lease } from './lease.js'
-import { storeFailure } from './stored-failure.js'
 
 /** What the function of leased claims works with, beside what was granted. */
 export interface AcquireLease {

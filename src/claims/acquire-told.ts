@@ -13,9 +13,9 @@ import {
   SingletonConflictError,
 } from '../errors.js'
 import { addressOf, nameScope, singletonOf } from '../postgres/key.js'
+import { restoreFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros } from '../postgres/text-values.js'
 import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-told.js'
-import { restoreFailure } from './stored-failure.js'
 import type { ToldClaim } from './told-claim.js'
 
 /** What `acquire` says. */

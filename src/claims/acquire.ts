@@ -4,13 +4,13 @@ import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
+import type { Stored } from '../postgres/json.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import { AcquireCall, type AcquireSettings } from './acquire-call.js'
 import type { AcquireClaim, AnyClaim, Grants, LockClaim, QuotaClaim, RateClaim } from './acquire-claims.js'
 import { acquireAlone, acquireInside } from './acquire-joined.js'
 import { type AcquireLease, acquireLeased } from './acquire-leased.js'
-import type { Stored } from './json.js'
 
 type Claims = readonly AcquireClaim<unknown>[]
 

@@ -1,4 +1,4 @@
-import type { Stored } from './json.js'
+import type { Stored } from '../postgres/json.js'
 
 /** What a step is given. */
 export interface StepContext {

@@ -3,6 +3,7 @@ import { checkLifetime } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
+import { toJson } from '../postgres/json.js'
 import {
   checkKey,
   nameScope,
@@ -15,7 +16,6 @@ import { nameGiven } from '../postgres/name-given.js'
 import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import { decideClaim } from './claim-statements.js'
-import { toJson } from './json.js'
 import { GIVEN_UP } from './once-call.js'
 import { readScope } from './once-spec.js'
 import { type ClaimStatus, readTold } from './told-claim.js'

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { toJson } from './json.js'
+import { toJson } from '../postgres/json.js'
 
 /** Tells two requests apart: the same for the same JSON, in whatever order the fields of its objects stand. */
 export function fingerprintOf(field: string, request: unknown): string {

@@ -1,8 +1,8 @@
 import { InvalidInputError } from '../errors.js'
 import { checkLifetime } from '../postgres/check-duration.js'
+import { toJson } from '../postgres/json.js'
 import { checkCharacters, MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { toJson } from './json.js'
 
 /** Most keys that `getMany` takes, and most entries on a page of `scan`. */
 export const MAX_KEYS = 1_000

@@ -1,5 +1,5 @@
 import type { Tx } from '../postgres/executor.js'
-import type { Json } from './json.js'
+import type { Json } from '../postgres/json.js'
 import type { FieldPath } from './kv-input.js'
 
 /** What stands under a key. */

@@ -4,9 +4,9 @@ import { blocked, kv, OTHER, pool, schema } from '../../test/kv-fixture.js'
 import { movingClock } from '../../test/moving-clock.js'
 import { BusyError, NotInTransactionError } from '../errors.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
+import type { Json, Stored } from '../postgres/json.js'
 import { keyOf } from '../postgres/key.js'
 import { countTraffic } from '../testing/index.js'
-import type { Json, Stored } from './json.js'
 
 describe('setIfAbsent', () => {
   it('claims what is not there, and gives the loser what the winner stored', async () => {

@@ -4,10 +4,10 @@ import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
+import { type Json, MAX_JSON_BYTES, type Stored, toJson } from '../postgres/json.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
-import { type Json, MAX_JSON_BYTES, type Stored, toJson } from './json.js'
 import {
   checkFields,
   checkLimit,

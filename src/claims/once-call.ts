@@ -11,13 +11,13 @@ import {
 import type { Database } from '../postgres/database.js'
 import { type ClaimEventName, type DibsEvents, emit, isHeard } from '../postgres/events.js'
 import { addressOf, hashKey, nameScope, templateOf } from '../postgres/key.js'
+import { parseStored } from '../postgres/standard-schema.js'
 import type { Statement } from '../postgres/statement.js'
+import { restoreFailure, type StoredFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
 import { beginAnnouncedClaim, beginJoinedClaim } from './claim-statements.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
-import { parseStored } from './standard-schema.js'
-import { restoreFailure, type StoredFailure } from './stored-failure.js'
 import { readTold, type ToldClaim } from './told-claim.js'
 
 /** A wait that is not meant to be one: long enough not to be taken for one when the server is merely slow. */

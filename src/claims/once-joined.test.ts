@@ -17,12 +17,12 @@ import {
   StoredValueError,
   TransientError,
 } from '../errors.js'
+import type { StandardSchema } from '../postgres/standard-schema.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import type { Injection } from '../testing/proxy/fault.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { createTestSchema } from '../testing/test-schema.js'
 import { fingerprintOf } from './fingerprint.js'
-import type { StandardSchema } from './standard-schema.js'
 
 const fixture = openClaims()
 const at = { scope: 'orders', key: 'k' }

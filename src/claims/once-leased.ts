@@ -1,15 +1,15 @@
 import { InvalidInputError, SnoozeError, TransientError } from '../errors.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
+import { toOutcome } from '../postgres/json.js'
 import { sendSurely } from '../postgres/send-surely.js'
 import { sleep } from '../postgres/sleep.js'
+import { isTerminalError, storeFailure } from '../postgres/stored-failure.js'
 import type { TextRow } from '../postgres/text-values.js'
 import type { Claim } from './claim.js'
 import { beginClaim } from './claim-statements.js'
 import { HeldClaim } from './held-claim.js'
-import { toOutcome } from './json.js'
 import type { OnceCall } from './once-call.js'
 import type { AmbiguousVerdict, OnceResult, ReadLeasedSpec } from './once-spec.js'
-import { isTerminalError, storeFailure } from './stored-failure.js'
 import type { ToldClaim } from './told-claim.js'
 
 type Handler = (claim: Claim) => Promise<unknown>

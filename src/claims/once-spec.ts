@@ -2,13 +2,13 @@ import { InvalidInputError } from '../errors.js'
 import { checkDuration, checkLifetime, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
+import type { Stored } from '../postgres/json.js'
 import { checkKey, keyOf } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { Claim } from './claim.js'
 import { fingerprintOf } from './fingerprint.js'
-import type { Stored } from './json.js'
-import { checkSchema, type StandardSchema } from './standard-schema.js'
 
 interface CommonSpec<R> {
   /** What the key belongs to: `'payments'`, or parts that are escaped and joined: `['payments', tenantId]`. */

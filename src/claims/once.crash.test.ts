@@ -179,7 +179,9 @@ describe('an operation', () => {
         duringRecovery: twice,
         run: (db) => asProcess(db, (own) => define(own, effects).run({ amount: 7 }, { key: 'k' })),
         recover: (db) =>
-          asProcess(db, (own) => new Maintenance(own, new Map([['pay', define(own, effects)]])).run()),
+          asProcess(db, (own) =>
+            new Maintenance(own, { operations: new Map([['pay', define(own, effects)]]) }).run(),
+          ),
         // If not even the claim was made, nothing was begun.
         progress: async (db) => (await statusOf(db)) !== 'pending',
         invariant: async (db) => {

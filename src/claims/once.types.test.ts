@@ -1,9 +1,9 @@
 import type { PoolClient } from 'pg'
 import { expectTypeOf, it } from 'vitest'
 import type { Dibs } from '../dibs.js'
+import type { StandardSchema } from '../postgres/standard-schema.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { Claim } from './claim.js'
-import type { StandardSchema } from './standard-schema.js'
 
 /** Never run: what it says is checked by the compiler. */
 const neverRun = (

@@ -11,10 +11,10 @@ import {
   TransientError,
 } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
+import type { StandardSchema } from '../postgres/standard-schema.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import type { Claim } from './claim.js'
 import type { OperationOptions } from './operation.js'
-import type { StandardSchema } from './standard-schema.js'
 
 const fixture = openClaims()
 const LEASE_MS = 3_600_000
@@ -104,7 +104,7 @@ describe('an operation', () => {
     try {
       await elsewhere(async (dibs) => {
         define(dibs, async () => 'done')
-        await expect(dibs.maintain()).rejects.toMatchObject({ sqlState: '22012' })
+        await expect(dibs.maintain({ once: true })).rejects.toMatchObject({ sqlState: '22012' })
       })
       expect(await fixture.dibs.claims.get({ operation: 'charge', key: 'a' })).toMatchObject({
         outcome: 'done',
@@ -119,13 +119,16 @@ describe('an operation', () => {
     const end = await dieInside('a')
     const seen: unknown[] = []
     await elsewhere(async (dibs) => {
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 0 }) // not defined here
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFinished: 0 }) // not defined here
       define(dibs, async (input, claim) => {
         seen.push(input, claim.attempt)
         return 'done'
       })
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 1, operationsFailed: 0 })
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 0 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({
+        operationsFinished: 1,
+        operationsFailed: 0,
+      })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFinished: 0 })
     })
     expect(seen).toEqual([{ amount: 7 }, 2])
     expect(await fixture.dibs.claims.get({ operation: 'charge', key: 'a' })).toMatchObject({
@@ -147,9 +150,15 @@ describe('an operation', () => {
       await charge.run({ amount: 2 }, { key: 'released' }).catch(() => {})
       await charge.run({ amount: 3 }, { key: 'done' })
       await until(() => ran === 3, 'all three')
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 0, operationsFailed: 0 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({
+        operationsFinished: 0,
+        operationsFailed: 0,
+      })
       await fixture.schema.clock.advance(LEASE_MS - 60_000)
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 0, operationsFailed: 0 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({
+        operationsFinished: 0,
+        operationsFailed: 0,
+      })
       expect(ran).toBe(3)
       goOn.resolve()
       await held
@@ -168,7 +177,7 @@ describe('an operation', () => {
     const end = await dieInside('a', steps)
     await elsewhere(async (dibs) => {
       define(dibs, (_, claim) => steps(claim))
-      await dibs.maintain()
+      await dibs.maintain({ once: true })
     })
     expect(done).toEqual(['pay'])
     expect(await fixture.dibs.claims.get({ operation: 'charge', key: 'a' })).toMatchObject({
@@ -185,13 +194,13 @@ describe('an operation', () => {
     })
     await elsewhere(async (dibs) => {
       const charge = define(dibs, () => Promise.reject(new TransientError('still down')), { maxAttempts: 3 })
-      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 1 })
-      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 0 }) // rests
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFailed: 1 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFailed: 0 }) // rests
       await expect(charge.run({ amount: 7 }, { key: 'a' })).rejects.toThrow(InProgressError)
       await fixture.schema.clock.advance(600_000)
-      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 1 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFailed: 1 })
       await fixture.schema.clock.advance(600_000)
-      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 0, operationsGivenUp: 1 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFailed: 0, operationsGivenUp: 1 })
       await expect(charge.run({ amount: 7 }, { key: 'a' })).rejects.toThrow('Given up after 3 attempts')
     })
     stop()
@@ -206,7 +215,10 @@ describe('an operation', () => {
     const end = await dieInside('a')
     await elsewhere(async (dibs) => {
       const charge = define(dibs, () => Promise.reject(new PermanentError('no such account')))
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 1, operationsFailed: 0 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({
+        operationsFinished: 1,
+        operationsFailed: 0,
+      })
       await expect(charge.run({ amount: 7 }, { key: 'a' })).rejects.toThrow('no such account')
     })
     await end()
@@ -216,8 +228,8 @@ describe('an operation', () => {
     const end = await dieInside('a')
     await elsewhere(async (dibs) => {
       define(dibs, () => Promise.reject(new Error('bank down')), { onAmbiguous: () => 'retry' })
-      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 1 })
-      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 0 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFailed: 1 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFailed: 0 })
       const address = { operation: 'charge', key: 'a' }
       expect(await dibs.claims.get(address)).toMatchObject({
         held: 'resting',
@@ -234,7 +246,7 @@ describe('an operation', () => {
         throw new TypeError('bug')
       }
       define(dibs, () => Promise.reject(new Error('bank down')), { isTerminal })
-      expect(await dibs.maintain()).toMatchObject({ operationsFailed: 1 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFailed: 1 })
     })
     await end()
   })
@@ -254,11 +266,11 @@ describe('an operation', () => {
       })
       const done = deferred()
       dibs.operation('other', {}, async () => done.resolve())
-      const stop = dibs.maintainEvery(100)
+      const loop = dibs.maintain({ everyMs: 100 })
       await done.promise
       expect(hanging).toBe(5)
       hung.resolve()
-      await stop()
+      await loop.stop()
     })
     for (const end of ends) await end()
   })
@@ -267,7 +279,10 @@ describe('an operation', () => {
     const end = await dieInside('a')
     await elsewhere(async (dibs) => {
       define(dibs, async () => 1, { onAmbiguous: 'hold' })
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 0, operationsFailed: 0 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({
+        operationsFinished: 0,
+        operationsFailed: 0,
+      })
     })
     expect((await fixture.dibs.claims.list({ held: 'abandoned' })).claims).toMatchObject([
       { operation: 'charge', key: 'a' },
@@ -276,7 +291,7 @@ describe('an operation', () => {
       define(dibs, () => Promise.reject(new Error('must not run')), {
         onAmbiguous: () => ({ outcome: 'found' }),
       })
-      expect(await dibs.maintain()).toMatchObject({ operationsFinished: 1 })
+      expect(await dibs.maintain({ once: true })).toMatchObject({ operationsFinished: 1 })
     })
     expect(await fixture.dibs.claims.get({ operation: 'charge', key: 'a' })).toMatchObject({
       outcome: 'found',
@@ -291,7 +306,7 @@ describe('an operation', () => {
       [1, 2, 3].map(() =>
         elsewhere(async (dibs) => {
           define(dibs, async () => ++ran)
-          return dibs.maintain()
+          return dibs.maintain({ once: true })
         }),
       ),
     )
@@ -300,16 +315,16 @@ describe('an operation', () => {
     for (const end of ends) await end()
   })
 
-  it('is kept going by maintainEvery, until it is stopped', async () => {
+  it('is kept going by a loop, until it is stopped', async () => {
     const end = await dieInside('a')
     await elsewhere(async (dibs) => {
       define(dibs, async () => 'in the background')
-      const stop = dibs.maintainEvery(100)
+      const loop = dibs.maintain({ everyMs: 100 })
       await until(
         async () => (await dibs.claims.get({ operation: 'charge', key: 'a' }))?.status === 'active',
         'the operation to be finished',
       )
-      await stop()
+      await loop.stop()
     })
     await end()
   })

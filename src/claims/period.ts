@@ -2,6 +2,7 @@ import { Cron } from 'croner'
 import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
+import { checkZone } from '../postgres/check-zone.js'
 import { nameGiven } from '../postgres/name-given.js'
 
 /** A period of the calendar, by the clocks of a time zone. A week begins on Monday. */
@@ -70,26 +71,6 @@ function interval(per: { everyMs?: unknown; from?: unknown }): PeriodAt {
     throw new InvalidInputError('from', `must be a Date, not ${nameGiven(from)}`)
   const rule = { everyUs: checkDuration('everyMs', per.everyMs) * 1_000, fromUs: from.getTime() * 1_000 }
   return () => rule
-}
-
-/**
- * Names alone: `+01:00` means the opposite to PostgreSQL, and abbreviations something else: `IST` is Israel there, and `CET` has no
- * summer.
- */
-function checkZone(zone: unknown): string {
-  try {
-    if (typeof zone === 'string' && /^(?:utc|gmt|[a-z]+\/.+)$/i.test(zone)) {
-      new Intl.DateTimeFormat('en', { timeZone: zone })
-      return zone
-    }
-  } catch {
-    // It says so below.
-  }
-  const given = typeof zone === 'string' ? `"${zone}"` : nameGiven(zone)
-  throw new InvalidInputError(
-    'timeZone',
-    `must be the name of a time zone such as "Europe/Berlin", not ${given}`,
-  )
 }
 
 /**

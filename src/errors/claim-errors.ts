@@ -2,9 +2,9 @@ import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.
 
 /**
  * Why a claim is lost: `stolen`, another holds it, or it was taken away; `expired`, this process stood still for too long; `lost contact`, it could not
- * be renewed in time; `max hold`, it was held for as long as was asked for; `closed`, its instance was.
+ * be renewed in time; `max hold`, it was held for as long as was asked for; `closed`, its instance was; `resigned`, a leader stops, and hands over.
  */
-export type LossReason = 'stolen' | 'expired' | 'lost contact' | 'max hold' | 'closed'
+export type LossReason = 'stolen' | 'expired' | 'lost contact' | 'max hold' | 'closed' | 'resigned'
 
 const whyLost: Record<LossReason, string> = {
   stolen: 'is lost: another holder took it over, or it was taken away',
@@ -12,6 +12,7 @@ const whyLost: Record<LossReason, string> = {
   'lost contact': 'could not be renewed before its lease ran out, so another may have taken it over',
   'max hold': 'was held for as long as it was to be (`maxHoldMs`), and is given up',
   closed: 'is given up, since its instance was closed',
+  resigned: 'is given up, to hand it over',
 }
 
 /**

@@ -1,11 +1,11 @@
 import type { Claim } from '../claims/claim.js'
-import type { Json } from '../claims/json.js'
 import type { AmbiguousVerdict, OnceResult } from '../claims/once-spec.js'
 import type { Dibs } from '../dibs.js'
 import { DibsError } from '../errors.js'
 import { type EventOrigin, emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { databaseOf } from '../postgres/instances.js'
+import type { Json } from '../postgres/json.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import {

@@ -1,4 +1,4 @@
-import type { Json } from '../claims/json.js'
+import type { Json } from '../postgres/json.js'
 
 /** A response that is whole: what a handler has made, before anything of it is sent. */
 export interface ResponseParts {

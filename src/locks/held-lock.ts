@@ -99,7 +99,12 @@ export class HeldLock implements Lock, Kept {
   readonly #guardAgainDeaf = (outer: Session) => this.#guard(outer, false, true)
 
   /** @param sentAt when the statement was sent that took it, by `performance.now()` */
-  constructor(parts: LockParts, spec: LockSpec, told: ToldLock, sentAt: number) {
+  constructor(
+    parts: LockParts,
+    spec: Pick<LockSpec, 'name' | 'ttlMs' | 'maxHoldMs' | 'permits'>,
+    told: ToldLock,
+    sentAt: number,
+  ) {
     this.name = spec.name
     this.permit = told.permit
     this.fence = told.fence
@@ -179,6 +184,11 @@ export class HeldLock implements Lock, Kept {
   /** Its instance is closed. */
   close(): void {
     this.#lose('closed')
+  }
+
+  /** It is given back by a statement that does more than that, and is not renewed from now on. */
+  handOver(): void {
+    if (this.#state === 'held') this.#stop('released')
   }
 
   askFor(now: number): number {

@@ -17,23 +17,27 @@ export interface WithLock {
 
 /** Hands out the locks of one instance. */
 export class LockDesk {
-  readonly #parts: LockParts
+  readonly parts: LockParts
   readonly #queue = new LockQueue()
   /** Those who wait. */
   readonly #waiting = new Set<AbortController>()
 
   constructor(database: Database, wakeups: Wakeups) {
-    this.#parts = { database, wakeups, keeper: new LockKeeper(database) }
+    this.parts = { database, wakeups, keeper: new LockKeeper(database) }
   }
 
   async lock(name: string, options: LockOptions = {}): Promise<Lock> {
-    const spec = checkLock(name, options, true)
-    return await this.#parts.database.work(() => this.#wait(spec))
+    return this.await(checkLock(name, options, true))
+  }
+
+  /** Waits for a lock until `signal`, and looks seldom: for those who may wait for days. */
+  async await(spec: LockSpec): Promise<HeldLock> {
+    return await this.parts.database.work(() => this.#wait(spec))
   }
 
   async tryLock(name: string, options: TryLockOptions = {}): Promise<Lock | null> {
-    const call = new LockCall(this.#parts, checkLock(name, options, false))
-    return (await this.#parts.database.work(() => call.try())) ?? null
+    const call = new LockCall(this.parts, checkLock(name, options, false))
+    return (await this.parts.database.work(() => call.try())) ?? null
   }
 
   readonly withLock: WithLock = async <T>(
@@ -45,7 +49,7 @@ export class LockDesk {
       throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
     const spec = checkLock(name, options, true)
     // What runs in here is waited for by `close`, and its lock is renewed until then.
-    return await this.#parts.database.work(async () => runUnder(await this.#wait(spec), fn))
+    return await this.parts.database.work(async () => runUnder(await this.#wait(spec), fn))
   }
 
   async #wait(spec: LockSpec): Promise<HeldLock> {
@@ -57,7 +61,7 @@ export class LockDesk {
     spec.signal?.addEventListener('abort', end)
     this.#waiting.add(ending)
     try {
-      return await new LockCall(this.#parts, { ...spec, signal: ending.signal }).wait(this.#queue)
+      return await new LockCall(this.parts, { ...spec, signal: ending.signal }).wait(this.#queue)
     } finally {
       this.#waiting.delete(ending)
       spec.signal?.removeEventListener('abort', end)
@@ -71,7 +75,7 @@ export class LockDesk {
 
   /** Nothing is renewed any more: whoever still holds a lock learns that it is given up. */
   close(): void {
-    for (const lock of this.#parts.keeper.held) if (lock instanceof HeldLock) lock.close()
+    for (const lock of this.parts.keeper.held) if (lock instanceof HeldLock) lock.close()
   }
 }
 

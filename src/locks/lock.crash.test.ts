@@ -2,12 +2,14 @@ import assert from 'node:assert/strict'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { directUrl, freshName, withPool } from '../../test/database.js'
+import { isDeep } from '../../test/depth.js'
 import { Dibs } from '../dibs.js'
 import { Database } from '../postgres/database.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
 import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
+import { Election, type Term } from './election.js'
 import type { Lock } from './lock.js'
 import { LockDesk } from './lock-desk.js'
 import { Locks } from './locks.js'
@@ -37,6 +39,7 @@ afterAll(async () => {
 })
 
 const TTL_MS = 60_000
+const allModes = ['crash', 'error', 'half-open', 'zombie'] as const
 
 /** Everything of a process: memory does not survive it. */
 async function asProcess<T>(db: pg.Pool, fn: (desk: LockDesk, own: Database) => Promise<T>): Promise<T> {
@@ -65,7 +68,7 @@ const crash = async (options: CrashLoopOptions) => {
   })
   if (process.env.SHOW_SCHEDULES) console.log(`${report.points.length} points`)
   expect(report.verdict).toBe('passed')
-  expect(report.modes).toEqual(['crash', 'error', 'half-open', 'zombie'])
+  expect(report.modes).toEqual(options.modes ?? allModes)
   return report
 }
 
@@ -164,5 +167,58 @@ it('a lock that is taken away is taken away once, wherever the operator dies', a
       )
       assert.deepEqual(rows, [{ grew: true, free: true }])
     },
+  })
+})
+
+describe('a leader that dies, sleeps or loses contact anywhere', () => {
+  /** With the soak more of them: each has many points. */
+  const STEPS = process.env.SOAK_SECONDS ? 2 : 1
+
+  /** Leads for some steps, each in a transaction that nothing but the term protects, and hands over. Whatever goes wrong ends it. */
+  const lead = (db: pg.Pool) =>
+    asProcess(db, async (desk, own) => {
+      const controller = new AbortController()
+      const errors: unknown[] = []
+      const fail = (error: unknown): never => {
+        errors.push(error)
+        controller.abort()
+        throw error
+      }
+      const take = async (): Promise<Lock> =>
+        (await desk.tryLock('leader:x', { ttlMs: TTL_MS })) ?? fail(new Error('another leads'))
+      const step = (term: Term) =>
+        own.transaction(async (tx) => {
+          await term.guard(tx)
+          const { rows } = await tx.query<{ n: number }>('select count(*)::int as n from step')
+          if (rows[0] && rows[0].n < STEPS)
+            await tx.query('insert into step values ($1, $2)', [term.epoch, `${rows[0].n}`])
+        })
+      const election = new Election(own, () => take().catch(fail), 'x', {
+        signal: controller.signal,
+        onElected: async (term) => {
+          for (let n = 0; n < STEPS; n++) await step(term).catch(fail)
+          controller.abort()
+        },
+      })
+      await election.ended
+      if (errors.length > 0) throw errors[0]
+    })
+
+  it('has led alone, and leaves it to the next', async () => {
+    const report = await crash({
+      run: lead,
+      // The other two are those of any lock.
+      modes: isDeep ? allModes : ['crash', 'zombie'],
+      invariant: async (db) => {
+        const { rows } = await db.query('select name from step order by place')
+        assert.deepEqual(
+          rows.map(({ name }) => name),
+          ['0', '1'].slice(0, STEPS),
+        )
+        await fencesGrow(db)
+        await isFree(db)
+      },
+    })
+    expect(report.points.length).toBeGreaterThan(20)
   })
 })

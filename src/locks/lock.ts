@@ -5,6 +5,7 @@ import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { FencedWrite } from './fenced-write.js'
+import { POLL_MS } from './look-again.js'
 
 export interface GuardOptions {
   /**
@@ -96,6 +97,8 @@ export interface LockSpec {
   readonly permits: number
   readonly by: string | undefined
   readonly waitMs: number
+  /** Whoever waits looks again after so long at the latest: a hint may be lost, and holders that die send none. */
+  readonly pollMs: number
   readonly signal: AbortSignal | undefined
 }
 
@@ -134,6 +137,7 @@ export function checkLock(name: string, options: LockOptions, waits: boolean): L
     permits,
     by,
     waitMs: waits ? checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS) : 0,
+    pollMs: POLL_MS,
     signal,
   }
 }

@@ -11,18 +11,13 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { Bell } from './bell.js'
+import { type Asker, giveBackUnseen, giveBackUnwanted } from './give-back-unseen.js'
 import { HeldLock, type LockParts, type ToldLock } from './held-lock.js'
 import type { LockSpec } from './lock.js'
 import { originOf, topicOf } from './lock-origin.js'
 import type { LockQueue } from './lock-queue.js'
-import { acquireLock, giveLockBack, inspectLock } from './lock-statements.js'
-
-/** What `lock_acquire` says of a lock that it did not give. */
-interface Refusal {
-  readonly state: 'held' | 'guarded' | 'busy'
-  readonly holder?: string | null
-  readonly leftMs?: number | null
-}
+import { acquireLock } from './lock-statements.js'
+import { POLL_MS, pauseMs, type Refusal, wantedMs } from './look-again.js'
 
 type Taken = ToldLock & { readonly state: 'taken' }
 
@@ -34,12 +29,6 @@ interface Answer {
 
 /** The server may be back, and a connection free, before the time is over. */
 const passing = [CommitOutcomeUnknownError, ConnectionLostError, BusyError]
-
-/** Those who wait look again after so long at the latest: a hint may be lost, and holders that die send none. */
-const POLL_MS = 500
-
-/** For how long a lock is marked as waited for: half of it is left at the least, and that is longer than nobody looks. */
-const WANTED_MS = 3 * POLL_MS
 
 /** It never waits on the server: a longer silence is that of the network. */
 const ANSWER_MS = 5_000
@@ -110,12 +99,15 @@ export class LockCall {
     try {
       for (let turn = 1; ; turn++) {
         bell.forget()
-        const lock = await this.#ask(WANTED_MS)
+        const lock = await this.#ask(wantedMs(this.#spec.pollMs))
         if (lock) return lock
         const leftMs = this.#until - performance.now()
         if (leftMs <= 0 || signal?.aborted) return undefined
         this.#contend(this.#refusal?.state ?? 'busy')
-        await bell.wait(Math.min(leftMs, this.#pauseMs(turn)), signal)
+        await bell.wait(
+          Math.min(leftMs, pauseMs(this.#refusal, turn, this.#busyLooks, this.#spec.pollMs)),
+          signal,
+        )
         if (signal?.aborted) return undefined
       }
     } finally {
@@ -128,16 +120,6 @@ export class LockCall {
     if (this.#isContended) return
     this.#isContended = true
     emit('dibs:lock.contended', { ...this.#origin, state })
-  }
-
-  /** Not all at once: those who wait for the same lease would all come at its end. */
-  #pauseMs(turn: number): number {
-    const { state, leftMs } = this.#refusal ?? {}
-    if (state === 'busy')
-      return Math.min(POLL_MS, (2 + Math.random() * 20) * 2 ** Math.max(0, this.#busyLooks - 3))
-    const pollMs = state === 'guarded' ? POLL_MS / 10 : Math.min(POLL_MS, 50 * 2 ** Math.min(turn, 10))
-    const jitteredMs = pollMs * (0.5 + Math.random() / 2)
-    return leftMs ? Math.min(jitteredMs, leftMs + Math.random() * 5) : jitteredMs
   }
 
   async #ask(wantedMs: number): Promise<HeldLock | undefined> {
@@ -223,26 +205,12 @@ export class LockCall {
     }
   }
 
-  /** What may have been given to this call, whose caller hears that it failed, is given back as soon as the server answers; others would wait for all its lease. */
+  /** See giveBackUnseen. */
   #recall(): void {
     if (!this.#mayHold) return
     this.#mayHold = false
-    void this.#giveBackUnseen().catch(() => {})
-  }
-
-  async #giveBackUnseen(): Promise<void> {
-    const { name, ttlMs, maxHoldMs } = this.#spec
-    const { database } = this.#parts
-    const until = performance.now() + Math.min(ttlMs, maxHoldMs)
-    const look = async (): Promise<boolean> => {
-      const rows = await database.sendPart(inspectLock, [name], ANSWER_MS).catch(() => undefined)
-      const mine = rows?.find(({ holder }) => holder === this.#holder)
-      if (!mine) return rows !== undefined
-      return await this.#giveBack({ permit: Number(mine.permit), fence: Number(mine.fence) })
-    }
-    // `close` waits for the first, or for another that has begun, and lets no more begin.
-    for (let tries = 1; !(await database.work(look, tries === 1)) && performance.now() < until; tries++)
-      await sleep(fullJitterMs(tries, 100, 5_000), undefined, { ref: false })
+    const { ttlMs, maxHoldMs } = this.#spec
+    void giveBackUnseen(this.#parts, this.#asker, Math.min(ttlMs, maxHoldMs)).catch(() => {})
   }
 
   #hold(told: ToldLock, sentAt: number): HeldLock {
@@ -256,12 +224,12 @@ export class LockCall {
     return lock
   }
 
-  /** Nobody wants it any more. If that cannot be said, its lease runs out. */
-  async #giveBack({ permit, fence }: Pick<ToldLock, 'permit' | 'fence'>): Promise<boolean> {
-    const values = [this.#spec.name, String(permit), this.#holder, String(fence), '1000']
-    const [row] = await this.#parts.database.sendPart(giveLockBack, values, ANSWER_MS).catch(() => [])
-    if (row && JSON.parse(`${row.told}`).isWanted) this.#parts.wakeups.hint(topicOf(this.#spec.name))
-    return row !== undefined
+  get #asker(): Asker {
+    return { name: this.#spec.name, holder: this.#holder }
+  }
+
+  #giveBack(late: ToldLock): Promise<boolean> {
+    return giveBackUnwanted(this.#parts, this.#asker, late)
   }
 
   #refuse(name: string): BusyError | GuardedError {

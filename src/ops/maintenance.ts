@@ -3,12 +3,25 @@ import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Unfinished } from '../claims/operation.js'
 import { forgetQuotas } from '../claims/quota-statements.js'
 import { forgetExpiredRates } from '../claims/rate-statements.js'
-import { BusyError, ClosedError, ConnectionLostError, InvalidInputError } from '../errors.js'
+import {
+  BusyError,
+  ClosedError,
+  CommitOutcomeUnknownError,
+  ConnectionLostError,
+  InvalidInputError,
+} from '../errors.js'
+import { forgetFlights } from '../locks/flight-statements.js'
 import { forgetLocks } from '../locks/lock-statements.js'
+import { checkDuration } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
+import { nameGiven } from '../postgres/name-given.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Statement } from '../postgres/statement.js'
+import type { Aggregate } from '../tables/aggregate.js'
+import type { Monitor, MonitorReport } from '../tables/monitor.js'
+import type { AggregateRefresh } from '../tables/refresh-marked.js'
 
 /** What a round of maintenance has done. */
 export interface MaintenanceReport {
@@ -20,62 +33,138 @@ export interface MaintenanceReport {
   readonly quotasForgotten: number
   /** Locks that nobody has had for a day, removed. */
   readonly locksForgotten: number
+  /** Values of `dibs.singleFlight` whose time was over, removed. */
+  readonly flightsForgotten: number
   /** Subjects of rate limits that are as if unused, removed. */
   readonly ratesForgotten: number
+  /** Parents of aggregates that were marked, counted anew. */
+  readonly parentsRecomputed: number
+  /** Parents that were marked and could not be counted; they are tried again. */
+  readonly parentsFailed: number
   /** Operations that were left by processes that are gone, taken over and finished, well or as failed. */
   readonly operationsFinished: number
   /** Taken over, and failed again; they will be tried once more. */
   readonly operationsFailed: number
   /** Given up, after too many attempts that ended without a word. */
   readonly operationsGivenUp: number
+  /** What each monitor has found and done; in a loop each says so by itself (`dibs:monitor.ran`). */
+  readonly monitors: readonly MonitorReport[]
 }
 
 /** Rows in one statement: short enough not to be in anyone's way. */
 const BATCH = 1_000
 /** Batches in one round. What is left over is expired all the same, and goes in the next. */
 const MAX_BATCHES = 100
+/** A batch takes milliseconds: a longer silence is that of the network. */
+const ANSWER_MS = 10_000
 /** How often something that is over, and that others have just then, is come back to in one round, and after how long. */
 const MAX_BUSY = 10
 const BUSY_MS = 10
 /** How many of one operation this process takes over at once: a handler that hangs holds up no other operation. */
 const MAX_TAKEN = 5
 
+/** How often, if nothing is said. Each round is a handful of statements that find nothing to do. */
+const EVERY_MS = 30_000
+/** A database that is away is asked less and less often, down to this. */
+const MAX_PAUSE_MS = 300_000
+
+export interface MaintainOptions {
+  /** One round, to its end, in place of a loop: for a function that is called by a timer elsewhere, and for tests. */
+  readonly once?: boolean | undefined
+  /** How long from one round to the next, give or take a fifth: 100 to 2^30. Default 30,000. */
+  readonly everyMs?: number | undefined
+}
+
+/** Maintenance that goes on until it is stopped. */
+export interface MaintenanceLoop extends AsyncDisposable {
+  /** Begins nothing any more, and resolves when what was begun has ended. */
+  stop(): Promise<void>
+}
+
+/** What is defined in this process and needs to be looked after, by name. */
+export interface Maintained {
+  readonly operations?: ReadonlyMap<string, Unfinished>
+  readonly aggregates?: ReadonlyMap<string, Pick<Aggregate, 'refresh'>>
+  readonly monitors?: ReadonlyMap<string, Pick<Monitor, 'name' | 'everyMs' | 'run'>>
+}
+
 /**
- * Clears away what is over, and finishes what others have left. Any number of processes may do so at once. Nothing needs it to
+ * Clears away what is over, finishes what others have left, counts what was marked and looks for what is stuck. Any number of processes may do so at once. Nothing of ours needs it to
  * be correct, since expiry is judged at every look; but what a dead process has left of an operation stays until somebody
  * calls or maintains.
  */
 export class Maintenance {
   readonly #database: Database
-  readonly #operations: ReadonlyMap<string, Unfinished>
+  readonly #maintained: Required<Maintained>
   readonly #taken = new Map<string, Set<Promise<boolean>>>()
+  /** Monitors at their work; one whose action hangs holds up nothing but itself. */
+  readonly #watching = new Map<string, Promise<MonitorReport | undefined>>()
+  /** When each monitor is due, by `performance.now()`. */
+  readonly #dueAt = new Map<string, number>()
 
-  constructor(database: Database, operations: ReadonlyMap<string, Unfinished>) {
+  constructor(database: Database, maintained: Maintained) {
     this.#database = database
-    this.#operations = operations
+    this.#maintained = {
+      ...{ operations: new Map(), aggregates: new Map(), monitors: new Map() },
+      ...maintained,
+    }
   }
 
   /** One round, to the end of what it has taken over. */
   async run(): Promise<MaintenanceReport> {
     const { attempts, errors, ...report } = await this.#round()
+    const reports = await Promise.all(
+      [...this.#maintained.monitors.values()].map((monitor) =>
+        monitor.run().catch((error) => void errors.push(error)),
+      ),
+    )
     const ended = await Promise.all(attempts)
     const [first, ...others] = errors
-    for (const error of others) emit('dibs:maintenance.failed', { ...this.#database.origin, error })
+    for (const error of others) this.#emitFailed(error)
     if (first !== undefined) throw first
     const operationsFinished = ended.filter(Boolean).length
-    return { ...report, operationsFinished, operationsFailed: ended.length - operationsFinished }
+    const counts = { ...report, operationsFinished, operationsFailed: ended.length - operationsFinished }
+    emit('dibs:maintenance.done', { ...this.#database.origin, counts })
+    return { ...counts, monitors: reports.flatMap((one) => one ?? []) }
   }
 
   /** Round after round, until `signal`; work that was taken over holds up no other. */
   async repeat(everyMs: number, signal: AbortSignal): Promise<void> {
+    // Spread from the first on: pods start together.
+    await sleep((everyMs / 2) * Math.random(), signal).catch(() => {})
+    let failures = 0
     while (!signal.aborted) {
-      const { errors } = await this.#round(signal)
-      if (errors.some((error) => error instanceof ClosedError)) return
-      for (const error of errors) emit('dibs:maintenance.failed', { ...this.#database.origin, error })
+      const { errors, attempts, ...counts } = await this.#round(signal)
+      if (errors.some((error) => error instanceof ClosedError)) break
+      for (const error of errors) this.#emitFailed(error)
+      failures = errors.some(isEveryones) ? failures + 1 : 0
+      if (failures === 0) {
+        this.#watch(signal)
+        emit('dibs:maintenance.done', { ...this.#database.origin, counts })
+      }
+      const pauseMs = Math.min(everyMs * 2 ** Math.min(failures, 20), Math.max(everyMs, MAX_PAUSE_MS))
       // Spread, so that pods that started together do not all come at once.
-      await sleep(everyMs * (0.8 + 0.4 * Math.random()), signal, { ref: false }).catch(() => {})
+      await sleep(pauseMs * (0.8 + 0.4 * Math.random()), signal).catch(() => {})
     }
     await Promise.all([...this.#taken.values()].flatMap((taken) => [...taken]))
+    await Promise.all(this.#watching.values())
+  }
+
+  /** Sends the monitors out that are due, and waits for none. */
+  #watch(signal: AbortSignal): void {
+    const now = performance.now()
+    for (const monitor of this.#maintained.monitors.values()) {
+      if (this.#watching.has(monitor.name) || now < (this.#dueAt.get(monitor.name) ?? 0)) continue
+      // A loop that comes a little early is not to leave it out for a whole round.
+      this.#dueAt.set(monitor.name, now + monitor.everyMs * 0.8)
+      const run = monitor.run(signal).catch((error) => void this.#emitFailed(error))
+      this.#watching.set(monitor.name, run)
+      void run.then(() => this.#watching.delete(monitor.name))
+    }
+  }
+
+  #emitFailed(error: unknown): void {
+    emit('dibs:maintenance.failed', { ...this.#database.origin, error })
   }
 
   /** What fails in one part holds up no other, unless no part can have the database. */
@@ -93,10 +182,20 @@ export class Maintenance {
     const keysForgotten = await forget(forgetExpiredKeys)
     const quotasForgotten = await forget(forgetQuotas)
     const locksForgotten = await forget(forgetLocks)
+    const flightsForgotten = await forget(forgetFlights)
     const ratesForgotten = await forget(forgetExpiredRates)
+    let [parentsRecomputed, parentsFailed] = [0, 0]
+    for (const aggregate of this.#maintained.aggregates.values()) {
+      const done = await part<Pick<AggregateRefresh, 'recomputed' | 'failed'>>(
+        () => aggregate.refresh({ signal }),
+        { recomputed: 0, failed: 0 },
+      )
+      parentsRecomputed += done.recomputed
+      parentsFailed += done.failed
+    }
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
-    for (const operation of this.#operations.values()) {
+    for (const operation of this.#maintained.operations.values()) {
       const mine = this.#taken.get(operation.name) ?? new Set()
       this.#taken.set(operation.name, mine)
       if (mine.size >= MAX_TAKEN) continue
@@ -112,14 +211,22 @@ export class Maintenance {
       }
     }
     const forgotten = { claimsForgotten, keysForgotten, quotasForgotten, ratesForgotten, locksForgotten }
-    return { ...forgotten, operationsGivenUp, attempts, errors }
+    return {
+      ...forgotten,
+      flightsForgotten,
+      parentsRecomputed,
+      parentsFailed,
+      operationsGivenUp,
+      attempts,
+      errors,
+    }
   }
 
   async #forget(statement: Statement): Promise<number> {
     let total = 0
     let busy = 0
     for (let batch = 0; batch < MAX_BATCHES; batch++) {
-      const [row] = await this.#database.send(statement, [String(BATCH)])
+      const [row] = await this.#database.sendWithin(ANSWER_MS, statement, [String(BATCH)])
       const count = Number(row?.count)
       total += count
       if (row?.busy === 'true') {
@@ -133,9 +240,18 @@ export class Maintenance {
 
 /** The others would meet it too, each after a wait. */
 const isEveryones = (error: unknown): boolean =>
-  error instanceof ClosedError || error instanceof BusyError || error instanceof ConnectionLostError
+  [ClosedError, BusyError, ConnectionLostError, CommitOutcomeUnknownError].some(
+    (type) => error instanceof type,
+  )
 
-export function checkInterval(everyMs: unknown): number {
-  if (typeof everyMs === 'number' && everyMs >= 100 && everyMs <= 2 ** 30) return everyMs
-  throw new InvalidInputError('everyMs', `must be a number of milliseconds from 100 to 2^30, not ${everyMs}`)
+const names: readonly (keyof MaintainOptions)[] = ['once', 'everyMs']
+
+/** How often; undefined for one round only. */
+export function checkMaintain(options: MaintainOptions): number | undefined {
+  checkOptions(options, names)
+  const { once = false, everyMs } = options
+  if (typeof once !== 'boolean')
+    throw new InvalidInputError('once', `must be true or false, not ${nameGiven(once)}`)
+  if (once && everyMs !== undefined) throw new InvalidInputError('everyMs', 'must not be given with `once`')
+  return once ? undefined : checkDuration('everyMs', everyMs ?? EVERY_MS, 100, 2 ** 30)
 }

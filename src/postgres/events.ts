@@ -1,4 +1,5 @@
 import { channel } from 'node:diagnostics_channel'
+import type { LossReason } from '../errors.js'
 
 /** Common to all events: which instance tells it. */
 export interface EventOrigin {
@@ -30,6 +31,21 @@ export interface LockOrigin extends EventOrigin {
   /** The name without what is different in each: `till:*`. */
   readonly template: string
   /** Tells locks apart. */
+  readonly keyHash: string
+}
+
+/** Common to events about a monitor. */
+export interface MonitorOrigin extends EventOrigin {
+  readonly monitor: string
+  /** As its definition names it. */
+  readonly table: string
+}
+
+/** Common to events about a single flight, whose key is not shown. */
+export interface FlightOrigin extends EventOrigin {
+  /** The key without what is different in each: `fx:*`. */
+  readonly template: string
+  /** Tells keys apart. */
   readonly keyHash: string
 }
 
@@ -109,7 +125,9 @@ export interface DibsEvents {
     readonly isFinal: boolean
     readonly error: unknown
   }
-  /** A round of maintenance failed; the next one comes. */
+  /** A round of maintenance has ended: what it has done, by the names of its report. What it took over and monitors may be at it still, and tell by themselves. */
+  'dibs:maintenance.done': EventOrigin & { readonly counts: Readonly<Record<string, number>> }
+  /** A part of a round of maintenance failed; the next one comes. */
   'dibs:maintenance.failed': EventOrigin & { readonly error: unknown }
   /** Somebody else was first: a `setIfAbsent` lost, or a version was not the one that was asked for. */
   'dibs:kv.conflict': EventOrigin & {
@@ -127,6 +145,42 @@ export interface DibsEvents {
     readonly waitedMs: number
     /** How many sessions were in the way, as far as this role may know. */
     readonly blockers: number
+  }
+  /** Parents were found that were not what their children say. */
+  'dibs:aggregate.drifted': EventOrigin & {
+    readonly aggregate: string
+    readonly count: number
+    readonly isRepaired: boolean
+  }
+  /** A parent that was marked could not be counted; it is tried again behind all others. `id`: the JSON of its key. */
+  'dibs:aggregate.failed': EventOrigin & {
+    readonly aggregate: string
+    readonly id: string
+    readonly error: unknown
+  }
+  /** A monitor has looked for rows that are stuck: what it found and did. */
+  'dibs:monitor.ran': MonitorOrigin & {
+    readonly requeued: number
+    readonly failed: number
+    readonly handled: number
+    readonly left: number
+    readonly errors: number
+    readonly withoutTime: number
+    readonly oldestMs: number
+    readonly hasMore: boolean
+    readonly tookMs: number
+  }
+  /** A monitor has put rows back, given them up, or had them handled: whoever had them is gone, or too slow. */
+  'dibs:monitor.recovered': MonitorOrigin & {
+    readonly requeued: number
+    readonly failed: number
+    readonly handled: number
+  }
+  /** A row that is stuck could not be changed, or its function threw; the others were done, and it comes again in the next run. */
+  'dibs:monitor.row-failed': MonitorOrigin & {
+    /** The key of the row. */
+    readonly id: unknown
+    readonly error: unknown
   }
   /** What was asked for did not fit into what is left of a quota. */
   'dibs:quota.refused': EventOrigin & {
@@ -169,7 +223,7 @@ export interface DibsEvents {
   /** A holder learned that it has lost its lock. */
   'dibs:lock.lost': LockOrigin & {
     readonly fence: number
-    readonly reason: 'stolen' | 'expired' | 'lost contact' | 'max hold' | 'closed'
+    readonly reason: LossReason
     readonly heldMs: number
   }
   /** A lock was taken over from a holder that is gone, or taken away by an operator (`by`). */
@@ -181,6 +235,51 @@ export interface DibsEvents {
   }
   /** A write of a holder that has lost its lock was refused: a transaction that it wanted to guard, or a row of a store elsewhere. */
   'dibs:lock.fence-rejected': LockOrigin & { readonly fence: number; readonly where: 'guard' | 'store' }
+  /** This process leads from now on; `isTakeover`: the leader before has not resigned. */
+  'dibs:leader.elected': EventOrigin & {
+    readonly election: string
+    readonly epoch: number
+    readonly isTakeover: boolean
+  }
+  /** This process leads no more. */
+  'dibs:leader.lost': EventOrigin & {
+    readonly election: string
+    readonly epoch: number
+    readonly reason: LossReason
+    readonly ledMs: number
+  }
+  /** A candidate could not ask, or what it does as a leader has failed; it goes on after a while. */
+  'dibs:leader.failed': EventOrigin & { readonly election: string; readonly error: unknown }
+  /** One caller has loaded a value for all of them; not kept if the key was forgotten meanwhile. */
+  'dibs:flight.loaded': FlightOrigin & {
+    readonly fence: number
+    readonly loadMs: number
+    /** A stale value, or one that is soon, was given to everybody meanwhile. */
+    readonly isBackground: boolean
+    readonly isKept: boolean
+  }
+  /** A load has failed. In the background nobody else hears of it, and the value that is there stays. */
+  'dibs:flight.failed': FlightOrigin & {
+    readonly fence: number
+    readonly loadMs: number
+    readonly isBackground: boolean
+    readonly error: unknown
+  }
+  /** What came of a load that was too slow is not kept: another has loaded in its place. */
+  'dibs:flight.refused': FlightOrigin & { readonly fence: number; readonly loadMs: number }
+  /** What came of a load could not be published: the database could not be asked. Its own caller has it. */
+  'dibs:flight.not-published': FlightOrigin & { readonly fence: number; readonly error: unknown }
+  /** A caller has waited for the load of another. */
+  'dibs:flight.waited': FlightOrigin & {
+    readonly waitedMs: number
+    readonly how: 'value' | 'error' | 'timed out'
+  }
+  /** A caller has waited in vain, or could not ask the database (`error`), and its `onTimeout` has decided. */
+  'dibs:flight.timed-out': FlightOrigin & {
+    readonly waitedMs: number
+    readonly onTimeout: 'throw' | 'load' | 'stale'
+    readonly error: unknown
+  }
   /** A rate limit refused. */
   'dibs:rate.refused': RateOrigin & { readonly cost: number; readonly retryAfterMs: number }
   /** The store of a rate limit is down, and its policy has answered in its place. */

@@ -111,6 +111,27 @@ it('writes, locks and claims rows of tables on that path, whatever its operators
   })
 })
 
+it('monitors a table on that path, whose keys are written in its own way', async () => {
+  await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
+  await dibs.transaction(async (tx) => {
+    await tx.query(`create table evil.dibs_l (day date, at timestamptz, raw bytea, span interval, status text, n float8, primary key (day, at, raw, span, n));
+      insert into evil.dibs_l select '2031-02-01'::date + n, '2031-02-03 04:05:06.789+00', convert_to('a' || n, 'utf8'), n * interval '1 day 2 hours -3 minutes', E'it''s \\\\ on', n + 0.1::float8
+        from pg_catalog.generate_series(1, 5) n;
+      create function evil.sooner(timestamptz, timestamptz) returns boolean language sql as $$ select false $$;
+      create operator evil.< (leftarg = timestamptz, rightarg = timestamptz, function = evil.sooner)`)
+    await tx.query("update evil.dibs_l set at = '2021-02-03 04:05:06.789+00'")
+  })
+  const task = { table: 'dibs_l', stuck: "it's \\ on", timeColumn: 'at', olderThanMs: 1, batch: 2 } as const
+  const left = dibs.monitor({ ...task, name: 'left', action: async () => 'leave' })
+  expect(await left.run()).toMatchObject({ left: 5, errors: 0, hasMore: false })
+  expect(await left.checkIndexes()).toMatchObject({ ok: false })
+  const requeue = dibs.monitor({ ...task, action: 'requeue', requeueTo: 'again' })
+  expect(await requeue.run()).toMatchObject({ requeued: 5, errors: 0, hasMore: false })
+  await dibs.transaction((tx) =>
+    tx.query('drop table evil.dibs_l; drop function evil.sooner(timestamptz, timestamptz) cascade'),
+  )
+})
+
 it('lowers the timeout of the session to its deadline and never raises it', async () => {
   await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
   const timeout = (deadlineMs: number) =>

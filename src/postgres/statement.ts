@@ -31,8 +31,8 @@ export function inlineValues({ text }: RenderedStatement, values: readonly TextV
   })
 }
 
-/** The same whatever `standard_conforming_strings` is. */
-function quoteLiteral(value: string): string {
+/** A text as it stands in SQL, the same whatever `standard_conforming_strings` is. */
+export function quoteLiteral(value: string): string {
   const quoted = `'${value.replaceAll("'", "''")}'`
   return quoted.includes('\\') ? ` E${quoted.replaceAll('\\', '\\\\')}` : quoted
 }

@@ -101,16 +101,7 @@ function adjustCall(
   { column: name, delta, min, max, counter, waitMs }: Asked,
   column: AmountColumn,
 ): RowCall {
-  if (delta.places > column.places)
-    throw new InvalidInputError(
-      'delta',
-      `must have at most ${column.places} digits behind the point, as column "${name}" has, and is ${delta.text}`,
-    )
-  if (delta.units % 10n ** BigInt(column.zeros) !== 0n)
-    throw new InvalidInputError(
-      'delta',
-      `must be a multiple of ${10n ** BigInt(column.zeros)}, as column "${name}" rounds to that, and is ${delta.text}`,
-    )
+  checkDelta('delta', delta, column)
   const parts = readId('id', table, id)
   if ([...table.primary, ...parts.map((part) => part.column)].some((key) => key.name === name))
     throw new InvalidInputError('column', `names "${name}", which says which row it is`)
@@ -141,7 +132,21 @@ function adjustCall(
   })
 }
 
-interface AmountColumn extends Column {
+/** The column keeps all of it. */
+export function checkDelta(field: string, delta: Decimal, { name, places, zeros }: AmountColumn): void {
+  if (delta.places > places)
+    throw new InvalidInputError(
+      field,
+      `must have at most ${places} digits behind the point, as column "${name}" has, and is ${delta.text}`,
+    )
+  if (delta.units % 10n ** BigInt(zeros) !== 0n)
+    throw new InvalidInputError(
+      field,
+      `must be a multiple of ${10n ** BigInt(zeros)}, as column "${name}" rounds to that, and is ${delta.text}`,
+    )
+}
+
+export interface AmountColumn extends Column {
   /** How many digits it keeps behind the point. */
   readonly places: number
   /** How many digits before the point it rounds away, as `numeric(4, -2)` does. */
@@ -151,15 +156,15 @@ interface AmountColumn extends Column {
   readonly most?: string
 }
 
-function amountColumn(table: Table, name: string): AmountColumn {
-  const column = table.column('column', name)
-  if (column.isGenerated) throw new InvalidInputError('column', `names "${name}", which the database makes`)
+export function amountColumn(table: Table, name: string, field = 'column'): AmountColumn {
+  const column = table.column(field, name)
+  if (column.isGenerated) throw new InvalidInputError(field, `names "${name}", which the database makes`)
   const { base = '', precision, scale = 0 } = column
   const range = base === 'oid' ? undefined : integerRanges[base]
   if (range) return { ...column, places: 0, zeros: 0, least: `${range[0]}`, most: `${range[1]}` }
   if (base !== 'numeric')
     throw new InvalidInputError(
-      'column',
+      field,
       `must hold exact numbers (smallint, integer, bigint, numeric), and "${name}" is ${column.sql}`,
     )
   if (precision === undefined) return { ...column, places: Number.POSITIVE_INFINITY, zeros: 0 }

@@ -2,12 +2,12 @@ import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
-import { quoteIdentifier } from '../postgres/identifier.js'
 import { checkKey } from '../postgres/key.js'
 import { checkPatch, ROW, RowArgs, type RowPatch, type Taken, writable } from '../postgres/rows/row-args.js'
 import { keyTaken } from '../postgres/rows/row-id.js'
 import { checkWait, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
-import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
+import type { Column, Table } from '../postgres/rows/table.js'
+import { countUp, leaseColumn, wholeColumn } from './claim-columns.js'
 import { type ClaimOrder, readOrder } from './claim-order.js'
 import { type ClaimWhere, readWhere } from './claim-where.js'
 
@@ -113,10 +113,7 @@ function pickOnly(table: Table, rest: string, { tx }: Asked): string {
 
 function pickAndWrite(table: Table, rest: string, sets: readonly string[]): string {
   const { key, quoted } = table
-  // A part that has the table's own name would stand for it.
-  const [locked, placed, written] = ['dibs_l', 'dibs_p', 'dibs_w'].map((name) =>
-    quoteIdentifier(table.name.name === name ? `${name}_` : name),
-  )
+  const [locked, placed, written] = ['dibs_l', 'dibs_p', 'dibs_w'].map((name) => table.partName(name))
   const picked = key.map((column, n) => `${column.quoted} as "dibs_${n}"`).join(', ')
   const match = key
     .map((column, n) => `${ROW}.${column.quoted} ${column.equals} ${placed}."dibs_${n}"::${column.cast}`)
@@ -154,28 +151,7 @@ function readSets(table: Table, asked: Asked, lease: Column | undefined, args: R
   }
   if (attemptsColumn !== undefined) {
     const column = wholeColumn(table, 'attemptsColumn', attemptsColumn, ['int2', 'int4', 'int8'])
-    add(
-      'attemptsColumn',
-      column,
-      // It stays at the most that its type can hold: a row that fails for ever must not keep the others from being taken.
-      `coalesce(${ROW}.${column.quoted}, 0) operator(pg_catalog.+) case when ${ROW}.${column.quoted} operator(pg_catalog.=) ${integerRanges[`${column.base}`]?.[1]} then 0 else 1 end::pg_catalog.int2`,
-    )
+    add('attemptsColumn', column, countUp(column))
   }
   return [...sets, ...args.assign('set', table, checkPatch('set', asked.set ?? {}), taken)]
-}
-
-function leaseColumn(table: Table, name: string): Column {
-  const column = table.column('leaseColumn', name)
-  if (column.base === 'timestamptz' && (column.digits ?? 6) >= 3) return column
-  throw new InvalidInputError(
-    'leaseColumn',
-    `must be of the type timestamptz, and keep milliseconds; "${name}" is ${column.sql}${column.digits === undefined ? '' : `(${column.digits})`}`,
-  )
-}
-
-function wholeColumn(table: Table, field: string, name: string, bases: readonly string[]): Column {
-  const column = table.column(field, name)
-  if (column.base && bases.includes(column.base) && integerRanges[column.base]) return column
-  const wanted = bases.length === 1 ? 'bigint' : 'smallint, integer or bigint'
-  throw new InvalidInputError(field, `must be of the type ${wanted}, and "${name}" is ${column.sql}`)
 }

@@ -4,11 +4,18 @@ import type { Row, Tx } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isPlain, ROW, RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
-import { checkWait, expectRow, type RowCall, type Rows, rowWrite } from '../postgres/rows/rows.js'
+import {
+  checkWait,
+  expectRow,
+  type Rows,
+  type RowWrite,
+  rowWrite,
+  type ToldRow,
+} from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
 import { type CountedWriteOptions, countWrite } from '../postgres/rows/version-column.js'
 
-type State = string | number | boolean
+export type State = string | number | boolean
 
 /** From which state to which. */
 export interface StateChange {
@@ -38,42 +45,59 @@ export function transitionOn(rows: Rows): Transition {
     options: CountedWriteOptions = {},
   ) => {
     checkOptions(options, ['versionColumn', 'waitMs'])
-    if (!isPlain(step)) throw new InvalidInputError('step', `must be { from, to }, not ${nameGiven(step)}`)
-    checkOptions(step, ['from', 'to', 'column'])
-    const { from, to, column = 'status' } = step
-    const states = Array.isArray(from) ? from : [from]
-    if (states.length === 0) throw new InvalidInputError('from', 'must not be empty')
-    for (const state of [...states, to])
-      if (state === null || state === undefined)
-        throw new InvalidInputError(state === to ? 'to' : 'from', `must not be ${state}: a state has a name`)
+    const asked = { ...readStep(step), counter: options.versionColumn, patch }
     const waitMs = checkWait(options.waitMs)
-    const told = await rows.call(tx, table, (known) =>
-      transitionCall(known, id, { states, to, column, counter: options.versionColumn }, patch, waitMs),
-    )
-    const found = expectRow(told, table, id)
-    if (found.state === 'written') return found.row as R
-    throw new StateConflictError({
-      ...{ subject: nameRow(table, id), table, id: showId(id), column },
-      expected: states.map(String),
-      current: found.told,
-    })
+    const told = await rows.call(tx, table, (known) => rowWrite(transitionWrite(known, id, asked, waitMs)))
+    return expectMoved(told, table, id, asked) as R
   }
 }
 
-interface Asked {
+/** The row, or in which state it is. */
+export function expectMoved(
+  told: readonly ToldRow[],
+  table: string,
+  id: RowId,
+  { states, column }: Step,
+): Row {
+  const found = expectRow(told, table, id)
+  if (found.state === 'written') return found.row
+  throw new StateConflictError({
+    ...{ subject: nameRow(table, id), table, id: showId(id), column },
+    expected: states.map(String),
+    current: found.told,
+  })
+}
+
+/** A `StateChange`, checked and whole. */
+interface Step {
   readonly states: readonly State[]
   readonly to: State
   readonly column: string
+}
+
+export function readStep(step: StateChange): Step {
+  if (!isPlain(step)) throw new InvalidInputError('step', `must be { from, to }, not ${nameGiven(step)}`)
+  checkOptions(step, ['from', 'to', 'column'])
+  const { from, to, column = 'status' } = step
+  const states = Array.isArray(from) ? from : [from]
+  if (states.length === 0) throw new InvalidInputError('from', 'must not be empty')
+  for (const state of [...states, to])
+    if (state === null || state === undefined)
+      throw new InvalidInputError(state === to ? 'to' : 'from', `must not be ${state}: a state has a name`)
+  return { states, to, column }
+}
+
+interface Asked extends Step {
+  readonly patch: RowPatch
   readonly counter: string | undefined
 }
 
-function transitionCall(
+export function transitionWrite(
   table: Table,
   id: RowId,
-  { states, to, column, counter }: Asked,
-  patch: RowPatch,
+  { states, to, column, counter, patch }: Asked,
   waitMs: number,
-): RowCall {
+): RowWrite {
   const parts = readId('id', table, id)
   const args = new RowArgs()
   const match = matchId(parts, args)
@@ -89,10 +113,10 @@ function transitionCall(
     ...counted.sets,
   ]
   const isFrom = `${ROW}.${state.quoted} ${state.equals} any (${args.list('from', state, states)})`
-  return rowWrite({
+  return {
     ...{ table, args, match, waitMs },
     write: `update ${table.quoted} as ${ROW} set ${sets.join(', ')} where ${match} and ${isFrom}`,
     told: `${ROW}.${state.quoted}`,
     again: `coalesce(${isFrom}, false)`,
-  })
+  }
 }

@@ -44,7 +44,7 @@ const context = { tell, world, worldSchema }
 const calls = new AsyncLocalStorage()
 const leased = { leaseMs: LEASE_MS, maxAttempts: 1_000 }
 const operation = dibs.operation(OPERATION, leased, ({ number }, claim) => hold(claim, planOf(number, seed)))
-dibs.maintainEvery(1_000)
+dibs.maintain({ everyMs: 1_000 })
 
 async function hold(claim, plan) {
   const run = String(claim.fence)

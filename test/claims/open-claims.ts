@@ -40,6 +40,12 @@ const told: readonly DibsEventName[] = [
   'dibs:lock.lost',
   'dibs:lock.stolen',
   'dibs:lock.fence-rejected',
+  'dibs:flight.loaded',
+  'dibs:flight.failed',
+  'dibs:flight.refused',
+  'dibs:flight.not-published',
+  'dibs:flight.waited',
+  'dibs:flight.timed-out',
 ]
 
 /** One Dibs for a test file, on a schema whose clock and waits can be bent; empty and back in time before each test. */
@@ -60,7 +66,7 @@ export function openClaims(): ClaimsFixture {
     await fixture.schema?.clock.reset()
     await fixture.schema?.waits.reset()
     await fixture.pool?.query(
-      `delete from ${fixture.schema?.name}.claim; delete from ${fixture.schema?.name}.lock; delete from ${fixture.log}`,
+      `delete from ${fixture.schema?.name}.claim; delete from ${fixture.schema?.name}.lock; delete from ${fixture.schema?.name}.flight; delete from ${fixture.log}`,
     )
   })
   afterAll(async () => {

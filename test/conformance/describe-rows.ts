@@ -111,4 +111,30 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
       { amount: '10.00', status: 'new' },
     ])
   })
+
+  it('counts children in the transaction, marks their parent, and adds to it', async () => {
+    await admin.query(
+      `create table ${schema}.part (id int primary key, thing int, status text not null default 'new')`,
+    )
+    const parts = dibs.aggregate('parts', {
+      ...{ parent: name, child: `${schema}.part`, foreignKey: 'thing' },
+      columns: { amount: 'count(*)', tags: 'array_agg(status)' },
+    })
+    await transaction(async (_, { tx, insert }) => {
+      await tx.query(`insert into ${schema}.part values (1, 1), (2, 1)`)
+      expect(await parts.recompute(1, { tx })).toMatchObject({ thingId: 1, label: 'one' })
+      await parts.markDirty([1, 2], { tx })
+      const step = { from: 'new', to: 'done' }
+      expect(await parts.transition(2, step, { tx, add: { amount: '0.50' } })).toMatchObject({
+        status: 'done',
+      })
+      await expect(parts.transition(2, step, { tx, add: { amount: 1 } })).rejects.toThrow(StateConflictError)
+      await expect(parts.recompute([1, 9], { tx })).rejects.toThrow(NotFoundError)
+      await insert('later', 'later')
+    })
+    const { rows } = await admin.query(`select amount::text from ${table} order by "thingId"`)
+    expect(rows).toEqual([{ amount: '2.50' }, { amount: '10.00' }])
+    expect(await parts.refresh()).toMatchObject({ recomputed: 2, marks: 2 })
+    await admin.query(`drop table ${schema}.part`)
+  })
 }

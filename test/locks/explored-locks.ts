@@ -62,7 +62,7 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
         return await fn({
           ...{ db, database, desk, locks: new Locks(database, wakeups) },
           held: (permit = 0) => {
-            const spec = { ...{ name: 'x', ttlMs: TTL_MS, maxHoldMs: Number.POSITIVE_INFINITY }, ...rest }
+            const spec = { name: 'x', ttlMs: TTL_MS, maxHoldMs: Number.POSITIVE_INFINITY, permits: 1 }
             const told = {
               permit,
               holder: 'ann',
@@ -82,7 +82,6 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
         await database.close()
       }
     }
-  const rest = { permits: 1, by: undefined, waitMs: 0, signal: undefined }
 
   /** All schedules up to the bound, and it says so. */
   async function exploreAll(

@@ -28,6 +28,8 @@ type Told =
   | { readonly at: 'failed'; readonly error: string }
 
 export interface LockStormOptions {
+  /** How they get what one at a time has. */
+  readonly way: 'lock' | 'elect'
   readonly pool: pg.Pool
   readonly url: string
   readonly schema: string
@@ -99,9 +101,9 @@ class Fighter {
   }
 }
 
-/** Eight processes fight over one lock, and whoever has it is killed, or stopped for longer than its lease lasts. */
+/** Eight processes fight over one lock, or to lead, and whoever has it is killed, or stopped for longer than its lease lasts. */
 export async function lockStorm(options: LockStormOptions): Promise<LockStormReport> {
-  const { pool, url, schema, world, seconds, atLeast, seed } = options
+  const { pool, url, schema, world, seconds, atLeast, seed, way } = options
   const random = seededRandom(seed)
   const fighters = new Set<Fighter>()
   const problems: string[] = []
@@ -143,7 +145,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
     }
   }
   const start = (): void => {
-    const settings = { url, schema, world, name: 'the-lock', ttlMs: TTL_MS }
+    const settings = { url, schema, world, way, ttlMs: TTL_MS }
     fighters.add(new Fighter(settings, hear))
   }
 

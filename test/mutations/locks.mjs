@@ -739,7 +739,13 @@ const around = [
     held,
   ],
   ['take-lock.ts', 'a lost answer is not asked for again', '!mayHelp ||', 'mayHelp ||', loss],
-  ['take-lock.ts', 'those who wait do not say so', 'await this.#ask(WANTED_MS)', 'await this.#ask(0)', held],
+  [
+    'take-lock.ts',
+    'those who wait do not say so',
+    'await this.#ask(wantedMs(this.#spec.pollMs))',
+    'await this.#ask(0)',
+    held,
+  ],
   [
     'take-lock.ts',
     'the wait has no end',
@@ -786,7 +792,7 @@ const around = [
   [
     'lock-desk.ts',
     'closing does not wait for those at work',
-    'return await this.#parts.database.work(async () => runUnder(await this.#wait(spec), fn))',
+    'return await this.parts.database.work(async () => runUnder(await this.#wait(spec), fn))',
     'return runUnder(await this.#wait(spec), fn)',
     loss,
   ],

@@ -498,13 +498,6 @@ const around = [
   ],
   ['lease.ts', 'a holder without news does not stop', "() => this.lose('deadline'),", '() => {},', leased],
   [
-    'stored-failure.ts',
-    'a rule that throws is thrown',
-    '  try {\n    return rule?.(error) === true\n  } catch {\n    return false\n  }',
-    '  return rule?.(error) === true',
-    leased,
-  ],
-  [
     'operation.ts',
     'maintenance repeats what is to be held',
     "if (spec.onAmbiguous === 'hold') return",
@@ -523,6 +516,13 @@ const around = [
 
 /** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
 const below = [
+  [
+    'stored-failure.ts',
+    'a rule that throws is thrown',
+    '  try {\n    return rule?.(error) === true\n  } catch {\n    return false\n  }',
+    '  return rule?.(error) === true',
+    leased,
+  ],
   [
     'transaction.ts',
     'a replay waits for its rollback',

@@ -731,8 +731,20 @@ const around = [
     '',
     windows,
   ],
-  ['a zone may be an offset', 'period.ts', '/^(?:utc|gmt|[a-z]+\\/.+)$/i.test(zone)', 'true', periods],
-  ['a zone may be an abbreviation', 'period.ts', '/^(?:utc|gmt|[a-z]+\\/.+)$/i', '/^[a-z]/i', periods],
+  [
+    'a zone may be an offset',
+    'src/postgres/check-zone.ts',
+    '/^(?:utc|gmt|[a-z]+\\/.+)$/i.test(zone)',
+    'true',
+    periods,
+  ],
+  [
+    'a zone may be an abbreviation',
+    'src/postgres/check-zone.ts',
+    '/^(?:utc|gmt|[a-z]+\\/.+)$/i',
+    '/^[a-z]/i',
+    periods,
+  ],
   ['slots: none before this very moment', 'period.ts', 'nowMs + 1_000', 'nowMs - 3 * 3_600_000', periods],
   [
     'more than the limit is asked for',
@@ -880,7 +892,7 @@ export const quotaMutations = [
   })),
   ...around.map(([name, file, from, to, tests]) => ({
     name: `quota: ${name}`,
-    file: claims(file),
+    file: file.startsWith('src/') ? file : claims(file),
     from,
     to,
     tests,

@@ -303,14 +303,14 @@ const around = [
   [
     'adjust: what is rounded away counts',
     tables('adjust.ts'),
-    '10n ** BigInt(column.zeros) !== 0n',
+    '10n ** BigInt(zeros) !== 0n',
     '1n !== 0n',
     adjust,
   ],
   [
     'adjust: parts of a unit are rounded',
     tables('adjust.ts'),
-    'if (delta.places > column.places)',
+    'if (delta.places > places)',
     'if (false)',
     adjust,
   ],

@@ -23,7 +23,7 @@ export async function finishLeftOver(
     let maintained = 0
     await until(
       async () => {
-        maintained += (await dibs.maintain()).operationsFinished
+        maintained += (await dibs.maintain({ once: true })).operationsFinished
         return (await dibs.claims.list({ status: 'pending' })).claims.length === 0
       },
       'maintenance to finish what was left',

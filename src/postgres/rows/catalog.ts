@@ -25,6 +25,7 @@ interface ToldColumn extends ToldType {
   readonly nullable: boolean
   readonly generated: boolean
   readonly equals: string
+  readonly after: string
   readonly element: ToldType | null
   readonly domain: boolean
   readonly composite: boolean
@@ -49,8 +50,20 @@ interface Told {
   readonly names: readonly string[] | null
 }
 
+/** The operator of a type's own B-tree by its strategy: 3 is `=`, 5 is `>`. */
+const operatorOf = (strategy: 3 | 5): string => `coalesce((
+           select pg_catalog.format('operator(%I.%s)', opn.nspname, o.oprname)
+           from pg_catalog.pg_opclass k
+           join pg_catalog.pg_am m on m.oid operator(pg_catalog.=) k.opcmethod and m.amname operator(pg_catalog.=) 'btree'::pg_catalog.name
+           join pg_catalog.pg_amop p on p.amopfamily operator(pg_catalog.=) k.opcfamily and p.amopstrategy operator(pg_catalog.=) ${strategy}::pg_catalog.int2
+             and p.amoplefttype operator(pg_catalog.=) k.opcintype and p.amoprighttype operator(pg_catalog.=) k.opcintype
+           join pg_catalog.pg_operator o on o.oid operator(pg_catalog.=) p.amopopr
+           join pg_catalog.pg_namespace opn on opn.oid operator(pg_catalog.=) o.oprnamespace
+           where k.opcdefault and k.opcintype operator(pg_catalog.=) b.oid limit 1
+         ), 'operator(pg_catalog.${strategy === 3 ? '=' : '>'})')`
+
 /**
- * Types are named with their schema, since the search path may change; `equals` is the operator of the type's own B-tree. A modifier stands behind the name of a type
+ * Types are named with their schema, since the search path may change; `equals` and `after` are operators of the type's own B-tree. A modifier stands behind the name of a type
  * that is not built in; those that are have a spelling of their own for it, which no search path changes. An index that
  * compares in another way than its column does is no key: two values that it takes for one are two rows to `equals`. The names of tables are asked for only where there is no such table. Operators are named in full: it runs under the caller's search path.
  */
@@ -87,16 +100,8 @@ const readTable = statement(
              'labels', (select pg_catalog.json_agg(l.enumlabel order by l.enumsortorder) from pg_catalog.pg_enum l where l.enumtypid operator(pg_catalog.=) e.oid))
            from pg_catalog.pg_type e join pg_catalog.pg_namespace en on en.oid operator(pg_catalog.=) e.typnamespace
            where e.oid operator(pg_catalog.=) b.typelem) end,
-         'equals', coalesce((
-           select pg_catalog.format('operator(%I.%s)', opn.nspname, o.oprname)
-           from pg_catalog.pg_opclass k
-           join pg_catalog.pg_am m on m.oid operator(pg_catalog.=) k.opcmethod and m.amname operator(pg_catalog.=) 'btree'::pg_catalog.name
-           join pg_catalog.pg_amop p on p.amopfamily operator(pg_catalog.=) k.opcfamily and p.amopstrategy operator(pg_catalog.=) 3::pg_catalog.int2
-             and p.amoplefttype operator(pg_catalog.=) k.opcintype and p.amoprighttype operator(pg_catalog.=) k.opcintype
-           join pg_catalog.pg_operator o on o.oid operator(pg_catalog.=) p.amopopr
-           join pg_catalog.pg_namespace opn on opn.oid operator(pg_catalog.=) o.oprnamespace
-           where k.opcdefault and k.opcintype operator(pg_catalog.=) b.oid limit 1
-         ), 'operator(pg_catalog.=)')
+         'equals', ${operatorOf(3)},
+         'after', ${operatorOf(5)}
        ) order by a.attnum)
        from pg_catalog.pg_attribute a
        join pg_catalog.pg_type t on t.oid operator(pg_catalog.=) a.atttypid
@@ -194,11 +199,11 @@ export class Catalog {
   }
 
   /** Reads a table, in the caller's transaction, which may have made it. */
-  async read(given: unknown, tx: Tx | undefined): Promise<Table> {
-    const name = readTableName(given)
+  async read(given: unknown, tx: Tx | undefined, field = 'table'): Promise<Table> {
+    const name = readTableName(given, field)
     const values = [name.quoted, name.schema ?? null]
     const [row] = await this.#database.send(readTable, values, tx)
-    const table = toTable(name, JSON.parse(`${row?.told}`))
+    const table = toTable(name, JSON.parse(`${row?.told}`), field)
     const [first] = this.#marked.values()
     if (first && this.#marked.size >= MAX_TABLES) this.forget(first)
     this.#tables.set(name.given, table)
@@ -209,25 +214,25 @@ export class Catalog {
 
 const placeOf = (given: string, mark: string): string => `${mark} ${given}`
 
-function toTable(name: TableName, told: Told): Table {
+function toTable(name: TableName, told: Told, field: string): Table {
   if (told.mark === null) {
     const where = name.schema === undefined ? 'on the search path' : `in schema "${name.schema}"`
     throw new InvalidInputError(
-      'table',
+      field,
       `names ${name.given}, and there is no such table ${where}; ${offerNames(name.given, told.names ?? [])}`,
     )
   }
-  if (!told.isTable) throw new InvalidInputError('table', `names ${name.given}, which is no table`)
+  if (!told.isTable) throw new InvalidInputError(field, `names ${name.given}, which is no table`)
   // No index of the parent keeps rows of a child from having the same key: one id would be several rows.
   if (told.isParent)
     throw new InvalidInputError(
-      'table',
+      field,
       `names ${name.given}, which other tables inherit from: their rows count as its own, and its keys do not hold for them; partitions are taken`,
     )
   const count = told.columns?.length ?? 0
   if (count > MAX_COLUMNS)
     throw new InvalidInputError(
-      'table',
+      field,
       `names ${name.given}, which has ${count} columns; at most ${MAX_COLUMNS} are taken, since rows are answered with all of them`,
     )
   return new Table(name, {
@@ -255,6 +260,7 @@ function toColumn(told: ToldColumn): Column {
     cast: told.behind,
     stored: told.modified ?? told.behind,
     equals: told.domain ? `::${told.behind} ${told.equals}` : told.equals,
+    after: told.domain ? `::${told.behind} ${told.after}` : told.after,
     isComposite: told.composite,
     isNullable: told.nullable,
     isGenerated: told.generated,

@@ -8,10 +8,11 @@ import {
 } from '../../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../check-duration.js'
 import type { Database } from '../database.js'
-import { emit } from '../events.js'
+import { type EventOrigin, emit } from '../events.js'
 import type { Row, Tx } from '../executor.js'
 import { quoteIdentifier } from '../identifier.js'
-import { dateFromMicros, type TextValue } from '../text-values.js'
+import type { Statement } from '../statement.js'
+import { dateFromMicros, type TextRow, type TextValue } from '../text-values.js'
 import { Catalog } from './catalog.js'
 import { ROW, type RowArgs } from './row-args.js'
 import { nameRow, showId } from './row-id.js'
@@ -35,9 +36,9 @@ export interface WaitOptions {
 export const checkWait = (waitMs: unknown = WAIT_MS): number =>
   checkDuration('waitMs', waitMs, 1, MAX_TIMER_MS)
 
-/** A call of one of the functions in sql/0017_rows.sql, for a table as it is known. */
+/** A call of one of the functions in sql/0017_rows.sql and sql/0018_aggregate.sql, for a table as it is known. */
 export interface RowCall {
-  readonly name: 'row_write' | 'row_lock' | 'row_claim'
+  readonly name: 'row_write' | 'row_lock' | 'row_claim' | 'aggregate_recompute' | 'aggregate_refresh'
   /** What stands between the table and the values. */
   readonly statements: readonly string[]
   readonly args: RowArgs
@@ -67,6 +68,31 @@ export class Rows {
   /** Our schema, as it stands in SQL. */
   get schema(): string {
     return quoteIdentifier(this.#database.schema)
+  }
+
+  get origin(): EventOrigin {
+    return this.#database.origin
+  }
+
+  /** A table as it is known, or as it is; `field` is what names it, for a message. */
+  async table(tx: Tx | undefined, field: string, given: string): Promise<Table> {
+    return this.#catalog.find(given) ?? (await this.#catalog.read(given, tx, field))
+  }
+
+  /** The next call reads it anew. */
+  forget(given: string): void {
+    const table = this.#catalog.find(given)
+    if (table) this.#catalog.forget(table)
+  }
+
+  /** One of our own statements about tables of the caller's. */
+  async send(statement: Statement, values: readonly TextValue[], tx: Tx | undefined): Promise<TextRow[]> {
+    return this.#database.send(statement, values, tx)
+  }
+
+  /** The table as it is now. */
+  read(tx: Tx | undefined, given: unknown): Promise<Table> {
+    return this.#catalog.read(given, tx)
   }
 
   /** Sends what `build` makes of the table: one round trip, and one more where the table is not known yet. */
@@ -197,17 +223,32 @@ export interface RowWrite {
   readonly write: string
   /** What is to be told of the row that is there. */
   readonly told?: string
+  /**
+   * A second write up to `returning`, of another row, by what the first has written: the name of that is given. If it finds none though `isWanted` is true of what was written, both are
+   * undone, and tried again: the first may have waited, and the other row be one that this statement cannot see.
+   */
+  readonly also?: (written: string) => { readonly write: string; readonly isWanted: string }
   /** True where the write would be done by now. */
   readonly again: string
   readonly waitMs: number
 }
 
-export function rowWrite({ table, args, match, write, told = 'null', again, waitMs }: RowWrite): RowCall {
+export function rowWrite({
+  table,
+  args,
+  match,
+  write,
+  also,
+  told = 'null',
+  again,
+  waitMs,
+}: RowWrite): RowCall {
+  const written = `${write} returning 'written'::text as "${table.freeName('dibs_state')}", null::text as "${table.freeName('dibs_told')}", ${table.list(`${ROW}.`)}`
   const look = `select case when ${again} then 'again' else 'looked' end::text as dibs_state, (${told})::text as dibs_told, ${table.list(`${ROW}.`)} from ${table.quoted} as ${ROW} where ${match}`
   return {
     name: 'row_write',
     statements: [
-      `${write} returning 'written'::text, null::text, ${table.list(`${ROW}.`)}`,
+      also ? withAlso(written, also('"dibs_w"')) : written,
       look,
       ` for no key update of ${ROW}`,
       lockersOf(table, match),
@@ -215,6 +256,11 @@ export function rowWrite({ table, args, match, write, told = 'null', again, wait
     args,
     waitMs,
   }
+}
+
+function withAlso(written: string, { write, isWanted }: { write: string; isWanted: string }): string {
+  return `with "dibs_w" as (${written}), "dibs_a" as (${write} returning 1)
+select * from "dibs_w" where exists (select from "dibs_a") or not (${isWanted})`
 }
 
 /** Who has locked these rows, as it is noted in them. */

@@ -19,15 +19,15 @@ const PART = /"(?:[^"]|"")+"|[^".][^.]*/y
  * Reads `orders`, `shop.orders` or `"a.b"."c"`. A part is taken as it is written, upper case too (`User` is the table that SQL calls `"User"`),
  * unless it stands in double quotes, where it may hold a dot, and two quotes are one.
  */
-export function readTableName(given: unknown): TableName {
+export function readTableName(given: unknown, field = 'table'): TableName {
   if (typeof given !== 'string')
-    throw new InvalidInputError('table', `must be the name of a table, not ${nameGiven(given)}`)
-  checkCharacters('table', given)
+    throw new InvalidInputError(field, `must be the name of a table, not ${nameGiven(given)}`)
+  checkCharacters(field, given)
   const parts = splitParts(given)
   const name = parts?.at(-1)
   if (!parts || name === undefined || parts.length > 2 || parts.some((part) => Buffer.byteLength(part) > 63))
     throw new InvalidInputError(
-      'table',
+      field,
       `must be a name such as 'orders' or 'shop.orders', each part 1 to 63 bytes long, not ${JSON.stringify(given)}`,
     )
   const schema = parts.length === 2 ? parts[0] : undefined

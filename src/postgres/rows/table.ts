@@ -37,6 +37,8 @@ export interface Column extends ColumnType {
    * for it. Before it the column of a domain is cast to the type behind: not every operator sees through a domain.
    */
   readonly equals: string
+  /** The same for `>`, in the order that the type is sorted by. */
+  readonly after: string
   readonly isComposite: boolean
   readonly isNullable: boolean
   /** The database makes its values, and takes none. */
@@ -92,6 +94,11 @@ export class Table {
   /** A name of ours that no column has. */
   freeName(wanted: string): string {
     return this.columns.has(wanted) ? this.freeName(`${wanted}_`) : wanted
+  }
+
+  /** A name for a part of a statement: one that has the table's own name would stand for it. */
+  partName(wanted: string): string {
+    return quoteIdentifier(this.name.name === wanted ? `${wanted}_` : wanted)
   }
 
   /** A column as one of this table, where a name alone could be that of a result; the caller's own conditions name the table so, too. */

@@ -1,4 +1,4 @@
-import { BusinessRuleError, PermanentError } from '../errors.js'
+import { BusinessRuleError, PermanentError, TransientError } from '../errors.js'
 import { toJson } from './json.js'
 
 /** A terminal error as it is kept, to be told to later callers. */
@@ -8,6 +8,8 @@ export interface StoredFailure {
   readonly code?: string
   readonly status?: number
   readonly isRule?: true
+  /** Its thrower says that it will never work. */
+  readonly isPermanent?: true
   /** What else the error carries. */
   readonly fields?: Readonly<Record<string, unknown>>
 }
@@ -48,6 +50,7 @@ function describe(error: unknown): StoredFailure {
     ...(typeof code === 'string' ? { code: clean(code) } : {}),
     ...(isErrorStatus(status) ? { status } : {}),
     ...(error instanceof BusinessRuleError ? { isRule: true } : {}),
+    ...(error instanceof PermanentError ? { isPermanent: true } : {}),
     ...(fields ? { fields } : {}),
   }
 }
@@ -73,11 +76,23 @@ const clean = (text: unknown): string =>
     .replaceAll('\0', '')
     .replace(/\p{Surrogate}/gu, '')
 
+const OURS = ['PermanentError', 'BusinessRuleError', 'TransientError']
+
 /**
  * The same class to `instanceof` as for the first caller, with its message, status and fields; of a class of the caller's
  * own `cause` names it.
  */
-export function restoreFailure(stored: unknown): PermanentError | BusinessRuleError {
+export const restoreFailure = (stored: unknown): PermanentError | BusinessRuleError =>
+  restoreAs(stored, PermanentError)
+
+/** The same for a failure that is not final, unless its thrower says so: the next attempt may well do better. */
+export const restoreShared = (stored: unknown): PermanentError | BusinessRuleError | TransientError =>
+  restoreAs(stored, (stored as StoredFailure | null)?.isPermanent ? PermanentError : TransientError)
+
+function restoreAs<E extends PermanentError | TransientError>(
+  stored: unknown,
+  Plain: new (message: string, options?: { cause?: unknown }) => E,
+): E | BusinessRuleError {
   const {
     name = 'Error',
     message = '',
@@ -86,10 +101,7 @@ export function restoreFailure(stored: unknown): PermanentError | BusinessRuleEr
     isRule,
     fields,
   } = (stored ?? {}) as Partial<StoredFailure>
-  const cause =
-    name === 'PermanentError' || name === 'BusinessRuleError' ? undefined : { name, message, code }
-  const error = isRule
-    ? new BusinessRuleError(message, undefined, { cause })
-    : new PermanentError(message, { cause })
+  const cause = OURS.includes(name) ? undefined : { name, message, code }
+  const error = isRule ? new BusinessRuleError(message, undefined, { cause }) : new Plain(message, { cause })
   return Object.assign(error, fields, { replayed: true }, status === undefined ? {} : { status })
 }

@@ -1,5 +1,5 @@
 import { InvalidInputError, InvalidOutcomeError } from '../errors.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven } from './name-given.js'
 
 /** What JSON can say. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }

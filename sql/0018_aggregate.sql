@@ -1,0 +1,223 @@
+-- compatible_from: 1
+--
+-- Sums and counts that a parent row keeps of its children, in tables of the caller's own. As in 0017 the statements come from
+-- src/tables, and these functions keep the caller's `search_path`. `$1` in each statement are the ids of parents: each the JSON of an array, the texts of its
+-- key's columns.
+
+-- What is to be counted anew. Only ever added to by those who write: a mark for each write and parent, so that none waits for another, and none finds
+-- a mark that is just being taken away before its own write can be seen.
+--
+-- `parent` is the table: under another search path the same name may mean another one.
+create table {schema}.aggregate_mark (
+  aggregate text collate "C" not null,
+  parent oid not null,
+  seq bigint generated always as identity,
+  id text collate "C" not null,
+  primary key (aggregate, parent, seq)
+);
+
+-- Locks the parents in the order of their key, and only then looks at their children: each statement sees all that was committed before it began, so whoever
+-- had the parent before has left what is counted now. One statement for both would count what was there before it waited.
+--
+-- `p_must`: all must be there, and `p_lock` answers their places; else `absent` tells the places of those that are. Otherwise it answers the ids of those that it has locked, and
+-- no others are looked at.
+create function {schema}.aggregate_recompute(
+  p_table text, p_mark text, p_lock text, p_write text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_must integer
+)
+  returns setof record
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+declare
+  v_until timestamptz := {schema}.row_until(p_wait_ms);
+  v_places text[];
+  v_state text;
+  v_told text;
+begin
+  v_told := {schema}.table_moved(p_table, p_mark);
+  if v_told is not null then
+    return query execute p_empty using 'another'::text, v_told;
+    return;
+  end if;
+  for v_turn in 1..2 loop
+    v_state := null;
+    begin
+      perform {schema}.row_bound(v_until);
+      -- point: before the parents are locked
+      execute p_lock into v_places using p_args;
+      if p_must operator(pg_catalog.=) 1
+        and coalesce(pg_catalog.cardinality(v_places), 0) operator(pg_catalog.<) pg_catalog.cardinality(p_args) then
+        raise exception 'not all are there' using errcode = 'DIB02';
+      end if;
+      -- point: before the children are counted
+      return query execute p_write using (case when p_must operator(pg_catalog.=) 1 then p_args else v_places end);
+      return;
+    exception
+      when sqlstate 'DIB02' then
+        v_state := 'absent';
+        v_told := pg_catalog.array_to_json(v_places)::text;
+      when others then
+        v_state := {schema}.row_fault(sqlstate);
+        v_told := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+        if v_state is null then
+          raise;
+        end if;
+    end;
+    -- One that was deleted and made anew by whoever was waited for is seen the next time.
+    exit when v_state operator(pg_catalog.<>) 'absent'::text;
+  end loop;
+  if v_state operator(pg_catalog.=) 'busy'::text then
+    v_told := {schema}.row_blockers(
+      pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
+  end if;
+  return query execute p_empty using v_state, v_told;
+end
+$$;
+
+-- Counts anew what was marked, in the order of the marks behind `p_after` and up to `p_until`. A mark that goes was read before the count, under the lock of its parent:
+-- whoever has made it had committed by then, so the count sees what it stands for. One that comes later stays. Parents that others have locked keep their marks; a mark of a parent that
+-- is gone goes, too.
+--
+-- Answers one row: `refreshed`, and what was done; `last` is the place to go on from, null at the end.
+create function {schema}.aggregate_refresh(
+  p_table text, p_mark text, p_name text, p_after text, p_until text, p_lock text, p_absent text, p_write text, p_empty text,
+  p_args text[], p_wait_ms integer, p_parents integer
+)
+  returns setof record
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+declare
+  v_ids text[];
+  v_seqs bigint[];
+  v_last bigint;
+  v_locked text[];
+  v_absent text[];
+  v_marks integer;
+  v_unwritten integer;
+  v_parent oid := pg_catalog.to_regclass(p_table)::oid;
+  v_told text := {schema}.table_moved(p_table, p_mark);
+  v_state text := 'another';
+begin
+  if v_told is null then
+    perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+    -- point: before the marks
+    select m.ids, m.seqs, m.last into v_ids, v_seqs, v_last
+    from {schema}.aggregate_marked(p_name, v_parent, p_after::bigint, p_until::bigint, p_parents) m;
+    -- point: before the parents are locked
+    execute p_lock into v_locked using v_ids;
+    -- One that a policy hides from this role is not gone.
+    if not pg_catalog.row_security_active(v_parent) then
+      -- point: before those that are gone
+      execute p_absent into v_absent using v_ids;
+    end if;
+    -- point: before the marks go
+    delete from {schema}.aggregate_mark m
+    where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) v_parent and m.seq operator(pg_catalog.=) any (v_seqs)
+      and m.id operator(pg_catalog.=) any (pg_catalog.array_cat(v_locked, v_absent));
+    get diagnostics v_marks = row_count;
+    -- point: before the children are counted
+    execute p_write into v_unwritten using v_locked;
+    if v_unwritten operator(pg_catalog.>) 0 then
+      raise exception '% parents are not what was written: a trigger or a policy keeps them', v_unwritten using errcode = 'DIB02';
+    end if;
+    v_state := 'refreshed';
+    v_told := pg_catalog.json_build_object('parents', coalesce(pg_catalog.cardinality(v_locked), 0), 'marks', v_marks,
+      'locked', coalesce(pg_catalog.cardinality(v_ids), 0) operator(pg_catalog.-) coalesce(pg_catalog.cardinality(v_locked), 0)
+        operator(pg_catalog.-) coalesce(pg_catalog.cardinality(v_absent), 0),
+      'last', v_last)::text;
+  end if;
+  return query execute p_empty using v_state, v_told;
+end
+$$;
+
+-- The next marks of so many parents: their ids, each once; their places; and the place to go on from, null if there are no more.
+create function {schema}.aggregate_marked(p_name text, p_parent oid, p_after bigint, p_until bigint, p_parents integer)
+  returns table (ids text[], seqs bigint[], last bigint)
+  language sql stable
+  set search_path = ''
+as $$
+  with marked as materialized (
+    select m.seq, m.id from {schema}.aggregate_mark m
+    where m.aggregate = p_name and m.parent = p_parent and m.seq > p_after and m.seq <= p_until
+    order by m.seq limit p_parents * 100
+  ), taken as materialized (
+    select g.id from (select d.id, min(d.seq) as first from marked d group by d.id order by 2 limit p_parents) g
+  )
+  select (select pg_catalog.array_agg(t.id) from taken t),
+    (select pg_catalog.array_agg(d.seq) from marked d where d.id in (select t.id from taken t)),
+    case when exists (select from marked d where d.id not in (select t.id from taken t))
+      then (select min(d.seq) - 1 from marked d where d.id not in (select t.id from taken t))
+      when (select pg_catalog.count(*) from marked) = p_parents * 100 then (select max(d.seq) from marked d) end
+$$;
+
+-- The last of the marks that are there now.
+create function {schema}.aggregate_last(p_name text, p_table text) returns bigint
+  language plpgsql stable
+as $$
+begin
+  return (select pg_catalog.max(m.seq) from {schema}.aggregate_mark m
+    where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) pg_catalog.to_regclass(p_table)::oid);
+end
+$$;
+
+-- The marks of a parent that cannot be counted go behind all others, so that they keep none of them waiting: those of the first mark behind `p_after`.
+create function {schema}.aggregate_put_back(p_name text, p_table text, p_after bigint, p_until bigint, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+declare
+  v_parent oid := pg_catalog.to_regclass(p_table)::oid;
+  v_id text;
+begin
+  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+  -- point: before the look
+  select m.id into v_id from {schema}.aggregate_mark m
+  where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) v_parent
+    and m.seq operator(pg_catalog.>) p_after and m.seq operator(pg_catalog.<=) p_until order by m.seq limit 1;
+  -- point: before they go behind
+  update {schema}.aggregate_mark m set seq = default
+  where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) v_parent
+    and m.seq operator(pg_catalog.>) p_after and m.seq operator(pg_catalog.<=) p_until and m.id operator(pg_catalog.=) v_id;
+  return v_id;
+end
+$$;
+
+-- What the server says to statements that ask for nothing but whether they can be: for each null, its error, or what it has counted.
+create function {schema}.aggregate_check(p_statements text[], p_wait_ms integer) returns json
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+declare
+  v_statement text;
+  v_told text[] := '{}';
+  v_answer text;
+begin
+  foreach v_statement in array p_statements loop
+    begin
+      perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+      v_answer := null;
+      execute v_statement into v_answer;
+    exception when others then
+      v_answer := pg_catalog.concat(sqlstate, ' ', sqlerrm);
+    end;
+    v_told := pg_catalog.array_append(v_told, v_answer);
+  end loop;
+  return pg_catalog.array_to_json(v_told);
+end
+$$;
+
+-- Makes a view. Processes that start together all make it, and one at a time can.
+create function {schema}.aggregate_view(p_create text, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set lock_timeout = 0
+as $$
+begin
+  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+  -- point: before the turn
+  perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('dibs:aggregate_view', 0));
+  -- point: before the view
+  execute p_create;
+  return 'made';
+end
+$$;

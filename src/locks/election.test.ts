@@ -1,0 +1,316 @@
+import { describe, expect, it, vi } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { url } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { ClosedError, ConnectionLostError, FenceLostError } from '../errors.js'
+import { onEvent } from '../postgres/events.js'
+import { countTraffic } from '../testing/count-traffic.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
+import type { Election, ElectOptions, Term } from './election.js'
+
+const fixture = openClaims()
+let made = 0
+const fresh = () => `election-${++made}`
+const soon = { timeout: 10_000 }
+const untilLeads = (election: Election) => expect.poll(() => election.isLeader, soon).toBe(true)
+
+describe('an election', () => {
+  it('has one leader, with an epoch that is its fence, and another when that one stops', async () => {
+    const name = fresh()
+    const told: string[] = []
+    const options = (who: string): ElectOptions => ({
+      onElected: ({ epoch, tookOver }) => told.push(`${who} elected ${epoch > 0} ${tookOver}`),
+      onLost: (_, reason) => told.push(`${who} lost ${reason}`),
+    })
+    await using ann = fixture.dibs.elect(name, options('ann'))
+    await untilLeads(ann)
+    const first = ann.term as Term
+    await using bob = fixture.other.elect(name, options('bob'))
+    const [lock] = await fixture.dibs.locks.inspect(`leader:${name}`)
+    expect(lock).toMatchObject({ fence: first.epoch })
+    first.assertLeading()
+    expect([ann.isLeader, bob.isLeader, bob.term]).toEqual([true, false, undefined])
+    await ann.stop()
+    expect(() => first.assertLeading()).toThrow(FenceLostError)
+    expect(first.signal.reason).toMatchObject({ reason: 'resigned' })
+    await untilLeads(bob)
+    expect(ann.isLeader).toBe(false)
+    expect(bob.term?.epoch).toBeGreaterThan(first.epoch)
+    await bob.stop()
+    expect(told).toEqual([
+      'ann elected true undefined',
+      'ann lost resigned',
+      'bob elected true undefined',
+      'bob lost resigned',
+    ])
+  })
+
+  it('hands over within a moment: whoever waits is told', async () => {
+    const name = fresh()
+    const ann = fixture.dibs.elect(name, { ttlMs: 60_000 })
+    await untilLeads(ann)
+    await using bob = fixture.other.elect(name, { ttlMs: 60_000 })
+    // It looks seldom; it has looked once.
+    await expect
+      .poll(
+        async () =>
+          (
+            await fixture.pool.query(
+              `select from ${fixture.schema.name}.lock where name = $1 and wanted_until > now()`,
+              [`leader:${name}`],
+            )
+          ).rowCount,
+        soon,
+      )
+      .toBe(1)
+    await ann.stop()
+    const stoppedAt = performance.now()
+    await untilLeads(bob)
+    expect(performance.now() - stoppedAt).toBeLessThan(4_000)
+  })
+
+  it('waits with the handover until the leader’s work has ended', async () => {
+    const name = fresh()
+    const [began, ended] = [deferred(), deferred()]
+    const order: string[] = []
+    const ann = fixture.dibs.elect(name, {
+      onElected: async ({ signal }) => {
+        began.resolve()
+        await new Promise((resolve) => signal.addEventListener('abort', resolve))
+        order.push('told to stop')
+        await ended.promise
+        order.push('ann has ended')
+      },
+    })
+    await began.promise
+    const term = ann.term as Term
+    await using bob = fixture.other.elect(name, { onElected: () => order.push('bob begins') })
+    const stopped = ann.stop()
+    await expect.poll(() => order, soon).toEqual(['told to stop'])
+    // What it has begun it may still write, under its own epoch.
+    await fixture.dibs.transaction(async (tx) => {
+      await term.guard(tx)
+      expect(bob.isLeader).toBe(false)
+    })
+    expect(ann.isLeader).toBe(false)
+    ended.resolve()
+    await stopped
+    await untilLeads(bob)
+    expect(order).toEqual(['told to stop', 'ann has ended', 'bob begins'])
+  })
+
+  it('waits no longer than it was told to for work that does not end', async () => {
+    const name = fresh()
+    const began = deferred()
+    const hangs = deferred()
+    const ann = fixture.dibs.elect(name, {
+      drainMs: 50,
+      onElected: () => {
+        began.resolve()
+        return hangs.promise
+      },
+    })
+    await began.promise
+    await ann.stop()
+    await using bob = fixture.other.elect(name)
+    await untilLeads(bob)
+    hangs.resolve()
+  })
+
+  it('is lost when another takes it away: the signal fires, and it may be elected again', async () => {
+    const name = fresh()
+    const told: string[] = []
+    await using ann = fixture.dibs.elect(name, {
+      ttlMs: 900,
+      onElected: (term) => told.push(`elected ${term.epoch}`),
+      onLost: (term, reason) => told.push(`lost ${term.epoch} ${reason}`),
+    })
+    await untilLeads(ann)
+    const first = ann.term as Term
+    await fixture.dibs.locks.forceRelease(`leader:${name}`)
+    await expect.poll(() => told.length, soon).toBe(3)
+    expect(first.signal.reason).toMatchObject({ reason: 'stolen', fence: first.epoch })
+    const next = ann.term as Term
+    expect(next.epoch).toBeGreaterThan(first.epoch)
+    expect(told).toEqual([`elected ${first.epoch}`, `lost ${first.epoch} stolen`, `elected ${next.epoch}`])
+    await expect(fixture.dibs.transaction((tx) => first.guard(tx))).rejects.toThrow(FenceLostError)
+  })
+
+  it('does not begin a second term before the work of the first has ended', async () => {
+    const name = fresh()
+    const first = deferred()
+    let terms = 0
+    await using ann = fixture.dibs.elect(name, {
+      ttlMs: 900,
+      onElected: async () => {
+        if (++terms === 1) await first.promise
+      },
+    })
+    await untilLeads(ann)
+    const { signal } = ann.term as Term
+    await fixture.dibs.locks.forceRelease(`leader:${name}`)
+    await expect.poll(() => signal.aborted, soon).toBe(true)
+    expect(await fixture.dibs.locks.inspect(`leader:${name}`)).toEqual([])
+    expect(terms).toBe(1)
+    first.resolve()
+    await expect.poll(() => terms, soon).toBe(2)
+  })
+
+  it('resigns if what the leader does fails, says so, and is a candidate again', async () => {
+    const name = fresh()
+    const failed: unknown[] = []
+    const stop = onEvent('dibs:leader.failed', ({ election, error }) => {
+      if (election === name) failed.push(error)
+    })
+    const mistake = new Error('no')
+    let terms = 0
+    const reasons: string[] = []
+    await using ann = fixture.dibs.elect(name, {
+      ttlMs: 900,
+      onElected: () => {
+        if (++terms === 1) throw mistake
+      },
+      onLost: (_, reason) => {
+        reasons.push(reason)
+        if (reason === 'resigned' && terms === 1) throw mistake
+      },
+    })
+    await expect.poll(() => terms, soon).toBe(2)
+    await untilLeads(ann)
+    stop()
+    expect(reasons).toEqual(['resigned'])
+    expect(failed).toEqual([mistake, mistake])
+  })
+
+  it('is nobody’s to keep while `onLost` hangs', async () => {
+    const name = fresh()
+    const began = deferred()
+    const ann = fixture.dibs.elect(name, {
+      ...{ ttlMs: 60_000, drainMs: 500 },
+      onElected: () => {
+        began.resolve()
+        throw new Error('no')
+      },
+      onLost: () => new Promise(() => {}),
+    })
+    await began.promise
+    await using bob = fixture.other.elect(name, { ttlMs: 60_000 })
+    await untilLeads(bob)
+    await ann.stop()
+  })
+
+  it('takes it for no failure that a leader ends with what it was told to stop with', async () => {
+    const name = fresh()
+    const failed = vi.fn()
+    const stop = onEvent('dibs:leader.failed', failed)
+    const ann = fixture.dibs.elect(name, {
+      onElected: ({ signal }) =>
+        new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+    })
+    await untilLeads(ann)
+    await ann.stop()
+    stop()
+    expect(failed).not.toHaveBeenCalled()
+  })
+
+  it('takes over from a leader that is gone, and says so', async () => {
+    const name = fresh()
+    const elected: boolean[] = []
+    const stop = onEvent('dibs:leader.elected', ({ election, isTakeover }) => {
+      if (election === name) elected.push(isTakeover)
+    })
+    const lock = await fixture.dibs.lock(`leader:${name}`, { ttlMs: 900, maxHoldMs: 900 })
+    await using bob = fixture.other.elect(name, { ttlMs: 900 })
+    await untilLeads(bob)
+    expect(lock.signal.aborted).toBe(true) // it knew before
+    expect(bob.term?.tookOver).toMatchObject({ fence: lock.fence })
+    expect(elected).toEqual([true])
+    stop()
+  })
+
+  it('ends by a signal, also one that has fired before', async () => {
+    const name = fresh()
+    const controller = new AbortController()
+    const ann = fixture.dibs.elect(name, { signal: controller.signal })
+    await untilLeads(ann)
+    controller.abort()
+    await ann.ended
+    expect(await fixture.dibs.locks.inspect(`leader:${name}`)).toEqual([])
+    const never = fixture.dibs.elect(name, { signal: controller.signal })
+    await never.ended
+    expect(never.isLeader).toBe(false)
+  })
+
+  it('is handed over when its instance is closed, and refused afterwards', async () => {
+    const name = fresh()
+    const reasons: string[] = []
+    await fixture.beside(async (dibs) => {
+      const ann = dibs.elect(name, { onLost: (_, reason) => reasons.push(reason) })
+      await untilLeads(ann)
+      const waiting = dibs.elect(name)
+      await dibs.close()
+      await Promise.all([ann.ended, waiting.ended])
+      expect(() => dibs.elect(name)).toThrow(ClosedError)
+    })
+    expect(reasons).toEqual(['resigned'])
+    expect(await fixture.dibs.locks.inspect(`leader:${name}`)).toEqual([])
+  })
+
+  it('can be stopped twice, and before it was elected', async () => {
+    const name = fresh()
+    await using ann = fixture.dibs.elect(name)
+    await untilLeads(ann)
+    const bob = fixture.other.elect(name)
+    await Promise.all([bob.stop(), bob.stop()])
+    expect(bob.isLeader).toBe(false)
+    expect(ann.isLeader).toBe(true)
+  })
+
+  it('asks seldom while another leads', async () => {
+    const name = fresh()
+    await using ann = fixture.dibs.elect(name, { ttlMs: 60_000 })
+    await untilLeads(ann)
+    await fixture.beside(async (dibs, pool) => {
+      await using _ = dibs.elect(name, { ttlMs: 60_000 })
+      const { roundTrips } = await countTraffic(
+        pool,
+        () => new Promise((resolve) => setTimeout(resolve, 1_500)),
+      )
+      // After 0.1, 0.3, 0.7 and 1.5 seconds at the latest.
+      expect(roundTrips).toBeLessThan(9)
+    })
+  })
+
+  it.each<[string, unknown, unknown, RegExp]>([
+    ['name', '', {}, /`name` must not be empty/],
+    ['ttlMs', 'x', { ttlMs: 0 }, /`ttlMs` must be a whole number of milliseconds from 50/],
+    ['drainMs', 'x', { drainMs: -1 }, /`drainMs` must be/],
+    ['onElected', 'x', { onElected: 1 }, /`onElected` must be a function/],
+    ['onLost', 'x', { onLost: {} }, /`onLost` must be a function/],
+    ['signal', 'x', { signal: 1 }, /`signal` must be an AbortSignal/],
+    ['by', 'x', { by: '' }, /`by` must not be empty/],
+    ['option', 'x', { waitMs: 1 }, /`waitMs` is no option here/],
+  ])('refuses a bad %s at once', (_, name, options, message) => {
+    expect(() => fixture.dibs.elect(name as string, options as ElectOptions)).toThrow(message)
+  })
+})
+
+it('a candidate outlives a database that is away', async () => {
+  const name = fresh()
+  const failures = vi.fn()
+  const stop = onEvent('dibs:leader.failed', failures)
+  await using proxy = await PgProxy.start({ url })
+  await fixture.beside(
+    async (dibs, pool) => {
+      const away = [proxy.inject({ kind: 'refuse' }), proxy.inject({ kind: 'reset' })]
+      await using ann = dibs.elect(name, { ttlMs: 900 })
+      await expect.poll(() => pool.totalCount, soon).toBe(0)
+      expect(ann.isLeader).toBe(false)
+      for (const fault of away) fault.end()
+      await untilLeads(ann)
+    },
+    { connectionString: proxy.url },
+  )
+  stop()
+  for (const [{ error }] of failures.mock.calls) expect(error).toBeInstanceOf(ConnectionLostError)
+})

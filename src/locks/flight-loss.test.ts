@@ -1,0 +1,355 @@
+import { describe, expect, it, vi } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { until, url, wayIn } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { heldLoad } from '../../test/locks/held-load.js'
+import { Dibs } from '../dibs.js'
+import { BusyError, ClosedError, FenceLostError } from '../errors.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
+import { LockKeeper } from './lock-keeper.js'
+
+const fixture = openClaims()
+const MINUTE_MS = 60_000
+const LEASE_MS = 5_000
+const options = { ttlMs: MINUTE_MS }
+const lockTable = (): string => `${fixture.schema.name}.lock`
+const stored = async () =>
+  (await fixture.pool.query(`select value from ${fixture.schema.name}.flight where key = 'k'`)).rows[0]?.value
+const isWanted = async (): Promise<boolean> => {
+  const { rows } = await fixture.pool.query(
+    `select from ${lockTable()} where wanted_until > ${fixture.schema.name}.clock()`,
+  )
+  return rows.length > 0
+}
+const errorOf = (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(
+    () => undefined,
+    (reason) => reason,
+  )
+/** Somebody has the lead who will never give it back. */
+const putDeadLead = (leftMs: number) =>
+  fixture.pool.query(
+    `insert into ${lockTable()} values ('flight:k', 0, 'dead', 1, ${fixture.schema.name}.clock() + $1 * interval '1 ms', ${fixture.schema.name}.clock())`,
+    [leftMs],
+  )
+
+/** Loads that another takes over from while they are under way. */
+async function takenOver<T, U>(first: T, second: U) {
+  const late = heldLoad(first)
+  const lateCall = fixture.dibs.singleFlight('k', late.load, options)
+  await late.begun
+  await fixture.schema.clock.advance(LEASE_MS + 1)
+  const next = heldLoad(second)
+  const nextCall = fixture.other.singleFlight('k', next.load, options)
+  await next.begun
+  return { late, lateCall, next, nextCall }
+}
+
+describe('a leader that is dead', () => {
+  it('is followed by the first who waits, when its lease has run out; the others wait for that one', async () => {
+    await putDeadLead(900)
+    const load = vi.fn(async () => 'v')
+    const calls = [fixture.dibs, fixture.other].map((dibs) => dibs.singleFlight('k', load, options))
+    expect(await Promise.all(calls)).toEqual(['v', 'v'])
+    expect(load).toHaveBeenCalledTimes(1)
+  })
+
+  it('may have had its lead taken away by an operator, too', async () => {
+    await putDeadLead(MINUTE_MS)
+    const call = fixture.dibs.singleFlight('k', async () => 'v', options)
+    await until(isWanted, 'it to wait')
+    expect(await fixture.other.locks.forceRelease('flight:k')).toBe(1)
+    expect(await call).toBe('v')
+  })
+})
+
+describe('a leader that wakes up late', () => {
+  it('is given the newer value, and its own is not kept', async () => {
+    const { late, lateCall, next, nextCall } = await takenOver('late', 'new')
+    next.land()
+    expect(await nextCall).toBe('new')
+    const events = await fixture.eventsOf(async () => {
+      late.land()
+      expect(await lateCall).toBe('new')
+    })
+    expect(events.map(([name]) => name)).toEqual(['dibs:flight.refused'])
+    expect(await stored()).toBe('new')
+  })
+
+  it('has nothing for whoever has come since then: not what its successor has loaded long ago', async () => {
+    const late = heldLoad('late')
+    const lateCall = fixture.dibs.singleFlight('k', late.load)
+    await late.begun
+    await fixture.schema.clock.advance(LEASE_MS + 1)
+    expect(await fixture.other.singleFlight('k', async () => 'long ago')).toBe('long ago')
+    await fixture.schema.clock.advance(60 * MINUTE_MS)
+    const load = vi.fn(async () => 'now')
+    const call = fixture.dibs.singleFlight('k', load)
+    late.land()
+    expect(await call).toBe('now')
+    expect(['late', 'long ago', 'now']).toContain(await lateCall)
+  })
+
+  it('has nothing for whoever has come after the key was forgotten, though its lead was gone by then', async () => {
+    const late = heldLoad('before')
+    const lateCall = fixture.dibs.singleFlight('k', late.load, options)
+    await late.begun
+    await fixture.other.locks.forceRelease('flight:k')
+    await fixture.other.singleFlight.forget('k')
+    const call = fixture.dibs.singleFlight('k', async () => 'after', options)
+    late.land()
+    expect(await call).toBe('after')
+    await lateCall
+  })
+
+  it('has its own value while there is no newer one, and that is not kept either', async () => {
+    const { late, lateCall, next, nextCall } = await takenOver('late', 'new')
+    late.land()
+    expect(await lateCall).toBe('late')
+    expect(await stored()).toBeUndefined()
+    next.land()
+    expect(await nextCall).toBe('new')
+    expect(await stored()).toBe('new')
+  })
+
+  it('and has failed waits for whoever loads in its place', async () => {
+    const { late, lateCall, next, nextCall } = await takenOver('late', 'new')
+    late.fail(new Error('aborted'))
+    await until(isWanted, 'it to wait')
+    next.land()
+    expect(await Promise.all([lateCall, nextCall])).toEqual(['new', 'new'])
+    expect(late.count).toBe(1)
+  })
+
+  it('keeps what it has loaded if nobody has come meanwhile', async () => {
+    const late = heldLoad('late')
+    const call = fixture.dibs.singleFlight('k', late.load, options)
+    await late.begun
+    await fixture.schema.clock.advance(LEASE_MS + 1)
+    late.land()
+    expect(await call).toBe('late')
+    expect(await fixture.other.singleFlight('k', async () => 'another', options)).toBe('late')
+  })
+
+  it('learns by the signal that it has lost the lead, and then loads again', async () => {
+    const reasons: unknown[] = []
+    const load = vi.fn(async ({ signal }: { signal: AbortSignal }) => {
+      if (load.mock.calls.length > 1) return 'second'
+      await fixture.other.locks.forceRelease('flight:k')
+      await until(() => signal.aborted, 'the signal')
+      reasons.push(signal.reason)
+      throw signal.reason
+    })
+    expect(await fixture.dibs.singleFlight('k', load, { ...options, leaseMs: 900 })).toBe('second')
+    expect(reasons).toMatchObject([{ reason: 'stolen' }])
+    expect(reasons[0]).toBeInstanceOf(FenceLostError)
+    expect(await fixture.other.singleFlight('k', async () => 'another', options)).toBe('second')
+  })
+
+  it('by far, and still hangs, is followed by another after `maxLoadMs`; whoever waits for it has that one’s value', async () => {
+    const hangs = heldLoad('late')
+    const bounds = { ttlMs: MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
+    const own = fixture.dibs.singleFlight('k', hangs.load, bounds)
+    await hangs.begun
+    const beside = fixture.dibs.singleFlight('k', hangs.load, bounds)
+    const elsewhere = fixture.other.singleFlight('k', async () => 'in time', bounds)
+    const [first, second, third] = await Promise.all([own, beside, elsewhere])
+    expect(new Set([first, second, third])).toEqual(new Set(['in time']))
+    expect(hangs.signal?.reason).toMatchObject({ reason: 'max hold' })
+    hangs.land()
+    expect(await fixture.dibs.singleFlight('k', async () => 'another', bounds)).toBe('in time')
+  })
+
+  it('again and again, and hangs, begins no more loads than three', async () => {
+    const gate = deferred()
+    const load = vi.fn(async () => {
+      await gate.promise
+      return load.mock.calls.length
+    })
+    const bounds = { leaseMs: 300, maxLoadMs: 300, waitMs: 4_000 }
+    const own = fixture.dibs.singleFlight('k', load, bounds)
+    await until(() => load.mock.calls.length === 3, 'three of them')
+    await expect(fixture.dibs.singleFlight('k', load, bounds)).rejects.toThrow(BusyError)
+    expect(load).toHaveBeenCalledTimes(3)
+    gate.resolve()
+    await own.catch((error) => expect(error).toBeInstanceOf(BusyError))
+  })
+
+  it('again and again is told its own error in the end', async () => {
+    const load = vi.fn(async () => {
+      await fixture.other.locks.forceRelease('flight:k')
+      throw new Error(`no ${load.mock.calls.length}`)
+    })
+    await expect(fixture.dibs.singleFlight('k', load)).rejects.toThrow('no 3')
+  })
+
+  it('is renewed while it loads', async () => {
+    const held = heldLoad('v')
+    const call = fixture.dibs.singleFlight('k', held.load, { ...options, leaseMs: 900 })
+    await held.begun
+    const expiry = async () => Number((await fixture.dibs.locks.inspect('flight:k'))[0]?.expiresAt)
+    const first = await expiry()
+    await until(async () => (await expiry()) > first + 900, 'it to be renewed often')
+    expect(held.signal?.aborted).toBe(false)
+    const remove = vi.spyOn(LockKeeper.prototype, 'remove')
+    try {
+      held.land()
+      expect(await call).toBe('v')
+      // And no longer: a renewal would find it given back, and tell of a loss that is none.
+      expect(remove).toHaveBeenCalledTimes(1)
+    } finally {
+      remove.mockRestore()
+    }
+  })
+})
+
+describe('a database that cannot be reached', () => {
+  const through = async (fn: (dibs: Dibs, proxy: PgProxy) => Promise<void>): Promise<void> => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside((dibs) => fn(dibs, proxy), { connectionString: proxy.url })
+  }
+
+  it('is an error, or a load of one’s own', async () => {
+    await through(async (dibs, proxy) => {
+      const down = proxy.inject({ kind: 'refuse' })
+      await proxy.inject({ kind: 'reset' }).happened
+      const load = vi.fn(async () => 'own')
+      const calls = [
+        errorOf(dibs.singleFlight('k', load, { waitMs: 1_500 })),
+        dibs.singleFlight('k', load, { onTimeout: 'load', waitMs: 60_000 }),
+        errorOf(dibs.singleFlight('k', load, { onTimeout: 'stale', waitMs: 0 })),
+      ]
+      const [thrown, own, stale] = await Promise.all(calls)
+      expect(thrown).toMatchObject({ retryable: true })
+      expect(own).toBe('own')
+      expect(stale).toMatchObject({ retryable: true })
+      expect(load).toHaveBeenCalledTimes(1)
+      down.end()
+    })
+  })
+
+  it('when a load has ended leaves it to its caller, and to nobody who has come since it began', async () => {
+    await through(async (dibs, proxy) => {
+      const held = heldLoad('v')
+      const first = dibs.singleFlight('k', held.load, options)
+      await held.begun
+      const late = dibs.singleFlight('k', async () => 'own', { waitMs: 60_000, onTimeout: 'load' })
+      const events = await fixture.eventsOf(async () => {
+        const down = proxy.inject({ kind: 'refuse' })
+        const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'flight_', how: 'reset' })
+        held.land()
+        expect(await first).toBe('v')
+        expect(await late).toBe('own')
+        cut.end()
+        down.end()
+      })
+      expect(events.map(([name]) => name)).toContain('dibs:flight.not-published')
+    })
+  })
+
+  it.each(['begin', 'finish'])(
+    'for the answer to flight_%s: it is asked for again, and loaded once',
+    async (name) => {
+      await through(async (dibs, proxy) => {
+        const cut = proxy.inject({
+          kind: 'cut',
+          when: 'after',
+          statement: `flight_${name}`,
+          how: 'reset',
+          times: 1,
+        })
+        const load = vi.fn(async () => 'v')
+        const events = await fixture.eventsOf(async () =>
+          expect(await dibs.singleFlight('k', load, options)).toBe('v'),
+        )
+        expect(events.map(([event]) => event)).toEqual(['dibs:flight.loaded'])
+        expect(load).toHaveBeenCalledTimes(1)
+        cut.end()
+        expect(await fixture.dibs.singleFlight('k', load, options)).toBe('v')
+        expect(await fixture.dibs.locks.inspect('flight:k')).toEqual([])
+      })
+    },
+  )
+})
+
+describe('whoever comes while the database is asked', () => {
+  it('is not given what was read before a key was forgotten', async () => {
+    await fixture.dibs.singleFlight('k', async () => 'old', options)
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs, pool) => {
+        const { rows } = await pool.query('select pg_backend_pid() as pid')
+        const isRead = async () => {
+          const asked = await fixture.pool.query('select query, state from pg_stat_activity where pid = $1', [
+            rows[0].pid,
+          ])
+          return asked.rows[0].state === 'idle' && asked.rows[0].query.includes('flight_begin')
+        }
+        const slow = proxy.inject({ kind: 'black-hole', direction: 'toClient' })
+        const first = dibs.singleFlight('k', async () => 'never', options)
+        await until(isRead, 'it to be read')
+        await fixture.other.singleFlight.forget('k')
+        const second = dibs.singleFlight('k', async () => 'new', options)
+        slow.end()
+        expect(await Promise.all([first, second])).toEqual(['old', 'new'])
+      },
+      { connectionString: proxy.url, max: 1 },
+    )
+  })
+})
+
+describe('close', () => {
+  const open = () => Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
+
+  it('waits for what is being loaded, also in the background, and for nobody else’s load', async () => {
+    await fixture.dibs.singleFlight('old', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.schema.clock.advance(1_000)
+    const theirs = heldLoad('theirs')
+    const theirCall = fixture.dibs.singleFlight('theirs', theirs.load)
+    await theirs.begun
+    const dibs = await open()
+    const [own, behind] = [heldLoad('own'), heldLoad('new')]
+    const first = dibs.singleFlight('k', own.load, options)
+    await own.begun
+    const joined = dibs.singleFlight('k', own.load)
+    expect(await dibs.singleFlight('old', behind.load, options)).toBe('old')
+    await behind.begun
+    const waiting = errorOf(dibs.singleFlight('theirs', own.load))
+    await until(isWanted, 'it to wait')
+    const closing = dibs.close()
+    expect(await waiting).toBeInstanceOf(ClosedError)
+    expect(await errorOf(dibs.singleFlight('k', own.load))).toBeInstanceOf(ClosedError)
+    own.land()
+    expect(await Promise.all([first, joined])).toEqual(['own', 'own'])
+    behind.land()
+    await closing
+    const next = async () => 'another'
+    expect(await fixture.dibs.singleFlight('k', next, options)).toBe('own')
+    expect(await fixture.dibs.singleFlight('old', next, options)).toBe('new')
+    theirs.land()
+    expect(await theirCall).toBe('theirs')
+  })
+})
+
+describe('events', () => {
+  it('tell who has loaded, who has waited, and who has waited in vain', async () => {
+    const held = heldLoad('v')
+    const events = await fixture.eventsOf(async () => {
+      const first = fixture.dibs.singleFlight('fx:EUR', held.load, options)
+      await held.begun
+      expect(await errorOf(fixture.other.singleFlight('fx:EUR', held.load, { waitMs: 0 }))).toBeInstanceOf(
+        BusyError,
+      )
+      const second = fixture.other.singleFlight('fx:EUR', held.load)
+      await until(isWanted, 'the other to wait')
+      held.land()
+      await Promise.all([first, second])
+    })
+    expect(events).toMatchObject([
+      ['dibs:flight.waited', { template: 'fx:*', how: 'timed out' }],
+      ['dibs:flight.timed-out', { template: 'fx:*', onTimeout: 'throw' }],
+      ['dibs:flight.loaded', { template: 'fx:*', isBackground: false, isKept: true }],
+      ['dibs:flight.waited', { template: 'fx:*', how: 'value' }],
+    ])
+  })
+})

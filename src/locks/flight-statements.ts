@@ -1,0 +1,23 @@
+import { statement } from '../postgres/statement.js'
+
+/** All of them: see sql/0019_flight.sql. */
+export const beginFlight = statement(
+  'select {schema}.flight_begin($1::text, $2::text::bigint, $3::text, $4::text::bigint, $5::text::integer, $6::text::double precision)::text as told',
+)
+
+export const finishFlight = statement(
+  'select {schema}.flight_finish($1::text, $2::text, $3::text::bigint, $4::text::json, $5::text::json, $6::text::bigint, $7::text::bigint, $8::text::bigint, $9::text::bigint, $10::text::integer)::text as told',
+)
+
+export const dropFlight = statement(
+  'select {schema}.flight_drop($1::text, $2::text::bigint, $3::text::integer)::text as state',
+)
+
+export const forgetFlights = statement('select {schema}.flight_forget($1::text::integer)::text as count')
+
+/** The last value, however old it is, unless the key was forgotten since. */
+export const lastValue = statement(
+  `select f.value::text as "value" from {schema}.flight f
+  where f.key operator(pg_catalog.=) $1::text and f.fence operator(pg_catalog.>) f.floor`,
+  { readOnly: true },
+)

@@ -1,0 +1,42 @@
+import { BusyError, InvalidInputError } from '../errors.js'
+import type { Tx } from '../postgres/executor.js'
+import type { Rows } from '../postgres/rows/rows.js'
+import { statement } from '../postgres/statement.js'
+import { textArray } from '../postgres/text-values.js'
+import type { AggregateSpec } from './aggregate-spec.js'
+
+const check = statement('select {schema}.aggregate_check($1::text::text[], $2::text::integer)::text as told')
+
+/** Asks the server about each expression by itself, so that an error names the one that is wrong; a transaction lives on. */
+export async function checkExpressions(
+  rows: Rows,
+  tx: Tx | undefined,
+  { columns, name }: AggregateSpec,
+  statements: readonly string[],
+  waitMs: number,
+): Promise<void> {
+  const startedAt = performance.now()
+  const [row] = await rows.send(check, [textArray(statements), String(waitMs)], tx)
+  const told: readonly (string | null)[] = JSON.parse(`${row?.told}`)
+  if (told.some((answer) => answer?.startsWith('55P03 ')))
+    throw new BusyError(`the tables of aggregate "${name}"`, performance.now() - startedAt, 100)
+  for (const [n, [column, expression]] of columns.entries()) {
+    const [count, plan] = [told[2 * n], told[2 * n + 1]]
+    const field = `columns.${column}`
+    if (count === '0')
+      throw new InvalidInputError(
+        field,
+        `must be an aggregate, such as count(*) or coalesce(sum(amount), 0), which has an answer for no rows, too; ${JSON.stringify(expression)} has none`,
+      )
+    const problem = count === '1' ? readProblem(plan) : count
+    if (problem !== null && problem !== undefined)
+      throw new InvalidInputError(
+        field,
+        `does not do as an expression over the child's rows: PostgreSQL answered ${problem.replace(' ', ': ')}`,
+      )
+  }
+}
+
+/** A plan is an answer too. */
+const readProblem = (plan: string | null | undefined): string | undefined =>
+  plan && /^[0-9A-Z]{5} /.test(plan) ? plan : undefined

@@ -1,0 +1,71 @@
+import { InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
+import { checkCharacters, checkKey } from '../postgres/key.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { isPlain } from '../postgres/rows/row-args.js'
+import { readTableName } from '../postgres/rows/table-name.js'
+
+/** What a parent row keeps of its children. */
+export interface AggregateOptions {
+  /** The table that keeps it. */
+  readonly parent: string
+  /** The table whose rows are counted. */
+  readonly child: string
+  /** The column of the child that holds the parent's primary key; of a key of several columns, all of them in its order. */
+  readonly foreignKey: string | readonly string[]
+  /**
+   * The parent's columns, and for each an SQL expression over the rows of one parent's children: `count(*)`, `coalesce(sum(amount), 0)`. It must be an aggregate, which
+   * has an answer for no rows, too.
+   */
+  readonly columns: Readonly<Record<string, string>>
+}
+
+/** The same, checked and whole. */
+export interface AggregateSpec {
+  readonly name: string
+  readonly parent: string
+  readonly child: string
+  readonly foreignKey: readonly string[]
+  readonly columns: readonly (readonly [column: string, expression: string])[]
+}
+
+const MAX_NAME_BYTES = 200
+const MAX_COLUMNS = 100
+const MAX_EXPRESSION = 10_000
+
+export function checkAggregate(name: string, options: AggregateOptions): AggregateSpec {
+  if (Buffer.byteLength(checkKey('name', name)) > MAX_NAME_BYTES)
+    throw new InvalidInputError('name', `must be at most ${MAX_NAME_BYTES} bytes long`)
+  checkOptions(options, ['parent', 'child', 'foreignKey', 'columns'])
+  const { parent, child, foreignKey, columns } = options
+  readTableName(parent, 'parent')
+  readTableName(child, 'child')
+  const keys: unknown = typeof foreignKey === 'string' ? [foreignKey] : foreignKey
+  if (!Array.isArray(keys) || keys.length === 0 || keys.some((key) => typeof key !== 'string'))
+    throw new InvalidInputError(
+      'foreignKey',
+      `must be a column of the child, or several, not ${nameGiven(keys)}`,
+    )
+  return { name, parent, child, foreignKey: keys, columns: checkColumns(columns) }
+}
+
+function checkColumns(columns: unknown): AggregateSpec['columns'] {
+  if (!isPlain(columns))
+    throw new InvalidInputError(
+      'columns',
+      `must be an object of columns and expressions, as in { total: 'count(*)' }, not ${nameGiven(columns)}`,
+    )
+  const entries = Object.entries(columns)
+  if (entries.length === 0 || entries.length > MAX_COLUMNS)
+    throw new InvalidInputError('columns', `must name 1 to ${MAX_COLUMNS} columns, not ${entries.length}`)
+  return entries.map(([column, expression]) => {
+    const field = `columns.${column}`
+    if (typeof expression !== 'string' || expression.trim() === '' || expression.length > MAX_EXPRESSION)
+      throw new InvalidInputError(
+        field,
+        `must be an SQL expression such as 'count(*)', 1 to ${MAX_EXPRESSION} characters long, not ${typeof expression === 'string' && expression.length <= 100 ? JSON.stringify(expression) : nameGiven(expression)}`,
+      )
+    checkCharacters(field, expression)
+    return [column, expression] as const
+  })
+}

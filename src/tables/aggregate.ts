@@ -1,0 +1,280 @@
+import { BusyError, DatabaseError, InvalidInputError, NotFoundError, NotWrittenError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Row, Tx } from '../postgres/executor.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
+import { toColumnText } from '../postgres/rows/column-value.js'
+import { RowArgs } from '../postgres/rows/row-args.js'
+import { nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
+import { checkWait, type Rows, type ToldRow, type WaitOptions } from '../postgres/rows/rows.js'
+import type { Table } from '../postgres/rows/table.js'
+import { readTableName } from '../postgres/rows/table-name.js'
+import { statement } from '../postgres/statement.js'
+import { textArray } from '../postgres/text-values.js'
+import type { AggregateCall } from './aggregate-call.js'
+import { checkExpressions } from './aggregate-check.js'
+import type { AggregateSpec } from './aggregate-spec.js'
+import { AggregateSql } from './aggregate-sql.js'
+import { type CountedTransitionOptions, countedTransition, readCounted } from './counted-transition.js'
+import { type AggregateRefresh, refreshMarked } from './refresh-marked.js'
+import { expectMoved, type StateChange } from './transition.js'
+import { type AggregateReport, type VerifyOptions, verifyAggregate } from './verify-aggregate.js'
+
+/** For whoever has one of the tables, when they are first looked at. */
+const WAIT_MS = 1_000
+
+/** More are counted, or marked, in parts. */
+const MAX_IDS = 10_000
+
+/** The tables are not what they were when they were read. */
+const MOVED = new Set(['42P01', '42703', '42883', '42804'])
+
+export interface RecomputeOptions extends WaitOptions {
+  /** Counts in your transaction, and sees what it has written. Without it, it is kept at once. */
+  readonly tx?: Tx | undefined
+}
+
+export interface DerivedOptions extends WaitOptions {
+  /** Makes it in your transaction. */
+  readonly tx?: Tx | undefined
+  /** False: only say how, for a migration of yours. Default true. */
+  readonly create?: boolean | undefined
+}
+
+const mark = statement(
+  'insert into {schema}.aggregate_mark (aggregate, parent, id) select $1::text, pg_catalog.to_regclass($2::text)::pg_catalog.oid, i.id from pg_catalog.unnest($3::text::text[]) i(id)',
+)
+const makeView = statement('select {schema}.aggregate_view($1::text, $2::text::integer)::text as state')
+
+/**
+ * Counts and sums of children that a parent row keeps, made from the children and never from what they were before.
+ *
+ * @example
+ * const totals = dibs.aggregate('order-totals', {
+ *   parent: 'orders',
+ *   child: 'order_line',
+ *   foreignKey: 'order_id',
+ *   columns: { lines: 'count(*)', total: 'coalesce(sum(price), 0)' },
+ * })
+ * await dibs.transaction(async (tx) => {
+ *   await tx.query('insert into order_line (order_id, price) values ($1, 12)', [id])
+ *   await totals.recompute(id, { tx })
+ * })
+ */
+export class Aggregate<R extends object = Row> {
+  readonly name: string
+  readonly #rows: Rows
+  readonly #spec: AggregateSpec
+  /** The tables that the expressions were checked on, by their marks. */
+  readonly #checked = new Set<string>()
+
+  constructor(rows: Rows, spec: AggregateSpec) {
+    this.name = spec.name
+    this.#rows = rows
+    this.#spec = spec
+  }
+
+  /**
+   * Locks the parent, and then counts its children: of any number who do so at once the last one has counted what all have written. Answers the parent as it is
+   * then; of several, in the order of `ids`. They are locked in the order of their key.
+   *
+   * `NotFoundError` if there is no such parent, `BusyError` if it could not be locked in time; a transaction lives on after both.
+   *
+   * @example
+   * const order = await totals.recompute(7)
+   * const [from, to] = await totals.recompute([7, 8])
+   * console.log(order, from, to)
+   */
+  recompute(id: RowId, options?: RecomputeOptions): Promise<R>
+  recompute(ids: readonly RowId[], options?: RecomputeOptions): Promise<R[]>
+  async recompute(given: RowId | readonly RowId[], options: RecomputeOptions = {}): Promise<R | R[]> {
+    checkOptions(options, ['tx', 'waitMs'])
+    const waitMs = checkWait(options.waitMs)
+    const ids = toList(given)
+    const told = await this.#call(options.tx, (sql, parent) => {
+      const { lock, recompute } =
+        ids.length === 1
+          ? sql.one
+          : { lock: sql.lock({ skips: false, tells: 'place' }), recompute: sql.recompute }
+      const args = new RowArgs()
+      for (const id of ids) args.place(toIdText(parent, id), 'pg_catalog.text')
+      return {
+        name: 'aggregate_recompute',
+        statements: [lock, recompute, sql.lockers],
+        ...{ args, rest: ['1'], waitMs },
+      }
+    })
+    this.#expectAll(told, ids)
+    const found = told.map(({ row }) => row as R)
+    return Array.isArray(given) ? found : (found[0] as R)
+  }
+
+  /**
+   * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once however often it was marked. Nobody waits for anybody: for
+   * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once.
+   *
+   * @example
+   * await dibs.transaction(async (tx) => {
+   *   await tx.query('insert into order_line (order_id, price) values ($1, 12)', [id])
+   *   await totals.markDirty(id, { tx })
+   * })
+   */
+  async markDirty(
+    given: RowId | readonly RowId[],
+    options: { readonly tx?: Tx | undefined } = {},
+  ): Promise<void> {
+    checkOptions(options, ['tx'])
+    const ids = toList(given)
+    await this.#retry(async () => {
+      await this.#prepare(options.tx, true)
+      const parent = await this.#rows.table(options.tx, 'parent', this.#spec.parent)
+      const texts = new Set(ids.map((id) => toIdText(parent, id)))
+      await this.#rows.send(mark, [this.name, parent.quoted, textArray([...texts])], options.tx)
+      return []
+    })
+  }
+
+  /**
+   * Counts anew what was marked, up to now; maintenance does it by itself. Parents that others have locked are left for the next time.
+   *
+   * @example
+   * const { recomputed } = await totals.refresh()
+   */
+  refresh(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<AggregateRefresh> {
+    checkOptions(options, ['signal'])
+    return refreshMarked(this.#spec, this.#rows, this.#call, options.signal)
+  }
+
+  /**
+   * Looks for parents that are not what their children say, in parts that are short, while others write: a child was written and nobody has counted it. With `repair`
+   * these are counted anew. What is marked, or just being written, is none of them.
+   *
+   * @example
+   * const { drifted } = await totals.verify({ repair: true })
+   * for (const { id, columns } of drifted) console.warn(`order ${id} was wrong`, columns)
+   */
+  verify(options: VerifyOptions = {}): Promise<AggregateReport> {
+    return verifyAggregate(this.name, this.#rows, this.#call, options)
+  }
+
+  /**
+   * Moves a child from one state to another, as `dibs.transition` does, and adds to its parent in the same statement: of several who try one does both, and the others
+   * neither. It costs no count; but nobody who writes children in another way may forget to add, so now and then `verify`.
+   *
+   * @example
+   * await totals.transition(lineId, { from: 'open', to: 'shipped' }, { add: { open_lines: -1, shipped_lines: 1 } })
+   */
+  async transition<C extends object = Row>(
+    id: RowId,
+    step: StateChange,
+    options: CountedTransitionOptions,
+  ): Promise<C> {
+    const asked = readCounted(step, options)
+    const { parent: name, child: table } = this.#spec
+    const told = await this.#retry(async () => {
+      const parent = await this.#rows.table(options.tx, 'parent', name)
+      return this.#rows.call(options.tx, table, (child) =>
+        countedTransition(new AggregateSql(parent, child, this.#spec, this.#rows.schema), child, id, asked),
+      )
+    })
+    if (told[0]?.state === 'unwritten')
+      throw new NotWrittenError(`the parent of ${nameRow(table, id)}`, name, showId(id))
+    return expectMoved(told, table, id, asked) as C
+  }
+
+  /**
+   * Makes a view with all of the parent's columns in which these are counted at each look, so that nothing can be wrong: for what is read seldom, or has few children. The parent need
+   * not have the columns. Answers how it was made.
+   *
+   * @example
+   * await totals.derived('order_totals')
+   * await pool.query('select total from order_totals where id = $1', [id])
+   */
+  async derived(view: string, options: DerivedOptions = {}): Promise<string> {
+    checkOptions(options, ['tx', 'create', 'waitMs'])
+    const { tx, create = true } = options
+    if (typeof create !== 'boolean') throw new InvalidInputError('create', 'must be true or false')
+    const { quoted } = readTableName(view, 'view')
+    const waitMs = checkWait(options.waitMs)
+    const text = (await this.#prepare(tx, false, waitMs)).view(quoted)
+    if (!create) return text
+    const startedAt = performance.now()
+    await this.#rows.send(makeView, [text, String(waitMs)], tx).catch((error) => {
+      if (!hasWaitedInVain(error)) throw error
+      throw new BusyError(`view "${view}", to make it`, performance.now() - startedAt, 100, { cause: error })
+    })
+    return text
+  }
+
+  /** Reads both tables, where they are not known, and checks what was declared against them. */
+  async #prepare(tx: Tx | undefined, isKept: boolean, waitMs = WAIT_MS): Promise<AggregateSql> {
+    const parent = await this.#rows.table(tx, 'parent', this.#spec.parent)
+    const child = await this.#rows.table(tx, 'child', this.#spec.child)
+    const sql = new AggregateSql(parent, child, this.#spec, this.#rows.schema)
+    const mark = `${isKept} ${parent.mark} ${child.mark}`
+    if (!this.#checked.has(mark)) {
+      await checkExpressions(this.#rows, tx, this.#spec, sql.checks(isKept), waitMs)
+      this.#checked.add(mark)
+    }
+    return sql
+  }
+
+  readonly #call: AggregateCall = (tx, build) =>
+    this.#retry(async () => {
+      await this.#prepare(tx, true)
+      const child = await this.#rows.table(tx, 'child', this.#spec.child)
+      return this.#rows.call(tx, this.#spec.parent, (parent) =>
+        build(new AggregateSql(parent, child, this.#spec, this.#rows.schema), parent),
+      )
+    })
+
+  /**
+   * `Rows` sees to the table that it writes to. What is refused may be right by now, and what the server does not know may be in the other table: then both are read
+   * again.
+   */
+  async #retry(call: () => Promise<readonly ToldRow[]>): Promise<readonly ToldRow[]> {
+    try {
+      return await call()
+    } catch (error) {
+      const mayBeOld =
+        error instanceof DatabaseError ? MOVED.has(error.sqlState) : error instanceof InvalidInputError
+      if (!mayBeOld) throw error
+      this.#rows.forget(this.#spec.parent)
+      this.#rows.forget(this.#spec.child)
+      this.#checked.clear()
+      return await call()
+    }
+  }
+
+  #expectAll(told: readonly ToldRow[], ids: readonly RowId[]): void {
+    const { parent } = this.#spec
+    const isAbsent = told[0]?.state === 'absent'
+    const places = new Set(
+      isAbsent ? (JSON.parse(told[0]?.told ?? 'null') ?? []) : told.map((row) => row.told),
+    )
+    const [first, ...more] = ids.filter((_, n) => !places.has(String(n + 1)))
+    if (first === undefined) return
+    const subject =
+      more.length === 0 ? nameRow(parent, first) : `${more.length + 1} rows of table "${parent}"`
+    const which = more.length === 0 ? showId(first) : [first, ...more].map(showId)
+    if (isAbsent) throw new NotFoundError(subject, parent, which)
+    throw new NotWrittenError(subject, parent, which)
+  }
+}
+
+function toList(given: RowId | readonly RowId[]): readonly RowId[] {
+  const ids: readonly RowId[] = Array.isArray(given) ? given : [given as RowId]
+  if (ids.length > 0 && ids.length <= MAX_IDS) return ids
+  throw new InvalidInputError('ids', `must be 1 to ${MAX_IDS}, not ${ids.length}`)
+}
+
+/** As it stands in our statements; see `AggregateSql`. */
+function toIdText(parent: Table, id: RowId): string {
+  const parts = readId('id', parent, id)
+  const isKey = parts.length === parent.key.length && parts.every(({ column }, n) => column === parent.key[n])
+  if (!isKey)
+    throw new InvalidInputError(
+      'id',
+      `must name the columns of the primary key of ${parent.name.given}: ${parent.key.map(({ name }) => name).join(', ')}`,
+    )
+  return JSON.stringify(parts.map(({ field, column, value }) => toColumnText(field, column, value)))
+}

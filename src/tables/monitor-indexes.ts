@@ -1,0 +1,191 @@
+import type { Database } from '../postgres/database.js'
+import { quoteIdentifier } from '../postgres/identifier.js'
+import { hashKey } from '../postgres/key.js'
+import { toColumnText } from '../postgres/rows/column-value.js'
+import type { Rows } from '../postgres/rows/rows.js'
+import type { Table } from '../postgres/rows/table.js'
+import { quoteLiteral, statement } from '../postgres/statement.js'
+import type { Transaction } from '../postgres/transaction-types.js'
+import { explainedPick, timeColumn } from './monitor-conditions.js'
+import type { MonitorRule } from './monitor-options.js'
+
+/** Which index serves a monitor, or which one is missing: what to send to the database, and why. */
+export type MonitorIndexes =
+  | { readonly ok: true; readonly index: string }
+  | { readonly ok: false; readonly missing: { readonly sql: string; readonly why: string } }
+
+/** An index of the table, or of one of its partitions. */
+interface ToldIndex {
+  /** Of the table itself. */
+  readonly own: boolean
+  readonly schema: string
+  readonly name: string
+  readonly valid: boolean
+  /** The columns it begins with; null for an expression. */
+  readonly columns: readonly (string | null)[]
+  readonly predicate: string | null
+}
+
+interface ToldTable {
+  readonly partitioned: boolean
+  readonly indexes: readonly ToldIndex[] | null
+}
+
+const readIndexes = statement(
+  `select pg_catalog.json_build_object(
+     'partitioned', (select c.relkind operator(pg_catalog.=) 'p'::pg_catalog."char" from pg_catalog.pg_class c
+       where c.oid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)),
+     'indexes', (
+       select pg_catalog.json_agg(pg_catalog.json_build_object(
+         'own', i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)::pg_catalog.oid,
+         'schema', n.nspname, 'name', c.relname, 'valid', i.indisvalid and i.indisready,
+         'columns', (
+           select pg_catalog.json_agg(a.attname order by k.n)
+           from pg_catalog.unnest(i.indkey::pg_catalog.int2[]) with ordinality k(attnum, n)
+           left join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
+             and k.attnum operator(pg_catalog.>) 0::pg_catalog.int2
+           where k.n operator(pg_catalog.<=) i.indnkeyatts),
+         'predicate', pg_catalog.pg_get_expr(i.indpred, i.indrelid)
+       ) order by i.indexrelid)
+       from pg_catalog.pg_index i
+       join pg_catalog.pg_class c on c.oid operator(pg_catalog.=) i.indexrelid
+       join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace
+       join pg_catalog.pg_am m on m.oid operator(pg_catalog.=) c.relam and m.amname operator(pg_catalog.=) 'btree'::pg_catalog.name
+       where i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)::pg_catalog.oid
+         or i.indrelid operator(pg_catalog.=) any (select t.relid::pg_catalog.oid from pg_catalog.pg_partition_tree(pg_catalog.to_regclass($1::text::text)) t)
+     )
+   )::text as told`,
+  { readOnly: true },
+)
+
+/**
+ * An index serves if it leads from the states to the oldest: it has rows of these states alone and begins with the time, or begins with the state and goes on with
+ * the time. First what the catalog says, which holds for a small table too; then what the planner would take if it may not read all rows: it sees through
+ * conditions that are said in another way, and knows the indexes of partitions.
+ */
+export async function findIndexes(
+  database: Database,
+  rows: Rows,
+  rule: MonitorRule,
+): Promise<MonitorIndexes> {
+  return database.transaction(async (tx) => {
+    const table = await rows.read(tx, rule.table)
+    timeColumn(table, rule)
+    const [row] = await database.send(readIndexes, [table.quoted], tx)
+    const told: ToldTable = JSON.parse(`${row?.told}`)
+    const fitting = (told.indexes ?? []).filter((index) => hasShape(index, rule))
+    for (const index of fitting.filter(({ own, valid }) => own && valid))
+      if (await isImplied(tx, table, rule, index)) return { ok: true, index: index.name }
+    const used = await plannedIndexes(tx, table, rule)
+    const served = used.map(({ schema, name }) =>
+      fitting.find((index) => index.valid && index.schema === schema && index.name === name),
+    )
+    const names = served.map((index) => index?.name)
+    if (names.length > 0 && names.every((name) => name !== undefined))
+      return { ok: true, index: [...new Set(names)].join(', ') }
+    const broken = fitting.find(({ own, valid }) => own && !valid)
+    return { ok: false, missing: suggest(table, rule, told.partitioned, broken) }
+  })
+}
+
+function hasShape({ columns: [first, second], predicate }: ToldIndex, rule: MonitorRule): boolean {
+  return first === rule.timeColumn
+    ? predicate !== null
+    : first === rule.statusColumn && second === rule.timeColumn
+}
+
+/** Whether its condition is true of a row of which the state alone is known, in each of the states. */
+async function isImplied(
+  tx: Transaction,
+  table: Table,
+  rule: MonitorRule,
+  { predicate }: ToldIndex,
+): Promise<boolean> {
+  if (predicate === null) return true
+  const column = table.column('statusColumn', rule.statusColumn)
+  const states = rule.stuck.map(
+    (state) => `(${quoteLiteral(`${toColumnText('stuck', column, state)}`)}::${column.sql})`,
+  )
+  const text = `select pg_catalog.bool_and(coalesce((${predicate}), false))::text as "told" from (values ${states.join(', ')}) as t(${column.quoted})`
+  const [row] = await tx
+    .savepoint(async (part) => (await part.query<{ told: string }>(text)).rows)
+    // It is about other columns, too.
+    .catch(() => [])
+  return row?.told === 'true'
+}
+
+interface PlanNode {
+  readonly 'Node Type': string
+  readonly 'Relation Name'?: string
+  readonly Schema?: string
+  readonly 'Index Name'?: string
+  readonly Plans?: readonly PlanNode[]
+}
+
+interface UsedIndex {
+  readonly schema: string | undefined
+  readonly name: string | undefined
+}
+
+/** What each scan of the plan reads, as if nothing but indexes could be read. */
+async function plannedIndexes(
+  tx: Transaction,
+  table: Table,
+  rule: MonitorRule,
+): Promise<readonly UsedIndex[]> {
+  await tx.query('set local enable_seqscan = off')
+  await tx.query('set local enable_bitmapscan = off')
+  const { rows } = await tx.query<{ 'QUERY PLAN': unknown }>(
+    `explain (verbose, format json) ${explainedPick(table, rule)}`,
+  )
+  const [first] = readPlans(rows[0]?.['QUERY PLAN'])
+  const nodes = first ? flatten(first.Plan) : []
+  return nodes
+    .filter((node) => node['Relation Name'] !== undefined)
+    .map((node) => ({ schema: node.Schema, name: node['Index Name'] }))
+}
+
+/** A pool may have been told to leave JSON as it is. */
+const readPlans = (told: unknown): readonly { readonly Plan: PlanNode }[] =>
+  (typeof told === 'string' ? JSON.parse(told) : told) as readonly { readonly Plan: PlanNode }[]
+
+const flatten = (node: PlanNode): PlanNode[] => [node, ...(node.Plans ?? []).flatMap(flatten)]
+
+function suggest(
+  table: Table,
+  rule: MonitorRule,
+  isPartitioned: boolean,
+  broken: ToldIndex | undefined,
+): { readonly sql: string; readonly why: string } {
+  const { given } = table.name
+  const why = `monitor "${rule.name}" reads all of ${given} in each run: no index leads from its states to the oldest row`
+  if (broken) {
+    const name = [broken.schema, broken.name].map(quoteIdentifier).join('.')
+    return {
+      sql: `reindex index concurrently ${name}`,
+      why: `${why}; "${broken.name}" would, but it is not valid: making it has failed, or is not at its end`,
+    }
+  }
+  const column = table.column('statusColumn', rule.statusColumn)
+  const states = rule.stuck.map((state) => quoteLiteral(`${toColumnText('stuck', column, state)}`).trim())
+  const isStuck = `${column.quoted} ${states.length === 1 ? `= ${states[0]}` : `in (${states.join(', ')})`}`
+  const name = quoteIdentifier(nameIndex(table, rule))
+  // The key, too: rows of one time are told apart by it, and a bulk update makes many of these.
+  const keys = [rule.timeColumn, ...table.key.map((column) => column.name)].map(quoteIdentifier).join(', ')
+  const how = isPartitioned ? 'create index' : 'create index concurrently'
+  return {
+    sql: `${how} ${name} on ${table.quoted} (${keys}) where ${isStuck}`,
+    why: isPartitioned
+      ? `${why}. On a table in partitions it cannot be made concurrently, and keeps writers out meanwhile; to avoid that make it \`on only\` the table, concurrently on each partition, and attach these`
+      : why,
+  }
+}
+
+/** One for each table, states and time: at most 63 bytes. */
+function nameIndex(table: Table, { stuck, timeColumn: time }: MonitorRule): string {
+  const name = [table.name.name, ...stuck, time].join('_').toLowerCase()
+  if (Buffer.byteLength(name) <= 63) return name
+  let short = name
+  while (Buffer.byteLength(short) > 54) short = short.slice(0, -1)
+  return `${short}_${hashKey(name).slice(0, 8)}`
+}

@@ -1,0 +1,132 @@
+import { describe, expect, it } from 'vitest'
+import { openTables } from '../../test/tables/open-tables.js'
+import { InvalidInputError } from '../errors.js'
+import { countTraffic } from '../testing/index.js'
+import type { MonitorOptions } from './monitor-options.js'
+
+const fixture = openTables(
+  `create type {shop}.state as enum ('PENDING', 'PROCESSING', 'FAILED');
+   create table {shop}.item (
+     id int primary key, status text, mood {shop}.state, code varchar(3), updated_at timestamptz, local timestamp, day date, lease_until timestamptz,
+     coarse timestamptz(0), attempts int, tries text, fence bigint, small int, error text, short varchar(5), made int generated always as (1) stored
+   );
+   create table {shop}.bare (status text, updated_at timestamptz)`,
+)
+const { at } = fixture
+let count = 0
+const base = () => ({
+  table: at('item'),
+  stuck: 'PROCESSING',
+  timeColumn: 'updated_at',
+  olderThanMs: 1_000,
+  action: 'requeue',
+  requeueTo: 'PENDING',
+  name: `m${++count}`,
+})
+const define = (options: object) => fixture.dibs.monitor({ ...base(), ...options } as MonitorOptions)
+const fail = { action: 'fail', requeueTo: undefined, failTo: 'FAILED' }
+const given = (work: () => unknown): unknown => {
+  try {
+    return work()
+  } catch (error) {
+    return error
+  }
+}
+
+describe('refused where it is defined', () => {
+  it.each([
+    ['table', { table: 7 }, 'must be the name of a table, not a number'],
+    ['stuck', { stuck: [] }, 'must be 1 to 20 states, not 0'],
+    ['stuck', { stuck: null }, 'must be a state: a text, a number or a boolean, not null'],
+    ['stuck', { stuck: ['a', undefined] }, 'not undefined'],
+    ['timeColumn', { timeColumn: undefined }, 'must be a text, not undefined'],
+    ['timeZone', { timeZone: '+01:00' }, 'must be the name of a time zone'],
+    ['olderThanMs', { olderThanMs: 0 }, 'must be a whole number of milliseconds from 1 to'],
+    ['olderThanMs', { olderThanMs: undefined }, 'not undefined'],
+    ['everyMs', { everyMs: 0 }, 'must be a whole number of milliseconds from 100 to'],
+    ['batch', { batch: 1_001 }, 'must be a whole number from 1 to 1000, not 1001'],
+    ['batch', { batch: '1' }, 'not a string'],
+    ['action', { action: undefined }, "must be 'requeue', 'fail' or a function, not undefined"],
+    ['action', { action: 'retry' }, 'not "retry"'],
+    ['requeueTo', { requeueTo: undefined }, "must be given with the action 'requeue'"],
+    ['requeueTo', { requeueTo: 'PROCESSING' }, 'must not be one of the states in `stuck`'],
+    ['requeueTo', { requeueTo: {} }, 'must be a state'],
+    ['requeueTo', { ...fail, requeueTo: 'PENDING' }, "means nothing to the action 'fail'"],
+    ['failTo', { ...fail, failTo: undefined }, "must be given with the action 'fail'"],
+    ['failTo', { attemptsColumn: 'attempts' }, 'must be given with `attemptsColumn`'],
+    ['attemptsColumn', { ...fail, attemptsColumn: 'attempts' }, 'means nothing'],
+    ['maxAttempts', { maxAttempts: 3 }, 'needs `attemptsColumn`'],
+    [
+      'maxAttempts',
+      { attemptsColumn: 'attempts', failTo: 'FAILED', maxAttempts: 0 },
+      'must be a whole number from 1 to 1000000',
+    ],
+    ['countsAttempts', { countsAttempts: true }, 'needs `attemptsColumn`'],
+    ['countsAttempts', { attemptsColumn: 'attempts', failTo: 'FAILED', countsAttempts: 1 }, 'true or false'],
+    ['errorColumn', { errorColumn: 'error' }, 'needs `failTo`'],
+    ['reason', { ...fail, reason: 'gone' }, 'needs `errorColumn`'],
+    ['reason', { ...fail, errorColumn: 'error', reason: 7 }, 'must be a text, not a number'],
+    ['set', { set: [] }, 'must be an object of columns and values'],
+    ['name', { name: '' }, 'must not be empty'],
+    ['olderThen', { olderThen: 1 }, 'is no option here'],
+    ['tx', { tx: {} }, 'is no option here'],
+  ])('%s: %j', (field, options, problem) => {
+    const error = given(() => define(options))
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error).toMatchObject({ field, message: expect.stringContaining(problem) })
+  })
+
+  it('a name that another has', () => {
+    const { name, ...options } = base()
+    const { dibs } = fixture
+    expect(dibs.monitor(options as MonitorOptions).name).toBe(`${at('item')}:PROCESSING`)
+    expect(() => dibs.monitor(options as MonitorOptions)).toThrow('is the name of another monitor')
+    expect(dibs.monitor({ ...options, name, everyMs: 300_000 } as MonitorOptions)).toMatchObject({
+      ...{ name, everyMs: 300_000 },
+    })
+    expect(dibs.monitor({ ...options, stuck: ['a', 'b'] } as MonitorOptions)).toMatchObject({
+      ...{ name: `${at('item')}:a,b`, everyMs: 60_000 },
+    })
+  })
+
+  it('defining sends nothing', async () => {
+    const traffic = await countTraffic(fixture.pool, async () => define({ table: 'nowhere.at_all' }))
+    expect(traffic).toMatchObject({ roundTrips: 0 })
+  })
+})
+
+describe('refused at the first run', () => {
+  it.each([
+    ['table', { table: 'nowhere.item' }, 'there is no such table'],
+    ['table', { table: 'bare' }, 'has no primary key'],
+    ['statusColumn', { statusColumn: 'state' }, 'names the column "state"'],
+    ['timeColumn', { timeColumn: 'updatedAt' }, 'did you mean updated_at?'],
+    ['timeColumn', { timeColumn: 'day' }, 'must be of the type timestamptz, or timestamp with `timeZone`'],
+    ['timeZone', { timeColumn: 'local' }, 'does not say in which time zone it was written'],
+    ['timeZone', { timeZone: 'UTC' }, 'must not be given'],
+    ['leaseColumn', { leaseColumn: 'coarse' }, 'and keep milliseconds'],
+    ['leaseColumn', { leaseColumn: 'lease_untl' }, 'did you mean lease_until?'],
+    ['attemptsColumn', { attemptsColumn: 'tries', failTo: 'FAILED' }, 'smallint, integer or bigint'],
+    ['fenceColumn', { fenceColumn: 'small' }, 'must be of the type bigint'],
+    ['stampColumn', { stampColumn: 'day' }, 'must be of the type timestamptz'],
+    ['errorColumn', { ...fail, errorColumn: 'errr' }, 'did you mean error?'],
+    ['reason', { ...fail, errorColumn: 'short' }, 'must be at most 5 characters long'],
+    ['stuck', { statusColumn: 'mood', stuck: 'WORKING' }, 'must be one of PENDING, PROCESSING, FAILED'],
+    ['requeueTo', { statusColumn: 'mood', requeueTo: 'NEW' }, 'must be one of PENDING, PROCESSING, FAILED'],
+    ['failTo', { ...fail, statusColumn: 'mood', failTo: 'X' }, 'must be one of'],
+    ['stuck', { statusColumn: 'code', requeueTo: 'x' }, 'must be at most 3 characters'],
+    ['set.status', { set: { status: 'x' } }, 'it is what `statusColumn` says'],
+    ['set.id', { set: { id: 1 } }, 'it says which row it is'],
+    ['set.made', { set: { made: 1 } }, 'the database makes it'],
+    ['set.nothing', { set: { nothing: 1 } }, 'names the column "nothing"'],
+    ['errorColumn', { ...fail, errorColumn: 'status' }, 'it is what `statusColumn` says'],
+    ['failTo', { action: async () => 'leave', statusColumn: 'mood', failTo: 'X' }, 'must be one of'],
+  ])('%s: %j', async (field, options, problem) => {
+    const table = 'table' in options ? (options.table === 'bare' ? at('bare') : options.table) : at('item')
+    const error = await define({ ...options, table })
+      .run()
+      .catch((error) => error)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error).toMatchObject({ field, message: expect.stringContaining(problem) })
+  })
+})

@@ -1,0 +1,94 @@
+import type { Database } from '../postgres/database.js'
+import { emit } from '../postgres/events.js'
+import type { Rows } from '../postgres/rows/rows.js'
+import { findIndexes, type MonitorIndexes } from './monitor-indexes.js'
+import { type MonitorOptions, type MonitorRule, readRule } from './monitor-options.js'
+import { MonitorRun } from './monitor-run.js'
+import { lookCall } from './monitor-statements.js'
+
+/** What a run of a monitor has found and done. */
+export interface MonitorReport {
+  /** Of the monitor. */
+  readonly name: string
+  /** Rows that are to be done again. */
+  readonly requeued: number
+  /** Rows that were given up: by the action, or since they were tried too often. */
+  readonly failed: number
+  /** Rows in which something else was written: a function answered `{ set }`. */
+  readonly handled: number
+  /** Rows that a function has left as they are. They come again in the next run. */
+  readonly left: number
+  /** Rows that could not be changed, each told as `dibs:monitor.row-failed`. They come again in the next run. */
+  readonly errors: number
+  /** Rows in these states that have no time, and are never old. At most 10,000 are counted. */
+  readonly withoutTime: number
+  /** The age of the oldest row in these states before the run, also of one that is alive: 0 if there is none. */
+  readonly oldestMs: number
+  /** The run has ended at its bound, or by its signal, and more may be stuck. */
+  readonly hasMore: boolean
+  readonly tookMs: number
+}
+
+/** Looks after rows of one table that whoever had them has left behind. */
+export class Monitor {
+  readonly name: string
+  /** How often a loop is to run it. */
+  readonly everyMs: number
+  readonly #database: Database
+  readonly #rows: Rows
+  readonly #rule: MonitorRule
+
+  constructor(database: Database, rows: Rows, options: MonitorOptions<never>) {
+    this.#database = database
+    this.#rows = rows
+    this.#rule = readRule(options, rows.schema)
+    this.name = this.#rule.name
+    this.everyMs = this.#rule.everyMs
+  }
+
+  /**
+   * Looks once, and does what is to be done about what is stuck: at most 100 batches. Any number of processes may do so at once; each row has one effect. With a `signal`
+   * that aborts, it ends behind the batch that it is at.
+   *
+   * @example
+   * const monitor = dibs.monitor({
+   *   table: 'tasks', stuck: 'EXECUTING', timeColumn: 'started_at', olderThanMs: 120_000, action: 'fail', failTo: 'FAILED',
+   * })
+   * const { failed, errors, oldestMs } = await monitor.run()
+   * if (oldestMs > 600_000) console.error(`a task is stuck for ${oldestMs} ms: ${failed} failed, ${errors} could not be`)
+   */
+  async run(signal?: AbortSignal): Promise<MonitorReport> {
+    const startedAt = performance.now()
+    const found = await this.#look()
+    const run = new MonitorRun(this.#database, this.#rows, this.#rule, signal)
+    const hasMore = await run.toEnd()
+    const { counts } = run
+    const tookMs = Math.round(performance.now() - startedAt)
+    const origin = { ...this.#database.origin, monitor: this.name, table: this.#rule.table }
+    const { requeued, failed, handled } = counts
+    emit('dibs:monitor.ran', { ...origin, ...counts, ...found, hasMore, tookMs })
+    if (requeued + failed + handled > 0)
+      emit('dibs:monitor.recovered', { ...origin, requeued, failed, handled })
+    return { name: this.name, ...counts, ...found, hasMore, tookMs }
+  }
+
+  /**
+   * Which index serves it, or which one is missing, with the SQL that makes it: without one, each run reads the whole table.
+   *
+   * @example
+   * const monitor = dibs.monitor({
+   *   table: 'tasks', stuck: 'EXECUTING', timeColumn: 'started_at', olderThanMs: 120_000, action: 'fail', failTo: 'FAILED',
+   * })
+   * const indexes = await monitor.checkIndexes()
+   * if (!indexes.ok) console.warn(indexes.missing.why, indexes.missing.sql)
+   */
+  async checkIndexes(): Promise<MonitorIndexes> {
+    return findIndexes(this.#database, this.#rows, this.#rule)
+  }
+
+  async #look(): Promise<Pick<MonitorReport, 'oldestMs' | 'withoutTime'>> {
+    const [told] = await this.#rows.call(undefined, this.#rule.table, (table) => lookCall(table, this.#rule))
+    const [ageMs, withoutTime]: [string | null, number] = JSON.parse(`${told?.told}`)
+    return { oldestMs: Math.max(0, Math.round(Number(ageMs ?? 0))), withoutTime }
+  }
+}

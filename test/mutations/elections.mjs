@@ -1,0 +1,84 @@
+// Guards of elections and of the loop of maintenance.
+const election = 'src/locks/election.ts'
+const elected = ['src/locks/election.test.ts']
+const loop = ['src/ops/maintenance.test.ts']
+
+const elections = [
+  [
+    'what is done after a loss keeps everybody from being elected',
+    '    await this.#drain(work)\n',
+    '    await this.#drain(Promise.all([work, told]))\n',
+    elected,
+  ],
+  ['a leader hands over before its work has ended', '    await this.#drain(work)\n', '', elected],
+  [
+    'a leader that is told to stop goes on',
+    "    const resign = (): void => term.end('resigned')\n",
+    '    const resign = (): void => {}\n',
+    elected,
+  ],
+  [
+    'work that hangs holds up the handover for ever',
+    'timer = setTimeout(resolve, this.#drainMs)',
+    'void resolve',
+    elected,
+  ],
+  ['a leader that stops gives nothing back', '    await lock[Symbol.asyncDispose]()\n', '', elected],
+  ['what the leader does may fail', '      failure = { error }\n      resign()\n', '', elected],
+  [
+    'a loss is not told to who leads',
+    "    lock.signal.addEventListener('abort', lose, { once: true })\n",
+    '',
+    elected,
+  ],
+  ['who has resigned is taken for the leader', '    this.signal.throwIfAborted()\n', '', elected],
+  [
+    'a database that is away ends it',
+    '        this.#emitFailed(error)\n',
+    '        if (error) return\n',
+    elected,
+  ],
+]
+
+const maintenance = 'src/ops/maintenance.ts'
+const loops = [
+  [
+    'a database that is away is asked as often as ever',
+    'failures = errors.some(isEveryones) ? failures + 1 : 0',
+    'failures = 0',
+    loop,
+  ],
+  ['a monitor is sent out while it runs', 'this.#watching.has(monitor.name) || ', '', loop],
+  ['a monitor is sent out in each round', ' || now < (this.#dueAt.get(monitor.name) ?? 0)', '', loop],
+  ['a monitor that runs is not waited for', '    await Promise.all(this.#watching.values())\n', '', loop],
+  [
+    'a monitor that fails is not told of',
+    'const run = monitor.run(signal).catch((error) => void this.#emitFailed(error))',
+    'const run = monitor.run(signal).catch(() => undefined)',
+    loop,
+  ],
+]
+
+export const electionMutations = [
+  ...elections.map(([name, from, to, tests]) => ({
+    name: `election: ${name}`,
+    file: election,
+    from,
+    to,
+    tests,
+  })),
+  {
+    name: 'election: its instance does not stop it',
+    file: 'src/dibs.ts',
+    from: '    const stop = (): Promise<void> => election.stop()\n    this.#stops.add(stop)\n',
+    to: '    const stop = (): Promise<void> => election.stop()\n',
+    tests: elected,
+  },
+  ...loops.map(([name, from, to, tests]) => ({
+    name: `maintenance: ${name}`,
+    file: maintenance,
+    from,
+    to,
+    tests,
+  })),
+]
