@@ -35,7 +35,7 @@ export interface LockStormOptions {
   readonly schema: string
   readonly world: string
   readonly seconds: number
-  /** Goes on until each figure has reached this, or three times as long. */
+  /** Goes on until each figure has reached this, or twelve times as long. */
   readonly atLeast: number
   readonly seed: number
 }
@@ -194,6 +194,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
   }
 
   const isEnough = (): boolean =>
+    refusedByServer > 0 &&
     counts.every(({ fault, hits, takeovers, refused }) =>
       [hits, takeovers, ...(fault === 'SIGSTOP' ? [refused] : [])].every((figure) => figure >= atLeast),
     )
@@ -204,7 +205,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
     lastCountAt = performance.now()
     const startedAt = performance.now()
     const isTime = (factor: number): boolean => performance.now() - startedAt > factor * seconds * 1_000
-    for (let turn = 0; problems.length === 0 && !(isTime(1) && isEnough()) && !isTime(3); turn++) {
+    for (let turn = 0; problems.length === 0 && !(isTime(1) && isEnough()) && !isTime(12); turn++) {
       // Between two faults somebody gets on.
       const before = counted
       await until(() => counted >= before + 3, 'somebody to count', STUCK_MS).catch((error) =>
