@@ -1,40 +1,19 @@
 import assert from 'node:assert/strict'
-import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { directUrl, freshName, withPool } from '../../test/database.js'
-import { Dibs } from '../dibs.js'
+import type pg from 'pg'
+import { describe, expect, it } from 'vitest'
+import { crashedDatabase } from '../../test/crashed-database.js'
 import { AmbiguousOutcomeError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
 import { recordEffects } from '../testing/crash/effects.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
-import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
 import { acquireOn } from './acquire.js'
 import { claims } from './acquire-claims.js'
 import { Quota } from './quota.js'
 import { singletonOn } from './singleton.js'
 
-vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 60_000 })
-const database = freshName('crashed')
-const target = new URL(directUrl)
-target.pathname = `/${database}`
-const pool = new pg.Pool({ connectionString: target.href })
-let schema: TestSchema
-
-beforeAll(async () => {
-  pool.on('error', () => {})
-  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
-  schema = await createTestSchema(pool)
-  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
-  await dibs.close()
-  await pool.query('create table done (key text not null)')
-})
-afterAll(async () => {
-  await pool.end()
-  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
-    connectionString: directUrl,
-  })
-})
+const crashed = crashedDatabase('create table done (key text not null)')
+const { pool } = crashed
 
 const LEASE_MS = 60_000
 /** One period, however the clock is moved. */
@@ -43,7 +22,7 @@ type Effects = ReturnType<typeof recordEffects>
 
 /** Everything of a process: memory does not survive it. */
 async function asProcess<T>(db: pg.Pool, fn: (own: Database, points: Quota) => Promise<T>): Promise<T> {
-  const own = new Database(db, { schema: schema.name, prepared: true })
+  const own = new Database(db, { schema: crashed.schema.name, prepared: true })
   try {
     return await fn(own, new Quota(own, 'points', { limit: 10, ledger: true }))
   } finally {
@@ -54,8 +33,8 @@ async function asProcess<T>(db: pg.Pool, fn: (own: Database, points: Quota) => P
 const crash = async (options: CrashLoopOptions) => {
   const report = await crashLoop({
     pool,
-    setup: () => schema.clock.reset(),
-    advance: () => schema.clock.advance(20 * LEASE_MS),
+    setup: () => crashed.schema.clock.reset(),
+    advance: () => crashed.schema.clock.advance(20 * LEASE_MS),
     bound: { recoveries: 6 },
     ...options,
   })
@@ -73,10 +52,10 @@ const four = (points: Quota) => [
 /** Charged once, nothing pending, nothing held, and every counter fits its entries. */
 async function whole(db: pg.Pool, claimed: number, used: number): Promise<void> {
   const { rows } = await db.query(`select
-    (select array_agg(status::text) from ${schema.name}.claim) as claims,
-    (select count(*)::int from ${schema.name}.lock where expires_at > ${schema.name}.clock()) as locks,
-    (select array_agg(array[q.used, q.held, q.used + q.over - q.unlisted]::int[]) from ${schema.name}.quota q) as quotas,
-    (select sum(e.amount)::int from ${schema.name}.quota_entry e where e.state in ('taken', 'held')) as entries`)
+    (select array_agg(status::text) from ${crashed.schema.name}.claim) as claims,
+    (select count(*)::int from ${crashed.schema.name}.lock where expires_at > ${crashed.schema.name}.clock()) as locks,
+    (select array_agg(array[q.used, q.held, q.used + q.over - q.unlisted]::int[]) from ${crashed.schema.name}.quota q) as quotas,
+    (select sum(e.amount)::int from ${crashed.schema.name}.quota_entry e where e.state in ('taken', 'held')) as entries`)
   assert.deepEqual(rows, [
     {
       claims: Array.from({ length: claimed }, () => 'active'),

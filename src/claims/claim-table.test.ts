@@ -150,7 +150,7 @@ it('waits so long in all, however often it has to begin anew', async () => {
   }
   const blocker = await pool.connect()
   try {
-    pool.on('acquire', (client) => client.on('notice', note))
+    pool.on('acquire', (client) => client.off('notice', note).on('notice', note))
     await blocker.query('begin')
     await blocker.query(`insert into ${name}.claim (scope, key, id, holder, fence, lease_until, created_at)
       values ('s', 'k', 'i', 'h', 1, '-infinity', now())`)

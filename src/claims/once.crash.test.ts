@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 // @ts-expect-error: plain JavaScript, since a process of its own runs it too
 import { pay, payments } from '../../test/children/pay-code.mjs'
-import { directUrl, freshName, withPool } from '../../test/database.js'
+import { crashedDatabase } from '../../test/crashed-database.js'
 import { startPostgres } from '../../test/postgres-server.js'
 import { Dibs } from '../dibs.js'
 import { AmbiguousOutcomeError, type DibsError, InProgressError } from '../errors.js'
@@ -14,38 +14,22 @@ import { Database } from '../postgres/database.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
 import { recordEffects } from '../testing/crash/effects.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
-import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
+import { createTestSchema } from '../testing/test-schema.js'
 import { onceOn } from './once.js'
 import type { LeasedSpec } from './once-spec.js'
 import { Operation } from './operation.js'
 
-const database = freshName('crashed')
-const target = new URL(directUrl)
-target.pathname = `/${database}`
-const pool = new pg.Pool({ connectionString: target.href })
-let schema: TestSchema
-
-beforeAll(async () => {
-  pool.on('error', () => {})
-  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
-  schema = await createTestSchema(pool)
-  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
-  await dibs.close()
-  await pool.query('create table done (key text not null); create table paid (key text primary key)')
-})
-afterAll(async () => {
-  await pool.end()
-  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
-    connectionString: directUrl,
-  })
-})
+const crashed = crashedDatabase(
+  'create table done (key text not null); create table paid (key text primary key)',
+)
+const { pool } = crashed
 
 const LEASE_MS = 60_000
 const at = { scope: 's', key: 'k' }
 
 /** Everything of a process: memory does not survive it. */
 async function asProcess<T>(db: pg.Pool, fn: (own: Database) => Promise<T>): Promise<T> {
-  const own = new Database(db, { schema: schema.name, prepared: true })
+  const own = new Database(db, { schema: crashed.schema.name, prepared: true })
   try {
     return await fn(own)
   } finally {
@@ -56,14 +40,14 @@ async function asProcess<T>(db: pg.Pool, fn: (own: Database) => Promise<T>): Pro
 const crash = (options: CrashLoopOptions) =>
   crashLoop({
     pool,
-    setup: () => schema.clock.reset(),
-    advance: () => schema.clock.advance(20 * LEASE_MS),
+    setup: () => crashed.schema.clock.reset(),
+    advance: () => crashed.schema.clock.advance(20 * LEASE_MS),
     bound: { recoveries: 6 },
     ...options,
   })
 
 const statusOf = async (db: pg.Pool): Promise<string | undefined> => {
-  const { rows } = await db.query(`select status from ${schema.name}.claim`)
+  const { rows } = await db.query(`select status from ${crashed.schema.name}.claim`)
   return rows[0]?.status
 }
 
@@ -229,13 +213,13 @@ describe.each(ways)('real crashes of a payment that is %s', (how) => {
     const program = join(import.meta.dirname, '../../test/children/pay.mjs')
     const report = await crash({
       modes: ['crash', 'zombie', 'process'],
-      run: run(schema.name),
+      run: run(crashed.schema.name),
       child: (DATABASE_URL) =>
         spawn(process.execPath, [program], {
-          env: { ...process.env, DATABASE_URL, PAY_HOW: how, PAY_SCHEMA: schema.name },
+          env: { ...process.env, DATABASE_URL, PAY_HOW: how, PAY_SCHEMA: crashed.schema.name },
           stdio: 'ignore',
         }),
-      invariant: invariantOf(schema.name),
+      invariant: invariantOf(crashed.schema.name),
       bound: { processPoints: 12, recoveries: 6 },
     })
     expect(report.verdict).toBe('passed')

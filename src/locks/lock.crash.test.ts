@@ -1,49 +1,28 @@
 import assert from 'node:assert/strict'
-import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { directUrl, freshName, withPool } from '../../test/database.js'
+import type pg from 'pg'
+import { describe, expect, it } from 'vitest'
+import { crashedDatabase } from '../../test/crashed-database.js'
 import { isDeep } from '../../test/depth.js'
-import { Dibs } from '../dibs.js'
 import { Database } from '../postgres/database.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
-import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
 import { Election, type Term } from './election.js'
 import type { Lock } from './lock.js'
 import { LockDesk } from './lock-desk.js'
 import { Locks } from './locks.js'
 
-vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 60_000 })
-const database = freshName('crashed')
-const target = new URL(directUrl)
-target.pathname = `/${database}`
-const pool = new pg.Pool({ connectionString: target.href })
-let schema: TestSchema
-
-beforeAll(async () => {
-  pool.on('error', () => {})
-  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
-  schema = await createTestSchema(pool)
-  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
-  await dibs.close()
-  await pool.query(
-    'create table counter (n integer not null); create table step (fence bigint not null, name text not null, place serial)',
-  )
-})
-afterAll(async () => {
-  await pool.end()
-  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
-    connectionString: directUrl,
-  })
-})
+const crashed = crashedDatabase(
+  'create table counter (n integer not null); create table step (fence bigint not null, name text not null, place serial)',
+)
+const { pool } = crashed
 
 const TTL_MS = 60_000
 const allModes = ['crash', 'error', 'half-open', 'zombie'] as const
 
 /** Everything of a process: memory does not survive it. */
 async function asProcess<T>(db: pg.Pool, fn: (desk: LockDesk, own: Database) => Promise<T>): Promise<T> {
-  const own = new Database(db, { schema: schema.name, prepared: true })
+  const own = new Database(db, { schema: crashed.schema.name, prepared: true })
   const wakeups = new Wakeups(own, { listen: false })
   const desk = new LockDesk(own, wakeups)
   try {
@@ -59,10 +38,10 @@ const crash = async (options: CrashLoopOptions) => {
   const report = await crashLoop({
     pool,
     setup: async (db) => {
-      await schema.clock.reset()
+      await crashed.schema.clock.reset()
       await db.query('insert into counter values (0)')
     },
-    advance: () => schema.clock.advance(20 * TTL_MS),
+    advance: () => crashed.schema.clock.advance(20 * TTL_MS),
     bound: { recoveries: 6 },
     ...options,
   })
@@ -81,7 +60,9 @@ const countOnce = (lock: Lock, own: Database) =>
   })
 
 const isFree = async (db: pg.Pool): Promise<void> => {
-  const { rows } = await db.query(`select from ${schema.name}.lock where expires_at > ${schema.name}.clock()`)
+  const { rows } = await db.query(
+    `select from ${crashed.schema.name}.lock where expires_at > ${crashed.schema.name}.clock()`,
+  )
   assert.deepEqual(rows, [])
 }
 const fencesGrow = async (db: pg.Pool): Promise<void> => {
@@ -151,10 +132,10 @@ describe('a holder that dies, sleeps or loses contact anywhere', () => {
 it('a lock that is taken away is taken away once, wherever the operator dies', async () => {
   await crash({
     setup: async (db) => {
-      await schema.clock.reset()
+      await crashed.schema.clock.reset()
       await db.query('insert into counter values (0)')
       await db.query(
-        `insert into ${schema.name}.lock values ('x', 0, 'stuck', 100, 'infinity', '2020-01-01') on conflict do nothing`,
+        `insert into ${crashed.schema.name}.lock values ('x', 0, 'stuck', 100, 'infinity', '2020-01-01') on conflict do nothing`,
       )
     },
     run: (db) =>
@@ -163,7 +144,7 @@ it('a lock that is taken away is taken away once, wherever the operator dies', a
       }),
     invariant: async (db) => {
       const { rows } = await db.query(
-        `select fence > 100 as grew, expires_at = '-infinity' as free from ${schema.name}.lock`,
+        `select fence > 100 as grew, expires_at = '-infinity' as free from ${crashed.schema.name}.lock`,
       )
       assert.deepEqual(rows, [{ grew: true, free: true }])
     },

@@ -1,46 +1,27 @@
 import assert from 'node:assert/strict'
-import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
-import { directUrl, freshName, withPool } from '../../test/database.js'
+import type pg from 'pg'
+import { describe, expect, it } from 'vitest'
+import { crashedDatabase } from '../../test/crashed-database.js'
 import { itInDepth } from '../../test/depth.js'
-import { Dibs } from '../dibs.js'
 import { Database } from '../postgres/database.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
-import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
 import type { SingleFlight } from './flight-spec.js'
 import { LockDesk } from './lock-desk.js'
 import { Flights } from './single-flight.js'
 
-vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 60_000 })
-const database = freshName('crashed')
-const target = new URL(directUrl)
-target.pathname = `/${database}`
-const pool = new pg.Pool({ connectionString: target.href })
-let schema: TestSchema
-
-beforeAll(async () => {
-  pool.on('error', () => {})
-  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
-  schema = await createTestSchema(pool)
-  const dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
-  await dibs.close()
-  await pool.query('create table source (n integer not null); create table loaded (n integer not null)')
-})
-afterAll(async () => {
-  await pool.end()
-  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
-    connectionString: directUrl,
-  })
-})
+const crashed = crashedDatabase(
+  'create table source (n integer not null); create table loaded (n integer not null)',
+)
+const { pool } = crashed
 
 const LEASE_MS = 60_000
 const options = { ttlMs: 3_600_000_000, leaseMs: LEASE_MS, refreshEarly: 0, waitMs: 0 }
 
 /** Everything of a process: memory does not survive it. */
 async function asProcess<T>(db: pg.Pool, fn: (fly: SingleFlight) => Promise<T>): Promise<T> {
-  const own = new Database(db, { schema: schema.name, prepared: true })
+  const own = new Database(db, { schema: crashed.schema.name, prepared: true })
   const wakeups = new Wakeups(own, { listen: false })
   const desk = new LockDesk(own, wakeups)
   const flights = new Flights(desk.parts)
@@ -58,10 +39,10 @@ const crash = async (given: CrashLoopOptions) => {
   const report = await crashLoop({
     pool,
     setup: async (db) => {
-      await schema.clock.reset()
+      await crashed.schema.clock.reset()
       await db.query('insert into source values (1)')
     },
-    advance: () => schema.clock.advance(20 * LEASE_MS),
+    advance: () => crashed.schema.clock.advance(20 * LEASE_MS),
     bound: { recoveries: 6 },
     ...given,
   })
@@ -73,9 +54,11 @@ const crash = async (given: CrashLoopOptions) => {
 
 const load = (db: pg.Pool) => async (): Promise<number> =>
   Number((await db.query('select n from source')).rows[0].n)
-const flightRows = async (db: pg.Pool) => (await db.query(`select * from ${schema.name}.flight`)).rows
+const flightRows = async (db: pg.Pool) => (await db.query(`select * from ${crashed.schema.name}.flight`)).rows
 const isFree = async (db: pg.Pool): Promise<void> => {
-  const { rows } = await db.query(`select from ${schema.name}.lock where expires_at > ${schema.name}.clock()`)
+  const { rows } = await db.query(
+    `select from ${crashed.schema.name}.lock where expires_at > ${crashed.schema.name}.clock()`,
+  )
   assert.deepEqual(rows, [])
 }
 
@@ -107,7 +90,7 @@ itInDepth(
   async () => {
     await crash({
       setup: async (db) => {
-        await schema.clock.reset()
+        await crashed.schema.clock.reset()
         await db.query('insert into source values (1)')
         await asProcess(db, (fly) => fly('k', load(db), options))
       },

@@ -1,44 +1,21 @@
 import assert from 'node:assert/strict'
-import pg from 'pg'
-import { afterAll, beforeAll, expect, it, vi } from 'vitest'
-import { directUrl, freshName, withPool } from '../../test/database.js'
+import { expect, it } from 'vitest'
+import { crashedDatabase } from '../../test/crashed-database.js'
 import { isDeep } from '../../test/depth.js'
-import { Dibs } from '../dibs.js'
 import { Database } from '../postgres/database.js'
 import { Rows } from '../postgres/rows/rows.js'
 import { Aggregate } from '../tables/aggregate.js'
 import { checkAggregate } from '../tables/aggregate-spec.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
-import { createTestSchema, type TestSchema } from '../testing/test-schema.js'
 import { Maintenance } from './maintenance.js'
 
-vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 60_000 })
 const allModes = ['crash', 'error', 'half-open', 'zombie'] as const
-const database = freshName('crashed')
-const target = new URL(directUrl)
-target.pathname = `/${database}`
-const pool = new pg.Pool({ connectionString: target.href })
-let schema: TestSchema
-
-beforeAll(async () => {
-  pool.on('error', () => {})
-  await withPool((admin) => admin.query(`create database ${database}`), { connectionString: directUrl })
-  schema = await createTestSchema(pool)
-  await (await Dibs.open({ pool, schema: schema.name, listen: false })).close()
-  await pool.query(
-    `create table parent (id int primary key, total int not null default 0);
-     create table child (id int primary key, parent_id int not null references parent)`,
-  )
-})
-afterAll(async () => {
-  await pool.end()
-  await withPool((admin) => admin.query(`drop database ${database} with (force)`), {
-    connectionString: directUrl,
-  })
-})
+const crashed = crashedDatabase(`create table parent (id int primary key, total int not null default 0);
+     create table child (id int primary key, parent_id int not null references parent)`)
+const { pool } = crashed
 
 it('a round that dies anywhere is finished by the next: what is over is gone, what was marked is counted', async () => {
-  const name = schema.name
+  const name = crashed.schema.name
   const spec = checkAggregate('totals', {
     ...{ parent: 'parent', child: 'child', foreignKey: 'parent_id' },
     columns: { total: 'count(*)' },
@@ -46,7 +23,7 @@ it('a round that dies anywhere is finished by the next: what is over is gone, wh
   const report = await crashLoop({
     pool,
     setup: async (db) => {
-      await schema.clock.reset()
+      await crashed.schema.clock.reset()
       await db.query('insert into parent select generate_series(1, 3)')
       await db.query('insert into child select n, 1 + n % 2 from generate_series(1, 5) n')
       await db.query(
