@@ -12,7 +12,7 @@ interface CrashedDatabase {
 
 /** What a crash loop over a part of ours goes on: a database of its own with these tables, and our schema in it. */
 export function crashedDatabase(tables: string): CrashedDatabase {
-  vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 60_000 })
+  vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 180_000 })
   const pool = new pg.Pool({ connectionString: exploredSchema(tables).url })
   pool.on('error', () => {})
   let schema: TestSchema | undefined
