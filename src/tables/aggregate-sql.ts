@@ -161,9 +161,9 @@ export class AggregateSql {
   drifted({ repairs }: { readonly repairs: boolean }): string {
     const found = `select "dibs_g".*, "dibs_d".*, ${this.#told} as "dibs_told"
       from ${this.#given} join ${this.#parent.quoted} as ${ROW} on ${this.#match('"dibs_g"')} cross join lateral ${this.#derived(this.#givenKey)} as "dibs_d"
-      where not exists (select from ${this.#schema}.aggregate_mark as "dibs_i"("dibs_aggregate", "dibs_parent", "dibs_seq", "dibs_id")
+      where case when exists (select from ${this.#schema}.aggregate_mark as "dibs_i"("dibs_aggregate", "dibs_parent", "dibs_seq", "dibs_id")
         where "dibs_i"."dibs_aggregate" operator(pg_catalog.=) ${quoteText(this.#spec.name)}
-          and "dibs_i"."dibs_parent" operator(pg_catalog.=) pg_catalog.to_regclass(${quoteText(this.#parent.quoted)})::pg_catalog.oid and ${this.#match('"dibs_i"')}) and (${this.#differs})`
+          and "dibs_i"."dibs_parent" operator(pg_catalog.=) pg_catalog.to_regclass(${quoteText(this.#parent.quoted)})::pg_catalog.oid and ${this.#match('"dibs_i"')}) then false else ${this.#differs} end`
     const rows = `${this.#parent.quoted} as ${ROW}`
     const answer = `'drifted'::text, "dibs_d"."dibs_told", ${this.#parent.list(`${ROW}.`)}`
     if (!repairs)
