@@ -106,7 +106,7 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once however often it was marked. Nobody waits for anybody: for
+   * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once for all its marks among 10,000. Nobody waits for anybody: for
    * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once.
    *
    * @example
@@ -143,7 +143,7 @@ export class Aggregate<R extends object = Row> {
 
   /**
    * Looks for parents that are not what their children say, in parts that are short, while others write: a child was written and nobody has counted it. With `repair`
-   * these are counted anew. What is marked, or just being written, is none of them.
+   * these are counted anew. What is marked, or just being written, is none of them. One that cannot be compared or repaired is told, and holds up no other.
    *
    * @example
    * const { drifted } = await totals.verify({ repair: true })
@@ -180,7 +180,7 @@ export class Aggregate<R extends object = Row> {
 
   /**
    * Makes a view with all of the parent's columns in which these are counted at each look, so that nothing can be wrong: for what is read seldom, or has few children. The parent need
-   * not have the columns. Answers how it was made.
+   * not have the columns. Answers how it was made. Call it again when the parent has got a column; any other change needs the old view dropped (`InvalidInputError`).
    *
    * @example
    * await totals.derived('order_totals')
