@@ -121,8 +121,12 @@ describe('verify', () => {
   it.each([1, 2, 1_000])('repairs the others of one that a CHECK keeps, %i at a time', async (batch) => {
     const totals = aggregate()
     await insert("(1, 1, 'NEW', 5), (2, 2, 'NEW', 5000), (3, 3, 'NEW', 7)")
+    const events: unknown[] = []
+    const stop = onEvent('dibs:aggregate.drifted', (event) => events.push(event))
     const { drifted, ...report } = await totals.verify({ repair: true, batch })
+    stop()
     expect(report).toEqual({ checked: 3, driftedCount: 3, repaired: 2, unsettled: 0 })
+    expect(events).toMatchObject([{ count: 3, isRepaired: false }])
     expect(drifted[1]).toMatchObject({ id: '2', failed: expect.stringMatching(/parent_amount_check/) })
     expect(await fixture.rows('parent')).toMatchObject([{ total: 1 }, { total: 0 }, { total: 1 }])
   })

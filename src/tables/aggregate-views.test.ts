@@ -86,6 +86,11 @@ describe('derived', () => {
     const view = fixture.at('of_large')
     await aggregate().derived(view)
     expect((await fixture.pool.query(`select id, total from ${view} where total = 0`)).rowCount).toBe(4)
+    await fixture.withClient(async (tx) => {
+      await tx.query('set local enable_seqscan = off; set local enable_bitmapscan = off')
+      const { rows } = await tx.query(`explain select total from ${view} where id = 1`)
+      expect(JSON.stringify(rows)).toContain('child_parent_id_idx')
+    })
   })
 
   it('gets the columns that the parent has got since, whatever is known of the table', async () => {

@@ -76,7 +76,7 @@ export async function verifyAggregate(
   if (report.driftedCount > 0)
     emit('dibs:aggregate.drifted', {
       ...rows.origin,
-      ...{ aggregate: name, count: report.driftedCount, isRepaired: repair },
+      ...{ aggregate: name, count: report.driftedCount, isRepaired: report.repaired === report.driftedCount },
     })
   return { ...report, drifted }
 }
@@ -192,7 +192,8 @@ async function confirm(call: AggregateCall, ids: readonly string[], repairs: boo
       args,
       rest: ['0'],
       waitMs: 1_000,
-      limit: { ms: LIMIT_MS, readOnly: !repairs },
+      // Also where it only looks: its locks are gone when the answer is here.
+      limit: { ms: LIMIT_MS, readOnly: false },
     }
   })
   return told.map(({ told: text, row }) => ({
