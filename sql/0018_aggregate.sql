@@ -20,7 +20,7 @@ create table {schema}.aggregate_mark (
 -- had the parent before has left what is counted now. One statement for both would count what was there before it waited.
 --
 -- `p_must`: all must be there, and `p_lock` answers their places; else `absent` tells the places of those that are. Otherwise it answers the ids of those that it has locked, and
--- no others are looked at.
+-- no others are looked at. They are locked one after the other, as in row_lock: the wait is for all of them together.
 create function {schema}.aggregate_recompute(
   p_table text, p_mark text, p_lock text, p_write text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_must integer
 )
@@ -30,6 +30,9 @@ create function {schema}.aggregate_recompute(
 as $$
 declare
   v_until timestamptz := {schema}.row_until(p_wait_ms);
+  v_bound_until timestamptz;
+  v_rows refcursor;
+  v_place text;
   v_places text[];
   v_state text;
   v_told text;
@@ -41,12 +44,25 @@ begin
   end if;
   for v_turn in 1..2 loop
     v_state := null;
+    v_places := '{}';
     begin
       perform {schema}.row_bound(v_until);
-      -- point: before the parents are locked
-      execute p_lock into v_places using p_args;
+      v_bound_until := {schema}.row_until(10);
+      open v_rows no scroll for execute p_lock using p_args;
+      while pg_catalog.cardinality(v_places) operator(pg_catalog.<) pg_catalog.cardinality(p_args) loop
+        -- To say anew for each how long it may take is more work than to lock it.
+        if pg_catalog.clock_timestamp() operator(pg_catalog.>) v_bound_until then
+          perform {schema}.row_bound(v_until);
+          v_bound_until := {schema}.row_until(10);
+        end if;
+        -- point: before the next parent is locked
+        fetch v_rows into v_place;
+        exit when not found;
+        v_places := pg_catalog.array_append(v_places, v_place);
+      end loop;
+      close v_rows;
       if p_must operator(pg_catalog.=) 1
-        and coalesce(pg_catalog.cardinality(v_places), 0) operator(pg_catalog.<) pg_catalog.cardinality(p_args) then
+        and pg_catalog.cardinality(v_places) operator(pg_catalog.<) pg_catalog.cardinality(p_args) then
         raise exception 'not all are there' using errcode = 'DIB02';
       end if;
       -- point: before the children are counted
@@ -76,11 +92,11 @@ $$;
 
 -- Counts anew what was marked, in the order of the marks behind `p_after` and up to `p_until`. A mark that goes was read before the count, under the lock of its parent:
 -- whoever has made it had committed by then, so the count sees what it stands for. One that comes later stays. Parents that others have locked keep their marks; a mark of a parent that
--- is gone goes, too.
+-- is gone goes, too. `p_id`: of this parent only, '' for any.
 --
 -- Answers one row: `refreshed`, and what was done; `last` is the place to go on from, null at the end.
 create function {schema}.aggregate_refresh(
-  p_table text, p_mark text, p_name text, p_after text, p_until text, p_lock text, p_absent text, p_write text, p_empty text,
+  p_table text, p_mark text, p_name text, p_after text, p_until text, p_id text, p_lock text, p_absent text, p_write text, p_empty text,
   p_args text[], p_wait_ms integer, p_parents integer
 )
   returns setof record
@@ -103,9 +119,9 @@ begin
     perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
     -- point: before the marks
     select m.ids, m.seqs, m.last into v_ids, v_seqs, v_last
-    from {schema}.aggregate_marked(p_name, v_parent, p_after::bigint, p_until::bigint, p_parents) m;
+    from {schema}.aggregate_marked(p_name, v_parent, p_after::bigint, p_until::bigint, p_id, p_parents) m;
     -- point: before the parents are locked
-    execute p_lock into v_locked using v_ids;
+    execute pg_catalog.concat('select pg_catalog.array_agg(l.dibs_told) from (', p_lock, ') l') into v_locked using v_ids;
     -- One that a policy hides from this role is not gone.
     if not pg_catalog.row_security_active(v_parent) then
       -- point: before those that are gone
@@ -131,8 +147,8 @@ begin
 end
 $$;
 
--- The next marks of so many parents: their ids, each once; their places; and the place to go on from, null if there are no more.
-create function {schema}.aggregate_marked(p_name text, p_parent oid, p_after bigint, p_until bigint, p_parents integer)
+-- The next marks of so many parents, or of this one: their ids, each once; their places; and the place to go on from, null if there are no more.
+create function {schema}.aggregate_marked(p_name text, p_parent oid, p_after bigint, p_until bigint, p_id text, p_parents integer)
   returns table (ids text[], seqs bigint[], last bigint)
   language sql stable
   set search_path = ''
@@ -140,6 +156,7 @@ as $$
   with marked as materialized (
     select m.seq, m.id from {schema}.aggregate_mark m
     where m.aggregate = p_name and m.parent = p_parent and m.seq > p_after and m.seq <= p_until
+      and (p_id = '' or m.id = p_id)
     order by m.seq limit p_parents * 100
   ), taken as materialized (
     select g.id from (select d.id, min(d.seq) as first from marked d group by d.id order by 2 limit p_parents) g
@@ -161,25 +178,54 @@ begin
 end
 $$;
 
--- The marks of a parent that cannot be counted go behind all others, so that they keep none of them waiting: those of the first mark behind `p_after`.
-create function {schema}.aggregate_put_back(p_name text, p_table text, p_after bigint, p_until bigint, p_wait_ms integer) returns text
+-- The marks of a parent that cannot be counted go behind all others, so that they keep none of them waiting; but not those that another is just taking away.
+create function {schema}.aggregate_put_back(p_name text, p_table text, p_id text, p_until bigint, p_wait_ms integer) returns integer
   language plpgsql volatile
   set lock_timeout = 0
 as $$
 declare
-  v_parent oid := pg_catalog.to_regclass(p_table)::oid;
-  v_id text;
+  v_count integer;
 begin
   perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
-  -- point: before the look
-  select m.id into v_id from {schema}.aggregate_mark m
-  where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) v_parent
-    and m.seq operator(pg_catalog.>) p_after and m.seq operator(pg_catalog.<=) p_until order by m.seq limit 1;
   -- point: before they go behind
   update {schema}.aggregate_mark m set seq = default
-  where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) v_parent
-    and m.seq operator(pg_catalog.>) p_after and m.seq operator(pg_catalog.<=) p_until and m.id operator(pg_catalog.=) v_id;
-  return v_id;
+  where m.ctid operator(pg_catalog.=) any (array(
+    select i.ctid from {schema}.aggregate_mark i
+    where i.aggregate operator(pg_catalog.=) p_name and i.parent operator(pg_catalog.=) pg_catalog.to_regclass(p_table)::oid
+      and i.id operator(pg_catalog.=) p_id and i.seq operator(pg_catalog.<=) p_until
+    for update skip locked));
+  get diagnostics v_count = row_count;
+  return v_count;
+end
+$$;
+
+-- Removes marks of tables that are gone, which nobody would ever count. Never waits.
+--
+-- The marks and `pg_class` are read by one statement, with one snapshot. Whoever has made a mark saw its table, which was committed before, or with it: where
+-- the mark is seen, so is the table, unless it was dropped. A new table may be given the number of one that was dropped, after four billion others: then a parent of it with
+-- such an id is counted once for nothing, or the mark goes since there is no such parent.
+create function {schema}.aggregate_forget(p_limit integer) returns integer
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_count integer;
+begin
+  -- point: before the removal
+  delete from {schema}.aggregate_mark d where d.ctid = any (array(
+    -- Each table once, from one to the next in the index: there may be a million marks of one.
+    with recursive marked as (
+      (select m.aggregate, m.parent from {schema}.aggregate_mark m order by m.aggregate, m.parent limit 1)
+      union all
+      select n.aggregate, n.parent from marked p cross join lateral (
+        select m.aggregate, m.parent from {schema}.aggregate_mark m
+        where (m.aggregate, m.parent) > (p.aggregate, p.parent) order by m.aggregate, m.parent limit 1) n
+    )
+    select i.ctid from marked g join {schema}.aggregate_mark i on i.aggregate = g.aggregate and i.parent = g.parent
+    where not exists (select from pg_catalog.pg_class c where c.oid = g.parent)
+    limit p_limit for update of i skip locked));
+  get diagnostics v_count = row_count;
+  return v_count;
 end
 $$;
 
@@ -207,7 +253,7 @@ begin
 end
 $$;
 
--- Makes a view. Processes that start together all make it, and one at a time can.
+-- Makes a view. Processes that start together all make it, and one at a time can. What has the name, and cannot become it, aborts nothing.
 create function {schema}.aggregate_view(p_create text, p_wait_ms integer) returns text
   language plpgsql volatile
   set lock_timeout = 0
@@ -219,5 +265,7 @@ begin
   -- point: before the view
   execute p_create;
   return 'made';
+exception when invalid_table_definition or wrong_object_type then
+  return pg_catalog.concat(sqlstate, ' ', sqlerrm);
 end
 $$;

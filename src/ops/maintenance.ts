@@ -21,7 +21,7 @@ import { sleep } from '../postgres/sleep.js'
 import type { Statement } from '../postgres/statement.js'
 import type { Aggregate } from '../tables/aggregate.js'
 import type { Monitor, MonitorReport } from '../tables/monitor.js'
-import type { AggregateRefresh } from '../tables/refresh-marked.js'
+import { type AggregateRefresh, forgetMarks } from '../tables/refresh-marked.js'
 
 /** What a round of maintenance has done. */
 export interface MaintenanceReport {
@@ -37,6 +37,8 @@ export interface MaintenanceReport {
   readonly flightsForgotten: number
   /** Subjects of rate limits that are as if unused, removed. */
   readonly ratesForgotten: number
+  /** Marks of aggregates whose table is gone, removed. */
+  readonly marksForgotten: number
   /** Parents of aggregates that were marked, counted anew. */
   readonly parentsRecomputed: number
   /** Parents that were marked and could not be counted; they are tried again. */
@@ -184,6 +186,7 @@ export class Maintenance {
     const locksForgotten = await forget(forgetLocks)
     const flightsForgotten = await forget(forgetFlights)
     const ratesForgotten = await forget(forgetExpiredRates)
+    const marksForgotten = await forget(forgetMarks)
     let [parentsRecomputed, parentsFailed] = [0, 0]
     for (const aggregate of this.#maintained.aggregates.values()) {
       const done = await part<Pick<AggregateRefresh, 'recomputed' | 'failed'>>(
@@ -214,6 +217,7 @@ export class Maintenance {
     return {
       ...forgotten,
       flightsForgotten,
+      marksForgotten,
       parentsRecomputed,
       parentsFailed,
       operationsGivenUp,

@@ -27,6 +27,8 @@ export class Connections {
   readonly prepared: boolean
   /** Says in each event where it comes from. */
   readonly origin: EventOrigin
+  /** Of the server: 14, 15. */
+  serverMajor = 0
   /** The sessions' own `statement_timeout`, 0 for none. */
   statementTimeoutMs = 0
   /** A statement sent by itself runs at READ COMMITTED and may write, as our functions expect. */

@@ -21,6 +21,14 @@ interface Alone {
   readonly onClient?: (() => void) | undefined
 }
 
+/** How long a statement may take that does more than ours do. */
+export interface StatementLimit {
+  /** After that the server cancels it, and has let go of everything when the answer comes. */
+  readonly ms: number
+  /** It changes nothing, so a lost reply leaves nothing unknown. */
+  readonly readOnly: boolean
+}
+
 /** How long a statement that waits for nobody may take. Far more than any of ours does, and far less than `ANSWER_MS`. */
 const SILENT_MS = 10_000
 
@@ -52,16 +60,24 @@ export class Database extends Connections {
 
   /**
    * Sends a statement about tables of the caller's own, whose rows come as the caller's driver gives them: in the caller's transaction if one is
-   * given, else alone. It has no name: what it answers changes with the table.
+   * given, else alone. It has no name: what it answers changes with the table. With a `limit` it is alone in a transaction.
    */
   async query(
     text: string,
     values: readonly TextValue[],
-    { tx, waitMs }: { tx: Tx | undefined; waitMs: number },
+    { tx, waitMs, limit }: { tx: Tx | undefined; waitMs: number; limit?: StatementLimit | undefined },
   ): Promise<Row[]> {
     if (tx !== undefined) return (await (await joinTransaction(tx, this)).query(text, [...values])).rows
     const deadlineMs = Math.min(2 * waitMs + SILENT_MS, MAX_TIMER_MS)
     const sent = [...values]
+    if (limit) {
+      const ask = async (own: FramedTransaction): Promise<Row[]> => {
+        const { rows } = await own.query(text, sent)
+        if (limit.readOnly) own.leave()
+        return rows
+      }
+      return repeatTransaction(this, ask, { attempts: 1, deadlineMs: limit.ms })
+    }
     return this.#runAlone<Row>(
       { statement: { readOnly: false }, isPart: false, deadlineMs },
       { text, values: sent },

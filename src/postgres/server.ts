@@ -9,14 +9,14 @@ const OLDEST = 14
 /** Learns what the server and its sessions are like, and refuses one that cannot be used. */
 export async function inspectServer(connections: Connections, where: string): Promise<void> {
   const found = await ask(connections, where)
-  const version = Number(found.version)
-  if (version < OLDEST * 10_000) {
-    const major = Math.floor(version / 10_000)
+  const major = Math.floor(Number(found.version) / 10_000)
+  if (major < OLDEST) {
     throw new SetupError(`The server at ${where} is PostgreSQL ${major}. Dibs needs ${OLDEST} or newer.`)
   }
   if (found.standby === 'true') {
     throw new SetupError(`The server at ${where} is a read-only standby. Connect to the primary.`)
   }
+  connections.serverMajor = major
   connections.statementTimeoutMs = Number(found.timeout)
   connections.autocommitFits = found.isolation === 'read committed' && found.readonly === 'off'
 }

@@ -8,3 +8,6 @@ export type AggregateCall = (
   tx: Tx | undefined,
   build: (sql: AggregateSql, parent: Table) => RowCall,
 ) => Promise<readonly ToldRow[]>
+
+/** How long one statement over many parents may take. The server ends it then, and it is done again in smaller parts. */
+export const LIMIT_MS = 30_000

@@ -2,7 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { quoteIdentifier } from '../postgres/identifier.js'
 import { ROW, type RowArgs, writable } from '../postgres/rows/row-args.js'
 import { keyTaken } from '../postgres/rows/row-id.js'
-import { lockersOf } from '../postgres/rows/rows.js'
+import { lockersOf, type SecondWrite } from '../postgres/rows/rows.js'
 import type { Column, Table } from '../postgres/rows/table.js'
 import { quoteLiteral } from '../postgres/statement.js'
 import { amountColumn, checkDelta } from './adjust.js'
@@ -65,12 +65,19 @@ export class AggregateSql {
     return this.#kept.map(({ column, value }) => `${column.quoted} = ${value}`).join(', ')
   }
 
-  /** Locks the parents with these ids, in the order of their key; answers the places of those that are there, or their ids. */
-  lock({ skips, tells }: { readonly skips: boolean; readonly tells: 'place' | 'id' }): string {
-    const told = tells === 'place' ? '"dibs_i"."dibs_n"::pg_catalog.text' : '"dibs_i"."dibs_id"'
-    return `select pg_catalog.array_agg("dibs_l"."dibs_told") from (
-      select ${told} as "dibs_told" from ${IDS} join ${this.#parent.quoted} as ${ROW} on ${this.#match('"dibs_i"')}
-      order by ${this.#order} for no key update of ${ROW}${skips ? ' skip locked' : ''}) as "dibs_l"`
+  /** Locks the parents with these ids, in the order of their key; answers the places of those that are there. */
+  get lock(): string {
+    return this.#locking('"dibs_i"."dibs_n"::pg_catalog.text', '')
+  }
+
+  /** The same for those that nobody has locked; answers their ids. */
+  get lockFree(): string {
+    return this.#locking('"dibs_i"."dibs_id"', ' skip locked')
+  }
+
+  #locking(told: string, others: string): string {
+    return `select ${told} as "dibs_told" from ${IDS} join ${this.#parent.quoted} as ${ROW} on ${this.#match('"dibs_i"')}
+      order by ${this.#order} for no key update of ${ROW}${others}`
   }
 
   /** Who has locked them. */
@@ -92,8 +99,7 @@ export class AggregateSql {
       .map(({ quoted, equals }, n) => `${ROW}.${quoted} ${equals} ${key[n]}`)
       .join(' and ')
     return {
-      lock: `select pg_catalog.array_agg('1'::text) from (
-      select from ${this.#parent.quoted} as ${ROW} where ${match} for no key update of ${ROW}) as "dibs_l"`,
+      lock: `select '1'::text from ${this.#parent.quoted} as ${ROW} where ${match} for no key update of ${ROW}`,
       recompute: `update ${this.#parent.quoted} as ${ROW} set ${this.#sets} from ${this.#derived(key)} as "dibs_d"
       where ${match} returning 'written'::text, '1'::text, ${this.#parent.list(`${ROW}.`)}`,
     }
@@ -118,12 +124,13 @@ export class AggregateSql {
     select ((select pg_catalog.count(*) from "dibs_c") operator(pg_catalog.-) (select pg_catalog.count(*) from "dibs_w"))::pg_catalog.int4`
   }
 
-  /** Adds to the parents of these children. */
+  /** Adds to the parents of these children; `match` is which child that is. */
   add(
     children: string,
     deltas: readonly (readonly [column: string, delta: Decimal])[],
     args: RowArgs,
-  ): { readonly write: string; readonly isWanted: string } {
+    match: string,
+  ): SecondWrite {
     const taken = keyTaken(this.#parent, [])
     const sets = deltas.map(([name, delta]) => {
       const column = amountColumn(this.#parent, name, `add.${name}`)
@@ -132,13 +139,21 @@ export class AggregateSql {
       const numeric = 'pg_catalog.numeric'
       return `${column.quoted} = (coalesce(${ROW}.${column.quoted}::${numeric}, 0) operator(pg_catalog.+) ${args.place(delta.text, numeric)})::${column.sql}`
     })
-    const match = this.key.map(
-      ({ quoted, equals, cast }, n) =>
-        `${ROW}.${quoted} ${equals} ${children}.${this.foreign[n]?.quoted}::${cast}`,
-    )
+    const isParentOf = (row: string): string =>
+      this.#pairs
+        .map(([key, foreign]) => {
+          const [own, its] = [`${ROW}.${key.quoted}`, `${row}.${foreign.quoted}`]
+          return areIntegers(key, foreign)
+            ? `${own} ${INTEGERS} ${its}`
+            : `${own} ${key.equals} ${its}::${key.cast}`
+        })
+        .join(' and ')
+    const child = `(select ${ROW}.* from ${this.#child.quoted} as ${ROW} where ${match}) as "dibs_c"`
     return {
-      write: `update ${this.#parent.quoted} as ${ROW} set ${sets.join(', ')} from ${children} where ${match.join(' and ')}`,
+      write: `update ${this.#parent.quoted} as ${ROW} set ${sets.join(', ')} from ${children} where ${isParentOf(children)}`,
       isWanted: this.foreign.map(({ quoted }) => `${children}.${quoted} is not null`).join(' and '),
+      table: this.#parent,
+      held: `select array[${this.#idText}, ${ROW}.xmax::pg_catalog.text] from ${child} join ${this.#parent.quoted} as ${ROW} on ${isParentOf('"dibs_c"')}`,
     }
   }
 
@@ -146,9 +161,9 @@ export class AggregateSql {
   drifted({ repairs }: { readonly repairs: boolean }): string {
     const found = `select "dibs_g".*, "dibs_d".*, ${this.#told} as "dibs_told"
       from ${this.#given} join ${this.#parent.quoted} as ${ROW} on ${this.#match('"dibs_g"')} cross join lateral ${this.#derived(this.#givenKey)} as "dibs_d"
-      where (${this.#differs}) and not exists (select from ${this.#schema}.aggregate_mark as "dibs_i"("dibs_aggregate", "dibs_parent", "dibs_seq", "dibs_id")
+      where case when exists (select from ${this.#schema}.aggregate_mark as "dibs_i"("dibs_aggregate", "dibs_parent", "dibs_seq", "dibs_id")
         where "dibs_i"."dibs_aggregate" operator(pg_catalog.=) ${quoteText(this.#spec.name)}
-          and "dibs_i"."dibs_parent" operator(pg_catalog.=) pg_catalog.to_regclass(${quoteText(this.#parent.quoted)})::pg_catalog.oid and ${this.#match('"dibs_i"')})`
+          and "dibs_i"."dibs_parent" operator(pg_catalog.=) pg_catalog.to_regclass(${quoteText(this.#parent.quoted)})::pg_catalog.oid and ${this.#match('"dibs_i"')}) then false else ${this.#differs} end`
     const rows = `${this.#parent.quoted} as ${ROW}`
     const answer = `'drifted'::text, "dibs_d"."dibs_told", ${this.#parent.list(`${ROW}.`)}`
     if (!repairs)
@@ -162,11 +177,10 @@ export class AggregateSql {
    */
   page(isBehind: boolean, limit: number): string {
     const behind = isBehind ? ` where ${this.#behind}` : ''
-    const texts = this.key.map(({ quoted }) => `${ROW}.${quoted}::pg_catalog.text`)
     const [place, count] = ['dibs_place', 'dibs_count'].map((name) => `"${this.#parent.freeName(name)}"`)
     const differs = this.#differs
     return `select case when ${differs} then 'suspect' else 'last' end::text,
-      pg_catalog.json_build_object('id', pg_catalog.json_build_array(${texts.join(', ')})::pg_catalog.text, 'count', ${ROW}.${count})::pg_catalog.text,
+      pg_catalog.json_build_object('id', ${this.#idText}, 'count', ${ROW}.${count})::pg_catalog.text,
       ${this.#parent.list(`${ROW}.`)}
     from (
       select "dibs_p".*, pg_catalog.row_number() over () as ${place}, pg_catalog.count(*) over () as ${count}
@@ -175,18 +189,35 @@ export class AggregateSql {
     where ${differs} or ${ROW}.${place} operator(pg_catalog.=) ${ROW}.${count} order by ${ROW}.${place}`
   }
 
-  /** A view that derives what the parent would otherwise keep. */
-  view(name: string): string {
+  /** The parent behind that id, or the first, whatever its children say. */
+  next(isBehind: boolean): string {
+    return `select 'suspect'::text, pg_catalog.json_build_object('id', ${this.#idText}, 'count', 1)::pg_catalog.text, ${this.#parent.list(`${ROW}.`)}
+    from ${this.#parent.quoted} as ${ROW}${isBehind ? ` where ${this.#behind}` : ''} order by ${this.#order} limit 1`
+  }
+
+  /**
+   * A view that derives what the parent would otherwise keep: its key, what is derived, and then the other columns, so that one which the parent gets later is the last of the view. There PostgreSQL
+   * takes it. `isInvokers`: who reads needs rights on both tables, and sees what their policies let see.
+   */
+  view(name: string, isInvokers: boolean): string {
     const derived = new Set(this.#spec.columns.map(([column]) => column))
-    const own = [...this.#parent.columns.values()].filter((column) => !derived.has(column.name))
+    const own = [...this.#parent.columns.values()].filter(({ name: column }) => !derived.has(column))
     const list = [
-      ...own.map(({ quoted }) => `p.${quoted}`),
-      ...this.#spec.columns.map(([column], n) => `d."dibs_${n}" as ${quoteIdentifier(column)}`),
+      ...this.key.map(({ quoted }) => `p.${quoted}`),
+      ...this.#spec.columns.map(([column], n) => this.#viewed(`d."dibs_${n}"`, column)),
+      ...own.filter((column) => !this.key.includes(column)).map(({ quoted }) => `p.${quoted}`),
     ]
-    return `create or replace view ${name} as
+    return `create or replace view ${name}${isInvokers ? ' with (security_invoker = true)' : ''} as
 select ${list.join(', ')}
 from ${this.#parent.quoted} as p
 cross join lateral ${this.#derived(this.key.map(({ quoted }) => `p.${quoted}`))} as d`
+  }
+
+  /** As the parent's column would have kept it; a text that is too long for it is not cut off. */
+  #viewed(value: string, name: string): string {
+    const column = this.#parent.columns.get(name)
+    const type = column?.maxLength === undefined ? column?.stored : column.cast
+    return `${value}${type === undefined ? '' : `::${type}`} as ${quoteIdentifier(name)}`
   }
 
   /** Statements that ask whether each expression can be, by itself: two for each. See `aggregate_check`. */
@@ -214,10 +245,24 @@ cross join lateral ${this.#derived(this.key.map(({ quoted }) => `p.${quoted}`))}
   /** What the children of a parent say, whose key this is. */
   #derived(key: readonly string[]): string {
     const values = this.#spec.columns.map(([, expression], n) => `(${expression}\n) as "dibs_${n}"`)
-    const match = this.foreign.map(
-      (column, n) => `${this.#child.own(column)} ${column.equals} ${key[n]}::${column.cast}`,
-    )
+    const match = this.#pairs.map(([own, foreign], n) => {
+      const its = this.#child.own(foreign)
+      if (areIntegers(own, foreign)) return `${its} ${INTEGERS} ${key[n]}`
+      if (isInteger(foreign)) return `${its}::${own.cast} ${own.equals} ${key[n]}`
+      return `${its} ${foreign.equals} ${key[n]}::${foreign.cast}`
+    })
     return `(select ${values.join(', ')} from ${this.#child.quoted} where ${match.join(' and ')})`
+  }
+
+  /** The columns of the key, each with that of the child. */
+  get #pairs(): readonly (readonly [own: Column, foreign: Column])[] {
+    return this.foreign.map((foreign, n) => [this.key[n] as Column, foreign])
+  }
+
+  /** The id of a parent, as a text. */
+  get #idText(): string {
+    const texts = this.key.map(({ quoted }) => `${ROW}.${quoted}::pg_catalog.text`)
+    return `pg_catalog.json_build_array(${texts.join(', ')})::pg_catalog.text`
   }
 
   get #givenKey(): readonly string[] {
@@ -281,5 +326,10 @@ function differ({ column, stored }: Kept): string {
   const own = `${ROW}.${column.quoted}`
   return `case when ${own} is null or ${stored} is null then ${own} is not null or ${stored} is not null else not (${own} ${column.equals} ${stored}) end`
 }
+
+/** Whole numbers of any two sizes are compared as they are, by an index too: to cast one to the size of the other may fail. */
+const INTEGERS = 'operator(pg_catalog.=)'
+const isInteger = ({ base }: Column): boolean => ['int2', 'int4', 'int8'].includes(`${base}`)
+const areIntegers = (one: Column, other: Column): boolean => isInteger(one) && isInteger(other)
 
 const quoteText = (text: string): string => `${quoteLiteral(text)}::pg_catalog.text`

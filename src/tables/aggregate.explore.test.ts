@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { beforeAll, describe, it, vi } from 'vitest'
 import { inShort, isDeep, itInDepth } from '../../test/depth.js'
 import { exploredTables } from '../../test/tables/explored-tables.js'
-import { ConflictError, StateConflictError } from '../errors.js'
+import { BusyError, ConflictError, StateConflictError } from '../errors.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { ExploreHandle, Isolation } from '../testing/explore/options.js'
 import type { Aggregate } from './aggregate.js'
@@ -250,5 +250,53 @@ describe('a transition that counts', () => {
       },
       actors: { ann: finish(1), bob: finish(2) },
       invariant: allRight,
+    }))
+
+  /** A child that goes to another parent, which is counted with the one that it leaves; `another` may be made in the same breath. */
+  const move = (another: 2 | 3) => () =>
+    fixture.dibs.transaction(
+      async (tx) => {
+        if (another === 3) await tx.query('insert into parent values (3, 0)')
+        await tx.query(`update child set parent_id = ${another} where id = 1`)
+        await totals.recompute([1, another], { tx })
+      },
+      { attempts: 1 },
+    )
+
+  it.each([
+    [2, 'another parent'],
+    [3, 'a parent that was not there before'],
+  ] as const)('adds to parent %i for a child that is moved to %s meanwhile', (another, _) =>
+    exploreAll({
+      setup,
+      actors: { ann: finish(1), bob: move(another) },
+      invariant: async (db, { ann, bob }) => {
+        value(ann)
+        value(bob)
+        await allRight(db)
+      },
+      bound: inShort(3),
+    }),
+  )
+
+  /** The other order: first the parents, then the child. */
+  it('meets one who locks the parents first, and one of both is refused', () =>
+    exploreAll({
+      setup,
+      actors: {
+        ann: finish(1),
+        bob: () =>
+          fixture.dibs.transaction(
+            async (tx) => {
+              await fixture.dibs.rowLock(tx, 'parent', [1, 2])
+              await tx.query('update child set parent_id = 2 where id = 1')
+              await totals.recompute([1, 2], { tx })
+            },
+            { attempts: 1 },
+          ),
+      },
+      mayFail: (error) => isConflict(error) || error instanceof BusyError,
+      invariant: allRight,
+      bound: inShort(3),
     }))
 })

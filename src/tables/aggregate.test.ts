@@ -103,6 +103,52 @@ describe('recompute', () => {
     })
   })
 
+  it('waits for all of them together no longer than it may', async () => {
+    const totals = aggregate()
+    await totals.recompute(1)
+    await fixture.withClient(async (first) => {
+      await first.query(`select from ${fixture.at('parent')} where id = 1 for update`)
+      await fixture.withClient(async (second) => {
+        await second.query(`select from ${fixture.at('parent')} where id = 2 for update`)
+        const startedAt = performance.now()
+        const counted = totals.recompute([1, 2], { waitMs: 2_000 }).catch((reason) => reason)
+        await first.query('select pg_sleep(1.5)')
+        await first.query('rollback')
+        expect(await counted).toBeInstanceOf(BusyError)
+        expect(performance.now() - startedAt).toBeLessThan(3_200)
+      })
+    })
+  })
+
+  it('is for children whose foreign key is of a smaller type than the key', async () => {
+    await fixture.pool.query(`insert into ${fixture.at('parent')} (id) values (3000000000)`)
+    await insert('(1, 1)')
+    const totals = aggregate()
+    expect(await totals.recompute(3_000_000_000)).toMatchObject({ total: 0 })
+    expect(await totals.recompute([1, 3_000_000_000n])).toMatchObject([{ total: 1 }, { total: 0 }])
+    await totals.markDirty(3_000_000_000)
+    expect(await totals.refresh()).toMatchObject({ recomputed: 1, failed: 0 })
+  })
+
+  it.each([
+    ['numeric', '3e30', '7'],
+    ['text', 'north', '7'],
+  ])('is for children whose foreign key is a whole number, and the key %s', async (type, other, id) => {
+    await fixture.pool.query(
+      `create table ${fixture.at('typed')} (id ${type} primary key, total int); insert into ${fixture.at('typed')} values ('${other}'), ('${id}');
+       create table ${fixture.at('typed_child')} (parent_id int); insert into ${fixture.at('typed_child')} values (7)`,
+    )
+    try {
+      const totals = aggregate({
+        ...{ parent: fixture.at('typed'), child: fixture.at('typed_child') },
+        columns: { total: 'count(*)' },
+      })
+      expect(await totals.recompute([other, id])).toMatchObject([{ total: 0 }, { total: 1 }])
+    } finally {
+      await fixture.pool.query(`drop table ${fixture.at('typed')}, ${fixture.at('typed_child')}`)
+    }
+  })
+
   it('locks several in the order of their key, however the server finds them', async () => {
     const totals = aggregate()
     await totals.recompute(1)
@@ -323,6 +369,7 @@ describe('markDirty', () => {
     stop()
     expect(report).toMatchObject({ recomputed: 2, failed: 1, marks: 2, hasMore: false })
     expect(failed).toMatchObject([{ aggregate: totals.name, id: '["2"]' }])
+    expect(report.error).toBeInstanceOf(ConstraintViolationError)
     expect(await fixture.rows('parent')).toMatchObject([{ total: 1 }, { total: 0 }, { total: 1 }])
     await fixture.pool.query(`update ${fixture.at('child')} set amount = 1`)
     expect(await totals.refresh()).toMatchObject({ recomputed: 1, failed: 0, marks: 2 })
@@ -335,8 +382,66 @@ describe('markDirty', () => {
       `insert into ${fixture.at('parent')} (id) select generate_series(4, 20); insert into ${fixture.at('child')} (id, parent_id, amount) select n, n, 5000 from generate_series(4, 20) n`,
     )
     await totals.markDirty(Array.from({ length: 20 }, (_, n) => n + 1))
-    await expect(totals.refresh()).rejects.toThrow(ConstraintViolationError)
+    await totals.markDirty(21)
+    await fixture.pool.query(
+      `insert into ${fixture.at('parent')} (id) values (0); update ${fixture.schema.name}.aggregate_mark set id = '["0"]' where id = '["1"]'`,
+    )
+    const report = await totals.refresh()
+    expect(report).toMatchObject({ recomputed: 1, marks: 1, failed: 10, hasMore: true })
+    expect(report.error).toBeInstanceOf(ConstraintViolationError)
     expect(await marksOf()).toBe(20)
+    await fixture.pool.query(`truncate ${fixture.schema.name}.aggregate_mark`)
+  })
+
+  it('tells which parent has failed, though another has counted it before its marks go behind', async () => {
+    await insert("(1, 1, 'NEW', 5000), (2, 2, 'NEW', 5)")
+    const pool = new pg.Pool({ connectionString: directUrl })
+    pool.on('error', () => {})
+    const marks = `${fixture.schema.name}.aggregate_mark`
+    pool.on('connect', (client) => {
+      const query = client.query.bind(client) as (...args: unknown[]) => unknown
+      const before = async (args: unknown[]): Promise<unknown> => {
+        await fixture.pool.query(`delete from ${marks} where id = '["1"]'`)
+        return query(...args)
+      }
+      Object.assign(client, {
+        query: (...args: unknown[]) =>
+          JSON.stringify(args[0]).includes('aggregate_put_back') ? before(args) : query(...args),
+      })
+    })
+    const dibs = await Dibs.open({ pool, schema: fixture.schema.name, listen: false, migrate: 'off' })
+    const failed: unknown[] = []
+    const stop = onEvent('dibs:aggregate.failed', ({ id }) => failed.push(id))
+    try {
+      const own = dibs.aggregate('counted-by-another', {
+        ...{ parent: fixture.at('parent'), child: fixture.at('child'), foreignKey: 'parent_id' },
+        columns: { total: 'count(*)', amount: 'sum(amount)' },
+      })
+      await own.markDirty([1, 2])
+      expect(await own.refresh()).toMatchObject({ recomputed: 1, failed: 1, marks: 1, hasMore: false })
+      expect(failed).toEqual(['["1"]'])
+    } finally {
+      stop()
+      await dibs.close()
+      await pool.end()
+      await fixture.pool.query(`truncate ${marks}`)
+    }
+  })
+
+  it('of a table that is gone goes with maintenance, and no other does', async () => {
+    await fixture.pool.query(
+      `create table ${fixture.at('gone')} (like ${fixture.at('parent')} including all)`,
+    )
+    const gone = aggregate({ parent: fixture.at('gone') })
+    await gone.markDirty([1, 2])
+    await aggregate({}, 'a-that-stays').markDirty(1)
+    await aggregate({}, 'z-that-stays').markDirty(1)
+    const other = await Dibs.open({ pool: fixture.pool, schema: fixture.schema.name, listen: false })
+    expect(await other.maintain({ once: true })).toMatchObject({ marksForgotten: 0 })
+    await fixture.pool.query(`drop table ${fixture.at('gone')}`)
+    expect(await other.maintain({ once: true })).toMatchObject({ marksForgotten: 2 })
+    await other.close()
+    expect(await marksOf()).toBe(2)
     await fixture.pool.query(`truncate ${fixture.schema.name}.aggregate_mark`)
   })
 
@@ -454,116 +559,6 @@ describe('markDirty', () => {
   })
 })
 
-describe('verify', () => {
-  it('finds parents that are not what their children say, and says what is wrong with them', async () => {
-    const totals = aggregate()
-    await insert("(1, 1, 'COMPLETED', 5), (2, 2, 'NEW', 5)")
-    await totals.recompute([1, 2])
-    await fixture.pool.query(`update ${fixture.at('parent')} set total = 7, amount = 9 where id = 2`)
-    const events: unknown[] = []
-    const stop = onEvent('dibs:aggregate.drifted', (event) => events.push(event))
-    const report = await totals.verify()
-    stop()
-    expect(report).toEqual({
-      ...{ checked: 3, driftedCount: 1, repaired: 0, unsettled: 0 },
-      drifted: [
-        {
-          id: '2',
-          columns: { total: { stored: '7', derived: '1' }, amount: { stored: '9.00', derived: '5.00' } },
-        },
-      ],
-    })
-    expect(events).toMatchObject([{ aggregate: totals.name, count: 1, isRepaired: false }])
-    expect(await fixture.rows('parent')).toMatchObject([{}, { total: 7 }, {}])
-  })
-
-  it.each([1, 2, 3, 1_000])('repairs them, %i parents at a time', async (batch) => {
-    const totals = aggregate()
-    await insert('(1, 1), (2, 2), (3, 3)')
-    const report = await totals.verify({ repair: true, batch })
-    expect(report).toMatchObject({ checked: 3, driftedCount: 3, repaired: 3, unsettled: 0 })
-    expect(await fixture.rows('parent')).toMatchObject([{ total: 1 }, { total: 1 }, { total: 1 }])
-    expect(await totals.verify({ batch })).toMatchObject({ checked: 3, driftedCount: 0 })
-  })
-
-  it('takes what is marked for no drift, nor what another has locked', async () => {
-    const totals = aggregate()
-    await insert('(1, 1), (2, 2), (3, 3)')
-    await totals.markDirty(1)
-    await fixture.withClient(async (tx) => {
-      await tx.query(`select from ${fixture.at('parent')} where id = 2 for update`)
-      const report = await totals.verify({ repair: true })
-      expect(report).toMatchObject({ checked: 3, driftedCount: 1, unsettled: 2, drifted: [{ id: '3' }] })
-    })
-    await totals.refresh()
-  })
-
-  it('knows null from 0', async () => {
-    const totals = aggregate({ columns: { title: 'min(word)' } })
-    expect(await totals.verify()).toMatchObject({ driftedCount: 0 })
-    await insert("(1, 1, 'NEW', 0, 'x')")
-    expect(await totals.verify()).toMatchObject({
-      drifted: [{ id: '1', columns: { title: { stored: null, derived: 'x' } } }],
-    })
-  })
-
-  it('has nothing to say about no parents', async () => {
-    await fixture.pool.query(`delete from ${fixture.at('parent')}`)
-    expect(await aggregate().verify()).toEqual({
-      ...{ checked: 0, driftedCount: 0, drifted: [], repaired: 0, unsettled: 0 },
-    })
-  })
-
-  it('refuses bad options', async () => {
-    await expect(aggregate().verify({ batch: 0 })).rejects.toThrow(/batch` must be a whole number from 1/)
-    await expect(aggregate().verify({ repair: 1 as never })).rejects.toThrow(/repair` must be true or false/)
-  })
-})
-
-describe('derived', () => {
-  it('makes a view that is always right, and says how', async () => {
-    const totals = aggregate()
-    const sql = await totals.derived(fixture.at('parent_totals'))
-    expect(sql).toMatch(/^create or replace view/)
-    await insert("(1, 1, 'COMPLETED', 5)")
-    const { rows } = await fixture.pool.query(
-      `select id, title, total, completed, amount from ${fixture.at('parent_totals')} order by id`,
-    )
-    expect(rows[0]).toEqual({ id: '1', title: null, total: '1', completed: '1', amount: '5' })
-    expect(rows).toHaveLength(3)
-  })
-
-  it('needs none of the columns, and can be only told', async () => {
-    const totals = aggregate({ columns: { lines_of_it: 'count(*)' } })
-    const sql = await totals.derived('of_it', { create: false })
-    await fixture.withClient(async (tx) => {
-      await tx.query(sql.replace('"of_it"', fixture.at('of_it')))
-      expect((await tx.query(`select lines_of_it from ${fixture.at('of_it')} where id = 1`)).rows).toEqual([
-        { lines_of_it: '0' },
-      ])
-    })
-    await expect(totals.recompute(1)).rejects.toThrow(/lines_of_it/)
-  })
-
-  it('can be made by all who start at once', async () => {
-    const totals = aggregate()
-    await Promise.all(Array.from({ length: 8 }, () => totals.derived(fixture.at('made_by_all'))))
-  })
-
-  it('does not wait for ever for those who read it', async () => {
-    const totals = aggregate()
-    await totals.derived(fixture.at('read'))
-    await fixture.withClient(async (tx) => {
-      await tx.query(`select from ${fixture.at('read')}`)
-      await expect(totals.derived(fixture.at('read'), { waitMs: 50 })).rejects.toThrow(BusyError)
-    })
-  })
-
-  it('refuses what is no aggregate', async () => {
-    await expect(aggregate({ columns: { x: 'amount' } }).derived('x')).rejects.toThrow(/must be an aggregate/)
-  })
-})
-
 describe('transition', () => {
   const step = { from: 'NEW', to: 'COMPLETED' }
   it('adds to the parent when it moves the child, and only then', async () => {
@@ -634,6 +629,24 @@ describe('transition', () => {
     expect(await fixture.rows('parent')).toMatchObject([{ completed: 0 }, {}, {}, { id: '50', completed: 1 }])
   })
 
+  it('adds nothing, and is no error, where no parent can have such a key', async () => {
+    await fixture.pool.query(
+      `create table ${fixture.at('small')} (id smallint primary key, total int); insert into ${fixture.at('small')} values (1);
+       create table ${fixture.at('large')} (id int primary key, parent_id bigint, status text); insert into ${fixture.at('large')} values (1, 1, 'NEW'), (2, 70000, 'NEW')`,
+    )
+    try {
+      const totals = aggregate({
+        ...{ parent: fixture.at('small'), child: fixture.at('large') },
+        columns: { total: 'count(*)' },
+      })
+      await totals.transition(1, step, { add: { total: 1 } })
+      await expect(totals.transition(2, step, { add: { total: 1 } })).rejects.toThrow(NotWrittenError)
+      expect(await fixture.rows('small')).toEqual([{ id: 1, total: 1 }])
+    } finally {
+      await fixture.pool.query(`drop table ${fixture.at('small')}, ${fixture.at('large')}`)
+    }
+  })
+
   it('refuses to move it to another parent in the same breath', async () => {
     const options = { add: { completed: 1 }, patch: { parent_id: 2 } }
     await expect(aggregate().transition(1, step, options)).rejects.toThrow(
@@ -641,15 +654,39 @@ describe('transition', () => {
     )
   })
 
-  it('waits for the parent no longer than it is told to', async () => {
-    await insert("(1, 1, 'NEW', 5)")
-    await fixture.withClient(async (tx) => {
-      await tx.query(`select from ${fixture.at('parent')} where id = 1 for update`)
-      await expect(aggregate().transition(1, step, { add: { completed: 1 }, waitMs: 50 })).rejects.toThrow(
-        BusyError,
-      )
+  it('waits for the parent no longer than it is told to, and says that it is the parent, and who has it', async () => {
+    await insert("(1, 2, 'NEW', 5)")
+    const events: unknown[] = []
+    const stop = onEvent('dibs:row.locked-out', ({ table, blockers }) => events.push([table, blockers]))
+    const options = { add: { completed: 1 }, waitMs: 50 }
+    await fixture.withClient(async (holder) => {
+      await holder.query(`select from ${fixture.at('parent')} where id = 2 for update`)
+      await fixture.withClient(async (tx) => {
+        const error = await aggregate()
+          .transition(1, step, { ...options, tx })
+          .catch((reason) => reason)
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error.message).toContain(`row "2" of table "${fixture.at('parent')}"`)
+        expect(error.blockers).toMatchObject([{ application: 'shop', isSure: true }])
+        expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+      })
     })
+    stop()
+    expect(events).toEqual([[fixture.at('parent'), 1]])
     expect(await fixture.rows('child')).toMatchObject([{ status: 'NEW' }])
+  })
+
+  it('says that it is the child where that is locked, also if the parent is, too', async () => {
+    await insert("(1, 2, 'NEW', 5)")
+    await fixture.withClient(async (holder) => {
+      await holder.query(`select from ${fixture.at('child')} where id = 1 for update`)
+      await holder.query(`select from ${fixture.at('parent')} where id = 2 for update`)
+      const error = await aggregate()
+        .transition(1, step, { add: { completed: 1 }, waitMs: 50 })
+        .catch((reason) => reason)
+      expect(error.message).toContain(`rows of table "${fixture.at('child')}"`)
+      expect(error.blockers).toMatchObject([{ isSure: true }])
+    })
   })
 
   it('refuses bad input', async () => {

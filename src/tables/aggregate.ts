@@ -91,10 +91,7 @@ export class Aggregate<R extends object = Row> {
     const waitMs = checkWait(options.waitMs)
     const ids = toList(given)
     const told = await this.#call(options.tx, (sql, parent) => {
-      const { lock, recompute } =
-        ids.length === 1
-          ? sql.one
-          : { lock: sql.lock({ skips: false, tells: 'place' }), recompute: sql.recompute }
+      const { lock, recompute } = ids.length === 1 ? sql.one : sql
       const args = new RowArgs()
       for (const id of ids) args.place(toIdText(parent, id), 'pg_catalog.text')
       return {
@@ -109,7 +106,7 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once however often it was marked. Nobody waits for anybody: for
+   * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once for all its marks among 10,000. Nobody waits for anybody: for
    * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once.
    *
    * @example
@@ -146,7 +143,7 @@ export class Aggregate<R extends object = Row> {
 
   /**
    * Looks for parents that are not what their children say, in parts that are short, while others write: a child was written and nobody has counted it. With `repair`
-   * these are counted anew. What is marked, or just being written, is none of them.
+   * these are counted anew. What is marked, or just being written, is none of them. One that cannot be compared or repaired is told, and holds up no other.
    *
    * @example
    * const { drifted } = await totals.verify({ repair: true })
@@ -183,7 +180,7 @@ export class Aggregate<R extends object = Row> {
 
   /**
    * Makes a view with all of the parent's columns in which these are counted at each look, so that nothing can be wrong: for what is read seldom, or has few children. The parent need
-   * not have the columns. Answers how it was made.
+   * not have the columns. Answers how it was made. Call it again when the parent has got a column; any other change needs the old view dropped (`InvalidInputError`).
    *
    * @example
    * await totals.derived('order_totals')
@@ -195,13 +192,20 @@ export class Aggregate<R extends object = Row> {
     if (typeof create !== 'boolean') throw new InvalidInputError('create', 'must be true or false')
     const { quoted } = readTableName(view, 'view')
     const waitMs = checkWait(options.waitMs)
-    const text = (await this.#prepare(tx, false, waitMs)).view(quoted)
+    // With the columns that the tables have now, whatever they had when they were last used.
+    this.#forget()
+    const text = (await this.#prepare(tx, false, waitMs)).view(quoted, this.#rows.hasInvokerViews)
     if (!create) return text
     const startedAt = performance.now()
-    await this.#rows.send(makeView, [text, String(waitMs)], tx).catch((error) => {
+    const [row] = await this.#rows.send(makeView, [text, String(waitMs)], tx).catch((error) => {
       if (!hasWaitedInVain(error)) throw error
       throw new BusyError(`view "${view}", to make it`, performance.now() - startedAt, 100, { cause: error })
     })
+    if (row?.state !== 'made')
+      throw new InvalidInputError(
+        'view',
+        `names ${view}, which is there and cannot become this one: PostgreSQL answered ${row?.state?.replace(' ', ': ')}. Drop it, with what reads from it, and call again; or take another name`,
+      )
     return text
   }
 
@@ -238,11 +242,15 @@ export class Aggregate<R extends object = Row> {
       const mayBeOld =
         error instanceof DatabaseError ? MOVED.has(error.sqlState) : error instanceof InvalidInputError
       if (!mayBeOld) throw error
-      this.#rows.forget(this.#spec.parent)
-      this.#rows.forget(this.#spec.child)
+      this.#forget()
       this.#checked.clear()
       return await call()
     }
+  }
+
+  #forget(): void {
+    this.#rows.forget(this.#spec.parent)
+    this.#rows.forget(this.#spec.child)
   }
 
   #expectAll(told: readonly ToldRow[], ids: readonly RowId[]): void {

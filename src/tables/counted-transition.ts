@@ -43,5 +43,5 @@ export function countedTransition(sql: AggregateSql, child: Table, id: RowId, as
   if (moved)
     throw new InvalidInputError(`patch.${moved.name}`, 'must not be given: it says which parent is added to')
   const write = transitionWrite(child, id, asked, asked.waitMs)
-  return rowWrite({ ...write, also: (written) => sql.add(written, asked.add, write.args) })
+  return rowWrite({ ...write, also: (written) => sql.add(written, asked.add, write.args, write.match) })
 }

@@ -1,4 +1,9 @@
-import { InvalidInputError } from '../errors.js'
+import {
+  ConstraintViolationError,
+  DatabaseError,
+  InvalidInputError,
+  StatementTimeoutError,
+} from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { emit } from '../postgres/events.js'
 import type { Row } from '../postgres/executor.js'
@@ -6,7 +11,7 @@ import { nameGiven } from '../postgres/name-given.js'
 import { RowArgs } from '../postgres/rows/row-args.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import type { Column } from '../postgres/rows/table.js'
-import type { AggregateCall } from './aggregate-call.js'
+import { type AggregateCall, LIMIT_MS } from './aggregate-call.js'
 
 export interface VerifyOptions {
   /** Counts those anew that are wrong. Default false. */
@@ -25,12 +30,14 @@ export interface Drift {
   readonly columns: Readonly<
     Record<string, { readonly stored: string | null; readonly derived: string | null }>
   >
+  /** Why it could not be compared, or not be repaired: what its children say does not fit, or takes too long to count. The columns are not told then. */
+  readonly failed?: string | undefined
 }
 
 export interface AggregateReport {
   /** Parents that were looked at. */
   readonly checked: number
-  /** How many were wrong. */
+  /** How many were wrong, or could not be compared. */
   readonly driftedCount: number
   /** These, the first 1,000 of them. */
   readonly drifted: readonly Drift[]
@@ -63,44 +70,113 @@ export async function verifyAggregate(
       'batch',
       `must be a whole number from 1 to ${MAX_BATCH}, not ${String(batch)}`,
     )
-  const drifted: Drift[] = []
-  const report = { checked: 0, driftedCount: 0, unsettled: 0 }
-  let after: string | undefined
-  do {
-    const page = await readPage(call, after, batch)
-    report.checked += page.count
-    after = page.count === batch ? page.last : undefined
-    if (page.suspects.length === 0) continue
-    const found = await confirm(call, page.suspects, repair)
-    report.driftedCount += found.length
-    report.unsettled += page.suspects.length - found.length
-    drifted.push(...found.slice(0, MAX_LISTED - drifted.length))
-  } while (after !== undefined && !signal?.aborted)
+  const run = new Verification(call, repair, signal)
+  await run.part(batch, Number.POSITIVE_INFINITY)
+  const { drifted, report } = run
   if (report.driftedCount > 0)
     emit('dibs:aggregate.drifted', {
       ...rows.origin,
-      ...{ aggregate: name, count: report.driftedCount, isRepaired: repair },
+      ...{ aggregate: name, count: report.driftedCount, isRepaired: report.repaired === report.driftedCount },
     })
-  return { ...report, drifted, repaired: repair ? report.driftedCount : 0 }
+  return { ...report, drifted }
 }
+
+class Verification {
+  readonly drifted: Drift[] = []
+  readonly report = { checked: 0, driftedCount: 0, repaired: 0, unsettled: 0 }
+  readonly #call: AggregateCall
+  readonly #repairs: boolean
+  readonly #signal: AbortSignal | undefined
+  /** The last that was looked at; null at the end. */
+  #after: string | null | undefined
+
+  constructor(call: AggregateCall, repairs: boolean, signal: AbortSignal | undefined) {
+    this.#call = call
+    this.#repairs = repairs
+    this.#signal = signal
+  }
+
+  /** The next so many pages. One that fails, or that takes too long, is done in ten parts, and these in the same way, down to the one parent that it is about. */
+  async part(batch: number, pages: number): Promise<void> {
+    for (let page = 0; page < pages && this.#after !== null && !this.#signal?.aborted; page++) {
+      const error = await this.#page(batch)
+      if (error === undefined) continue
+      if (batch > 1) await this.part(Math.ceil(batch / 10), 10)
+      else await this.#single()
+    }
+  }
+
+  /** Nothing of it counts unless all of it does. */
+  async #page(batch: number): Promise<unknown> {
+    try {
+      const page = await readPage(this.#call, this.#after ?? undefined, batch)
+      const found = page.suspects.length > 0 ? await confirm(this.#call, page.suspects, this.#repairs) : []
+      this.#add(page, found)
+      this.report.repaired += this.#repairs ? found.length : 0
+      this.#after = page.count === batch ? page.last : null
+    } catch (error) {
+      if (!isOfSome(error)) throw error
+      return error
+    }
+  }
+
+  /** One that cannot be compared is looked at under its lock as well: it may be right by then. */
+  async #single(): Promise<void> {
+    const page = await readPage(this.#call, this.#after ?? undefined)
+    this.#after = page.last ?? null
+    if (page.last === undefined) return
+    try {
+      const found = await confirm(this.#call, page.suspects, this.#repairs)
+      this.#add(page, found)
+      this.report.repaired += this.#repairs ? found.length : 0
+    } catch (error) {
+      if (!isOfSome(error)) throw error
+      this.#add(page, [{ id: page.id, columns: {}, failed: (error as Error).message }])
+    }
+  }
+
+  #add(page: Page, found: readonly Drift[]): void {
+    this.report.checked += page.count
+    this.report.driftedCount += found.length
+    this.report.unsettled += page.suspects.length - found.length
+    this.drifted.push(...found.slice(0, MAX_LISTED - this.drifted.length))
+  }
+}
+
+/** States of which it is known that the other parents would meet them, too; a policy that forbids one row (42501) is none of them. */
+const everyones = /^(0A|25|3F|42(?!501)|55|58|XX)/
+
+/** One of the parents is what the server objects to, or there are too many of them for the time: others can be done without it. */
+const isOfSome = (error: unknown): boolean =>
+  error instanceof ConstraintViolationError ||
+  (error instanceof StatementTimeoutError && error.sqlState !== undefined) ||
+  (error instanceof DatabaseError && !everyones.test(error.sqlState))
 
 interface Page {
   readonly suspects: readonly string[]
   readonly last: string | undefined
+  /** The same as the caller's driver gives it. */
+  readonly id: unknown
   readonly count: number
 }
 
-async function readPage(call: AggregateCall, after: string | undefined, batch: number): Promise<Page> {
+/** Without `batch`, the next parent, whatever its children say. */
+async function readPage(call: AggregateCall, after: string | undefined, batch?: number): Promise<Page> {
+  let key: readonly Column[] = []
   const told = await call(undefined, (sql) => {
+    key = sql.key
     const args = new RowArgs()
     if (after !== undefined) args.place(after, 'pg_catalog.text')
-    return { name: 'row_claim', statements: [sql.page(after !== undefined, batch)], args, waitMs: 0 }
+    const page = batch === undefined ? sql.next(after !== undefined) : sql.page(after !== undefined, batch)
+    return { name: 'row_claim', statements: [page], args, waitMs: 0, limit: { ms: LIMIT_MS, readOnly: true } }
   })
-  const seen = told.map(({ state, told: text }) => ({ state, ...JSON.parse(`${text}`) }))
+  const seen = told.map(({ state, told: text, row }) => ({ state, row, ...JSON.parse(`${text}`) }))
+  const last = seen.at(-1)
   return {
     suspects: seen.filter(({ state }) => state === 'suspect').map(({ id }) => id),
-    last: seen.at(-1)?.id,
-    count: seen.at(-1)?.count ?? 0,
+    last: last?.id,
+    id: last && idOf(last.row, key),
+    count: last?.count ?? 0,
   }
 }
 
@@ -112,10 +188,12 @@ async function confirm(call: AggregateCall, ids: readonly string[], repairs: boo
     for (const id of ids) args.place(id, 'pg_catalog.text')
     return {
       name: 'aggregate_recompute',
-      statements: [sql.lock({ skips: true, tells: 'id' }), sql.drifted({ repairs }), sql.lockers],
+      statements: [sql.lockFree, sql.drifted({ repairs }), sql.lockers],
       args,
       rest: ['0'],
       waitMs: 1_000,
+      // Also where it only looks: its locks are gone when the answer is here.
+      limit: { ms: LIMIT_MS, readOnly: false },
     }
   })
   return told.map(({ told: text, row }) => ({

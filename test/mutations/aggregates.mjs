@@ -5,6 +5,8 @@ import { inFunction } from './mutation.mjs'
 const sql = 'sql/0018_aggregate.sql'
 const tables = (file) => `src/tables/${file}`
 const tested = [tables('aggregate.test.ts')]
+const verified = [tables('aggregate-verify.test.ts')]
+const viewed = [tables('aggregate-views.test.ts')]
 const explored = [tables('aggregate.explore.test.ts')]
 const transition = [tables('aggregate.test.ts'), tables('aggregate.explore.test.ts')]
 
@@ -14,8 +16,8 @@ const refresh = (text) => inFunction('aggregate_refresh', text)
 const inSql = [
   [
     'recompute: the parent is not locked first',
-    recompute('      execute p_lock into v_places using p_args;\n'),
-    "      v_places := (select pg_catalog.array_agg(''::text) from pg_catalog.unnest(p_args));\n",
+    recompute('        fetch v_rows into v_place;\n        exit when not found;\n'),
+    "        v_place := '';\n",
     explored,
   ],
   [
@@ -24,7 +26,20 @@ const inSql = [
     'if false then',
     tested,
   ],
-  ['recompute: waits for ever', recompute('      perform {schema}.row_bound(v_until);\n'), '', tested],
+  [
+    'recompute: waits for ever',
+    recompute('      perform {schema}.row_bound(v_until);\n      v_bound_until'),
+    '      v_bound_until',
+    tested,
+  ],
+  [
+    'recompute: waits for each parent as long',
+    recompute(
+      '          perform {schema}.row_bound(v_until);\n          v_bound_until := {schema}.row_until(10);\n',
+    ),
+    '          null;\n',
+    tested,
+  ],
   [
     'recompute: a parent that is not there is no matter',
     recompute('p_must operator(pg_catalog.=) 1\n'),
@@ -35,7 +50,7 @@ const inSql = [
     'recompute: those that could not be locked are looked at as well',
     recompute('(case when p_must operator(pg_catalog.=) 1 then p_args else v_places end)'),
     'p_args',
-    tested,
+    verified,
   ],
   [
     'recompute: an error ends the transaction',
@@ -81,10 +96,43 @@ const inSql = [
     tested,
   ],
   [
-    'put back: only one of its marks goes behind',
-    inFunction('aggregate_put_back', ' and m.id operator(pg_catalog.=) v_id;'),
-    ' and m.id operator(pg_catalog.=) v_id and m.seq operator(pg_catalog.=) (select pg_catalog.min(i.seq) from {schema}.aggregate_mark i where i.aggregate operator(pg_catalog.=) p_name and i.seq operator(pg_catalog.>) p_after);',
+    'marked: of any parent, where one was meant',
+    inFunction('aggregate_marked', "and (p_id = '' or m.id = p_id)"),
+    '',
     tested,
+  ],
+  [
+    'put back: only one of its marks goes behind',
+    inFunction('aggregate_put_back', '    for update skip locked));'),
+    '    order by i.seq limit 1 for update skip locked));',
+    tested,
+  ],
+  [
+    'put back: those of others, too',
+    inFunction('aggregate_put_back', 'i.id operator(pg_catalog.=) p_id'),
+    'true',
+    tested,
+  ],
+  [
+    'forget: marks of tables that are there',
+    inFunction(
+      'aggregate_forget',
+      '    where not exists (select from pg_catalog.pg_class c where c.oid = g.parent)\n',
+    ),
+    '',
+    tested,
+  ],
+  [
+    'forget: only of the first table',
+    inFunction('aggregate_forget', '(m.aggregate, m.parent) > (p.aggregate, p.parent)'),
+    'false',
+    tested,
+  ],
+  [
+    'view: one that cannot be ends the transaction',
+    inFunction('aggregate_view', 'invalid_table_definition or wrong_object_type'),
+    'division_by_zero',
+    viewed,
   ],
   [
     'view: all who start make it at once',
@@ -93,13 +141,13 @@ const inSql = [
       "  perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('dibs:aggregate_view', 0));\n",
     ),
     '',
-    tested,
+    viewed,
   ],
   [
     'view: waits for ever',
     inFunction('aggregate_view', '  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));\n'),
     '',
-    tested,
+    viewed,
   ],
 ]
 
@@ -107,8 +155,8 @@ const around = [
   [
     'locked in the order they were asked for',
     'aggregate-sql.ts',
-    'order by ${this.#order} for no key',
-    'for no key',
+    'order by ${this.#order} for no key update of ${ROW}${others}',
+    'for no key update of ${ROW}${others}',
     tested,
   ],
   [
@@ -116,21 +164,28 @@ const around = [
     'aggregate-sql.ts',
     '${own} is not null or ${stored} is not null',
     'false',
-    tested,
+    verified,
   ],
   [
     'what is marked is a drift',
     'aggregate-sql.ts',
-    ' and not exists (select from ${this.#schema}.aggregate_mark',
-    ' and true or false and not exists (select from ${this.#schema}.aggregate_mark',
-    tested,
+    'then false else ${this.#differs} end',
+    'then ${this.#differs} else ${this.#differs} end',
+    verified,
+  ],
+  [
+    'what is marked and fails is a drift',
+    'aggregate-sql.ts',
+    'where case when exists (select from ${this.#schema}.aggregate_mark',
+    'where (${this.#differs}) and case when exists (select from ${this.#schema}.aggregate_mark',
+    verified,
   ],
   [
     'verify goes on from the first',
     'aggregate-sql.ts',
     "const behind = isBehind ? ` where ${this.#behind}` : ''",
     "const behind = ''",
-    tested,
+    verified,
   ],
   [
     'verify skips those whose first column is the same',
@@ -139,11 +194,117 @@ const around = [
     '`${isMore}`',
     tested,
   ],
+  ['verify waits for locks', 'verify-aggregate.ts', 'sql.lockFree,', 'sql.lock,', verified],
   [
-    'verify locks nothing',
+    'verify ends at a parent that fails',
     'verify-aggregate.ts',
-    'statements: [sql.lock({ skips: true',
-    'statements: [sql.lock({ skips: false',
+    '      if (!isOfSome(error)) throw error\n      return error',
+    '      throw error',
+    verified,
+  ],
+  [
+    'verify ends at a parent that cannot be repaired',
+    'verify-aggregate.ts',
+    '      if (!isOfSome(error)) throw error\n      this.#add',
+    '      throw error\n      this.#add',
+    verified,
+  ],
+  [
+    'verify skips a page that fails',
+    'verify-aggregate.ts',
+    'if (batch > 1) await this.part(Math.ceil(batch / 10), 10)\n      else await',
+    'await',
+    verified,
+  ],
+  [
+    'verify has no time for a count',
+    'verify-aggregate.ts',
+    'waitMs: 0, limit: { ms: LIMIT_MS, readOnly: true }',
+    'waitMs: 0',
+    verified,
+  ],
+  [
+    'a refresh has no time for a count',
+    'refresh-marked.ts',
+    '    limit: { ms: LIMIT_MS, readOnly: false },\n',
+    '',
+    verified,
+  ],
+  [
+    'a whole number is cast to one that is too small for it',
+    'aggregate-sql.ts',
+    'if (areIntegers(own, foreign)) return',
+    'if (false) return',
+    viewed,
+  ],
+  [
+    'a key is cast to a whole number',
+    'aggregate-sql.ts',
+    'if (isInteger(foreign)) return',
+    'if (false) return',
+    tested,
+  ],
+  [
+    'a foreign key is cast to a key that is too small for it',
+    'aggregate-sql.ts',
+    'return areIntegers(key, foreign)',
+    'return false',
+    tested,
+  ],
+  [
+    'a view is of the types of the expressions',
+    'aggregate-sql.ts',
+    "type === undefined ? '' : `::${type}`",
+    "''",
+    viewed,
+  ],
+  [
+    'a view cuts off what is too long for the column',
+    'aggregate-sql.ts',
+    'column?.maxLength === undefined ? column?.stored : column.cast',
+    'column?.stored',
+    viewed,
+  ],
+  [
+    'a view shows what the reader may not see',
+    'aggregate-sql.ts',
+    "isInvokers ? ' with (security_invoker = true)' : ''",
+    "''",
+    viewed,
+  ],
+  [
+    'a view cannot get a column of its parent',
+    'aggregate-sql.ts',
+    '...this.key.map(({ quoted }) => `p.${quoted}`),\n      ...this.#spec.columns.map(([column], n) => this.#viewed(`d."dibs_${n}"`, column)),\n      ...own.filter((column) => !this.key.includes(column)).map(({ quoted }) => `p.${quoted}`),',
+    '...own.map(({ quoted }) => `p.${quoted}`),\n      ...this.#spec.columns.map(([column], n) => this.#viewed(`d."dibs_${n}"`, column)),',
+    viewed,
+  ],
+  [
+    'a view is of the columns that the parent had',
+    'aggregate.ts',
+    '    this.#forget()\n    const text',
+    '    const text',
+    viewed,
+  ],
+  [
+    'a view that cannot be is taken for one',
+    'aggregate.ts',
+    "if (row?.state !== 'made')",
+    'if (false)',
+    viewed,
+  ],
+  [
+    'a parent that is locked is not told',
+    '../postgres/rows/rows.ts',
+    '(await this.#findSecond(tx, call, own.blockers)) ?? own',
+    'own',
+    tested,
+  ],
+  [
+    'a parent is told where it is the child that is locked',
+    '../postgres/rows/rows.ts',
+    'second === undefined || ofFirst.some(({ isSure }) => isSure)',
+    'second === undefined',
     tested,
   ],
   [
@@ -172,22 +333,22 @@ const around = [
   [
     'one that fails keeps the others waiting',
     'refresh-marked.ts',
-    'if (singles === 0) {',
-    'if (singles === 0) {\n        throw error',
+    '      return { error }',
+    '      throw error',
     tested,
   ],
   [
     'a mistake of all is tried for each',
     'refresh-marked.ts',
-    'if (++done.failed >= MAX_FAILED) throw error',
-    'done.failed++',
+    'signal?.aborted || done.failed >= MAX_FAILED',
+    'signal?.aborted',
     tested,
   ],
   [
     'adds though the child was moved by another',
     'counted-transition.ts',
-    'sql.add(written, asked.add, write.args)',
-    'sql.add(`(select * from "${child.name.name}") as m`, asked.add, write.args)',
+    'sql.add(written, asked.add, write.args, write.match)',
+    'sql.add(`(select * from "${child.name.name}") as m`, asked.add, write.args, write.match)',
     transition,
   ],
   [

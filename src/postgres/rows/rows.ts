@@ -7,11 +7,11 @@ import {
   NotWrittenError,
 } from '../../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../check-duration.js'
-import type { Database } from '../database.js'
+import type { Database, StatementLimit } from '../database.js'
 import { type EventOrigin, emit } from '../events.js'
 import type { Row, Tx } from '../executor.js'
 import { quoteIdentifier } from '../identifier.js'
-import type { Statement } from '../statement.js'
+import { type Statement, statement } from '../statement.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../text-values.js'
 import { Catalog } from './catalog.js'
 import { ROW, type RowArgs } from './row-args.js'
@@ -26,6 +26,12 @@ const MAX_LOOKS = 4
 
 /** There is no such type, or no such schema. */
 const RENAMED = new Set(['42704', '3F000'])
+
+/** Which row it is, and who has locked it. */
+const findHolders = statement(
+  `select (h.told)[1]::text as id, {schema}.row_blockers(pg_catalog.to_regclass($1::text), (h.told)[2:])::text as blockers
+   from (select {schema}.row_lockers($2::text, $3::text::text[]) as told) h`,
+)
 
 /** What a caller may say about the wait. */
 export interface WaitOptions {
@@ -46,6 +52,10 @@ export interface RowCall {
   readonly rest?: readonly TextValue[]
   /** How long it may wait: 0 if it does not. */
   readonly waitMs: number
+  /** The other row that it may have waited for. */
+  readonly second?: Pick<SecondWrite, 'table' | 'held'> | undefined
+  /** Of a statement that may take long: sent in a transaction of its own, which the server ends after that. */
+  readonly limit?: StatementLimit | undefined
 }
 
 /** A row as the caller's own driver gives it, and what the function says about it. */
@@ -68,6 +78,11 @@ export class Rows {
   /** Our schema, as it stands in SQL. */
   get schema(): string {
     return quoteIdentifier(this.#database.schema)
+  }
+
+  /** A view can be read with the rights of whoever reads it. */
+  get hasInvokerViews(): boolean {
+    return this.#database.serverMajor >= 15
   }
 
   get origin(): EventOrigin {
@@ -115,7 +130,7 @@ export class Rows {
       if (rows === undefined) continue
       // What is refused comes last: rows were locked before it.
       const { state, told = null } = rows.at(-1) ?? {}
-      if (state === 'busy') throw this.#refuse(table, call, told, performance.now() - sentAt)
+      if (state === 'busy') throw await this.#refuse(tx, table, call, told, performance.now() - sentAt)
       if (state === 'invalid') throw toDatabaseError(table, told)
       if (state !== 'moved' && state !== 'another') return rows
       // The table is another one by now, or for this caller: it is read again, if it is not one that is known.
@@ -147,7 +162,7 @@ export class Rows {
   async #send(
     tx: Tx | undefined,
     table: Table,
-    { name, statements, args, waitMs, rest = [] }: RowCall,
+    { name, statements, args, waitMs, limit, rest = [] }: RowCall,
   ): Promise<readonly ToldRow[]> {
     const columns = [...table.columns.values()]
     const empty = `select $1::text, $2::text, ${columns.map(({ cast }) => `null::${cast}`).join(', ')}`
@@ -162,7 +177,7 @@ export class Rows {
       ...columns.map(({ quoted, cast }) => `${quoted} ${cast}`),
     ]
     const text = `select * from ${this.schema}.${name}(${places.join(', ')}) as t(${answer.join(', ')})`
-    const rows = await this.#database.query(text, values, { tx, waitMs })
+    const rows = await this.#database.query(text, values, { tx, waitMs, limit })
     return rows.map(({ [state]: said, [about]: told, ...row }) => ({
       state: String(said),
       told: typeof told === 'string' ? told : null,
@@ -171,18 +186,41 @@ export class Rows {
   }
 
   /** The wait may have ended sooner, where the caller's own statement timeout would have ended it; or later, behind several one after the other. */
-  #refuse(table: Table, { name, waitMs }: RowCall, told: string | null, tookMs: number): BusyError {
-    const waitedMs = waitMs === 0 ? 0 : Math.round(tookMs)
-    const blockers = readBlockers(told)
+  async #refuse(
+    tx: Tx | undefined,
+    table: Table,
+    call: RowCall,
+    told: string | null,
+    tookMs: number,
+  ): Promise<BusyError> {
+    const waitedMs = call.waitMs === 0 ? 0 : Math.round(tookMs)
     const { given } = table.name
+    const what = call.name === 'row_claim' ? `table "${given}"` : `rows of table "${given}"`
+    const own = { given, what, blockers: readBlockers(told) }
+    const { blockers, ...held } = (await this.#findSecond(tx, call, own.blockers)) ?? own
     emit('dibs:row.locked-out', {
       ...this.#database.origin,
-      table: given,
+      table: held.given,
       waitedMs,
       blockers: blockers.length,
     })
-    const what = name === 'row_claim' ? `table "${given}"` : `rows of table "${given}"`
-    return new BusyError(what, waitedMs, RETRY_MS, { blockers })
+    return new BusyError(held.what, waitedMs, RETRY_MS, { blockers })
+  }
+
+  /** The other row, if it is that which somebody has locked, and not the first. */
+  async #findSecond(tx: Tx | undefined, { second, args }: RowCall, ofFirst: readonly Blocker[]) {
+    if (second === undefined || ofFirst.some(({ isSure }) => isSure)) return undefined
+    const { given, quoted } = second.table.name
+    const [row] = await this.#database.send(findHolders, [quoted, second.held, args.text], tx)
+    const blockers = readBlockers(row?.blockers ?? null).filter(({ isSure }) => isSure)
+    if (blockers.length === 0) return undefined
+    const values: string[] = JSON.parse(`${row?.id}`)
+    const [first] = values
+    const id =
+      values.length === 1
+        ? first
+        : Object.fromEntries(second.table.key.map(({ name }, n) => [name, values[n]]))
+    return { given, what: nameRow(given, id), blockers }
   }
 }
 
@@ -213,6 +251,15 @@ function readBlockers(told: string | null): readonly Blocker[] {
   }))
 }
 
+/** See `RowWrite.also`. */
+export interface SecondWrite {
+  readonly write: string
+  readonly isWanted: string
+  readonly table: Table
+  /** Answers the id of the row, as the JSON of an array, and who has locked it. */
+  readonly held: string
+}
+
 /** A write of one row: what it does, and the look that tells why nothing was written. */
 export interface RowWrite {
   readonly table: Table
@@ -227,7 +274,7 @@ export interface RowWrite {
    * A second write up to `returning`, of another row, by what the first has written: the name of that is given. If it finds none though `isWanted` is true of what was written, both are
    * undone, and tried again: the first may have waited, and the other row be one that this statement cannot see.
    */
-  readonly also?: (written: string) => { readonly write: string; readonly isWanted: string }
+  readonly also?: (written: string) => SecondWrite
   /** True where the write would be done by now. */
   readonly again: string
   readonly waitMs: number
@@ -245,10 +292,12 @@ export function rowWrite({
 }: RowWrite): RowCall {
   const written = `${write} returning 'written'::text as "${table.freeName('dibs_state')}", null::text as "${table.freeName('dibs_told')}", ${table.list(`${ROW}.`)}`
   const look = `select case when ${again} then 'again' else 'looked' end::text as dibs_state, (${told})::text as dibs_told, ${table.list(`${ROW}.`)} from ${table.quoted} as ${ROW} where ${match}`
+  const second = also?.('"dibs_w"')
   return {
     name: 'row_write',
+    second,
     statements: [
-      also ? withAlso(written, also('"dibs_w"')) : written,
+      second ? withAlso(written, second) : written,
       look,
       ` for no key update of ${ROW}`,
       lockersOf(table, match),
@@ -258,7 +307,7 @@ export function rowWrite({
   }
 }
 
-function withAlso(written: string, { write, isWanted }: { write: string; isWanted: string }): string {
+function withAlso(written: string, { write, isWanted }: SecondWrite): string {
   return `with "dibs_w" as (${written}), "dibs_a" as (${write} returning 1)
 select * from "dibs_w" where exists (select from "dibs_a") or not (${isWanted})`
 }
