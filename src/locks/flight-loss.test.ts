@@ -5,6 +5,7 @@ import { deferred } from '../../test/deferred.js'
 import { heldLoad } from '../../test/locks/held-load.js'
 import { Dibs } from '../dibs.js'
 import { BusyError, ClosedError, FenceLostError } from '../errors.js'
+import { Database } from '../postgres/database.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { LockKeeper } from './lock-keeper.js'
 
@@ -169,7 +170,9 @@ describe('a leader that wakes up late', () => {
     const bounds = { leaseMs: 300, maxLoadMs: 300, waitMs: 4_000 }
     const own = fixture.dibs.singleFlight('k', load, bounds)
     await until(() => load.mock.calls.length === 3, 'three of them')
-    await expect(fixture.dibs.singleFlight('k', load, bounds)).rejects.toThrow(BusyError)
+    const refused = await errorOf(fixture.dibs.singleFlight('k', load, bounds))
+    expect(refused).toBeInstanceOf(BusyError)
+    expect(refused).toMatchObject({ subject: 'the load of "k" in this process' })
     expect(load).toHaveBeenCalledTimes(3)
     gate.resolve()
     await own.catch((error) => expect(error).toBeInstanceOf(BusyError))
@@ -329,6 +332,44 @@ describe('close', () => {
     theirs.land()
     expect(await theirCall).toBe('theirs')
   })
+
+  it('ends the wait for a load of one’s own that does not end in time, and tells the load', async () => {
+    const wait = Database.prototype.close
+    const close = vi.spyOn(Database.prototype, 'close').mockImplementation(function (this: Database) {
+      return wait.call(this, 300)
+    })
+    try {
+      const dibs = await open()
+      const hangs = heldLoad('late')
+      const first = errorOf(dibs.singleFlight('k', hangs.load, options))
+      await hangs.begun
+      const joined = errorOf(dibs.singleFlight('k', hangs.load, options))
+      await dibs.close()
+      expect(await first).toBeInstanceOf(ClosedError)
+      expect(await joined).toBeInstanceOf(ClosedError)
+      expect(hangs.signal?.reason).toMatchObject({ reason: 'closed' })
+      hangs.land()
+      await fixture.other.locks.forceRelease('flight:k')
+      expect(await fixture.dibs.singleFlight('k', async () => 'another', options)).toBe('another')
+    } finally {
+      close.mockRestore()
+    }
+  })
+
+  it('lets nobody begin anew who has found a value that does not fit', async () => {
+    await fixture.dibs.singleFlight('k', async () => 'old shape', options)
+    const dibs = await open()
+    const load = vi.fn(async () => 7)
+    const closing = deferred<Promise<void>>()
+    const validate = async () => {
+      closing.resolve(dibs.close())
+      return { issues: [{ message: 'no number' }] }
+    }
+    const result = { '~standard': { version: 1, vendor: 'test', validate } } as const
+    expect(await errorOf(dibs.singleFlight('k', load, { ...options, result }))).toBeInstanceOf(ClosedError)
+    await closing.promise
+    expect(load).not.toHaveBeenCalled()
+  })
 })
 
 describe('events', () => {
@@ -340,6 +381,8 @@ describe('events', () => {
       expect(await errorOf(fixture.other.singleFlight('fx:EUR', held.load, { waitMs: 0 }))).toBeInstanceOf(
         BusyError,
       )
+      // Whoever was not to wait has left its mark, too.
+      await fixture.pool.query(`update ${lockTable()} set wanted_until = '-infinity'`)
       const second = fixture.other.singleFlight('fx:EUR', held.load)
       await until(isWanted, 'the other to wait')
       held.land()

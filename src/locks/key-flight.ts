@@ -6,7 +6,7 @@ import { sleep } from '../postgres/sleep.js'
 import { restoreShared } from '../postgres/stored-failure.js'
 import { Bell } from './bell.js'
 import type { Ending, FlightCall } from './flight-call.js'
-import { FlightLead, type LeadEnd } from './flight-lead.js'
+import { FlightLead, type LeadEnd, readLoaded } from './flight-lead.js'
 import { leadOf } from './flight-spec.js'
 import { beginFlight } from './flight-statements.js'
 import { giveBackUnseen } from './give-back-unseen.js'
@@ -103,6 +103,7 @@ export class KeyFlight {
     this.#calls.add(call)
     if (this.#isLeading) {
       call.hasWaited = true
+      call.behind = 'this process'
       // Whether it may have what comes of this load is known at its end: so it takes nothing before.
       if (call.spec.waitMs === 0) call.end({ how: 'timed out' })
     }
@@ -262,6 +263,7 @@ export class KeyFlight {
     if (!own) return
     const flight = new FlightLead(this.#parts, own.spec, lead, { sentAt, isBackground: false })
     if (present.length === 0) return await flight.giveBack()
+    for (const call of present) call.behind = 'this process'
     if (this.#hanging >= MAX_HANGING) {
       for (const call of present) call.end({ how: 'timed out' })
       return await flight.giveBack()
@@ -310,18 +312,21 @@ export class KeyFlight {
     for (const call of mayHave)
       if (newer) call.end(valueIn(newer.json))
       else if ('error' in loaded) call.end({ how: 'error', error: loaded.error })
-      else call.end(valueIn(loaded.json))
+      else call.end(valueIn(loaded.json, fence))
   }
 }
 
-const valueIn = (json: string | null): Ending => ({
+const valueIn = (json: string | null, fence?: number): Ending => ({
   how: 'value',
-  read: () => (json === null ? undefined : JSON.parse(json)),
+  read: () => readLoaded(json),
+  fence,
 })
 
 /** It was read once to see what it is; whoever comes first may have that. */
 function readAnswer({ told, text }: Answer, isFirst: boolean): Ending {
   if (told.state === 'failed') return { how: 'error', error: restoreShared(told.failure) }
-  if (!('value' in told) || told.isVoid) return { how: 'value', read: () => undefined }
-  return { how: 'value', read: () => (isFirst ? told.value : JSON.parse(text).value) }
+  if (!('value' in told)) return valueIn(null)
+  const { fence, isVoid, value } = told
+  if (isVoid) return valueIn(null, fence)
+  return { how: 'value', read: () => (isFirst ? value : JSON.parse(text).value), fence }
 }
