@@ -360,14 +360,27 @@ describe('close', () => {
     await fixture.dibs.singleFlight('k', async () => 'old shape', options)
     const dibs = await open()
     const load = vi.fn(async () => 7)
-    const closing = deferred<Promise<void>>()
-    const validate = async () => {
-      closing.resolve(dibs.close())
-      return { issues: [{ message: 'no number' }] }
-    }
+    const validate = () => ({ issues: [{ message: 'no number' }] })
     const result = { '~standard': { version: 1, vendor: 'test', validate } } as const
-    expect(await errorOf(dibs.singleFlight('k', load, { ...options, result }))).toBeInstanceOf(ClosedError)
-    await closing.promise
+    const client = await fixture.pool.connect()
+    try {
+      await client.query('begin')
+      await client.query(`select from ${fixture.schema.name}.flight for update`)
+      const call = errorOf(dibs.singleFlight('k', load, { ...options, result }))
+      const isBlocked = async () => {
+        const { rows } = await fixture.pool.query(
+          `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema.name}%flight_reject%'`,
+        )
+        return rows.length > 0
+      }
+      await until(isBlocked, 'it to wait for the row')
+      const closing = dibs.close()
+      await client.query('rollback')
+      expect(await call).toBeInstanceOf(ClosedError)
+      await closing
+    } finally {
+      client.release()
+    }
     expect(load).not.toHaveBeenCalled()
   })
 })

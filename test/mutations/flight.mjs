@@ -115,8 +115,8 @@ const around = [
   [
     'key-flight.ts',
     'all share one value',
-    '(isFirst ? told.value : JSON.parse(text).value)',
-    '(isFirst || text ? told.value : undefined)',
+    '(isFirst ? value : JSON.parse(text).value)',
+    '(isFirst || text ? value : undefined)',
     calls,
   ],
   [
