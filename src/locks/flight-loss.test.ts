@@ -6,6 +6,7 @@ import { heldLoad } from '../../test/locks/held-load.js'
 import { Dibs } from '../dibs.js'
 import { BusyError, ClosedError, FenceLostError } from '../errors.js'
 import { Database } from '../postgres/database.js'
+import { Wakeups } from '../postgres/wakeups.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { LockKeeper } from './lock-keeper.js'
 
@@ -178,6 +179,32 @@ describe('a leader that wakes up late', () => {
     await own.catch((error) => expect(error).toBeInstanceOf(BusyError))
   })
 
+  it('again and again, in the background, or after those who waited have gone, begins no more either', async () => {
+    const gate = deferred()
+    const load = vi.fn(async () => {
+      await gate.promise
+      return 'late'
+    })
+    const bounds = { ttlMs: 1, staleMs: 60 * MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
+    await fixture.dibs.singleFlight('k', async () => 'old', bounds)
+    await fixture.schema.clock.advance(1_000)
+    const isFree = async () => (await fixture.dibs.locks.inspect('flight:k')).length === 0
+    for (let begun = 1; begun <= 5; begun++) {
+      expect(await fixture.dibs.singleFlight('k', load, bounds)).toBe('old')
+      await fixture.schema.clock.advance(1_000)
+      await until(isFree, 'its lead to be over')
+    }
+    expect(load).toHaveBeenCalledTimes(3)
+    await fixture.dibs.singleFlight.forget('k')
+    expect(await errorOf(fixture.dibs.singleFlight('k', load, bounds))).toBeInstanceOf(BusyError)
+    expect(load).toHaveBeenCalledTimes(3)
+    gate.resolve()
+    await until(async () => {
+      const value = await fixture.dibs.singleFlight('k', async () => 'new', bounds).catch(() => undefined)
+      return value === 'new'
+    }, 'them to have ended')
+  })
+
   it('again and again is told its own error in the end', async () => {
     const load = vi.fn(async () => {
       await fixture.other.locks.forceRelease('flight:k')
@@ -228,6 +255,26 @@ describe('a database that cannot be reached', () => {
       expect(stale).toMatchObject({ retryable: true })
       expect(load).toHaveBeenCalledTimes(1)
       down.end()
+    })
+  })
+
+  it('is not asked without a pause, also if a hint came meanwhile', async () => {
+    await through(async (dibs, proxy) => {
+      const down = proxy.inject({ kind: 'refuse' })
+      await proxy.inject({ kind: 'reset' }).happened
+      const subscribe = vi.spyOn(Wakeups.prototype, 'subscribe')
+      const send = vi.spyOn(Database.prototype, 'sendPart')
+      try {
+        const call = errorOf(dibs.singleFlight('k', async () => 'v', { waitMs: 1_000 }))
+        await until(() => send.mock.calls.length > 0, 'it to be asked')
+        for (const [topic, onWake] of subscribe.mock.calls) if (topic === 'lock:flight:k') onWake()
+        await call
+        expect(send.mock.calls.length).toBeLessThan(30)
+      } finally {
+        subscribe.mockRestore()
+        send.mockRestore()
+        down.end()
+      }
     })
   })
 

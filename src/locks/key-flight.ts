@@ -13,6 +13,7 @@ import { giveBackUnseen } from './give-back-unseen.js'
 import type { LockParts, ToldLock } from './held-lock.js'
 import { topicOf } from './lock-origin.js'
 import { POLL_MS, pauseMs, wantedMs } from './look-again.js'
+import type { RunningLoads } from './running-loads.js'
 
 /** What `flight_begin` says. */
 type Told =
@@ -77,6 +78,7 @@ const YIELD_MS = 200
 export class KeyFlight {
   readonly #parts: LockParts
   readonly #key: string
+  readonly #running: RunningLoads
   readonly #onEnd: () => void
   readonly #calls = new Set<FlightCall>()
   readonly #bell: Bell
@@ -84,17 +86,17 @@ export class KeyFlight {
   #isLeading = false
   #isClosed = false
   #loads = 0
-  /** Loads that have not ended; all but one of them have lost the lead. */
-  #hanging = 0
   #hasYielded = false
   /** What went wrong when the database was last asked. */
   fault: unknown
   /** What is left of the lease of whoever loads. */
   leftMs: number | undefined
 
-  constructor(parts: LockParts, key: string, onEnd: () => void) {
+  /** @param running those of all flights of the process: one ends when nobody waits any more, and its loads may hang on */
+  constructor(parts: LockParts, key: string, running: RunningLoads, onEnd: () => void) {
     this.#parts = parts
     this.#key = key
+    this.#running = running
     this.#onEnd = onEnd
     this.#bell = new Bell(parts.wakeups, topicOf(leadOf(key)))
   }
@@ -203,6 +205,8 @@ export class KeyFlight {
         for (const call of [...this.#calls])
           if (isTried && (call.spec.onTimeout === 'load' || call.spec.waitMs === 0))
             call.end({ how: 'timed out', error })
+        // A hint that has come meanwhile would end each pause at once: it is asked again in any case.
+        this.#bell.forget()
         await this.#sleep(fullJitterMs(failures, 20, 500))
       }
     }
@@ -254,7 +258,9 @@ export class KeyFlight {
     if (!first) return
     const { database } = this.#parts
     const flight = new FlightLead(this.#parts, first.spec, lead, { sentAt, isBackground: true })
-    database.finish(flight.run().then(() => {}))
+    const mayLoad = this.#running.of(this.#key) < MAX_HANGING
+    const onEnd = mayLoad ? this.#running.begin(this.#key) : undefined
+    database.finish(onEnd ? flight.run().then(onEnd) : flight.giveBack())
   }
 
   async #lead(lead: ToldLock, { asked, sentAt }: Answer): Promise<void> {
@@ -264,12 +270,13 @@ export class KeyFlight {
     const flight = new FlightLead(this.#parts, own.spec, lead, { sentAt, isBackground: false })
     if (present.length === 0) return await flight.giveBack()
     for (const call of present) call.behind = 'this process'
-    if (this.#hanging >= MAX_HANGING) {
+    const hanging = this.#running.of(this.#key)
+    if (hanging >= MAX_HANGING) {
       for (const call of present) call.end({ how: 'timed out' })
       return await flight.giveBack()
     }
     // A process whose load hangs leaves it to another once: that one may do better.
-    if (this.#hanging > 0 && !this.#hasYielded) {
+    if (hanging > 0 && !this.#hasYielded) {
       this.#hasYielded = true
       await flight.giveBack()
       return await sleep(YIELD_MS)
@@ -278,14 +285,14 @@ export class KeyFlight {
     own.stopTimer()
     this.#isLeading = true
     this.#loads++
-    this.#hanging++
+    const onEnd = this.#running.begin(this.#key)
     let waiting: readonly FlightCall[] = []
     const landed = flight
       .run(() => {
         waiting = [...this.#calls]
       })
       .then((end) => {
-        this.#hanging--
+        onEnd()
         this.#land(end, flight.fence, own, { present: new Set(present), waiting })
       })
     const isLost = await Promise.race([landed.then(() => false), flight.whenLost().then(() => true)])

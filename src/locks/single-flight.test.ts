@@ -16,6 +16,7 @@ import { Database } from '../postgres/database.js'
 import type { StandardSchema } from '../postgres/standard-schema.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { countTraffic } from '../testing/count-traffic.js'
+import type { LoadContext } from './flight-spec.js'
 import { beginFlight } from './flight-statements.js'
 
 const fixture = openClaims()
@@ -448,6 +449,8 @@ describe('a wait that is over', () => {
       const value = await fixture.dibs.singleFlight('k', load, { waitMs: 50, onTimeout: 'load' })
       expect(value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
       expect(contexts).toMatchObject([{ key: 'k', fence: undefined }])
+      await fixture.dibs.singleFlight('k', load, { waitMs: 0, onTimeout: 'load' })
+      expect(new Set(contexts.map((context) => (context as LoadContext).signal)).size).toBe(2)
       expect(await flightRow()).toBeUndefined()
     })
   })

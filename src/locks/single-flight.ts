@@ -17,15 +17,13 @@ import { dropFlight, lastValue, rejectFlight } from './flight-statements.js'
 import type { LockParts } from './held-lock.js'
 import { KeyFlight } from './key-flight.js'
 import { originOf } from './lock-origin.js'
+import { RunningLoads } from './running-loads.js'
 
 /** For a load that is just being published. */
 const FORGET_WAIT_MS = 5_000
 
 /** How long a value is read that is asked for when the time is over. */
 const LAST_MS = 1_000
-
-/** What a caller that waits for nobody's lead is given as `signal`, if it brings none. */
-const never = new AbortController().signal
 
 /** What it is to those who are given what was stored. */
 const copyOf = (value: unknown): unknown =>
@@ -35,6 +33,7 @@ const copyOf = (value: unknown): unknown =>
 export class Flights {
   readonly #parts: LockParts
   readonly #flights = new Map<string, KeyFlight>()
+  readonly #running = new RunningLoads()
   #isClosed = false
   readonly singleFlight: SingleFlight
 
@@ -108,7 +107,7 @@ export class Flights {
   #join(spec: FlightSpec): { flight: KeyFlight; call: FlightCall } {
     const { key } = spec
     const there = this.#flights.get(key)
-    const flight = there ?? new KeyFlight(this.#parts, key, () => this.#flights.delete(key))
+    const flight = there ?? new KeyFlight(this.#parts, key, this.#running, () => this.#flights.delete(key))
     const call = new FlightCall(spec, (one) => flight.leave(one))
     flight.join(call)
     if (!there) {
@@ -125,7 +124,8 @@ export class Flights {
     error: unknown,
     leftMs: number | undefined,
   ): Promise<unknown> {
-    const { key, onTimeout, load, signal = never } = spec
+    // A signal of its own, if the caller brings none: what listens to one that all share would stay.
+    const { key, onTimeout, load, signal = new AbortController().signal } = spec
     emit('dibs:flight.timed-out', { ...this.#origin(key), waitedMs, onTimeout, error })
     if (onTimeout === 'load') {
       const value = copyOf(await load({ key, signal, fence: undefined }))

@@ -120,6 +120,27 @@ const around = [
     calls,
   ],
   [
+    'key-flight.ts',
+    'loads in the background that hang are begun without an end',
+    'const mayLoad = this.#running.of(this.#key) < MAX_HANGING',
+    'const mayLoad = true',
+    loss,
+  ],
+  [
+    'running-loads.ts',
+    'a load that has ended hangs',
+    '      const left = this.of(key) - 1\n',
+    '      const left = this.of(key)\n',
+    loss,
+  ],
+  [
+    'key-flight.ts',
+    'a hint makes a database that is away be asked without a pause',
+    '        this.#bell.forget()\n        await this.#sleep',
+    '        await this.#sleep',
+    loss,
+  ],
+  [
     'flight-lead.ts',
     'what does not fit is published',
     "      await checkOutcome(result, 'value', readLoaded(json))\n",
