@@ -77,12 +77,9 @@ export class Flights {
         await this.#reject(spec.key, fence, error)
       }
       // Once: what is loaded here fits, and whoever waits for others of another release would not come to an end.
-      const waitMs = Math.max(0, Math.floor(spec.waitMs - (performance.now() - startedAt)))
-      return await parseStored(
-        spec.result,
-        (await this.#get({ ...spec, waitMs })).value,
-        `flight "${spec.key}"`,
-      )
+      const leftMs = Math.ceil(spec.waitMs - (performance.now() - startedAt))
+      const again = await this.#get({ ...spec, waitMs: Math.min(spec.waitMs, Math.max(1, leftMs)) })
+      return await parseStored(spec.result, again.value, `flight "${spec.key}"`)
     })
   }
 
