@@ -221,6 +221,21 @@ begin
 end
 $$;
 
+-- What was loaded under this fence is given to nobody any more but those who waited for it: whoever found it cannot read it. What was loaded since, or is being loaded, is not
+-- touched, so any number of callers may find the same.
+create function {schema}.flight_reject(p_key text, p_fence bigint, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set lock_timeout = 0
+  set search_path = ''
+as $$
+begin
+  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+  -- point: before the floor
+  update {schema}.flight f set floor = f.fence where f.key = p_key and f.fence = p_fence and f.floor < f.fence;
+  return 'rejected';
+end
+$$;
+
 -- Removes what is over. Never waits. A row stays while somebody has the lead, or may still publish under it: its floor is what tells that load from a later one.
 create function {schema}.flight_forget(p_limit integer) returns integer
   language plpgsql volatile

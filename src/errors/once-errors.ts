@@ -135,8 +135,9 @@ export class InvalidOutcomeError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'What your function, or a step of it, returned cannot be stored as JSON. Joined: it was rolled back. Leased: the work is done, so the claim has failed for good and is not repeated.',
-    remedy: 'Return plain JSON of at most 1 MiB: the message says what is in the way, and where.',
+      'What your function, or a step of it, returned cannot be stored: it is no JSON or, of a single flight, does not fit `result`. Joined: it was rolled back. Leased: the work is done, so the claim has failed for good and is not repeated.',
+    remedy:
+      'Return plain JSON of at most 1 MiB that fits `result`: the message says what is in the way, and where.',
   }
 
   constructor(
@@ -160,8 +161,9 @@ export class StoredValueError extends DibsError {
     code: 'DIBS_STORED_VALUE',
     status: 500,
     retryable: false,
-    means: 'An outcome or a step that is stored does not fit the schema it is read with.',
-    remedy: 'Make the schema accept what earlier releases have stored, or forget the claim.',
+    means: 'An outcome, a step or a value that is stored does not fit the schema it is read with.',
+    remedy:
+      'Make the schema accept what other releases store, or forget the claim; of a single flight, change its key with its shape.',
   }
 
   constructor(

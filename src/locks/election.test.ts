@@ -1,9 +1,11 @@
+import { setTimeout as setTimer } from 'node:timers/promises'
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { ClosedError, ConnectionLostError, FenceLostError } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
+import { databaseOf } from '../postgres/instances.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Election, ElectOptions, Term } from './election.js'
@@ -199,18 +201,28 @@ describe('an election', () => {
     await ann.stop()
   })
 
-  it('takes it for no failure that a leader ends with what it was told to stop with', async () => {
-    const name = fresh()
+  it.each<[string, (term: Term) => Promise<unknown>, number]>([
+    [
+      'takes it for no failure that a leader ends with what it was told to stop with',
+      ({ signal }) =>
+        new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+      0,
+    ],
+    ['nor with what a timer makes of that', ({ signal }) => setTimer(60_000, undefined, { signal }), 0],
+    [
+      'but says so if it fails for another reason when it is stopped',
+      ({ signal }) =>
+        new Promise((_, reject) => signal.addEventListener('abort', () => reject(new Error('no')))),
+      1,
+    ],
+  ])('%s', async (_, onElected, failures) => {
     const failed = vi.fn()
     const stop = onEvent('dibs:leader.failed', failed)
-    const ann = fixture.dibs.elect(name, {
-      onElected: ({ signal }) =>
-        new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
-    })
+    const ann = fixture.dibs.elect(fresh(), { onElected })
     await untilLeads(ann)
     await ann.stop()
     stop()
-    expect(failed).not.toHaveBeenCalled()
+    expect(failed).toHaveBeenCalledTimes(failures)
   })
 
   it('takes over from a leader that is gone, and says so', async () => {
@@ -253,6 +265,45 @@ describe('an election', () => {
       expect(() => dibs.elect(name)).toThrow(ClosedError)
     })
     expect(reasons).toEqual(['resigned'])
+    expect(await fixture.dibs.locks.inspect(`leader:${name}`)).toEqual([])
+  })
+
+  it.each(['close', 'stop'] as const)(
+    'does not lead if `%s` is called when its lock was just taken, and gives that back',
+    async (how) => {
+      const name = fresh()
+      const called: string[] = []
+      await fixture.beside(async (dibs) => {
+        const ended = deferred<Promise<void>>()
+        const stop = onEvent('dibs:lock.acquired', ({ instance }) => {
+          if (instance === databaseOf(dibs).origin.instance)
+            ended.resolve(how === 'close' ? dibs.close() : ann.stop())
+        })
+        const ann = dibs.elect(name, {
+          ...{ ttlMs: 60_000, onElected: () => called.push('elected'), onLost: () => called.push('lost') },
+        })
+        await ended.promise
+        await ann.ended
+        stop()
+      })
+      expect(called).toEqual([])
+      expect(await fixture.dibs.locks.inspect(`leader:${name}`)).toEqual([])
+    },
+  )
+
+  it('does not begin its work if it is stopped by who hears of its election', async () => {
+    const name = fresh()
+    const called: string[] = []
+    const stop = onEvent('dibs:leader.elected', ({ election }) => {
+      if (election === name) void ann.stop()
+    })
+    const ann = fixture.dibs.elect(name, {
+      ...{ ttlMs: 60_000, onElected: () => called.push('elected') },
+      onLost: () => called.push('lost'),
+    })
+    await ann.ended
+    stop()
+    expect(called).toEqual([])
     expect(await fixture.dibs.locks.inspect(`leader:${name}`)).toEqual([])
   })
 

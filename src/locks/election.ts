@@ -140,49 +140,56 @@ export class Election implements AsyncDisposable {
     const { signal } = this.#stopping
     for (let failures = 0; !signal.aborted; ) {
       try {
-        const lock = await this.#take(this.#spec)
-        // From here on `close` waits until it is given back.
-        await this.#database.work(() => this.#lead(lock), true)
-        failures = 0
+        // In one piece: `close` waits until what was taken is given back.
+        const isWell = await this.#database.work(async () => this.#lead(await this.#take(this.#spec)))
+        failures = isWell ? 0 : failures + 1
       } catch (error) {
         if (signal.aborted || error instanceof ClosedError) return
         this.#emitFailed(error)
-        // Another is to be elected, or the server to come back.
-        await sleep(fullJitterMs(++failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal, {
+        failures++
+      }
+      // Another is to be elected, or the server to come back.
+      if (failures > 0)
+        await sleep(fullJitterMs(failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal, {
           ref: false,
         }).catch(() => {})
-      }
     }
   }
 
-  /** From the election to the end of all that was begun: two terms of one process never overlap. */
-  async #lead(lock: Lock): Promise<void> {
+  /** From the election to the end of all that was begun: two terms of one process never overlap. Answers whether its work went well. */
+  async #lead(lock: Lock): Promise<boolean> {
+    if (this.#stopping.signal.aborted) {
+      // It was stopped by who has heard that the lock was taken.
+      await lock[Symbol.asyncDispose]()
+      return true
+    }
     const term = new OpenTerm(lock, this.name)
     this.#term = term
     const startedAt = performance.now()
     const origin = { ...this.#database.origin, election: this.name, epoch: term.epoch }
-    emit('dibs:leader.elected', { ...origin, isTakeover: lock.tookOver !== undefined })
     const resign = (): void => term.end('resigned')
     this.#stopping.signal.addEventListener('abort', resign)
-    if (this.#stopping.signal.aborted) resign()
-    let failure: { readonly error: unknown } | undefined
-    const work = call(this.#options.onElected, term).catch((error) => {
-      // What it was told to stop with is no failure.
-      if (term.signal.aborted && error === term.signal.reason) return
-      failure = { error }
+    emit('dibs:leader.elected', { ...origin, isTakeover: lock.tookOver !== undefined })
+    // A term that is over by now is nobody's to begin with.
+    const { onElected, onLost } = term.signal.aborted ? {} : this.#options
+    let isWell = true
+    const work = call(onElected, term).catch((error) => {
+      if (isEndedBy(error, term.signal)) return
+      isWell = false
+      this.#emitFailed(error)
       resign()
     })
     await term.ended
     this.#stopping.signal.removeEventListener('abort', resign)
     const { reason } = term
     emit('dibs:leader.lost', { ...origin, reason, ledMs: performance.now() - startedAt })
-    const told = call(this.#options.onLost, term, reason).catch((error) => this.#emitFailed(error))
+    const told = call(onLost, term, reason).catch((error) => this.#emitFailed(error))
     // As long as the work goes on, nobody else is to begin with it: a leader that resigns holds the lock until then. One that has lost it is no candidate meanwhile.
     await this.#drain(work)
     await lock[Symbol.asyncDispose]()
     this.#term = undefined
     await this.#inTime(told)
-    if (failure) throw failure.error
+    return isWell
   }
 
   /** Waits for `work`, but no longer than `drainMs` once it is to stop. */
@@ -276,6 +283,10 @@ class OpenTerm implements Term {
     return this.#lock.writeFenced<R>(store, write)
   }
 }
+
+/** What it was told to stop with is no failure, nor is what timers and streams make of that. */
+const isEndedBy = (error: unknown, { aborted, reason }: AbortSignal): boolean =>
+  aborted && (error === reason || (error instanceof Error && error.cause === reason))
 
 /** Also what is thrown before the first await. */
 async function call<A extends unknown[]>(

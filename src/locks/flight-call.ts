@@ -4,7 +4,12 @@ import type { FlightSpec } from './flight-spec.js'
 /** How the wait of a caller has ended. */
 export type Ending =
   /** Read anew for each caller: what one does to its value is nothing to the others. */
-  | { readonly how: 'value'; readonly read: () => unknown }
+  | {
+      readonly how: 'value'
+      readonly read: () => unknown
+      /** Under which it was stored, undefined if that is not known. */
+      readonly fence: number | undefined
+    }
   | { readonly how: 'error'; readonly error: unknown }
   /** Its time is over; `error`: since the database could not be asked. */
   | { readonly how: 'timed out'; readonly error?: unknown }
@@ -17,6 +22,8 @@ export class FlightCall {
   after: number | undefined
   /** It found another at it. */
   hasWaited = false
+  /** Whom it waits for at this moment; undefined while that is not known. */
+  behind: 'this process' | 'another process' | undefined
   /** It was told, or has gone. */
   isOver = false
   readonly startedAt = performance.now()
@@ -58,6 +65,7 @@ export class FlightCall {
   onHeld(after: number): void {
     this.after ??= after
     this.hasWaited = true
+    this.behind = 'another process'
     if (this.spec.waitMs === 0) this.end({ how: 'timed out' })
   }
 

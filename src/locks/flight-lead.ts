@@ -4,6 +4,7 @@ import { emit } from '../postgres/events.js'
 import { toOutcome } from '../postgres/json.js'
 import { sendEitherWay } from '../postgres/reserved-line.js'
 import { sleep } from '../postgres/sleep.js'
+import { checkOutcome } from '../postgres/standard-schema.js'
 import { storeFailure } from '../postgres/stored-failure.js'
 import { type FlightSpec, leadOf } from './flight-spec.js'
 import { finishFlight } from './flight-statements.js'
@@ -14,6 +15,9 @@ import { originOf, topicOf } from './lock-origin.js'
 export type Loaded =
   /** As JSON; null: nothing was returned. */
   { readonly json: string | null } | { readonly error: unknown }
+
+/** A copy of its own for each who asks. */
+export const readLoaded = (json: string | null): unknown => (json === null ? undefined : JSON.parse(json))
 
 export interface LeadEnd {
   readonly loaded: Loaded
@@ -110,10 +114,13 @@ export class FlightLead {
   }
 
   async #load(): Promise<Loaded> {
-    const { key, load } = this.#spec
+    const { key, load, result } = this.#spec
     try {
       const value = await load({ key, signal: this.#lock.signal, fence: this.fence })
-      return { json: value === undefined ? null : toOutcome('value', value) }
+      const json = value === undefined ? null : toOutcome('value', value)
+      // What this caller cannot read is nothing for the others, who would read it until it is over.
+      await checkOutcome(result, 'value', readLoaded(json))
+      return { json }
     } catch (error) {
       return { error }
     }

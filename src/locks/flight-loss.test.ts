@@ -5,6 +5,8 @@ import { deferred } from '../../test/deferred.js'
 import { heldLoad } from '../../test/locks/held-load.js'
 import { Dibs } from '../dibs.js'
 import { BusyError, ClosedError, FenceLostError } from '../errors.js'
+import { Database } from '../postgres/database.js'
+import { Wakeups } from '../postgres/wakeups.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { LockKeeper } from './lock-keeper.js'
 
@@ -169,10 +171,38 @@ describe('a leader that wakes up late', () => {
     const bounds = { leaseMs: 300, maxLoadMs: 300, waitMs: 4_000 }
     const own = fixture.dibs.singleFlight('k', load, bounds)
     await until(() => load.mock.calls.length === 3, 'three of them')
-    await expect(fixture.dibs.singleFlight('k', load, bounds)).rejects.toThrow(BusyError)
+    const refused = await errorOf(fixture.dibs.singleFlight('k', load, bounds))
+    expect(refused).toBeInstanceOf(BusyError)
+    expect(refused).toMatchObject({ subject: 'the load of "k" in this process' })
     expect(load).toHaveBeenCalledTimes(3)
     gate.resolve()
     await own.catch((error) => expect(error).toBeInstanceOf(BusyError))
+  })
+
+  it('again and again, in the background, or after those who waited have gone, begins no more either', async () => {
+    const gate = deferred()
+    const load = vi.fn(async () => {
+      await gate.promise
+      return 'late'
+    })
+    const bounds = { ttlMs: 1, staleMs: 60 * MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
+    await fixture.dibs.singleFlight('k', async () => 'old', bounds)
+    await fixture.schema.clock.advance(1_000)
+    const isFree = async () => (await fixture.dibs.locks.inspect('flight:k')).length === 0
+    for (let begun = 1; begun <= 5; begun++) {
+      expect(await fixture.dibs.singleFlight('k', load, bounds)).toBe('old')
+      await fixture.schema.clock.advance(1_000)
+      await until(isFree, 'its lead to be over')
+    }
+    expect(load).toHaveBeenCalledTimes(3)
+    await fixture.dibs.singleFlight.forget('k')
+    expect(await errorOf(fixture.dibs.singleFlight('k', load, bounds))).toBeInstanceOf(BusyError)
+    expect(load).toHaveBeenCalledTimes(3)
+    gate.resolve()
+    await until(async () => {
+      const value = await fixture.dibs.singleFlight('k', async () => 'new', bounds).catch(() => undefined)
+      return value === 'new'
+    }, 'them to have ended')
   })
 
   it('again and again is told its own error in the end', async () => {
@@ -225,6 +255,26 @@ describe('a database that cannot be reached', () => {
       expect(stale).toMatchObject({ retryable: true })
       expect(load).toHaveBeenCalledTimes(1)
       down.end()
+    })
+  })
+
+  it('is not asked without a pause, also if a hint came meanwhile', async () => {
+    await through(async (dibs, proxy) => {
+      const down = proxy.inject({ kind: 'refuse' })
+      await proxy.inject({ kind: 'reset' }).happened
+      const subscribe = vi.spyOn(Wakeups.prototype, 'subscribe')
+      const send = vi.spyOn(Database.prototype, 'sendPart')
+      try {
+        const call = errorOf(dibs.singleFlight('k', async () => 'v', { waitMs: 1_000 }))
+        await until(() => send.mock.calls.length > 0, 'it to be asked')
+        for (const [topic, onWake] of subscribe.mock.calls) if (topic === 'lock:flight:k') onWake()
+        await call
+        expect(send.mock.calls.length).toBeLessThan(30)
+      } finally {
+        subscribe.mockRestore()
+        send.mockRestore()
+        down.end()
+      }
     })
   })
 
@@ -329,6 +379,57 @@ describe('close', () => {
     theirs.land()
     expect(await theirCall).toBe('theirs')
   })
+
+  it('ends the wait for a load of one’s own that does not end in time, and tells the load', async () => {
+    const wait = Database.prototype.close
+    const close = vi.spyOn(Database.prototype, 'close').mockImplementation(function (this: Database) {
+      return wait.call(this, 300)
+    })
+    try {
+      const dibs = await open()
+      const hangs = heldLoad('late')
+      const first = errorOf(dibs.singleFlight('k', hangs.load, options))
+      await hangs.begun
+      const joined = errorOf(dibs.singleFlight('k', hangs.load, options))
+      await dibs.close()
+      expect(await first).toBeInstanceOf(ClosedError)
+      expect(await joined).toBeInstanceOf(ClosedError)
+      expect(hangs.signal?.reason).toMatchObject({ reason: 'closed' })
+      hangs.land()
+      await fixture.other.locks.forceRelease('flight:k')
+      expect(await fixture.dibs.singleFlight('k', async () => 'another', options)).toBe('another')
+    } finally {
+      close.mockRestore()
+    }
+  })
+
+  it('lets nobody begin anew who has found a value that does not fit', async () => {
+    await fixture.dibs.singleFlight('k', async () => 'old shape', options)
+    const dibs = await open()
+    const load = vi.fn(async () => 7)
+    const validate = () => ({ issues: [{ message: 'no number' }] })
+    const result = { '~standard': { version: 1, vendor: 'test', validate } } as const
+    const client = await fixture.pool.connect()
+    try {
+      await client.query('begin')
+      await client.query(`select from ${fixture.schema.name}.flight for update`)
+      const call = errorOf(dibs.singleFlight('k', load, { ...options, result }))
+      const isBlocked = async () => {
+        const { rows } = await fixture.pool.query(
+          `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema.name}%flight_reject%'`,
+        )
+        return rows.length > 0
+      }
+      await until(isBlocked, 'it to wait for the row')
+      const closing = dibs.close()
+      await client.query('rollback')
+      expect(await call).toBeInstanceOf(ClosedError)
+      await closing
+    } finally {
+      client.release()
+    }
+    expect(load).not.toHaveBeenCalled()
+  })
 })
 
 describe('events', () => {
@@ -340,6 +441,8 @@ describe('events', () => {
       expect(await errorOf(fixture.other.singleFlight('fx:EUR', held.load, { waitMs: 0 }))).toBeInstanceOf(
         BusyError,
       )
+      // Whoever was not to wait has left its mark, too.
+      await fixture.pool.query(`update ${lockTable()} set wanted_until = '-infinity'`)
       const second = fixture.other.singleFlight('fx:EUR', held.load)
       await until(isWanted, 'the other to wait')
       held.land()

@@ -43,7 +43,10 @@ export interface SingleFlightOptions<R = unknown> {
   readonly refreshEarly?: number | undefined
   /** Ends the wait of this caller. A load goes on. */
   readonly signal?: AbortSignal | undefined
-  /** Reads the value, for whoever has loaded it as for the others: any Standard Schema. */
+  /**
+   * Reads the value, for whoever has loaded it as for the others: any Standard Schema. What is loaded and does not fit is not published; what is stored and does not
+   * fit is loaded anew.
+   */
   readonly result?: StandardSchema<unknown, R> | undefined
 }
 

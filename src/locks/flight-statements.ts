@@ -13,6 +13,10 @@ export const dropFlight = statement(
   'select {schema}.flight_drop($1::text, $2::text::bigint, $3::text::integer)::text as state',
 )
 
+export const rejectFlight = statement(
+  'select {schema}.flight_reject($1::text, $2::text::bigint, $3::text::integer)::text as state',
+)
+
 export const forgetFlights = statement('select {schema}.flight_forget($1::text::integer)::text as count')
 
 /** The last value, however old it is, unless the key was forgotten since. */

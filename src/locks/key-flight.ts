@@ -6,13 +6,14 @@ import { sleep } from '../postgres/sleep.js'
 import { restoreShared } from '../postgres/stored-failure.js'
 import { Bell } from './bell.js'
 import type { Ending, FlightCall } from './flight-call.js'
-import { FlightLead, type LeadEnd } from './flight-lead.js'
+import { FlightLead, type LeadEnd, readLoaded } from './flight-lead.js'
 import { leadOf } from './flight-spec.js'
 import { beginFlight } from './flight-statements.js'
 import { giveBackUnseen } from './give-back-unseen.js'
 import type { LockParts, ToldLock } from './held-lock.js'
 import { topicOf } from './lock-origin.js'
 import { POLL_MS, pauseMs, wantedMs } from './look-again.js'
+import type { RunningLoads } from './running-loads.js'
 
 /** What `flight_begin` says. */
 type Told =
@@ -77,6 +78,7 @@ const YIELD_MS = 200
 export class KeyFlight {
   readonly #parts: LockParts
   readonly #key: string
+  readonly #running: RunningLoads
   readonly #onEnd: () => void
   readonly #calls = new Set<FlightCall>()
   readonly #bell: Bell
@@ -84,17 +86,17 @@ export class KeyFlight {
   #isLeading = false
   #isClosed = false
   #loads = 0
-  /** Loads that have not ended; all but one of them have lost the lead. */
-  #hanging = 0
   #hasYielded = false
   /** What went wrong when the database was last asked. */
   fault: unknown
   /** What is left of the lease of whoever loads. */
   leftMs: number | undefined
 
-  constructor(parts: LockParts, key: string, onEnd: () => void) {
+  /** @param running those of all flights of the process: one ends when nobody waits any more, and its loads may hang on */
+  constructor(parts: LockParts, key: string, running: RunningLoads, onEnd: () => void) {
     this.#parts = parts
     this.#key = key
+    this.#running = running
     this.#onEnd = onEnd
     this.#bell = new Bell(parts.wakeups, topicOf(leadOf(key)))
   }
@@ -103,6 +105,7 @@ export class KeyFlight {
     this.#calls.add(call)
     if (this.#isLeading) {
       call.hasWaited = true
+      call.behind = 'this process'
       // Whether it may have what comes of this load is known at its end: so it takes nothing before.
       if (call.spec.waitMs === 0) call.end({ how: 'timed out' })
     }
@@ -202,6 +205,8 @@ export class KeyFlight {
         for (const call of [...this.#calls])
           if (isTried && (call.spec.onTimeout === 'load' || call.spec.waitMs === 0))
             call.end({ how: 'timed out', error })
+        // A hint that has come meanwhile would end each pause at once: it is asked again in any case.
+        this.#bell.forget()
         await this.#sleep(fullJitterMs(failures, 20, 500))
       }
     }
@@ -253,7 +258,9 @@ export class KeyFlight {
     if (!first) return
     const { database } = this.#parts
     const flight = new FlightLead(this.#parts, first.spec, lead, { sentAt, isBackground: true })
-    database.finish(flight.run().then(() => {}))
+    const mayLoad = this.#running.of(this.#key) < MAX_HANGING
+    const onEnd = mayLoad ? this.#running.begin(this.#key) : undefined
+    database.finish(onEnd ? flight.run().then(onEnd) : flight.giveBack())
   }
 
   async #lead(lead: ToldLock, { asked, sentAt }: Answer): Promise<void> {
@@ -262,12 +269,14 @@ export class KeyFlight {
     if (!own) return
     const flight = new FlightLead(this.#parts, own.spec, lead, { sentAt, isBackground: false })
     if (present.length === 0) return await flight.giveBack()
-    if (this.#hanging >= MAX_HANGING) {
+    for (const call of present) call.behind = 'this process'
+    const hanging = this.#running.of(this.#key)
+    if (hanging >= MAX_HANGING) {
       for (const call of present) call.end({ how: 'timed out' })
       return await flight.giveBack()
     }
     // A process whose load hangs leaves it to another once: that one may do better.
-    if (this.#hanging > 0 && !this.#hasYielded) {
+    if (hanging > 0 && !this.#hasYielded) {
       this.#hasYielded = true
       await flight.giveBack()
       return await sleep(YIELD_MS)
@@ -276,14 +285,14 @@ export class KeyFlight {
     own.stopTimer()
     this.#isLeading = true
     this.#loads++
-    this.#hanging++
+    const onEnd = this.#running.begin(this.#key)
     let waiting: readonly FlightCall[] = []
     const landed = flight
       .run(() => {
         waiting = [...this.#calls]
       })
       .then((end) => {
-        this.#hanging--
+        onEnd()
         this.#land(end, flight.fence, own, { present: new Set(present), waiting })
       })
     const isLost = await Promise.race([landed.then(() => false), flight.whenLost().then(() => true)])
@@ -310,18 +319,21 @@ export class KeyFlight {
     for (const call of mayHave)
       if (newer) call.end(valueIn(newer.json))
       else if ('error' in loaded) call.end({ how: 'error', error: loaded.error })
-      else call.end(valueIn(loaded.json))
+      else call.end(valueIn(loaded.json, fence))
   }
 }
 
-const valueIn = (json: string | null): Ending => ({
+const valueIn = (json: string | null, fence?: number): Ending => ({
   how: 'value',
-  read: () => (json === null ? undefined : JSON.parse(json)),
+  read: () => readLoaded(json),
+  fence,
 })
 
 /** It was read once to see what it is; whoever comes first may have that. */
 function readAnswer({ told, text }: Answer, isFirst: boolean): Ending {
   if (told.state === 'failed') return { how: 'error', error: restoreShared(told.failure) }
-  if (!('value' in told) || told.isVoid) return { how: 'value', read: () => undefined }
-  return { how: 'value', read: () => (isFirst ? told.value : JSON.parse(text).value) }
+  if (!('value' in told)) return valueIn(null)
+  const { fence, isVoid, value } = told
+  if (isVoid) return valueIn(null, fence)
+  return { how: 'value', read: () => (isFirst ? value : JSON.parse(text).value), fence }
 }

@@ -16,6 +16,7 @@ import { Database } from '../postgres/database.js'
 import type { StandardSchema } from '../postgres/standard-schema.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { countTraffic } from '../testing/count-traffic.js'
+import type { LoadContext } from './flight-spec.js'
 import { beginFlight } from './flight-statements.js'
 
 const fixture = openClaims()
@@ -40,6 +41,18 @@ const errorOf = (promise: Promise<unknown>): Promise<unknown> =>
   )
 const get = (dibs: Dibs, value: unknown, options = {}) =>
   dibs.singleFlight('k', async () => value, { ttlMs: MINUTE_MS, ...options })
+
+/** Reads numbers, as dates. */
+const dates: StandardSchema<unknown, Date> = {
+  '~standard': {
+    version: 1,
+    vendor: 'test',
+    validate: (value: unknown) =>
+      typeof value === 'number'
+        ? { value: new Date(value), issues: undefined }
+        : { issues: [{ message: 'no number' }] },
+  },
+}
 
 describe('one load for all', () => {
   it('of one process, each with a value of its own', async () => {
@@ -116,23 +129,112 @@ describe('one load for all', () => {
   })
 
   it('read by a schema, for whoever has loaded it as for the others', async () => {
-    const result: StandardSchema<unknown, Date> = {
-      '~standard': {
-        version: 1,
-        vendor: 'test',
-        validate: (value: unknown) =>
-          typeof value === 'number'
-            ? { value: new Date(value), issues: undefined }
-            : { issues: [{ message: 'no number' }] },
-      },
-    }
+    const result = dates
     const options = { ttlMs: MINUTE_MS, result }
     expect(await fixture.dibs.singleFlight('k', async () => 7, options)).toEqual(new Date(7))
     const other: Date = await fixture.other.singleFlight('k', async () => 8, options)
     expect(other).toEqual(new Date(7))
-    await fixture.dibs.singleFlight.forget('k')
-    const error = await errorOf(fixture.dibs.singleFlight('k', async () => 'x', options))
+  })
+})
+
+describe('a value that does not fit `result`', () => {
+  const kept = { ttlMs: MINUTE_MS, staleMs: MINUTE_MS }
+
+  it('is not stored: whoever loads, and those who wait, are told so, and the next loads', async () => {
+    const held = heldLoad<unknown>('x')
+    const first = errorOf(fixture.dibs.singleFlight('k', held.load, { ...kept, result: dates }))
+    await held.begun
+    const same = errorOf(fixture.dibs.singleFlight('k', held.load, kept))
+    const elsewhere = errorOf(fixture.other.singleFlight('k', held.load, kept))
+    await until(isWanted, 'the other to wait')
+    held.land()
+    const error = await first
+    expect(error).toBeInstanceOf(InvalidOutcomeError)
+    expect(error).toMatchObject({
+      message: '`value` does not fit its schema, and is not stored: no number.',
+    })
+    expect(await same).toBe(error)
+    expect(await elsewhere).toMatchObject({ cause: { name: 'InvalidOutcomeError' } })
+    expect(await flightRow()).toMatchObject({ fence: '0', value: null })
+    expect(await get(fixture.other, 7, { result: dates })).toEqual(new Date(7))
+  })
+
+  it('and is loaded in the background leaves the old one there', async () => {
+    await get(fixture.dibs, 7, { ttlMs: 1_000, staleMs: 10 * MINUTE_MS })
+    await fixture.schema.clock.advance(2_000)
+    const events = await fixture.eventsOf(async () => {
+      expect(await get(fixture.dibs, 'x', { result: dates })).toEqual(new Date(7))
+      await until(async () => (await flightRow())?.failure != null, 'it to fail')
+    })
+    expect(events).toMatchObject([['dibs:flight.failed', { isBackground: true }]])
+    expect(await flightRow()).toMatchObject({ value: 7 })
+  })
+
+  it('and is loaded for its caller alone is told in the same way', async () => {
+    const held = heldLoad(7)
+    const theirs = fixture.other.singleFlight('k', held.load)
+    await held.begun
+    const own = await errorOf(get(fixture.dibs, 'x', { result: dates, waitMs: 0, onTimeout: 'load' }))
+    held.land()
+    await theirs
+    expect(own).toBeInstanceOf(InvalidOutcomeError)
+  })
+
+  it('and is there from another release is loaded anew, once for all who find it', async () => {
+    await get(fixture.dibs, 'old shape', kept)
+    const load = vi.fn(async () => 7)
+    const events = await fixture.eventsOf(async () => {
+      const calls = [fixture.dibs, fixture.dibs, fixture.other].map((dibs) =>
+        dibs.singleFlight('k', load, { ...kept, result: dates }),
+      )
+      expect(await Promise.all(calls)).toEqual(Array(3).fill(new Date(7)))
+    })
+    expect(load).toHaveBeenCalledTimes(1)
+    expect(events.map(([name]) => name)).toContain('dibs:flight.unfit')
+    expect(await get(fixture.other, 8)).toBe(7)
+  })
+
+  it('and was replaced meanwhile is not taken for the newer one', async () => {
+    await get(fixture.dibs, 'old shape')
+    const { fence } = await flightRow()
+    await fixture.schema.clock.advance(MINUTE_MS + 1)
+    await get(fixture.other, 7)
+    await fixture.pool.query(`select ${fixture.schema.name}.flight_reject('k', $1, 1000)`, [fence])
+    expect(await get(fixture.dibs, 8)).toBe(7)
+  })
+
+  it('and comes again from others is told, with what to do', async () => {
+    await get(fixture.dibs, 'old shape')
+    const held = heldLoad('old shape')
+    const read = vi.fn(dates['~standard'].validate)
+    const result = { '~standard': { ...dates['~standard'], validate: read } }
+    const [theirs, ours] = [deferred<Promise<unknown>>(), deferred()]
+    read.mockImplementationOnce(async (value) => {
+      // Before it has come to take the lead, another release has.
+      await fixture.other.singleFlight.forget('k')
+      theirs.resolve(fixture.other.singleFlight('k', held.load))
+      await held.begun
+      ours.resolve()
+      return dates['~standard'].validate(value)
+    })
+    const call = errorOf(get(fixture.dibs, 7, { result }))
+    await ours.promise
+    await until(isWanted, 'it to wait')
+    held.land()
+    expect(await theirs.promise).toBe('old shape')
+    const error = await call
     expect(error).toBeInstanceOf(StoredValueError)
+    expect(StoredValueError.entry.remedy).toContain('change its key')
+  })
+
+  it('and a schema that throws fails the load', async () => {
+    const mistake = new Error('no schema')
+    const validate = () => {
+      throw mistake
+    }
+    const result = { '~standard': { ...dates['~standard'], validate } }
+    expect(await errorOf(get(fixture.dibs, 7, { result }))).toBe(mistake)
+    expect(await flightRow()).toMatchObject({ value: null })
   })
 })
 
@@ -310,14 +412,31 @@ describe('a wait that is over', () => {
       const startedAt = performance.now()
       const error = await errorOf(get(fixture.dibs, 1, { waitMs: 100 }))
       expect(error).toBeInstanceOf(BusyError)
-      expect(error).toMatchObject({ retryable: true, subject: 'the load of "k" by another' })
+      expect(error).toMatchObject({ retryable: true, subject: 'the load of "k" in another process' })
       expect((error as BusyError).waitedMs).toBeGreaterThanOrEqual(99)
       expect(performance.now() - startedAt).toBeLessThan(5_000)
       expect(await errorOf(get(fixture.dibs, 1, { waitMs: 0 }))).toMatchObject({ waitedMs: 0 })
       // Also beside one of the same process, which waits or loads.
-      expect(await errorOf(get(fixture.other, 1, { waitMs: 0 }))).toBeInstanceOf(BusyError)
+      const beside = await errorOf(get(fixture.other, 1, { waitMs: 0 }))
+      expect(beside).toBeInstanceOf(BusyError)
+      expect(beside).toMatchObject({ waitedMs: 0, subject: 'the load of "k" in this process' })
+      const behind = await errorOf(get(fixture.other, 1, { waitMs: 50 }))
+      expect(behind).toMatchObject({ retryAfterMs: 100, subject: 'the load of "k" in this process' })
     })
     expect(await get(fixture.dibs, 1)).toBe('theirs')
+  })
+
+  it('says so if all connections were in use', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const client = await pool.connect()
+        const error = await errorOf(get(dibs, 1, { waitMs: 200 }))
+        client.release()
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error).toMatchObject({ subject: 'a connection of the pool (max 1, all in use)' })
+      },
+      { max: 1 },
+    )
   })
 
   it('is a load of its own, which is nobody else’s, if so asked for', async () => {
@@ -330,6 +449,8 @@ describe('a wait that is over', () => {
       const value = await fixture.dibs.singleFlight('k', load, { waitMs: 50, onTimeout: 'load' })
       expect(value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
       expect(contexts).toMatchObject([{ key: 'k', fence: undefined }])
+      await fixture.dibs.singleFlight('k', load, { waitMs: 0, onTimeout: 'load' })
+      expect(new Set(contexts.map((context) => (context as LoadContext).signal)).size).toBe(2)
       expect(await flightRow()).toBeUndefined()
     })
   })

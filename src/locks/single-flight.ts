@@ -1,8 +1,9 @@
-import { BusyError } from '../errors.js'
+import { BusyError, ClosedError, StoredValueError } from '../errors.js'
 import { emit } from '../postgres/events.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { toOutcome } from '../postgres/json.js'
-import { parseStored } from '../postgres/standard-schema.js'
+import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
+import type { Statement } from '../postgres/statement.js'
 import { FlightCall } from './flight-call.js'
 import { KEEP_MS } from './flight-lead.js'
 import {
@@ -12,19 +13,17 @@ import {
   type SingleFlight,
   type SingleFlightOptions,
 } from './flight-spec.js'
-import { dropFlight, lastValue } from './flight-statements.js'
+import { dropFlight, lastValue, rejectFlight } from './flight-statements.js'
 import type { LockParts } from './held-lock.js'
 import { KeyFlight } from './key-flight.js'
 import { originOf } from './lock-origin.js'
+import { RunningLoads } from './running-loads.js'
 
 /** For a load that is just being published. */
 const FORGET_WAIT_MS = 5_000
 
 /** How long a value is read that is asked for when the time is over. */
 const LAST_MS = 1_000
-
-/** What a caller that waits for nobody's lead is given as `signal`, if it brings none. */
-const never = new AbortController().signal
 
 /** What it is to those who are given what was stored. */
 const copyOf = (value: unknown): unknown =>
@@ -34,6 +33,8 @@ const copyOf = (value: unknown): unknown =>
 export class Flights {
   readonly #parts: LockParts
   readonly #flights = new Map<string, KeyFlight>()
+  readonly #running = new RunningLoads()
+  #isClosed = false
   readonly singleFlight: SingleFlight
 
   constructor(parts: LockParts) {
@@ -48,37 +49,62 @@ export class Flights {
 
   /** Nobody waits any longer for what another process does. */
   stopWaiting(): void {
+    this.#isClosed = true
     for (const flight of this.#flights.values()) flight.stopWaiting()
   }
 
   async #forget(key: string): Promise<void> {
-    const values = [checkFlightKey(key), String(KEEP_MS), String(FORGET_WAIT_MS)]
-    await this.#parts.database.sendWaiting(FORGET_WAIT_MS, dropFlight, values).catch((error) => {
+    const values = [checkFlightKey(key), String(KEEP_MS)]
+    await this.#sendForRow(dropFlight, values, `the row of flight "${key}", to forget it`)
+  }
+
+  async #sendForRow(statement: Statement, values: readonly string[], subject: string): Promise<void> {
+    const sent = [...values, String(FORGET_WAIT_MS)]
+    await this.#parts.database.sendWaiting(FORGET_WAIT_MS, statement, sent).catch((error) => {
       if (!hasWaitedInVain(error)) throw error
-      throw new BusyError(`the row of flight "${key}", to forget it`, FORGET_WAIT_MS, 100, { cause: error })
+      throw new BusyError(subject, FORGET_WAIT_MS, 100, { cause: error })
     })
   }
 
   async #fly(spec: FlightSpec): Promise<unknown> {
     return await this.#parts.database.work(async () => {
-      spec.signal?.throwIfAborted()
-      const { flight, call } = this.#join(spec)
-      const ending = await call.ended
-      const { waitedMs } = call
-      if (call.hasWaited) emit('dibs:flight.waited', { ...this.#origin(spec.key), waitedMs, how: ending.how })
-      if (ending.how === 'error') throw ending.error
-      const value =
-        ending.how === 'value'
-          ? ending.read()
-          : await this.#giveUp(spec, waitedMs, ending.error ?? flight.fault, flight.leftMs)
-      return await parseStored(spec.result, value, `flight "${spec.key}"`)
+      const startedAt = performance.now()
+      const { value, fence } = await this.#get(spec)
+      try {
+        return await parseStored(spec.result, value, `flight "${spec.key}"`)
+      } catch (error) {
+        if (fence === undefined || !(error instanceof StoredValueError)) throw error
+        await this.#reject(spec.key, fence, error)
+      }
+      // Once: what is loaded here fits, and whoever waits for others of another release would not come to an end.
+      const leftMs = Math.ceil(spec.waitMs - (performance.now() - startedAt))
+      const again = await this.#get({ ...spec, waitMs: Math.min(spec.waitMs, Math.max(1, leftMs)) })
+      return await parseStored(spec.result, again.value, `flight "${spec.key}"`)
     })
+  }
+
+  async #get(spec: FlightSpec): Promise<{ readonly value: unknown; readonly fence?: number | undefined }> {
+    spec.signal?.throwIfAborted()
+    if (this.#isClosed) throw new ClosedError()
+    const { flight, call } = this.#join(spec)
+    const ending = await call.ended
+    const { waitedMs } = call
+    if (call.hasWaited) emit('dibs:flight.waited', { ...this.#origin(spec.key), waitedMs, how: ending.how })
+    if (ending.how === 'error') throw ending.error
+    if (ending.how === 'value') return { value: ending.read(), fence: ending.fence }
+    return { value: await this.#giveUp(call, ending.error ?? flight.fault, flight.leftMs) }
+  }
+
+  /** A value that this release cannot read is as good as none: it is loaded anew, for everybody. */
+  async #reject(key: string, fence: number, error: StoredValueError): Promise<void> {
+    emit('dibs:flight.unfit', { ...this.#origin(key), fence, error })
+    await this.#sendForRow(rejectFlight, [key, String(fence)], `the row of flight "${key}", to load it anew`)
   }
 
   #join(spec: FlightSpec): { flight: KeyFlight; call: FlightCall } {
     const { key } = spec
     const there = this.#flights.get(key)
-    const flight = there ?? new KeyFlight(this.#parts, key, () => this.#flights.delete(key))
+    const flight = there ?? new KeyFlight(this.#parts, key, this.#running, () => this.#flights.delete(key))
     const call = new FlightCall(spec, (one) => flight.leave(one))
     flight.join(call)
     if (!there) {
@@ -91,21 +117,28 @@ export class Flights {
 
   /** @param error why the database could not be asked, if that is the reason */
   async #giveUp(
-    spec: FlightSpec,
-    waitedMs: number,
+    { spec, waitedMs, behind }: FlightCall,
     error: unknown,
     leftMs: number | undefined,
   ): Promise<unknown> {
-    const { key, onTimeout, load, signal = never } = spec
+    // A signal of its own, if the caller brings none: what listens to one that all share would stay.
+    const { key, onTimeout, load, signal = new AbortController().signal } = spec
     emit('dibs:flight.timed-out', { ...this.#origin(key), waitedMs, onTimeout, error })
-    if (onTimeout === 'load') return copyOf(await load({ key, signal, fence: undefined }))
+    if (onTimeout === 'load') {
+      const value = copyOf(await load({ key, signal, fence: undefined }))
+      await checkOutcome(spec.result, 'value', value)
+      return value
+    }
     if (onTimeout === 'stale') {
       const rows = await this.#readLast(key)
       if (rows?.[0]) return rows[0].value === null ? undefined : JSON.parse(`${rows[0].value}`)
     }
     if (error !== undefined) throw error
+    // Nobody was there to be waited for: it did not even come to ask.
+    if (behind === undefined) throw this.#parts.database.busy(waitedMs)
     const waited = spec.waitMs === 0 ? 0 : waitedMs
-    throw new BusyError(`the load of "${key}" by another`, waited, leftMs ?? 100)
+    const retryAfterMs = behind === 'another process' ? leftMs : undefined
+    throw new BusyError(`the load of "${key}" in ${behind}`, waited, retryAfterMs ?? 100)
   }
 
   async #readLast(key: string) {

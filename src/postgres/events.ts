@@ -269,6 +269,8 @@ export interface DibsEvents {
   'dibs:flight.refused': FlightOrigin & { readonly fence: number; readonly loadMs: number }
   /** What came of a load could not be published: the database could not be asked. Its own caller has it. */
   'dibs:flight.not-published': FlightOrigin & { readonly fence: number; readonly error: unknown }
+  /** What is stored does not fit the `result` of a caller, and is loaded anew. */
+  'dibs:flight.unfit': FlightOrigin & { readonly fence: number; readonly error: unknown }
   /** A caller has waited for the load of another. */
   'dibs:flight.waited': FlightOrigin & {
     readonly waitedMs: number

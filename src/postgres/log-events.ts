@@ -65,6 +65,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:flight.failed': ['warn', 'load failed for all who wait for it'],
   'dibs:flight.refused': ['warn', 'late load not kept: another has loaded in its place'],
   'dibs:flight.not-published': ['warn', 'load not published: the database could not be asked'],
+  'dibs:flight.unfit': ['warn', 'stored value does not fit its schema: loaded anew'],
   'dibs:flight.waited': ['debug', 'waited for the load of another'],
   'dibs:flight.timed-out': ['debug', 'load of another did not end in time'],
   'dibs:rate.refused': ['debug', 'rate limit refused'],

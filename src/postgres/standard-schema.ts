@@ -1,4 +1,4 @@
-import { InvalidInputError, StoredValueError } from '../errors.js'
+import { InvalidInputError, InvalidOutcomeError, StoredValueError } from '../errors.js'
 
 /** What Zod, Valibot, ArkType and others agree on (standardschema.dev): enough of it to parse with. */
 export interface StandardSchema<Input = unknown, Output = Input> {
@@ -29,6 +29,20 @@ export async function parseStored<T>(
   const result = await schema['~standard'].validate(value)
   if (result.issues) throw new StoredValueError(subject, result.issues.map(describeIssue))
   return result.value
+}
+
+/** Refuses what a schema would not read once it is stored. */
+export async function checkOutcome(
+  schema: StandardSchema | undefined,
+  field: string,
+  value: unknown,
+): Promise<void> {
+  const result = await schema?.['~standard'].validate(value)
+  if (result?.issues)
+    throw new InvalidOutcomeError(
+      field,
+      `does not fit its schema, and is not stored: ${result.issues.map(describeIssue).join('; ')}`,
+    )
 }
 
 /** The same for what a caller gave. */

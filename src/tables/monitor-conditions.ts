@@ -6,7 +6,7 @@ import { quoteLiteral } from '../postgres/statement.js'
 import { leaseColumn } from './claim-columns.js'
 import type { MonitorRule } from './monitor-options.js'
 
-/** Where a row stands in the order of a run: its time in seconds since 1970, and its key, as texts. */
+/** Where a row stands in the order of a run: its time and its key, as texts. */
 export type RowPlace = readonly string[]
 
 export const at = (column: Column): string => `${ROW}.${column.quoted}`
@@ -14,12 +14,18 @@ export const at = (column: Column): string => `${ROW}.${column.quoted}`
 /** Which rows of those that are stuck: all behind one, or one alone. */
 export type Where = { readonly after: RowPlace | undefined } | { readonly only: RowPlace }
 
-/** What the planner is asked about: the pick alone, in the order of its time. */
-export function explainedPick(table: Table, rule: MonitorRule): string {
+/**
+ * What the planner is asked about: the pick alone, in the order of its time.
+ *
+ * @param predicate of rows that are left out. What the constraints of the table say of these is not looked at, as it is not when an index is chosen: a part of a query has none.
+ */
+export function explainedPick(table: Table, rule: MonitorRule, predicate?: string): string {
   const time = timeColumn(table, rule)
   const now = time.base === 'timestamptz' ? 'pg_catalog.now()' : 'localtimestamp'
   const conditions = [stateCondition(table, rule), `${at(time)} operator(pg_catalog.<) ${now}`]
-  return `select from ${table.quoted} as ${ROW} where ${conditions.join(' and ')} order by ${at(time)} limit 1`
+  if (predicate !== undefined) conditions.push(`not (${predicate})`)
+  const from = predicate === undefined ? table.quoted : `(select * from ${table.quoted} offset 0)`
+  return `select from ${from} as ${ROW} where ${conditions.join(' and ')} order by ${at(time)} limit 1`
 }
 
 /** States stand in the text, so that the server can tell that a partial index fits. */
@@ -97,28 +103,37 @@ export function keyOf(table: Table): readonly Column[] {
   )
 }
 
-/** As texts that no setting of a session changes. */
+/** As texts that no setting of a session changes, and that say all of a value: a time as JSON has it, a number that is not whole by its bytes. */
 export function placeOf(table: Table, rule: MonitorRule): string {
-  const time = `extract(epoch from ${at(timeColumn(table, rule))})::text`
-  return `pg_catalog.json_build_array(${[time, ...keyOf(table).map((column) => keyText(column, at(column)))].join(', ')})::text`
+  const texts = [timeColumn(table, rule), ...keyOf(table)].map((column) => placeText(column, at(column)))
+  return `pg_catalog.json_build_array(${texts.join(', ')})::text`
 }
 
-const keyText = ({ element, isComposite, cast }: Column, value: string): string =>
-  element || isComposite
-    ? `${value}::text`
-    : `pg_catalog.to_json(${value}::${cast}) operator(pg_catalog.#>>) '{}'`
+const placeText = (column: Column, value: string): string => {
+  if (column.element || column.isComposite) return `${value}::text`
+  if (isFloat(column)) return `pg_catalog.encode(pg_catalog.float8send(${value}::pg_catalog.float8), 'hex')`
+  return `pg_catalog.to_json(${value}::${column.cast}) operator(pg_catalog.#>>) '{}'`
+}
+
+/** The server rounds its texts as `extra_float_digits` says. */
+const isFloat = ({ base }: Column): boolean => base === 'float8' || base === 'float4'
+
+const readPlaceText = (column: Column, text: string): string =>
+  isFloat(column) ? `${Buffer.from(text, 'hex').readDoubleBE()}` : text
 
 export function placeCondition(table: Table, rule: MonitorRule, where: Where, args: RowArgs): string[] {
   const place = 'only' in where ? where.only : where.after
   if (place === undefined) return []
-  const [seconds = '', ...texts] = place
-  const parts = keyOf(table).map((column, n) => ({ column, value: args.place(`${texts[n]}`, column.cast) }))
+  const [moment = '', ...texts] = place
+  const parts = keyOf(table).map((column, n) => ({
+    column,
+    value: args.place(readPlaceText(column, `${texts[n]}`), column.cast),
+  }))
   const isSame = (count: number) =>
     parts.slice(0, count).map(({ column, value }) => `${at(column)} ${column.equals} ${value}`)
   if ('only' in where) return isSame(parts.length)
   const time = timeColumn(table, rule)
-  const moment = `pg_catalog.to_timestamp(${args.place(seconds, 'pg_catalog.float8')})`
-  const seen = time.base === 'timestamptz' ? moment : `pg_catalog.timezone('UTC', ${moment})`
+  const seen = args.place(moment, time.cast)
   const behind = parts.map(({ column, value }, n) =>
     [...isSame(n), `${at(column)} ${column.after} ${value}`].join(' and '),
   )

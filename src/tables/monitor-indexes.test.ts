@@ -7,9 +7,11 @@ import { pickCall, sweepCall } from './monitor-statements.js'
 
 const fixture = openTables(
   `create type {shop}.state as enum ('PENDING', 'PROCESSING', 'EXECUTING');
+   create operator class {shop}.backward for type timestamptz using btree as
+     operator 1 >, operator 2 >=, operator 3 =, operator 4 <=, operator 5 <, function 1 timestamptz_cmp(timestamptz, timestamptz);
    create domain {shop}.label as varchar(20);
    create table {shop}.item (
-     id int primary key, status text, short varchar(20), mood {shop}.state, label {shop}.label, level smallint, at timestamptz, local timestamp, gone_at timestamptz
+     id int primary key, status text, plain text collate "C", short varchar(20), mood {shop}.state, label {shop}.label, level smallint, rank int check (rank > 0), at timestamptz, local timestamp, gone_at timestamptz
    );
    create table {shop}.part (id int, day date, status text, at timestamptz, primary key (day, id)) partition by range (day);
    create table {shop}.part_1 partition of {shop}.part for values from ('2030-01-01') to ('2030-02-01');
@@ -56,6 +58,7 @@ describe('an index serves', () => {
     ],
     ['the time, of rows that are not done', "(at) where status <> 'DONE'", {}],
     ['the time, of rows that have one', "(at) where status = 'PROCESSING' and at is not null", {}],
+    ['the state by its bytes, which is the same where it is equal', '(status text_pattern_ops, at)', {}],
     ['of a varchar', "(at) where short = 'PROCESSING'", { statusColumn: 'short' }],
     ['of an enum', "(at) where mood = 'PROCESSING'", { statusColumn: 'mood' }],
     [
@@ -64,6 +67,8 @@ describe('an index serves', () => {
       { statusColumn: 'mood', stuck: ['PROCESSING', 'EXECUTING'] },
     ],
     ['of a domain', "(at) where label = 'PROCESSING'", { statusColumn: 'label' }],
+    ['in the collation of its column', "(at) where plain = 'PROCESSING'", { statusColumn: 'plain' }],
+    ['of states in the collation of their column', '(plain, at)', { statusColumn: 'plain' }],
     ['of numbers', '(at) where level = 3', { statusColumn: 'level', stuck: 3, requeueTo: 1 }],
     [
       'with a local time',
@@ -89,8 +94,17 @@ describe('an index does not serve', () => {
     ['the time behind something else', '(status, id, at)'],
     ['an expression', "((at at time zone 'UTC')) where status = 'PROCESSING'"],
     ['of another kind', "using brin (at) where status = 'PROCESSING'"],
+    ['of states in another collation', '(status collate "C", at)'],
+    ['of rows in a state by another collation', `(at) where status collate "C" = 'PROCESSING'`],
+    ['in another order', `(status, at {shop}.backward)`],
+    ['in another order, of rows in the state', `(at {shop}.backward) where status = 'PROCESSING'`],
+    [
+      'of rows that are all of them, which the planner does not look up',
+      "(at) where status = 'PROCESSING' and rank > 0",
+    ],
+    ['of rows that the planner cannot tell', "(at) where lower(status) = 'processing'"],
   ])('%s', (_, index) =>
-    withIndexes(`create index i_one on {item} ${index}`, async () => {
+    withIndexes(`create index i_one on {item} ${index.replace('{shop}', fixture.shop)}`, async () => {
       const sql = missing.sql.replace('{shop}', fixture.shop)
       expect(await check()).toMatchObject({
         ok: false,
@@ -196,7 +210,7 @@ describe('of a million rows, of which a thousand are stuck', () => {
     await fixture.pool.query(told.missing.sql)
     await fixture.pool.query(`analyze ${big}`)
     expect(await monitor.checkIndexes()).toEqual({ ok: true, index: 'big_processing_at' })
-    const places = [undefined, ['1577900000.5', '77']]
+    const places = [undefined, ['2020-01-01T17:33:20.5+00:00', '77']]
     for (const after of places)
       for (const action of ['requeue', () => 'leave'])
         expect(await planOf({ ...options, action } as MonitorOptions, after)).toMatch(

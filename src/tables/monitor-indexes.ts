@@ -21,10 +21,20 @@ interface ToldIndex {
   readonly schema: string
   readonly name: string
   readonly valid: boolean
-  /** The columns it begins with; null for an expression. */
-  readonly columns: readonly (string | null)[]
+  readonly columns: readonly ToldColumn[]
   readonly predicate: string | null
 }
+
+interface ToldColumn {
+  /** Null for an expression. */
+  readonly name: string | null
+  /** The operators that it is for, of those that the column is usually compared with: none if it has another collation. */
+  readonly serves: readonly number[] | null
+}
+
+/** As a B-tree numbers them. */
+const LESS = 1
+const EQUAL = 3
 
 interface ToldTable {
   readonly partitioned: boolean
@@ -40,8 +50,17 @@ const readIndexes = statement(
          'own', i.indrelid operator(pg_catalog.=) pg_catalog.to_regclass($1::text::text)::pg_catalog.oid,
          'schema', n.nspname, 'name', c.relname, 'valid', i.indisvalid and i.indisready,
          'columns', (
-           select pg_catalog.json_agg(a.attname order by k.n)
-           from pg_catalog.unnest(i.indkey::pg_catalog.int2[]) with ordinality k(attnum, n)
+           select pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname, 'serves', (
+             select pg_catalog.json_agg(p.amopstrategy)
+             from pg_catalog.pg_opclass o
+             join pg_catalog.pg_amop p on p.amopfamily operator(pg_catalog.=) o.opcfamily
+               and p.amoplefttype operator(pg_catalog.=) o.opcintype and p.amoprighttype operator(pg_catalog.=) o.opcintype
+             join pg_catalog.pg_opclass u on u.opcmethod operator(pg_catalog.=) o.opcmethod and u.opcintype operator(pg_catalog.=) o.opcintype and u.opcdefault
+             join pg_catalog.pg_amop up on up.amopfamily operator(pg_catalog.=) u.opcfamily
+               and up.amopopr operator(pg_catalog.=) p.amopopr and up.amopstrategy operator(pg_catalog.=) p.amopstrategy
+             where o.oid operator(pg_catalog.=) k.opclass and k.coll operator(pg_catalog.=) a.attcollation)) order by k.n)
+           from rows from (pg_catalog.unnest(i.indkey::pg_catalog.int2[]), pg_catalog.unnest(i.indclass::pg_catalog.oid[]),
+             pg_catalog.unnest(i.indcollation::pg_catalog.oid[])) with ordinality k(attnum, opclass, coll, n)
            left join pg_catalog.pg_attribute a on a.attrelid operator(pg_catalog.=) i.indrelid and a.attnum operator(pg_catalog.=) k.attnum
              and k.attnum operator(pg_catalog.>) 0::pg_catalog.int2
            where k.n operator(pg_catalog.<=) i.indnkeyatts),
@@ -60,8 +79,8 @@ const readIndexes = statement(
 
 /**
  * An index serves if it leads from the states to the oldest: it has rows of these states alone and begins with the time, or begins with the state and goes on with
- * the time. First what the catalog says, which holds for a small table too; then what the planner would take if it may not read all rows: it sees through
- * conditions that are said in another way, and knows the indexes of partitions.
+ * the time, each in the order and collation that the column has. First what the catalog says, which holds for a small table too; then what the planner would take if it
+ * may not read all rows: it knows the indexes of partitions.
  */
 export async function findIndexes(
   database: Database,
@@ -89,12 +108,18 @@ export async function findIndexes(
 }
 
 function hasShape({ columns: [first, second], predicate }: ToldIndex, rule: MonitorRule): boolean {
-  return first === rule.timeColumn
+  return isFor(first, rule.timeColumn, LESS)
     ? predicate !== null
-    : first === rule.statusColumn && second === rule.timeColumn
+    : isFor(first, rule.statusColumn, EQUAL) && isFor(second, rule.timeColumn, LESS)
 }
 
-/** Whether its condition is true of a row of which the state alone is known, in each of the states. */
+const isFor = (column: ToldColumn | undefined, name: string, operator: number): boolean =>
+  column?.name === name && column.serves?.includes(operator) === true
+
+/**
+ * Whether the planner can prove that its condition is true of the rows that are picked, as it must to use it. It is asked for those of which it is not: if it can rule out that
+ * there are any, it reads no table.
+ */
 async function isImplied(
   tx: Transaction,
   table: Table,
@@ -102,16 +127,12 @@ async function isImplied(
   { predicate }: ToldIndex,
 ): Promise<boolean> {
   if (predicate === null) return true
-  const column = table.column('statusColumn', rule.statusColumn)
-  const states = rule.stuck.map(
-    (state) => `(${quoteLiteral(`${toColumnText('stuck', column, state)}`)}::${column.sql})`,
-  )
-  const text = `select pg_catalog.bool_and(coalesce((${predicate}), false))::text as "told" from (values ${states.join(', ')}) as t(${column.quoted})`
-  const [row] = await tx
-    .savepoint(async (part) => (await part.query<{ told: string }>(text)).rows)
-    // It is about other columns, too.
-    .catch(() => [])
-  return row?.told === 'true'
+  await tx.query('set local constraint_exclusion = on')
+  const scans = await tx
+    .savepoint((part) => plannedScans(part, explainedPick(table, rule, predicate)))
+    // It is about columns that this role may not read.
+    .catch(() => undefined)
+  return scans?.length === 0
 }
 
 interface PlanNode {
@@ -135,14 +156,16 @@ async function plannedIndexes(
 ): Promise<readonly UsedIndex[]> {
   await tx.query('set local enable_seqscan = off')
   await tx.query('set local enable_bitmapscan = off')
-  const { rows } = await tx.query<{ 'QUERY PLAN': unknown }>(
-    `explain (verbose, format json) ${explainedPick(table, rule)}`,
-  )
+  const scans = await plannedScans(tx, explainedPick(table, rule))
+  return scans.map((node) => ({ schema: node.Schema, name: node['Index Name'] }))
+}
+
+/** The parts of a plan that read a table. */
+async function plannedScans(tx: Transaction, text: string): Promise<readonly PlanNode[]> {
+  const { rows } = await tx.query<{ 'QUERY PLAN': unknown }>(`explain (verbose, format json) ${text}`)
   const [first] = readPlans(rows[0]?.['QUERY PLAN'])
   const nodes = first ? flatten(first.Plan) : []
-  return nodes
-    .filter((node) => node['Relation Name'] !== undefined)
-    .map((node) => ({ schema: node.Schema, name: node['Index Name'] }))
+  return nodes.filter((node) => node['Relation Name'] !== undefined)
 }
 
 /** A pool may have been told to leave JSON as it is. */

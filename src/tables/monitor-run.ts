@@ -62,8 +62,11 @@ export class MonitorRun {
     const turns = typeof action === 'function' ? MAX_BATCHES * batch : MAX_BATCHES
     for (let turn = 0; turn < turns; turn++) {
       if (this.#isOver) return true
+      const before = this.#after
       const goesOn = await (typeof action === 'function' ? this.#decide(action) : this.#sweep(action))
       if (!goesOn) return false
+      // A place that a setting of the session has rounded, in a key of several numbers, leads to the same row again.
+      if (JSON.stringify(this.#after) === JSON.stringify(before)) return true
     }
     return true
   }
@@ -133,10 +136,8 @@ export class MonitorRun {
       if (isSlow(error)) this.#busy++
       this.#fail(picked.row, error)
     }
-    // A place that a setting of the session has rounded leads to the same row again.
-    const isSame = JSON.stringify(this.#after) === JSON.stringify(readPlace(picked.told))
     this.#after = readPlace(picked.told)
-    return !isSame
+    return true
   }
 
   async #carryOut(verdict: unknown, { row, told }: ToldRow, tx: Transaction): Promise<keyof MonitorCounts> {

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
-import { createRole, freshName } from '../../test/database.js'
+import { createRole, directUrl, freshName, withPool } from '../../test/database.js'
 import { openTables } from '../../test/tables/open-tables.js'
 import { Dibs } from '../dibs.js'
 import { NotWrittenError } from '../errors.js'
@@ -19,7 +19,12 @@ const fixture = openTables(
    create table {shop}.part (id bigint, day date, status varchar(20), at timestamptz, primary key (day, id)) partition by range (day);
    create table {shop}.part_1 partition of {shop}.part for values from ('2030-01-01') to ('2030-02-01');
    create table {shop}.part_2 partition of {shop}.part for values from ('2030-02-01') to ('2030-03-01');
-   create table {shop}.bare (status text, at timestamptz)`,
+   create table {shop}.bare (status text, at timestamptz);
+   create table {shop}.ancient (id float8, few float4, status text, at timestamptz, local timestamp, primary key (id, few));
+   create table {shop}.listed (id float8[] primary key, status text, at timestamptz);
+   create function {shop}.swallow() returns trigger language plpgsql as 'begin return null; end';
+   create trigger swallow before update on {shop}.ancient for each row execute function {shop}.swallow();
+   create trigger swallow before update on {shop}.listed for each row execute function {shop}.swallow()`,
 )
 const { at } = fixture
 
@@ -98,6 +103,66 @@ describe('a row that the database refuses', () => {
     } finally {
       await fixture.pool.query(`drop function ${at('refuse')} cascade`)
     }
+  })
+})
+
+describe('a run goes on behind each row that it cannot change, whatever the session is set to', () => {
+  const settings = '-c extra_float_digits=-5 -c datestyle=SQL,DMY -c timezone=Europe/Amsterdam'
+  const rounding = (work: (dibs: Dibs) => Promise<void>) =>
+    withPool(
+      async (pool) => {
+        await using dibs = await Dibs.open({ pool, schema: fixture.schema.name, migrate: 'off' })
+        await work(dibs)
+      },
+      { connectionString: directUrl, options: settings },
+    )
+  const options = { stuck: 'PROCESSING', olderThanMs: 1_000, requeueTo: 'PENDING', batch: 1 }
+  const times = [
+    '-infinity',
+    '4713-01-01 00:00:00.000001+00 BC',
+    '4713-01-01 00:00:00.000002+00 BC',
+    '0999-05-05 00:00:00.123455+00',
+    '0999-05-05 00:00:00.123456+00',
+    '1890-05-05 00:00:00.000001+00',
+    '2020-10-25 00:30:00.000001+00',
+    '2020-10-25 01:30:00.000001+00',
+  ]
+  const keys = ['-infinity', '-0', '1e-310', '0.3', '0.30000000000000004', '3e300', 'NaN']
+
+  it.each([
+    ['batches', 'at', undefined, 'errors'],
+    ['batches by a local time', 'local', 'UTC', 'errors'],
+    ['a function', 'at', undefined, 'left'],
+    ['a function by a local time', 'local', 'UTC', 'left'],
+  ] as const)('by %s', async (_, timeColumn, timeZone, count) => {
+    await fixture.pool.query(
+      `insert into ${at('ancient')} select k::float8, (row_number() over ())::float4 / 3, 'PROCESSING', t::timestamptz, t::timestamptz at time zone 'UTC'
+       from unnest($1::text[]) k, unnest($2::text[]) t`,
+      [keys, times],
+    )
+    const action = count === 'left' ? () => 'leave' : 'requeue'
+    await rounding(async (dibs) => {
+      const monitor = dibs.monitor({
+        ...{ ...options, table: at('ancient'), timeColumn, timeZone, action },
+      } as MonitorOptions)
+      expect(await monitor.run()).toMatchObject({ ...none, [count]: keys.length * times.length })
+    })
+  })
+
+  it('but ends where a key of several numbers is rounded', async () => {
+    await fixture.pool.query(
+      `insert into ${at('listed')} values ('{0.30000000000000004}', 'PROCESSING', '2020-01-01'), ('{0.4}', 'PROCESSING', '2020-01-02')`,
+    )
+    await rounding(async (dibs) => {
+      for (const action of ['requeue', () => 'leave']) {
+        const name = typeof action
+        const monitor = dibs.monitor({
+          ...{ ...options, table: at('listed'), timeColumn: 'at', action, name },
+        } as MonitorOptions)
+        const { errors, left, hasMore } = await monitor.run()
+        expect({ name, done: errors + left, hasMore }).toEqual({ name, done: 2, hasMore: true })
+      }
+    })
   })
 })
 

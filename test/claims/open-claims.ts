@@ -44,6 +44,7 @@ const told: readonly DibsEventName[] = [
   'dibs:flight.failed',
   'dibs:flight.refused',
   'dibs:flight.not-published',
+  'dibs:flight.unfit',
   'dibs:flight.waited',
   'dibs:flight.timed-out',
 ]

@@ -24,7 +24,37 @@ const elections = [
     elected,
   ],
   ['a leader that stops gives nothing back', '    await lock[Symbol.asyncDispose]()\n', '', elected],
-  ['what the leader does may fail', '      failure = { error }\n      resign()\n', '', elected],
+  ['what the leader does may fail', '      this.#emitFailed(error)\n      resign()\n', '', elected],
+  [
+    'what fails is not told',
+    '      isWell = false\n      this.#emitFailed(error)\n',
+    '      isWell = false\n',
+    elected,
+  ],
+  [
+    'a leader that was told to stop has failed',
+    'aborted && (error === reason || (error instanceof Error && error.cause === reason))',
+    'aborted && error === reason',
+    elected,
+  ],
+  [
+    'who is stopped when the lock was taken leads',
+    '    if (this.#stopping.signal.aborted) {\n',
+    '    if (false) {\n',
+    elected,
+  ],
+  [
+    'a term that is over is begun',
+    'const { onElected, onLost } = term.signal.aborted ? {} : this.#options',
+    'const { onElected, onLost } = this.#options',
+    elected,
+  ],
+  [
+    '`close` does not wait for a lock that was just taken',
+    'await this.#database.work(async () => this.#lead(await this.#take(this.#spec)))',
+    'await this.#lead(await this.#take(this.#spec))',
+    elected,
+  ],
   [
     'a loss is not told to who leads',
     "    lock.signal.addEventListener('abort', lose, { once: true })\n",
