@@ -145,8 +145,8 @@ if (older) {
 export default defineConfig({
   test: {
     globalSetup: ['test/global-setup.ts'],
-    // Tests wait more than they work: by default two cores would get one worker. With three, some run out of their time.
-    maxWorkers: Math.max(2, availableParallelism() - 1),
+    // Tests wait more than they work: by default two cores would get one worker.
+    maxWorkers: Math.max(3, availableParallelism() - 1),
     projects,
   },
 })

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { directUrl, until } from '../../test/database.js'
+import { itInDepth } from '../../test/depth.js'
 import { openTables } from '../../test/tables/open-tables.js'
 import { Dibs } from '../dibs.js'
 import { ConnectionLostError } from '../errors.js'
@@ -163,7 +164,7 @@ describe('verify', () => {
     })
   })
 
-  it('leaves a count its time, as a refresh does', { timeout: 60_000 }, async () => {
+  itInDepth('leaves a count its time, as a refresh does', { timeout: 60_000 }, async () => {
     await insert('(1, 1)')
     await fixture.pool.query(`update ${fixture.at('parent')} set total = 1 where id = 1`)
     const slow = () => aggregate({ columns: { total: 'count(*) + 0 * count(pg_sleep(13))' } })

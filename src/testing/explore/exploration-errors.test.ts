@@ -57,7 +57,7 @@ describe('what cannot be explored', () => {
     await stranger.connect()
     await stranger.query('begin; lock table counter')
     try {
-      const error = await refusal({ url, actors: { alice: add }, patienceMs: 300 })
+      const error = await refusal({ url, actors: { alice: add }, patienceMs: 1_500 })
       expect(error).toMatchObject({ reason: 'stalled', actor: 'alice' })
       expect(error.message).toContain(
         '(a stranger: "begin; lock table counter"), which is none of the actors',
