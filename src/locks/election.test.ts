@@ -346,6 +346,25 @@ describe('an election', () => {
   })
 })
 
+it('a candidate outlives a database that refuses it, and says so', async () => {
+  const name = fresh()
+  const failed: unknown[] = []
+  const stop = onEvent('dibs:leader.failed', ({ election, error }) => {
+    if (election === name) failed.push(error)
+  })
+  const rename = (from: string, to: string) =>
+    fixture.pool.query(`alter function ${fixture.schema.name}.${from} rename to ${to}`)
+  await rename('lock_acquire', 'lock_away')
+  await using ann = fixture.dibs.elect(name, { ttlMs: 900 })
+  await expect
+    .poll(() => failed.length, soon)
+    .toBeGreaterThan(0)
+    .finally(() => rename('lock_away', 'lock_acquire'))
+  await untilLeads(ann)
+  stop()
+  expect(failed[0]).toMatchObject({ sqlState: '42883' })
+})
+
 it('a candidate outlives a database that is away', async () => {
   const name = fresh()
   const failures = vi.fn()

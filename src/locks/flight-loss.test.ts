@@ -403,6 +403,22 @@ describe('close', () => {
     }
   })
 
+  it('lets nobody begin anew whom a load under way is not for', async () => {
+    const dibs = await open()
+    const own = heldLoad('before')
+    const first = dibs.singleFlight('k', own.load, options)
+    await own.begun
+    await fixture.other.singleFlight.forget('k')
+    const load = vi.fn(async () => 'after')
+    const late = errorOf(dibs.singleFlight('k', load, options))
+    const closing = dibs.close()
+    own.land()
+    expect(await first).toBe('before')
+    expect(await late).toBeInstanceOf(ClosedError)
+    await closing
+    expect(load).not.toHaveBeenCalled()
+  })
+
   it('lets nobody begin anew who has found a value that does not fit', async () => {
     await fixture.dibs.singleFlight('k', async () => 'old shape', options)
     const dibs = await open()
