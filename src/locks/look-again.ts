@@ -25,5 +25,6 @@ export function pauseMs(
   if (state === 'busy') return Math.min(mostMs, (2 + Math.random() * 20) * 2 ** Math.max(0, busyLooks - 3))
   const pollMs = state === 'guarded' ? GUARDED_MS : Math.min(mostMs, 50 * 2 ** Math.min(turn, 10))
   const jitteredMs = pollMs * (0.5 + Math.random() / 2)
-  return leftMs ? Math.min(jitteredMs, leftMs + Math.random() * 5) : jitteredMs
+  // Told in whole milliseconds: the last one of a lease is 0.
+  return typeof leftMs === 'number' ? Math.min(jitteredMs, leftMs + 1 + Math.random() * 5) : jitteredMs
 }
