@@ -45,9 +45,9 @@ describe('the lease', () => {
   it('is renewed though handlers have taken all of the pool', async () => {
     await fixture.beside(
       async (dibs) => {
-        const ran = dibs.once({ ...at, leaseMs: 300 }, (claim) =>
+        const ran = dibs.once({ ...at, leaseMs: 900 }, (claim) =>
           dibs.transaction(async () => {
-            const until = performance.now() + 1_000
+            const until = performance.now() + 2_000
             while (performance.now() < until && !claim.signal.aborted)
               await new Promise((resolve) => setTimeout(resolve, 20))
             return claim.signal.aborted
@@ -64,7 +64,7 @@ describe('the lease', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const ran = dibs.once({ ...at, leaseMs: 900 }, async (claim) => {
+        const ran = dibs.once({ ...at, leaseMs: 1_800 }, async (claim) => {
           const cut = proxy.inject({
             kind: 'cut',
             when: 'before',
@@ -72,7 +72,7 @@ describe('the lease', () => {
             how: 'black-hole',
           })
           await cut.happened
-          const until = performance.now() + 1_500
+          const until = performance.now() + 2_700
           while (performance.now() < until && !claim.signal.aborted)
             await new Promise((resolve) => setTimeout(resolve, 20))
           cut.end()
@@ -109,7 +109,7 @@ describe('the lease', () => {
   })
 
   it('is renewed while the handler lives', async () => {
-    const leaseMs = 300
+    const leaseMs = 900
     const holder = startHolder({ leaseMs })
     const claim = await holder.began
     const begun = (await fixture.dibs.claims.get(address))?.leaseUntil?.getTime() ?? 0

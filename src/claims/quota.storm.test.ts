@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { quotaStorm } from '../../test/claims/quota-storm.js'
+import { kinds, quotaStorm } from '../../test/claims/quota-storm.js'
 import { freshName, url } from '../../test/database.js'
 
 const fixture = openClaims()
@@ -19,8 +19,7 @@ it('is never exceeded by eight processes that are killed, and all of it can be h
     expect(problems).toEqual([])
     // Else nothing was tested.
     expect(report.kills).toBeGreaterThan(2)
-    for (const kind of ['take', 'anonymous', 'award', 'settle', 'void', 'refund'])
-      expect(report.counts[`${kind} done`], kind).toBeGreaterThan(0)
+    for (const kind of kinds) expect(report.counts[`${kind} done`], kind).toBeGreaterThan(0)
     expect(report.counts['take refused']).toBeGreaterThan(0)
   } finally {
     await pool.query(`drop table ${awards}`)

@@ -10,7 +10,9 @@ import { until } from '../until.js'
 const script = join(import.meta.dirname, '../children/take-quota.mjs')
 const PROCESSES = 8
 export const LIMIT = 60
-export const WINDOW_MS = 700
+export const WINDOW_MS = 1_400
+/** What they do, each of which must have been done and been tried. */
+export const kinds = ['take', 'anonymous', 'award', 'settle', 'void', 'refund'] as const
 
 export interface StormOptions {
   readonly dibs: Dibs
@@ -119,8 +121,12 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
     for (let n = 0; n < PROCESSES; n++) start()
     const end = performance.now() + seconds * 1_000
     // On a machine that has other things to do, longer, so that enough is tested.
-    const enough = () => answered.size > 20 && kills > 2
-    while (performance.now() < end || (!enough() && performance.now() < end + 30_000)) {
+    const enough = () =>
+      answered.size > 20 &&
+      kills > 2 &&
+      counts['take refused'] &&
+      kinds.every((kind) => counts[`${kind} done`])
+    while (performance.now() < end || (!enough() && performance.now() < end + 60_000)) {
       await sleep(100 + 200 * random())
       await look()
       const live = [...children]
