@@ -12,7 +12,7 @@ export default defineConfig({
       'src/locks/{lock,single-flight}.crash.test.ts',
       'src/{claims/kv,claims/rate,locks/row-lock,locks/election,tables/*}.explore.test.ts',
       'src/ops/maintenance.crash.test.ts',
-      'src/tables/aggregate-verify.test.ts',
+      'src/tables/aggregate{,-verify}.test.ts',
       'src/testing/explore/reduce/{hostile,corpus,self-check,classes}.test.ts',
       'src/postgres/embedded/{keeper.abuse,keeper.obstacles,users}.test.ts',
       'src/testing/{explore,crash}/report/**/*.test.ts',

@@ -7,10 +7,10 @@
 -- What is to be counted anew. Only ever added to by those who write: a mark for each write and parent, so that none waits for another, and none finds
 -- a mark that is just being taken away before its own write can be seen.
 --
--- `parent` is the table: under another search path the same name may mean another one.
+-- `parent` is the table: under another search path the same name may mean another one. A dump names it, and does not tell its number.
 create table {schema}.aggregate_mark (
   aggregate text collate "C" not null,
-  parent oid not null,
+  parent regclass not null,
   seq bigint generated always as identity,
   id text collate "C" not null,
   primary key (aggregate, parent, seq)
@@ -91,8 +91,10 @@ end
 $$;
 
 -- Counts anew what was marked, in the order of the marks behind `p_after` and up to `p_until`. A mark that goes was read before the count, under the lock of its parent:
--- whoever has made it had committed by then, so the count sees what it stands for. One that comes later stays. Parents that others have locked keep their marks; a mark of a parent that
--- is gone goes, too. `p_id`: of this parent only, '' for any.
+-- whoever has made it had committed by then, so the count sees what it stands for. One that comes later stays. Parents that others have locked keep their marks. A mark of a parent that
+-- is not there goes, too, unless somebody who may be making it was at work before the mark. `p_id`: of this parent only, '' for any.
+--
+-- Each parent is written, also if nothing has changed: whoever counts with an older snapshot must meet a conflict.
 --
 -- Answers one row: `refreshed`, and what was done; `last` is the place to go on from, null at the end.
 create function {schema}.aggregate_refresh(
@@ -110,7 +112,9 @@ declare
   v_locked text[];
   v_absent text[];
   v_marks integer;
+  v_written integer;
   v_unwritten integer;
+  v_oldest xid;
   v_parent oid := pg_catalog.to_regclass(p_table)::oid;
   v_told text := {schema}.table_moved(p_table, p_mark);
   v_state text := 'another';
@@ -124,8 +128,18 @@ begin
     execute pg_catalog.concat('select pg_catalog.array_agg(l.dibs_told) from (', p_lock, ') l') into v_locked using v_ids;
     -- One that a policy hides from this role is not gone.
     if not pg_catalog.row_security_active(v_parent) then
+      v_oldest := pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::xid;
       -- point: before those that are gone
       execute p_absent into v_absent using v_ids;
+    end if;
+    if v_absent is not null then
+      -- Seen after the oldest was: whoever was at work then, and has made the parent since, keeps its mark.
+      -- point: before those that may still come
+      select pg_catalog.array_agg(o.id) into v_absent from (
+        select m.id from {schema}.aggregate_mark m
+        where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) v_parent and m.seq operator(pg_catalog.=) any (v_seqs)
+          and m.id operator(pg_catalog.=) any (v_absent)
+        group by m.id having pg_catalog.bool_and(pg_catalog.age(m.xmin) operator(pg_catalog.>) pg_catalog.age(v_oldest))) o;
     end if;
     -- point: before the marks go
     delete from {schema}.aggregate_mark m
@@ -133,12 +147,12 @@ begin
       and m.id operator(pg_catalog.=) any (pg_catalog.array_cat(v_locked, v_absent));
     get diagnostics v_marks = row_count;
     -- point: before the children are counted
-    execute p_write into v_unwritten using v_locked;
+    execute p_write into v_written, v_unwritten using v_locked;
     if v_unwritten operator(pg_catalog.>) 0 then
       raise exception '% parents are not what was written: a trigger or a policy keeps them', v_unwritten using errcode = 'DIB02';
     end if;
     v_state := 'refreshed';
-    v_told := pg_catalog.json_build_object('parents', coalesce(pg_catalog.cardinality(v_locked), 0), 'marks', v_marks,
+    v_told := pg_catalog.json_build_object('parents', v_written, 'marks', v_marks,
       'locked', coalesce(pg_catalog.cardinality(v_ids), 0) operator(pg_catalog.-) coalesce(pg_catalog.cardinality(v_locked), 0)
         operator(pg_catalog.-) coalesce(pg_catalog.cardinality(v_absent), 0),
       'last', v_last)::text;
@@ -168,17 +182,18 @@ as $$
       when (select pg_catalog.count(*) from marked) = p_parents * 100 then (select max(d.seq) from marked d) end
 $$;
 
--- The last of the marks that are there now.
-create function {schema}.aggregate_last(p_name text, p_table text) returns bigint
+-- The first and the last of the marks that are there now; null if there are none.
+create function {schema}.aggregate_span(p_name text, p_table text) returns bigint[]
   language plpgsql stable
 as $$
 begin
-  return (select pg_catalog.max(m.seq) from {schema}.aggregate_mark m
+  return (select case when pg_catalog.min(m.seq) is not null then array[pg_catalog.min(m.seq), pg_catalog.max(m.seq)] end
+    from {schema}.aggregate_mark m
     where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) pg_catalog.to_regclass(p_table)::oid);
 end
 $$;
 
--- The marks of a parent that cannot be counted go behind all others, so that they keep none of them waiting; but not those that another is just taking away.
+-- One mark behind all others takes the place of those of a parent that cannot be counted; but not of those that another is just taking away.
 create function {schema}.aggregate_put_back(p_name text, p_table text, p_id text, p_until bigint, p_wait_ms integer) returns integer
   language plpgsql volatile
   set lock_timeout = 0
@@ -187,14 +202,18 @@ declare
   v_count integer;
 begin
   perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
-  -- point: before they go behind
-  update {schema}.aggregate_mark m set seq = default
+  -- point: before they go
+  delete from {schema}.aggregate_mark m
   where m.ctid operator(pg_catalog.=) any (array(
     select i.ctid from {schema}.aggregate_mark i
     where i.aggregate operator(pg_catalog.=) p_name and i.parent operator(pg_catalog.=) pg_catalog.to_regclass(p_table)::oid
       and i.id operator(pg_catalog.=) p_id and i.seq operator(pg_catalog.<=) p_until
     for update skip locked));
   get diagnostics v_count = row_count;
+  if v_count operator(pg_catalog.>) 0 then
+    -- point: before the one behind
+    insert into {schema}.aggregate_mark (aggregate, parent, id) values (p_name, pg_catalog.to_regclass(p_table), p_id);
+  end if;
   return v_count;
 end
 $$;

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { ClosedError, ConnectionLostError } from '../errors.js'
+import { BusyError, ClosedError, ConnectionLostError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { onEvent } from '../postgres/events.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
@@ -160,6 +160,24 @@ describe('a loop', () => {
       await ended
     })
     await database.close()
+  })
+
+  it('is held up by no aggregate whose tables somebody has locked', async () => {
+    const locked = new BusyError('the tables of aggregate "a"', 1_000, 100)
+    let [counted, watched] = [0, 0]
+    const done = { recomputed: 1, marks: 1, locked: 0, failed: 0, hasMore: false }
+    const aggregates: Maintained['aggregates'] = new Map([
+      ['a', { refresh: () => Promise.reject(locked) }],
+      ['b', { refresh: async () => ({ ...done, recomputed: ++counted && 1 }) }],
+    ])
+    const { monitors } = monitored(async () => void watched++ as never, 100)
+    await roundsOf(async (rounds, failures) => {
+      await repeat({ aggregates, monitors }, () => expect.poll(() => rounds.length, soon).toBeGreaterThan(2))
+      expect(failures[0]).toBe(locked)
+      expect(rounds[0]).toMatchObject({ parentsRecomputed: 1 })
+    })
+    expect(counted).toBeGreaterThan(2)
+    expect(watched).toBeGreaterThan(1)
   })
 
   it('goes on after a monitor that fails, and says so', async () => {

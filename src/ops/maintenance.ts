@@ -114,7 +114,7 @@ export class Maintenance {
 
   /** One round, to the end of what it has taken over. */
   async run(): Promise<MaintenanceReport> {
-    const { attempts, errors, ...report } = await this.#round()
+    const { attempts, errors, isAway: _, ...report } = await this.#round()
     const reports = await Promise.all(
       [...this.#maintained.monitors.values()].map((monitor) =>
         monitor.run().catch((error) => void errors.push(error)),
@@ -136,10 +136,10 @@ export class Maintenance {
     await sleep((everyMs / 2) * Math.random(), signal).catch(() => {})
     let failures = 0
     while (!signal.aborted) {
-      const { errors, attempts, ...counts } = await this.#round(signal)
+      const { errors, isAway, attempts, ...counts } = await this.#round(signal)
       if (errors.some((error) => error instanceof ClosedError)) break
       for (const error of errors) this.#emitFailed(error)
-      failures = errors.some(isEveryones) ? failures + 1 : 0
+      failures = isAway ? failures + 1 : 0
       if (failures === 0) {
         this.#watch(signal)
         emit('dibs:maintenance.done', { ...this.#database.origin, counts })
@@ -172,10 +172,16 @@ export class Maintenance {
   /** What fails in one part holds up no other, unless no part can have the database. */
   async #round(signal?: AbortSignal) {
     const errors: unknown[] = []
-    const part = async <T>(work: () => Promise<T>, otherwise: T): Promise<T> => {
-      if (signal?.aborted || errors.some(isEveryones)) return otherwise
+    let isAway = false
+    const part = async <T>(
+      work: () => Promise<T>,
+      otherwise: T,
+      everyones: typeof away = [...away, BusyError],
+    ): Promise<T> => {
+      if (signal?.aborted || isAway) return otherwise
       return work().catch((error) => {
         errors.push(error)
+        isAway ||= everyones.some((type) => error instanceof type)
         return otherwise
       })
     }
@@ -187,15 +193,6 @@ export class Maintenance {
     const flightsForgotten = await forget(forgetFlights)
     const ratesForgotten = await forget(forgetExpiredRates)
     const marksForgotten = await forget(forgetMarks)
-    let [parentsRecomputed, parentsFailed] = [0, 0]
-    for (const aggregate of this.#maintained.aggregates.values()) {
-      const done = await part<Pick<AggregateRefresh, 'recomputed' | 'failed'>>(
-        () => aggregate.refresh({ signal }),
-        { recomputed: 0, failed: 0 },
-      )
-      parentsRecomputed += done.recomputed
-      parentsFailed += done.failed
-    }
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
     for (const operation of this.#maintained.operations.values()) {
@@ -213,6 +210,18 @@ export class Maintenance {
         void attempt.catch(() => {}).then(() => mine.delete(attempt))
       }
     }
+    // The last: a count may take long, and an operation that was left has waited already.
+    let [parentsRecomputed, parentsFailed] = [0, 0]
+    for (const aggregate of this.#maintained.aggregates.values()) {
+      const done = await part<Pick<AggregateRefresh, 'recomputed' | 'failed'>>(
+        () => aggregate.refresh({ signal }),
+        { recomputed: 0, failed: 0 },
+        // Somebody has locked its tables, which are the caller's own.
+        away,
+      )
+      parentsRecomputed += done.recomputed
+      parentsFailed += done.failed
+    }
     const forgotten = { claimsForgotten, keysForgotten, quotasForgotten, ratesForgotten, locksForgotten }
     return {
       ...forgotten,
@@ -223,6 +232,7 @@ export class Maintenance {
       operationsGivenUp,
       attempts,
       errors,
+      isAway,
     }
   }
 
@@ -242,11 +252,12 @@ export class Maintenance {
   }
 }
 
-/** The others would meet it too, each after a wait. */
-const isEveryones = (error: unknown): boolean =>
-  [ClosedError, BusyError, ConnectionLostError, CommitOutcomeUnknownError].some(
-    (type) => error instanceof type,
-  )
+/** The other parts would meet it too, each after a wait. */
+const away: readonly (abstract new (...args: never[]) => Error)[] = [
+  ClosedError,
+  ConnectionLostError,
+  CommitOutcomeUnknownError,
+]
 
 const names: readonly (keyof MaintainOptions)[] = ['once', 'everyMs']
 

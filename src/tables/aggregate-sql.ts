@@ -114,14 +114,13 @@ export class AggregateSql {
     from ${IDS} join "dibs_w" on ${this.#match('"dibs_i"', '"dibs_w"')} order by "dibs_i"."dibs_n"`
   }
 
-  /** The same for those that differ, and answers how many of them were not written. */
+  /** The same, and answers how many of them are that now, and how many are not. */
   get refresh(): string {
-    return `with "dibs_c" as materialized (
-      select "dibs_g".*, "dibs_d".* from ${this.#given} join ${this.#parent.quoted} as ${ROW} on ${this.#match('"dibs_g"')}
-      cross join lateral ${this.#derived(this.#givenKey)} as "dibs_d" where ${this.#differs}),
-    "dibs_w" as (
-      update ${this.#parent.quoted} as ${ROW} set ${this.#sets} from "dibs_c" as "dibs_d" where ${this.#match('"dibs_d"')} returning 1)
-    select ((select pg_catalog.count(*) from "dibs_c") operator(pg_catalog.-) (select pg_catalog.count(*) from "dibs_w"))::pg_catalog.int4`
+    return `with "dibs_w" as (
+      update ${this.#parent.quoted} as ${ROW} set ${this.#sets} from ${this.#given} cross join lateral ${this.#derived(this.#givenKey)} as "dibs_d"
+      where ${this.#match('"dibs_g"')} returning ${this.#differs} as "dibs_differs"),
+    "dibs_n" as (select (pg_catalog.count(*) filter (where not "dibs_w"."dibs_differs"))::pg_catalog.int4 as "dibs_is" from "dibs_w")
+    select "dibs_n"."dibs_is", (select pg_catalog.count(*)::pg_catalog.int4 from ${this.#given}) operator(pg_catalog.-) "dibs_n"."dibs_is" from "dibs_n"`
   }
 
   /** Adds to the parents of these children; `match` is which child that is. */
@@ -239,7 +238,7 @@ cross join lateral ${this.#derived(this.key.map(({ quoted }) => `p.${quoted}`))}
   /** The parents that were asked for, each once, and the columns of their key. */
   get #given(): string {
     const keys = this.key.map((_, n) => `${this.#part('"dibs_i"', n)} as "dibs_k${n}"`)
-    return `(select distinct "dibs_i"."dibs_id", ${keys.join(', ')} from ${IDS}) as "dibs_g"`
+    return `(select distinct ${keys.join(', ')} from ${IDS}) as "dibs_g"`
   }
 
   /** What the children of a parent say, whose key this is. */

@@ -7,6 +7,7 @@ import {
   StatementTimeoutError,
 } from '../errors.js'
 import { emit } from '../postgres/events.js'
+import { hasWaitedInVain } from '../postgres/fault.js'
 import { RowArgs } from '../postgres/rows/row-args.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import { readTableName } from '../postgres/rows/table-name.js'
@@ -32,16 +33,21 @@ export interface AggregateRefresh {
 
 /** Parents in one statement, which holds their locks. */
 const PARENTS = 100
+/** Marks that it looks at, at the most. */
+const MARKS = BigInt(PARENTS * 100)
 const MAX_BATCHES = 100
+/** So long one run begins something new: others wait for it in their round of maintenance. */
+const MAX_MS = 30_000
 /** So many that fail are no matter of a row. */
-const MAX_FAILED = 10
+const MAX_FAILED = 100
 const WAIT_MS = 1_000
 
-const lastMark = statement('select {schema}.aggregate_last($1::text, $2::text)::text as seq', {
-  readOnly: true,
-})
+const spanOfMarks = statement(
+  'select s[1]::text as first, s[2]::text as last from {schema}.aggregate_span($1::text, $2::text) s',
+  { readOnly: true },
+)
 const nextMarked = statement(
-  `select pg_catalog.array_to_json(m.ids)::text as ids, m.last::text as last
+  `select pg_catalog.array_to_json(m.ids)::text as ids, (select max(s.n) from unnest(m.seqs) s(n))::text as seq, m.last::text as last
    from {schema}.aggregate_marked($1::text, pg_catalog.to_regclass($2::text)::pg_catalog.oid, $3::text::bigint, $4::text::bigint, ''::text, $5::text::integer) m`,
   { readOnly: true },
 )
@@ -51,55 +57,110 @@ const putBack = statement(
 /** Marks of tables that are gone: there is no aggregate that would count them. */
 export const forgetMarks = statement('select {schema}.aggregate_forget($1::text::integer)::text as count')
 
-/** Goes through the marks that are there now, part by part. A part in which one fails is done parent by parent, so that it keeps no other waiting. */
+/**
+ * Goes through the marks that are there now, part by part. Of many it begins anywhere, and comes to the first ones later: so those that cannot be counted now keep no other waiting for
+ * ever, and processes that do this together meet seldom. A part in which one fails is done parent by parent.
+ */
 export async function refreshMarked(
-  { name, parent }: AggregateSpec,
+  spec: AggregateSpec,
   rows: Rows,
   call: AggregateCall,
   signal: AbortSignal | undefined,
 ): Promise<AggregateRefresh> {
-  const done = { recomputed: 0, marks: 0, locked: 0, failed: 0, error: undefined as unknown }
-  const { quoted } = readTableName(parent, 'parent')
-  const [row] = await rows.send(lastMark, [name, quoted], undefined)
-  const until = row?.seq
-  if (until === null || until === undefined) return { ...done, hasMore: false }
+  const run = new Refresh(spec, rows, call, signal)
+  const [span] = await rows.send(spanOfMarks, [spec.name, run.table], undefined)
+  if (!span?.last) return { ...run.done, hasMore: false }
+  const [first, last] = [BigInt(`${span.first}`), BigInt(span.last)]
+  // Fewer are looked at together, or in any case within one run.
+  const isLong = last - first > MARKS
+  const middle = isLong ? first + BigInt(Math.floor(Math.random() * Number(last - first))) : 0n
+  const isThrough = (await run.through(middle, last)) && (!isLong || (await run.through(0n, middle)))
+  return { ...run.done, hasMore: !isThrough }
+}
+
+class Refresh {
+  readonly done = { recomputed: 0, marks: 0, locked: 0, failed: 0, error: undefined as unknown }
+  readonly table: string
+  readonly #name: string
+  readonly #rows: Rows
+  readonly #call: AggregateCall
+  readonly #signal: AbortSignal | undefined
+  readonly #endsAt = performance.now() + MAX_MS
+  #batches = 0
+
+  constructor(
+    { name, parent }: AggregateSpec,
+    rows: Rows,
+    call: AggregateCall,
+    signal: AbortSignal | undefined,
+  ) {
+    this.#name = name
+    this.table = readTableName(parent, 'parent').quoted
+    this.#rows = rows
+    this.#call = call
+    this.#signal = signal
+  }
+
+  get #isOver(): boolean {
+    return (
+      this.#signal?.aborted === true ||
+      this.#batches >= MAX_BATCHES ||
+      performance.now() > this.#endsAt ||
+      this.done.failed >= MAX_FAILED
+    )
+  }
+
+  /** The marks behind `after`, up to `until`. @returns all of them */
+  async through(after: bigint, until: bigint): Promise<boolean> {
+    for (let place: string | null = String(after); place !== null; this.#batches++) {
+      if (this.#isOver) return false
+      const part = await this.#part(place, String(until), '')
+      if ('last' in part) {
+        place = part.last
+        continue
+      }
+      const asked = [this.#name, this.table, place, String(until), String(PARENTS)]
+      const [next] = await this.#rows.send(nextMarked, asked, undefined)
+      for (const id of JSON.parse(next?.ids ?? '[]') as string[]) {
+        if (this.#isOver) return false
+        const one = await this.#part(place, `${next?.seq}`, id)
+        if ('error' in one) await this.#putBack(id, until, one.error)
+      }
+      place = next?.last ?? null
+    }
+    return true
+  }
+
   /** Where to go on; or what was wrong with one of them. */
-  const refresh = async (
+  async #part(
     after: string,
+    until: string,
     id: string,
-  ): Promise<{ last: string | null } | { error: unknown }> => {
+  ): Promise<{ readonly last: string | null } | { readonly error: unknown }> {
+    const startedAt = performance.now()
     try {
-      const told = await refreshPart(call, [name, after, until, id])
-      done.recomputed += told.parents
-      done.marks += told.marks
-      done.locked += told.locked
+      const told = await refreshPart(this.#call, [this.#name, after, until, id])
+      this.done.recomputed += told.parents
+      this.done.marks += told.marks
+      this.done.locked += told.locked
       return { last: told.last === null ? null : String(told.last) }
     } catch (error) {
+      // Of rows it waits for nobody, so it is one of the tables.
+      if (hasWaitedInVain(error))
+        throw new BusyError(`the tables of aggregate "${this.#name}"`, performance.now() - startedAt, 100, {
+          cause: error,
+        })
       if (isEveryones(error)) throw error
       return { error }
     }
   }
-  let after: string | null = '0'
-  for (let batch = 0; batch < MAX_BATCHES && after !== null && !signal?.aborted; batch++) {
-    const part = await refresh(after, '')
-    if ('last' in part) {
-      after = part.last
-      continue
-    }
-    const [next] = await rows.send(nextMarked, [name, quoted, after, until, String(PARENTS)], undefined)
-    for (const id of JSON.parse(next?.ids ?? '[]') as string[]) {
-      if (signal?.aborted || done.failed >= MAX_FAILED) return { ...done, hasMore: true }
-      const one = await refresh(after, id)
-      if ('last' in one) continue
-      const { error } = one
-      await rows.send(putBack, [name, quoted, id, until, String(WAIT_MS)], undefined)
-      emit('dibs:aggregate.failed', { ...rows.origin, aggregate: name, id, error })
-      done.failed++
-      done.error ??= error
-    }
-    after = next?.last ?? null
+
+  async #putBack(id: string, until: bigint, error: unknown): Promise<void> {
+    await this.#rows.send(putBack, [this.#name, this.table, id, String(until), String(WAIT_MS)], undefined)
+    emit('dibs:aggregate.failed', { ...this.#rows.origin, aggregate: this.#name, id, error })
+    this.done.failed++
+    this.done.error ??= error
   }
-  return { ...done, hasMore: after !== null }
 }
 
 /** All other parents would meet it, too. One that the server has ended, since it took too long, is one by itself. */
