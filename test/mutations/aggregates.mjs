@@ -87,6 +87,26 @@ const inSql = [
     tested,
   ],
   [
+    'refresh: the mark of a parent that is being made goes',
+    refresh(
+      '        group by m.id having pg_catalog.bool_and(pg_catalog.age(m.xmin) operator(pg_catalog.>) pg_catalog.age(v_oldest))) o;\n',
+    ),
+    '        group by m.id) o;\n',
+    tested,
+  ],
+  [
+    'refresh: what was not written counts as written',
+    refresh('if v_unwritten operator(pg_catalog.>) 0 then'),
+    'if false then',
+    tested,
+  ],
+  [
+    'put back: no mark is left',
+    inFunction('aggregate_put_back', 'if v_count operator(pg_catalog.>) 0 then'),
+    'if false then',
+    tested,
+  ],
+  [
     'marked: those that were not taken are passed over',
     inFunction(
       'aggregate_marked',
@@ -338,10 +358,38 @@ const around = [
     tested,
   ],
   [
+    'a refresh leaves alone what is right already',
+    'aggregate-sql.ts',
+    'where ${this.#match(\'"dibs_g"\')} returning ${this.#differs} as "dibs_differs"),',
+    'where ${this.#match(\'"dibs_g"\')} and (${this.#differs}) returning ${this.#differs} as "dibs_differs"),',
+    tested,
+  ],
+  [
+    'two ways to write an id are two parents',
+    'aggregate-sql.ts',
+    '(select distinct ${keys',
+    '(select distinct "dibs_i"."dibs_id", ${keys',
+    tested,
+  ],
+  [
+    'tables that are locked are held against each parent',
+    'refresh-marked.ts',
+    'if (hasWaitedInVain(error))',
+    'if (false)',
+    tested,
+  ],
+  [
+    'a run begins with the first mark, however many there are',
+    'refresh-marked.ts',
+    'const isLong = last - first > MARKS',
+    'const isLong = false as boolean',
+    tested,
+  ],
+  [
     'a mistake of all is tried for each',
     'refresh-marked.ts',
-    'signal?.aborted || done.failed >= MAX_FAILED',
-    'signal?.aborted',
+    'this.done.failed >= MAX_FAILED',
+    'false',
     tested,
   ],
   [

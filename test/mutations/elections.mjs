@@ -74,10 +74,11 @@ const maintenance = 'src/ops/maintenance.ts'
 const loops = [
   [
     'a database that is away is asked as often as ever',
-    'failures = errors.some(isEveryones) ? failures + 1 : 0',
+    'failures = isAway ? failures + 1 : 0',
     'failures = 0',
     loop,
   ],
+  ['one aggregate whose tables are locked ends the round', '        away,\n', '', loop],
   ['a monitor is sent out while it runs', 'this.#watching.has(monitor.name) || ', '', loop],
   ['a monitor is sent out in each round', ' || now < (this.#dueAt.get(monitor.name) ?? 0)', '', loop],
   ['a monitor that runs is not waited for', '    await Promise.all(this.#watching.values())\n', '', loop],
