@@ -114,13 +114,18 @@ export class AggregateSql {
     from ${IDS} join "dibs_w" on ${this.#match('"dibs_i"', '"dibs_w"')} order by "dibs_i"."dibs_n"`
   }
 
-  /** The same, and answers how many of them are that now, and how many are not. */
+  /** The same, and answers how many of them are that now, and how many are not. One that was right before may stay as it is. */
   get refresh(): string {
-    return `with "dibs_w" as (
-      update ${this.#parent.quoted} as ${ROW} set ${this.#sets} from ${this.#given} cross join lateral ${this.#derived(this.#givenKey)} as "dibs_d"
-      where ${this.#match('"dibs_g"')} returning ${this.#differs} as "dibs_differs"),
-    "dibs_n" as (select (pg_catalog.count(*) filter (where not "dibs_w"."dibs_differs"))::pg_catalog.int4 as "dibs_is" from "dibs_w")
-    select "dibs_n"."dibs_is", (select pg_catalog.count(*)::pg_catalog.int4 from ${this.#given}) operator(pg_catalog.-) "dibs_n"."dibs_is" from "dibs_n"`
+    return `with "dibs_c" as materialized (
+      select "dibs_g".*, "dibs_d".*, pg_catalog.row_number() over () as "dibs_n" from ${this.#given} cross join lateral ${this.#derived(this.#givenKey)} as "dibs_d"),
+    "dibs_w" as (
+      update ${this.#parent.quoted} as ${ROW} set ${this.#sets} from "dibs_c" as "dibs_d" where ${this.#match('"dibs_d"')}
+      returning "dibs_d"."dibs_n", ${this.#differs} as "dibs_differs"),
+    "dibs_l" as (
+      select pg_catalog.count(*)::pg_catalog.int4 as "dibs_left" from "dibs_c" as "dibs_d" join ${this.#parent.quoted} as ${ROW} on ${this.#match('"dibs_d"')}
+      where (${this.#differs}) and not exists (
+        select from "dibs_w" where "dibs_w"."dibs_n" operator(pg_catalog.=) "dibs_d"."dibs_n" and not "dibs_w"."dibs_differs"))
+    select (select pg_catalog.count(*)::pg_catalog.int4 from "dibs_c") operator(pg_catalog.-) "dibs_l"."dibs_left", "dibs_l"."dibs_left" from "dibs_l"`
   }
 
   /** Adds to the parents of these children; `match` is which child that is. */

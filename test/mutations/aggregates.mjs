@@ -360,8 +360,8 @@ const around = [
   [
     'a refresh leaves alone what is right already',
     'aggregate-sql.ts',
-    'where ${this.#match(\'"dibs_g"\')} returning ${this.#differs} as "dibs_differs"),',
-    'where ${this.#match(\'"dibs_g"\')} and (${this.#differs}) returning ${this.#differs} as "dibs_differs"),',
+    'where ${this.#match(\'"dibs_d"\')}\n      returning',
+    'where ${this.#match(\'"dibs_d"\')} and (${this.#differs})\n      returning',
     tested,
   ],
   [
