@@ -28,7 +28,10 @@ export interface SingleFlightOptions<R = unknown> {
   readonly staleMs?: number | undefined
   /** For how long a failure is given to others, too. Default 0: only to those who wait for the same load. */
   readonly errorTtlMs?: number | undefined
-  /** How long to wait for the load of another. A load of its own takes as long as it takes. Default 10,000. */
+  /**
+   * How long to wait for the load of another. A load of its own takes as long as it takes; if that loses the lead, it is another's that is waited for, and `waitMs` begins
+   * anew. Default 10,000.
+   */
   readonly waitMs?: number | undefined
   /** How long after its last sign of life whoever loads counts as dead; renewed by itself. 50 to 86,400,000. Default 5,000. */
   readonly leaseMs?: number | undefined
@@ -109,6 +112,9 @@ const MAX_EARLY = 10
 
 /** The lock that whoever loads has. */
 export const leadOf = (key: string): string => `${PREFIX}${key}`
+
+/** For how long it is taken: a load that may not take that long has nothing from the rest, for which others would wait. */
+export const leadMs = ({ leaseMs, maxLoadMs }: FlightSpec): number => Math.min(leaseMs, maxLoadMs)
 
 export function checkFlightKey(key: unknown): string {
   const bytes = typeof key === 'string' ? Buffer.byteLength(key) : 0
