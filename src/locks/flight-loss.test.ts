@@ -525,6 +525,23 @@ describe('what is loaded in the background', () => {
     await closing
   })
 
+  it('is not begun by those who waited for another when the instance was closed', async () => {
+    const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
+    const held = await begin(dibs)
+    const load = vi.fn(async () => 'newer')
+    const waiting = dibs.singleFlight('k', load, bounds)
+    await until(isWanted, 'it to wait')
+    const closing = dibs.close()
+    // The lead is free, and what was there before may be had again.
+    await fixture.pool.query(
+      `update ${fixture.schema.name}.flight set stale_until = ${fixture.schema.name}.clock() + interval '1 hour'; update ${lockTable()} set expires_at = '-infinity'`,
+    )
+    expect(await waiting).toBe('old')
+    held.land()
+    await closing
+    expect(load).not.toHaveBeenCalled()
+  })
+
   it('and does not end in time is waited for by nobody after `close`', async () => {
     await closingSoon(async () => {
       const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
