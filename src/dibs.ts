@@ -676,6 +676,7 @@ export class Dibs implements AsyncDisposable {
     this.#flights.stopWaiting()
     await this.#database.close()
     this.#lockDesk.close()
+    this.#flights.close()
     await this.#wakeups.close()
     // Our own pool keeps its listener: its sockets may still report an error after it has ended.
     if (this.#ownsPool) await this.pool.end()

@@ -49,6 +49,7 @@ export class FlightCall {
     return performance.now() - this.startedAt
   }
 
+  /** It waits for `waitMs` from now on. */
   startTimer(): void {
     this.stopTimer()
     // Whoever is not to wait is told so once the server has said that there is something to wait for.
@@ -61,11 +62,12 @@ export class FlightCall {
     clearTimeout(this.#timer)
   }
 
-  /** Another is at it. */
-  onHeld(after: number): void {
+  /** Another is at it. `behind`: undefined if that is not known. */
+  onHeld(after: number, behind: FlightCall['behind']): void {
     this.after ??= after
     this.hasWaited = true
-    this.behind = 'another process'
+    // Who has the row for a moment need not be another than before.
+    this.behind = behind ?? this.behind ?? 'another process'
     if (this.spec.waitMs === 0) this.end({ how: 'timed out' })
   }
 

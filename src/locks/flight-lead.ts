@@ -6,8 +6,9 @@ import { sendEitherWay } from '../postgres/reserved-line.js'
 import { sleep } from '../postgres/sleep.js'
 import { checkOutcome } from '../postgres/standard-schema.js'
 import { storeFailure } from '../postgres/stored-failure.js'
-import { type FlightSpec, leadOf } from './flight-spec.js'
+import { type FlightSpec, leadMs, leadOf } from './flight-spec.js'
 import { finishFlight } from './flight-statements.js'
+import { giveBackUnseen } from './give-back-unseen.js'
 import { HeldLock, type LockParts, type ToldLock } from './held-lock.js'
 import { originOf, topicOf } from './lock-origin.js'
 
@@ -134,6 +135,8 @@ export class FlightLead {
       return { loaded, how: told.state, isForgotten: told.isForgotten, newer }
     } catch (error) {
       emit('dibs:flight.not-published', { ...this.#origin, fence: this.fence, error })
+      // Others load it as soon as the database can be asked again. Its callers have their value, and do not wait for that.
+      void giveBackUnseen(this.#parts, this.#lock, leadMs(this.#spec)).catch(() => {})
       return { loaded, how: 'unknown', isForgotten: true }
     }
   }

@@ -23,11 +23,37 @@ const isWanted = async (): Promise<boolean> => {
   )
   return rows.length > 0
 }
+/** Whoever looks at the table waits, until `fn` has ended. */
+async function whileLocked(fn: () => Promise<void>): Promise<void> {
+  const client = await fixture.pool.connect()
+  try {
+    await client.query(`begin; lock table ${fixture.schema.name}.flight in access exclusive mode`)
+    await fn()
+  } finally {
+    await client.query('rollback')
+    client.release()
+  }
+}
+/** A statement that has this in it waits for a lock. */
+const isBlocked = (part: string) => async (): Promise<boolean> => {
+  const { rows } = await fixture.pool.query(
+    `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema.name}%${part}%'`,
+  )
+  return rows.length > 0
+}
 const errorOf = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(
     () => undefined,
     (reason) => reason,
   )
+/** `close` does not wait for 30 seconds. */
+async function closingSoon(fn: () => Promise<void>): Promise<void> {
+  const wait = Database.prototype.close
+  const close = vi.spyOn(Database.prototype, 'close').mockImplementation(function (this: Database) {
+    return wait.call(this, 300)
+  })
+  await fn().finally(() => close.mockRestore())
+}
 /** Somebody has the lead who will never give it back. */
 const putDeadLead = (leftMs: number) =>
   fixture.pool.query(
@@ -160,6 +186,34 @@ describe('a leader that wakes up late', () => {
     expect(hangs.signal?.reason).toMatchObject({ reason: 'max hold' })
     hangs.land()
     expect(await fixture.dibs.singleFlight('k', async () => 'another', bounds)).toBe('in time')
+  })
+
+  it('by far, and still hangs, waits for whoever loads in its place as long as for anybody', async () => {
+    const [hangs, slow] = [heldLoad('late'), heldLoad('slow')]
+    const bounds = { leaseMs: 900, maxLoadMs: 900, waitMs: 1_000 }
+    const own = errorOf(fixture.dibs.singleFlight('k', hangs.load, bounds))
+    await hangs.begun
+    const theirs = fixture.other.singleFlight('k', slow.load, { waitMs: MINUTE_MS })
+    await slow.begun
+    const error = await own
+    expect(error).toBeInstanceOf(BusyError)
+    expect(error).toMatchObject({ subject: 'the load of "k" in another process' })
+    // Its own load took as long as it was let.
+    expect((error as BusyError).waitedMs).toBeGreaterThan(1_700)
+    hangs.land()
+    slow.land()
+    expect(await theirs).toBe('slow')
+  })
+
+  it('may have had the lead for no longer than a load may take', async () => {
+    const hangs = heldLoad('late')
+    const own = fixture.dibs.singleFlight('k', hangs.load, { leaseMs: MINUTE_MS, maxLoadMs: 900 })
+    await hangs.begun
+    const [lead] = await fixture.dibs.locks.inspect('flight:k')
+    expect(Number(lead?.expiresAt) - Number(lead?.acquiredAt)).toBeLessThan(2_000)
+    expect(await fixture.other.singleFlight('k', async () => 'in time', options)).toBe('in time')
+    expect(await own).toBe('in time')
+    hangs.land()
   })
 
   it('again and again, and hangs, begins no more loads than three', async () => {
@@ -297,6 +351,20 @@ describe('a database that cannot be reached', () => {
     })
   })
 
+  it('when a load has ended leaves the lead to others as soon as it can be', async () => {
+    const held = heldLoad('v')
+    const first = fixture.dibs.singleFlight('k', held.load, { ...options, leaseMs: MINUTE_MS })
+    await held.begun
+    const events = await fixture.eventsOf(() =>
+      whileLocked(async () => {
+        held.land()
+        expect(await first).toBe('v')
+      }),
+    )
+    expect(events.map(([name]) => name)).toContain('dibs:flight.not-published')
+    expect(await fixture.other.singleFlight('k', async () => 'next', options)).toBe('next')
+  }, 30_000)
+
   it.each(['begin', 'finish'])(
     'for the answer to flight_%s: it is asked for again, and loaded once',
     async (name) => {
@@ -348,8 +416,191 @@ describe('whoever comes while the database is asked', () => {
   })
 })
 
+describe('whoever comes while the lead is asked for', () => {
+  it('and is not to wait does not wait for that load', async () => {
+    const held = heldLoad('v')
+    const calls: Promise<unknown>[] = []
+    await whileLocked(async () => {
+      calls.push(fixture.dibs.singleFlight('k', held.load))
+      await until(isBlocked('flight_begin'), 'it to be asked')
+      calls.push(errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 0 })))
+      calls.push(errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 3_000 })))
+    })
+    const [first, without, after] = calls
+    await held.begun
+    expect(await without).toMatchObject({ waitedMs: 0, subject: 'the load of "k" in this process' })
+    expect(await after).toMatchObject({ subject: 'the load of "k" in this process' })
+    held.land()
+    expect(await first).toBe('v')
+  })
+})
+
+describe('a value that is stale', () => {
+  it('is not loaded anew for those who have gone meanwhile', async () => {
+    await fixture.dibs.singleFlight('k', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.schema.clock.advance(1_000)
+    const load = vi.fn(async () => 'new')
+    const going = new AbortController()
+    await whileLocked(async () => {
+      const call = errorOf(fixture.dibs.singleFlight('k', load, { signal: going.signal }))
+      await until(isBlocked('flight_begin'), 'it to be asked')
+      going.abort(new Error('gone'))
+      expect(await call).toMatchObject({ message: 'gone' })
+    })
+    // It has had the lead, and given it back.
+    await until(async () => {
+      const { rows } = await fixture.pool.query(
+        `select from ${lockTable()} where fence > (select fence from ${fixture.schema.name}.flight) and expires_at = '-infinity'`,
+      )
+      return rows.length > 0
+    }, 'the lead to be free')
+    expect(load).not.toHaveBeenCalled()
+    expect(await stored()).toBe('old')
+  })
+
+  it('is loaded anew by one who is still there', async () => {
+    await fixture.dibs.singleFlight('k', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.schema.clock.advance(1_000)
+    const going = new AbortController()
+    const load = vi.fn(async () => 'not wanted')
+    const calls: Promise<unknown>[] = []
+    await whileLocked(async () => {
+      calls.push(errorOf(fixture.dibs.singleFlight('k', load, { signal: going.signal })))
+      calls.push(fixture.dibs.singleFlight('k', async () => 'new', options))
+      await until(isBlocked('flight_begin'), 'it to be asked')
+      going.abort()
+    })
+    expect((await Promise.all(calls))[1]).toBe('old')
+    await until(async () => (await stored()) === 'new', 'the new one')
+    expect(load).not.toHaveBeenCalled()
+  })
+})
+
+describe('what is loaded in the background', () => {
+  const bounds = { ttlMs: 1_000, staleMs: MINUTE_MS, leaseMs: 10 * MINUTE_MS }
+  /** It is under way, and what was there before is over. */
+  async function begin(dibs: Dibs) {
+    await fixture.dibs.singleFlight('k', async () => 'old', bounds)
+    await fixture.schema.clock.advance(2_000)
+    const held = heldLoad('new')
+    expect(await dibs.singleFlight('k', held.load, bounds)).toBe('old')
+    await held.begun
+    await fixture.schema.clock.advance(2 * MINUTE_MS)
+    return held
+  }
+
+  it('is a load of this process for those who wait for it', async () => {
+    const held = await begin(fixture.dibs)
+    const here = await errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 1_000 }))
+    expect(here).toMatchObject({ subject: 'the load of "k" in this process', retryAfterMs: 100 })
+    const elsewhere = await errorOf(fixture.other.singleFlight('k', held.load, { waitMs: 1_000 }))
+    expect(elsewhere).toMatchObject({ subject: 'the load of "k" in another process' })
+    held.land()
+    await until(async () => (await stored()) === 'new', 'the new one')
+  })
+
+  it('is waited for by `close`, and given to those who wait for it; nobody begins another', async () => {
+    const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
+    const held = await begin(dibs)
+    const waiting = dibs.singleFlight('k', held.load, bounds)
+    await until(isWanted, 'it to wait')
+    const closing = dibs.close()
+    await fixture.pool.query(`update ${lockTable()} set wanted_until = '-infinity'`)
+    await until(isWanted, 'it to look again')
+    held.land()
+    expect(await waiting).toBe('new')
+    await closing
+    expect(held.count).toBe(1)
+  })
+
+  it('is nothing to wait for once another has the lead, and the instance is closed', async () => {
+    const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
+    const held = await begin(dibs)
+    const waiting = errorOf(dibs.singleFlight('k', held.load, { ...bounds, waitMs: MINUTE_MS }))
+    await until(isWanted, 'it to wait')
+    const closing = dibs.close()
+    await fixture.pool.query(`update ${lockTable()} set holder = 'another', fence = fence + 1`)
+    expect(await waiting).toBeInstanceOf(ClosedError)
+    held.land()
+    await closing
+  })
+
+  it('is not begun by those who waited for another when the instance was closed', async () => {
+    const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
+    const held = await begin(dibs)
+    const load = vi.fn(async () => 'newer')
+    const waiting = dibs.singleFlight('k', load, bounds)
+    await until(isWanted, 'it to wait')
+    const closing = dibs.close()
+    // The lead is free, and what was there before may be had again.
+    await fixture.pool.query(
+      `update ${fixture.schema.name}.flight set stale_until = ${fixture.schema.name}.clock() + interval '1 hour'; update ${lockTable()} set expires_at = '-infinity'`,
+    )
+    expect(await waiting).toBe('old')
+    held.land()
+    await closing
+    expect(load).not.toHaveBeenCalled()
+  })
+
+  it('and does not end in time is waited for by nobody after `close`', async () => {
+    await closingSoon(async () => {
+      const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
+      const held = await begin(dibs)
+      const waiting = errorOf(dibs.singleFlight('k', held.load, { ...bounds, waitMs: MINUTE_MS }))
+      await until(isWanted, 'it to wait')
+      await dibs.close()
+      expect(await waiting).toBeInstanceOf(ClosedError)
+      expect(held.signal?.reason).toMatchObject({ reason: 'closed' })
+      held.land()
+    })
+  })
+})
+
 describe('close', () => {
   const open = () => Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
+
+  it('lets nothing begin in the background', async () => {
+    await fixture.dibs.singleFlight('k', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.schema.clock.advance(1_000)
+    const dibs = await open()
+    const load = vi.fn(async () => 'new')
+    const closings: Promise<void>[] = []
+    await whileLocked(async () => {
+      const call = errorOf(dibs.singleFlight('k', load))
+      await until(isBlocked('flight_begin'), 'it to be asked')
+      closings.push(dibs.close())
+      expect(await call).toBeInstanceOf(ClosedError)
+    })
+    await Promise.all(closings)
+    expect(load).not.toHaveBeenCalled()
+    expect(await fixture.dibs.locks.inspect('flight:k')).toEqual([])
+  })
+
+  it('ends a load for its caller alone that does not end in time, and lets none begin', async () => {
+    const theirs = heldLoad('theirs')
+    const theirCall = fixture.dibs.singleFlight('k', theirs.load)
+    await theirs.begun
+    await closingSoon(async () => {
+      const dibs = await open()
+      const [alone, own] = [heldLoad('late'), heldLoad('own')]
+      const call = errorOf(dibs.singleFlight('k', alone.load, { waitMs: 0, onTimeout: 'load' }))
+      await alone.begun
+      const first = errorOf(dibs.singleFlight('own', own.load))
+      await own.begun
+      const load = vi.fn(async () => 'too late')
+      const behind = errorOf(dibs.singleFlight('own', load, { waitMs: 100, onTimeout: 'load' }))
+      await dibs.close()
+      expect(await call).toBeInstanceOf(ClosedError)
+      expect(alone.signal?.reason).toBeInstanceOf(ClosedError)
+      expect(await behind).toBeInstanceOf(ClosedError)
+      expect(load).not.toHaveBeenCalled()
+      expect(await first).toBeInstanceOf(ClosedError)
+      alone.fail(new Error('nobody hears of it'))
+      own.land()
+    })
+    theirs.land()
+    await theirCall
+  })
 
   it('waits for what is being loaded, also in the background, and for nobody else’s load', async () => {
     await fixture.dibs.singleFlight('old', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
@@ -381,11 +632,7 @@ describe('close', () => {
   })
 
   it('ends the wait for a load of one’s own that does not end in time, and tells the load', async () => {
-    const wait = Database.prototype.close
-    const close = vi.spyOn(Database.prototype, 'close').mockImplementation(function (this: Database) {
-      return wait.call(this, 300)
-    })
-    try {
+    await closingSoon(async () => {
       const dibs = await open()
       const hangs = heldLoad('late')
       const first = errorOf(dibs.singleFlight('k', hangs.load, options))
@@ -398,9 +645,7 @@ describe('close', () => {
       hangs.land()
       await fixture.other.locks.forceRelease('flight:k')
       expect(await fixture.dibs.singleFlight('k', async () => 'another', options)).toBe('another')
-    } finally {
-      close.mockRestore()
-    }
+    })
   })
 
   it('lets nobody begin anew whom a load under way is not for', async () => {
@@ -430,13 +675,7 @@ describe('close', () => {
       await client.query('begin')
       await client.query(`select from ${fixture.schema.name}.flight for update`)
       const call = errorOf(dibs.singleFlight('k', load, { ...options, result }))
-      const isBlocked = async () => {
-        const { rows } = await fixture.pool.query(
-          `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema.name}%flight_reject%'`,
-        )
-        return rows.length > 0
-      }
-      await until(isBlocked, 'it to wait for the row')
+      await until(isBlocked('flight_reject'), 'it to wait for the row')
       const closing = dibs.close()
       await client.query('rollback')
       expect(await call).toBeInstanceOf(ClosedError)

@@ -11,7 +11,7 @@ export interface LoadContext {
   readonly key: string
   /**
    * Fires when the lead is lost: another loads in its place, and what comes of this load is not kept. Give it to `fetch` and the like. It does not fire when a
-   * caller goes: others may wait for the same load.
+   * caller goes: others may wait for the same load; unless it loads for its own caller alone. Fires as well when the instance is closed, and this did not end in time.
    */
   readonly signal: AbortSignal
   /** Higher for each load than for all before it; undefined if it loads for its own caller alone (`onTimeout: 'load'`). */
@@ -28,20 +28,23 @@ export interface SingleFlightOptions<R = unknown> {
   readonly staleMs?: number | undefined
   /** For how long a failure is given to others, too. Default 0: only to those who wait for the same load. */
   readonly errorTtlMs?: number | undefined
-  /** How long to wait for the load of another. A load of its own takes as long as it takes. Default 10,000. */
+  /**
+   * How long to wait for the load of another. A load of its own takes as long as it takes; if that loses the lead, it is another's that is waited for, and `waitMs` begins
+   * anew. Default 10,000.
+   */
   readonly waitMs?: number | undefined
-  /** How long after its last sign of life whoever loads counts as dead; renewed by itself. 50 to 86,400,000. Default 5,000. */
+  /** How long after its last sign of life whoever loads counts as dead; renewed by itself. 50 to 86,400,000, and no longer than `maxLoadMs`. Default 5,000. */
   readonly leaseMs?: number | undefined
   /** A load that takes longer loses the lead, however alive it is: another loads in its place. Default 300,000. */
   readonly maxLoadMs?: number | undefined
   /**
    * When the wait is over: `throw` (default) a `BusyError`; `load` by itself, without sharing it, also if the database cannot be reached; `stale`: the last
-   * value that is still there, however old, else a `BusyError`.
+   * value that is still there and fits `result`, however old, else a `BusyError`.
    */
   readonly onTimeout?: OnTimeout | undefined
   /** How early one caller begins to load anew before the value is over, in times of what a load takes, by chance. 0: never. Default 1. */
   readonly refreshEarly?: number | undefined
-  /** Ends the wait of this caller. A load goes on. */
+  /** Ends the wait of this caller. A load goes on, unless it is for this caller alone. */
   readonly signal?: AbortSignal | undefined
   /**
    * Reads the value, for whoever has loaded it as for the others: any Standard Schema. What is loaded and does not fit is not published; what is stored and does not
@@ -109,6 +112,9 @@ const MAX_EARLY = 10
 
 /** The lock that whoever loads has. */
 export const leadOf = (key: string): string => `${PREFIX}${key}`
+
+/** For how long it is taken: a load that may not take that long has nothing from the rest, for which others would wait. */
+export const leadMs = ({ leaseMs, maxLoadMs }: FlightSpec): number => Math.min(leaseMs, maxLoadMs)
 
 export function checkFlightKey(key: unknown): string {
   const bytes = typeof key === 'string' ? Buffer.byteLength(key) : 0

@@ -7,7 +7,7 @@ import { restoreShared } from '../postgres/stored-failure.js'
 import { Bell } from './bell.js'
 import type { Ending, FlightCall } from './flight-call.js'
 import { FlightLead, type LeadEnd, readLoaded } from './flight-lead.js'
-import { leadOf } from './flight-spec.js'
+import { leadMs, leadOf } from './flight-spec.js'
 import { beginFlight } from './flight-statements.js'
 import { giveBackUnseen } from './give-back-unseen.js'
 import type { LockParts, ToldLock } from './held-lock.js'
@@ -103,12 +103,7 @@ export class KeyFlight {
 
   join(call: FlightCall): void {
     this.#calls.add(call)
-    if (this.#isLeading) {
-      call.hasWaited = true
-      call.behind = 'this process'
-      // Whether it may have what comes of this load is known at its end: so it takes nothing before.
-      if (call.spec.waitMs === 0) call.end({ how: 'timed out' })
-    }
+    if (this.#isLeading) this.#putBehindOwn(call)
     // So that it is known to wait for the load that is under way elsewhere.
     this.#wake.abort()
   }
@@ -118,10 +113,23 @@ export class KeyFlight {
     if (this.#calls.size === 0) this.#wake.abort()
   }
 
+  /** Whether it may have what comes of this load is known at its end: so it takes nothing before. */
+  #putBehindOwn(call: FlightCall): void {
+    call.hasWaited = true
+    call.behind = 'this process'
+    if (call.spec.waitMs === 0) call.end({ how: 'timed out' })
+  }
+
   /** Nobody waits any longer for what another process does. */
   stopWaiting(): void {
     this.#isClosed = true
-    if (!this.#isLeading) this.#endAll({ how: 'error', error: new ClosedError() })
+    for (const call of [...this.#calls])
+      if (call.behind !== 'this process') call.end({ how: 'error', error: new ClosedError() })
+  }
+
+  /** Nor for what this one does. */
+  close(): void {
+    this.#endAll({ how: 'error', error: new ClosedError() })
   }
 
   /** Until nobody is there. Never fails. */
@@ -163,7 +171,8 @@ export class KeyFlight {
     const holder = `${hostname()}:${process.pid}/${randomUUID()}`
     const [first] = this.#calls
     if (!first) return undefined
-    const { leaseMs, refreshEarly } = first.spec
+    const { refreshEarly } = first.spec
+    const leaseMs = leadMs(first.spec)
     const early = refreshEarly === 0 ? 0 : -Math.log(1 - Math.random()) * refreshEarly
     const startedAt = performance.now()
     let mayHold = false
@@ -247,19 +256,29 @@ export class KeyFlight {
         return true
       default:
         this.leftMs = told.leftMs ?? undefined
-        for (const call of asked) if (!call.isOver) call.onHeld(told.after)
+        for (const call of asked) if (!call.isOver) call.onHeld(told.after, this.#sideOf(told.holder))
+        // It was this process that they waited for when it was closed.
+        if (this.#isClosed) this.stopWaiting()
         return false
     }
   }
 
+  /** Where it is loaded. What is loaded in the background has no caller to know it by. */
+  #sideOf(holder: string | null | undefined): FlightCall['behind'] {
+    if (typeof holder !== 'string') return undefined
+    return this.#running.has(this.#key, holder) ? 'this process' : 'another process'
+  }
+
   /** Nobody waits for it, and nobody hears if it fails but who listens to events. */
   #refresh(lead: ToldLock, { asked, sentAt }: Answer): void {
-    const [first] = asked
-    if (!first) return
+    const present = asked.find(({ isOver }) => !isOver)
+    const own = present ?? asked[0]
+    if (!own) return
     const { database } = this.#parts
-    const flight = new FlightLead(this.#parts, first.spec, lead, { sentAt, isBackground: true })
-    const mayLoad = this.#running.of(this.#key) < MAX_HANGING
-    const onEnd = mayLoad ? this.#running.begin(this.#key) : undefined
+    const flight = new FlightLead(this.#parts, own.spec, lead, { sentAt, isBackground: true })
+    // Nothing begins for those who have gone.
+    const mayLoad = present && !this.#isClosed && this.#running.of(this.#key) < MAX_HANGING
+    const onEnd = mayLoad ? this.#running.begin(this.#key, lead.holder) : undefined
     database.finish(onEnd ? flight.run().then(onEnd) : flight.giveBack())
   }
 
@@ -269,6 +288,10 @@ export class KeyFlight {
     if (!own) return
     const flight = new FlightLead(this.#parts, own.spec, lead, { sentAt, isBackground: false })
     if (present.length === 0) return await flight.giveBack()
+    if (this.#isClosed) {
+      this.close()
+      return await flight.giveBack()
+    }
     for (const call of present) call.behind = 'this process'
     const hanging = this.#running.of(this.#key)
     if (hanging >= MAX_HANGING) {
@@ -284,8 +307,10 @@ export class KeyFlight {
     this.#hasYielded = false
     own.stopTimer()
     this.#isLeading = true
+    // Who has come while it was asked for.
+    for (const call of [...this.#calls]) if (!present.includes(call)) this.#putBehindOwn(call)
     this.#loads++
-    const onEnd = this.#running.begin(this.#key)
+    const onEnd = this.#running.begin(this.#key, lead.holder)
     let waiting: readonly FlightCall[] = []
     const landed = flight
       .run(() => {
@@ -293,7 +318,7 @@ export class KeyFlight {
       })
       .then((end) => {
         onEnd()
-        this.#land(end, flight.fence, own, { present: new Set(present), waiting })
+        this.#land(end, flight.fence, { present: new Set(present), waiting })
       })
     const isLost = await Promise.race([landed.then(() => false), flight.whenLost().then(() => true)])
     this.#isLeading = false
@@ -302,10 +327,11 @@ export class KeyFlight {
       for (const call of present) call.after = flight.fence + 1
       this.#parts.database.finish(landed)
     }
-    if (this.#isClosed) this.#endAll({ how: 'error', error: new ClosedError() })
+    // If it has no value by now, it waits for that of another as anybody does.
+    own.startTimer()
   }
 
-  #land(end: LeadEnd, fence: number, own: FlightCall, { present, waiting }: Callers): void {
+  #land(end: LeadEnd, fence: number, { present, waiting }: Callers): void {
     const { loaded, how, isForgotten, newer } = end
     // Who has come since then may have it only if it was kept: one that was refused may be older than what they know of.
     const mayHave = waiting.filter((call) => present.has(call) || (how === 'published' && !isForgotten))
@@ -313,7 +339,6 @@ export class KeyFlight {
     if (isLost && this.#loads < MAX_LOADS) {
       // It has failed since it was too slow, or because it was told so: whoever has the lead now does better.
       for (const call of present) call.after = fence + 1
-      own.startTimer()
       return
     }
     for (const call of mayHave)

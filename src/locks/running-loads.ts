@@ -1,20 +1,25 @@
 /**
- * The loads of one process that have not ended, by key. Whoever has the lead while there is another knows that this one has lost it, and hangs.
+ * The loads of one process that have not ended, by key, and under which name each has, or had, the lead. Whoever has the lead while there is another knows that this
+ * one has lost it, and hangs.
  */
 export class RunningLoads {
-  readonly #counts = new Map<string, number>()
+  readonly #holders = new Map<string, Set<string>>()
 
   of(key: string): number {
-    return this.#counts.get(key) ?? 0
+    return this.#holders.get(key)?.size ?? 0
+  }
+
+  has(key: string, holder: string): boolean {
+    return this.#holders.get(key)?.has(holder) ?? false
   }
 
   /** One more; returns what ends it. */
-  begin(key: string): () => void {
-    this.#counts.set(key, this.of(key) + 1)
+  begin(key: string, holder: string): () => void {
+    const holders = this.#holders.get(key) ?? new Set()
+    this.#holders.set(key, holders.add(holder))
     return () => {
-      const left = this.of(key) - 1
-      if (left > 0) this.#counts.set(key, left)
-      else this.#counts.delete(key)
+      holders.delete(holder)
+      if (holders.size === 0) this.#holders.delete(key)
     }
   }
 }

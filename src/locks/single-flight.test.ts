@@ -473,6 +473,48 @@ describe('a wait that is over', () => {
     })
   })
 
+  it('is no last value that does not fit `result`', async () => {
+    await get(fixture.dibs, 'old shape', { ttlMs: 1_000 })
+    await fixture.schema.clock.advance(2_000)
+    await whileAnotherLoads(async () => {
+      const bounds = { waitMs: 50, onTimeout: 'stale', result: dates }
+      expect(await errorOf(get(fixture.dibs, 1, bounds))).toBeInstanceOf(BusyError)
+    })
+  })
+
+  it('gives a schema that changes what it reads the value as it is, once', async () => {
+    const count: StandardSchema<unknown, unknown> = {
+      '~standard': {
+        version: 1,
+        vendor: 'test',
+        validate: (value: unknown) => ({
+          value: Object.assign(value as object, { n: 1 + Reflect.get(Object(value), 'n') }),
+        }),
+      },
+    }
+    await get(fixture.dibs, { n: 1 }, { ttlMs: 1_000 })
+    await fixture.schema.clock.advance(2_000)
+    await whileAnotherLoads(async () => {
+      const bounds = { waitMs: 50, result: count }
+      expect(await get(fixture.dibs, { n: 7 }, { ...bounds, onTimeout: 'load' })).toEqual({ n: 8 })
+      expect(await get(fixture.dibs, { n: 7 }, { ...bounds, onTimeout: 'stale' })).toEqual({ n: 2 })
+    })
+  })
+
+  it('and led to a load of one’s own: the caller’s signal ends that', async () => {
+    await whileAnotherLoads(async () => {
+      const own = heldLoad('late')
+      const going = new AbortController()
+      const options = { waitMs: 0, onTimeout: 'load', signal: going.signal } as const
+      const call = errorOf(fixture.dibs.singleFlight('k', own.load, options))
+      await own.begun
+      going.abort(new Error('gone'))
+      expect(await call).toMatchObject({ message: 'gone' })
+      expect(own.signal?.reason).toMatchObject({ message: 'gone' })
+      own.land()
+    })
+  })
+
   it('leaves the others alone', async () => {
     const held = heldLoad('v')
     const first = fixture.dibs.singleFlight('k', held.load, { waitMs: 200 })

@@ -1,11 +1,10 @@
 import { BusyError, ClosedError, StoredValueError } from '../errors.js'
 import { emit } from '../postgres/events.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
-import { toOutcome } from '../postgres/json.js'
-import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
+import { parseStored } from '../postgres/standard-schema.js'
 import type { Statement } from '../postgres/statement.js'
 import { FlightCall } from './flight-call.js'
-import { KEEP_MS } from './flight-lead.js'
+import { KEEP_MS, readLoaded } from './flight-lead.js'
 import {
   checkFlight,
   checkFlightKey,
@@ -17,6 +16,7 @@ import { dropFlight, lastValue, rejectFlight } from './flight-statements.js'
 import type { LockParts } from './held-lock.js'
 import { KeyFlight } from './key-flight.js'
 import { originOf } from './lock-origin.js'
+import { PrivateLoads } from './private-loads.js'
 import { RunningLoads } from './running-loads.js'
 
 /** For a load that is just being published. */
@@ -25,15 +25,12 @@ const FORGET_WAIT_MS = 5_000
 /** How long a value is read that is asked for when the time is over. */
 const LAST_MS = 1_000
 
-/** What it is to those who are given what was stored. */
-const copyOf = (value: unknown): unknown =>
-  value === undefined ? undefined : JSON.parse(toOutcome('value', value))
-
 /** The flights of one instance. */
 export class Flights {
   readonly #parts: LockParts
   readonly #flights = new Map<string, KeyFlight>()
   readonly #running = new RunningLoads()
+  readonly #private = new PrivateLoads()
   #isClosed = false
   readonly singleFlight: SingleFlight
 
@@ -51,6 +48,12 @@ export class Flights {
   stopWaiting(): void {
     this.#isClosed = true
     for (const flight of this.#flights.values()) flight.stopWaiting()
+  }
+
+  /** Nor for what this one does. */
+  close(): void {
+    for (const flight of this.#flights.values()) flight.close()
+    this.#private.close()
   }
 
   async #forget(key: string): Promise<void> {
@@ -121,17 +124,15 @@ export class Flights {
     error: unknown,
     leftMs: number | undefined,
   ): Promise<unknown> {
-    // A signal of its own, if the caller brings none: what listens to one that all share would stay.
-    const { key, onTimeout, load, signal = new AbortController().signal } = spec
+    const { key, onTimeout } = spec
     emit('dibs:flight.timed-out', { ...this.#origin(key), waitedMs, onTimeout, error })
     if (onTimeout === 'load') {
-      const value = copyOf(await load({ key, signal, fence: undefined }))
-      await checkOutcome(spec.result, 'value', value)
-      return value
+      if (this.#isClosed) throw new ClosedError()
+      return await this.#private.run(spec)
     }
     if (onTimeout === 'stale') {
-      const rows = await this.#readLast(key)
-      if (rows?.[0]) return rows[0].value === null ? undefined : JSON.parse(`${rows[0].value}`)
+      const last = await this.#readLast(spec)
+      if (last) return readLoaded(last.json)
     }
     if (error !== undefined) throw error
     // Nobody was there to be waited for: it did not even come to ask.
@@ -141,8 +142,19 @@ export class Flights {
     throw new BusyError(`the load of "${key}" in ${behind}`, waited, retryAfterMs ?? 100)
   }
 
-  async #readLast(key: string) {
-    return await this.#parts.database.sendPart(lastValue, [key], LAST_MS).catch(() => undefined)
+  /** Undefined: there is none, or none that this release can read. */
+  async #readLast({ key, result }: FlightSpec): Promise<{ readonly json: string | null } | undefined> {
+    const rows = await this.#parts.database.sendPart(lastValue, [key], LAST_MS).catch(() => [])
+    if (!rows[0]) return undefined
+    const json = rows[0].value as string | null
+    try {
+      // A schema may change what it reads: its caller has it read once more.
+      await parseStored(result, readLoaded(json), `flight "${key}"`)
+      return { json }
+    } catch (error) {
+      if (error instanceof StoredValueError) return undefined
+      throw error
+    }
   }
 
   #origin(key: string) {
