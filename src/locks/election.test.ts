@@ -352,10 +352,15 @@ describe('an election', () => {
   })
 
   it.each([
-    ['its work', { onElected: () => new Promise(() => {}) }, false],
-    ['what is done after a loss', { onLost: () => new Promise(() => {}) }, false],
-    ['its work, after its lock was taken away', { onElected: () => new Promise(() => {}) }, true],
-  ])('is over with its instance if `close` has waited in vain for %s', async (_, options, isStolen) => {
+    ['its work', { onElected: () => new Promise(() => {}) }, 'resigned', 'closed'],
+    ['what is done after a loss', { onLost: () => new Promise(() => {}) }, 'resigned', undefined],
+    [
+      'its work, after its lock was taken away',
+      { onElected: () => new Promise(() => {}) },
+      'stolen',
+      'stolen',
+    ],
+  ])('is over with its instance if `close` has waited in vain for %s', async (_, options, reason, late) => {
     const name = fresh()
     const { close } = Database.prototype
     const waits = vi.spyOn(Database.prototype, 'close').mockImplementation(function (this: Database) {
@@ -366,18 +371,21 @@ describe('an election', () => {
       const ann = dibs.elect(name, { ttlMs: 60_000, drainMs: 60_000, ...options })
       await untilLeads(ann)
       const term = ann.term as Term
-      if (isStolen) {
+      if (reason === 'stolen') {
         await fixture.dibs.locks.forceRelease(`leader:${name}`)
         await expect(fixture.dibs.transaction((tx) => term.guard(tx))).rejects.toThrow(FenceLostError)
       }
       await dibs.close()
       await ann.ended
       reasons.push(term.signal.reason.reason)
+      const refused = await fixture.dibs.transaction((tx) => term.guard(tx)).catch((error) => error)
+      expect(refused).toBeInstanceOf(FenceLostError)
+      expect(refused.reason).toBe(late)
     })
     waits.mockRestore()
     expect(pendingTimers().filter((line) => line.includes('election.ts'))).toEqual([])
     // It was told to stop before it was known that it could not be waited for.
-    expect(reasons).toEqual([isStolen ? 'stolen' : 'resigned'])
+    expect(reasons).toEqual([reason])
   })
 
   it.each(['close', 'stop'] as const)(
