@@ -155,8 +155,29 @@ const guards = [
   [
     'function: one that throws ends the run',
     run,
-    'if (!picked || error instanceof ClosedError || isServers(error)) throw error',
+    'if (!picked || isUnknown(error) || isServers(error)) throw error',
     'throw error',
+    tested,
+  ],
+  [
+    'function: a row that may be changed could not be',
+    run,
+    'error instanceof ClosedError || error instanceof CommitOutcomeUnknownError',
+    'error instanceof ClosedError',
+    tested,
+  ],
+  [
+    'function: each row may cost a connection',
+    run,
+    'if (isSlow(error) || error instanceof ConnectionLostError) this.#busy++',
+    'if (isSlow(error)) this.#busy++',
+    tested,
+  ],
+  [
+    'function: what is lost before there is a row is a row’s',
+    run,
+    'if (!picked || isUnknown(error) || isServers(error)) throw error',
+    'if (!picked) return false\n      if (isUnknown(error) || isServers(error)) throw error',
     tested,
   ],
   [
