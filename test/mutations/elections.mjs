@@ -65,7 +65,7 @@ const elections = [
   [
     'what hangs after a loss is waited for as long again',
     'const endsAt = Math.min(mostAt, this.#drainedAt)',
-    'const endsAt = Math.min(mostAt, this.#drainedAt + mostMs)',
+    'const endsAt = mostMs < Number.POSITIVE_INFINITY ? mostAt : this.#drainedAt',
     elected,
   ],
   ['what was begun outlasts its instance', "    closed?.addEventListener('abort', end)\n", '', elected],
