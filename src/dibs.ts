@@ -113,6 +113,8 @@ export class Dibs implements AsyncDisposable {
   readonly #rows: Rows
   readonly #maintenance: Maintenance
   readonly #stops = new Set<() => Promise<void>>()
+  /** Fires when `close` waits no longer for what still runs. */
+  readonly #closed = new AbortController()
   /** Values by key, with versions and expiry. */
   readonly kv: Kv
   /** The locks that are held, for operators: `list`, `inspect`, `forceRelease`. */
@@ -402,7 +404,7 @@ export class Dibs implements AsyncDisposable {
 
   /**
    * Makes this process a candidate, until `stop` or `close`: of all candidates of one name, in all processes, one leads at a time. It stops before another may start, as long as it minds
-   * `term.signal`; what it writes is safe in any case if it is guarded by the term.
+   * `term.signal`; what it writes is safe in any case if it is guarded by the term. Leading is to hold the lock `keyOf('leader', name)`.
    *
    * @example
    * const election = dibs.elect('scheduler', {
@@ -418,7 +420,7 @@ export class Dibs implements AsyncDisposable {
   elect(name: string, options: ElectOptions = {}): Election {
     if (this.#closing) throw new ClosedError()
     const take: Take = (spec) => this.#lockDesk.await(spec)
-    const election = new Election(this.#database, take, name, options)
+    const election = new Election(this.#database, take, name, options, this.#closed.signal)
     const stop = (): Promise<void> => election.stop()
     this.#stops.add(stop)
     void election.ended.then(() => this.#stops.delete(stop))
@@ -675,6 +677,7 @@ export class Dibs implements AsyncDisposable {
     this.#lockDesk.stopWaiting()
     this.#flights.stopWaiting()
     await this.#database.close()
+    this.#closed.abort()
     this.#lockDesk.close()
     this.#flights.close()
     await this.#wakeups.close()

@@ -1,14 +1,20 @@
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
 import { setTimeout as setTimer } from 'node:timers/promises'
+import { promisify } from 'node:util'
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { url } from '../../test/database.js'
+import { throughPool, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { ClosedError, ConnectionLostError, FenceLostError } from '../errors.js'
+import { pendingTimers } from '../../test/watch-timers.js'
+import { BusyError, ClosedError, ConnectionLostError, FenceLostError, GuardedError } from '../errors.js'
+import { Database } from '../postgres/database.js'
 import { onEvent } from '../postgres/events.js'
 import { databaseOf } from '../postgres/instances.js'
+import { keyOf } from '../postgres/key.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
-import type { Election, ElectOptions, Term } from './election.js'
+import { Election, type ElectOptions, type Term } from './election.js'
 
 const fixture = openClaims()
 let made = 0
@@ -201,6 +207,83 @@ describe('an election', () => {
     await ann.stop()
   })
 
+  it('stops in `drainMs` in all, also if both what it does and `onLost` hang', async () => {
+    const hangs = (): Promise<never> => new Promise(() => {})
+    const ann = fixture.dibs.elect(fresh(), { drainMs: 1_500, onElected: hangs, onLost: hangs })
+    await untilLeads(ann)
+    const stoppedAt = performance.now()
+    await ann.stop()
+    const tookMs = performance.now() - stoppedAt
+    expect(tookMs).toBeGreaterThan(1_400)
+    expect(tookMs).toBeLessThan(2_800)
+  })
+
+  it('is no failure of a leader that a write which comes after its term is refused', async () => {
+    const name = fresh()
+    const failed = vi.fn()
+    const stop = onEvent('dibs:leader.failed', failed)
+    const [stopped, written] = [deferred(), deferred()]
+    const refusals: unknown[] = []
+    const ann = fixture.dibs.elect(name, {
+      drainMs: 0,
+      onElected: async (term) => {
+        try {
+          await stopped.promise
+          await fixture.dibs.transaction((tx) => term.guard(tx))
+        } catch (error) {
+          refusals.push(error)
+          throw error
+        } finally {
+          written.resolve()
+        }
+      },
+    })
+    await untilLeads(ann)
+    const term = ann.term as Term
+    await ann.stop()
+    stopped.resolve()
+    await written.promise
+    await new Promise(setImmediate)
+    stop()
+    expect(refusals).toMatchObject([{ code: 'DIBS_FENCE_LOST', fence: term.epoch }])
+    expect(refusals[0]).not.toBe(term.signal.reason)
+    expect(failed).not.toHaveBeenCalled()
+  })
+
+  it('is one if it is refused by the fence of something else', async () => {
+    const failed = vi.fn()
+    const stop = onEvent('dibs:leader.failed', failed)
+    const other = new FenceLostError('lock "another"', 1)
+    const ann = fixture.dibs.elect(fresh(), {
+      onElected: ({ signal }) =>
+        new Promise((_, reject) => signal.addEventListener('abort', () => reject(other))),
+    })
+    await untilLeads(ann)
+    await ann.stop()
+    stop()
+    expect(failed.mock.calls).toMatchObject([[{ error: other }]])
+  })
+
+  it.each([
+    ['has the lock', new BusyError('lock "x"', 1, 1)],
+    ['still writes under it', new GuardedError('x', 1, 1)],
+  ])('looks again, and has not failed, if another %s for longer than a wait can be', async (_, refusal) => {
+    const failed = vi.fn()
+    const stop = onEvent('dibs:leader.failed', failed)
+    const name = fresh()
+    const lock = await fixture.dibs.lock(keyOf('leader', name), { ttlMs: 60_000 })
+    let tries = 0
+    const take = async (): ReturnType<typeof fixture.dibs.lock> => {
+      if (++tries === 1) throw refusal
+      return lock
+    }
+    await using ann = new Election(databaseOf(fixture.dibs), take, name, { ttlMs: 60_000 })
+    await untilLeads(ann)
+    stop()
+    expect(tries).toBe(2)
+    expect(failed).not.toHaveBeenCalled()
+  })
+
   it.each<[string, (term: Term) => Promise<unknown>, number]>([
     [
       'takes it for no failure that a leader ends with what it was told to stop with',
@@ -268,6 +351,43 @@ describe('an election', () => {
     expect(await fixture.dibs.locks.inspect(`leader:${name}`)).toEqual([])
   })
 
+  it.each([
+    ['its work', { onElected: () => new Promise(() => {}) }, 'resigned', 'closed'],
+    ['what is done after a loss', { onLost: () => new Promise(() => {}) }, 'resigned', undefined],
+    [
+      'its work, after its lock was taken away',
+      { onElected: () => new Promise(() => {}) },
+      'stolen',
+      'stolen',
+    ],
+  ])('is over with its instance if `close` has waited in vain for %s', async (_, options, reason, late) => {
+    const name = fresh()
+    const { close } = Database.prototype
+    const waits = vi.spyOn(Database.prototype, 'close').mockImplementation(function (this: Database) {
+      return close.call(this, 300)
+    })
+    const reasons: unknown[] = []
+    await fixture.beside(async (dibs) => {
+      const ann = dibs.elect(name, { ttlMs: 60_000, drainMs: 60_000, ...options })
+      await untilLeads(ann)
+      const term = ann.term as Term
+      if (reason === 'stolen') {
+        await fixture.dibs.locks.forceRelease(`leader:${name}`)
+        await expect(fixture.dibs.transaction((tx) => term.guard(tx))).rejects.toThrow(FenceLostError)
+      }
+      await dibs.close()
+      await ann.ended
+      reasons.push(term.signal.reason.reason)
+      const refused = await fixture.dibs.transaction((tx) => term.guard(tx)).catch((error) => error)
+      expect(refused).toBeInstanceOf(FenceLostError)
+      expect(refused.reason).toBe(late)
+    })
+    waits.mockRestore()
+    expect(pendingTimers().filter((line) => line.includes('election.ts'))).toEqual([])
+    // It was told to stop before it was known that it could not be waited for.
+    expect(reasons).toEqual([reason])
+  })
+
   it.each(['close', 'stop'] as const)(
     'does not lead if `%s` is called when its lock was just taken, and gives that back',
     async (how) => {
@@ -332,8 +452,22 @@ describe('an election', () => {
     })
   })
 
+  it('has the lock that is called after it, whatever it is called', async () => {
+    const name = `${fresh()}:50%`
+    await using ann = fixture.dibs.elect(name)
+    await untilLeads(ann)
+    expect(await fixture.dibs.locks.inspect(keyOf('leader', name))).toMatchObject([
+      { fence: ann.term?.epoch },
+    ])
+    // As long as a name may be.
+    await using bob = fixture.dibs.elect('x'.repeat(505))
+    await untilLeads(bob)
+  })
+
   it.each<[string, unknown, unknown, RegExp]>([
     ['name', '', {}, /`name` must not be empty/],
+    ['name', 'x'.repeat(506), {}, /`name` must be at most 505 bytes long, .* and is 506; hash it/],
+    ['name', ':'.repeat(169), {}, /`name` must be at most 505 bytes long, .* and is 507; hash it/],
     ['ttlMs', 'x', { ttlMs: 0 }, /`ttlMs` must be a whole number of milliseconds from 50/],
     ['drainMs', 'x', { drainMs: -1 }, /`drainMs` must be/],
     ['onElected', 'x', { onElected: 1 }, /`onElected` must be a function/],
@@ -383,4 +517,11 @@ it('a candidate outlives a database that is away', async () => {
   )
   stop()
   for (const [{ error }] of failures.mock.calls) expect(error).toBeInstanceOf(ConnectionLostError)
+})
+
+it('a candidate whose work has failed keeps its process until it is elected again', async () => {
+  const told = { url, schema: fixture.schema.name, name: fresh(), ttlMs: 3_000, ...throughPool }
+  const script = join(import.meta.dirname, '../../test/children/unlucky-candidate.mjs')
+  const { stdout } = await promisify(execFile)(process.execPath, [script, JSON.stringify(told)])
+  expect(stdout).toBe('2 terms\n')
 })

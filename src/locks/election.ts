@@ -1,12 +1,19 @@
 import { setMaxListeners } from 'node:events'
-import { ClosedError, FenceLostError, InvalidInputError, type LossReason } from '../errors.js'
+import {
+  BusyError,
+  ClosedError,
+  FenceLostError,
+  GuardedError,
+  InvalidInputError,
+  type LossReason,
+} from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
-import { checkKey, keyOf } from '../postgres/key.js'
+import { checkKey, keyOf, MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { sleep } from '../postgres/sleep.js'
 import type { FencedWrite } from './fenced-write.js'
@@ -18,6 +25,8 @@ const DRAIN_MS = 10_000
 const MIN_POLL_MS = 500
 const MAX_POLL_MS = 5_000
 const MAX_REST_MS = 10_000
+/** Its lock is called `leader:` and its name. */
+const MAX_NAME_BYTES = MAX_KEY_BYTES - 'leader:'.length
 
 /**
  * A time in which this process leads: from its election until `signal`.
@@ -56,7 +65,7 @@ export interface ElectOptions {
   readonly onElected?: ((term: Term) => unknown) | undefined
   /** Called after `term.signal` has fired. It keeps nobody from being elected; this process stands again when it has ended, or after `drainMs`. */
   readonly onLost?: ((term: Term, reason: LossReason) => unknown) | undefined
-  /** How long `stop` waits for `onElected` to end before it hands over. Default 10,000. */
+  /** How long `stop` waits for `onElected` to end before it hands over, and for `onLost`, in all. Default 10,000. */
   readonly drainMs?: number | undefined
   /** Who it is, for others to see. Default: host and process. */
   readonly by?: string | undefined
@@ -86,23 +95,28 @@ export class Election implements AsyncDisposable {
   readonly #drainMs: number
   readonly #spec: ReturnType<typeof checkLock>
   readonly #stopping = new AbortController()
+  /** Fires when `close` of its instance waits no longer. */
+  readonly #closed: AbortSignal | undefined
+  /** Until when what was begun is waited for, once it is to stop: by this process's monotonic clock. */
+  #drainedAt = Number.POSITIVE_INFINITY
   /** Resolves when it is stopped, and what was begun has ended. */
   readonly ended: Promise<void>
   #term: OpenTerm | undefined
 
-  constructor(database: Database, take: Take, name: string, options: ElectOptions) {
+  constructor(database: Database, take: Take, name: string, options: ElectOptions, closed?: AbortSignal) {
     checkElect(name, options)
     const { ttlMs = TTL_MS, drainMs = DRAIN_MS, by, signal } = options
     this.name = name
     this.#database = database
     this.#take = take
     this.#options = options
+    this.#closed = closed
     this.#drainMs = checkDuration('drainMs', drainMs, 0, MAX_TIMER_MS)
     const pollMs = Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, ttlMs / 3))
     const waits = { ttlMs, by, waitMs: MAX_TIMER_MS, signal: this.#stopping.signal }
     this.#spec = { ...checkLock(keyOf('leader', name), waits, true), pollMs }
     // Any number of them may share one; Node.js would warn of a leak.
-    if (signal) setMaxListeners(0, signal)
+    for (const shared of [signal, closed]) if (shared) setMaxListeners(0, shared)
     if (signal?.aborted) this.#stopping.abort()
     signal?.addEventListener('abort', this.#onAbort, { once: true })
     this.ended = this.#campaign()
@@ -119,12 +133,13 @@ export class Election implements AsyncDisposable {
   }
 
   /**
-   * Is no candidate any more. A leader's `term.signal` fires; when `onElected` has ended, or after `drainMs`, it hands over, and another is elected at once.
+   * Is no candidate any more. A leader's `term.signal` fires; when `onElected` has ended, or after `drainMs`, it hands over, and another is elected: at once if it listens.
    *
    * @example
    * process.once('SIGTERM', () => void election.stop())
    */
   stop(): Promise<void> {
+    this.#drainedAt = Math.min(this.#drainedAt, performance.now() + this.#drainMs)
     this.#stopping.abort()
     this.#options.signal?.removeEventListener('abort', this.#onAbort)
     return this.ended
@@ -145,14 +160,14 @@ export class Election implements AsyncDisposable {
         failures = isWell ? 0 : failures + 1
       } catch (error) {
         if (signal.aborted || error instanceof ClosedError) return
+        // No wait is longer than a timer can be: others have led for weeks.
+        if (error instanceof BusyError || error instanceof GuardedError) continue
         this.#emitFailed(error)
         failures++
       }
-      // Another is to be elected, or the server to come back.
+      // Another is to be elected, or the server to come back. It keeps the process, as waiting and leading do: else one whose only work it is would end.
       if (failures > 0)
-        await sleep(fullJitterMs(failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal, {
-          ref: false,
-        }).catch(() => {})
+        await sleep(fullJitterMs(failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal).catch(() => {})
     }
   }
 
@@ -174,7 +189,7 @@ export class Election implements AsyncDisposable {
     const { onElected, onLost } = term.signal.aborted ? {} : this.#options
     let isWell = true
     const work = call(onElected, term).catch((error) => {
-      if (isEndedBy(error, term.signal)) return
+      if (isEndedBy(error, term)) return
       isWell = false
       this.#emitFailed(error)
       resign()
@@ -188,34 +203,31 @@ export class Election implements AsyncDisposable {
     await this.#drain(work)
     await lock[Symbol.asyncDispose]()
     this.#term = undefined
-    await this.#inTime(told)
+    await this.#drain(told, this.#drainMs)
     return isWell
   }
 
-  /** Waits for `work`, but no longer than `drainMs` once it is to stop. */
-  async #drain(work: Promise<unknown>): Promise<void> {
-    const { signal } = this.#stopping
+  /** Waits for `work`, but no longer than `mostMs`; nor than `drainMs` in all once it is to stop, nor for anything once its instance is closed. */
+  async #drain(work: Promise<unknown>, mostMs = Number.POSITIVE_INFINITY): Promise<void> {
+    const [stopping, closed] = [this.#stopping.signal, this.#closed]
+    const mostAt = performance.now() + mostMs
     let timer: NodeJS.Timeout | undefined
-    let onStop = (): void => {}
-    const drained = new Promise<void>((resolve) => {
-      onStop = (): void => {
-        timer = setTimeout(resolve, this.#drainMs)
-      }
-    })
-    if (signal.aborted) onStop()
-    else signal.addEventListener('abort', onStop)
-    await Promise.race([work, drained])
-    signal.removeEventListener('abort', onStop)
-    clearTimeout(timer)
-  }
-
-  /** Waits for `work`, but no longer than `drainMs`. */
-  async #inTime(work: Promise<unknown>): Promise<void> {
-    let timer: NodeJS.Timeout | undefined
+    let end = (): void => {}
     const over = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, this.#drainMs)
+      end = resolve
     })
+    const watch = (): void => {
+      clearTimeout(timer)
+      const endsAt = Math.min(mostAt, this.#drainedAt)
+      if (endsAt < Number.POSITIVE_INFINITY) timer = setTimeout(end, Math.max(0, endsAt - performance.now()))
+    }
+    watch()
+    stopping.addEventListener('abort', watch)
+    closed?.addEventListener('abort', end)
+    if (closed?.aborted) end()
     await Promise.race([work, over])
+    stopping.removeEventListener('abort', watch)
+    closed?.removeEventListener('abort', end)
     clearTimeout(timer)
   }
 
@@ -284,9 +296,12 @@ class OpenTerm implements Term {
   }
 }
 
-/** What it was told to stop with is no failure, nor is what timers and streams make of that. */
-const isEndedBy = (error: unknown, { aborted, reason }: AbortSignal): boolean =>
-  aborted && (error === reason || (error instanceof Error && error.cause === reason))
+/** What it was told to stop with is no failure, nor is what timers and streams make of that; nor that a write was refused which came after its term. */
+function isEndedBy(error: unknown, { signal, epoch }: Term): boolean {
+  if (!signal.aborted) return false
+  const causes = [error, error instanceof Error ? error.cause : undefined]
+  return causes.some((one) => one === signal.reason || (one instanceof FenceLostError && one.fence === epoch))
+}
 
 /** Also what is thrown before the first await. */
 async function call<A extends unknown[]>(
@@ -298,6 +313,12 @@ async function call<A extends unknown[]>(
 
 function checkElect(name: string, options: ElectOptions): void {
   checkKey('name', name)
+  const bytes = Buffer.byteLength(name.replaceAll(/[%:]/g, '%25'))
+  if (bytes > MAX_NAME_BYTES)
+    throw new InvalidInputError(
+      'name',
+      `must be at most ${MAX_NAME_BYTES} bytes long, where each : and % counts as three, and is ${bytes}; hash it`,
+    )
   checkOptions(options, names)
   for (const option of ['onElected', 'onLost'] as const) {
     const fn = options[option]

@@ -24,9 +24,18 @@ export function explainedPick(table: Table, rule: MonitorRule, predicate?: strin
   const now = time.base === 'timestamptz' ? 'pg_catalog.now()' : 'localtimestamp'
   const conditions = [stateCondition(table, rule), `${at(time)} operator(pg_catalog.<) ${now}`]
   if (predicate !== undefined) conditions.push(`not (${predicate})`)
-  const from = predicate === undefined ? table.quoted : `(select * from ${table.quoted} offset 0)`
+  const from = predicate === undefined ? table.quoted : barely(table)
   return `select from ${from} as ${ROW} where ${conditions.join(' and ')} order by ${at(time)} limit 1`
 }
+
+/** The same for rows in any state, of any time: those of which `predicate` is not true. */
+export function explainedRest(table: Table, rule: MonitorRule, predicate: string): string {
+  const columns = [table.column('statusColumn', rule.statusColumn), timeColumn(table, rule)]
+  const isAny = columns.map((column) => `${at(column)} is not null`).join(' and ')
+  return `select from ${barely(table)} as ${ROW} where ${isAny} and not (${predicate})`
+}
+
+const barely = (table: Table): string => `(select * from ${table.quoted} offset 0)`
 
 /** States stand in the text, so that the server can tell that a partial index fits. */
 export function stateCondition(table: Table, { stuck, statusColumn }: MonitorRule, row = `${ROW}.`): string {

@@ -57,6 +57,17 @@ describe('an index serves', () => {
       { stuck: ['EXECUTING', 'PROCESSING'] },
     ],
     ['the time, of rows that are not done', "(at) where status <> 'DONE'", {}],
+    ['the time, of rows that are not in a state before it', "(at) where status >= 'A'", {}],
+    [
+      'the time, of rows that are in a state and not done',
+      "(at) where status is not null and status <> 'DONE'",
+      {},
+    ],
+    [
+      'the state and the time, of rows that have both',
+      '(status, at) where status is not null and at is not null',
+      {},
+    ],
     ['the time, of rows that have one', "(at) where status = 'PROCESSING' and at is not null", {}],
     ['the state by its bytes, which is the same where it is equal', '(status text_pattern_ops, at)', {}],
     ['of a varchar', "(at) where short = 'PROCESSING'", { statusColumn: 'short' }],
@@ -88,6 +99,10 @@ describe('an index does not serve', () => {
   }
   it.each([
     ['the time of all rows', '(at)'],
+    ['the time of all rows that are in a state', '(at) where status is not null'],
+    ['the time of all rows that have one', '(at) where at is not null'],
+    ['the time of all rows that have both', '(at) where at is not null and status is not null'],
+    ['the time of all rows, in other words', '(at) where true'],
     ['of other states', "(at) where status = 'PENDING'"],
     ['of some of these rows', "(at) where status = 'PROCESSING' and gone_at is null"],
     ['the state alone', '(status)'],
@@ -171,6 +186,24 @@ describe('of a table in partitions', () => {
       expect(await check(part())).toEqual({ ok: true, index: 'i_1, i_2' })
     }))
 })
+
+it('of a table in partitions, one of all rows does not serve where the planner would take it', () =>
+  withIndexes(
+    ['part_1', 'part_2']
+      .map((table) => `create index i_${table} on ${at(table)} (at) where status is not null`)
+      .join(';'),
+    async () => {
+      expect(await check({ table: at('part') })).toMatchObject({ ok: false })
+    },
+  ))
+
+it('one by the state serves beside one of all rows, of the same rows', () =>
+  withIndexes(
+    'create index i_1 on {item} (at) where status is not null; create index i_2 on {item} (status, at) where status is not null',
+    async () => {
+      expect(await check()).toEqual({ ok: true, index: 'i_2' })
+    },
+  ))
 
 /** The plan of the very statement that a run sends. */
 async function planOf(options: MonitorOptions, after?: readonly string[]): Promise<string> {

@@ -6,7 +6,7 @@ import type { Rows } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
 import { quoteLiteral, statement } from '../postgres/statement.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { explainedPick, timeColumn } from './monitor-conditions.js'
+import { explainedPick, explainedRest, timeColumn } from './monitor-conditions.js'
 import type { MonitorRule } from './monitor-options.js'
 
 /** Which index serves a monitor, or which one is missing: what to send to the database, and why. */
@@ -78,7 +78,7 @@ const readIndexes = statement(
 )
 
 /**
- * An index serves if it leads from the states to the oldest: it has rows of these states alone and begins with the time, or begins with the state and goes on with
+ * An index serves if it leads from the states to the oldest: it leaves out some states and begins with the time, or begins with the state and goes on with
  * the time, each in the order and collation that the column has. First what the catalog says, which holds for a small table too; then what the planner would take if it
  * may not read all rows: it knows the indexes of partitions.
  */
@@ -92,9 +92,15 @@ export async function findIndexes(
     timeColumn(table, rule)
     const [row] = await database.send(readIndexes, [table.quoted], tx)
     const told: ToldTable = JSON.parse(`${row?.told}`)
-    const fitting = (told.indexes ?? []).filter((index) => hasShape(index, rule))
+    const fitting = await leaveOutWhole(
+      tx,
+      table,
+      rule,
+      (told.indexes ?? []).filter((index) => hasShape(index, rule)),
+    )
     for (const index of fitting.filter(({ own, valid }) => own && valid))
-      if (await isImplied(tx, table, rule, index)) return { ok: true, index: index.name }
+      if (index.predicate === null || (await isEmpty(tx, explainedPick(table, rule, index.predicate))))
+        return { ok: true, index: index.name }
     const used = await plannedIndexes(tx, table, rule)
     const served = used.map(({ schema, name }) =>
       fitting.find((index) => index.valid && index.schema === schema && index.name === name),
@@ -116,20 +122,32 @@ function hasShape({ columns: [first, second], predicate }: ToldIndex, rule: Moni
 const isFor = (column: ToldColumn | undefined, name: string, operator: number): boolean =>
   column?.name === name && column.serves?.includes(operator) === true
 
-/**
- * Whether the planner can prove that its condition is true of the rows that are picked, as it must to use it. It is asked for those of which it is not: if it can rule out that
- * there are any, it reads no table.
- */
-async function isImplied(
+/** Without those that begin with the time and have every row that has a state and a time: along them all rows would be read that are done. */
+async function leaveOutWhole(
   tx: Transaction,
   table: Table,
   rule: MonitorRule,
-  { predicate }: ToldIndex,
-): Promise<boolean> {
-  if (predicate === null) return true
+  indexes: readonly ToldIndex[],
+): Promise<readonly ToldIndex[]> {
+  // Partitions have many of the same.
+  const areWhole = new Map<string, boolean>()
+  for (const { columns, predicate } of indexes) {
+    if (predicate === null || columns[0]?.name !== rule.timeColumn || areWhole.has(predicate)) continue
+    areWhole.set(predicate, await isEmpty(tx, explainedRest(table, rule, predicate)))
+  }
+  return indexes.filter(
+    ({ columns: [first], predicate }) => first?.name !== rule.timeColumn || !areWhole.get(`${predicate}`),
+  )
+}
+
+/**
+ * Whether the planner can prove that there are no such rows: it reads no table then. Asked for rows of which the condition of an index is not true, it tells whether the index has all the others, as it must to
+ * use it.
+ */
+async function isEmpty(tx: Transaction, select: string): Promise<boolean> {
   await tx.query('set local constraint_exclusion = on')
   const scans = await tx
-    .savepoint((part) => plannedScans(part, explainedPick(table, rule, predicate)))
+    .savepoint((part) => plannedScans(part, select))
     // It is about columns that this role may not read.
     .catch(() => undefined)
   return scans?.length === 0

@@ -6,9 +6,11 @@ import type { MonitorOptions } from './monitor-options.js'
 
 const fixture = openTables(
   `create type {shop}.state as enum ('PENDING', 'PROCESSING', 'FAILED');
+   create collation {shop}.folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+   create domain {shop}.folded_text as text collate {shop}.folded;
    create table {shop}.item (
      id int primary key, status text, mood {shop}.state, code varchar(3), updated_at timestamptz, local timestamp, day date, lease_until timestamptz,
-     coarse timestamptz(0), attempts int, tries text, fence bigint, small int, error text, short varchar(5), made int generated always as (1) stored
+     fixed char(12), amount numeric(5, 1), folded text collate {shop}.folded, folded_too {shop}.folded_text, coarse timestamptz(0), attempts int, tries text, fence bigint, small int, error text, short varchar(5), made int generated always as (1) stored
    );
    create table {shop}.bare (status text, updated_at timestamptz)`,
 )
@@ -121,6 +123,22 @@ describe('refused at the first run', () => {
     ['set.nothing', { set: { nothing: 1 } }, 'names the column "nothing"'],
     ['errorColumn', { ...fail, errorColumn: 'status' }, 'it is what `statusColumn` says'],
     ['failTo', { action: async () => 'leave', statusColumn: 'mood', failTo: 'X' }, 'must be one of'],
+    ['requeueTo', { statusColumn: 'fixed', requeueTo: 'PROCESSING ' }, 'is the same as one of them'],
+    ['failTo', { ...fail, statusColumn: 'fixed', failTo: 'PROCESSING ' }, 'is the same as one of them'],
+    ['requeueTo', { statusColumn: 'amount', stuck: [7, 1], requeueTo: '1.0' }, 'is the same as one of them'],
+    ['requeueTo', { statusColumn: 'amount', stuck: 1, requeueTo: '1e0' }, 'is the same as one of them'],
+    ['requeueTo', { statusColumn: 'folded', requeueTo: 'Processing' }, 'to the column "folded"'],
+    [
+      'requeueTo',
+      { statusColumn: 'folded', stuck: ['x', 'PROCESSING'], requeueTo: 'processing' },
+      'to the column "folded"',
+    ],
+    ['requeueTo', { statusColumn: 'folded_too', requeueTo: 'Processing' }, 'to the column "folded_too"'],
+    [
+      'failTo',
+      { action: async () => 'leave', statusColumn: 'fixed', failTo: 'PROCESSING  ' },
+      'is the same as one of them',
+    ],
   ])('%s: %j', async (field, options, problem) => {
     const table = 'table' in options ? (options.table === 'bare' ? at('bare') : options.table) : at('item')
     const error = await define({ ...options, table })
@@ -130,3 +148,17 @@ describe('refused at the first run', () => {
     expect(error).toMatchObject({ field, message: expect.stringContaining(problem) })
   })
 })
+
+it.each([
+  ['status', {}],
+  ['status', { requeueTo: 'processing' }],
+  ['mood', { failTo: 'FAILED' }],
+  ['fixed', { requeueTo: 'PROCESSED' }],
+  ['amount', { stuck: 1, requeueTo: '1.1' }],
+  ['folded', {}],
+])(
+  'a state that is another one to the column is none that is stuck: %s %j',
+  async (statusColumn, options) => {
+    expect(await define({ statusColumn, ...options }).run()).toMatchObject({ requeued: 0 })
+  },
+)

@@ -131,9 +131,10 @@ export class MonitorRun {
       if (!picked || !done) return false
       this.counts[done]++
     } catch (error) {
-      // What happens before there is a row is not the fault of one, and the next would meet it too.
-      if (!picked || error instanceof ClosedError || isServers(error)) throw error
-      if (isSlow(error)) this.#busy++
+      // What happens before there is a row is not the fault of one, and the next would meet it too. Of a row whose COMMIT was not answered nobody knows whether it was changed.
+      if (!picked || isUnknown(error) || isServers(error)) throw error
+      // A row may cost its function the connection each time, if that stands still for longer than the server lets it. If the server is away, the next row cannot be picked.
+      if (isSlow(error) || error instanceof ConnectionLostError) this.#busy++
       this.#fail(picked.row, error)
     }
     this.#after = readPlace(picked.told)
@@ -176,11 +177,13 @@ export class MonitorRun {
 
 /** All other rows would meet it too. */
 const isEveryones = (error: unknown): boolean =>
-  error instanceof ClosedError ||
   error instanceof ConnectionLostError ||
-  error instanceof CommitOutcomeUnknownError ||
   error instanceof InvalidInputError ||
+  isUnknown(error) ||
   isServers(error)
+
+const isUnknown = (error: unknown): boolean =>
+  error instanceof ClosedError || error instanceof CommitOutcomeUnknownError
 
 /** It takes no writes, or has no room; or it lacks a right. A policy or a trigger may refuse one row with the same code, in other words. */
 const isServers = (error: unknown): boolean =>

@@ -36,8 +36,29 @@ export function lookCall(table: Table, rule: MonitorRule): RowCall {
   const oldest = `select pg_catalog.min(${at(time)}) as "at" from ${table.quoted} as ${ROW} where ${isStuck}`
   const ageMs = `(${epoch('$2')} operator(pg_catalog.-) ${epoch(momentOf(time, rule, 'o."at"', args))}) operator(pg_catalog.*) 1000`
   const timeless = `select from ${table.quoted} as ${ROW} where ${isStuck} and ${at(time)} is null limit ${MAX_COUNTED}`
-  const told = `pg_catalog.json_build_array((select (${ageMs})::text from (${oldest}) o), (select pg_catalog.count(*) from (${timeless}) n))::text`
+  const again = TARGETS.map((field) => againCondition(table, rule, field, args)).join(', ')
+  const told = `pg_catalog.json_build_array((select (${ageMs})::text from (${oldest}) o), (select pg_catalog.count(*) from (${timeless}) n), ${again})::text`
   return callOf([`select 'looked'::text, ${told}, ${keysOnly(table)}`], args)
+}
+
+/** Where rows go, in the order in which the look tells of them. */
+export const TARGETS = ['requeueTo', 'failTo'] as const
+
+/**
+ * Whether a row that is in this state by now would be stuck again. The server compares it, as the column does: `citext`, `char(n)`, numbers and collations take texts for the same that are not. What a union
+ * makes of the column and a value has the collation of the column, and the value is as the column would have rounded it.
+ */
+function againCondition(
+  table: Table,
+  rule: MonitorRule,
+  field: (typeof TARGETS)[number],
+  args: RowArgs,
+): string {
+  if (rule[field] === undefined) return 'false'
+  const status = table.column('statusColumn', rule.statusColumn)
+  const value = args.stored(field, status, rule[field])
+  const state = `select ${at(status)} from ${table.quoted} as ${ROW} where false union all select ${value}`
+  return `exists (select from (${state}) as ${ROW}(${status.quoted}) where ${stateCondition(table, rule)})`
 }
 
 /**

@@ -1,11 +1,14 @@
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
-import { createRole, directUrl, freshName, withPool } from '../../test/database.js'
+import { startAnswerCutter } from '../../test/answer-cutter.js'
+import { createRole, directUrl, freshName, throughPool, url, withPool } from '../../test/database.js'
 import { openTables } from '../../test/tables/open-tables.js'
 import { Dibs } from '../dibs.js'
-import { NotWrittenError } from '../errors.js'
+import { CommitOutcomeUnknownError, ConnectionLostError, NotWrittenError } from '../errors.js'
 import { type DibsEventName, type DibsEvents, onEvent } from '../postgres/events.js'
+import type { Transaction } from '../postgres/transaction-types.js'
 import { countTraffic } from '../testing/index.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { MonitorOptions } from './monitor-options.js'
 
 const NOW = new Date('2030-01-01T12:00:00Z')
@@ -30,8 +33,8 @@ const { at } = fixture
 
 let count = 0
 const MINUTES = 60_000
-const define = (options: Partial<MonitorOptions> = {}) =>
-  fixture.dibs.monitor({
+const optionsOf = (options: Partial<MonitorOptions>) =>
+  ({
     table: at('item'),
     stuck: 'PROCESSING',
     timeColumn: 'updated_at',
@@ -40,7 +43,18 @@ const define = (options: Partial<MonitorOptions> = {}) =>
     requeueTo: 'PENDING',
     name: `monitor ${++count}`,
     ...options,
-  } as MonitorOptions)
+  }) as MonitorOptions
+const define = (options: Partial<MonitorOptions> = {}) => fixture.dibs.monitor(optionsOf(options))
+/** On another way to the server. */
+const beside = (connectionString: string, work: (dibs: Dibs) => Promise<unknown>) =>
+  withPool(
+    async (pool) => {
+      const schema = fixture.schema.name
+      await using dibs = await Dibs.open({ pool, schema, migrate: 'off', ...throughPool, listen: false })
+      await work(dibs)
+    },
+    { connectionString },
+  )
 const failing = { action: 'fail', requeueTo: undefined, failTo: 'FAILED' } as const
 const none = { requeued: 0, failed: 0, handled: 0, left: 0, errors: 0, withoutTime: 0, hasMore: false }
 
@@ -423,6 +437,64 @@ describe('a function', () => {
     const events = await heard('dibs:monitor.row-failed', () => define({ action }).run())
     expect(events[0]?.error).toBeInstanceOf(NotWrittenError)
     expect(await statuses()).toEqual(['PROCESSING'])
+  })
+
+  it('that loses its connection over one row keeps no other waiting', async () => {
+    await put({ ago: 30 }, {}, {})
+    const action = async (row: Record<string, unknown>, tx: Transaction) => {
+      if (row.id === 1) await tx.query('select pg_terminate_backend(pg_backend_pid())')
+      return 'requeue' as const
+    }
+    const events = await heard('dibs:monitor.row-failed', async () =>
+      expect(await define({ action }).run()).toMatchObject({ requeued: 2, errors: 1, hasMore: false }),
+    )
+    expect(events).toMatchObject([{ id: 1, error: { code: 'DIBS_CONNECTION_LOST' } }])
+    expect(await statuses()).toEqual(['PROCESSING', 'PENDING', 'PENDING'])
+  })
+
+  it('that loses it over each row ends the run after ten of these', async () => {
+    await put(...Array.from({ length: 12 }, () => ({})))
+    const action = async (_: Record<string, unknown>, tx: Transaction) => {
+      await tx.query('select pg_terminate_backend(pg_backend_pid())')
+      return undefined
+    }
+    expect(await define({ action }).run()).toMatchObject({ errors: 10, hasMore: true })
+  })
+
+  it('that loses it since the server is away ends the run', async () => {
+    await put({}, {})
+    await using proxy = await PgProxy.start({ url })
+    const seen: unknown[] = []
+    await beside(proxy.url, async (dibs) => {
+      const action = async (row: Record<string, unknown>, tx: Transaction) => {
+        seen.push(row.id)
+        proxy.inject({ kind: 'refuse' })
+        proxy.inject({ kind: 'reset' })
+        await tx.query('select')
+        return 'requeue' as const
+      }
+      await expect(dibs.monitor(optionsOf({ action })).run()).rejects.toThrow(ConnectionLostError)
+    })
+    expect(seen).toEqual([1])
+    expect(await statuses()).toEqual(['PROCESSING', 'PROCESSING'])
+  })
+
+  it('whose COMMIT is not answered ends the run: the row may be changed, and is not told as one that could not be', async () => {
+    await put({}, {})
+    await using cutter = await startAnswerCutter(url)
+    const events = await heard('dibs:monitor.row-failed', () =>
+      beside(cutter.url, async (dibs) => {
+        const action = async (row: Record<string, unknown>, tx: Transaction) => {
+          await tx.query(`update ${at('item')} set note = 'seen' where id = $1`, [row.id])
+          cutter.cutAfter(0)
+          return undefined
+        }
+        await expect(dibs.monitor(optionsOf({ action })).run()).rejects.toThrow(CommitOutcomeUnknownError)
+      }),
+    )
+    expect(cutter.hasCut).toBe(true)
+    expect(events).toEqual([])
+    expect(await fixture.rows('item')).toMatchObject([{ note: 'seen' }, { note: null }])
   })
 
   it('is given no row that another has', async () => {

@@ -1,10 +1,11 @@
+import { InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import { findIndexes, type MonitorIndexes } from './monitor-indexes.js'
 import { type MonitorOptions, type MonitorRule, readRule } from './monitor-options.js'
 import { MonitorRun } from './monitor-run.js'
-import { lookCall } from './monitor-statements.js'
+import { lookCall, TARGETS } from './monitor-statements.js'
 
 /** What a run of a monitor has found and done. */
 export interface MonitorReport {
@@ -88,7 +89,13 @@ export class Monitor {
 
   async #look(): Promise<Pick<MonitorReport, 'oldestMs' | 'withoutTime'>> {
     const [told] = await this.#rows.call(undefined, this.#rule.table, (table) => lookCall(table, this.#rule))
-    const [ageMs, withoutTime]: [string | null, number] = JSON.parse(`${told?.told}`)
+    const [ageMs, withoutTime, ...again]: [string | null, number, ...boolean[]] = JSON.parse(`${told?.told}`)
+    for (const [n, field] of TARGETS.entries())
+      if (again[n])
+        throw new InvalidInputError(
+          field,
+          `must not be one of the states in \`stuck\`, and is the same as one of them to the column "${this.#rule.statusColumn}": it would be stuck again`,
+        )
     return { oldestMs: Math.max(0, Math.round(Number(ageMs ?? 0))), withoutTime }
   }
 }
