@@ -26,7 +26,7 @@ const WAIT_MS = 1_000
 const MAX_IDS = 10_000
 
 /** The tables are not what they were when they were read. */
-const MOVED = new Set(['42P01', '42703', '42883', '42804'])
+const MOVED = new Set(['42P01', '42703', '42883', '42804', '42846'])
 
 /** What `aggregate_sees_all` raises. */
 const HIDDEN = '42D01'
