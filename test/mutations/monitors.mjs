@@ -228,7 +228,7 @@ const guards = [
   ],
   [
     'the place of a row is rounded with its key',
-    conditions,
+    tables('exact-text.ts'),
     "base === 'float8' || base === 'float4'",
     'base === undefined',
     tested,
