@@ -82,7 +82,8 @@ export class Aggregate<R extends object = Row> {
    * Locks the parent, and then counts its children: of any number who do so at once the last one has counted what all have written. Answers the parent as it is
    * then; of several, in the order of `ids`. They are locked in the order of their key.
    *
-   * `NotFoundError` if there is no such parent, `BusyError` if it could not be locked in time; a transaction lives on after both.
+   * `NotFoundError` if there is no such parent, `NotWrittenError` if a trigger made something else of what was written, `BusyError` if it could not be locked in time: none is written then, and a
+   * transaction lives on.
    *
    * @example
    * const order = await totals.recompute(7)
@@ -112,7 +113,7 @@ export class Aggregate<R extends object = Row> {
 
   /**
    * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once for all its marks among 10,000. Nobody waits for anybody: for
-   * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once.
+   * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once. It needs no rights on the tables; what is wrong with an expression is found out by whoever counts.
    *
    * @example
    * await dibs.transaction(async (tx) => {
