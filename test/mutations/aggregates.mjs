@@ -283,7 +283,7 @@ const around = [
     'verify reads each mark for each that differs',
     'aggregate-sql.ts',
     'left join "dibs_m" on ${this.#match(\'"dibs_m"\')}',
-    'left join lateral (with ${marked} select * from "dibs_m" where ${this.#match(\'"dibs_m"\')} offset 0) as "dibs_m" on true',
+    'left join lateral (with ${marked.replace("where", \'where "dibs_g"."dibs_id" is not null and\')} select * from "dibs_m" where ${this.#match(\'"dibs_m"\')} offset 0) as "dibs_m" on true',
     verified,
   ],
   [
@@ -297,7 +297,7 @@ const around = [
     'verify goes on for ever',
     'verify-aggregate.ts',
     "if (typeof last === 'string' && last === this.#after)",
-    "if (typeof last === 'string' && last === this.#after && (this.report.checked > 9 || this.report.unsettled > 9))",
+    "if (typeof last === 'string' && last === this.#after) last = null\n    if (false)",
     verified,
   ],
   [
