@@ -21,8 +21,10 @@ create table {schema}.aggregate_mark (
 --
 -- `p_must`: all must be there, and `p_lock` answers their places; else `absent` tells the places of those that are. Otherwise it answers the ids of those that it has locked, and
 -- no others are looked at. They are locked one after the other, as in row_lock: the wait is for all of them together.
+--
+-- What is not written, or not what it was to be, undoes all of it (`unwritten`, behind those that are). Without `p_must`, `p_kept` tells of those that could not be locked though nobody has them.
 create function {schema}.aggregate_recompute(
-  p_table text, p_mark text, p_lock text, p_write text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_must integer
+  p_table text, p_mark text, p_lock text, p_write text, p_kept text, p_held text, p_empty text, p_args text[], p_wait_ms integer, p_must integer
 )
   returns setof record
   language plpgsql volatile
@@ -34,6 +36,7 @@ declare
   v_rows refcursor;
   v_place text;
   v_places text[];
+  v_count integer;
   v_state text;
   v_told text;
 begin
@@ -67,8 +70,26 @@ begin
       end if;
       -- point: before the children are counted
       return query execute p_write using (case when p_must operator(pg_catalog.=) 1 then p_args else v_places end);
+      get diagnostics v_count = row_count;
+      if p_must operator(pg_catalog.=) 1 and v_count operator(pg_catalog.<) pg_catalog.cardinality(p_args) then
+        raise exception 'not all were written' using errcode = 'DIB04';
+      end if;
+      if p_must operator(pg_catalog.=) 0 and pg_catalog.row_security_active(pg_catalog.to_regclass(p_table)::oid) then
+        foreach v_place in array p_args loop
+          continue when v_place operator(pg_catalog.=) any (v_places);
+          begin
+            -- point: before one that could not be locked
+            return query execute p_kept using array[v_place];
+          exception when lock_not_available then
+            null;
+          end;
+        end loop;
+      end if;
       return;
     exception
+      when sqlstate 'DIB04' then
+        v_state := 'unwritten';
+        v_told := null;
       when sqlstate 'DIB02' then
         v_state := 'absent';
         v_told := pg_catalog.array_to_json(v_places)::text;
@@ -87,6 +108,18 @@ begin
       pg_catalog.to_regclass(p_table), {schema}.row_lockers(p_held, p_args))::text;
   end if;
   return query execute p_empty using v_state, v_told;
+end
+$$;
+
+-- Fails for a role to which a policy may show only some of the rows of this table: it would count these, and write that down for all.
+create function {schema}.aggregate_sees_all(p_table text) returns boolean
+  language plpgsql stable
+as $$
+begin
+  if pg_catalog.row_security_active(pg_catalog.to_regclass(p_table)::oid) then
+    raise exception 'row level security of table % applies to role %', p_table, current_user using errcode = '42D01';
+  end if;
+  return true;
 end
 $$;
 
@@ -248,19 +281,21 @@ begin
 end
 $$;
 
--- What the server says to statements that ask for nothing but whether they can be: for each null, its error, or what it has counted.
+-- What the server says to statements that ask for nothing but whether they can be: for each null, its error, or what it has counted. The wait is for all of
+-- them together.
 create function {schema}.aggregate_check(p_statements text[], p_wait_ms integer) returns json
   language plpgsql volatile
   set lock_timeout = 0
 as $$
 declare
+  v_until timestamptz := {schema}.row_until(p_wait_ms);
   v_statement text;
   v_told text[] := '{}';
   v_answer text;
 begin
   foreach v_statement in array p_statements loop
     begin
-      perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+      perform {schema}.row_bound(v_until);
       v_answer := null;
       execute v_statement into v_answer;
     exception when others then
@@ -273,7 +308,9 @@ end
 $$;
 
 -- Makes a view. Processes that start together all make it, and one at a time can. What has the name, and cannot become it, aborts nothing.
-create function {schema}.aggregate_view(p_create text, p_wait_ms integer) returns text
+--
+-- Only the owner can replace it. For others it is compared with one that `p_like` makes, of this session's own, which is undone: there is nothing to do if they are the same.
+create function {schema}.aggregate_view(p_create text, p_like text, p_view text, p_wait_ms integer) returns text
   language plpgsql volatile
   set lock_timeout = 0
 as $$
@@ -284,7 +321,37 @@ begin
   -- point: before the view
   execute p_create;
   return 'made';
-exception when invalid_table_definition or wrong_object_type then
-  return pg_catalog.concat(sqlstate, ' ', sqlerrm);
+exception
+  when invalid_table_definition or wrong_object_type then
+    return pg_catalog.concat(sqlstate, ' ', sqlerrm);
+  when insufficient_privilege then
+    if {schema}.aggregate_is_like(p_like, p_view) then
+      return 'made';
+    end if;
+    raise;
+end
+$$;
+
+create function {schema}.aggregate_is_like(p_like text, p_view text) returns boolean
+  language plpgsql volatile
+as $$
+declare
+  v_is_like boolean;
+begin
+  execute p_like;
+  -- point: before they are compared
+  select v.relkind operator(pg_catalog.=) 'v'::pg_catalog."char"
+      and pg_catalog.pg_get_viewdef(v.oid) operator(pg_catalog.=) pg_catalog.pg_get_viewdef(l.oid)
+      and coalesce(v.reloptions, '{}'::text[]) operator(pg_catalog.=) coalesce(l.reloptions, '{}'::text[])
+    into v_is_like
+  from pg_catalog.pg_class v
+  join pg_catalog.pg_class l on l.oid operator(pg_catalog.=) pg_catalog.to_regclass('pg_temp.dibs_like')
+  where v.oid operator(pg_catalog.=) pg_catalog.to_regclass(p_view);
+  raise exception 'to be undone' using errcode = 'DIB02';
+exception
+  when sqlstate 'DIB02' then
+    return coalesce(v_is_like, false);
+  when insufficient_privilege then
+    return false;
 end
 $$;

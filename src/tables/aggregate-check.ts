@@ -1,4 +1,4 @@
-import { BusyError, InvalidInputError } from '../errors.js'
+import { BusyError, DatabaseError, InvalidInputError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import { statement } from '../postgres/statement.js'
@@ -20,6 +20,9 @@ export async function checkExpressions(
   const told: readonly (string | null)[] = JSON.parse(`${row?.told}`)
   if (told.some((answer) => answer?.startsWith('55P03 ')))
     throw new BusyError(`the tables of aggregate "${name}"`, performance.now() - startedAt, 100)
+  // Nothing is wrong with the expression.
+  const forbidden = told.find((answer) => answer?.startsWith('42501 '))
+  if (forbidden) throw new DatabaseError(`PostgreSQL answered ${forbidden.replace(' ', ': ')}`, '42501')
   for (const [n, [column, expression]] of columns.entries()) {
     const [count, plan] = [told[2 * n], told[2 * n + 1]]
     const field = `columns.${column}`

@@ -164,6 +164,102 @@ describe('verify', () => {
     })
   })
 
+  it('reads each mark once, however many differ', async () => {
+    const marks = 3_000
+    const totals = aggregate({ columns: { total: 'count(*) + 1' } })
+    await fixture.pool.query(`insert into ${fixture.at('parent')} (id) select generate_series(4, 300)`)
+    await fixture.pool.query(
+      `insert into ${fixture.schema.name}.aggregate_mark (aggregate, parent, id)
+       select $1, $2::regclass::oid, json_build_array(g::text)::text from generate_series(201, 200 + ${marks}) g`,
+      [totals.name, fixture.at('parent')],
+    )
+    const read = async (): Promise<number> => {
+      const { rows } = await fixture.pool.query(
+        `select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as read from pg_stat_user_tables where schemaname = $1 and relname = 'aggregate_mark'`,
+        [fixture.schema.name],
+      )
+      return rows[0].read
+    }
+    // A session that ends has told all that it has read.
+    const before = await read()
+    await within('', async (dibs) => {
+      const own = dibs.aggregate(totals.name, options({ columns: { total: 'count(*) + 1' } }))
+      expect(await own.verify()).toMatchObject({ checked: 300, driftedCount: 200, unsettled: 100 })
+    })
+    await until(async () => (await read()) > before, 'what was read to be told')
+    expect((await read()) - before).toBeLessThan(3 * marks)
+    await fixture.pool.query(`truncate ${fixture.schema.name}.aggregate_mark`)
+  })
+
+  it('waits for a moment for whoever has a table as a whole', async () => {
+    const totals = aggregate()
+    await totals.recompute(1)
+    await fixture.withClient(async (tx) => {
+      await tx.query(`lock table ${fixture.at('child')} in access exclusive mode`)
+      const verified = totals.verify()
+      const waits = `select from pg_locks where relation = '${fixture.at('child')}'::regclass and not granted`
+      await until(async () => (await fixture.pool.query(waits)).rowCount === 1, 'it to wait')
+      await tx.query('commit')
+      expect(await verified).toMatchObject({ checked: 3, driftedCount: 0 })
+    })
+  })
+
+  it('tells what it has repaired, though it fails later', async () => {
+    await fixture.pool.query(
+      `create function ${fixture.at('refuse')}() returns trigger language plpgsql as $$
+         begin if new.id = 2 then raise 'not now' using errcode = '55000'; end if; return new; end $$;
+       create trigger refuse before update on ${fixture.at('parent')} for each row execute function ${fixture.at('refuse')}()`,
+    )
+    const events: unknown[] = []
+    const stop = onEvent('dibs:aggregate.drifted', (event) => events.push(event))
+    try {
+      await insert('(1, 1), (2, 2)')
+      await expect(aggregate().verify({ repair: true, batch: 1 })).rejects.toThrow(/not now/)
+    } finally {
+      stop()
+      await fixture.pool.query(`drop function ${fixture.at('refuse')} cascade`)
+    }
+    expect(events).toMatchObject([{ count: 1, isRepaired: true }])
+    expect(await fixture.rows('parent')).toMatchObject([{ total: 1 }, { total: 0 }, { total: 0 }])
+  })
+
+  const keyed = async (type: string, keys: string, fn: () => Promise<void>): Promise<void> => {
+    await fixture.pool.query(
+      `create table ${fixture.at('keyed')} (id ${type} primary key, total int not null default 7); insert into ${fixture.at('keyed')} (id) values ${keys};
+       create table ${fixture.at('keyed_child')} (parent_id ${type})`,
+    )
+    await fn().finally(() =>
+      fixture.pool.query(`drop table ${fixture.at('keyed')}, ${fixture.at('keyed_child')}`),
+    )
+  }
+  const ofKeyed = () => ({
+    ...{ parent: fixture.at('keyed'), child: fixture.at('keyed_child') },
+    columns: { total: 'count(*)' },
+  })
+
+  it.each([
+    ['double precision', "(0.1), (0.30000000000000004), (1e300 / 3), ('NaN'), ('Infinity')", 5],
+    ['real', '(0.1), (0.33333334), (16777216)', 3],
+    ['timestamptz', "('2024-01-01 00:00:00.000001'), ('infinity')", 2],
+    ['jsonb', "('1'), ('\"a\"')", 2],
+  ])('ends where the key is of the type %s, however its texts are rounded', async (type, keys, count) => {
+    await keyed(type, keys, async () => {
+      await within('-c extra_float_digits=0 -c DateStyle=German,DMY', async (dibs) => {
+        const report = await aggregate(ofKeyed(), dibs).verify({ repair: true, batch: 1 })
+        expect(report).toMatchObject({ checked: count, driftedCount: count, repaired: count, unsettled: 0 })
+      })
+    })
+  })
+
+  it('fails where it would not end', async () => {
+    await keyed('double precision[]', "('{0.30000000000000004}'), ('{1}')", async () => {
+      await within('-c extra_float_digits=0', async (dibs) => {
+        const verified = aggregate(ofKeyed(), dibs).verify({ batch: 1 })
+        await expect(verified).rejects.toThrow(/`parent` has a primary key that cannot be gone through/)
+      })
+    })
+  })
+
   itInDepth('leaves a count its time, as a refresh does', { timeout: 60_000 }, async () => {
     await insert('(1, 1)')
     await fixture.pool.query(`update ${fixture.at('parent')} set total = 1 where id = 1`)

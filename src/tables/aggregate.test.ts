@@ -184,6 +184,16 @@ describe('recompute', () => {
     })
   })
 
+  it('waits for all that it asks about the tables no longer than it may', async () => {
+    const columns = { total: 'count(*)', completed: 'count(*)', amount: 'count(*)', title: 'max(word)' }
+    await fixture.withClient(async (tx) => {
+      await tx.query(`lock table ${fixture.at('child')} in access exclusive mode`)
+      const startedAt = performance.now()
+      await expect(aggregate({ columns }).recompute(1)).rejects.toThrow(BusyError)
+      expect(performance.now() - startedAt).toBeLessThan(3_000)
+    })
+  })
+
   it('is for keys of several columns, too', async () => {
     await fixture.pool.query(
       `insert into ${fixture.at('branch')} values ('a"b', 1, '2026-01-02'), ('a"b', 1, '2026-01-03');

@@ -26,7 +26,10 @@ const WAIT_MS = 1_000
 const MAX_IDS = 10_000
 
 /** The tables are not what they were when they were read. */
-const MOVED = new Set(['42P01', '42703', '42883', '42804'])
+const MOVED = new Set(['42P01', '42703', '42883', '42804', '42846'])
+
+/** What `aggregate_sees_all` raises. */
+const HIDDEN = '42D01'
 
 export interface RecomputeOptions extends WaitOptions {
   /** Counts in your transaction, and sees what it has written. Without it, it is kept at once. */
@@ -43,7 +46,9 @@ export interface DerivedOptions extends WaitOptions {
 const mark = statement(
   'insert into {schema}.aggregate_mark (aggregate, parent, id) select $1::text, pg_catalog.to_regclass($2::text)::pg_catalog.oid, i.id from pg_catalog.unnest($3::text::text[]) i(id)',
 )
-const makeView = statement('select {schema}.aggregate_view($1::text, $2::text::integer)::text as state')
+const makeView = statement(
+  'select {schema}.aggregate_view($1::text, $2::text, $3::text, $4::text::integer)::text as state',
+)
 
 /**
  * Counts and sums of children that a parent row keeps, made from the children and never from what they were before.
@@ -77,7 +82,8 @@ export class Aggregate<R extends object = Row> {
    * Locks the parent, and then counts its children: of any number who do so at once the last one has counted what all have written. Answers the parent as it is
    * then; of several, in the order of `ids`. They are locked in the order of their key.
    *
-   * `NotFoundError` if there is no such parent, `BusyError` if it could not be locked in time; a transaction lives on after both.
+   * `NotFoundError` if there is no such parent, `NotWrittenError` if a trigger made something else of what was written, `BusyError` if it could not be locked in time: none is written then, and a
+   * transaction lives on.
    *
    * @example
    * const order = await totals.recompute(7)
@@ -96,7 +102,7 @@ export class Aggregate<R extends object = Row> {
       for (const id of ids) args.place(toIdText(parent, id), 'pg_catalog.text')
       return {
         name: 'aggregate_recompute',
-        statements: [lock, recompute, sql.lockers],
+        statements: [lock, recompute, '', sql.lockers],
         ...{ args, rest: ['1'], waitMs },
       }
     })
@@ -107,7 +113,7 @@ export class Aggregate<R extends object = Row> {
 
   /**
    * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once for all its marks among 10,000. Nobody waits for anybody: for
-   * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once.
+   * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once. It needs no rights on the tables; what is wrong with an expression is found out by whoever counts.
    *
    * @example
    * await dibs.transaction(async (tx) => {
@@ -122,8 +128,8 @@ export class Aggregate<R extends object = Row> {
     checkOptions(options, ['tx'])
     const ids = toList(given)
     await this.#retry(async () => {
-      await this.#prepare(options.tx, true)
-      const parent = await this.#rows.table(options.tx, 'parent', this.#spec.parent)
+      // What is checked of the expressions needs rights on both tables, which whoever only marks need not have.
+      const { parent } = await this.#read(options.tx)
       const texts = new Set(ids.map((id) => toIdText(parent, id)))
       await this.#rows.send(mark, [this.name, parent.quoted, textArray([...texts])], options.tx)
       return []
@@ -194,10 +200,11 @@ export class Aggregate<R extends object = Row> {
     const waitMs = checkWait(options.waitMs)
     // With the columns that the tables have now, whatever they had when they were last used.
     this.#forget()
-    const text = (await this.#prepare(tx, false, waitMs)).view(quoted, this.#rows.hasInvokerViews)
+    const sql = await this.#prepare(tx, false, waitMs)
+    const { create: text, like } = sql.view(quoted, this.#rows.hasInvokerViews)
     if (!create) return text
     const startedAt = performance.now()
-    const [row] = await this.#rows.send(makeView, [text, String(waitMs)], tx).catch((error) => {
+    const [row] = await this.#rows.send(makeView, [text, like, quoted, String(waitMs)], tx).catch((error) => {
       if (!hasWaitedInVain(error)) throw error
       throw new BusyError(`view "${view}", to make it`, performance.now() - startedAt, 100, { cause: error })
     })
@@ -211,9 +218,7 @@ export class Aggregate<R extends object = Row> {
 
   /** Reads both tables, where they are not known, and checks what was declared against them. */
   async #prepare(tx: Tx | undefined, isKept: boolean, waitMs = WAIT_MS): Promise<AggregateSql> {
-    const parent = await this.#rows.table(tx, 'parent', this.#spec.parent)
-    const child = await this.#rows.table(tx, 'child', this.#spec.child)
-    const sql = new AggregateSql(parent, child, this.#spec, this.#rows.schema)
+    const { parent, child, sql } = await this.#read(tx)
     const mark = `${isKept} ${parent.mark} ${child.mark}`
     if (!this.#checked.has(mark)) {
       await checkExpressions(this.#rows, tx, this.#spec, sql.checks(isKept), waitMs)
@@ -222,12 +227,26 @@ export class Aggregate<R extends object = Row> {
     return sql
   }
 
+  /** The same, and checks of it what needs no rights. */
+  async #read(tx: Tx | undefined) {
+    const parent = await this.#rows.table(tx, 'parent', this.#spec.parent)
+    const child = await this.#rows.table(tx, 'child', this.#spec.child)
+    return { parent, child, sql: new AggregateSql(parent, child, this.#spec, this.#rows.schema) }
+  }
+
   readonly #call: AggregateCall = (tx, build) =>
     this.#retry(async () => {
       await this.#prepare(tx, true)
       const child = await this.#rows.table(tx, 'child', this.#spec.child)
       return this.#rows.call(tx, this.#spec.parent, (parent) =>
         build(new AggregateSql(parent, child, this.#spec, this.#rows.schema), parent),
+      )
+    }).catch((error) => {
+      if (!(error instanceof DatabaseError && error.sqlState === HIDDEN)) throw error
+      throw new InvalidInputError(
+        'child',
+        `names ${this.#spec.child}, whose row level security applies to this role: it may hide rows, and they would be missing in what is counted. Count as the owner of the table, or as a role with BYPASSRLS`,
+        { cause: error },
       )
     })
 

@@ -4,6 +4,7 @@ import { ROW, type RowArgs } from '../postgres/rows/row-args.js'
 import type { Column, Table } from '../postgres/rows/table.js'
 import { quoteLiteral } from '../postgres/statement.js'
 import { leaseColumn } from './claim-columns.js'
+import { exactText, readExactText } from './exact-text.js'
 import type { MonitorRule } from './monitor-options.js'
 
 /** Where a row stands in the order of a run: its time and its key, as texts. */
@@ -112,23 +113,10 @@ export function keyOf(table: Table): readonly Column[] {
   )
 }
 
-/** As texts that no setting of a session changes, and that say all of a value: a time as JSON has it, a number that is not whole by its bytes. */
 export function placeOf(table: Table, rule: MonitorRule): string {
-  const texts = [timeColumn(table, rule), ...keyOf(table)].map((column) => placeText(column, at(column)))
+  const texts = [timeColumn(table, rule), ...keyOf(table)].map((column) => exactText(column, at(column)))
   return `pg_catalog.json_build_array(${texts.join(', ')})::text`
 }
-
-const placeText = (column: Column, value: string): string => {
-  if (column.element || column.isComposite) return `${value}::text`
-  if (isFloat(column)) return `pg_catalog.encode(pg_catalog.float8send(${value}::pg_catalog.float8), 'hex')`
-  return `pg_catalog.to_json(${value}::${column.cast}) operator(pg_catalog.#>>) '{}'`
-}
-
-/** The server rounds its texts as `extra_float_digits` says. */
-const isFloat = ({ base }: Column): boolean => base === 'float8' || base === 'float4'
-
-const readPlaceText = (column: Column, text: string): string =>
-  isFloat(column) ? `${Buffer.from(text, 'hex').readDoubleBE()}` : text
 
 export function placeCondition(table: Table, rule: MonitorRule, where: Where, args: RowArgs): string[] {
   const place = 'only' in where ? where.only : where.after
@@ -136,7 +124,7 @@ export function placeCondition(table: Table, rule: MonitorRule, where: Where, ar
   const [moment = '', ...texts] = place
   const parts = keyOf(table).map((column, n) => ({
     column,
-    value: args.place(readPlaceText(column, `${texts[n]}`), column.cast),
+    value: args.place(readExactText(column, `${texts[n]}`), column.cast),
   }))
   const isSame = (count: number) =>
     parts.slice(0, count).map(({ column, value }) => `${at(column)} ${column.equals} ${value}`)

@@ -12,6 +12,7 @@ import { RowArgs } from '../postgres/rows/row-args.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import type { Column } from '../postgres/rows/table.js'
 import { type AggregateCall, LIMIT_MS } from './aggregate-call.js'
+import { readExactText } from './exact-text.js'
 
 export interface VerifyOptions {
   /** Counts those anew that are wrong. Default false. */
@@ -30,7 +31,7 @@ export interface Drift {
   readonly columns: Readonly<
     Record<string, { readonly stored: string | null; readonly derived: string | null }>
   >
-  /** Why it could not be compared, or not be repaired: what its children say does not fit, or takes too long to count. The columns are not told then. */
+  /** Why it could not be compared, or not be repaired: what its children say does not fit, takes too long to count, or a trigger or a policy keeps the row. The columns are told only of one that a trigger keeps. */
   readonly failed?: string | undefined
 }
 
@@ -50,6 +51,9 @@ export interface AggregateReport {
 const BATCH = 1_000
 const MAX_BATCH = 10_000
 const MAX_LISTED = 1_000
+/** For whoever has a table as a whole. */
+const WAIT_MS = 1_000
+const KEPT = 'a trigger or a policy keeps it as it is'
 
 /**
  * First a look without locks, page by page; what differs there is looked at again under the lock of its parent, where nobody can be between the child and the count: then it
@@ -71,13 +75,19 @@ export async function verifyAggregate(
       `must be a whole number from 1 to ${MAX_BATCH}, not ${String(batch)}`,
     )
   const run = new Verification(call, repair, signal)
-  await run.part(batch, Number.POSITIVE_INFINITY)
   const { drifted, report } = run
-  if (report.driftedCount > 0)
-    emit('dibs:aggregate.drifted', {
-      ...rows.origin,
-      ...{ aggregate: name, count: report.driftedCount, isRepaired: report.repaired === report.driftedCount },
-    })
+  try {
+    await run.part(batch, Number.POSITIVE_INFINITY)
+  } finally {
+    // Also of one that fails: what it has found until then, and repaired, nobody else finds again.
+    if (report.driftedCount > 0)
+      emit('dibs:aggregate.drifted', {
+        ...rows.origin,
+        aggregate: name,
+        count: report.driftedCount,
+        isRepaired: report.repaired === report.driftedCount,
+      })
+  }
   return { ...report, drifted }
 }
 
@@ -112,8 +122,7 @@ class Verification {
       const page = await readPage(this.#call, this.#after ?? undefined, batch)
       const found = page.suspects.length > 0 ? await confirm(this.#call, page.suspects, this.#repairs) : []
       this.#add(page, found)
-      this.report.repaired += this.#repairs ? found.length : 0
-      this.#after = page.count === batch ? page.last : null
+      this.#goOn(page.count === batch ? page.last : null)
     } catch (error) {
       if (!isOfSome(error)) throw error
       return error
@@ -123,19 +132,28 @@ class Verification {
   /** One that cannot be compared is looked at under its lock as well: it may be right by then. */
   async #single(): Promise<void> {
     const page = await readPage(this.#call, this.#after ?? undefined)
-    this.#after = page.last ?? null
+    this.#goOn(page.last ?? null)
     if (page.last === undefined) return
     try {
-      const found = await confirm(this.#call, page.suspects, this.#repairs)
-      this.#add(page, found)
-      this.report.repaired += this.#repairs ? found.length : 0
+      this.#add(page, await confirm(this.#call, page.suspects, this.#repairs))
     } catch (error) {
       if (!isOfSome(error)) throw error
       this.#add(page, [{ id: page.id, columns: {}, failed: (error as Error).message }])
     }
   }
 
+  /** A key whose text does not say all of it may be behind its own text: that would be the next for ever. */
+  #goOn(last: string | null | undefined): void {
+    if (typeof last === 'string' && last === this.#after)
+      throw new InvalidInputError(
+        'parent',
+        `has a primary key that cannot be gone through: PostgreSQL takes the key with the text ${last} for one behind it`,
+      )
+    this.#after = last
+  }
+
   #add(page: Page, found: readonly Drift[]): void {
+    if (this.#repairs) this.report.repaired += found.filter(({ failed }) => failed === undefined).length
     this.report.checked += page.count
     this.report.driftedCount += found.length
     this.report.unsettled += page.suspects.length - found.length
@@ -168,9 +186,13 @@ async function readPage(call: AggregateCall, after: string | undefined, batch?: 
     const args = new RowArgs()
     if (after !== undefined) args.place(after, 'pg_catalog.text')
     const page = batch === undefined ? sql.next(after !== undefined) : sql.page(after !== undefined, batch)
-    return { name: 'row_claim', statements: [page], args, waitMs: 0, limit: { ms: LIMIT_MS, readOnly: true } }
+    const limit = { ms: LIMIT_MS, readOnly: true }
+    return { name: 'row_claim', statements: [page], args, waitMs: WAIT_MS, limit }
   })
-  const seen = told.map(({ state, told: text, row }) => ({ state, row, ...JSON.parse(`${text}`) }))
+  const seen = told.map(({ state, told: text, row }) => {
+    const { id, count } = JSON.parse(`${text}`)
+    return { state, row, count, id: readExactId(key, id) }
+  })
   const last = seen.at(-1)
   return {
     suspects: seen.filter(({ state }) => state === 'suspect').map(({ id }) => id),
@@ -188,19 +210,24 @@ async function confirm(call: AggregateCall, ids: readonly string[], repairs: boo
     for (const id of ids) args.place(id, 'pg_catalog.text')
     return {
       name: 'aggregate_recompute',
-      statements: [sql.lockFree, sql.drifted({ repairs }), sql.lockers],
+      statements: [sql.lockFree, sql.drifted({ repairs }), sql.kept, sql.lockers],
       args,
       rest: ['0'],
-      waitMs: 1_000,
+      waitMs: WAIT_MS,
       // Also where it only looks: its locks are gone when the answer is here.
       limit: { ms: LIMIT_MS, readOnly: false },
     }
   })
-  return told.map(({ told: text, row }) => ({
+  return told.map(({ state, told: text, row }) => ({
     id: idOf(row, key),
-    columns: onlyWrong(JSON.parse(`${text}`)),
+    columns: onlyWrong(JSON.parse(`${text}`) ?? {}),
+    ...(state === 'kept' ? { failed: KEPT } : {}),
   }))
 }
+
+/** The texts of the key's columns, as our statements read them. */
+const readExactId = (key: readonly Column[], id: string): string =>
+  JSON.stringify((JSON.parse(id) as string[]).map((text, n) => readExactText(key[n] as Column, text)))
 
 function idOf(row: Row, key: readonly Column[]): unknown {
   const parts = key.map(({ name }) => [name, row[name]])

@@ -277,13 +277,13 @@ const guards = [
   [
     'the place of a row is rounded with its time',
     conditions,
-    '[timeColumn(table, rule), ...keyOf(table)].map((column) => placeText(column, at(column)))',
-    "[timeColumn(table, rule), ...keyOf(table)].map((column) => (column.base?.startsWith(\"timestamp\") ? `pg_catalog.to_json(pg_catalog.date_trunc('millisecond', ${at(column)})) operator(pg_catalog.#>>) '{}'` : placeText(column, at(column))))",
+    '[timeColumn(table, rule), ...keyOf(table)].map((column) => exactText(column, at(column)))',
+    "[timeColumn(table, rule), ...keyOf(table)].map((column) => (column.base?.startsWith(\"timestamp\") ? `pg_catalog.to_json(pg_catalog.date_trunc('millisecond', ${at(column)})) operator(pg_catalog.#>>) '{}'` : exactText(column, at(column))))",
     tested,
   ],
   [
     'the place of a row is rounded with its key',
-    conditions,
+    tables('exact-text.ts'),
     "base === 'float8' || base === 'float4'",
     'base === undefined',
     tested,
