@@ -290,10 +290,11 @@ cross join lateral ${this.#derived(this.key.map(({ quoted }) => `${parent}.${quo
     })
   }
 
-  /** The parents that were asked for, each once, and the columns of their key. */
+  /** The parents that were asked for, each once, however its id is written: the columns of their key, and an id. */
   get #given(): string {
     const keys = this.key.map((_, n) => `${this.#part('"dibs_i"', n)} as "dibs_k${n}"`)
-    return `(select distinct ${keys.join(', ')} from ${IDS}) as "dibs_g"`
+    const places = this.key.map((_, n) => n + 1).join(', ')
+    return `(select ${keys.join(', ')}, pg_catalog.min("dibs_i"."dibs_id") as "dibs_id" from ${IDS} group by ${places}) as "dibs_g"`
   }
 
   /** These, and what the children of each say. Nothing of the parent stands before it: a column that the child has lost meanwhile would be taken from there. */

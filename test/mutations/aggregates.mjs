@@ -537,8 +537,8 @@ const around = [
   [
     'two ways to write an id are two parents',
     'aggregate-sql.ts',
-    '(select distinct ${keys',
-    '(select distinct "dibs_i"."dibs_id", ${keys',
+    'from ${IDS} group by ${places})',
+    'from ${IDS} group by ${places}, "dibs_i"."dibs_id")',
     tested,
   ],
   [
