@@ -14,12 +14,15 @@ const common = {
 const withTheSoak = process.env.DIBS_TEST_ALL
   ? []
   : [
-      'src/postgres/embedded/{keeper.abuse,keeper.obstacles,users}.test.ts',
+      'src/postgres/embedded/{keeper.abuse,keeper.kill,keeper.obstacles,users}.test.ts',
       'src/testing/explore/reduce/{corpus,hostile,self-check}.test.ts',
       // What they look at has not changed for long, and takes a while.
-      'src/claims/{kv,rate}.explore.test.ts',
+      'src/claims/{kv,rate,quota,quota.many,singleton,acquire,acquire-holds,acquire-rates}.explore.test.ts',
       'src/claims/acquire.crash.test.ts',
+      'src/tables/rows.crash.test.ts',
       'src/testing/{explore,crash}/report/page/page.test.ts',
+      'src/testing/explore/report/anomaly.test.ts',
+      'examples/races/crashes/crashes.test.ts',
       // The same as over Express, and as Fastify by itself.
       'src/http/nest-fastify.http.test.ts',
     ]
@@ -145,8 +148,8 @@ if (older) {
 export default defineConfig({
   test: {
     globalSetup: ['test/global-setup.ts'],
-    // Tests wait more than they work: by default two cores would get one worker.
-    maxWorkers: Math.max(3, availableParallelism() - 1),
+    // By default two cores would get one worker. Three are no quicker, and what is about time fails.
+    maxWorkers: Math.max(2, availableParallelism() - 1),
     projects,
   },
 })

@@ -363,9 +363,9 @@ describe('two callers with the same key', () => {
       await second
       await fixture.dibs.once({ ...spec, fingerprint: 2 }, write('x')).catch(() => {})
     })
-    expect(events.map(([name]) => name)).toEqual([
-      'dibs:once.conflict',
-      ...['dibs:once.waited', 'dibs:once.replayed', 'dibs:once.mismatch'],
+    // On a busy machine the others have waited, too, for a connection.
+    expect([...new Set(events.map(([name]) => name))].toSorted()).toEqual([
+      ...['dibs:once.conflict', 'dibs:once.mismatch', 'dibs:once.replayed', 'dibs:once.waited'],
     ])
     for (const [, fields] of events) {
       expect(fields).toMatchObject({
