@@ -363,10 +363,12 @@ describe('two callers with the same key', () => {
       await second
       await fixture.dibs.once({ ...spec, fingerprint: 2 }, write('x')).catch(() => {})
     })
-    // On a busy machine the others have waited, too, for a connection.
-    expect([...new Set(events.map(([name]) => name))].toSorted()).toEqual([
-      ...['dibs:once.conflict', 'dibs:once.mismatch', 'dibs:once.replayed', 'dibs:once.waited'],
+    // On a busy machine others may have waited, too.
+    const names = events.map(([name]) => name)
+    expect(names.filter((name) => name !== 'dibs:once.waited')).toEqual([
+      ...['dibs:once.conflict', 'dibs:once.replayed', 'dibs:once.mismatch'],
     ])
+    expect(names).toContain('dibs:once.waited')
     for (const [, fields] of events) {
       expect(fields).toMatchObject({
         template: 'orders:*',
