@@ -128,9 +128,11 @@ if (older) {
   const onIt = again(older, onOlder, [
     // What the explorer and the crash loop find does not depend on the server; how they ask it does.
     ...(older === 'postgres-14'
-      ? ['crash/crash', 'explore/acceptance', 'explore/hermitage'].map(
-          (name) => `src/testing/${name}.test.ts`,
-        )
+      ? [
+          'crash/{crash,zombie,half-open,errors}',
+          'explore/{acceptance,hermitage,exploration-errors}',
+          'explore/stage/{libraries,sessions}',
+        ].map((name) => `src/testing/${name}.test.ts`)
       : ['src/testing/**']),
     'src/**/*.storm.test.ts',
   ])

@@ -4,12 +4,15 @@ import { BusyError, InsufficientError, InvalidInputError, NotFoundError } from '
 import type { Tx } from '../postgres/executor.js'
 import { countTraffic } from '../testing/index.js'
 
+/** A scale below 0 came with PostgreSQL 15. */
+const hasRound = process.env.DIBS_TEST_ON !== 'postgres-14'
+
 const fixture = openTables(
   `create domain {shop}.money as numeric(12, 2) check (value < 1000000);
    create domain {shop}.price as {shop}.money;
    create table {shop}.stock (
      id int primary key, left_over int, small smallint default 32000, big bigint default 9007199254740993,
-     exact numeric default 0.1, price numeric(6, 2) default 10, cash {shop}.money default 0, round numeric(4, -2) default 0, deep {shop}.price default 0,
+     exact numeric default 0.1, price numeric(6, 2) default 10, cash {shop}.money default 0, round ${hasRound ? 'numeric(4, -2)' : 'numeric'} default 0, deep {shop}.price default 0,
      nothing numeric default 'NaN', endless numeric default 'Infinity', bottomless numeric default '-Infinity',
      rough double precision default 0, twice int generated always as (left_over * 2) stored
    )`,
@@ -20,6 +23,15 @@ const adjust = (column: string, delta: unknown, options: object = {}, tx?: Tx, i
   fixture.dibs.adjust(tx, at('stock'), id, column, delta as number, options)
 
 describe('an amount', () => {
+  it.runIf(hasRound)('of whole hundreds is one', async () => {
+    expect(await adjust('round', 300)).toMatchObject({ round: '300' })
+    await expect(adjust('round', 1_000_000)).rejects.toMatchObject({
+      code: 'DIBS_INSUFFICIENT',
+      current: '300',
+    })
+    await expect(adjust('round', 150)).rejects.toThrow(/must be a multiple of 100/)
+  })
+
   it.each([
     ['left_over', -5, {}, { left_over: 0 }],
     ['left_over', '7', {}, { left_over: 12 }],
@@ -33,7 +45,6 @@ describe('an amount', () => {
     ['price', '-9.99', { min: '0.01' }, { price: '0.01' }],
     ['cash', '12.50', {}, { cash: '12.50' }],
     ['deep', '12.50', {}, { deep: '12.50' }],
-    ['round', 300, {}, { round: '300' }],
   ])('%s changes by %s', async (column, delta, options, expected) => {
     expect(await adjust(column, delta, options)).toMatchObject(expected)
   })
@@ -46,7 +57,6 @@ describe('an amount', () => {
     ['big', 2n ** 63n - 1n, {}, { current: '9007199254740993' }],
     ['price', 9990, {}, { current: '10.00', delta: '9990' }],
     ['exact', '-0.11', {}, { current: '0.1', delta: '-0.11', min: '0' }],
-    ['round', 1_000_000, {}, { current: '0' }],
     ['deep', 10n ** 10n, {}, { current: '0.00' }],
     ['nothing', 1, {}, { current: 'NaN' }],
     ['nothing', -1, { min: null }, { current: 'NaN' }],
@@ -151,7 +161,6 @@ describe('refused before it is sent', () => {
     ['delta', 'price', '0.001', {}, 'at most 2 digits behind the point'],
     ['delta', 'cash', '0.001', {}, 'at most 2 digits behind the point'],
     ['delta', 'deep', '0.001', {}, 'at most 2 digits behind the point'],
-    ['delta', 'round', 150, {}, 'must be a multiple of 100'],
     ['min', 'left_over', 1, { min: 5, max: 4 }, 'must not be more than `max`: 5 > 4'],
     ['min', 'left_over', 1, { min: '0.30', max: '0.3' }, undefined],
     ['max', 'left_over', 1, { max: 'much' }, 'given exactly'],
