@@ -1,32 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { freshName, until } from '../../test/database.js'
-import { openTables } from '../../test/tables/open-tables.js'
+import { parentsAndChildren } from '../../test/tables/parents-and-children.js'
 import { BusyError, InvalidInputError } from '../errors.js'
-import type { AggregateOptions } from './aggregate-spec.js'
 
-const fixture = openTables(
-  `create table {shop}.parent (id bigint primary key, total int not null default 0, completed int not null default 0,
-     amount numeric(10, 2) not null default 0 check (amount < 1000), title varchar(5));
-   create table {shop}.child (id int primary key, parent_id int references {shop}.parent, status text not null default 'NEW', amount numeric, word text);
-   create index on {shop}.child (parent_id)`,
-  'insert into {shop}.parent (id) values (1), (2), (3)',
-)
-
-let made = 0
-const options = (over: Partial<AggregateOptions> = {}): AggregateOptions => ({
-  parent: fixture.at('parent'),
-  child: fixture.at('child'),
-  foreignKey: 'parent_id',
-  columns: {
-    total: 'count(*)',
-    completed: "count(*) filter (where status = 'COMPLETED')",
-    amount: 'coalesce(sum(amount), 0)',
-  },
-  ...over,
-})
-const aggregate = (over: Partial<AggregateOptions> = {}, dibs = fixture.dibs) =>
-  dibs.aggregate<Record<string, unknown>>(`view-${++made}`, options(over))
-const insert = (rows: string) => fixture.pool.query(`insert into ${fixture.at('child')} values ${rows}`)
+const { fixture, aggregate, insert } = parentsAndChildren()
 
 describe('derived', () => {
   it('makes a view that is always right, and says how', async () => {

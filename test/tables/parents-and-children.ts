@@ -1,0 +1,33 @@
+import type { Dibs } from '../../src/dibs.js'
+import type { Aggregate } from '../../src/tables/aggregate.js'
+import type { AggregateOptions } from '../../src/tables/aggregate-spec.js'
+import { openTables } from './open-tables.js'
+
+/** Three parents without children, and aggregates of them, each under a name of its own. */
+export function parentsAndChildren() {
+  const fixture = openTables(
+    `create table {shop}.parent (id bigint primary key, total int not null default 0, completed int not null default 0,
+       amount numeric(10, 2) not null default 0 check (amount < 1000), title varchar(5));
+     create table {shop}.child (id int primary key, parent_id int references {shop}.parent, status text not null default 'NEW', amount numeric, word text);
+     create index on {shop}.child (parent_id)`,
+    'insert into {shop}.parent (id) values (1), (2), (3)',
+  )
+  let made = 0
+  const options = (over: Partial<AggregateOptions> = {}): AggregateOptions => ({
+    parent: fixture.at('parent'),
+    child: fixture.at('child'),
+    foreignKey: 'parent_id',
+    columns: {
+      total: 'count(*)',
+      completed: "count(*) filter (where status = 'COMPLETED')",
+      amount: 'coalesce(sum(amount), 0)',
+    },
+    ...over,
+  })
+  const aggregate = (
+    over: Partial<AggregateOptions> = {},
+    dibs: Dibs = fixture.dibs,
+  ): Aggregate<Record<string, unknown>> => dibs.aggregate(`totals-${++made}`, options(over))
+  const insert = (rows: string) => fixture.pool.query(`insert into ${fixture.at('child')} values ${rows}`)
+  return { fixture, options, aggregate, insert }
+}
