@@ -4,22 +4,29 @@ import { requireComponent } from './test/components.js'
 import { pgBouncerVersion } from './test/pgbouncer.js'
 import { postgres14, systemPostgres } from './test/postgres-installations.js'
 
+/** On a busy machine a new connection may take seconds. */
+process.env.DIBS_PATIENCE_MS ??= '20000'
+
 const common = {
   setupFiles: ['test/leaks.ts'],
   testTimeout: 20_000,
   hookTimeout: 20_000,
+  // By default a second, which is nothing on a busy machine.
+  expect: { poll: { timeout: 10_000 } },
 }
 
 /** Long ones, which run with the soak; and all of them where guards are removed to see who notices. */
 const withTheSoak = process.env.DIBS_TEST_ALL
   ? []
   : [
-      'src/postgres/embedded/{keeper.abuse,keeper.kill,keeper.obstacles,users}.test.ts',
+      'src/postgres/embedded/{failures,keeper.abuse,keeper.kill,keeper.obstacles,users}.test.ts',
       'src/testing/explore/reduce/{corpus,hostile,self-check}.test.ts',
       // What they look at has not changed for long, and takes a while.
       'src/claims/{kv,rate,quota,quota.many,singleton,acquire,acquire-holds,acquire-rates}.explore.test.ts',
-      'src/claims/acquire.crash.test.ts',
-      'src/tables/rows.crash.test.ts',
+      'src/claims/{once,acquire}.{crash,cut}.test.ts',
+      'src/tables/rows.{explore,crash}.test.ts',
+      'src/testing/explore/{acceptance,hermitage}.test.ts',
+      'src/testing/explore/stage/libraries.test.ts',
       'src/testing/{explore,crash}/report/page/page.test.ts',
       'src/testing/explore/report/anomaly.test.ts',
       'examples/races/crashes/crashes.test.ts',
@@ -33,6 +40,19 @@ const processes = [
   'src/cli/serve.test.ts',
   'src/dibs.test.ts',
   'src/testing/crash/{process,server}.test.ts',
+]
+
+/** They wait most of the time: for leases, limits and pauses that are real. */
+const patient = [
+  'src/locks/{lock,lock-loss,lock-guard,lock-full-pool,lock-keeper,held-lock,locks,bell}.test.ts',
+  'src/locks/{flight-loss,single-flight,election,row-lock-waits}.test.ts',
+  'src/claims/{once-lease,once-leased,once-joined,acquire-holds,acquire-leased,acquire-edges}.test.ts',
+  'src/claims/{singleton-leased,quota.joined,operation}.test.ts',
+  'src/claims/*.cut.test.ts',
+  'src/tables/{aggregate,aggregate-verify,changing-table}.test.ts',
+  'src/postgres/{transaction,migrations/migrate}.test.ts',
+  'src/testing/crash/{crash,zombie}.test.ts',
+  'src/testing/explore/{exploration-errors,schedule/waits}.test.ts',
 ]
 
 const direct = {
@@ -51,6 +71,9 @@ const waiting = {
     name: 'processes',
     include: processes,
     exclude: withTheSoak,
+    // Six at a time share two cores with all that they start.
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
     maxWorkers: 6,
     sequence: { groupOrder: 1 },
   },
@@ -109,29 +132,49 @@ const older = process.env.TEST_DATABASE_URL
     : systemPostgres && 'postgres-system'
 const onOlder: Record<string, string> = older ? { DIBS_TEST_ON: older } : {}
 
-const projects: object[] = [direct, waiting]
+interface Project {
+  readonly test: { readonly name: string; include: string[]; readonly exclude: string[] }
+}
+
+/** What waits, more of it at a time, when what keeps the machine busy is done. */
+const inTwo = ({ test }: Project): Project[] => [
+  { test: { ...test, exclude: [...test.exclude, ...patient] } },
+  {
+    test: {
+      ...test,
+      ...{ name: `${test.name}-patient`, include: patient, maxWorkers: 5, sequence: { groupOrder: 2 } },
+    } as Project['test'],
+  },
+]
+
+const projects: object[] = [...inTwo(direct), waiting]
 /** What goes there through every library already, with the conformance of the adapters. */
 const rows = ['src/{tables,postgres/rows}/**/*.test.ts', 'src/locks/{row-lock,versions}*.test.ts']
 /** Through PgBouncer in transaction mode, to the older server: prepared names and listening off. */
 const bouncer = requireComponent('PgBouncer', pgBouncerVersion(), 'the suite through PgBouncer')
 if (bouncer)
   projects.push(
-    again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer', ...onOlder }, [
-      // Which period a moment is in does not depend on the way to the server; storms make their own way.
-      'src/claims/period.test.ts',
-      ...rows,
-      'src/**/*.storm.test.ts',
-      'src/postgres/migrations/migrate.processes.test.ts',
-    ]),
+    ...inTwo(
+      again('pgbouncer', { DIBS_TEST_VIA: 'pgbouncer', ...onOlder }, [
+        // Which period a moment is in does not depend on the way to the server; storms make their own way.
+        'src/claims/period.test.ts',
+        ...rows,
+        'src/**/*.storm.test.ts',
+        'src/postgres/migrations/migrate.processes.test.ts',
+      ]),
+    ),
   )
 if (older) {
   const onIt = again(older, onOlder, [
     // What the explorer and the crash loop find does not depend on the server; how they ask it does.
     ...(older === 'postgres-14'
       ? [
-          'crash/{crash,zombie,half-open,errors}',
-          'explore/{acceptance,hermitage,exploration-errors}',
-          'explore/stage/{libraries,sessions}',
+          'testing',
+          '{proxy,wire,gate}/*',
+          'crash/{crash,crash-loop,effects,zombie,half-open,errors}',
+          'explore/exploration-errors',
+          'explore/stage/sessions',
+          'explore/statements/parse-statements',
         ].map((name) => `src/testing/${name}.test.ts`)
       : ['src/testing/**']),
     'src/**/*.storm.test.ts',
@@ -150,8 +193,8 @@ if (older) {
 export default defineConfig({
   test: {
     globalSetup: ['test/global-setup.ts'],
-    // By default two cores would get one worker. Three are no quicker, and what is about time fails.
-    maxWorkers: Math.max(2, availableParallelism() - 1),
+    // By default two cores would get one worker. With three there is always one that does not wait for its server.
+    maxWorkers: availableParallelism() + 1,
     projects,
   },
 })

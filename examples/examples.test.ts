@@ -2,8 +2,11 @@ import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { directUrl, freshName, withPool } from '../test/database.js'
+
+// Each starts a process or two.
+vi.setConfig({ testTimeout: 60_000 })
 
 // A database of its own: examples use the default schema and tables of their own in public.
 const name = freshName('examples')

@@ -1,4 +1,4 @@
-// Removes one guard at a time in a copy of the tree and runs the tests that must notice. A survivor fails the run.
+// Removes one guard at a time in a copy of the tree and runs the tests that must notice. A survivor fails the run, and so does what is no code any more: that any test notices.
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -7,6 +7,13 @@ import { runnerImport } from 'vite'
 import { mutations } from '../test/mutations/index.mjs'
 
 const root = join(import.meta.dirname, '..')
+const wanted = process.argv.slice(2)
+const chosen = mutations.filter(({ name, file }) => wanted.every((word) => `${name} ${file}`.includes(word)))
+for (const { name, file, from, to } of chosen) {
+  const source = readFileSync(join(root, file), 'utf8')
+  if (source.replace(from, () => to) === source)
+    throw new Error(`"${name}": ${file} does not contain ${from}`)
+}
 const copy = mkdtempSync(join(tmpdir(), 'dibs-mutate-'))
 for (const part of [
   'src',
@@ -24,8 +31,6 @@ for (const part of [
 }
 symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
 
-const wanted = process.argv.slice(2)
-const chosen = mutations.filter(({ name, file }) => wanted.every((word) => `${name} ${file}`.includes(word)))
 const survivors = []
 const bin = (name) => join(root, 'node_modules/.bin', name)
 // One server for all: to make one takes as long as most tests.
@@ -37,18 +42,19 @@ for (const { name, file, from, to, tests } of chosen) {
   const path = join(copy, file)
   const source = readFileSync(path, 'utf8')
   const mutated = source.replace(from, () => to)
-  if (mutated === source) throw new Error(`"${name}": ${file} does not contain ${from}`)
   writeFileSync(path, mutated)
   build()
-  const { stdout, status } = spawnSync(
+  const { stdout, status, error } = spawnSync(
     bin('vitest'),
-    ['run', '--project', 'direct', '--project', 'processes', '--reporter', 'json', '--bail', '1', ...tests],
+    ['run', '--project', 'direct*', '--project', 'processes', '--reporter', 'json', '--bail', '1', ...tests],
     { cwd: copy, env, encoding: 'utf8', maxBuffer: 1 << 28, timeout: 300_000 },
   )
   writeFileSync(path, source)
-  const killer = status === 0 ? undefined : findFailure(stdout)
-  if (!killer) survivors.push(name)
-  console.log(`${killer ? 'killed  ' : 'SURVIVED'}  ${name}${killer ? `\n            by: ${killer}` : ''}`)
+  const { killer, isBroken } = status === 0 ? {} : findFailure(stdout)
+  if (!killer || isBroken) survivors.push(name)
+  // Cut off, its tests have said nothing.
+  const verdict = isBroken ? 'NO CODE ' : killer ? 'killed  ' : error ? 'TOO LONG' : 'SURVIVED'
+  console.log(`${verdict}  ${name}${killer ? `\n            by: ${killer}` : ''}`)
 }
 await server.stop()
 rmSync(copy, { recursive: true, force: true })
@@ -64,16 +70,18 @@ function build() {
 function findFailure(stdout) {
   try {
     const { testResults } = JSON.parse(stdout.slice(stdout.indexOf('{')))
-    if (testResults.length === 0) return undefined // nobody was there to notice
+    if (testResults.length === 0) return {} // nobody was there to notice
     const failed = testResults
       .flatMap(({ assertionResults }) => assertionResults)
       .find(({ status }) => status === 'failed')
-    return (
-      failed?.fullName ??
-      testResults.find(({ status }) => status === 'failed')?.message.split('\n')[0] ??
-      'the run itself'
-    )
+    const message = testResults.find(({ status }) => status === 'failed')?.message
+    return {
+      killer: failed?.fullName ?? message?.split('\n')[0] ?? 'the run itself',
+      isBroken: /syntax error at |SyntaxError|Transform failed|is not a function|ReferenceError/.test(
+        failed?.failureMessages.join() ?? message,
+      ),
+    }
   } catch {
-    return 'the run itself (a crash or a hang)'
+    return { killer: 'the run itself (a crash or a hang)' }
   }
 }

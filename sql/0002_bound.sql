@@ -36,3 +36,17 @@ as $$
   select case when t.ms > 0 then greatest(1, least(p_wait_ms, t.ms * 0.9, t.ms - 50))::integer else p_wait_ms end
   from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t
 $$;
+
+-- When the waits of a statement must be over, however late each of them ends: before `statement_timeout`. Null: at no time.
+create function {schema}.wait_end() returns timestamptz
+  language sql volatile
+as $$
+  select case when pg_catalog.current_setting('statement_timeout') <> '0'
+    then pg_catalog.clock_timestamp() + {schema}.bounded_wait(2147483647) * interval '1 millisecond' end
+$$;
+
+create function {schema}.left_of_wait(p_left_ms integer, p_wait_end timestamptz) returns integer
+  language sql volatile
+as $$
+  select least(p_left_ms, (pg_catalog.date_part('epoch', p_wait_end - pg_catalog.clock_timestamp()) * 1000)::integer)
+$$;

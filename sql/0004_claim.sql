@@ -215,9 +215,7 @@ as $$
 declare
   v_told json;
   v_since timestamptz := pg_catalog.clock_timestamp();
-  v_most_ms double precision :=
-    pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 900;
-  v_left_ms integer := case when v_most_ms > 0 then greatest(1, least(p_wait_ms, v_most_ms)) else p_wait_ms end;
+  v_left_ms integer := {schema}.bounded_wait(p_wait_ms);
 begin
   for v_slice in 1..ceil(v_left_ms / 100.0)::integer loop
     begin

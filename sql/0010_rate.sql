@@ -224,6 +224,7 @@ as $$
 declare
   v_left_ms integer := {schema}.bounded_wait(p_wait_ms);
   v_parts integer := greatest(1, ceil(v_left_ms / 75.0));
+  v_wait_end timestamptz := {schema}.wait_end();
   v_part_ms integer;
   v_told json;
 begin
@@ -241,7 +242,8 @@ begin
       when sqlstate 'DIB02' then
         return v_told;
       when lock_not_available then
-        v_left_ms := v_left_ms - v_part_ms;
+        v_left_ms := {schema}.left_of_wait(v_left_ms - v_part_ms, v_wait_end);
+        exit when v_left_ms <= 0;
     end;
   end loop;
   return '{"state": "busy"}';

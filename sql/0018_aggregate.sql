@@ -176,8 +176,12 @@ begin
     end if;
     -- point: before the marks go
     delete from {schema}.aggregate_mark m
-    where m.aggregate operator(pg_catalog.=) p_name and m.parent operator(pg_catalog.=) v_parent and m.seq operator(pg_catalog.=) any (v_seqs)
-      and m.id operator(pg_catalog.=) any (pg_catalog.array_cat(v_locked, v_absent));
+    where m.ctid operator(pg_catalog.=) any (array(
+      select i.ctid from {schema}.aggregate_mark i
+      where i.aggregate operator(pg_catalog.=) p_name and i.parent operator(pg_catalog.=) v_parent and i.seq operator(pg_catalog.=) any (v_seqs)
+        and i.id operator(pg_catalog.=) any (pg_catalog.array_cat(v_locked, v_absent))
+      -- What another takes away, of a parent that is not there, is not waited for.
+      for update skip locked));
     get diagnostics v_marks = row_count;
     -- point: before the children are counted
     execute p_write into v_written, v_unwritten using v_locked;

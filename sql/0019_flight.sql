@@ -158,7 +158,7 @@ begin
     end if;
     return pg_catalog.json_build_object(
       'state', 'refused', 'isForgotten', coalesce(v_flight.floor >= p_fence, false), 'isNewer', coalesce(v_flight.fence > greatest(p_fence, v_flight.floor), false),
-      'isVoid', v_flight.value is null, 'value', v_flight.value);
+      'fence', v_flight.fence, 'isVoid', v_flight.value is null, 'value', v_flight.value);
   end if;
   v_now := {schema}.clock();
   v_fresh_until := v_now + p_ttl_ms * interval '1 millisecond';

@@ -10,7 +10,17 @@ export interface AnswerCutter extends AsyncDisposable {
   readonly hasCut: boolean
 }
 
-export async function startAnswerCutter(url: string): Promise<AnswerCutter> {
+/** What a server says that an administrator has told to end this session. */
+const terminated = Buffer.from(
+  'SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0',
+)
+const farewell = Buffer.concat([Buffer.from([0x45, 0, 0, 0, terminated.length + 4]), terminated])
+
+/** @param how `terminated`: the server still says why. */
+export async function startAnswerCutter(
+  url: string,
+  how: 'silent' | 'terminated' = 'silent',
+): Promise<AnswerCutter> {
   const target = new URL(url)
   const sockets = new Set<Socket>()
   let left: number | undefined
@@ -34,6 +44,7 @@ export async function startAnswerCutter(url: string): Promise<AnswerCutter> {
         if (left === 0) {
           left = undefined
           hasCut = true
+          if (how === 'terminated') client.write(farewell)
           client.end() // what was sent before still arrives
           return
         }

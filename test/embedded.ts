@@ -138,6 +138,7 @@ export function untilStopped(folder: string): Promise<true> {
   return until(
     () => keepersOf(folder).length === 0 && serversOf(folder).length === 0,
     `keeper and server of ${folder} to end`,
+    30_000,
   )
 }
 

@@ -43,6 +43,7 @@ async function makeStandby(url: string): Promise<void> {
   await until(
     () => ask(url, 'select pg_is_in_recovery() as answer').then(Boolean, () => false),
     'the server to be back as a standby',
+    30_000,
   )
 }
 

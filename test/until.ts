@@ -9,6 +9,6 @@ export async function until<T>(
     const found = await probe()
     if (found !== undefined && found !== false) return found
     if (Date.now() > deadline) throw new Error(`Waited ${withinMs / 1000} s in vain: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
+    await new Promise((resolve) => setTimeout(resolve, 25))
   }
 }

@@ -26,7 +26,7 @@ const programs: Record<string, () => string> = {
   },
 }
 
-it.each(Object.keys(programs))('%s', async (framework) => {
+it.each(Object.keys(programs))('%s', { timeout: 120_000 }, async (framework) => {
   const program = join(root, (programs[framework] as () => string)())
   const child = spawn(process.execPath, [program], {
     env: { ...process.env, DATABASE_URL: target.href, PORT: '0' },

@@ -129,13 +129,15 @@ it.each([
   await began.promise
   const granted = await inTransaction(async (tx) => {
     await points.take('ann', 1, { tx })
-    const call = fixture.other.acquire([key, points.claim('ann')], async (_, [, use]) => use.used)
+    const call = fixture.other.acquire([key, points.claim('ann')], async (_, [, use]) => use.used, {
+      waitMs: 2_000,
+    })
     await expect.poll(lockWaiters, { timeout: 10_000 }).toBeGreaterThan(0)
-    // Longer than the others may wait.
-    await sleep(600)
+    // Together longer than it may wait for all.
+    await sleep(1_200)
     failed.resolve()
     expect(await first).toBe('no')
-    await sleep(100)
+    await sleep(1_100)
     return { call }
   })
   expect(await granted.call).toBe(3)
@@ -269,7 +271,7 @@ describe('in a transaction of the caller', () => {
       async (other) => {
         await fixture.dibs.acquire(list(), async () => 1, { tx: other })
         await inTransaction(async (tx) => {
-          await tx.query("set local statement_timeout = '300ms'")
+          await tx.query("set local statement_timeout = '1s'")
           const refused = await errorOf(fixture.dibs.acquire(list(), async () => 1, { tx, waitMs: 0 }))
           expect((refused as AcquireRefusedError).failures).toHaveLength(40)
           await tx.query('select 1')

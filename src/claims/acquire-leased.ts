@@ -121,7 +121,7 @@ class HeldClaims {
     const values = [grants, this.#call.holder, String(leaseMs), String(withinMs)]
     const rows = await this.#line
       .send(renewAcquired, values, withinMs)
-      .catch(() => this.#call.database.sendPart(renewAcquired, values))
+      .catch(() => this.#call.database.sendPart(renewAcquired, values, withinMs))
     return rows[0]?.state === 'held'
   }
 

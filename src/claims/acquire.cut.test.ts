@@ -38,11 +38,12 @@ async function sweep(
   how: 'keyed' | 'slot' | 'plain',
   end: (tx: Tx) => Promise<unknown>,
   judge: (told: Told) => Promise<void> | void,
+  ended: 'silent' | 'terminated' = 'silent',
 ): Promise<void> {
-  await using cutter = await startAnswerCutter(url)
+  await using cutter = await startAnswerCutter(url, ended)
   let cuts = 0
   for (; cuts < MOST; cuts++) {
-    const name = `${where}-${how}-${cuts}`
+    const name = `${where}-${how}-${ended}-${cuts}`
     await fixture.beside(
       async (dibs) => {
         await dibs.acquire(listOf(dibs, `warm-${name}`, how), async () => 1)
@@ -89,9 +90,13 @@ describe('the end of a connection in the middle of an answer', () => {
     )
   })
 
-  it.each(['keyed', 'slot'] as const)(
-    'to the outcome and COMMIT: it is done once, and the caller has its answer, %s',
-    async (how) => {
+  it.each([
+    ['keyed', 'silent'],
+    ['slot', 'silent'],
+    ['slot', 'terminated'],
+  ] as const)(
+    'to the outcome and COMMIT: it is done once, and the caller has its answer, %s, %s',
+    async (how, ended) => {
       await sweep(
         'the end',
         how,
@@ -99,6 +104,7 @@ describe('the end of a connection in the middle of an answer', () => {
         ({ value, after, used, kept }) => {
           expect([value, after, used, kept]).toEqual(['done', 1, 4, 1])
         },
+        ended,
       )
     },
   )

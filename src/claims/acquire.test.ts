@@ -616,7 +616,7 @@ describe("in the caller's transaction", () => {
   it('waits no longer than its statements may take, and leaves it usable', async () => {
     const first = await held((tx) => fixture.dibs.acquire(all(), async () => 1, { tx: tx as never }))
     await inTransaction(async (tx) => {
-      await tx.query("set local statement_timeout = '300ms'")
+      await tx.query("set local statement_timeout = '2s'")
       await expect(fixture.other.acquire(all(), write('x'), { tx })).rejects.toThrow(BusyError)
       await write('after')(tx)
     })

@@ -78,7 +78,9 @@ describe('batches', () => {
     await settled()
     sent[0]?.answer()
     await settled()
-    expect(sent[0]?.waitMs).toBe(70)
+    // What is left of it: a busy machine may have taken some.
+    expect(sent[0]?.waitMs).toBeGreaterThan(0)
+    expect(sent[0]?.waitMs).toBeLessThanOrEqual(70)
     expect(sent[1]?.waitMs).toBeGreaterThan(5_000)
     expect(sent[1]?.waitMs).toBeLessThanOrEqual(9_000)
     sent[1]?.answer()
@@ -196,6 +198,9 @@ describe('batches of several keys', () => {
   }
 
   it('go together once three are on their way, no more than allowed', async () => {
+    // No lane is left because the machine was busy with something else.
+    vi.useFakeTimers({ toFake: ['setTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
     const { sent, alone, add, first, batches } = busy()
     const all = ['a', 'b', 'a', 'c', 'd', 'e'].map((key) => add(key))
     await settled()
@@ -274,7 +279,6 @@ describe('batches of several keys', () => {
     await Promise.all(first)
     // Each lane was given back once: three, and not more, go for themselves again.
     const next = ['p', 'q', 'r', 's'].map((key) => add(key))
-    await settled()
     expect(alone.slice(3).map(({ items }) => items)).toEqual([['p'], ['q'], ['r']])
     for (const { answer } of alone) answer()
     await settled()

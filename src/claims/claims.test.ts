@@ -137,9 +137,9 @@ describe('maintenance', () => {
 
   it('skips what is being claimed anew', async () => {
     const { dibs, schema } = fixture
-    const at = { scope: 's', key: 'k', keepMs: 1_000 }
+    const at = { scope: 's', key: 'k', keepMs: 60_000 }
     await dibs.once(at, async () => 1)
-    await schema.clock.advance(1_000)
+    await schema.clock.advance(60_000)
     const again = await dibs.once(at, async () => {
       const { claimsForgotten } = await dibs.maintain({ once: true })
       return claimsForgotten

@@ -63,7 +63,7 @@ export class HeldClaim implements Claim {
     const values = [scope, key, fence, String(withinMs), String(leaseMs)]
     const rows = await this.#line
       .send(renewClaim, values, withinMs)
-      .catch(() => this.#call.database.sendPart(renewClaim, values))
+      .catch(() => this.#call.database.sendPart(renewClaim, values, withinMs))
     return rows[0]?.state === 'held'
   }
 

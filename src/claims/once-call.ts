@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import { hostname } from 'node:os'
 import {
   AmbiguousOutcomeError,
   BusyError,
@@ -15,6 +14,7 @@ import { parseStored } from '../postgres/standard-schema.js'
 import type { Statement } from '../postgres/statement.js'
 import { restoreFailure, type StoredFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
+import { THIS_PROCESS } from '../postgres/this-process.js'
 import { beginAnnouncedClaim, beginJoinedClaim } from './claim-statements.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
@@ -28,8 +28,6 @@ const NOTICED_MS = 20
 
 /** When to come back to a key on which another works: its work is mostly short, however long its lease. */
 const RETRY_MS = 1_000
-
-const HOST = hostname()
 
 /** One call of `once`, from its first look to its answer. */
 export class OnceCall {
@@ -49,7 +47,7 @@ export class OnceCall {
 
   /** No other call has it, so that this one knows its own claim again if the answer was lost. */
   get holder(): string {
-    return `${HOST}:${process.pid}:${this.id}`
+    return `${THIS_PROCESS}:${this.id}`
   }
 
   /** What is left of the time to wait. */

@@ -45,11 +45,13 @@ describe('the lease', () => {
   it('is renewed though handlers have taken all of the pool', async () => {
     await fixture.beside(
       async (dibs) => {
-        const ran = dibs.once({ ...at, leaseMs: 900 }, (claim) =>
+        const ran = dibs.once({ ...at, leaseMs: 3_000 }, (claim) =>
           dibs.transaction(async () => {
-            const until = performance.now() + 2_000
-            while (performance.now() < until && !claim.signal.aborted)
-              await new Promise((resolve) => setTimeout(resolve, 20))
+            const seen = new Set<number>()
+            await until(async () => {
+              const { leaseUntil } = (await fixture.dibs.claims.get(address)) ?? {}
+              return claim.signal.aborted || seen.add(Number(leaseUntil)).size > 2
+            }, 'two renewals')
             return claim.signal.aborted
           }),
         )
@@ -64,7 +66,7 @@ describe('the lease', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const ran = dibs.once({ ...at, leaseMs: 1_800 }, async (claim) => {
+        const ran = dibs.once({ ...at, leaseMs: 3_600 }, async (claim) => {
           const cut = proxy.inject({
             kind: 'cut',
             when: 'before',
@@ -95,27 +97,27 @@ describe('the lease', () => {
     })
     joined.catch(() => {})
     await began.promise
-    const leased = fixture.dibs.once({ ...at, leaseMs: 300, waitMs: 5_000 }, async () => {
+    const leased = fixture.dibs.once({ ...at, leaseMs: 2_000, waitMs: 10_000 }, async () => {
       const { leaseUntil } = (await fixture.dibs.claims.get(address)) ?? {}
       return (leaseUntil?.getTime() ?? 0) - (await fixture.dibs.now()).getTime()
     })
-    const waitedUntil = performance.now() + 500
+    const waitedUntil = performance.now() + 2_300
     await until(() => performance.now() > waitedUntil, 'longer than the lease')
     goOn.resolve()
     await joined
     await client.query('rollback')
     client.release()
-    expect(await leased).toBeGreaterThan(100)
+    expect(await leased).toBeGreaterThan(500)
   })
 
   it('is renewed while the handler lives', async () => {
-    const leaseMs = 900
+    const leaseMs = 3_000
     const holder = startHolder({ leaseMs })
     const claim = await holder.began
     const begun = (await fixture.dibs.claims.get(address))?.leaseUntil?.getTime() ?? 0
     await until(
       async () =>
-        ((await fixture.dibs.claims.get(address))?.leaseUntil?.getTime() ?? 0) > begun + 2 * leaseMs,
+        ((await fixture.dibs.claims.get(address))?.leaseUntil?.getTime() ?? 0) > begun + leaseMs / 2,
       'the lease to be renewed',
     )
     expect(claim.signal.aborted).toBe(false)
@@ -124,7 +126,7 @@ describe('the lease', () => {
   })
 
   it('that was taken over fires the signal at the next renewal', async () => {
-    const holder = startHolder({ leaseMs: 1_500 })
+    const holder = startHolder({ leaseMs: 4_500 })
     const claim = await holder.began
     const events = await fixture.eventsOf(async () => {
       await fixture.schema.clock.advance(HOUR_MS)
@@ -144,7 +146,7 @@ describe('the lease', () => {
     await fixture.beside(
       async (dibs) => {
         const startedAt = performance.now()
-        const ended = dibs.once({ ...at, leaseMs: 400 }, async (claim) => {
+        const ended = dibs.once({ ...at, leaseMs: 1_500 }, async (claim) => {
           proxy.inject({ kind: 'black-hole' })
           await new Promise((resolve) => claim.signal.addEventListener('abort', resolve))
           // Nobody can have said that another has it.
@@ -156,8 +158,8 @@ describe('the lease', () => {
           return performance.now() - startedAt
         })
         const tookMs = await ended
-        expect(tookMs).toBeGreaterThan(300)
-        expect(tookMs).toBeLessThan(5_000)
+        expect(tookMs).toBeGreaterThan(1_000)
+        expect(tookMs).toBeLessThan(8_000)
       },
       { connectionString: proxy.url },
     )

@@ -20,10 +20,11 @@ interface Told {
 async function sweep(
   where: 'the opening' | 'the end',
   isWarm: boolean,
+  how: 'silent' | 'terminated',
   end: (tx: Transaction) => Promise<unknown>,
   judge: (told: Told, key: string) => Promise<void>,
 ): Promise<void> {
-  await using cutter = await startAnswerCutter(url)
+  await using cutter = await startAnswerCutter(url, how)
   let cuts = 0
   for (; cuts < MOST; cuts++) {
     const key = `${where}-${cuts}`
@@ -61,13 +62,15 @@ async function callOnce(
 }
 
 describe.each([
-  ['a new connection', false],
-  ['one that was used before', true],
-])('the end of a connection in the middle of an answer, on %s', (_, isWarm) => {
+  ['a new connection', false, 'silent'],
+  ['one that was used before', true, 'silent'],
+  ['one that was used before, by an administrator', true, 'terminated'],
+] as const)('the end of a connection in the middle of an answer, on %s', (_, isWarm, how) => {
   it('from the opening on: nothing has happened, or all of it', async () => {
     await sweep(
       'the opening',
       isWarm,
+      how,
       async () => 'done',
       async ({ value, runs, after }, key) => {
         const kept = (await fixture.logged()).filter((name) => name === key)
@@ -84,6 +87,7 @@ describe.each([
     await sweep(
       'the end',
       isWarm,
+      how,
       async () => 'done',
       async ({ value, after }, key) => {
         expect([value, after]).toEqual(['done', 1])
@@ -94,7 +98,7 @@ describe.each([
 
   it('to an error that is stored: it is that error', async () => {
     const fail = () => Promise.reject(new PermanentError('declined'))
-    await sweep('the end', isWarm, fail, async ({ value, after }, key) => {
+    await sweep('the end', isWarm, how, fail, async ({ value, after }, key) => {
       expect(value).toMatchObject({ message: 'declined' })
       expect(after).toBe(0)
       expect(await fixture.logged()).toEqual([])

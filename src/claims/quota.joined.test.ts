@@ -2,6 +2,7 @@ import type pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { openQuotas } from '../../test/claims/open-quotas.js'
 import { BusyError, ConflictError, NotInTransactionError, QuotaExceededError } from '../errors.js'
+import type { Quota } from './quota.js'
 
 const fixture = openQuotas()
 const daily = { limit: 50, per: 'day' } as const
@@ -123,20 +124,55 @@ describe('in the transaction of the caller', () => {
       await holder.query('begin')
       await points.take('child', 1, { tx: holder })
       await withClient(async (tx) => {
-        const waited = async (): Promise<number> => {
+        const waited = async (quota: Quota): Promise<number> => {
           const startedAt = performance.now()
-          await expect(points.take('child', 1, { tx })).rejects.toThrow(BusyError)
+          await expect(quota.take('child', 1, { tx })).rejects.toThrow(BusyError)
           return performance.now() - startedAt
         }
         await tx.query('begin')
-        expect(await waited()).toBeGreaterThan(450)
-        await tx.query("set local statement_timeout = '200ms'")
+        expect(await waited(points)).toBeGreaterThan(450)
+        await tx.query("set local statement_timeout = '2s'")
         // Had its statement been ended, so had the transaction.
-        await waited()
+        await waited(fixture.dibs.quota('points', { ...daily, waitMs: 10_000 }))
         await tx.query('commit')
       })
       await holder.query('commit')
     })
+  })
+
+  it('does not wait for longer than its statement may take, however late each part of the wait ends', async () => {
+    const points = fixture.dibs.quota('points', { ...daily, waitMs: 10_000 })
+    const rate = fixture.dibs.rateLimit('r', {
+      ...{ algorithm: 'gcra', limit: 10, perMs: 1_000, burst: 10, waitMs: 10_000 },
+    })
+    await points.reserve('child', 1, { id: 'held' })
+    await rate.take('child', 1)
+    const bound = `function ${fixture.schema.name}.bound(ms integer) returns text language sql volatile as`
+    const setting = "select pg_catalog.set_config('lock_timeout', ms::text, true)"
+    await fixture.pool.query(`create or replace ${bound} $$ select pg_catalog.pg_sleep(0.05); ${setting} $$`)
+    try {
+      await withClient(async (holder) => {
+        await holder.query('begin')
+        await points.take('child', 1, { tx: holder })
+        await rate.take('child', 1, { tx: holder })
+        const calls = [
+          (tx: pg.PoolClient) => points.take('child', 1, { tx }),
+          (tx: pg.PoolClient) => points.settle('held', 1, { tx }),
+          (tx: pg.PoolClient) => rate.take('child', 1, { tx }),
+        ]
+        const waiting = calls.map((call) =>
+          withClient(async (tx) => {
+            await tx.query("begin; set local statement_timeout = '3s'")
+            await expect(call(tx)).rejects.toThrow(BusyError)
+            await tx.query('select 1; commit')
+          }),
+        )
+        await Promise.all(waiting)
+        await holder.query('commit')
+      })
+    } finally {
+      await fixture.pool.query(`create or replace ${bound} $$ ${setting} $$`)
+    }
   })
 
   it('gets its turn when the other is done', async () => {

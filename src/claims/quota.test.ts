@@ -223,7 +223,7 @@ describe('an id', () => {
   })
 
   it('does not hold up those who were sent along with it', async () => {
-    const points = fixture.dibs.quota('points', { ...daily, waitMs: 200 })
+    const points = fixture.dibs.quota('points', { ...daily, waitMs: 2_000 })
     await points.take('bob', 1)
     await fixture.dibs.transaction(async (tx) => {
       await points.take('ann', 5, { id: 'event-1', tx })
@@ -372,7 +372,7 @@ describe('those who come at once', () => {
   })
 
   it('are taken in their order: what does not fit is left out, what comes after it is not', async () => {
-    const points = fixture.dibs.quota('points', { limit: 10 })
+    const points = fixture.dibs.quota('points', { limit: 10, waitMs: 10_000 })
     const attempts = await Promise.all([6, 5, 4, 1].map((amount) => points.tryTake('child', amount)))
     expect(attempts.map(({ granted, used }: QuotaAttempt) => [granted, used])).toEqual([
       [true, 6],

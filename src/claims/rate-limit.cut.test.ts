@@ -8,7 +8,7 @@ import { type DibsEvents, onEvent } from '../postgres/events.js'
 import { PgProxy } from '../testing/index.js'
 
 const spec = { algorithm: 'token-bucket', limit: 3, perMs: 3_600_000 } as const
-const DOWN_MS = 700
+const DOWN_MS = 1_500
 
 /** A Dibs whose network can be cut, with a connection that stands. */
 async function throughProxy(fn: (dibs: Dibs, proxy: PgProxy) => Promise<void>): Promise<void> {
@@ -85,7 +85,7 @@ describe('while the database is away', () => {
         const answers = await Promise.all([rate.take('s'), rate.take('s'), rate.take('s'), rate.take('t')])
         expect(answers.every(({ degraded }) => degraded)).toBe(true)
         const between = performance.now()
-        expect(between - startedAt).toBeLessThan(2_000)
+        expect(between - startedAt).toBeLessThan(4_000)
         // It is left alone now.
         expect(await rate.take('u')).toMatchObject({ degraded: true })
         expect(performance.now() - between).toBeLessThan(DOWN_MS)

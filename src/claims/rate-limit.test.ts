@@ -149,7 +149,7 @@ describe.each(all)('%s', (algorithm, spec) => {
   })
 
   it('grants as much as fits to fifty at once, in few statements', async () => {
-    const rate = dibs.rateLimit('r', spec)
+    const rate = dibs.rateLimit('r', { ...spec, waitMs: 10_000 })
     await rate.take('s')
     const { value, roundTrips } = await countTraffic(pool, () =>
       Promise.all(Array.from({ length: 50 }, () => rate.tryTake('s'))),
@@ -159,7 +159,7 @@ describe.each(all)('%s', (algorithm, spec) => {
   })
 
   it('grants as much as fits to instances that do not know of each other', async () => {
-    const rates = Array.from({ length: 8 }, () => dibs.rateLimit('r', spec))
+    const rates = Array.from({ length: 8 }, () => dibs.rateLimit('r', { ...spec, waitMs: 10_000 }))
     const answers = await Promise.all(rates.flatMap((rate) => [rate.tryTake('s'), rate.tryTake('s')]))
     expect(answers.filter(({ granted }) => granted)).toHaveLength(5)
   })
@@ -388,14 +388,14 @@ describe('in the transaction of the caller', () => {
   })
 
   it('makes others wait for it, with a bound, and decides by the time after the wait', async () => {
-    const one = dibs.rateLimit('r', { algorithm: 'token-bucket', limit: 5, perMs: 1_000 })
+    const one = dibs.rateLimit('r', { ...base, waitMs: 10_000 })
     const client = await pool.connect()
     try {
       // A row that is new, and one that is there.
       for (let round = 1; round <= 2; round++) {
         await client.query('begin')
         await one.take('s', 5, { tx: client })
-        const short = dibs.rateLimit('r', { algorithm: 'token-bucket', limit: 5, perMs: 1_000, waitMs: 20 })
+        const short = dibs.rateLimit('r', { ...base, waitMs: 20 })
         const busy = await short.take('s').catch((thrown: unknown) => thrown)
         expect(busy).toBeInstanceOf(BusyError)
         expect(busy).toMatchObject({ subject: 'a turn at rate limit "r"' })

@@ -602,7 +602,7 @@ describe('voidSlot', () => {
       await fixture.dibs.voidSlot({ scope, slot, tx })
       expect(await timeout(tx)).toBe(usual)
       const waiting = inTransaction(async (other) => {
-        await other.query("set local statement_timeout = '300ms'")
+        await other.query("set local statement_timeout = '2s'")
         await expect(fixture.other.voidSlot({ scope, slot, tx: other })).rejects.toThrow(BusyError)
         await write('usable')(other)
       })

@@ -40,7 +40,9 @@ export class StoreWatch {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {
       const ms = this.#downAfterMs
-      timer = setTimeout(() => reject(new ConnectionLostError(`No answer came within ${ms} ms.`)), ms)
+      const end = (): void => reject(new ConnectionLostError(`No answer came within ${ms} ms.`))
+      // In a process that stood still the answer may be there, and timers come before it is read.
+      timer = setTimeout(() => setImmediate(end), ms)
     })
     try {
       const answer = await Promise.race([fn(), late])

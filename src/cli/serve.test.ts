@@ -244,5 +244,5 @@ it('brings its own PostgreSQL, and leaves none behind', async () => {
   cli.kill('SIGTERM')
   expect(await cli.exit).toBe(0)
   expect(cli.output + cli.errors).not.toContain(secret)
-  await until(() => processesOf(folder).length === 0, 'the server and its keeper to end', 6_000)
+  await until(() => processesOf(folder).length === 0, 'the server and its keeper to end', 30_000)
 }, 90_000)

@@ -40,9 +40,9 @@ export class NotWrittenError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'A row could have been written, and the database did not. Causes that are known: a trigger answered null, or wrote somewhere else; a trigger changed the columns that `insertOnce` looks for; a policy hides the row. What the trigger did is undone. Nothing was changed.',
+      'A row could have been written, and the database did not. Causes that are known: a trigger answered null or another row than the new one, or wrote somewhere else; a trigger changed the columns that `insertOnce` looks for; a policy hides the row. What the trigger did is undone. Nothing was changed.',
     remedy:
-      'Look at the triggers and policies of the table: one that answers null, as `suppress_redundant_updates_trigger` does, keeps the row as it is; for one that changes the key (to lower case, for instance), give the key as it will be. Where that is meant, treat this error as the answer.',
+      'Look at the triggers and policies of the table: one that answers null, as `suppress_redundant_updates_trigger` does, or the old row keeps the row as it is; for one that changes the key (to lower case, for instance), give the key as it will be. Where that is meant, treat this error as the answer.',
   }
 
   constructor(
@@ -54,7 +54,7 @@ export class NotWrittenError extends DibsError {
     options?: DibsErrorOptions,
   ) {
     super(
-      `The database did not write ${subject}. It may be that a trigger answered null or wrote somewhere else, that it changed the key of a row to insert, or that a policy hides the row. Nothing was changed.`,
+      `The database did not write ${subject}. It may be that a trigger answered null or another row than the new one, or wrote somewhere else, that it changed the key of a row to insert, or that a policy hides the row. Nothing was changed.`,
       options,
     )
   }

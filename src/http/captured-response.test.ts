@@ -185,14 +185,18 @@ it('a handler that destroys its response has none', async () => {
 })
 
 it('calls back also if nobody is there any more', async () => {
+  const arrived = deferred()
   const called = deferred()
   const port = await listen(async (_request, response) => {
     const captured = new CapturedResponse(response, () => 100)
+    arrived.resolve()
     await new Promise((resolve) => response.once('close', resolve))
     response.end('tea', () => called.resolve())
     captured.send(await captured.whole)
   })
-  const gone = ask(port, '/', { onSent: (request) => void setTimeout(() => request.destroy(), 20) })
+  const gone = ask(port, '/', {
+    onSent: (request) => void arrived.promise.then(() => request.destroy()),
+  })
   await expect(gone).rejects.toThrow()
   await called.promise
 })

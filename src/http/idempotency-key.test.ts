@@ -57,6 +57,6 @@ describe('the header', () => {
       `"a"${' ;'.repeat(20_000)}`,
     ])
       expect(readIdempotencyKey(text)).toHaveProperty('problem')
-    expect(performance.now() - since).toBeLessThan(1_000)
+    expect(performance.now() - since).toBeLessThan(5_000)
   })
 })

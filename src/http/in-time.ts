@@ -6,7 +6,9 @@ import type { OperationState } from './problem.js'
 export async function inTime<T>(running: Promise<T>, ms: number, late: () => Error): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const ended = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(late()), Math.min(ms, MAX_TIMER_MS))
+    const end = (): void => reject(late())
+    // In a process that stood still the answer may be there, and timers come before it is read.
+    timer = setTimeout(() => setImmediate(end), Math.min(ms, MAX_TIMER_MS))
   })
   try {
     return await Promise.race([running, ended])

@@ -22,8 +22,13 @@ export class Bell {
     this.#hasRung = false
   }
 
+  /** Ends a wait that is under way, as a hint would, and no later one. */
+  interrupt(): void {
+    this.#wake?.()
+  }
+
   /** Resolves at a hint, also one that came before; after `ms`; or when `signal` fires. */
-  async wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  async wait(ms: number, signal?: AbortSignal): Promise<void> {
     if (this.#hasRung || signal?.aborted) return
     await new Promise<void>((resolve) => {
       const finish = (): void => {

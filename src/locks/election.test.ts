@@ -129,7 +129,7 @@ describe('an election', () => {
     const name = fresh()
     const told: string[] = []
     await using ann = fixture.dibs.elect(name, {
-      ttlMs: 900,
+      ttlMs: 3_000,
       onElected: (term) => told.push(`elected ${term.epoch}`),
       onLost: (term, reason) => told.push(`lost ${term.epoch} ${reason}`),
     })

@@ -8,7 +8,7 @@ import { checkOutcome } from '../postgres/standard-schema.js'
 import { storeFailure } from '../postgres/stored-failure.js'
 import { type FlightSpec, leadMs, leadOf } from './flight-spec.js'
 import { finishFlight } from './flight-statements.js'
-import { giveBackUnseen } from './give-back-unseen.js'
+import { giveBackUnseen, giveBackUnwanted } from './give-back-unseen.js'
 import { HeldLock, type LockParts, type ToldLock } from './held-lock.js'
 import { originOf, topicOf } from './lock-origin.js'
 
@@ -23,13 +23,13 @@ export const readLoaded = (json: string | null): unknown => (json === null ? und
 export interface LeadEnd {
   readonly loaded: Loaded
   /**
-   * `published`; `refused`: another has taken the lead meanwhile; `unknown`: the database could not be asked.
+   * `published`; `refused`: the lead was lost, and another may have taken it; `unknown`: the database could not be asked.
    */
   readonly how: 'published' | 'refused' | 'unknown'
   /** It began before the key was forgotten, or that is not known. */
   readonly isForgotten: boolean
   /** The newer value, of whoever has taken the lead. */
-  readonly newer?: { readonly json: string | null } | undefined
+  readonly newer?: { readonly json: string | null; readonly fence: number } | undefined
 }
 
 interface Told {
@@ -37,6 +37,7 @@ interface Told {
   readonly isForgotten: boolean
   readonly isWanted?: boolean
   readonly isNewer?: boolean
+  readonly fence?: number
   readonly isVoid?: boolean
   readonly value?: unknown
 }
@@ -106,10 +107,12 @@ export class FlightLead {
     const startedAt = performance.now()
     const loaded = await this.#load()
     const loadMs = performance.now() - startedAt
+    // By the clock, too: of a process that stood still it may be the first to see that.
+    const isLost = 'error' in loaded && (this.#lock.signal.aborted || performance.now() >= this.#lock.endsAt)
     // From now on it is not renewed: nothing that is under way may find the lead given back, and take that for a loss.
     this.#lock.handOver()
     onLoaded()
-    const end = await this.#publish(loaded, loadMs)
+    const end = isLost ? await this.#resign(loaded) : await this.#publish(loaded, loadMs)
     this.#tell(end, loadMs)
     return end
   }
@@ -127,11 +130,19 @@ export class FlightLead {
     }
   }
 
+  /** It failed after the lead was lost, and mostly by that: no failure of the others. The server may not know yet that the lead is lost. */
+  async #resign(loaded: Loaded): Promise<LeadEnd> {
+    await giveBackUnwanted(this.#parts, this.#lock, this.#lock)
+    return { loaded, how: 'refused', isForgotten: true }
+  }
+
   async #publish(loaded: Loaded, loadMs: number): Promise<LeadEnd> {
     try {
       const told = await this.#send(loaded, loadMs)
       if (told.isWanted) this.#parts.wakeups.hint(topicOf(this.#lock.name))
-      const newer = told.isNewer ? { json: told.isVoid ? null : JSON.stringify(told.value) } : undefined
+      const newer = told.isNewer
+        ? { json: told.isVoid ? null : JSON.stringify(told.value), fence: Number(told.fence) }
+        : undefined
       return { loaded, how: told.state, isForgotten: told.isForgotten, newer }
     } catch (error) {
       emit('dibs:flight.not-published', { ...this.#origin, fence: this.fence, error })

@@ -26,7 +26,7 @@ export interface SingleFlightOptions<R = unknown> {
   readonly ttlMs?: number | undefined
   /** For how long after that it still is, while one of them loads another in the background. Default 0. */
   readonly staleMs?: number | undefined
-  /** For how long a failure is given to others, too. Default 0: only to those who wait for the same load. */
+  /** For how long a failure is given to others, too; but not that of a load which has lost the lead. Default 0: only to those who wait for the same load. */
   readonly errorTtlMs?: number | undefined
   /**
    * How long to wait for the load of another. A load of its own takes as long as it takes; if that loses the lead, it is another's that is waited for, and `waitMs` begins
@@ -38,8 +38,8 @@ export interface SingleFlightOptions<R = unknown> {
   /** A load that takes longer loses the lead, however alive it is: another loads in its place. Default 300,000. */
   readonly maxLoadMs?: number | undefined
   /**
-   * When the wait is over: `throw` (default) a `BusyError`; `load` by itself, without sharing it, also if the database cannot be reached; `stale`: the last
-   * value that is still there and fits `result`, however old, else a `BusyError`.
+   * When the wait is over: `throw` (default) a `BusyError`, or the error of the database if it could not be asked; `load` by itself, without sharing it, also if the database cannot be reached; `stale`: the last
+   * value that is still there and fits `result`, however old, else as `throw`.
    */
   readonly onTimeout?: OnTimeout | undefined
   /** How early one caller begins to load anew before the value is over, in times of what a load takes, by chance. 0: never. Default 1. */

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import { hostname } from 'node:os'
 import { BusyError, ClosedError, CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
 import { sleep } from '../postgres/sleep.js'
 import { restoreShared } from '../postgres/stored-failure.js'
+import { THIS_PROCESS } from '../postgres/this-process.js'
 import { Bell } from './bell.js'
 import type { Ending, FlightCall } from './flight-call.js'
 import { FlightLead, type LeadEnd, readLoaded } from './flight-lead.js'
@@ -64,7 +64,7 @@ const ANSWER_MS = 5_000
 const MIN_TRIES = 4
 const MIN_TRYING_MS = 1_000
 
-/** How often one flight loads after it has lost the lead, each time without a value. */
+/** How often in a row one flight loads and loses the lead, each time without a value. */
 const MAX_LOADS = 3
 
 /** So many loads of a process for one key may hang; then it begins no other. */
@@ -82,8 +82,8 @@ export class KeyFlight {
   readonly #onEnd: () => void
   readonly #calls = new Set<FlightCall>()
   readonly #bell: Bell
-  #wake = new AbortController()
-  #isLeading = false
+  /** The fence of the load that is waited for. */
+  #leading: number | undefined
   #isClosed = false
   #loads = 0
   #hasYielded = false
@@ -103,14 +103,14 @@ export class KeyFlight {
 
   join(call: FlightCall): void {
     this.#calls.add(call)
-    if (this.#isLeading) this.#putBehindOwn(call)
+    if (this.#leading !== undefined) this.#putBehindOwn(call)
     // So that it is known to wait for the load that is under way elsewhere.
-    this.#wake.abort()
+    this.#bell.interrupt()
   }
 
   leave(call: FlightCall): void {
     this.#calls.delete(call)
-    if (this.#calls.size === 0) this.#wake.abort()
+    if (this.#calls.size === 0) this.#bell.interrupt()
   }
 
   /** Whether it may have what comes of this load is known at its end: so it takes nothing before. */
@@ -168,7 +168,7 @@ export class KeyFlight {
 
   /** Undefined: it failed, and everybody who must know does; or nobody is there any more. */
   async #ask(): Promise<Answer | undefined> {
-    const holder = `${hostname()}:${process.pid}/${randomUUID()}`
+    const holder = `${THIS_PROCESS}/${randomUUID()}`
     const [first] = this.#calls
     if (!first) return undefined
     const { refreshEarly } = first.spec
@@ -230,8 +230,7 @@ export class KeyFlight {
   }
 
   async #sleep(ms: number): Promise<void> {
-    this.#wake = new AbortController()
-    if (this.#calls.size > 0) await this.#bell.wait(ms, this.#wake.signal)
+    if (this.#calls.size > 0) await this.#bell.wait(ms)
   }
 
   /** Hands out what there is; false if somebody is left who has to wait. */
@@ -306,7 +305,7 @@ export class KeyFlight {
     }
     this.#hasYielded = false
     own.stopTimer()
-    this.#isLeading = true
+    this.#leading = flight.fence
     // Who has come while it was asked for.
     for (const call of [...this.#calls]) if (!present.includes(call)) this.#putBehindOwn(call)
     this.#loads++
@@ -321,7 +320,7 @@ export class KeyFlight {
         this.#land(end, flight.fence, { present: new Set(present), waiting })
       })
     const isLost = await Promise.race([landed.then(() => false), flight.whenLost().then(() => true)])
-    this.#isLeading = false
+    this.#leading = undefined
     if (isLost) {
       // It may hang. Whoever waits for it waits for the next one as well, and takes what is there first.
       for (const call of present) call.after = flight.fence + 1
@@ -336,13 +335,15 @@ export class KeyFlight {
     // Who has come since then may have it only if it was kept: one that was refused may be older than what they know of.
     const mayHave = waiting.filter((call) => present.has(call) || (how === 'published' && !isForgotten))
     const isLost = how === 'refused' && newer === undefined && 'error' in loaded
-    if (isLost && this.#loads < MAX_LOADS) {
+    if (how === 'published' && 'json' in loaded) this.#loads = 0
+    const isFollowed = this.#leading !== undefined && this.#leading !== fence
+    if (isLost && (this.#loads < MAX_LOADS || isFollowed)) {
       // It has failed since it was too slow, or because it was told so: whoever has the lead now does better.
       for (const call of present) call.after = fence + 1
       return
     }
     for (const call of mayHave)
-      if (newer) call.end(valueIn(newer.json))
+      if (newer) call.end(valueIn(newer.json, newer.fence))
       else if ('error' in loaded) call.end({ how: 'error', error: loaded.error })
       else call.end(valueIn(loaded.json, fence))
   }

@@ -98,7 +98,7 @@ describe('while the whole pool is in use', () => {
     await fixture.beside(
       async (dibs) => {
         const mine = await dibs.lock('mine', { ttlMs: HOUR_MS })
-        const other = await dibs.lock('other', { ttlMs: 900 })
+        const other = await dibs.lock('other', { ttlMs: 1_800 })
         const client = await fixture.pool.connect()
         await client.query('begin')
         await client.query(`select from ${fixture.schema.name}.lock where name = 'mine' for update`)

@@ -264,7 +264,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   })
 
   it('holds the next holder up until the transaction has ended, and neither a renewal nor a release', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 900 })
+    const mine = await fixture.dibs.lock('till', { ttlMs: 3_000 })
     const began = deferred()
     const goOn = deferred()
     const guarded = fixture.dibs.transaction(
@@ -356,7 +356,7 @@ describe('guard', () => {
   )
 
   it('of a transaction whose snapshot is older than a renewal gets through', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 600 })
+    const mine = await fixture.dibs.lock('till', { ttlMs: 3_000 })
     const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
     let runs = 0
     await fixture.dibs.transaction(
@@ -424,13 +424,13 @@ describe('a guarded transaction that stands still', () => {
 
   it('is ended by the server when its lease would be, and the process lives on', async () => {
     unheard = []
-    const mine = await fixture.dibs.lock('till', { ttlMs: 900 })
+    const mine = await fixture.dibs.lock('till', { ttlMs: 1_900 })
     const client = new pg.Client({ connectionString: url })
     await client.connect()
     await client.query('begin')
     await mine.guard(client)
     const { rows } = await client.query('show idle_in_transaction_session_timeout')
-    expect(Number.parseInt(rows[0].idle_in_transaction_session_timeout, 10)).toBeLessThanOrEqual(900)
+    expect(Number.parseInt(rows[0].idle_in_transaction_session_timeout, 10)).toBeLessThanOrEqual(1_900)
     const ended = new Promise((resolve) => client.once('end', resolve))
     await ended
     await expect(client.query('commit')).rejects.toThrow()
@@ -439,7 +439,7 @@ describe('a guarded transaction that stands still', () => {
   })
 
   it.each(['a statement', 'COMMIT'])('is told why it was ended by %s', async (what) => {
-    await using mine = await fixture.dibs.lock('till', { ttlMs: 400 })
+    await using mine = await fixture.dibs.lock('till', { ttlMs: 1_500 })
     const ended = fixture.dibs.transaction(async (tx) => {
       await mine.guard(tx)
       await new Promise((resolve) => tx.client.once('error', resolve))
@@ -457,12 +457,12 @@ describe('a guarded transaction that stands still', () => {
     'is let alone over postgres.js, by %s: it would end the process',
     async (by) => {
       unheard = []
-      const mine = await fixture.dibs.lock('till', { ttlMs: 500 })
+      const mine = await fixture.dibs.lock('till', { ttlMs: 1_500 })
       const sql = postgres(url, { max: 1, prepare: !viaPgBouncer, onnotice: () => {} })
       const standStill = async (tx: Tx) => {
         await log(tx, 'mine')
         await mine.guard(tx)
-        await sleep(1_200)
+        await sleep(2_500)
       }
       if (by === 'itself') await sql.begin((own) => standStill(fromPostgresJs(own)))
       else await drizzle(sql).transaction((own) => standStill(fromDrizzle(own)))
@@ -476,10 +476,10 @@ describe('a guarded transaction that stands still', () => {
   it('keeps a limit of its own that is lower', async () => {
     await using mine = await fixture.dibs.lock('till')
     await inTransaction(async (tx) => {
-      await tx.query("set local idle_in_transaction_session_timeout = '777ms'")
+      await tx.query("set local idle_in_transaction_session_timeout = '7777ms'")
       await mine.guard(tx)
       expect((await tx.query('show idle_in_transaction_session_timeout')).rows).toEqual([
-        { idle_in_transaction_session_timeout: '777ms' },
+        { idle_in_transaction_session_timeout: '7777ms' },
       ])
     })
     await inTransaction(async (tx) => {

@@ -73,7 +73,7 @@ describe('inspect', () => {
 
 describe('forceRelease', () => {
   it('takes a lock away, and its holder learns of it', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 900 })
+    const mine = await fixture.dibs.lock('till', { ttlMs: 3_000 })
     const events = await fixture.eventsOf(async () => {
       expect(await fixture.other.locks.forceRelease('till')).toBe(1)
       await until(() => mine.signal.aborted, 'the holder to learn of it')
@@ -146,7 +146,7 @@ describe('forceRelease', () => {
     )
     await expect(run).rejects.toMatchObject({ code: 'DIBS_FENCE_LOST', reason: 'stolen' })
     const semaphore = await Promise.all(
-      [1, 2].map(() => fixture.dibs.lock('pool', { permits: 2, ttlMs: 900 })),
+      [1, 2].map(() => fixture.dibs.lock('pool', { permits: 2, ttlMs: 3_000 })),
     )
     await fixture.other.locks.forceRelease('pool', { ifFence: semaphore[0]?.fence })
     await until(() => semaphore[0]?.signal.aborted, 'its holder to learn of it')

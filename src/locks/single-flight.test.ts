@@ -162,9 +162,9 @@ describe('a value that does not fit `result`', () => {
   it('and is loaded in the background leaves the old one there', async () => {
     await get(fixture.dibs, 7, { ttlMs: 1_000, staleMs: 10 * MINUTE_MS })
     await fixture.schema.clock.advance(2_000)
-    const events = await fixture.eventsOf(async () => {
+    const events = await fixture.eventsOf(async (told) => {
       expect(await get(fixture.dibs, 'x', { result: dates })).toEqual(new Date(7))
-      await until(async () => (await flightRow())?.failure != null, 'it to fail')
+      await until(() => told.length > 0, 'it to fail')
     })
     expect(events).toMatchObject([['dibs:flight.failed', { isBackground: true }]])
     expect(await flightRow()).toMatchObject({ value: 7 })
@@ -410,10 +410,10 @@ describe('a wait that is over', () => {
   it('is a BusyError that may be retried, also for whoever was not to wait', async () => {
     await whileAnotherLoads(async () => {
       const startedAt = performance.now()
-      const error = await errorOf(get(fixture.dibs, 1, { waitMs: 100 }))
+      const error = await errorOf(get(fixture.dibs, 1, { waitMs: 1_000 }))
       expect(error).toBeInstanceOf(BusyError)
       expect(error).toMatchObject({ retryable: true, subject: 'the load of "k" in another process' })
-      expect((error as BusyError).waitedMs).toBeGreaterThanOrEqual(99)
+      expect((error as BusyError).waitedMs).toBeGreaterThanOrEqual(999)
       expect(performance.now() - startedAt).toBeLessThan(5_000)
       expect(await errorOf(get(fixture.dibs, 1, { waitMs: 0 }))).toMatchObject({ waitedMs: 0 })
       // Also beside one of the same process, which waits or loads.
@@ -517,9 +517,9 @@ describe('a wait that is over', () => {
 
   it('leaves the others alone', async () => {
     const held = heldLoad('v')
-    const first = fixture.dibs.singleFlight('k', held.load, { waitMs: 200 })
+    const first = fixture.dibs.singleFlight('k', held.load, { waitMs: 1_000 })
     await held.begun
-    const short = errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 250 }))
+    const short = errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 1_050 }))
     const long = fixture.dibs.singleFlight('k', held.load)
     expect(await short).toBeInstanceOf(BusyError)
     held.land()
@@ -583,11 +583,11 @@ describe('a stale value', () => {
     const fail = async (): Promise<string> => {
       throw new Error('down')
     }
-    const events = await fixture.eventsOf(async () => {
+    const events = await fixture.eventsOf(async (told) => {
       expect(await fixture.dibs.singleFlight('k', fail, options)).toBe('old')
-      await until(async () => (await flightRow())?.failure != null, 'it to fail')
+      await until(() => told.length === 1, 'it to fail')
       expect(await fixture.dibs.singleFlight('k', async () => 'new', options)).toBe('old')
-      await until(async () => (await flightRow())?.value === 'new', 'the new one')
+      await until(() => told.length === 2, 'the new one')
     })
     expect(events.map(([name]) => name)).toEqual(['dibs:flight.failed', 'dibs:flight.loaded'])
     expect(events[0]?.[1]).toMatchObject({ template: 'k', isBackground: true, error: { message: 'down' } })

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto'
-import { hostname } from 'node:os'
 import {
   BusyError,
   CommitOutcomeUnknownError,
@@ -10,6 +9,7 @@ import {
 import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
+import { THIS_PROCESS } from '../postgres/this-process.js'
 import { Bell } from './bell.js'
 import { type Asker, giveBackUnseen, giveBackUnwanted } from './give-back-unseen.js'
 import { HeldLock, type LockParts, type ToldLock } from './held-lock.js'
@@ -60,7 +60,7 @@ export class LockCall {
   constructor(parts: LockParts, spec: LockSpec) {
     this.#parts = parts
     this.#spec = spec
-    this.#holder = `${spec.by ?? `${hostname()}:${process.pid}`}/${randomUUID()}`
+    this.#holder = `${spec.by ?? THIS_PROCESS}/${randomUUID()}`
     this.#until = this.#startedAt + spec.waitMs
   }
 

@@ -61,7 +61,7 @@ const MAX_BATCHES = 100
 const ANSWER_MS = 10_000
 /** How often something that is over, and that others have just then, is come back to in one round, and after how long. */
 const MAX_BUSY = 10
-const BUSY_MS = 10
+const BUSY_MS = 50
 /** How many of one operation this process takes over at once: a handler that hangs holds up no other operation. */
 const MAX_TAKEN = 5
 

@@ -54,10 +54,12 @@ async function expectHealthy(): Promise<void> {
 
 describe('a connection that ends in the middle of the answer to COMMIT', () => {
   it.each([
-    ['before the server has said that it is done: unknown', 0, CommitOutcomeUnknownError, 0],
-    ['after that: done', 1, undefined, 1],
-  ])('%s', async (_, messages, failure, after) => {
-    await using cutter = await startAnswerCutter(url)
+    ['before the server has said that it is done: unknown', 'silent', 0, CommitOutcomeUnknownError, 0],
+    ['before that, by an administrator: unknown', 'terminated', 0, CommitOutcomeUnknownError, 0],
+    ['after that: done', 'silent', 1, undefined, 1],
+    ['after that, by an administrator: done', 'terminated', 1, undefined, 1],
+  ] as const)('%s', async (_, how, messages, failure, after) => {
+    await using cutter = await startAnswerCutter(url, how)
     const pool = new pg.Pool({ connectionString: cutter.url, max: 1 })
     pool.on('error', () => {})
     const own = new Database(pool, { schema: direct.schema, prepared: false })

@@ -122,13 +122,15 @@ export class Connections {
   #connect(waitMs: number): Promise<PoolClient> {
     const startedAt = performance.now()
     return new Promise((resolve, reject) => {
-      let isLate = false
+      let state: 'waiting' | 'had' | 'late' = 'waiting'
       const expire = (): void => {
-        isLate = true
+        if (state !== 'waiting') return
+        state = 'late'
         reject(this.busy(performance.now() - startedAt))
       }
       if (waitMs <= 0) return expire()
-      const timer = setTimeout(expire, waitMs)
+      // In a process that stood still the answer may be there, and timers come before it is read.
+      const timer = setTimeout(() => setImmediate(expire), waitMs)
       const fail = (error: unknown): void => {
         clearTimeout(timer)
         if (isPoolFull(error)) reject(this.busy(performance.now() - startedAt, error))
@@ -137,9 +139,9 @@ export class Connections {
       try {
         this.pool.connect((error, client) => {
           clearTimeout(timer)
-          if (isLate)
-            client?.release() // nobody waits for it any more
-          else if (client) resolve(client)
+          if (state === 'late') return client?.release() // nobody waits for it any more
+          state = 'had'
+          if (client) resolve(client)
           else fail(error)
         })
       } catch (error) {

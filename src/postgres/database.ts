@@ -29,6 +29,9 @@ export interface StatementLimit {
   readonly readOnly: boolean
 }
 
+/** What ends just at its limit is answered, or cancelled, and not taken for silence. */
+const SPARE_MS = 1_000
+
 /** How long a statement that waits for nobody may take. Far more than any of ours does, and far less than `ANSWER_MS`. */
 const SILENT_MS = 10_000
 
@@ -76,7 +79,9 @@ export class Database extends Connections {
         if (limit.readOnly) own.leave()
         return rows
       }
-      return repeatTransaction(this, ask, { attempts: 1, deadlineMs: limit.ms })
+      const ms = Math.min(limit.ms, this.statementTimeoutMs || limit.ms)
+      const opening = () => [`set local statement_timeout = ${ms}`]
+      return repeatTransaction(this, ask, { attempts: 1, deadlineMs: ms + SPARE_MS }, { opening })
     }
     return this.#runAlone<Row>(
       { statement: { readOnly: false }, isPart: false, deadlineMs },

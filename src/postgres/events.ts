@@ -265,7 +265,7 @@ export interface DibsEvents {
     readonly isBackground: boolean
     readonly error: unknown
   }
-  /** What came of a load that was too slow is not kept: another has loaded in its place. */
+  /** What came of a load that has lost its lead is not kept: another loads in its place. */
   'dibs:flight.refused': FlightOrigin & { readonly fence: number; readonly loadMs: number }
   /** What came of a load could not be published: the database could not be asked. Its own caller has it. */
   'dibs:flight.not-published': FlightOrigin & { readonly fence: number; readonly error: unknown }

@@ -263,9 +263,9 @@ export class OpenTransaction implements TransactionCore {
       return command
     } catch (error) {
       const fault = readFault(error)
-      // None was there when ours was sent: it was answered, and the connection ended behind that. What else was asked in the
-      // same message is lost with it, and has to be looked for.
-      const isAnswered = this.#control.seen === 1 && fault?.sqlState === undefined
+      // None was there when ours was sent: it was answered, and the connection ended behind that, whether or not the server
+      // said why. What else was asked in the same message is lost with it, and has to be looked for.
+      const isAnswered = this.#control.seen === 1 && (fault?.sqlState === undefined || fault.fatal)
       if (isAnswered && this.closing === undefined) {
         this.#checkout.broken ??= error
         return 'COMMIT'

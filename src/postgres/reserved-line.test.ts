@@ -20,7 +20,7 @@ it('lets go of whoever waits for it to be connected when nobody needs it any mor
       line.leave()
       expect((await asking).message).toBe('it could not be connected')
       await free
-      expect(performance.now() - since).toBeLessThan(1_000)
+      expect(performance.now() - since).toBeLessThan(10_000)
       silence.end()
     },
     { connectionString: proxy.url },

@@ -140,9 +140,10 @@ describe('conflicts', () => {
     const results = await writeSkew({}, attempts)
     stop()
     expect(results.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled'])
-    expect(attempts.toSorted()).toEqual([1, 1, 2])
+    // While the winner is in its COMMIT the loser may lose again.
+    expect(attempts.toSorted().slice(0, 3)).toEqual([1, 1, 2])
     expect(((await balance(1)) ?? 0) + ((await balance(2)) ?? 0)).toBe(50)
-    expect(retried).toMatchObject([{ schema: database.schema, attempt: 1, error: { sqlState: '40001' } }])
+    expect(retried[0]).toMatchObject({ schema: database.schema, attempt: 1, error: { sqlState: '40001' } })
   })
 
   it('gives up after the given attempts with ConflictError', async () => {
@@ -249,7 +250,7 @@ describe('conflicts', () => {
       async () => {
         throw new ConflictError({ subject: 'order 7', expected: 1, current: 2 })
       },
-      { deadlineMs: 50, attempts: 1_000_000 },
+      { deadlineMs: 500, attempts: 1_000_000 },
     )
     const error = await work.catch((reason) => reason)
     expect(error).toBeInstanceOf(ConflictError)
@@ -434,7 +435,7 @@ describe('statements that fail', () => {
 describe('the deadline', () => {
   it('cancels a statement that runs into it', async () => {
     const error = await database
-      .transaction((tx) => tx.query('select pg_sleep(30)'), { deadlineMs: 100 })
+      .transaction((tx) => tx.query('select pg_sleep(30)'), { deadlineMs: 1_000 })
       .catch((reason) => reason)
     expect(error).toBeInstanceOf(StatementTimeoutError)
     expect(error).toMatchObject({ sqlState: '57014' })
@@ -445,22 +446,22 @@ describe('the deadline', () => {
     const work = database.transaction(
       async (tx) => {
         await tx.query('select pg_sleep(0.4)')
-        await tx.query('select pg_sleep(2)')
+        await tx.query('select pg_sleep(30)')
       },
       { deadlineMs: 500 },
     )
     await expect(work).rejects.toThrow(StatementTimeoutError)
-    expect(performance.now() - startedAt).toBeLessThan(2_000)
+    expect(performance.now() - startedAt).toBeLessThan(4_000)
   })
 
   it('lets nothing be kept after it', async () => {
     const work = database.transaction(
       async (tx) => {
         await setBalance(tx, 1, 7)
-        const until = performance.now() + 60
+        const until = performance.now() + 1_050
         while (performance.now() < until);
       },
-      { deadlineMs: 50 },
+      { deadlineMs: 1_000 },
     )
     await expect(work).rejects.toThrow('COMMIT was not sent')
     expect(await balance(1)).toBe(50)
@@ -936,6 +937,7 @@ describe('a network that goes silent', () => {
     await withPool(
       async (pool) => {
         const own = new Database(pool, { schema: database.schema, prepared: false })
+        await pool.query('select 1')
         const startedAt = performance.now()
         const error = await own
           .transaction(
@@ -944,11 +946,11 @@ describe('a network that goes silent', () => {
               proxy.inject({ kind: 'black-hole' })
               await tx.query('select 2')
             },
-            { deadlineMs: 300 },
+            { deadlineMs: 1_500 },
           )
           .catch((reason) => reason)
         expect(error).toBeInstanceOf(StatementTimeoutError)
-        expect(performance.now() - startedAt).toBeLessThan(5_000)
+        expect(performance.now() - startedAt).toBeLessThan(10_000)
       },
       { connectionString: proxy.url },
     )
@@ -959,12 +961,13 @@ describe('a network that goes silent', () => {
     await withPool(
       async (pool) => {
         const own = new Database(pool, { schema: database.schema, prepared: false })
+        await pool.query('select 1')
         const work = own.transaction(
           async (tx) => {
             await tx.query('select 1')
             proxy.inject({ kind: 'black-hole' })
           },
-          { deadlineMs: 300 },
+          { deadlineMs: 1_500 },
         )
         await expect(work).rejects.toThrow(CommitOutcomeUnknownError)
       },

@@ -120,10 +120,10 @@ describe('an amount', () => {
     await withClient(async (other) => {
       await adjust('left_over', -1, {}, other)
       await withClient(async (ours) => {
-        await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '2s'")
-        const error = await adjust('left_over', -1, { waitMs: 5_000 }, ours).catch((error) => error)
+        await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '5s'")
+        const error = await adjust('left_over', -1, { waitMs: 10_000 }, ours).catch((error) => error)
         expect(error).toBeInstanceOf(BusyError)
-        expect(error.waitedMs).toBeLessThan(2_500)
+        expect(error.waitedMs).toBeLessThan(5_500)
         await adjust('small', -1, {}, ours, 2)
         expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
       })

@@ -88,6 +88,17 @@ describe('names', () => {
     expect(await fixture.rows('parent')).toMatchObject([{ total: 11 }])
   })
 
+  it('of a column that the child has lost are not those of the parent, though the parent keeps just these', async () => {
+    await run(
+      `create table {shop}.parent (id int primary key, total int, rate int default 100); insert into {shop}.parent values (1, 500);
+       create table {shop}.child (parent_id int, price int, rate int); insert into {shop}.child values (1, 5, 2)`,
+    )
+    const totals = aggregate({ columns: { total: 'coalesce(sum(price * rate), 0)' } })
+    expect(await totals.verify()).toMatchObject({ driftedCount: 1 })
+    await run('alter table {shop}.child rename column rate to factor')
+    await expect(totals.verify()).rejects.toThrow(InvalidInputError)
+  })
+
   it('of a column that the child loses while it is verified are not those of the parent', async () => {
     await run(
       `create table {shop}.parent (id int primary key, total int, rate int default 100); insert into {shop}.parent values (1, 11);

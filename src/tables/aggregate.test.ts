@@ -3,7 +3,7 @@ import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { directUrl, freshName, until } from '../../test/database.js'
 import { itInDepth } from '../../test/depth.js'
-import { openTables } from '../../test/tables/open-tables.js'
+import { parentsAndChildren } from '../../test/tables/parents-and-children.js'
 import { Dibs } from '../dibs.js'
 import {
   BusyError,
@@ -19,35 +19,22 @@ import { countTraffic } from '../testing/count-traffic.js'
 import type { Aggregate } from './aggregate.js'
 import type { AggregateOptions } from './aggregate-spec.js'
 
-const fixture = openTables(
-  `create table {shop}.parent (id bigint primary key, total int not null default 0, completed int not null default 0,
-     amount numeric(10, 2) not null default 0 check (amount < 1000), title varchar(5), code text unique, extra int);
-   create table {shop}.child (id int primary key, parent_id int references {shop}.parent, status text not null default 'NEW', amount numeric, word text);
-   create index on {shop}.child (parent_id);
-   create table {shop}.branch (region text, no int, day date, lines int not null default 0, primary key (region, no, day));
-   create table {shop}.line (id int primary key, r text, n int, d date);
-   create table {shop}.club (id int primary key, tenant int not null, members int not null default 0);
-   create table {shop}.member (club_id int);
-   create table {shop}.team (id int primary key, players int not null default 0);
-   create table {shop}.player (team_id int);
-   create table {shop}.counted (id bigint)`,
-  'insert into {shop}.parent (id) values (1), (2), (3)',
-)
-
-let made = 0
-const aggregate = (over: Partial<AggregateOptions> = {}, name = `totals-${++made}`) =>
-  fixture.dibs.aggregate<Record<string, unknown>>(name, {
-    parent: fixture.at('parent'),
-    child: fixture.at('child'),
-    foreignKey: 'parent_id',
-    columns: {
-      total: 'count(*)',
-      completed: "count(*) filter (where status = 'COMPLETED')",
-      amount: 'coalesce(sum(amount), 0)',
-    },
-    ...over,
-  })
-const insert = (rows: string) => fixture.pool.query(`insert into ${fixture.at('child')} values ${rows}`)
+const {
+  fixture,
+  aggregate: made,
+  insert,
+} = parentsAndChildren({
+  columns: ', code text unique, extra int',
+  tables: `
+    create table {shop}.branch (region text, no int, day date, lines int not null default 0, primary key (region, no, day));
+    create table {shop}.line (id int primary key, r text, n int, d date);
+    create table {shop}.club (id int primary key, tenant int not null, members int not null default 0);
+    create table {shop}.member (club_id int);
+    create table {shop}.team (id int primary key, players int not null default 0);
+    create table {shop}.player (team_id int);
+    create table {shop}.counted (id bigint)`,
+})
+const aggregate = (over?: Partial<AggregateOptions>, name?: string) => made(over, fixture.dibs, name)
 
 describe('recompute', () => {
   it('counts the children of a parent, and answers it', async () => {
@@ -483,7 +470,7 @@ describe('markDirty', () => {
     90_000,
   )
 
-  it('says of tables that somebody has locked that they are, and holds it against no parent', async () => {
+  it('says of tables that somebody has locked that they are', async () => {
     const totals = aggregate()
     await totals.markDirty(1)
     await fixture.withClient(async (tx) => {
@@ -492,6 +479,116 @@ describe('markDirty', () => {
     })
     expect(await totals.refresh()).toMatchObject({ recomputed: 1, failed: 0 })
   })
+
+  /** Triggers of these parents write to a row that another has. */
+  async function heldUp(parents: string, fn: () => Promise<void>): Promise<void> {
+    await fixture.pool.query(
+      `create table ${fixture.at('region')} (total int); insert into ${fixture.at('region')} values (0);
+       create function ${fixture.at('roll_up')}() returns trigger language plpgsql as $$
+         begin if new.id in (${parents}) then update ${fixture.at('region')} set total = total + 1; end if; return new; end $$;
+       create trigger roll_up before update on ${fixture.at('parent')} for each row execute function ${fixture.at('roll_up')}()`,
+    )
+    try {
+      await fixture.withClient(async (tx) => {
+        await tx.query(`update ${fixture.at('region')} set total = 5`)
+        await fn()
+      })
+    } finally {
+      await fixture.pool.query(
+        `drop function ${fixture.at('roll_up')} cascade; drop table ${fixture.at('region')}`,
+      )
+    }
+  }
+
+  it('of a parent whose trigger waits for others is put behind, and keeps none waiting', async () => {
+    await insert("(1, 1, 'NEW', 5), (2, 2, 'NEW', 5)")
+    const totals = aggregate()
+    await totals.markDirty([1, 2])
+    await heldUp('1', async () => {
+      const refreshed = await totals.refresh()
+      expect(refreshed).toMatchObject({ recomputed: 1, failed: 1 })
+      expect(refreshed.error).toBeInstanceOf(BusyError)
+      const report = await totals.verify({ repair: true })
+      expect(report).toMatchObject({ driftedCount: 0, unsettled: 1 })
+      await fixture.pool.query(`delete from ${fixture.schema.name}.aggregate_mark`)
+      const { driftedCount, repaired, drifted } = await totals.verify({ repair: true })
+      expect({ driftedCount, repaired }).toEqual({ driftedCount: 1, repaired: 0 })
+      expect(drifted).toMatchObject([{ id: '1', failed: expect.stringMatching(/^Waited/) }])
+    })
+    expect(await fixture.rows('parent')).toMatchObject([{ total: 0 }, { total: 1 }, {}])
+  })
+
+  it('of parents whose triggers all wait ends the run after three, and what verifies', async () => {
+    await fixture.pool.query(`insert into ${fixture.at('parent')} (id) values (4), (5)`)
+    await insert("(1, 1, 'NEW', 5), (2, 2, 'NEW', 5), (3, 3, 'NEW', 5), (4, 4, 'NEW', 5), (5, 5, 'NEW', 5)")
+    const totals = aggregate()
+    await totals.markDirty([2, 1, 3, 4, 5])
+    await heldUp('1, 3, 4, 5', async () => {
+      expect(await totals.refresh()).toMatchObject({ recomputed: 1, failed: 3, hasMore: true })
+      await fixture.pool.query(`delete from ${fixture.schema.name}.aggregate_mark`)
+      await expect(totals.verify({ repair: true, batch: 1 })).rejects.toThrow(BusyError)
+    })
+    expect(await totals.verify({ repair: true })).toMatchObject({ driftedCount: 4, repaired: 4 })
+  })
+
+  it('of a parent that is not there, and that another takes away, is not waited for', async () => {
+    const totals = aggregate()
+    await totals.markDirty([1, 999])
+    await fixture.withClient(async (tx) => {
+      await tx.query(`delete from ${fixture.schema.name}.aggregate_mark where id = '["999"]'`)
+      expect(await totals.refresh()).toMatchObject({ recomputed: 1, marks: 1, failed: 0 })
+    })
+    // Other tests have transactions of their own, before whose end it does not go.
+    const last = await until(
+      async () => {
+        const told = await totals.refresh()
+        return told.marks > 0 && told
+      },
+      'the mark to go',
+      60_000,
+    )
+    expect(last).toMatchObject({ recomputed: 0, marks: 1 })
+  }, 90_000)
+
+  it('of a table that is not what it was is refused, and leaves the transaction alive', async () => {
+    const totals = aggregate()
+    await totals.markDirty(1)
+    await fixture.withClient(async (tx) => {
+      await tx.query(`alter table ${fixture.at('parent')} rename to renamed`)
+      await expect(totals.markDirty(1, { tx })).rejects.toThrow(InvalidInputError)
+      await tx.query('select 1')
+    })
+    await fixture.pool.query(`delete from ${fixture.schema.name}.aggregate_mark`)
+  })
+
+  itInDepth(
+    'of many parents that take too long together are counted one by one',
+    async () => {
+      await insert("(1, 1, 'NEW', 5), (2, 2, 'NEW', 5)")
+      const totals = aggregate({ columns: { total: 'count(*) + count(pg_sleep(6))' } })
+      await totals.markDirty([1, 2])
+      expect(await totals.refresh()).toMatchObject({ recomputed: 2, failed: 0, hasMore: false })
+      expect(await fixture.rows('parent')).toMatchObject([{ total: 2 }, { total: 2 }, {}])
+    },
+    60_000,
+  )
+
+  itInDepth(
+    'of a parent that takes too long by itself is told, and goes behind the others',
+    async () => {
+      await insert("(1, 1, 'NEW', 5), (2, 2, 'NEW', 5)")
+      const slow = 'count(*) + count(case when parent_id = 1 then pg_sleep(40) end)'
+      const totals = aggregate({ columns: { total: slow } })
+      await totals.markDirty([1, 2])
+      expect(await totals.refresh()).toMatchObject({ recomputed: 0, failed: 1, hasMore: true })
+      const { rows } = await fixture.pool.query(
+        `select id from ${fixture.schema.name}.aggregate_mark order by seq`,
+      )
+      expect(rows).toEqual([{ id: '["2"]' }, { id: '["1"]' }])
+      await fixture.pool.query(`delete from ${fixture.schema.name}.aggregate_mark`)
+    },
+    90_000,
+  )
 
   it('tells which parent has failed, though another has counted it before its marks go behind', async () => {
     await insert("(1, 1, 'NEW', 5000), (2, 2, 'NEW', 5)")
@@ -632,7 +729,7 @@ describe('markDirty', () => {
 
   it('of a parent that takes too long to count is put behind the others', async () => {
     await insert('(1, 1), (2, 2)')
-    const pool = new pg.Pool({ connectionString: directUrl, options: '-c statement_timeout=400' })
+    const pool = new pg.Pool({ connectionString: directUrl, options: '-c statement_timeout=2000' })
     pool.on('error', () => {})
     const dibs = await Dibs.open({ pool, schema: fixture.schema.name, listen: false, migrate: 'off' })
     try {
@@ -718,7 +815,7 @@ describe('transition', () => {
         async () =>
           (
             await fixture.pool.query(
-              "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%row_write%'",
+              `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema.name}%row_write%'`,
             )
           ).rowCount === 1,
         'it to wait',

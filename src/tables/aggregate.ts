@@ -14,6 +14,7 @@ import type { AggregateCall } from './aggregate-call.js'
 import { checkExpressions } from './aggregate-check.js'
 import type { AggregateSpec } from './aggregate-spec.js'
 import { AggregateSql } from './aggregate-sql.js'
+import { viewSql } from './aggregate-view.js'
 import { type CountedTransitionOptions, countedTransition, readCounted } from './counted-transition.js'
 import { type AggregateRefresh, refreshMarked } from './refresh-marked.js'
 import { expectMoved, type StateChange } from './transition.js'
@@ -43,8 +44,13 @@ export interface DerivedOptions extends WaitOptions {
   readonly create?: boolean | undefined
 }
 
+/** None, if the name means nothing any more. */
 const mark = statement(
-  'insert into {schema}.aggregate_mark (aggregate, parent, id) select $1::text, pg_catalog.to_regclass($2::text)::pg_catalog.oid, i.id from pg_catalog.unnest($3::text::text[]) i(id)',
+  `with marked as (
+    insert into {schema}.aggregate_mark (aggregate, parent, id)
+    select $1::text, pg_catalog.to_regclass($2::text)::pg_catalog.oid, i.id from pg_catalog.unnest($3::text::text[]) i(id)
+    where pg_catalog.to_regclass($2::text) is not null returning 1)
+  select pg_catalog.count(*)::text as count from marked`,
 )
 const makeView = statement(
   'select {schema}.aggregate_view($1::text, $2::text, $3::text, $4::text::integer)::text as state',
@@ -96,10 +102,10 @@ export class Aggregate<R extends object = Row> {
     checkOptions(options, ['tx', 'waitMs'])
     const waitMs = checkWait(options.waitMs)
     const ids = toList(given)
-    const told = await this.#call(options.tx, (sql, parent) => {
+    const told = await this.#call(options.tx, (sql) => {
       const { lock, recompute } = ids.length === 1 ? sql.one : sql
       const args = new RowArgs()
-      for (const id of ids) args.place(toIdText(parent, id), 'pg_catalog.text')
+      for (const id of ids) args.place(toIdText(sql.parent, id), 'pg_catalog.text')
       return {
         name: 'aggregate_recompute',
         statements: [lock, recompute, '', sql.lockers],
@@ -131,7 +137,10 @@ export class Aggregate<R extends object = Row> {
       // What is checked of the expressions needs rights on both tables, which whoever only marks need not have.
       const { parent } = await this.#read(options.tx)
       const texts = new Set(ids.map((id) => toIdText(parent, id)))
-      await this.#rows.send(mark, [this.name, parent.quoted, textArray([...texts])], options.tx)
+      const values = [this.name, parent.quoted, textArray([...texts])]
+      const [marked] = await this.#rows.send(mark, values, options.tx)
+      if (marked?.count === '0')
+        throw new InvalidInputError('parent', `names ${this.#spec.parent}, which is not there any more`)
       return []
     })
   }
@@ -176,7 +185,7 @@ export class Aggregate<R extends object = Row> {
     const told = await this.#retry(async () => {
       const parent = await this.#rows.table(options.tx, 'parent', name)
       return this.#rows.call(options.tx, table, (child) =>
-        countedTransition(new AggregateSql(parent, child, this.#spec, this.#rows.schema), child, id, asked),
+        countedTransition(new AggregateSql(parent, child, this.#spec, this.#rows.schema), id, asked),
       )
     })
     if (told[0]?.state === 'unwritten')
@@ -201,7 +210,7 @@ export class Aggregate<R extends object = Row> {
     // With the columns that the tables have now, whatever they had when they were last used.
     this.#forget()
     const sql = await this.#prepare(tx, false, waitMs)
-    const { create: text, like } = sql.view(quoted, this.#rows.hasInvokerViews)
+    const { create: text, like } = viewSql(sql, quoted, this.#rows.hasInvokerViews)
     if (!create) return text
     const startedAt = performance.now()
     const [row] = await this.#rows.send(makeView, [text, like, quoted, String(waitMs)], tx).catch((error) => {
@@ -221,7 +230,7 @@ export class Aggregate<R extends object = Row> {
     const { parent, child, sql } = await this.#read(tx)
     const mark = `${isKept} ${parent.mark} ${child.mark}`
     if (!this.#checked.has(mark)) {
-      await checkExpressions(this.#rows, tx, this.#spec, sql.checks(isKept), waitMs)
+      await checkExpressions(this.#rows, tx, sql, isKept, waitMs)
       this.#checked.add(mark)
     }
     return sql
@@ -239,7 +248,7 @@ export class Aggregate<R extends object = Row> {
       await this.#prepare(tx, true)
       const child = await this.#rows.table(tx, 'child', this.#spec.child)
       return this.#rows.call(tx, this.#spec.parent, (parent) =>
-        build(new AggregateSql(parent, child, this.#spec, this.#rows.schema), parent),
+        build(new AggregateSql(parent, child, this.#spec, this.#rows.schema)),
       )
     }).catch((error) => {
       if (!(error instanceof DatabaseError && error.sqlState === HIDDEN)) throw error

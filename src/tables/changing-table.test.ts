@@ -89,9 +89,9 @@ it('all waits of a statement end before its statement_timeout', async () => {
     await withClient(async (second) => {
       await second.query(`update ${at('stock')} set n = 4 where id = 2`)
       await withClient(async (tx) => {
-        await tx.query("set local statement_timeout = '3s'")
+        await tx.query("set local statement_timeout = '5s'")
         const waiting = fixture.dibs.rowLock(tx, at('stock'), [1, 2], { wait: 10_000 })
-        setTimeout(() => void first.query('commit'), 1_500)
+        setTimeout(() => void first.query('commit'), 2_500)
         await expect(waiting).rejects.toThrow(BusyError)
         expect(await isAlive(tx)).toEqual([{ n: 1 }])
       })
@@ -175,8 +175,11 @@ describe('claims', () => {
       })
       await until(
         async () =>
-          (await fixture.pool.query("select from pg_locks where locktype = 'advisory' and not granted"))
-            .rowCount === 1,
+          (
+            await fixture.pool.query(`
+              select from pg_locks where locktype = 'advisory' and objid = 4711 and not granted
+                and database = (select oid from pg_database where datname = current_database())`)
+          ).rowCount === 1,
         'the claim to wait',
       )
       await mover.query('commit')

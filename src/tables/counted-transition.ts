@@ -1,14 +1,14 @@
 import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
-import { checkPatch, type RowPatch } from '../postgres/rows/row-args.js'
-import type { RowId } from '../postgres/rows/row-id.js'
-import { checkWait, type RowCall, rowWrite } from '../postgres/rows/rows.js'
-import type { Table } from '../postgres/rows/table.js'
+import { checkPatch, ROW, type RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
+import { keyTaken, type RowId } from '../postgres/rows/row-id.js'
+import { checkWait, type RowCall, rowWrite, type SecondWrite } from '../postgres/rows/rows.js'
 import type { CountedWriteOptions } from '../postgres/rows/version-column.js'
-import type { ExactAmount } from './adjust.js'
+import { amountColumn, checkDelta, type ExactAmount } from './adjust.js'
 import type { AggregateSql } from './aggregate-sql.js'
 import { type Decimal, readDecimal } from './decimal.js'
+import { parentHas } from './key-pair.js'
 import { readStep, type StateChange, transitionWrite } from './transition.js'
 
 export interface CountedTransitionOptions extends CountedWriteOptions {
@@ -38,10 +38,40 @@ export function readCounted(step: StateChange, options: CountedTransitionOptions
 }
 
 /** One statement for both: whoever finds the child in another state by now adds nothing. The child is locked first, then the parent, by everybody. */
-export function countedTransition(sql: AggregateSql, child: Table, id: RowId, asked: Counted): RowCall {
+export function countedTransition(sql: AggregateSql, id: RowId, asked: Counted): RowCall {
   const moved = sql.foreign.find(({ name }) => Object.hasOwn(asked.patch, name))
   if (moved)
     throw new InvalidInputError(`patch.${moved.name}`, 'must not be given: it says which parent is added to')
-  const write = transitionWrite(child, id, asked, asked.waitMs)
-  return rowWrite({ ...write, also: (written) => sql.add(written, asked.add, write.args, write.match) })
+  const write = transitionWrite(sql.child, id, asked, asked.waitMs)
+  return rowWrite({ ...write, also: (written) => addSql(sql, written, asked.add, write.args, write.match) })
+}
+
+/** Adds to the parents of these children; `match` is which child that is. */
+function addSql(
+  sql: AggregateSql,
+  children: string,
+  deltas: Counted['add'],
+  args: RowArgs,
+  match: string,
+): SecondWrite {
+  const taken = keyTaken(sql.parent, [])
+  const sets = deltas.map(([name, delta]) => {
+    const column = amountColumn(sql.parent, name, `add.${name}`)
+    writable(`add.${name}`, sql.parent, name, taken)
+    checkDelta(`add.${name}`, delta, column)
+    const numeric = 'pg_catalog.numeric'
+    return `${column.quoted} = (coalesce(${ROW}.${column.quoted}::${numeric}, 0) operator(pg_catalog.+) ${args.place(delta.text, numeric)})::${column.sql}`
+  })
+  const isParentOf = (row: string): string =>
+    sql.pairs
+      .map((pair) => parentHas(pair, `${ROW}.${pair[0].quoted}`, `${row}.${pair[1].quoted}`))
+      .join(' and ')
+  const id = `pg_catalog.json_build_array(${sql.key.map(({ quoted }) => `${ROW}.${quoted}::pg_catalog.text`).join(', ')})::pg_catalog.text`
+  const child = `(select ${ROW}.* from ${sql.child.quoted} as ${ROW} where ${match}) as "dibs_c"`
+  return {
+    write: `update ${sql.parent.quoted} as ${ROW} set ${sets.join(', ')} from ${children} where ${isParentOf(children)}`,
+    isWanted: sql.foreign.map(({ quoted }) => `${children}.${quoted} is not null`).join(' and '),
+    table: sql.parent,
+    held: `select array[${id}, ${ROW}.xmax::pg_catalog.text] from ${child} join ${sql.parent.quoted} as ${ROW} on ${isParentOf('"dibs_c"')}`,
+  }
 }

@@ -255,5 +255,5 @@ describe('of a million rows, of which a thousand are stuck', () => {
       { status: 'PENDING', n: THOUSANDS, changed: THOUSANDS },
     ])
     await fixture.pool.query(`drop table ${big}`)
-  }, 30_000)
+  }, 120_000)
 })

@@ -60,7 +60,7 @@ export interface MonitorOptions<R extends object = Row> {
   readonly set?: RowPatch | undefined
   /** How many rows in one statement: 1 to 1,000. Default 100. A run is at most 100 of these. */
   readonly batch?: number | undefined
-  /** How often a loop of maintenance runs it. Default 60,000. */
+  /** How often a loop of maintenance runs it, at most once in each of its rounds. Default 60,000. */
   readonly everyMs?: number | undefined
   /** Its name in reports and events. Default: the table and the states, `queue_items:PROCESSING`. */
   readonly name?: string | undefined

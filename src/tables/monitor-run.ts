@@ -11,6 +11,7 @@ import {
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Row } from '../postgres/executor.js'
+import { readFault } from '../postgres/fault.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isPlain } from '../postgres/rows/row-args.js'
 import { nameRow, showId } from '../postgres/rows/row-id.js'
@@ -187,9 +188,10 @@ const isUnknown = (error: unknown): boolean =>
 
 /** It takes no writes, or has no room; or it lacks a right. A policy or a trigger may refuse one row with the same code, in other words. */
 const isServers = (error: unknown): boolean =>
-  error instanceof DatabaseError &&
-  (/^(25006|53|58)/.test(error.sqlState) ||
-    (error.sqlState === '42501' && error.message.includes('permission denied')))
+  (error instanceof DatabaseError &&
+    (/^(25006|53|58)/.test(error.sqlState) ||
+      (error.sqlState === '42501' && error.message.includes('permission denied')))) ||
+  (error instanceof BusyError && /^53/.test(`${readFault(error.cause)?.sqlState}`))
 
 /** It has taken its time, and so may the next one. */
 const isSlow = (error: unknown): boolean =>

@@ -104,16 +104,20 @@ describe('a row that the database refuses', () => {
     }
   })
 
-  it('since it takes no writes at all ends the run', async () => {
+  it.each([
+    { why: 'it takes no writes at all', condition: 'read_only_sql_transaction', told: /25006/ },
+    { why: 'there is no room on the disk', condition: 'disk_full', told: /room on the server/ },
+  ])('since $why ends the run', async ({ condition, told }) => {
     await put({ ago: 30 }, { ago: 20 })
     const monitor = define()
     await fixture.pool.query(
       `create function ${at('refuse')}() returns trigger language plpgsql as $$
-         begin raise read_only_sql_transaction; end $$;
+         begin raise ${condition}; end $$;
        create trigger refuse before update on ${at('item')} for each row execute function ${at('refuse')}()`,
     )
     try {
-      await expect(monitor.run()).rejects.toMatchObject({ sqlState: '25006' })
+      const events = await heard('dibs:monitor.row-failed', () => expect(monitor.run()).rejects.toThrow(told))
+      expect(events).toEqual([])
     } finally {
       await fixture.pool.query(`drop function ${at('refuse')} cascade`)
     }

@@ -33,7 +33,7 @@ export interface MonitorReport {
 /** Looks after rows of one table that whoever had them has left behind. */
 export class Monitor {
   readonly name: string
-  /** How often a loop is to run it. */
+  /** How often a loop is to run it, at most once in each of its rounds. */
   readonly everyMs: number
   readonly #database: Database
   readonly #rows: Rows

@@ -12,7 +12,7 @@ import { RowArgs } from '../postgres/rows/row-args.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import { readTableName } from '../postgres/rows/table-name.js'
 import { statement } from '../postgres/statement.js'
-import { type AggregateCall, LIMIT_MS } from './aggregate-call.js'
+import { type AggregateCall, LIMIT_MS, MAX_VAIN } from './aggregate-call.js'
 import type { AggregateSpec } from './aggregate-spec.js'
 
 /** What was done about parents that were marked. */
@@ -21,7 +21,7 @@ export interface AggregateRefresh {
   readonly recomputed: number
   /** Marks that are gone by that, or since their parent is. */
   readonly marks: number
-  /** Parents that others had locked: they stay marked. */
+  /** Parents that are still marked: others have locked them, a policy hides them, or they are not there yet. */
   readonly locked: number
   /** Parents that the database did not let count: they stay marked, behind all others. */
   readonly failed: number
@@ -38,6 +38,8 @@ const MARKS = BigInt(PARENTS * 100)
 const MAX_BATCHES = 100
 /** So long one run begins something new: others wait for it in their round of maintenance. */
 const MAX_MS = 30_000
+/** How long that statement may take: a third of a run at the most. */
+const PART_MS = 10_000
 /** So many that fail are no matter of a row. */
 const MAX_FAILED = 100
 const WAIT_MS = 1_000
@@ -75,6 +77,7 @@ export async function refreshMarked(
   const isLong = last - first > MARKS
   const middle = isLong ? first + BigInt(Math.floor(Math.random() * Number(last - first))) : 0n
   const isThrough = (await run.through(middle, last)) && (!isLong || (await run.through(0n, middle)))
+  if (run.isHeldUp) throw run.done.error
   return { ...run.done, hasMore: !isThrough }
 }
 
@@ -87,6 +90,8 @@ class Refresh {
   readonly #signal: AbortSignal | undefined
   readonly #endsAt = performance.now() + MAX_MS
   #batches = 0
+  /** So many in a row were held up, and none between was written. */
+  #inVain = 0
 
   constructor(
     { name, parent }: AggregateSpec,
@@ -99,6 +104,11 @@ class Refresh {
     this.#rows = rows
     this.#call = call
     this.#signal = signal
+  }
+
+  /** It came to nothing, since others have the tables, or what their triggers write to. */
+  get isHeldUp(): boolean {
+    return this.#inVain > 0 && this.#inVain === this.done.failed && this.done.recomputed === 0
   }
 
   get #isOver(): boolean {
@@ -121,10 +131,14 @@ class Refresh {
       }
       const asked = [this.#name, this.table, place, String(until), String(PARENTS)]
       const [next] = await this.#rows.send(nextMarked, asked, undefined)
-      for (const id of JSON.parse(next?.ids ?? '[]') as string[]) {
-        if (this.#isOver) return false
+      const ids: readonly string[] = JSON.parse(next?.ids ?? '[]')
+      for (const [n, id] of ids.entries()) {
+        // One at least, however long the part has taken: else the next run comes no further.
+        if (n === 0 ? this.#signal?.aborted : this.#isOver) return false
         const one = await this.#part(place, `${next?.seq}`, id)
-        if ('error' in one) await this.#putBack(id, until, one.error)
+        if (!('error' in one)) continue
+        await this.#putBack(id, until, one.error)
+        if (one.error instanceof BusyError && ++this.#inVain === MAX_VAIN) return false
       }
       place = next?.last ?? null
     }
@@ -139,19 +153,23 @@ class Refresh {
   ): Promise<{ readonly last: string | null } | { readonly error: unknown }> {
     const startedAt = performance.now()
     try {
-      const told = await refreshPart(this.#call, [this.#name, after, until, id])
+      const told = await refreshPart(
+        this.#call,
+        [this.#name, after, until, id],
+        id === '' ? PART_MS : LIMIT_MS,
+      )
       this.done.recomputed += told.parents
+      if (told.parents > 0) this.#inVain = 0
       this.done.marks += told.marks
       this.done.locked += told.locked
       return { last: told.last === null ? null : String(told.last) }
     } catch (error) {
-      // Of rows it waits for nobody, so it is one of the tables.
-      if (hasWaitedInVain(error))
-        throw new BusyError(`the tables of aggregate "${this.#name}"`, performance.now() - startedAt, 100, {
-          cause: error,
-        })
       if (isEveryones(error)) throw error
-      return { error }
+      if (!hasWaitedInVain(error)) return { error }
+      const waitedMs = performance.now() - startedAt
+      // It waits for no parent, but a trigger may.
+      const subject = `the tables of aggregate "${this.#name}", or what a trigger of them writes to`
+      return { error: new BusyError(subject, waitedMs, 100, { cause: error }) }
     }
   }
 
@@ -177,14 +195,14 @@ interface ToldPart {
   readonly last: number | null
 }
 
-async function refreshPart(call: AggregateCall, place: readonly string[]): Promise<ToldPart> {
+async function refreshPart(call: AggregateCall, place: readonly string[], ms: number): Promise<ToldPart> {
   const [told] = await call(undefined, (sql) => ({
     name: 'aggregate_refresh',
     statements: [...place, sql.lockFree, sql.absent, sql.refresh],
     args: new RowArgs(),
     rest: [String(PARENTS)],
     waitMs: WAIT_MS,
-    limit: { ms: LIMIT_MS, readOnly: false },
+    limit: { ms, readOnly: false },
   }))
   return JSON.parse(`${told?.told}`)
 }

@@ -47,7 +47,9 @@ async function isUnwritten(ask: (tx: Tx) => Promise<unknown>, table: string): Pr
     expect(error).toMatchObject({ code: 'DIBS_NOT_WRITTEN', status: 409, retryable: false, table })
     expect(error).toHaveProperty(
       'message',
-      expect.stringContaining('a trigger answered null or wrote somewhere else'),
+      expect.stringContaining(
+        'a trigger answered null or another row than the new one, or wrote somewhere else',
+      ),
     )
     await tx.query('commit')
   })

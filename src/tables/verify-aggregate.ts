@@ -1,4 +1,5 @@
 import {
+  BusyError,
   ConstraintViolationError,
   DatabaseError,
   InvalidInputError,
@@ -11,7 +12,8 @@ import { nameGiven } from '../postgres/name-given.js'
 import { RowArgs } from '../postgres/rows/row-args.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import type { Column } from '../postgres/rows/table.js'
-import { type AggregateCall, LIMIT_MS } from './aggregate-call.js'
+import { type AggregateCall, LIMIT_MS, MAX_VAIN } from './aggregate-call.js'
+import { driftedSql, keptSql, nextSql, pageSql } from './aggregate-drift.js'
 import { readExactText } from './exact-text.js'
 
 export interface VerifyOptions {
@@ -99,6 +101,10 @@ class Verification {
   readonly #signal: AbortSignal | undefined
   /** The last that was looked at; null at the end. */
   #after: string | null | undefined
+  /** What a trigger has waited for in vain: it may be a matter of one parent. */
+  #heldUp: unknown
+  /** So many of them in a row, and none between that was written. */
+  #inVain = 0
 
   constructor(call: AggregateCall, repairs: boolean, signal: AbortSignal | undefined) {
     this.#call = call
@@ -120,13 +126,25 @@ class Verification {
   async #page(batch: number): Promise<unknown> {
     try {
       const page = await readPage(this.#call, this.#after ?? undefined, batch)
-      const found = page.suspects.length > 0 ? await confirm(this.#call, page.suspects, this.#repairs) : []
+      const found = page.suspects.length > 0 ? await this.#confirm(page.suspects) : []
       this.#add(page, found)
       this.#goOn(page.count === batch ? page.last : null)
     } catch (error) {
-      if (!isOfSome(error)) throw error
+      if (!this.#isOfSome(error)) throw error
       return error
     }
+  }
+
+  #confirm(suspects: readonly string[]): Promise<Drift[]> {
+    return confirm(this.#call, suspects, this.#repairs).catch((error) => {
+      // It waits for no parent: for the tables, then, or if it writes for what a trigger writes to.
+      if (this.#repairs && error instanceof BusyError && error.blockers) this.#heldUp = error
+      throw error
+    })
+  }
+
+  #isOfSome(error: unknown): boolean {
+    return isOfSome(error) || error === this.#heldUp
   }
 
   /** One that cannot be compared is looked at under its lock as well: it may be right by then. */
@@ -135,9 +153,10 @@ class Verification {
     this.#goOn(page.last ?? null)
     if (page.last === undefined) return
     try {
-      this.#add(page, await confirm(this.#call, page.suspects, this.#repairs))
+      this.#add(page, await this.#confirm(page.suspects))
     } catch (error) {
-      if (!isOfSome(error)) throw error
+      if (!this.#isOfSome(error)) throw error
+      if (error === this.#heldUp && ++this.#inVain === MAX_VAIN) throw error
       this.#add(page, [{ id: page.id, columns: {}, failed: (error as Error).message }])
     }
   }
@@ -153,7 +172,11 @@ class Verification {
   }
 
   #add(page: Page, found: readonly Drift[]): void {
-    if (this.#repairs) this.report.repaired += found.filter(({ failed }) => failed === undefined).length
+    if (this.#repairs) {
+      const repaired = found.filter(({ failed }) => failed === undefined).length
+      this.report.repaired += repaired
+      if (repaired > 0) this.#inVain = 0
+    }
     this.report.checked += page.count
     this.report.driftedCount += found.length
     this.report.unsettled += page.suspects.length - found.length
@@ -184,8 +207,9 @@ async function readPage(call: AggregateCall, after: string | undefined, batch?: 
   const told = await call(undefined, (sql) => {
     key = sql.key
     const args = new RowArgs()
-    if (after !== undefined) args.place(after, 'pg_catalog.text')
-    const page = batch === undefined ? sql.next(after !== undefined) : sql.page(after !== undefined, batch)
+    const isBehind = after !== undefined
+    if (isBehind) args.place(after, 'pg_catalog.text')
+    const page = batch === undefined ? nextSql(sql, isBehind) : pageSql(sql, isBehind, batch)
     const limit = { ms: LIMIT_MS, readOnly: true }
     return { name: 'row_claim', statements: [page], args, waitMs: WAIT_MS, limit }
   })
@@ -210,7 +234,7 @@ async function confirm(call: AggregateCall, ids: readonly string[], repairs: boo
     for (const id of ids) args.place(id, 'pg_catalog.text')
     return {
       name: 'aggregate_recompute',
-      statements: [sql.lockFree, sql.drifted({ repairs }), sql.kept, sql.lockers],
+      statements: [sql.lockFree, driftedSql(sql, { repairs }), keptSql(sql), sql.lockers],
       args,
       rest: ['0'],
       waitMs: WAIT_MS,

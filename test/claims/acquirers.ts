@@ -3,6 +3,7 @@ import type { SingletonClaimSpec, Slot } from '../../src/claims/acquire-claims.j
 import type { AcquireLease } from '../../src/claims/acquire-leased.js'
 import type { Dibs } from '../../src/dibs.js'
 import { deferred } from '../deferred.js'
+import { until } from '../until.js'
 import type { ClaimsFixture } from './open-claims.js'
 
 export const HOUR_MS = 3_600_000
@@ -56,6 +57,15 @@ export function acquirersOf(fixture: ClaimsFixture) {
   const query = async (sql: string, values: unknown[] = []): Promise<Record<string, unknown>[]> =>
     (await fixture.pool.query(sql.replaceAll('{schema}', fixture.schema.name), values)).rows
 
+  /** Two renewals were seen: the second shows that the first has lost nothing. */
+  async function untilRenewed({ signal }: AcquireLease, ends = 'max(lease_until) from {schema}.claim') {
+    const seen = new Set<unknown>()
+    await until(async () => {
+      const [row] = await query(`select (select ${ends})::text as ends`)
+      return signal.aborted || seen.add(row?.ends).size > 2
+    }, 'two renewals')
+  }
+
   /** All rows of our tables, to see that nothing has changed. */
   const everything = async () => ({
     claims: await query(
@@ -84,5 +94,5 @@ export function acquirersOf(fixture: ClaimsFixture) {
     return found
   }
 
-  return { slowly, holdSlot, query, everything, lockedRows }
+  return { slowly, holdSlot, query, untilRenewed, everything, lockedRows }
 }

@@ -17,9 +17,11 @@ export interface ClaimsFixture {
   beside(fn: (dibs: Dibs, pool: pg.Pool) => Promise<void>, config?: pg.PoolConfig): Promise<void>
   /** What the callers have written, in order. */
   logged(): Promise<string[]>
-  /** What is told while `fn` runs. */
-  eventsOf(fn: () => Promise<unknown>): Promise<[DibsEventName, Record<string, unknown>][]>
+  /** What is told while `fn` runs, which may look at what was told so far. */
+  eventsOf(fn: (events: readonly ToldEvent[]) => Promise<unknown>): Promise<ToldEvent[]>
 }
+
+type ToldEvent = [DibsEventName, Record<string, unknown>]
 
 const told: readonly DibsEventName[] = [
   'dibs:once.conflict',
@@ -90,15 +92,15 @@ export function openClaims(): ClaimsFixture {
       )
       return rows.map(({ name }) => name)
     },
-    async eventsOf(fn: () => Promise<unknown>) {
-      const events: [DibsEventName, Record<string, unknown>][] = []
+    async eventsOf(fn: (events: readonly ToldEvent[]) => Promise<unknown>) {
+      const events: ToldEvent[] = []
       const stops = told.map((name) =>
         onEvent(name, ({ instance: _, schema: __, ...fields }: DibsEvents[DibsEventName]) => {
           events.push([name, fields])
         }),
       )
       try {
-        await fn()
+        await fn(events)
       } finally {
         for (const stop of stops) stop()
       }

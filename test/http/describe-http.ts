@@ -398,7 +398,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
           expect(answer.headers['idempotency-replayed']).toBeUndefined()
           expect(answer.body.toString()).toBe(method === 'GET' ? 'untouched' : '')
         }
-      const { rows } = await pool.query(`select from ${schema}.claim where key like 'bad%'`)
+      const { rows } = await pool.query(`select from ${schema}.claim where key like '%bad, key%'`)
       expect(rows).toEqual([])
     })
 

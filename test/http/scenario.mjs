@@ -142,7 +142,7 @@ export const routes = [
   {
     method: 'POST',
     path: '/dies-leased',
-    options: { mode: 'leased', leaseMs: 1_500 },
+    options: { mode: 'leased', leaseMs: 3_000 },
     handle: ({ header }) => dies(pool, header),
   },
   { method: 'POST', path: '/status/:status', handle: withStatus },
@@ -268,7 +268,7 @@ export const routes = [
   {
     method: 'POST',
     path: '/never',
-    options: { deadlineMs: 300 },
+    options: { deadlineMs: 2_000 },
     async handle({ claimed }) {
       await insert(claimed().tx, 'never')
       return await new Promise(() => {})

@@ -11,6 +11,7 @@ import type { ExploreReport } from '../../src/testing/explore/report/report.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { NOW } from '../claims/explored-claims.js'
 import { type Depth, exploredLocks, TTL_MS } from './explored-locks.js'
+import { withoutLine } from './without-line.js'
 
 /** What `flight_begin` and `flight_finish` say. */
 export interface ToldFlight {
@@ -50,7 +51,7 @@ export function exploredFlights(bound: Depth) {
   const asProcess =
     <T>(fn: (process: FlightProcess) => Promise<T>) =>
     async (db: Pool): Promise<T> => {
-      const database = new Database(db, { schema: fixture.schema.name, prepared: false })
+      const database = withoutLine(new Database(db, { schema: fixture.schema.name, prepared: false }))
       const wakeups = new Wakeups(database, { listen: false })
       const desk = new LockDesk(database, wakeups)
       const flights = new Flights(desk.parts)

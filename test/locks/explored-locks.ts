@@ -13,6 +13,7 @@ import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreBound, ExploreOptions } from '../../src/testing/explore/options.js'
 import type { ExploreReport } from '../../src/testing/explore/report/report.js'
 import { exploredClaims, NOW } from '../claims/explored-claims.js'
+import { withoutLine } from './without-line.js'
 
 /** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
 export type Depth = (preemptions: number) => ExploreBound
@@ -54,7 +55,7 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
   const asProcess =
     <T>(fn: (process: Process) => Promise<T>) =>
     async (db: Pool): Promise<T> => {
-      const database = new Database(db, { schema: fixture.schema.name, prepared: false })
+      const database = withoutLine(new Database(db, { schema: fixture.schema.name, prepared: false }))
       const wakeups = new Wakeups(database, { listen: false })
       const desk = new LockDesk(database, wakeups)
       const keeper = new LockKeeper(database)

@@ -36,7 +36,7 @@ const inSql = [
     'when f.failed_until > p_now',
     calls,
   ],
-  ['those who wait are not given what is not kept', 'when f.fence >= p_after then', 'when false', calls],
+  ['those who wait are not given what is not kept', 'when f.fence >= p_after', 'when false', calls],
   ['those who wait do not hear of a failure', 'when f.failed_fence >= p_after', 'when false', calls],
   ['what is being loaded is not forgotten', 'values (p_key, v_fence,', 'values (p_key, 0,', calls],
   [
@@ -70,6 +70,29 @@ const inSql = [
 /** @type {[file: string, name: string, from: string, to: string, tests: string[]][]} */
 const around = [
   [
+    'flight-lead.ts',
+    'who stood still, and failed, does not know that it has lost the lead',
+    ' || performance.now() >= this.#lock.endsAt',
+    '',
+    loss,
+  ],
+  ['key-flight.ts', 'good loads count as lost ones', 'this.#loads = 0', 'this.#loads += 0', loss],
+  ['key-flight.ts', 'a late failure is for those who wait for another load', ' || isFollowed)', ')', loss],
+  [
+    'flight-lead.ts',
+    'a load that has failed since it lost the lead has failed for all',
+    'isLost ? await this.#resign(loaded) : await',
+    'await',
+    loss,
+  ],
+  [
+    'key-flight.ts',
+    'a newer value of another shape is an error',
+    'valueIn(newer.json, newer.fence)',
+    'valueIn(newer.json)',
+    loss,
+  ],
+  [
     'key-flight.ts',
     'a late caller is given what was refused',
     "(how === 'published' && !isForgotten)",
@@ -94,8 +117,8 @@ const around = [
   [
     'key-flight.ts',
     'whoever has lost the lead is told its own error',
-    'if (isLost && this.#loads < MAX_LOADS)',
-    'if (isLost && this.#loads < 0)',
+    'if (isLost && (this.#loads < MAX_LOADS',
+    'if (isLost && (this.#loads < 0',
     loss,
   ],
   [
@@ -307,8 +330,8 @@ const around = [
   [
     'flight-lead.ts',
     'the newer value is not given',
-    'const newer = told.isNewer ?',
-    'const newer = told.isNewer && false ?',
+    'const newer = told.isNewer\n',
+    'const newer = (false as boolean)\n',
     loss,
   ],
   [

@@ -43,6 +43,13 @@ export const groundMutations = [
     tests: [postgres('commit-outcome.test.ts')],
   },
   {
+    name: 'a COMMIT that was answered before an administrator ended the session was of somebody else',
+    file: postgres('open-transaction.ts'),
+    from: '(fault?.sqlState === undefined || fault.fatal)',
+    to: 'fault?.sqlState === undefined',
+    tests: [postgres('commit-outcome.test.ts')],
+  },
+  {
     name: 'COMMIT after the deadline',
     file: postgres('open-transaction.ts'),
     from: 'this.#checkout.wasCut || performance.now() >= this.#deadlineAt',

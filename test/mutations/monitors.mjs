@@ -142,6 +142,13 @@ const guards = [
     'false',
     tested,
   ],
+  [
+    'that there is no room is told of each row',
+    run,
+    '(error instanceof BusyError && /^53/',
+    '(false && /^53/',
+    tested,
+  ],
   ['a run has no end', run, 'const MAX_BATCHES = 100', 'const MAX_BATCHES = 200', tested],
   [
     'a run does not tell that there is more',

@@ -192,8 +192,8 @@ const inSql = [
   ],
   [
     "begin: the caller's statement_timeout strikes first",
-    inFunction('claim_begin_joined', 'case when v_most_ms > 0 then'),
-    'case when false then',
+    inFunction('claim_begin_joined', '{schema}.bounded_wait(p_wait_ms)'),
+    'p_wait_ms',
     joined,
   ],
   ["begin: the caller's lock_timeout is lost", begin('  set lock_timeout = 0\n'), '', joined],

@@ -390,10 +390,16 @@ const inQuotas = [
   ],
   [
     'joined: a part of the wait is all of it',
-    inFunction('quota_take_joined', '      v_left_ms := v_left_ms - v_part_ms;'),
+    inFunction('quota_take_joined', '      exit when v_left_ms <= 0;'),
     '      exit;',
     joined,
   ],
+  ...['quota_take_joined', 'quota_resolve_joined'].map((name) => [
+    `joined: waits that end late outlast their statement, in ${name}`,
+    inFunction(name, '{schema}.left_of_wait(v_left_ms - v_part_ms, v_wait_end)'),
+    'v_left_ms - v_part_ms',
+    joined,
+  ]),
   [
     'joined: a wait outlasts its statement',
     inFunction('bounded_wait', 'case when t.ms > 0 then'),

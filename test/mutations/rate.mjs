@@ -34,6 +34,13 @@ const locking = `  for v_try in 1 .. 10 loop
 /** @type {import('./mutation.mjs').Mutation[]} */
 export const rateMutations = [
   {
+    name: 'rate: joined: waits that end late outlast their statement',
+    file: sql,
+    from: '{schema}.left_of_wait(v_left_ms - v_part_ms, v_wait_end)',
+    to: 'v_left_ms - v_part_ms',
+    tests: [claims('quota.joined.test.ts')],
+  },
+  {
     name: 'rate: subjects are not unique',
     file: sql,
     from: '  primary key (name, subject, rule)\n',

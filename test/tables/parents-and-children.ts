@@ -3,13 +3,13 @@ import type { Aggregate } from '../../src/tables/aggregate.js'
 import type { AggregateOptions } from '../../src/tables/aggregate-spec.js'
 import { openTables } from './open-tables.js'
 
-/** Three parents without children, and aggregates of them, each under a name of its own. */
-export function parentsAndChildren() {
+/** Three parents without children, and aggregates of them, each under a name of its own. `columns`: what else a parent has; `tables`: what else there is. */
+export function parentsAndChildren({ columns = '', tables = '' } = {}) {
   const fixture = openTables(
     `create table {shop}.parent (id bigint primary key, total int not null default 0, completed int not null default 0,
-       amount numeric(10, 2) not null default 0 check (amount < 1000), title varchar(5));
+       amount numeric(10, 2) not null default 0 check (amount < 1000), title varchar(5)${columns});
      create table {shop}.child (id int primary key, parent_id int references {shop}.parent, status text not null default 'NEW', amount numeric, word text);
-     create index on {shop}.child (parent_id)`,
+     create index on {shop}.child (parent_id);${tables}`,
     'insert into {shop}.parent (id) values (1), (2), (3)',
   )
   let made = 0
@@ -27,7 +27,8 @@ export function parentsAndChildren() {
   const aggregate = (
     over: Partial<AggregateOptions> = {},
     dibs: Dibs = fixture.dibs,
-  ): Aggregate<Record<string, unknown>> => dibs.aggregate(`totals-${++made}`, options(over))
+    name = `totals-${++made}`,
+  ): Aggregate<Record<string, unknown>> => dibs.aggregate(name, options(over))
   const insert = (rows: string) => fixture.pool.query(`insert into ${fixture.at('child')} values ${rows}`)
   return { fixture, options, aggregate, insert }
 }

@@ -55,13 +55,21 @@ describe('one server for all who name a folder', patient, () => {
   it('stays for two seconds after the last, then keeps port and data for the next', async () => {
     const dir = newFolder()
     const first = await Opener.open({ dir })
-    const server = one(serversOf(dir))
     await write(first)
-    await first.close()
-    const second = await Opener.open({ dir })
-    expect(one(serversOf(dir))).toBe(server)
-    const { url } = second
-    await second.close()
+    const { url } = first
+    let last = first
+    /** Whether the next one came in time, which a busy machine may keep it from. */
+    const isInTime = async (): Promise<boolean> => {
+      const server = one(serversOf(dir))
+      const closedAt = performance.now()
+      await last.close()
+      last = await Opener.open({ dir })
+      if (performance.now() - closedAt > 2_000) return false
+      expect(one(serversOf(dir))).toBe(server)
+      return true
+    }
+    await until(isInTime, 'the next one to come within two seconds', 40_000)
+    await last.close()
     await untilStopped(dir)
     const third = await Opener.open({ dir })
     expect(third.url).toBe(url)

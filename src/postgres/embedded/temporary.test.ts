@@ -41,7 +41,7 @@ describe('a temporary server', patient, () => {
     await abandoned.kill()
     one(serversOf(folder))
     const next = await Opener.open({ temporary: true }, spawning)
-    await until(() => serversOf(folder).length === 0 && !existsSync(folder), 'the next to sweep', 15_000)
+    await until(() => serversOf(folder).length === 0 && !existsSync(folder), 'the next to sweep', 40_000)
     expect(serversOf(await folderOf(next))).toHaveLength(1)
   })
 

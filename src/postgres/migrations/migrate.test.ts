@@ -105,7 +105,7 @@ describe('migrate', () => {
   it('says which setting cuts a build off each time', async () => {
     const role = freshName('hasty')
     const hasty = await createRole(role, 'superuser')
-    await pool.query(`alter role ${role} set statement_timeout = '300ms'`)
+    await pool.query(`alter role ${role} set statement_timeout = '1s'`)
     const hastyPool = new pg.Pool({ connectionString: hasty })
     const holder = await pool.connect()
     await migrate(database, all.slice(0, 1))
@@ -310,7 +310,7 @@ describe('a connection that breaks', () => {
     const slow = readMigrations([
       {
         file: '0001_item.sql',
-        text: '-- compatible_from: 1\ncreate table {schema}.item (id int); insert into {schema}.item select 1 from pg_catalog.pg_sleep(0.3);\n',
+        text: '-- compatible_from: 1\ncreate table {schema}.item (id int); insert into {schema}.item select 1 from pg_catalog.pg_sleep(1.5);\n',
       },
     ])
     await migrate(database, slow)

@@ -363,7 +363,7 @@ describe('what it refuses', () => {
     [
       'an advance that never ends',
       {
-        patienceMs: 200,
+        patienceMs: 1_500,
         run: async (db) => {
           const tx = await db.connect()
           await tx.query('begin')
@@ -375,7 +375,7 @@ describe('what it refuses', () => {
         invariant: () => true,
       },
       'advance',
-      /^`advance` has not come to its end in 200 ms/,
+      /^`advance` has not come to its end in 1500 ms/,
     ],
     [
       'a procedure that commits by itself',

@@ -203,7 +203,7 @@ function childNotThere({ fault, story }: RunRecord): ExplorationError {
   const ended = story.find((line) => line.kind === 'event' && line.ends === 'run')
   return new ExplorationError(
     `The child process did not come to ${encodeFault(fault)}: it sent ${count(sent, 'statement')} to the url that \`child\` was given${ended?.kind === 'event' ? `, and ${ended.text}` : ''}. ` +
-      'It must run the same program as `run`, and connect to that url.',
+      'It must run the same program as `run`, and connect to that url. Raise patienceMs if it only takes its time to start.',
     'outside',
     'run',
   )

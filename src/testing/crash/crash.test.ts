@@ -108,11 +108,11 @@ it('whoever waits in a timer never goes on', async () => {
   await loop({
     modes: ['crash'],
     run: async (db) => {
-      const waiting = sleep(400).then(() => woke++) // longer than a busy machine needs to come to the crash
+      const waiting = sleep(1_000).then(() => woke++) // longer than a busy machine needs to come to the crash
       await db.query('select from t')
       await waiting
     },
-    recover: () => sleep(450),
+    recover: () => sleep(1_100),
   })
   // Of the run without a fault, and of the one that did not come to its point.
   expect(woke).toBe(2)

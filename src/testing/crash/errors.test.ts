@@ -199,7 +199,7 @@ it('code that tries again is right at all points, and code that does not look at
 
 it('a run that never ends after an error is found', async () => {
   const { points } = await loop({
-    patienceMs: 200,
+    patienceMs: 1_500,
     errors: ['40001'],
     run: (db) => db.query('select 1').catch(() => new Promise(() => {})),
     recover: () => {},
@@ -207,7 +207,7 @@ it('a run that never ends after an error is found', async () => {
   const [, point] = points
   expect(point?.run).toBe('hangs')
   expect(point?.failure?.kind).toBe('stuck')
-  expect(point?.failure?.message).toMatch(/^run hangs: run has waited 200 ms for something/)
+  expect(point?.failure?.message).toMatch(/^run hangs: run has waited 1500 ms for something/)
 })
 
 it('a connection that is never given back is found, if the pool has no other', async () => {

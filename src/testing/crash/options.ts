@@ -80,6 +80,6 @@ export interface CrashLoopOptions {
   readonly page?: string | undefined
   /** Puts the tables back between runs, in place of the loop, which empties those that were written. */
   readonly reset?: ((db: CrashHandle) => unknown) | undefined
-  /** How long nothing may happen before an instance counts as one that hangs. Default 3,000. */
+  /** How long nothing may happen before an instance counts as one that hangs. Default: `DIBS_PATIENCE_MS`, or 3,000. */
   readonly patienceMs?: number | undefined
 }

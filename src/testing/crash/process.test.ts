@@ -23,6 +23,8 @@ const child = (program: string) => (DATABASE_URL: string) =>
 const options: CrashLoopOptions = {
   url,
   throws: false,
+  // To start a process takes a while on a busy machine.
+  patienceMs: 20_000,
   setup: (db) =>
     db.query(
       `insert into clock values (0); insert into job values (1, 0, 0, 0, 'ready'); insert into account values (1, 100), (2, 0)`,

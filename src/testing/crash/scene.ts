@@ -2,6 +2,7 @@ import { ExplorationError } from '../../errors.js'
 import { errorOf } from '../explore/search/failure.js'
 import type { Stage } from '../explore/stage/stage.js'
 import { type Actor, currentActor, type Outcome } from '../gate/actor.js'
+import { patienceOf } from '../patience.js'
 import { Driver } from './driver.js'
 import type { Fault, Place } from './fault.js'
 import { Instance } from './instance.js'
@@ -11,7 +12,7 @@ import { Story } from './story.js'
 
 const DEFAULT_STATEMENTS = 500
 /** Less than test runners have. */
-const DEFAULT_PATIENCE_MS = 3_000
+const USUAL_PATIENCE_MS = 3_000
 
 type Program = (db: CrashHandle, instance: CrashInstance) => unknown
 
@@ -33,7 +34,7 @@ export class Scene {
     this.stage = stage
     this.options = options
     this.fault = fault
-    this.patienceMs = options.patienceMs ?? DEFAULT_PATIENCE_MS
+    this.patienceMs = patienceOf(options.patienceMs, USUAL_PATIENCE_MS)
     this.driver = new Driver({
       stage,
       story: this.story,

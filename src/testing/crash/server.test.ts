@@ -7,7 +7,7 @@ import { crashLoop } from './crash-loop.js'
 const invariant = () => true
 
 it('is shut down at each COMMIT, and what was committed is there when it is back', {
-  timeout: 60_000,
+  timeout: 180_000,
 }, async () => {
   const server = await startPostgres({ durable: true })
   const pool = new pg.Pool({ connectionString: server.url })

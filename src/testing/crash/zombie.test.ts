@@ -223,14 +223,14 @@ it('its timers stand still as well, and fire when it goes on', async () => {
     run: async (db) => {
       const fence = await claim(db)
       if (fence === undefined) return
-      const waiting = sleep(30).then(() => order.push('timer'))
-      const other = new Promise<void>((resolve) => setTimeout(() => resolve(void order.push('other')), 30))
+      const waiting = sleep(600).then(() => order.push('timer'))
+      const other = new Promise<void>((resolve) => setTimeout(() => resolve(void order.push('other')), 600))
       await db.query('select from job')
       await Promise.all([waiting, other])
       await db.query(`update job set status = 'done' where fence = $1`, [fence])
     },
     recover: async (db) => {
-      await sleep(50)
+      await sleep(700)
       order.push('recovery')
       if ((await claim(db)) !== undefined) await db.query(`update job set status = 'done'`)
     },

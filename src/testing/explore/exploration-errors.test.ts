@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 import pg, { type Pool } from 'pg'
 import postgres from 'postgres'
-import { afterAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { createRole, directUrl, freshName } from '../../../test/database.js'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { ExplorationError } from '../../errors.js'
@@ -45,10 +45,22 @@ describe('what cannot be explored', () => {
       await look(db)
       await new Promise(() => {})
     }
-    const error = await refusal({ url, actors: { alice: never, bob: look }, patienceMs: 200 })
+    const error = await refusal({ url, actors: { alice: never, bob: look }, patienceMs: 1_500 })
     expect(error).toMatchObject({ reason: 'stalled', actor: 'alice' })
     expect(error.message).toMatch(
-      /^alice has waited 200 ms for something that cannot be seen from here: a timer, the network, .* It last asked the database for something at .*exploration-errors\.test\.ts:\d+/,
+      /^alice has waited 1500 ms for something that cannot be seen from here: a timer, the network, .* It last asked the database for something at .*exploration-errors\.test\.ts:\d+/,
+    )
+  })
+
+  it.each([
+    ['1300', /^alice has waited 1300 ms for /],
+    ['soon', /^`DIBS_PATIENCE_MS` must be a number of milliseconds, and is "soon"/],
+  ])('the patience that the environment names: %s', async (named, message) => {
+    vi.stubEnv('DIBS_PATIENCE_MS', named)
+    onTestFinished(() => void vi.unstubAllEnvs())
+    const never = () => new Promise(() => {})
+    await expect(explore({ url, actors: { alice: never, bob: look }, invariant: () => {} })).rejects.toThrow(
+      message,
     )
   })
 

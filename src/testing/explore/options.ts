@@ -62,7 +62,10 @@ export interface ExploreOptions {
   readonly page?: string | undefined
   /** Puts the tables back between schedules, in place of the explorer, which empties those that were written. */
   readonly reset?: ((db: ExploreHandle) => unknown) | undefined
-  /** How long nothing may happen before the explorer says that an actor waits for something it cannot see. Default 5,000. */
+  /**
+   * How long nothing may happen before the explorer says that an actor waits for something it cannot see. Default: the
+   * environment's `DIBS_PATIENCE_MS`, or 5,000.
+   */
   readonly patienceMs?: number | undefined
   /**
    * The role has no right to set `deadlock_timeout`: let deadlocks take the server's own time (a second, mostly), and let

@@ -165,16 +165,15 @@ describe('pg', () => {
     const before = process.memoryUsage().external
     let held = 0
     // Held up for as long as a server would need to hand over all of it to someone who takes it.
-    await until(async () => {
-      const { rows } = await withPool((pool) =>
-        pool.query('select 1 from pg_stat_activity where query = $1 and wait_event = $2', [
-          many,
-          'ClientWrite',
-        ]),
+    const isHeldUp = async (pool: pg.Pool): Promise<boolean> => {
+      const { rows } = await pool.query(
+        'select 1 from pg_stat_activity where query = $1 and wait_event = $2',
+        [many, 'ClientWrite'],
       )
       held = rows.length === 0 ? 0 : held + 1
       return held > 20
-    }, 'the server to be held up')
+    }
+    await withPool((pool) => until(() => isHeldUp(pool), 'the server to be held up', 30_000))
     expect(process.memoryUsage().external - before).toBeLessThan(40_000_000)
     stream.resume()
     expect((await result).rows.reduce((sum, { big }) => sum + big.length, 0)).toBe(100_000_000)

@@ -165,7 +165,7 @@ export class ScheduleRun {
     await this.#settle()
     if (this.#hasty.has(session) && quiescence.waits.has(session) && this.#stage.actors.length > 2) {
       // Its check for deadlocks must be over before somebody else can close a circle that it would find.
-      await new Promise((resolve) => setTimeout(resolve, 2 * SOON_MS))
+      await new Promise((resolve) => setTimeout(resolve, 6 * SOON_MS))
       await this.#settle()
     }
     const itself = session.endsItself

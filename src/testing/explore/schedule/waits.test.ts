@@ -137,7 +137,7 @@ describe('a deadlock', () => {
     expect(report.isExhaustive).toBe(true)
   })
 
-  it('of three has the same victim in each run', { timeout: 30_000 }, async () => {
+  it('of three has the same victim in each run', { timeout: 120_000 }, async () => {
     const report = await explore({
       url,
       setup: (db) => db.query('insert into counter values (1, 0), (2, 0), (3, 0)'),

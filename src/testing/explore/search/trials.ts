@@ -1,4 +1,5 @@
 import { ExplorationError } from '../../../errors.js'
+import { patienceOf } from '../../patience.js'
 import type { ExploreOptions } from '../options.js'
 import { type Choose, ScheduleRun } from '../schedule/schedule-run.js'
 import { actorOf, type Trace } from '../schedule/trace.js'
@@ -7,7 +8,7 @@ import { Cautions } from './cautions.js'
 import { type Failed, failureOf } from './failure.js'
 
 const DEFAULT_STEPS = 500
-const DEFAULT_PATIENCE_MS = 5_000
+const USUAL_PATIENCE_MS = 5_000
 
 export interface TrialOptions {
   /** Not one that was run before. */
@@ -48,7 +49,8 @@ export class Trials {
     choose: Choose,
     { isNew = true, isRepeat, describes = false }: TrialOptions = {},
   ): Promise<Trace> {
-    const { bound, patienceMs = DEFAULT_PATIENCE_MS } = this.#options
+    const { bound } = this.#options
+    const patienceMs = patienceOf(this.#options.patienceMs, USUAL_PATIENCE_MS)
     await this.#stage.begin()
     const maxSteps = bound?.steps ?? DEFAULT_STEPS
     const trace = await new ScheduleRun({ stage: this.#stage, choose, maxSteps, patienceMs, describes }).run()
