@@ -554,7 +554,7 @@ const below = [
   [
     'open-transaction.ts',
     'a COMMIT that was answered is told as one of somebody else',
-    'this.#control.seen === 1 && fault?.sqlState === undefined',
+    'this.#control.seen === 1 && (fault?.sqlState === undefined || fault.fatal)',
     'false',
     [claims('once.cut.test.ts')],
   ],
