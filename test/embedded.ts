@@ -28,6 +28,7 @@ export interface SpawnOptions {
 }
 
 interface Answer {
+  readonly ready?: boolean
   readonly id?: number
   readonly rows?: Record<string, unknown>[]
   readonly error?: string
@@ -65,6 +66,19 @@ export class Opener {
     const opener = Opener.spawn(options, spawning)
     await opener.opened()
     return opener
+  }
+
+  /** A process that has loaded all it needs, and opens when it is told to. */
+  static async prepare(options: EmbeddedOptions): Promise<Opener> {
+    const opener = Opener.spawn(options, { env: { DIBS_TEST_WAIT: '1' } })
+    await opener.#answer(({ ready }) => ready === true)
+    return opener
+  }
+
+  async openNow(): Promise<void> {
+    const opened = this.opened()
+    this.#child.send({ open: true })
+    await opened
   }
 
   async opened(): Promise<NonNullable<Answer['opened']>> {

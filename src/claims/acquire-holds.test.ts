@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
@@ -529,6 +529,8 @@ it('a reservation alone that has run out and was found so is lost at the next re
 
 it('many counters that others have do not keep an outcome from being stored', async () => {
   const subjects = Array.from({ length: 10 }, (_, n) => `s${n}`)
+  const unsettled: unknown[] = []
+  onTestFinished(onEvent('dibs:acquire.unsettled', (event) => void unsettled.push(event)))
   const holder = hold([once(), ...subjects.map((subject) => points().claim(subject, 1))])
   await holder.began
   await fixture.schema.clock.advance(HOUR_MS)
@@ -545,7 +547,11 @@ it('many counters that others have do not keep an outcome from being stored', as
     await points().take('s0', 1)
   })
   await holder.ended
-  for (const subject of subjects) expect((await points().peek(subject)).used).toBe(2)
+  const used = await Promise.all(subjects.map(async (subject) => (await points().peek(subject)).used))
+  // What is not charged within its time is told. That takes seconds in which a busy machine does nothing else.
+  expect(used.filter((amount) => amount === 1)).toHaveLength(unsettled.length)
+  expect(used.filter((amount) => amount === 2)).toHaveLength(subjects.length - unsettled.length)
+  expect(unsettled.length).toBeLessThan(subjects.length - 1)
 })
 
 it('a reservation that lasts longer than the key goes over to the next attempt, and is charged once', async () => {

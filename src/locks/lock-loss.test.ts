@@ -153,31 +153,35 @@ describe('a lock is lost', () => {
   it.each([
     ['at once', 0],
     ['later', 1],
-  ])('not by a connection that goes silent %s while the whole pool is in use', async (_, renewals) => {
-    await using proxy = await PgProxy.start({ url })
-    await fixture.beside(
-      async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 2_400 })
-        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
-        const taken = await expiry()
-        await dibs.transaction(async () => {
-          await until(async () => renewals === 0 || (await expiry()) > taken, 'it to be renewed before')
-          const first = await expiry()
-          const cut = proxy.inject({
-            ...{ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' },
+  ])(
+    'not by a connection that goes silent %s while the whole pool is in use',
+    { timeout: 60_000 },
+    async (_, renewals) => {
+      await using proxy = await PgProxy.start({ url })
+      await fixture.beside(
+        async (dibs) => {
+          const lock = await dibs.lock('till', { ttlMs: 9_000 })
+          const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+          const taken = await expiry()
+          await dibs.transaction(async () => {
+            await until(async () => renewals === 0 || (await expiry()) > taken, 'it to be renewed before')
+            const first = await expiry()
+            const cut = proxy.inject({
+              ...{ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' },
+            })
+            await cut.happened
+            await until(async () => lock.signal.aborted || (await expiry()) > first, 'it to be renewed')
+            cut.end()
+            lock.assertHeld()
           })
-          await cut.happened
-          await until(async () => lock.signal.aborted || (await expiry()) > first, 'it to be renewed')
-          cut.end()
-          lock.assertHeld()
-        })
-        expect(await lock.release()).toBe('released')
-      },
-      { connectionString: proxy.url, max: 1 },
-    )
-  })
+          expect(await lock.release()).toBe('released')
+        },
+        { connectionString: proxy.url, max: 1 },
+      )
+    },
+  )
 
-  it('not by a connection that was given up while it was made', async () => {
+  it('not by a connection that was given up while it was made', { timeout: 60_000 }, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -186,7 +190,7 @@ describe('a lock is lost', () => {
         const slow = proxy.inject({ kind: 'latency', ms: 100 })
         await until(() => send.mock.calls.length > 0, 'the connection to be made')
         await first.release()
-        const lock = await dibs.lock('till', { ttlMs: 2_400 })
+        const lock = await dibs.lock('till', { ttlMs: 9_000 })
         const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
         const before = await expiry()
         await dibs.transaction(async () => {
@@ -200,11 +204,11 @@ describe('a lock is lost', () => {
     )
   })
 
-  it('nor does a slow network make renewals pile up', async () => {
+  it('nor does a slow network make renewals pile up', { timeout: 60_000 }, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const locks = [await dibs.lock('long', { ttlMs: 12_000 }), await dibs.lock('short', { ttlMs: 1_200 })]
+        const locks = [await dibs.lock('long', { ttlMs: 18_000 }), await dibs.lock('short', { ttlMs: 4_000 })]
         const slow = proxy.inject({ kind: 'latency', ms: 60 })
         const sent = [vi.spyOn(ReservedLine.prototype, 'send'), vi.spyOn(Database.prototype, 'sendPart')]
         const expiry = async () => Number((await fixture.dibs.locks.inspect('long'))[0]?.expiresAt)

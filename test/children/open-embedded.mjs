@@ -8,6 +8,11 @@ const disconnected = new AbortController()
 const steps = []
 onEvent('dibs:embedded.starting', ({ step }) => steps.push(step))
 
+if (process.env.DIBS_TEST_WAIT) {
+  const told = once(process, 'message')
+  process.send({ ready: true })
+  await told
+}
 if (process.env.DIBS_TEST_REMOVE_CWD) rmSync(process.cwd(), { recursive: true })
 
 const startedAt = performance.now()
