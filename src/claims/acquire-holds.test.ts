@@ -503,12 +503,12 @@ it('a renewal goes by the clock after the wait, and leaves what another has lock
     )
     return Number(row?.s)
   }
-  const holder = hold([named()], { mode: 'leased', leaseMs: 2_000 })
+  const holder = hold([named()], { mode: 'leased', leaseMs: 6_000 })
   const [{ signal }] = await holder.began
   await inTransaction(async (tx) => {
     await tx.query(`select from ${fixture.schema.name}.quota_entry for update`)
     // It is renewed after a third of its lease.
-    await sleep(900)
+    await sleep(2_600)
   })
   await fixture.schema.clock.advance(HOUR_MS)
   await until(async () => (await expiresIn()) > 0, 'a renewal')

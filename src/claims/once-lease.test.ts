@@ -97,11 +97,11 @@ describe('the lease', () => {
     })
     joined.catch(() => {})
     await began.promise
-    const leased = fixture.dibs.once({ ...at, leaseMs: 2_000, waitMs: 10_000 }, async () => {
+    const leased = fixture.dibs.once({ ...at, leaseMs: 4_000, waitMs: 10_000 }, async () => {
       const { leaseUntil } = (await fixture.dibs.claims.get(address)) ?? {}
       return (leaseUntil?.getTime() ?? 0) - (await fixture.dibs.now()).getTime()
     })
-    const waitedUntil = performance.now() + 2_300
+    const waitedUntil = performance.now() + 4_300
     await until(() => performance.now() > waitedUntil, 'longer than the lease')
     goOn.resolve()
     await joined

@@ -228,11 +228,11 @@ describe('singleton, leased', () => {
       { last: 'rollback' },
     )
     await began.promise
-    const waiting = fixture.other.singleton({ ...leased, leaseMs: 2_000, waitMs: 10_000 }, async (lease) => {
+    const waiting = fixture.other.singleton({ ...leased, leaseMs: 4_000, waitMs: 10_000 }, async (lease) => {
       const leftMs = Number((await slot())?.leaseUntil) - (await fixture.dibs.now()).getTime()
       return { leftMs, isLost: lease.signal.aborted }
     })
-    const waitedUntil = performance.now() + 2_300
+    const waitedUntil = performance.now() + 4_300
     await until(() => performance.now() > waitedUntil, 'longer than the lease')
     goOn.resolve()
     await joined

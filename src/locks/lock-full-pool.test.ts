@@ -31,8 +31,8 @@ describe('while the whole pool is in use', () => {
     await fixture.beside(
       async (dibs, pool) => {
         const client = await pool.connect()
-        const locking = dibs.lock('till', { ttlMs: 1_500 })
-        await sleep(1_700)
+        const locking = dibs.lock('till', { ttlMs: 4_000 })
+        await sleep(4_300)
         client.release()
         const lock = await locking
         lock.assertHeld()
@@ -98,14 +98,14 @@ describe('while the whole pool is in use', () => {
     await fixture.beside(
       async (dibs) => {
         const mine = await dibs.lock('mine', { ttlMs: HOUR_MS })
-        const other = await dibs.lock('other', { ttlMs: 1_800 })
+        const other = await dibs.lock('other', { ttlMs: 6_000 })
         const client = await fixture.pool.connect()
         await client.query('begin')
         await client.query(`select from ${fixture.schema.name}.lock where name = 'mine' for update`)
         let releasing: Promise<string> | undefined
         await dibs.transaction(async () => {
           releasing = mine.release()
-          await sleep(2_500)
+          await sleep(7_000)
           other.assertHeld()
         })
         await client.query('commit')

@@ -339,13 +339,13 @@ describe('guard', () => {
   it.each(['repeatable read', 'serializable'] as const)(
     'of a transaction at %s that is older than a whole lease gets through, since it is renewed',
     async (isolation) => {
-      await using mine = await fixture.dibs.lock('till', { ttlMs: 1_200 })
+      await using mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
       let runs = 0
       await fixture.dibs.transaction(
         async (tx) => {
           runs++
           await tx.query('select 1')
-          await new Promise((resolve) => setTimeout(resolve, 2_000))
+          await new Promise((resolve) => setTimeout(resolve, 5_000))
           await mine.guard(tx)
           await log(tx, 'mine')
         },
@@ -424,13 +424,13 @@ describe('a guarded transaction that stands still', () => {
 
   it('is ended by the server when its lease would be, and the process lives on', async () => {
     unheard = []
-    const mine = await fixture.dibs.lock('till', { ttlMs: 1_900 })
+    const mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
     const client = new pg.Client({ connectionString: url })
     await client.connect()
     await client.query('begin')
     await mine.guard(client)
     const { rows } = await client.query('show idle_in_transaction_session_timeout')
-    expect(Number.parseInt(rows[0].idle_in_transaction_session_timeout, 10)).toBeLessThanOrEqual(1_900)
+    expect(Number.parseInt(rows[0].idle_in_transaction_session_timeout, 10)).toBeLessThanOrEqual(4_000)
     const ended = new Promise((resolve) => client.once('end', resolve))
     await ended
     await expect(client.query('commit')).rejects.toThrow()
@@ -439,7 +439,7 @@ describe('a guarded transaction that stands still', () => {
   })
 
   it.each(['a statement', 'COMMIT'])('is told why it was ended by %s', async (what) => {
-    await using mine = await fixture.dibs.lock('till', { ttlMs: 1_500 })
+    await using mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
     const ended = fixture.dibs.transaction(async (tx) => {
       await mine.guard(tx)
       await new Promise((resolve) => tx.client.once('error', resolve))
@@ -457,12 +457,12 @@ describe('a guarded transaction that stands still', () => {
     'is let alone over postgres.js, by %s: it would end the process',
     async (by) => {
       unheard = []
-      const mine = await fixture.dibs.lock('till', { ttlMs: 1_500 })
+      const mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
       const sql = postgres(url, { max: 1, prepare: !viaPgBouncer, onnotice: () => {} })
       const standStill = async (tx: Tx) => {
         await log(tx, 'mine')
         await mine.guard(tx)
-        await sleep(2_500)
+        await sleep(5_000)
       }
       if (by === 'itself') await sql.begin((own) => standStill(fromPostgresJs(own)))
       else await drizzle(sql).transaction((own) => standStill(fromDrizzle(own)))

@@ -55,7 +55,7 @@ describe('a lock is lost', () => {
 
   it('not when the answer to its renewal has come while this process stood still', async () => {
     await fixture.beside(async (dibs) => {
-      const lock = await dibs.lock('till', { ttlMs: 1_500 })
+      const lock = await dibs.lock('till', { ttlMs: 3_000 })
       let sinceAt = performance.now()
       // The first goes over the pool too, the second over the connection for it.
       for (const kind of [Database.prototype, ReservedLine.prototype]) {
@@ -66,7 +66,7 @@ describe('a lock is lost', () => {
         spy.mockImplementationOnce(function (this: unknown, ...args: unknown[]) {
           const sentAt = performance.now()
           setImmediate(() => {
-            standStill(sinceAt + 1_500 - performance.now())
+            standStill(sinceAt + 3_000 - performance.now())
             sinceAt = sentAt
             stood.resolve()
           })
@@ -115,7 +115,7 @@ describe('a lock is lost', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 1_200 })
+        const lock = await dibs.lock('till', { ttlMs: 4_000 })
         const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
         const first = await expiry()
         const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'reset' })
@@ -135,7 +135,7 @@ describe('a lock is lost', () => {
         const lock = await dibs.lock('till', { ttlMs: 6_000 })
         const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' })
         await cut.happened
-        const short = await dibs.lock('short', { ttlMs: 2_000 })
+        const short = await dibs.lock('short', { ttlMs: 4_000 })
         const expiry = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.expiresAt)
         const first = [await expiry('till'), await expiry('short')]
         await until(
@@ -227,7 +227,7 @@ describe('a lock is lost', () => {
   it.skipIf(viaPgBouncer)('not where sessions are read only: renewals say what they need', async () => {
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 2_000 })
+        const lock = await dibs.lock('till', { ttlMs: 4_000 })
         const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
         const first = await expiry()
         await dibs.transaction(async () => {

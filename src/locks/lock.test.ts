@@ -160,7 +160,7 @@ describe('a lock', () => {
 
 describe('renewal', () => {
   it('keeps a lock for far longer than its time', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 2_000 })
+    const lock = await fixture.dibs.lock('till', { ttlMs: 4_000 })
     const expiry = async () => (await fixture.dibs.locks.inspect('till'))[0]?.expiresAt.getTime() ?? 0
     const first = await expiry()
     await until(async () => (await expiry()) > first + 3_000, 'it to be renewed several times')
@@ -229,7 +229,7 @@ describe('renewal', () => {
   it('goes on though the whole pool is in use', async () => {
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 2_000 })
+        const lock = await dibs.lock('till', { ttlMs: 4_000 })
         const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
         const first = await expiry()
         await dibs.transaction(async () => {
