@@ -9,10 +9,10 @@ process.env.DIBS_PATIENCE_MS ??= '20000'
 
 const common = {
   setupFiles: ['test/leaks.ts'],
-  testTimeout: 20_000,
-  hookTimeout: 20_000,
-  // By default a second, which is nothing on a busy machine.
-  expect: { poll: { timeout: 10_000 } },
+  // What hangs does so for ever, and a busy machine may stand still for seconds.
+  testTimeout: 60_000,
+  hookTimeout: 60_000,
+  expect: { poll: { timeout: 30_000 } },
 }
 
 /** Long ones, which run with the soak; and all of them where guards are removed to see who notices. */
@@ -72,8 +72,8 @@ const waiting = {
     include: processes,
     exclude: withTheSoak,
     // Six at a time share two cores with all that they start.
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
     maxWorkers: 6,
     sequence: { groupOrder: 1 },
   },

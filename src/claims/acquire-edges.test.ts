@@ -102,7 +102,7 @@ it.each([
     async (tx) => {
       await fixture.dibs.singleton({ ...day, tx }, async () => 1)
       const waiting = call()
-      await expect.poll(lockWaiters, { timeout: 10_000 }).toBeGreaterThan(0)
+      await expect.poll(lockWaiters, { timeout: 30_000 }).toBeGreaterThan(0)
       // Longer than what comes behind the first may wait.
       await sleep(600)
       await clock.set(new Date('2026-06-11T00:01:00Z'))
@@ -132,7 +132,7 @@ it.each([
     const call = fixture.other.acquire([key, points.claim('ann')], async (_, [, use]) => use.used, {
       waitMs: 2_000,
     })
-    await expect.poll(lockWaiters, { timeout: 10_000 }).toBeGreaterThan(0)
+    await expect.poll(lockWaiters, { timeout: 30_000 }).toBeGreaterThan(0)
     // Together longer than it may wait for all.
     await sleep(1_200)
     failed.resolve()
@@ -165,7 +165,7 @@ it('three subjects that others have hold up no fourth', async () => {
       await api.take(subject, 1, { tx })
     }
     const waiting = locked.flatMap((subject) => [points.take(subject), api.take(subject)])
-    await expect.poll(lockWaiters, { timeout: 10_000 }).toBe(6)
+    await expect.poll(lockWaiters, { timeout: 30_000 }).toBe(6)
     const from = performance.now()
     expect(await points.take('d')).toMatchObject({ used: 1 })
     expect(await api.take('d')).toMatchObject({ remaining: 9 })

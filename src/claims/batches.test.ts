@@ -271,7 +271,7 @@ describe('batches of several keys', () => {
   it('go on without those that wait for someone else', async () => {
     const { sent, alone, add, first, batches } = busy()
     const others = ['a', 'b'].map((key) => add(key))
-    await expect.poll(() => sent.length, { timeout: 10_000 }).toBe(1)
+    await expect.poll(() => sent.length, { timeout: 30_000 }).toBe(1)
     expect(alone).toHaveLength(3)
     sent[0]?.answer()
     expect(await Promise.all(others)).toEqual(['A', 'B'])

@@ -57,7 +57,7 @@ describe('while the database is away', () => {
       expect(events).toHaveLength(6)
       expect(events[0]).toMatchObject({ template: 'open:*', policy: 'open', error: expect.any(Error) })
       comeBack()
-      await expect.poll(async () => (await rate.peek('s')).degraded, { timeout: 5_000 }).toBe(false)
+      await expect.poll(async () => (await rate.peek('s')).degraded, { timeout: 30_000 }).toBe(false)
       expect(await rate.take('s')).toMatchObject({ remaining: 1, degraded: false })
     }))
 
@@ -109,7 +109,7 @@ describe('while the database is away', () => {
             await Promise.all([take('first'), take('second')])
             return order
           },
-          { timeout: 5_000 },
+          { timeout: 30_000 },
         )
         .toEqual(['second', 'first'])
       hole.end()

@@ -118,7 +118,7 @@ it('sends nothing before it is told to', async () => {
   await new Promise((resolve) => setTimeout(resolve, 50)) // what must not come has no signal
   expect(bytes).toBe(0)
   goOn.resolve()
-  await expect.poll(() => bytes, { timeout: 10_000 }).toBeGreaterThan(0)
+  await expect.poll(() => bytes, { timeout: 30_000 }).toBeGreaterThan(0)
 })
 
 it('looks to the handler as if it were sent', async () => {
@@ -167,7 +167,7 @@ it('calls back when it was really sent', async () => {
     captured.send(parts)
   })
   await ask(port, '/')
-  await expect.poll(() => calls, { timeout: 10_000 }).toHaveLength(3)
+  await expect.poll(() => calls, { timeout: 30_000 }).toHaveLength(3)
   expect(calls[0]).toBe('sending')
 })
 

@@ -19,7 +19,7 @@ import { Election, type ElectOptions, type Term } from './election.js'
 const fixture = openClaims()
 let made = 0
 const fresh = () => `election-${++made}`
-const soon = { timeout: 10_000 }
+const soon = { timeout: 30_000 }
 const untilLeads = (election: Election) => expect.poll(() => election.isLeader, soon).toBe(true)
 
 describe('an election', () => {

@@ -258,7 +258,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
     const byServer = isolation === 'read committed'
     const mine = await fixture.dibs.lock('till', byServer ? { ttlMs: HOUR_MS } : { maxHoldMs: 900 })
     if (byServer) await fixture.schema.clock.advance(2 * HOUR_MS)
-    else await expect.poll(() => mine.signal.aborted, { timeout: 10_000 }).toBe(true)
+    else await expect.poll(() => mine.signal.aborted, { timeout: 30_000 }).toBe(true)
     const late = fixture.dibs.transaction((tx) => mine.guard(tx), { isolation })
     await expect(late).rejects.toMatchObject({ reason: byServer ? 'expired' : 'max hold' })
   })

@@ -9,7 +9,7 @@ import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { type Maintained, Maintenance } from './maintenance.js'
 
 const fixture = openClaims()
-const soon = { timeout: 10_000 }
+const soon = { timeout: 30_000 }
 const HOUR_MS = 3_600_000
 
 /** Rounds as they are told while `fn` runs. */

@@ -12,7 +12,7 @@ import {
   NotFoundError,
 } from '../errors.js'
 
-vi.setConfig({ testTimeout: 30_000 })
+vi.setConfig({ testTimeout: 60_000 })
 
 const fixture = openTables(
   `create table {shop}.stock (id int primary key, n int not null, extra text);

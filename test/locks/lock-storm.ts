@@ -10,7 +10,7 @@ const script = join(import.meta.dirname, '../children/fight-for-lock.mjs')
 const PROCESSES = 8
 const TTL_MS = 150
 /** If nobody has counted for so long, something holds all of them up. */
-const STUCK_MS = 10_000
+const STUCK_MS = 30_000
 
 export const faults = ['SIGKILL', 'SIGSTOP'] as const
 type Fault = (typeof faults)[number]

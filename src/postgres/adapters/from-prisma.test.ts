@@ -23,7 +23,11 @@ describeConformance('a transaction of Prisma', {
               insert: (id, label) => tx.item.create({ data: { id, label } }),
               savepoint: (inner) => tx.$transaction((nested) => inner(fromPrisma(nested))),
             }),
-          { isolationLevel: isolation ? 'RepeatableRead' : 'ReadCommitted', timeout: 15_000 },
+          {
+            isolationLevel: isolation ? 'RepeatableRead' : 'ReadCommitted',
+            maxWait: 15_000,
+            timeout: 15_000,
+          },
         ),
       impostors: { 'a PrismaClient': prisma },
       close: () => prisma.$disconnect(),

@@ -217,7 +217,7 @@ describe('a key', () => {
     )
     // What was refused a moment ago is not read again for a second.
     await expect
-      .poll(() => write(at('halves'), { n: 2 }).catch(() => undefined), { timeout: 5_000 })
+      .poll(() => write(at('halves'), { n: 2 }).catch(() => undefined), { timeout: 30_000 })
       .toEqual({ id: 1, n: 2 })
     await fixture.pool.query(`drop table ${at('deferred')}, ${at('halves')}`)
   })

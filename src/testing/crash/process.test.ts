@@ -55,7 +55,7 @@ it('a real process that is killed or stopped does the same as one within this pr
   expect(processes.filter(({ agrees }) => !agrees).map(({ replay }) => replay)).toEqual([])
 })
 
-it('says where a real process does something else', { timeout: 30_000 }, async () => {
+it('says where a real process does something else', { timeout: 90_000 }, async () => {
   const report = await crashLoop({
     ...options,
     modes: ['process'],
@@ -75,7 +75,7 @@ it('says where a real process does something else', { timeout: 30_000 }, async (
   )
 })
 
-it('asks for a process, and for one that gets there', { timeout: 30_000 }, async () => {
+it('asks for a process, and for one that gets there', { timeout: 90_000 }, async () => {
   await expect(crashLoop({ ...options, modes: ['process'] })).rejects.toThrow(/^`child` must be given/)
   const replay = 'process:before-1:SIGKILL'
   await expect(crashLoop({ ...options, replay, child: () => 'none' as never })).rejects.toThrow(

@@ -52,7 +52,7 @@ describe.skipIf(isAgain || !hasOpenssl)('TLS', () => {
     const url = await startTlsServer()
     await using proxy = await PgProxy.start({ url, tls: 'pass' })
     const ssl = { rejectUnauthorized: false }
-    await expect.poll(() => isTls(proxy.url, { ssl }), { timeout: 10_000 }).toBe(true)
+    await expect.poll(() => isTls(proxy.url, { ssl }), { timeout: 30_000 }).toBe(true)
     expect(await isTls(proxy.url, { ssl, sslnegotiation: 'direct' } as pg.ClientConfig)).toBe(true)
     expect(await isTls(proxy.url, {})).toBe(false)
     proxy.inject({ kind: 'latency', ms: 20 })

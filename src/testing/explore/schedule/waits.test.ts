@@ -262,7 +262,7 @@ describe('an actor with several connections', () => {
     expect(report.race?.schedule).toEqual(['alice', 'alice', 'alice/2', 'alice/2'])
   })
 
-  it('has the same names for them in each run, also where they are new', { timeout: 30_000 }, async () => {
+  it('has the same names for them in each run, also where they are new', { timeout: 90_000 }, async () => {
     const add = (db: Pool, id: number) =>
       inTransaction(db, (tx) => tx.query('update counter set n = n + 1 where id = $1', [id]))
     // Each exploration connects anew, and whichever connection is there first must not be the first.

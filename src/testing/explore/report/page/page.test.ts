@@ -59,7 +59,7 @@ function long(): ExploreReport {
 const reports = { everything: everything(), passed, ...(isDeep ? { race: lastLamp(), long: long() } : {}) }
 
 /** For what the browser does in its own time. */
-const soon = { timeout: 10_000 }
+const soon = { timeout: 30_000 }
 
 describe.skipIf(!hasBrowser)('the page in a browser', () => {
   let browser: Browser
