@@ -55,13 +55,20 @@ const patient = [
   'src/testing/explore/{exploration-errors,schedule/waits}.test.ts',
 ]
 
+const storms = ['src/**/*.storm.test.ts']
+
 const direct = {
   test: {
     ...common,
     name: 'direct',
     include: ['src/**/*.test.ts', 'scripts/**/*.test.ts', 'examples/**/*.test.ts'],
-    exclude: [...processes, ...withTheSoak],
+    exclude: [...processes, ...storms, ...withTheSoak],
   },
+}
+
+/** Eight processes each, which find the machine to themselves when all the others are done. */
+const stormy = {
+  test: { ...common, name: 'direct-storms', include: storms, maxWorkers: 2, sequence: { groupOrder: 3 } },
 }
 
 /** They wait for servers and other processes to come and go: more of them at a time, when all the others are done. */
@@ -147,7 +154,7 @@ const inTwo = ({ test }: Project): Project[] => [
   },
 ]
 
-const projects: object[] = [...inTwo(direct), waiting]
+const projects: object[] = [...inTwo(direct), waiting, stormy]
 /** What goes there through every library already, with the conformance of the adapters. */
 const rows = ['src/{tables,postgres/rows}/**/*.test.ts', 'src/locks/{row-lock,versions}*.test.ts']
 /** Through PgBouncer in transaction mode, to the older server: prepared names and listening off. */
@@ -159,7 +166,7 @@ if (bouncer)
         // Which period a moment is in does not depend on the way to the server; storms make their own way.
         'src/claims/period.test.ts',
         ...rows,
-        'src/**/*.storm.test.ts',
+        ...storms,
         'src/postgres/migrations/migrate.processes.test.ts',
       ]),
     ),
@@ -177,7 +184,7 @@ if (older) {
           'explore/statements/parse-statements',
         ].map((name) => `src/testing/${name}.test.ts`)
       : ['src/testing/**']),
-    'src/**/*.storm.test.ts',
+    ...storms,
   ])
   // The rest has come there through PgBouncer.
   if (bouncer)

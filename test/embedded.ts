@@ -110,7 +110,7 @@ export class Opener {
 
   /** Asks until it is answered, as a process does whose server comes back. */
   queryUntilAnswered(sql: string): Promise<Record<string, unknown>[]> {
-    return until(() => this.query(sql).catch(() => undefined), `an answer to ${sql}`, 20_000)
+    return until(() => this.query(sql).catch(() => undefined), `an answer to ${sql}`, 60_000)
   }
 
   async close(): Promise<void> {

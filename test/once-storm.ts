@@ -80,7 +80,7 @@ class Storm {
 
   async run(): Promise<StormReport> {
     for (let n = 0; n < PROCESSES; n++) this.#start()
-    await until(() => [...this.#children].every(({ isReady }) => isReady), 'processes to start', 30_000)
+    await until(() => [...this.#children].every(({ isReady }) => isReady), 'processes to start', 120_000)
     const striking = this.#strikeOn()
     await this.#callOn()
     this.#isOver = true
@@ -238,7 +238,7 @@ class Storm {
 
   /** All processes die over operations that nobody has called before; maintenance of another must finish these. */
   async #leaveToMaintenance(): Promise<number> {
-    await until(() => [...this.#children].every(({ isReady }) => isReady), 'processes to be back', 30_000)
+    await until(() => [...this.#children].every(({ isReady }) => isReady), 'processes to be back', 120_000)
     const children = [...this.#children]
     this.#plans.leftOver.forEach((number, n) => {
       children[n % children.length]?.send({ call: this.#options.calls + n, number })

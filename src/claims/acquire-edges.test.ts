@@ -6,6 +6,7 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { movingClock } from '../../test/moving-clock.js'
+import { onTime } from '../../test/on-time.js'
 import {
   AcquireRefusedError,
   AmbiguousOutcomeError,
@@ -153,7 +154,7 @@ it.each([
   })
 })
 
-it('three subjects that others have hold up no fourth', async () => {
+it('three subjects that others have hold up no fourth', onTime, async () => {
   const points = fixture.dibs.quota('points', { limit: 10, waitMs: 5_000 })
   const api = fixture.dibs.rateLimit('api', {
     ...{ algorithm: 'token-bucket', limit: 10, perMs: 60_000, waitMs: 5_000 },

@@ -4,6 +4,7 @@ import { acquirersOf, HOUR_MS } from '../../test/claims/acquirers.js'
 import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
+import { onTime } from '../../test/on-time.js'
 import {
   type AcquireRefusedError,
   BusyError,
@@ -527,7 +528,7 @@ it('a reservation alone that has run out and was found so is lost at the next re
   await late.ended.catch(() => {})
 })
 
-it('many counters that others have do not keep an outcome from being stored', async () => {
+it('many counters that others have do not keep an outcome from being stored', onTime, async () => {
   const subjects = Array.from({ length: 10 }, (_, n) => `s${n}`)
   const unsettled: unknown[] = []
   onTestFinished(onEvent('dibs:acquire.unsettled', (event) => void unsettled.push(event)))

@@ -4,6 +4,7 @@ import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import type { Dibs } from '../dibs.js'
 import {
   AcquireRefusedError,
@@ -261,7 +262,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
         await fixture.dibs.acquire([claims.lock('till-7')], async () => 1, { tx })
       },
     ],
-  ])('refuses %s at once', async (__, hold) => {
+  ])('refuses %s at once', onTime, async (__, hold) => {
     const other = await held(hold)
     const startedAt = performance.now()
     const refusal = await refusalOf(acquire(all(), write('x')))
@@ -483,7 +484,7 @@ describe('others that are undecided', () => {
     ['alone', 0, {}],
     ['alone', 200, {}],
     ['leased', 200, { mode: 'leased' }],
-  ])('are BusyError when the time is over: %s, %s ms', async (_, waitMs, options) => {
+  ])('are BusyError when the time is over: %s, %s ms', onTime, async (_, waitMs, options) => {
     await points().take('ann', 1)
     const other = await held((tx) => points().take('ann', 1, { tx }))
     const startedAt = performance.now()
@@ -500,7 +501,7 @@ describe('others that are undecided', () => {
     expect(await query('select from {schema}.lock where expires_at > now()')).toEqual([])
   })
 
-  it('are not waited for beside one that refuses', async () => {
+  it('are not waited for beside one that refuses', onTime, async () => {
     await fixture.dibs.singleton(slot, async () => 1)
     await points().take('ann', 1)
     const other = await held((tx) => points().take('ann', 1, { tx }))

@@ -3,6 +3,7 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { movingClock } from '../../test/moving-clock.js'
+import { onTime } from '../../test/on-time.js'
 import { BusyError, FingerprintMismatchError, InProgressError } from '../errors.js'
 import { renderSchema } from '../postgres/identifier.js'
 import type { Claim } from './claim.js'
@@ -168,7 +169,7 @@ it('waits so long in all, however often it has to begin anew', async () => {
   }
 })
 
-it('waits so long in all behind holders who give up one after the other', async () => {
+it('waits so long in all behind holders who give up one after the other', onTime, async () => {
   const { pool, schema, dibs } = fixture
   const insert = `insert into ${schema.name}.claim (scope, key, id, holder, fence, lease_until, created_at)
     values ('s', 'k', 'i', 'h', 1, '-infinity', now()) on conflict do nothing`

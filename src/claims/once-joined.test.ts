@@ -3,6 +3,7 @@ import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { throughPool, until, url, viaPgBouncer, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import { Dibs } from '../dibs.js'
 import {
   BusinessRuleError,
@@ -267,7 +268,7 @@ describe('once, alone', () => {
     expect(replay).toMatchObject({ value: 1, roundTrips: 2, commits: 0 })
   })
 
-  it('does not let a replay wait for the end of its transaction', async () => {
+  it('does not let a replay wait for the end of its transaction', onTime, async () => {
     const delayMs = 1_000
     await fixture.dibs.once(at, async () => 1)
     await using proxy = await PgProxy.start({ url })
@@ -327,7 +328,7 @@ describe('two callers with the same key', () => {
     await first.ended
   })
 
-  it('is InProgressError at once without a wait', async () => {
+  it('is InProgressError at once without a wait', onTime, async () => {
     const first = startSlowly()
     await first.claimed
     const startedAt = performance.now()
@@ -402,7 +403,7 @@ describe('calls of one process', () => {
     )
   })
 
-  it('are told an error that is stored side by side', async () => {
+  it('are told an error that is stored side by side', onTime, async () => {
     const fail = () => Promise.reject(new PermanentError('no'))
     await expect(fixture.dibs.once(at, fail)).rejects.toThrow('no')
     const delayMs = 300
@@ -451,7 +452,7 @@ describe('calls of one process', () => {
 })
 
 describe('a wait is bounded', () => {
-  it('as a whole, also where it has to begin anew', async () => {
+  it('as a whole, also where it has to begin anew', onTime, async () => {
     const startedAt = performance.now()
     const over = deferred()
     let other: Promise<unknown> | undefined
@@ -468,7 +469,7 @@ describe('a wait is bounded', () => {
     expect(tookMs).toBeLessThan(2_600) // begun anew with all of its time: 2,700
   })
 
-  it('as a whole, also where one after the other gives up', async () => {
+  it('as a whole, also where one after the other gives up', onTime, async () => {
     let running = true
     const chain = (async () => {
       while (running) await fixture.other.once(at, () => held()).catch(() => {})

@@ -4,6 +4,7 @@ import { holdersOf } from '../../test/claims/holders.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import type { Dibs } from '../dibs.js'
 import { FenceLostError, InProgressError, OutcomeNotStoredError, TransientError } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
@@ -141,7 +142,7 @@ describe('the lease', () => {
     await expect(holder.ended).rejects.toThrow(FenceLostError)
   })
 
-  it('fires the signal when the server cannot be reached for as long as it lasts', async () => {
+  it('fires the signal when the server cannot be reached for as long as it lasts', onTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {

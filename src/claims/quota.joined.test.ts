@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { openQuotas } from '../../test/claims/open-quotas.js'
+import { onTime } from '../../test/on-time.js'
 import { BusyError, ConflictError, NotInTransactionError, QuotaExceededError } from '../errors.js'
 import type { Quota } from './quota.js'
 
@@ -82,7 +83,7 @@ describe('in the transaction of the caller', () => {
     expect(await points.peek('child')).toMatchObject({ used: 50 })
   })
 
-  it('gives up after a while, and leaves the transaction and its settings as they were', async () => {
+  it('gives up after a while, and leaves the transaction and its settings as they were', onTime, async () => {
     const points = fixture.dibs.quota('points', { ...daily, waitMs: 160 })
     const hold = await points.reserve('child', 5)
     await withClient(async (holder) => {

@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { directUrl } from '../../test/database.js'
+import { onTime } from '../../test/on-time.js'
 import { dibs as direct, schema } from '../../test/rate-fixture.js'
 import { Dibs } from '../dibs.js'
 import { BusyError, CommitOutcomeUnknownError, ConnectionLostError, DatabaseError } from '../errors.js'
@@ -76,6 +77,7 @@ describe('while the database is away', () => {
 
   it.each(['open', 'local'] as const)(
     '%s: a network that has gone silent counts, also for those who wait in line',
+    onTime,
     (whenDown) =>
       throughProxy(async (dibs, proxy) => {
         const rate = dibs.rateLimit('silent', { ...spec, whenDown, downAfterMs: DOWN_MS, waitMs: 10 })

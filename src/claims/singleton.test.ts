@@ -4,6 +4,7 @@ import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import {
   BusinessRuleError,
   BusyError,
@@ -293,7 +294,7 @@ describe('one that is undecided', () => {
     ['in a transaction', 0],
     ['leased', 0],
     ['leased', 150],
-  ])('is waited for as long as was asked, and no longer: %s, %s ms', async (how, waitMs) => {
+  ])('is waited for as long as was asked, and no longer: %s, %s ms', onTime, async (how, waitMs) => {
     const first = await undecided()
     const startedAt = performance.now()
     const asked: number[] = []

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { directUrl, until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import { Dibs } from '../dibs.js'
 import { BusinessRuleError, ConflictError, PermanentError } from '../errors.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
@@ -362,7 +363,7 @@ describe('a handler that never answers', () => {
     expect((await handle(ask())).status).toBe(200)
   })
 
-  it('or a question that is never answered: the lease is not kept for ever', async () => {
+  it('or a question that is never answered: the lease is not kept for ever', onTime, async () => {
     const goOn = deferred()
     const options: Options = { mode: 'leased', leaseMs: 100, deadlineMs: 50 }
     const stuck = make(options, () => goOn.promise.then(() => new Response('too late')))

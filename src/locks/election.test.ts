@@ -6,6 +6,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { throughPool, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import { pendingTimers } from '../../test/watch-timers.js'
 import { BusyError, ClosedError, ConnectionLostError, FenceLostError, GuardedError } from '../errors.js'
 import { Database } from '../postgres/database.js'
@@ -53,7 +54,7 @@ describe('an election', () => {
     ])
   })
 
-  it('hands over within a moment: whoever waits is told', async () => {
+  it('hands over within a moment: whoever waits is told', onTime, async () => {
     const name = fresh()
     const ann = fixture.dibs.elect(name, { ttlMs: 60_000 })
     await untilLeads(ann)
@@ -207,7 +208,7 @@ describe('an election', () => {
     await ann.stop()
   })
 
-  it('stops in `drainMs` in all, also if both what it does and `onLost` hang', async () => {
+  it('stops in `drainMs` in all, also if both what it does and `onLost` hang', onTime, async () => {
     const hangs = (): Promise<never> => new Promise(() => {})
     const ann = fixture.dibs.elect(fresh(), { drainMs: 1_500, onElected: hangs, onLost: hangs })
     await untilLeads(ann)

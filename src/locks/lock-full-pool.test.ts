@@ -4,6 +4,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import { BusyError } from '../errors.js'
 import { ReservedLine } from '../postgres/reserved-line.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
@@ -42,7 +43,7 @@ describe('while the whole pool is in use', () => {
     )
   })
 
-  it('a guard that is refused says so at once, and is not taken for a conflict', async () => {
+  it('a guard that is refused says so at once, and is not taken for a conflict', onTime, async () => {
     await fixture.beside(
       async (dibs) => {
         const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
@@ -61,7 +62,7 @@ describe('while the whole pool is in use', () => {
     )
   })
 
-  it('a release goes another way', async () => {
+  it('a release goes another way', onTime, async () => {
     await fixture.beside(
       async (dibs, pool) => {
         const lock = await dibs.lock('till')
@@ -76,23 +77,27 @@ describe('while the whole pool is in use', () => {
     )
   })
 
-  it('a release in the transaction that it guards needs no other client, and waits for nobody', async () => {
-    await fixture.beside(
-      async (dibs) => {
-        const lock = await dibs.lock('till')
-        await dibs.transaction(async (tx) => {
-          await lock.guard(tx)
-          const [state, ms] = await timed(lock.release())
-          expect(state).toBe('released')
-          expect(ms).toBeLessThan(2_500)
-          expect(await fixture.other.tryLock('till')).toBeNull()
-        })
-        await using next = await fixture.other.lock('till')
-        expect(next.tookOver).toBeUndefined()
-      },
-      { max: 1 },
-    )
-  })
+  it(
+    'a release in the transaction that it guards needs no other client, and waits for nobody',
+    onTime,
+    async () => {
+      await fixture.beside(
+        async (dibs) => {
+          const lock = await dibs.lock('till')
+          await dibs.transaction(async (tx) => {
+            await lock.guard(tx)
+            const [state, ms] = await timed(lock.release())
+            expect(state).toBe('released')
+            expect(ms).toBeLessThan(2_500)
+            expect(await fixture.other.tryLock('till')).toBeNull()
+          })
+          await using next = await fixture.other.lock('till')
+          expect(next.tookOver).toBeUndefined()
+        },
+        { max: 1 },
+      )
+    },
+  )
 
   it('a release that waits for the row does not hold renewals up', async () => {
     await fixture.beside(
@@ -117,27 +122,31 @@ describe('while the whole pool is in use', () => {
     )
   })
 
-  it('whoever is not to wait, or not for long, does not wait for a client as long as others', async () => {
-    await fixture.beside(
-      async (dibs, pool) => {
-        await whileFull(pool, async () => {
-          for (const call of [() => dibs.tryLock('till'), () => dibs.lock('till', { waitMs: 300 })]) {
-            const [error, ms] = await timed(call().catch((e) => e))
-            expect(error).toBeInstanceOf(BusyError)
-            expect(error.message).toContain('a connection of the pool (max 1, all in use)')
-            expect(ms).toBeGreaterThan(900)
-            expect(ms).toBeLessThan(3_500)
-          }
-        })
-        // Nothing of that is sent when there is a client again.
-        await dibs.now()
-        await sleep(100)
-        const { rows } = await pool.query(`select from ${fixture.schema.name}.lock`)
-        expect(rows).toEqual([])
-      },
-      { max: 1 },
-    )
-  })
+  it(
+    'whoever is not to wait, or not for long, does not wait for a client as long as others',
+    onTime,
+    async () => {
+      await fixture.beside(
+        async (dibs, pool) => {
+          await whileFull(pool, async () => {
+            for (const call of [() => dibs.tryLock('till'), () => dibs.lock('till', { waitMs: 300 })]) {
+              const [error, ms] = await timed(call().catch((e) => e))
+              expect(error).toBeInstanceOf(BusyError)
+              expect(error.message).toContain('a connection of the pool (max 1, all in use)')
+              expect(ms).toBeGreaterThan(900)
+              expect(ms).toBeLessThan(3_500)
+            }
+          })
+          // Nothing of that is sent when there is a client again.
+          await dibs.now()
+          await sleep(100)
+          const { rows } = await pool.query(`select from ${fixture.schema.name}.lock`)
+          expect(rows).toEqual([])
+        },
+        { max: 1 },
+      )
+    },
+  )
 
   it('whoever has the time waits for a client', async () => {
     await fixture.beside(

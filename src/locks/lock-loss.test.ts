@@ -3,6 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import { BusyError, ClosedError, FenceLostError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { ReservedLine } from '../postgres/reserved-line.js'
@@ -96,7 +97,7 @@ describe('a lock is lost', () => {
     expect(await lock.release()).toBe('lost')
   })
 
-  it('when the server cannot be reached in time, without an answer too', async () => {
+  it('when the server cannot be reached in time, without an answer too', onTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -275,7 +276,7 @@ describe('a lock is lost', () => {
     expect(warnings).toEqual([])
   })
 
-  it('when its instance is closed, which does not wait for it', async () => {
+  it('when its instance is closed, which does not wait for it', onTime, async () => {
     let lock: Lock | undefined
     await fixture.beside(async (dibs) => {
       lock = await dibs.lock('till', { ttlMs: HOUR_MS })
@@ -301,7 +302,7 @@ describe('a lock is lost', () => {
 })
 
 describe('release', () => {
-  it('is not tried for longer than it is worth', async () => {
+  it('is not tried for longer than it is worth', onTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -394,7 +395,7 @@ describe('release', () => {
     )
   })
 
-  it('of what nobody got does not keep a close waiting while the server is away', async () => {
+  it('of what nobody got does not keep a close waiting while the server is away', onTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -439,7 +440,7 @@ describe('release', () => {
 })
 
 describe('closing', () => {
-  it('ends the waiting for a lock at once', async () => {
+  it('ends the waiting for a lock at once', onTime, async () => {
     await using _ = await fixture.dibs.lock('till')
     await fixture.beside(async (dibs) => {
       const waiting = [dibs.lock('till'), dibs.lock('till'), dibs.withLock('till', async () => {})]

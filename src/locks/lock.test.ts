@@ -2,6 +2,7 @@ import { hostname } from 'node:os'
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
+import { onTime } from '../../test/on-time.js'
 import { claims } from '../claims/acquire-claims.js'
 import { AcquireRefusedError, BusyError, FenceLostError, LockHeldError } from '../errors.js'
 import { Database } from '../postgres/database.js'
@@ -39,7 +40,7 @@ describe('a lock', () => {
     expect(next.tookOver).toBeUndefined()
   })
 
-  it('says who has it to whoever does not wait, or has waited', async () => {
+  it('says who has it to whoever does not wait, or has waited', onTime, async () => {
     await using mine = await fixture.dibs.lock('till', { by: 'ann' })
     const error = await refused(fixture.other.lock('till', { waitMs: 0 }))
     expect(error).toMatchObject({ waitedMs: 0, subject: 'lock "till"' })
@@ -88,7 +89,7 @@ describe('a lock', () => {
     })
   })
 
-  it('comes to those who wait when its time has run out', async () => {
+  it('comes to those who wait when its time has run out', onTime, async () => {
     await fixture.beside(async (dying) => {
       await dying.lock('till', { ttlMs: 300, by: 'gone' })
       // Nobody renews it any more.
@@ -285,7 +286,7 @@ describe('waiting', () => {
     expect(await fixture.dibs.locks.inspect('free')).toEqual([])
   })
 
-  it('ends with the signal though the network is silent', async () => {
+  it('ends with the signal though the network is silent', onTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {

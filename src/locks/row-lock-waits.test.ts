@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { onTime } from '../../test/on-time.js'
 import { openTables } from '../../test/tables/open-tables.js'
 import { BusyError } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
@@ -97,7 +98,7 @@ describe('a wait that ends', () => {
     })
   })
 
-  it('is for all rows together', async () => {
+  it('is for all rows together', onTime, async () => {
     await withClient(async (one) => {
       await one.query(`select from ${at('account')} where id = 1 for update`)
       await withClient(async (two) => {

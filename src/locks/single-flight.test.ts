@@ -3,6 +3,7 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { heldLoad } from '../../test/locks/held-load.js'
+import { onTime } from '../../test/on-time.js'
 import type { Dibs } from '../dibs.js'
 import {
   BusinessRuleError,
@@ -407,7 +408,7 @@ describe('a wait that is over', () => {
     expect(await theirs).toBe('theirs')
   }
 
-  it('is a BusyError that may be retried, also for whoever was not to wait', async () => {
+  it('is a BusyError that may be retried, also for whoever was not to wait', onTime, async () => {
     await whileAnotherLoads(async () => {
       const startedAt = performance.now()
       const error = await errorOf(get(fixture.dibs, 1, { waitMs: 1_000 }))

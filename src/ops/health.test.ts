@@ -9,6 +9,7 @@ import {
   url,
   withPool,
 } from '../../test/database.js'
+import { onTime } from '../../test/on-time.js'
 import { Dibs } from '../dibs.js'
 import { migrations } from '../postgres/migrations/generated/migrations.js'
 import { PgProxy } from '../testing/index.js'
@@ -16,7 +17,7 @@ import { PgProxy } from '../testing/index.js'
 const open = (pool: pg.Pool, schema: string, migrate: 'auto' | 'off' = 'auto'): Promise<Dibs> =>
   Dibs.open({ pool, schema, migrate, ...throughPool })
 
-it('is well when the database answers and has our tables', async () => {
+it('is well when the database answers and has our tables', onTime, async () => {
   const schema = freshName()
   await withPool(async (pool) => {
     await using dibs = await open(pool, schema)

@@ -4,6 +4,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { until, url, viaPgBouncer, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
 import {
   BusinessRuleError,
@@ -244,7 +245,7 @@ describe('conflicts', () => {
     await expect(database.transaction(() => Promise.reject(stale), { attempts: 2 })).rejects.toBe(stale)
   })
 
-  it('starts no attempt after the deadline, and says what it met', async () => {
+  it('starts no attempt after the deadline, and says what it met', onTime, async () => {
     const startedAt = performance.now()
     const work = database.transaction(
       async () => {
@@ -441,7 +442,7 @@ describe('the deadline', () => {
     expect(error).toMatchObject({ sqlState: '57014' })
   })
 
-  it('ends a call soon after it, also when the statement was sent shortly before', async () => {
+  it('ends a call soon after it, also when the statement was sent shortly before', onTime, async () => {
     const startedAt = performance.now()
     const work = database.transaction(
       async (tx) => {
@@ -467,7 +468,7 @@ describe('the deadline', () => {
     expect(await balance(1)).toBe(50)
   })
 
-  it('ends a call whose function waits elsewhere', async () => {
+  it('ends a call whose function waits elsewhere', onTime, async () => {
     const startedAt = performance.now()
     const work = database.transaction(() => new Promise(() => {}), { deadlineMs: 50 })
     await expect(work).rejects.toThrow(StatementTimeoutError)

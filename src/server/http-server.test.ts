@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
 import { deferred } from '../../test/deferred.js'
+import { onTime } from '../../test/on-time.js'
 import { until } from '../../test/until.js'
 import { InvalidInputError } from '../errors.js'
 import type { Health } from '../ops/health.js'
@@ -117,7 +118,7 @@ it('lets a request that runs end, says that it is stopping, and takes no other',
   await closing
 })
 
-it('does not wait for connections that are kept open, or never said a word', async () => {
+it('does not wait for connections that are kept open, or never said a word', onTime, async () => {
   const server = await start()
   const used = await keep(server)
   used.socket.write(get('/healthz'))

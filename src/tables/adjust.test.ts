@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { onTime } from '../../test/on-time.js'
 import { openTables } from '../../test/tables/open-tables.js'
 import { BusyError, InsufficientError, InvalidInputError, NotFoundError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
@@ -116,19 +117,23 @@ describe('an amount', () => {
     expect((await fixture.rows('stock'))[0]).toMatchObject({ left_over: 5 })
   })
 
-  it('gives the transaction its own timeouts back, and ends before the one for a statement', async () => {
-    await withClient(async (other) => {
-      await adjust('left_over', -1, {}, other)
-      await withClient(async (ours) => {
-        await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '5s'")
-        const error = await adjust('left_over', -1, { waitMs: 10_000 }, ours).catch((error) => error)
-        expect(error).toBeInstanceOf(BusyError)
-        expect(error.waitedMs).toBeLessThan(5_500)
-        await adjust('small', -1, {}, ours, 2)
-        expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+  it(
+    'gives the transaction its own timeouts back, and ends before the one for a statement',
+    onTime,
+    async () => {
+      await withClient(async (other) => {
+        await adjust('left_over', -1, {}, other)
+        await withClient(async (ours) => {
+          await ours.query("set local lock_timeout = '7s'; set local statement_timeout = '5s'")
+          const error = await adjust('left_over', -1, { waitMs: 10_000 }, ours).catch((error) => error)
+          expect(error).toBeInstanceOf(BusyError)
+          expect(error.waitedMs).toBeLessThan(5_500)
+          await adjust('small', -1, {}, ours, 2)
+          expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
+        })
       })
-    })
-  })
+    },
+  )
 
   it('takes one round trip', async () => {
     await adjust('left_over', -1)

@@ -3,6 +3,7 @@ import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { directUrl, freshName, until } from '../../test/database.js'
 import { itInDepth } from '../../test/depth.js'
+import { onTime } from '../../test/on-time.js'
 import { parentsAndChildren } from '../../test/tables/parents-and-children.js'
 import { Dibs } from '../dibs.js'
 import {
@@ -95,7 +96,7 @@ describe('recompute', () => {
     })
   })
 
-  it('waits for all of them together no longer than it may', async () => {
+  it('waits for all of them together no longer than it may', onTime, async () => {
     const totals = aggregate()
     await totals.recompute(1)
     await fixture.withClient(async (first) => {
@@ -171,7 +172,7 @@ describe('recompute', () => {
     })
   })
 
-  it('waits for all that it asks about the tables no longer than it may', async () => {
+  it('waits for all that it asks about the tables no longer than it may', onTime, async () => {
     const columns = { total: 'count(*)', completed: 'count(*)', amount: 'count(*)', title: 'max(word)' }
     await fixture.withClient(async (tx) => {
       await tx.query(`lock table ${fixture.at('child')} in access exclusive mode`)

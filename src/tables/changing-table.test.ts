@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import type { PoolClient } from 'pg'
 import { describe, expect, it, vi } from 'vitest'
 import { until } from '../../test/database.js'
+import { onTime } from '../../test/on-time.js'
 import { openTables } from '../../test/tables/open-tables.js'
 import {
   BusyError,
@@ -62,7 +63,7 @@ async function migrateBeforeTheLook(
 }
 
 describe('a migration between a write that is refused and the look why', () => {
-  it('is waited for no longer than any other', async () => {
+  it('is waited for no longer than any other', onTime, async () => {
     const { error, tookMs } = await migrateBeforeTheLook('add column more int', 4_000, (tx) =>
       fixture.dibs.adjust(tx, at('stock'), 1, 'n', -1, { waitMs: 800 }),
     )

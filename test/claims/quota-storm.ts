@@ -138,7 +138,7 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
       }
     }
     for (const child of children) if (child.connected) child.send({ at: 'over' }, ignore)
-    await until(() => children.size === 0, 'the processes to end', 20_000)
+    await until(() => children.size === 0, 'the processes to end', 120_000)
     await look()
     await judge()
   } finally {

@@ -7,7 +7,7 @@ const script = join(import.meta.dirname, '../children/fly-together.mjs')
 const PROCESSES = 8
 const READERS = 100
 /** If nothing has come for so long, something holds all of them up. */
-const STUCK_MS = 30_000
+const STUCK_MS = 60_000
 
 type Told =
   | { readonly at: 'ready' }

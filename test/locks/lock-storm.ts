@@ -201,7 +201,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
 
   for (let n = 0; n < PROCESSES; n++) start()
   try {
-    await until(() => [...fighters].every(({ isReady }) => isReady), 'processes to start', 30_000)
+    await until(() => [...fighters].every(({ isReady }) => isReady), 'processes to start', 120_000)
     lastCountAt = performance.now()
     const startedAt = performance.now()
     const isTime = (factor: number): boolean => performance.now() - startedAt > factor * seconds * 1_000

@@ -2,6 +2,7 @@ import { connect } from 'node:net'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { directUrl, viaPgBouncer } from '../../../test/database.js'
+import { onTime } from '../../../test/on-time.js'
 import { codeOf, query, readBind, startupWith, terminate } from './frontend.js'
 import { MessageReader } from './message-reader.js'
 import type { Request } from './request.js'
@@ -54,7 +55,7 @@ describe('MessageReader', () => {
     expect(read(reader, [stream])).toEqual(messages)
   })
 
-  it('reads a large message in time that grows with its size alone', () => {
+  it('reads a large message in time that grows with its size alone', onTime, () => {
     const large = query('x'.repeat(1 << 26))
     const startedAt = performance.now()
     expect(read(new MessageReader(), slices(large, 1 << 14))).toHaveLength(1)
