@@ -247,7 +247,7 @@ class Storm {
     await until(
       () => this.#plans.leftOver.filter(isBegun).length >= PROCESSES,
       'the last operations to begin',
-      30_000,
+      120_000,
     )
     await this.end()
 
