@@ -179,7 +179,8 @@ if (older) {
           'testing',
           '{proxy,wire,gate}/*',
           'crash/{crash,crash-loop,effects,zombie,half-open,errors}',
-          'explore/exploration-errors',
+          'explore/{exploration-errors,acceptance}',
+          'explore/stage/libraries',
           'explore/stage/sessions',
           'explore/statements/parse-statements',
         ].map((name) => `src/testing/${name}.test.ts`)

@@ -16,13 +16,15 @@ it('has one effect per key and equal answers, from eight processes that are kill
   const reports: StormReport[] = []
   do {
     console.log(`STORM_SEED=${seed + reports.length}`)
+    // A little is missing after the first, if anything.
+    const share = reports.length === 0 ? 1 : 0.4
     const report = await onceStorm({
       url,
       schema: freshName('storm'),
       world: freshName('world'),
       seed: seed + reports.length,
-      calls: 500 * seconds,
-      keys: 25 * seconds,
+      calls: 500 * seconds * share,
+      keys: 25 * seconds * share,
       seconds,
       callsPerFault: soakSeconds ? 90 : 64,
     })
