@@ -144,7 +144,7 @@ describe('its bounds', () => {
   })
 
   it('tells an attempt that its deadline has passed, and believes what it then says', async () => {
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
     try {
       const listens = retryOnConflict(({ signal }) => whenAborted(signal), { deadlineMs: 700 })
       const ignores = retryOnConflict(({ signal }) => whenAborted(signal).catch(() => 'kept'), {
