@@ -110,7 +110,9 @@ describe('while the whole pool is in use', () => {
         let releasing: Promise<string> | undefined
         await dibs.transaction(async () => {
           releasing = mine.release()
-          await sleep(7_000)
+          const expiry = async () => Number((await fixture.dibs.locks.inspect('other'))[0]?.expiresAt)
+          const first = await expiry()
+          await until(async () => (await expiry()) > first + 2_500, 'it to be renewed twice')
           other.assertHeld()
         })
         await client.query('commit')
