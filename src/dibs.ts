@@ -17,6 +17,15 @@ import { RateLimit } from './claims/rate-limit.js'
 import type { RateLimitOptions } from './claims/rate-spec.js'
 import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from './claims/singleton.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
+import { JobAdder } from './jobs/add-jobs.js'
+import { Engine } from './jobs/engine.js'
+import type { Handled } from './jobs/handlers.js'
+import type { JobDefinitions } from './jobs/job-spec.js'
+import { Jobs } from './jobs/jobs.js'
+import { Queues } from './jobs/queues.js'
+import { startWorker } from './jobs/work.js'
+import type { Worker, WorkOptions } from './jobs/work-options.js'
+import { readWorkers, type WorkerRecord } from './jobs/worker-record.js'
 import { Election, type ElectOptions, type Take } from './locks/election.js'
 import type { SingleFlight } from './locks/flight-spec.js'
 import type { Lock, LockOptions, TryLockOptions } from './locks/lock.js'
@@ -121,6 +130,10 @@ export class Dibs implements AsyncDisposable {
   readonly locks: Locks
   readonly #lockDesk: LockDesk
   readonly #flights: Flights
+  /** Queues of jobs, for operators: `pause`, `resume`, `list`. */
+  readonly queues: Queues
+  readonly #adder: JobAdder
+  readonly #engine: Engine
   readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -165,6 +178,9 @@ export class Dibs implements AsyncDisposable {
     this.withLock = this.#lockDesk.withLock
     this.#flights = new Flights(this.#lockDesk.parts)
     this.singleFlight = this.#flights.singleFlight
+    this.queues = new Queues(database, this.#wakeups)
+    this.#adder = new JobAdder(database, this.#wakeups)
+    this.#engine = new Engine(database, this.#wakeups)
     this.#ownsPool = options.pool === undefined
     this.#stopLogging = stopLogging
     // An idle connection that dies is replaced at the next use; without a listener it would end the process.
@@ -610,6 +626,64 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
+   * Names kinds of jobs: what each takes, where it waits, how it is tried again. Adding and running them is typed by their names. Defining sends nothing.
+   *
+   * A job runs at least once, and each attempt has one recorded outcome. What a handler writes through `ctx.tx` (`transactional: true`) is there exactly once for a job that
+   * succeeded.
+   *
+   * @example
+   * const jobs = dibs.jobs({
+   *   email: job<{ to: string }>({ queue: 'mail', maxAttempts: 3 }),
+   *   report: { input: z.object({ day: z.string() }), timeoutMs: 60_000, transactional: true },
+   * })
+   * await jobs.add('email', { to: 'ann@example.org' })
+   */
+  jobs<const D extends JobDefinitions>(definitions: D): Jobs<D> {
+    const work = (parts: readonly Handled[], options?: WorkOptions) => this.work(parts, options)
+    return new Jobs(
+      { database: this.#database, wakeups: this.#wakeups, adder: this.#adder, work },
+      definitions,
+    )
+  }
+
+  /**
+   * Runs jobs in this process, until `stop` or `close`. All workers of an instance share three connections that handlers cannot starve, one heartbeat and one completer. It also starts `maintain`.
+   *
+   * @example
+   * const worker = await dibs.work([jobs.handle({ email: async (input, ctx) => mailer.send(input.to, ctx.signal) })], {
+   *   concurrency: 20,
+   * })
+   * process.once('SIGTERM', () => void worker.stop({ drainMs: 25_000 }))
+   */
+  async work(parts: readonly Handled[], options: WorkOptions = {}): Promise<Worker> {
+    if (this.#closing) throw new ClosedError()
+    const worker = startWorker(this.#engine, parts, options)
+    const maintenance = this.maintain()
+    const stop = worker.stop.bind(worker)
+    const end = async (): Promise<void> => {
+      const stopped = stop().then(() => maintenance.stop())
+      this.#database.finish(stopped)
+      await stopped
+    }
+    this.#stops.add(end)
+    void worker.stopped.then(() => {
+      this.#stops.delete(end)
+      return maintenance.stop()
+    })
+    return worker
+  }
+
+  /**
+   * Who runs jobs, in all processes, and what: as the database knows it.
+   *
+   * @example
+   * for (const { id, isAlive, running } of await dibs.workers()) console.log(id, isAlive, running)
+   */
+  workers(): Promise<WorkerRecord[]> {
+    return readWorkers(this.#database)
+  }
+
+  /**
    * Removes what is over, finishes operations that dead processes have left, counts aggregates that were marked and runs the monitors: round after round until `stop`, or
    * `close`. Any number of processes may do so at once, and each should. With `once`, one round to its end.
    *
@@ -678,6 +752,7 @@ export class Dibs implements AsyncDisposable {
     this.#flights.stopWaiting()
     await this.#database.close()
     this.#closed.abort()
+    this.#engine.close()
     this.#lockDesk.close()
     this.#flights.close()
     await this.#wakeups.close()

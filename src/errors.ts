@@ -18,6 +18,12 @@ import {
   StatementTimeoutError,
 } from './errors/database-errors.js'
 import { BusinessRuleError, PermanentError, SnoozeError, TransientError } from './errors/handler-errors.js'
+import {
+  JobCanceledError,
+  JobExpiredError,
+  JobTimeoutError,
+  WorkerStoppedError,
+} from './errors/job-errors.js'
 import { NeverFitsError, RateLimitedError } from './errors/limit-errors.js'
 import { GuardedError } from './errors/lock-errors.js'
 import {
@@ -57,6 +63,7 @@ export * from './errors/claim-errors.js'
 export * from './errors/database-errors.js'
 export * from './errors/dibs-error.js'
 export * from './errors/handler-errors.js'
+export * from './errors/job-errors.js'
 export * from './errors/limit-errors.js'
 export * from './errors/lock-errors.js'
 export * from './errors/once-errors.js'
@@ -115,6 +122,10 @@ export const errorRegistry = [
   PermanentError,
   BusinessRuleError,
   SnoozeError,
+  JobTimeoutError,
+  JobCanceledError,
+  JobExpiredError,
+  WorkerStoppedError,
   RaceFoundError,
   CrashFoundError,
   ScheduleDivergedError,

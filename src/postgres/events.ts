@@ -49,6 +49,14 @@ export interface FlightOrigin extends EventOrigin {
   readonly keyHash: string
 }
 
+/** Common to events about a job. */
+export interface JobOrigin extends EventOrigin {
+  /** Of the job. */
+  readonly id: string
+  readonly name: string
+  readonly attempt: number
+}
+
 /**
  * What Dibs tells while it works, by the name of its channel. Metrics and logs listen; nothing here depends on
  * being heard.
@@ -293,6 +301,52 @@ export interface DibsEvents {
     /** Without what it asks for. */
     readonly path: string
     readonly error: unknown
+  }
+  /** A worker takes jobs from now on. */
+  'dibs:worker.started': EventOrigin & { readonly worker: string; readonly lanes: number }
+  /** A worker takes no more jobs, and has given back what it had. */
+  'dibs:worker.stopped': EventOrigin & { readonly worker: string }
+  /** A statement of the workers of this instance could not be sent, or has failed; it is tried again. */
+  'dibs:worker.failed': EventOrigin & {
+    readonly what: 'start' | 'claim' | 'heartbeat' | 'outcomes' | 'promotion' | 'recovery' | 'history'
+    readonly error: unknown
+  }
+  /** The database was away five times in a row: nobody claims jobs for 30 seconds. */
+  'dibs:worker.breaker-opened': EventOrigin & { readonly error: unknown }
+  /** The database is there again. */
+  'dibs:worker.breaker-closed': EventOrigin
+  /** A job was done, and that is recorded. */
+  'dibs:job.succeeded': JobOrigin
+  /** A handler has failed: for good, or the job is tried again after `retryInMs`. */
+  'dibs:job.failed': JobOrigin & {
+    readonly isFinal: boolean
+    /** It has asked for more time, and that is no failure. */
+    readonly isSnoozed: boolean
+    readonly retryInMs: number
+    readonly error: unknown
+  }
+  /** A worker has lost a job while its handler ran: another has it, or may have it. */
+  'dibs:job.lost': JobOrigin & { readonly fence: number; readonly reason: 'stolen' | 'lost contact' }
+  /** A handler was done too late: another has the job, or has had it. Nothing was changed. */
+  'dibs:job.refused': JobOrigin & { readonly fence: number }
+  /** A handler that was told to stop goes on; its slot was given to another job. */
+  'dibs:job.stuck': JobOrigin
+  /** The end of an attempt could not be recorded: the server would not have it. Its lease runs out by itself. */
+  'dibs:job.not-recorded': JobOrigin & { readonly fence: number; readonly error: unknown }
+  /** A job was taken from a worker that is gone, and is ready again, dead after its last attempt, or was canceled before. */
+  'dibs:job.recovered': JobOrigin & {
+    readonly queue: string
+    readonly worker: string
+    readonly fence: number
+    readonly state: 'ready' | 'dead' | 'canceled'
+  }
+  /** A job could not be claimed, and is set aside as dead; or not even that could be done, and it is passed over. */
+  'dibs:job.quarantined': EventOrigin & { readonly id: string; readonly isSetAside: boolean }
+  /** What a handler has to say (`ctx.log`). */
+  'dibs:job.logged': JobOrigin & {
+    readonly level: 'debug' | 'info' | 'warn' | 'error'
+    readonly message: string
+    readonly fields: object | undefined
   }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
   'dibs:hint.failed': EventOrigin & { readonly error: unknown }

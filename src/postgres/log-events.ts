@@ -71,6 +71,20 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:rate.refused': ['debug', 'rate limit refused'],
   'dibs:rate.degraded': ['warn', 'the store of a rate limit is down; its policy has answered'],
   'dibs:http.failed': ['error', 'a request was answered in place of its handler'],
+  'dibs:worker.started': ['info', 'worker takes jobs'],
+  'dibs:worker.stopped': ['info', 'worker has stopped'],
+  'dibs:worker.failed': ['warn', 'a statement of the workers failed; it is tried again'],
+  'dibs:worker.breaker-opened': ['error', 'database is away: no jobs are claimed for 30 seconds'],
+  'dibs:worker.breaker-closed': ['info', 'database is there again: jobs are claimed'],
+  'dibs:job.succeeded': ['debug', 'job done'],
+  'dibs:job.failed': ['warn', 'job failed'],
+  'dibs:job.lost': ['warn', 'job lost while its handler ran'],
+  'dibs:job.refused': ['warn', 'late end of a job refused: another has it'],
+  'dibs:job.stuck': ['warn', 'handler goes on though its job is over; its slot was given to another'],
+  'dibs:job.not-recorded': ['error', 'end of a job could not be recorded; its lease runs out by itself'],
+  'dibs:job.recovered': ['warn', 'job taken from a worker that is gone'],
+  'dibs:job.quarantined': ['error', 'job could not be claimed; the others go on'],
+  'dibs:job.logged': ['info', 'a handler says'],
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 
@@ -90,7 +104,9 @@ export function logEvents(logger: Logger | true, instance: number): () => void {
     return onEvent(name, (payload: DibsEvents[DibsEventName]) => {
       if (payload.instance !== instance) return
       try {
-        target[level]({ event: name, ...toFields(payload) }, message)
+        // What a handler says has its own level, and its own words.
+        const said = name === 'dibs:job.logged' ? (payload as DibsEvents['dibs:job.logged']) : undefined
+        target[said?.level ?? level]({ event: name, ...toFields(payload) }, said?.message ?? message)
       } catch {
         // A log that is full or broken is no reason to end the process, and there is nowhere to say so.
       }

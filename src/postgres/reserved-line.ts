@@ -3,7 +3,7 @@ import { CommitOutcomeUnknownError } from '../errors.js'
 import { endClient, newClient } from './client.js'
 import type { Database } from './database.js'
 import { readFault } from './fault.js'
-import { toQueryConfig } from './session.js'
+import { forgetNames, toQueryConfig } from './session.js'
 import { sleep } from './sleep.js'
 import type { Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
@@ -17,7 +17,7 @@ const COMMIT = control('commit')
 export class NoAnswerError extends Error {}
 
 /** It could not be connected, or others have it: nothing was asked. */
-class NotSentError extends Error {}
+export class NotSentError extends Error {}
 
 /** A connection, and what it was asked. */
 class Line {
@@ -71,15 +71,17 @@ class Line {
 
 /**
  * One connection beside the pool, for what must not wait until somebody gives a client back: the renewal of leases. It is made
- * when it is first needed and ended when nobody needs it any more.
+ * when it is first needed and ended when nobody needs it any more. `prepared`: its statements come again and again, and get names.
  */
 export class ReservedLine {
   readonly #database: Database
+  readonly #prepared: boolean
   #line: Line | undefined
   #users = 0
 
-  constructor(database: Database) {
+  constructor(database: Database, { prepared = false } = {}) {
     this.#database = database
+    this.#prepared = prepared
   }
 
   /** It has not answered what it was asked before. */
@@ -123,11 +125,22 @@ export class ReservedLine {
       return await line.within(this.#ask(line, statement, values), withinMs)
     } catch (error) {
       // An answer may still be under way on it. One that was made meanwhile is somebody else's.
-      this.#end(line)
+      if (!this.#hasAnswered(error)) this.#end(line)
       throw error
     } finally {
       line.waiting--
     }
+  }
+
+  /** The server has refused the statement, and waits for the next. */
+  #hasAnswered(error: unknown): boolean {
+    const fault = readFault(error)
+    return (
+      this.#database.autocommitFits &&
+      fault?.sqlState !== undefined &&
+      !fault.fatal &&
+      fault.kind !== 'connection'
+    )
   }
 
   #open(): Line {
@@ -149,13 +162,14 @@ export class ReservedLine {
   #ask(line: Line, statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     const { client } = line
     const bound = this.#database.bind(statement, values)
-    const config = toQueryConfig(bound.statement, values, false)
+    const config = toQueryConfig(bound.statement, values, this.#prepared)
+    const ask = async () => (await client.query<TextRow>(config)).rows
     const answer = line.ready.then(async () =>
       this.#database.autocommitFits
-        ? (await client.query<TextRow>(config)).rows
+        ? await ask().catch((error) => (forgetNames(client, error) ? ask() : Promise.reject(error)))
         : [...(await queryTogether(client, [BEGIN, bound, COMMIT], false)).rows],
     )
-    line.ready = answer
+    line.ready = answer.catch(() => {})
     return answer
   }
 }

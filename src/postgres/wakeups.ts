@@ -43,6 +43,11 @@ export class Wakeups {
     instances.set(connections, this)
   }
 
+  /** Where hints are sent, for those who send one themselves. */
+  get channel(): string {
+    return this.#channel
+  }
+
   /** Calls `onWake` whenever a hint on `topic` arrives, from this process or, while listening, from another. */
   subscribe(topic: string, onWake: () => void): () => void {
     const others = this.#subscribers.get(topic) ?? new Set()

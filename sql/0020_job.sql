@@ -1,0 +1,211 @@
+-- compatible_from: 1
+--
+-- Jobs: one small table of what is live, and a history of attempts by the day on which they may be forgotten.
+
+-- What decides who may run a job. It leads the index of what is ready, so that a worker reads nothing that it may not run. Lanes are never removed, and jobs name
+-- theirs without a foreign key, which would lock its row for each of them.
+create table {schema}.lane (
+  id integer generated always as identity primary key,
+  queue text collate "C" not null check (length(queue) between 1 and 200),
+  name text collate "C" not null check (length(name) between 1 and 200),
+  version integer not null check (version >= 1),
+  unique (queue, name, version)
+);
+
+-- Only of queues that were ever paused.
+create table {schema}.queue (
+  name text collate "C" primary key check (length(name) between 1 and 200),
+  paused_at timestamptz,
+  paused_by text
+);
+
+create table {schema}.job (
+  id bigint generated always as identity primary key,
+  -- Of the last claim; 0: never claimed. It only grows, and stays while the job waits to be claimed again.
+  fence bigint not null default 0,
+  created_at timestamptz not null,
+  run_at timestamptz not null,
+  -- In no index, so that a heartbeat is a small write.
+  lease_until timestamptz,
+  started_at timestamptz,
+  expires_at timestamptz,
+  cancel_at timestamptz,
+  lane integer not null,
+  priority integer not null,
+  -- How often it was claimed, not counting what was given back.
+  attempt integer not null default 0,
+  max_attempts integer not null,
+  -- How long each attempt is kept in history; 0: not at all.
+  keep_days smallint not null,
+  state text collate "C" not null,
+  worker text collate "C",
+  correlation_id text,
+  input json not null,
+  progress json,
+  -- Why it is not over yet, or never will be: what the last attempt has said.
+  error json,
+  -- One for all states: PostgreSQL reads the text of each check anew for every statement.
+  constraint job_state check (
+    case state
+      when 'ready' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0
+      when 'scheduled' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0
+      -- Its key is full: out of the index of what is ready, so that it costs those who claim nothing.
+      when 'gated' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0
+      when 'running' then num_nulls(worker, lease_until, started_at) = 0 and fence > 0 and attempt > 0
+      when 'dead' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and error is not null
+      else false
+    end
+  )
+) with (
+  -- A queue is the worst case of what autovacuum's defaults are made for: it turns over many times its own size. 1,000 dead rows, or a hundredth, and no pauses.
+  autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_analyze_threshold = 10000, autovacuum_analyze_scale_factor = 0.1,
+  -- Room for heartbeats in the page.
+  fillfactor = 90
+);
+
+-- What is ready, in the order in which it is claimed.
+create index job_ready_idx on {schema}.job (lane, priority desc, id) where state = 'ready';
+-- What is not due yet.
+create index job_scheduled_idx on {schema}.job (run_at) where state = 'scheduled';
+-- What is held by a lease: read for those that have run out.
+create index job_running_idx on {schema}.job (id) where state = 'running';
+-- Dead letters.
+create index job_dead_idx on {schema}.job (lane, id) where state = 'dead';
+-- What may run out before it is run. Only jobs that say so pay for it.
+create index job_expires_idx on {schema}.job (expires_at) where expires_at is not null;
+
+-- Which state may follow which. Whatever else happens to a job deletes it: it has succeeded, was canceled, has expired, or was discarded.
+--
+--   (new)      ready, scheduled, gated
+--   ready      running, under a higher fence; scheduled; gated; dead, if it cannot be claimed
+--   scheduled  ready; gated; dead
+--   gated      ready; dead
+--   running    ready, scheduled, gated, dead
+--   dead       ready, if an operator says so
+--
+-- The condition is the trigger's own, so that a good transition calls no function.
+create function {schema}.job_refuse_transition() returns trigger
+  language plpgsql
+  set search_path = ''
+as $$
+begin
+  raise exception 'job %: from % (fence %) to % (fence %) is no step that a job may take', new.id, coalesce(old.state, 'nothing'), old.fence, new.state, new.fence
+    using errcode = 'check_violation', constraint = 'job_transition', schema = '{schema}', table = 'job';
+end
+$$;
+
+create trigger job_transition before update on {schema}.job for each row
+  when (not case old.state
+    when 'ready' then new.state = 'running' and new.fence > old.fence or new.state in ('ready', 'scheduled', 'gated', 'dead') and new.fence = old.fence
+    when 'running' then new.state in ('running', 'ready', 'scheduled', 'gated', 'dead') and new.fence = old.fence
+    when 'scheduled' then new.state in ('scheduled', 'ready', 'gated', 'dead') and new.fence = old.fence
+    when 'gated' then new.state in ('gated', 'ready', 'dead') and new.fence = old.fence
+    else new.state in ('dead', 'ready') and new.fence = old.fence
+  end)
+  execute function {schema}.job_refuse_transition();
+
+create trigger job_birth before insert on {schema}.job for each row
+  when (new.state in ('running', 'dead') or new.fence <> 0)
+  execute function {schema}.job_refuse_transition();
+
+-- One row is one call of `work`, wherever it runs. What it runs at this moment is in its jobs, and nowhere else.
+create table {schema}.worker (
+  id text collate "C" primary key,
+  host text not null,
+  pid integer not null,
+  lanes integer[] not null,
+  concurrency integer not null,
+  started_at timestamptz not null,
+  seen_at timestamptz not null,
+  -- It takes no more jobs.
+  stopping_at timestamptz
+);
+
+-- One row is one attempt that has ended, or a job that has ended without one (fence 0, or that of the attempt before). Partitioned by the day on which it may be
+-- forgotten: a day that has come is dropped whole. There is no default partition: one that is missing is made.
+create table {schema}.job_history (
+  forget_on date not null,
+  -- Of the job.
+  id bigint not null,
+  fence bigint not null,
+  created_at timestamptz not null,
+  started_at timestamptz,
+  ended_at timestamptz not null,
+  lane integer not null,
+  priority integer not null,
+  attempt integer not null,
+  outcome text collate "C" not null check (outcome in ('succeeded', 'failed', 'canceled', 'expired', 'lost')),
+  worker text collate "C",
+  correlation_id text,
+  -- Of the one that has ended the job: until then it is in the job.
+  input json,
+  result json,
+  error json
+) partition by list (forget_on);
+
+create index job_history_id_idx on {schema}.job_history (id);
+
+-- The day on which something may be forgotten that is kept for so many days from this moment on.
+create function {schema}.job_forget_on(p_now timestamptz, p_keep_days integer) returns date
+  language sql stable
+as $$ select (p_now at time zone 'utc')::date + p_keep_days + 1 $$;
+
+-- Makes the partition for a day, if there is none. Its owner's, whoever calls: a role that may only work needs no right to make tables.
+create function {schema}.job_history_day(p_day date) returns void
+  language plpgsql volatile security definer
+  set search_path = ''
+as $$
+declare
+  v_name text := 'job_history_' || pg_catalog.to_char(p_day, 'YYYYMMDD');
+begin
+  if pg_catalog.to_regclass('{schema}.' || v_name) is not null then
+    return;
+  end if;
+  -- point: before the turn
+  perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('{schema}:job_history', 0));
+  if pg_catalog.to_regclass('{schema}.' || v_name) is not null then
+    return;
+  end if;
+  -- point: before the table
+  execute pg_catalog.format('create table {schema}.%I (like {schema}.job_history including constraints)', v_name);
+  -- point: before it is attached
+  execute pg_catalog.format('alter table {schema}.job_history attach partition {schema}.%I for values in (%L)', v_name, p_day);
+end
+$$;
+
+-- Makes the partitions that will be needed for what is kept for so many days, and drops those whose day has come; each drop waits for nobody for longer than a moment,
+-- since others would queue behind it. Says how many were dropped.
+create function {schema}.job_history_keep(p_keep_days integer[], p_wait_ms integer) returns integer
+  language plpgsql volatile security definer
+  set search_path = ''
+  set lock_timeout = 0
+as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_days integer;
+  v_table regclass;
+  v_count integer := 0;
+begin
+  foreach v_days in array p_keep_days loop
+    -- point: before the days ahead
+    perform {schema}.job_history_day({schema}.job_forget_on(v_now, v_days + d)) from pg_catalog.generate_series(0, 2) d;
+  end loop;
+  perform {schema}.bound(p_wait_ms);
+  -- point: before the look
+  for v_table in
+    select c.oid::regclass from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
+    where i.inhparent = '{schema}.job_history'::regclass and c.relname ~ '^job_history_\d{8}$'
+      and pg_catalog.to_date(pg_catalog.right(c.relname, 8), 'YYYYMMDD') <= (v_now at time zone 'utc')::date
+  loop
+    begin
+      -- point: before the drop
+      execute pg_catalog.format('drop table %s', v_table);
+      v_count := v_count + 1;
+    exception when lock_not_available or undefined_table then
+      null;
+    end;
+  end loop;
+  return v_count;
+end
+$$;

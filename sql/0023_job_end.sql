@@ -1,0 +1,314 @@
+-- compatible_from: 1
+--
+-- What holds and what ends an attempt. Each names the fence that it was given, and locks the row that it checks: whoever comes late finds another fence, another state, or no row,
+-- and changes nothing. A batch locks in the order of ids and skips what is locked, so it waits for nobody; what was skipped is asked for by itself. See src/jobs/attempt.explore.test.ts.
+
+-- Done: into history, and gone. `p_results`: a JSON array, or null if nobody has said anything. `p_keep_days`: those that there are among them. Answers the ids of those that it has ended;
+-- null: all. A lease that has run out, and that nobody has taken over, does no harm.
+create function {schema}.job_complete(p_ids bigint[], p_fences bigint[], p_results json, p_keep_days integer[]) returns bigint[]
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_now timestamptz;
+  v_rows tid[];
+  v_ids bigint[];
+  v_days integer;
+begin
+  -- point: before the locks
+  select pg_catalog.array_agg(h.tid), pg_catalog.array_agg(h.id) into v_rows, v_ids from (
+    select j.ctid as tid, j.id from unnest(p_ids, p_fences) c (id, fence)
+    join {schema}.job j on j.id = c.id and j.fence = c.fence and j.state = 'running'
+    order by j.id for update of j skip locked) h;
+  if v_rows is null then
+    return '{}';
+  end if;
+  v_now := {schema}.clock();
+  foreach v_days in array p_keep_days loop
+    perform {schema}.job_history_day({schema}.job_forget_on(v_now, v_days));
+  end loop;
+  -- point: before the removal
+  with gone as (
+    delete from {schema}.job j where j.ctid = any (v_rows) returning j.*
+  )
+  insert into {schema}.job_history (
+    forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, result)
+  select {schema}.job_forget_on(v_now, g.keep_days), g.id, g.fence, g.created_at, g.started_at, v_now, g.lane, g.priority, g.attempt, 'succeeded',
+    g.worker, g.correlation_id, g.input, r.result
+  from gone g
+  left join (select c.id, c.result from rows from (pg_catalog.unnest(p_ids), pg_catalog.json_array_elements(p_results)) c (id, result)
+    where p_results is not null) r on r.id = g.id
+  where g.keep_days > 0;
+  return case when pg_catalog.cardinality(v_ids) < pg_catalog.cardinality(p_ids) then v_ids end;
+end
+$$;
+
+-- Waits for whoever has the row of one claim, and has it then: `held`. `lost`: another fence, another state, or no row; `locked`: it took too long.
+create function {schema}.job_wait(p_id bigint, p_fence bigint, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set lock_timeout = 0
+  set search_path = ''
+as $$
+begin
+  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));
+  -- point: before the lock
+  perform from {schema}.job j where j.id = p_id and j.fence = p_fence and j.state = 'running' for update;
+  return case when found then 'held' else 'lost' end;
+exception when lock_not_available then
+  return 'locked';
+end
+$$;
+
+-- One by itself, also in a transaction together with what it has done: `done`, also if an earlier call did it whose answer was lost; `lost`; `locked`.
+create function {schema}.job_complete_one(p_id bigint, p_fence bigint, p_result json, p_keep_days integer, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_state text := {schema}.job_wait(p_id, p_fence, p_wait_ms);
+begin
+  if v_state = 'held' then
+    -- point: before the end
+    perform {schema}.job_complete(array[p_id], array[p_fence],
+      case when p_result is not null then pg_catalog.json_build_array(p_result) end, case when p_keep_days > 0 then array[p_keep_days] else '{}' end);
+    return 'done';
+  end if;
+  if v_state = 'lost' then
+    -- point: before the look
+    perform from {schema}.job_history h where h.id = p_id and h.fence = p_fence and h.outcome = 'succeeded';
+    if found then
+      return 'done';
+    end if;
+  end if;
+  return v_state;
+end
+$$;
+
+-- How an attempt ends that has not succeeded: [{id, fence, to, delayMs, error}], where `to` is
+--
+--   retry     it has failed, and is due again after the delay
+--   dead      it has failed, for good
+--   snooze    it is due again after the delay, as if this attempt had not been
+--   back      it is ready again, as if this attempt had not been
+--   canceled  it is over
+--
+-- Of a job that somebody has canceled meanwhile the last is true whatever `to` says. Answers [{id, state}] of those that it has ended: the state of the job, or `canceled`.
+create function {schema}.job_settle(p_items json) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_now timestamptz;
+  v_held bigint[];
+begin
+  -- point: before the locks
+  select pg_catalog.array_agg(h.id) into v_held from (
+    select j.id from {schema}.job_items(p_items) m
+    join {schema}.job j on j.id = m.id and j.fence = m.fence and j.state = 'running'
+    order by j.id for update of j skip locked) h;
+  if v_held is null then
+    return '[]';
+  end if;
+  v_now := {schema}.clock();
+  -- point: before the days
+  perform {schema}.job_history_day(d.day) from (
+    select distinct {schema}.job_forget_on(v_now, j.keep_days) as day from {schema}.job j where j.id = any (v_held) and j.keep_days > 0) d;
+  -- point: before the history
+  insert into {schema}.job_history (
+    forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, error)
+  select {schema}.job_forget_on(v_now, j.keep_days), j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt,
+    case when e.is_canceled then 'canceled' else 'failed' end, j.worker, j.correlation_id, case when e.is_canceled then j.input end, coalesce(m.error, j.error)
+  from {schema}.job_items(p_items) m join {schema}.job j on j.id = m.id
+  cross join lateral (select j.cancel_at is not null or m.to = 'canceled' as is_canceled) e
+  where m.id = any (v_held) and j.keep_days > 0 and (e.is_canceled or m.to in ('retry', 'dead'));
+  -- point: before the end
+  delete from {schema}.job j using {schema}.job_items(p_items) m
+  where j.id = m.id and m.id = any (v_held) and (j.cancel_at is not null or m.to = 'canceled');
+  -- point: before the rest
+  update {schema}.job j set
+    state = case when m.to = 'dead' then 'dead' when m.delay_ms > 0 then 'scheduled' else 'ready' end,
+    run_at = v_now + m.delay_ms * interval '1 millisecond', attempt = case when m.to in ('snooze', 'back') then j.attempt - 1 else j.attempt end,
+    worker = null, lease_until = null, started_at = null, error = coalesce(m.error, j.error, '{"name": "Error", "message": ""}')
+  from {schema}.job_items(p_items) m where j.id = m.id and m.id = any (v_held);
+  -- point: before the answer
+  return (
+    select pg_catalog.json_agg(pg_catalog.json_build_object('id', h.id, 'state', coalesce(j.state, 'canceled')))
+    from pg_catalog.unnest(v_held) h (id) left join {schema}.job j on j.id = h.id);
+end
+$$;
+
+create function {schema}.job_items(p_items json) returns table (id bigint, fence bigint, "to" text, delay_ms bigint, error json)
+  language sql stable
+as $$
+  select i.id, i.fence, i."to", coalesce(i."delayMs", 0), i.error
+  from pg_catalog.json_to_recordset(p_items) i (id bigint, fence bigint, "to" text, "delayMs" bigint, error json)
+$$;
+
+-- One by itself: `done`; `lost`; `locked`.
+create function {schema}.job_settle_one(p_item json, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_state text := {schema}.job_wait((p_item ->> 'id')::bigint, (p_item ->> 'fence')::bigint, p_wait_ms);
+begin
+  if v_state = 'held' then
+    -- point: before the end
+    perform {schema}.job_settle(pg_catalog.json_build_array(p_item));
+    return 'done';
+  end if;
+  if v_state = 'lost' then
+    -- point: before the look
+    perform from {schema}.job_history h
+    where h.id = (p_item ->> 'id')::bigint and h.fence = (p_item ->> 'fence')::bigint and h.outcome in ('failed', 'canceled');
+    if found then
+      return 'done';
+    end if;
+  end if;
+  return v_state;
+end
+$$;
+
+-- Puts off the end of these leases, for so long from now on, and says of the workers that they are there. Answers what is not as it should be: `lost`, claims that are over, also those
+-- whose lease has run out though nobody has taken the job yet; `locked`, those that were passed over; `canceled`, jobs that somebody wants to be given up; `unknown`, workers that nobody
+-- knows any more.
+create function {schema}.job_beat(p_workers text[], p_ids bigint[], p_fences bigint[], p_lease_ms bigint[]) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_now timestamptz;
+  v_locked bigint[];
+  v_renewed bigint[];
+  v_canceled bigint[];
+  v_unknown text[];
+begin
+  -- point: before the locks
+  select pg_catalog.array_agg(h.id) into v_locked from (
+    select j.id from unnest(p_ids, p_fences) c (id, fence)
+    join {schema}.job j on j.id = c.id and j.fence = c.fence and j.state = 'running'
+    order by j.id for no key update of j skip locked) h;
+  v_now := {schema}.clock();
+  -- point: before the renewal
+  with renewed as (
+    update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond')
+    from unnest(p_ids, p_lease_ms) c (id, lease_ms)
+    where j.id = c.id and j.id = any (v_locked) and j.lease_until > v_now
+    returning j.id, j.cancel_at
+  )
+  select pg_catalog.array_agg(r.id), pg_catalog.array_agg(r.id) filter (where r.cancel_at is not null) into v_renewed, v_canceled from renewed r;
+  -- point: before the workers
+  with seen as (
+    update {schema}.worker w set seen_at = v_now where w.id = any (p_workers) returning w.id
+  )
+  select pg_catalog.array_agg(u.id) into v_unknown from pg_catalog.unnest(p_workers) u (id) where u.id not in (select s.id from seen s);
+  if coalesce(pg_catalog.cardinality(v_renewed), 0) = pg_catalog.cardinality(p_ids) then
+    return pg_catalog.json_build_object('lost', '{}'::bigint[], 'locked', '{}'::bigint[], 'canceled', coalesce(v_canceled, '{}'), 'unknown', coalesce(v_unknown, '{}'));
+  end if;
+  -- point: before the others
+  return (
+    select pg_catalog.json_build_object(
+      'lost', coalesce(pg_catalog.array_agg(c.id) filter (where j.id is null), '{}'),
+      'locked', coalesce(pg_catalog.array_agg(c.id) filter (where j.id is not null), '{}'),
+      'canceled', coalesce(v_canceled, '{}'), 'unknown', coalesce(v_unknown, '{}'))
+    from unnest(p_ids, p_fences) c (id, fence)
+    left join {schema}.job j on j.id = c.id and j.fence = c.fence and j.state = 'running' and j.lease_until > v_now
+    where c.id <> all (coalesce(v_renewed, '{}')));
+end
+$$;
+
+-- What an attempt says of itself, and how long it asks for: [{id, fence, progress, leaseMs}]. Answers the ids of those that it has written. Waits for whoever has a row.
+create function {schema}.job_tell(p_id bigint, p_fence bigint, p_progress json, p_lease_ms bigint, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_state text := {schema}.job_wait(p_id, p_fence, p_wait_ms);
+  v_now timestamptz := {schema}.clock();
+begin
+  if v_state = 'held' then
+    -- point: before the write
+    update {schema}.job j set progress = coalesce(p_progress, j.progress),
+      lease_until = greatest(j.lease_until, v_now + p_lease_ms * interval '1 millisecond')
+    where j.id = p_id and j.lease_until > v_now;
+    return case when found then 'held' else 'lost' end;
+  end if;
+  return v_state;
+end
+$$;
+
+-- Takes jobs from workers that are gone: those whose lease has run out. The attempt counts, as `lost`; the job is ready again, or dead if that was its last one: so a job that
+-- ends every process that runs it does not go round for ever. A lease that was renewed meanwhile is seen under the lock, and left alone. Says what it has found.
+create function {schema}.job_recover(p_limit integer) returns json
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_before timestamptz := {schema}.clock();
+  v_now timestamptz;
+  v_rows tid[];
+  v_told json;
+begin
+  -- point: before the locks
+  select pg_catalog.array_agg(e.tid) into v_rows from (
+    select j.ctid as tid from {schema}.job j where j.state = 'running' and j.lease_until <= v_before
+    order by j.id limit p_limit for update skip locked) e;
+  if v_rows is null then
+    return '[]';
+  end if;
+  v_now := {schema}.clock();
+  -- point: before the days
+  perform {schema}.job_history_day(d.day) from (
+    select distinct {schema}.job_forget_on(v_now, j.keep_days) as day from {schema}.job j where j.ctid = any (v_rows) and j.keep_days > 0) d;
+  -- point: before the history
+  insert into {schema}.job_history (
+    forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, error)
+  select {schema}.job_forget_on(v_now, j.keep_days), j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt,
+    case when j.cancel_at is not null then 'canceled' else 'lost' end, j.worker, j.correlation_id, case when j.cancel_at is not null then j.input end, {schema}.job_loss(j)
+  from {schema}.job j where j.ctid = any (v_rows) and j.keep_days > 0;
+  -- point: before the end
+  with gone as (
+    delete from {schema}.job j where j.ctid = any (v_rows) and j.cancel_at is not null returning j.id, j.lane, j.worker, j.attempt, j.fence
+  ), kept as (
+    update {schema}.job j set
+      state = case when j.attempt >= j.max_attempts then 'dead' else 'ready' end, run_at = v_now,
+      worker = null, lease_until = null, started_at = null, error = {schema}.job_loss(j)
+    from (select o.ctid as tid, o.worker from {schema}.job o where o.ctid = any (v_rows) and o.cancel_at is null) o
+    where j.ctid = o.tid
+    returning j.id, j.lane, o.worker, j.attempt, j.fence, j.state
+  )
+  select pg_catalog.json_agg(pg_catalog.json_build_object(
+    'id', a.id, 'queue', l.queue, 'name', l.name, 'worker', a.worker, 'attempt', a.attempt, 'fence', a.fence, 'state', a.state)) into v_told
+  from (select g.id, g.lane, g.worker, g.attempt, g.fence, 'canceled' as state from gone g
+    union all select k.id, k.lane, k.worker, k.attempt, k.fence, k.state from kept k) a
+  join {schema}.lane l on l.id = a.lane;
+  return v_told;
+end
+$$;
+
+-- What these workers hold and do not know of, since the answer to their claim was lost, is ready again at once. Says how many.
+create function {schema}.job_give_strays_back(p_workers text[], p_known bigint[]) returns integer
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_items json;
+begin
+  -- point: before the look
+  select pg_catalog.json_agg(pg_catalog.json_build_object('id', j.id, 'fence', j.fence, 'to', 'back')) into v_items
+  from {schema}.job j where j.state = 'running' and j.worker = any (p_workers) and j.id <> all (p_known);
+  if v_items is null then
+    return 0;
+  end if;
+  -- point: before they are given back
+  return pg_catalog.json_array_length({schema}.job_settle(v_items));
+end
+$$;
+
+-- What is said of an attempt that has ended without a word.
+create function {schema}.job_loss(j {schema}.job) returns json
+  language sql stable
+as $$
+  select pg_catalog.json_build_object('name', 'LeaseLostError', 'message', pg_catalog.format('Attempt %s of %s has ended without a word: the lease of %s ran out.',
+    j.attempt, j.max_attempts, j.worker))
+$$;

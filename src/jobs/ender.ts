@@ -1,0 +1,183 @@
+import { fullJitterMs } from '../postgres/backoff.js'
+import { emit } from '../postgres/events.js'
+import { sleep } from '../postgres/sleep.js'
+import { wasRefused } from './add-jobs.js'
+import type { Attempt } from './attempt.js'
+import type { Engine } from './engine.js'
+import { completeJob, completeJobs, settleJob, settleJobs } from './job-statements.js'
+import type { Settlement } from './outcome.js'
+
+/** How many go with one statement. */
+const MOST = 1_000
+/** How long one that was passed over waits for whoever has its row, each time. */
+const WAIT_MS = 1_000
+const SILENT_MS = 10_000
+
+/** What came of it: recorded; refused, since the claim was lost before; or the server would not have it. */
+export type EndState = 'done' | 'lost' | 'refused'
+
+interface Ending {
+  readonly attempt: Attempt
+  /** Undefined: it has succeeded. */
+  readonly settlement: Settlement | undefined
+  /** As JSON; null: nothing. */
+  readonly result: string | null
+  readonly resolve: (state: EndState) => void
+}
+
+/**
+ * Records how attempts have ended: all that gather while a statement is on its way go with the next. Each is sent until it is answered, which may be repeated, since it
+ * names its fence.
+ */
+export class Ender {
+  readonly #engine: Engine
+  #waiting: Ending[] = []
+  #isRunning = false
+  #failures = 0
+  #size = 0
+
+  constructor(engine: Engine) {
+    this.#engine = engine
+  }
+
+  /** How many are not answered yet. */
+  get size(): number {
+    return this.#size
+  }
+
+  complete(attempt: Attempt, result: string | null): Promise<EndState> {
+    return this.#add(attempt, undefined, result)
+  }
+
+  settle(attempt: Attempt, settlement: Settlement): Promise<EndState> {
+    return this.#add(attempt, settlement, null)
+  }
+
+  #add(attempt: Attempt, settlement: Settlement | undefined, result: string | null): Promise<EndState> {
+    attempt.isEnding = true
+    this.#size++
+    return new Promise((resolve) => {
+      const done = (state: EndState): void => {
+        this.#size--
+        attempt.state = state === 'done' ? 'ended' : 'lost'
+        resolve(state)
+      }
+      this.#waiting.push({ attempt, settlement, result, resolve: done })
+      if (!this.#isRunning) void this.#run()
+    })
+  }
+
+  async #run(): Promise<void> {
+    this.#isRunning = true
+    await new Promise((resolve) => setImmediate(resolve)) // what ends in this turn of the loop goes together
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.slice(0, MOST)
+      this.#waiting = this.#waiting.slice(batch.length)
+      const done = batch.filter(({ settlement }) => settlement === undefined)
+      const rest = batch.filter(({ settlement }) => settlement !== undefined)
+      if (done.length > 0) await this.#send(done, (part) => this.#complete(part))
+      if (rest.length > 0) await this.#send(rest, (part) => this.#settle(part))
+    }
+    this.#isRunning = false
+  }
+
+  /** Those of a batch that the statement has recorded are told so; the others go by themselves. */
+  async #send(
+    batch: readonly Ending[],
+    statement: (part: readonly Ending[]) => Promise<ReadonlySet<number> | undefined>,
+  ): Promise<void> {
+    try {
+      const recorded = await statement(batch)
+      this.#answered()
+      for (const ending of batch)
+        if (recorded === undefined || recorded.has(ending.attempt.job.id)) ending.resolve('done')
+        else void this.#sendAlone(ending)
+    } catch (error) {
+      if (wasRefused(error)) {
+        // One of them may be to blame: each by itself.
+        for (const ending of batch) await this.#sendAlone(ending)
+        return
+      }
+      if (this.#engine.isOver) for (const { resolve } of batch) resolve('lost')
+      else {
+        await this.#pause(error)
+        this.#waiting.unshift(...batch)
+      }
+    }
+  }
+
+  async #complete(batch: readonly Ending[]): Promise<ReadonlySet<number> | undefined> {
+    const keepDays = new Set(batch.map(({ attempt }) => attempt.job.keepDays))
+    keepDays.delete(0)
+    const hasResults = batch.some(({ result }) => result !== null)
+    const [row] = await this.#engine.ends.send(completeJobs, [
+      `{${batch.map(({ attempt }) => attempt.job.id).join(',')}}`,
+      `{${batch.map(({ attempt }) => attempt.job.fence).join(',')}}`,
+      hasResults ? `[${batch.map(({ result }) => result ?? 'null').join(',')}]` : null,
+      `{${[...keepDays].join(',')}}`,
+    ])
+    return row?.ids == null ? undefined : new Set(row.ids.slice(1, -1).split(',').map(Number))
+  }
+
+  async #settle(batch: readonly Ending[]): Promise<ReadonlySet<number>> {
+    const [row] = await this.#engine.ends.send(settleJobs, [`[${batch.map(itemOf).join(',')}]`])
+    const told: readonly { id: number }[] = JSON.parse(`${row?.told}`)
+    return new Set(told.map(({ id }) => id))
+  }
+
+  /** Never fails: tells whoever waits for it. */
+  async #sendAlone(ending: Ending): Promise<void> {
+    while (!this.#engine.isOver) {
+      try {
+        const state = await this.#ask(ending)
+        this.#answered()
+        if (state !== 'locked') return ending.resolve(state)
+      } catch (error) {
+        if (wasRefused(error)) {
+          this.#refused(ending, error)
+          return ending.resolve('refused')
+        }
+        await this.#pause(error)
+      }
+    }
+    ending.resolve('lost')
+  }
+
+  async #ask({ attempt, settlement, result }: Ending): Promise<'done' | 'lost' | 'locked'> {
+    const { id, fence, keepDays } = attempt.job
+    const { database } = this.#engine
+    const [row] = settlement
+      ? await database.sendPart(settleJob, [itemOf({ attempt, settlement }), String(WAIT_MS)], SILENT_MS)
+      : await database.sendPart(
+          completeJob,
+          [String(id), String(fence), result, String(keepDays), String(WAIT_MS)],
+          SILENT_MS,
+        )
+    return row?.state as 'done' | 'lost' | 'locked'
+  }
+
+  #answered(): void {
+    this.#failures = 0
+    this.#engine.onAnswer()
+  }
+
+  async #pause(error: unknown): Promise<void> {
+    this.#failures++
+    emit('dibs:worker.failed', { ...this.#engine.origin, what: 'outcomes', error })
+    await sleep(fullJitterMs(this.#failures, 50, 2_000))
+  }
+
+  #refused({ attempt }: Ending, error: unknown): void {
+    const { job, definition } = attempt
+    emit('dibs:job.not-recorded', {
+      ...this.#engine.origin,
+      ...{ id: String(job.id), name: definition.name, attempt: job.attempt, fence: job.fence, error },
+    })
+  }
+}
+
+function itemOf({ attempt, settlement }: Pick<Ending, 'attempt' | 'settlement'>): string {
+  const { id, fence } = attempt.job
+  const { to = 'retry', delayMs = 0, error = null } = settlement ?? {}
+  return `{"id":${id},"fence":${fence},"to":"${to}","delayMs":${delayMs},"error":${error}}`
+}

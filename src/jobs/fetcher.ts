@@ -1,0 +1,330 @@
+import { CommitOutcomeUnknownError, DibsError } from '../errors.js'
+import { fullJitterMs } from '../postgres/backoff.js'
+import { emit } from '../postgres/events.js'
+import { sleep } from '../postgres/sleep.js'
+import { textArray } from '../postgres/text-values.js'
+import { queueTopic, wasRefused } from './add-jobs.js'
+import { type Block, type ClaimedJob, readBlock } from './claimed-job.js'
+import type { Engine } from './engine.js'
+import type { JobLine } from './job-line.js'
+import { claimCarefully, claimJobs, giveStraysBack, probeJobs } from './job-statements.js'
+
+/** A lane as those who run it see it. */
+export interface Lane {
+  readonly id: number
+  readonly queue: string
+  readonly leaseMs: number
+}
+
+/** A worker as its fetcher sees it. */
+export interface Member {
+  readonly id: string
+  /** How many jobs it would take now, beside those that were asked for. */
+  readonly wants: number
+  /** So many are asked for, or not any more. */
+  reserve(count: number): void
+  take(jobs: readonly ClaimedJob[], sentAt: number): void
+}
+
+/** How many are claimed with one statement. */
+const MOST = 1_000
+/** A look from the start takes a twentieth of the time at most, and while there is enough to do it comes once a second. */
+const REST = 20
+const PROBE_MS = 1_000
+/** A row that cannot be claimed, nor set aside, is met again from the start: not before this. */
+const STUCK_MS = 5_000
+const PAUSED_MS = 20
+
+type Demand = readonly { readonly member: Member; readonly count: number }[]
+
+interface Careful {
+  readonly blocks: readonly Block[]
+  readonly setAside: readonly number[]
+  readonly stuck: readonly number[]
+}
+
+/**
+ * Claims jobs of some lanes for all workers of this instance that run them, and no more than they have room for. While there is enough to do, claims go on where the last has
+ * ended; now and then, and before it rests, it looks from the start, beside the claims. It rests until a hint comes, or until the next poll.
+ */
+export class Fetcher {
+  readonly #engine: Engine
+  readonly #lanes: readonly Lane[]
+  readonly #members = new Set<Member>()
+  readonly #unsubscribe: (() => void)[] = []
+  #pollMs = Number.POSITIVE_INFINITY
+  #isRunning = false
+  /** Where the next claim looks. */
+  #mode: 'places' | 'start' | 'rest' = 'start'
+  #isHinted = false
+  #probeAt = 0
+  #probing: Promise<void> | undefined
+  #failures = 0
+  #mayHaveStrays = false
+  #bell: (() => void) | undefined
+
+  constructor(engine: Engine, lanes: readonly Lane[]) {
+    this.#engine = engine
+    this.#lanes = lanes
+  }
+
+  join(member: Member, pollMs: number): void {
+    this.#members.add(member)
+    this.#pollMs = Math.min(this.#pollMs, pollMs)
+    this.#mode = 'start'
+    if (this.#isRunning) {
+      this.poke()
+      return
+    }
+    this.#isRunning = true
+    for (const queue of new Set(this.#lanes.map(({ queue }) => queue)))
+      this.#unsubscribe.push(this.#engine.wakeups.subscribe(queueTopic(queue), () => this.#onHint()))
+    void this.#run()
+  }
+
+  leave(member: Member): void {
+    this.#members.delete(member)
+    if (this.#members.size > 0) return
+    this.#pollMs = Number.POSITIVE_INFINITY
+    this.poke()
+  }
+
+  /** Somebody has room. */
+  poke(): void {
+    this.#bell?.()
+  }
+
+  #onHint(): void {
+    this.#isHinted = true
+    this.poke()
+  }
+
+  async #run(): Promise<void> {
+    while (this.#members.size > 0 && !this.#engine.isOver) {
+      const demand = this.#demand(MOST)
+      if (demand.length === 0) await this.#wait(Number.POSITIVE_INFINITY)
+      else if (this.#mode === 'rest' && !this.#isHinted) await this.#rest()
+      else await this.#fetch(demand)
+    }
+    for (const stop of this.#unsubscribe.splice(0)) stop()
+    this.#isRunning = false
+  }
+
+  #demand(most: number): Demand {
+    const demand: { member: Member; count: number }[] = []
+    let left = most
+    for (const member of this.#members) {
+      const count = Math.min(left, member.wants)
+      if (count <= 0) continue
+      demand.push({ member, count })
+      left -= count
+    }
+    return demand
+  }
+
+  /** Until the bell rings, or so long. */
+  async #wait(ms: number): Promise<void> {
+    let timer: NodeJS.Timeout | undefined
+    await new Promise<void>((resolve) => {
+      this.#bell = resolve
+      if (ms < Number.POSITIVE_INFINITY) timer = setTimeout(resolve, ms)
+    })
+    clearTimeout(timer)
+    this.#bell = undefined
+  }
+
+  /** Until a hint, or the next poll. A worker that has room says so as well, and that is no reason to look. */
+  async #rest(): Promise<void> {
+    const until = performance.now() + this.#pollMs * (0.75 + Math.random() / 2)
+    while (!this.#isHinted && this.#members.size > 0 && this.#mode === 'rest') {
+      const leftMs = until - performance.now()
+      if (leftMs <= 0) break
+      await this.#wait(leftMs)
+    }
+    if (this.#mode === 'rest') this.#mode = 'start'
+  }
+
+  async #fetch(demand: Demand): Promise<void> {
+    const waitMs = this.#engine.breaker.enter()
+    if (waitMs > 0) return await this.#wait(waitMs)
+    const isHinted = this.#isHinted
+    this.#isHinted = false
+    const mayProbe = performance.now() >= this.#probeAt
+    if (this.#mode === 'rest') this.#mode = 'start'
+    try {
+      if (this.#mayHaveStrays) await this.#giveStraysBack()
+      if (this.#mode === 'start' && mayProbe) {
+        const { isFull } = await this.#probe(demand, this.#engine.claims)
+        this.#mode = isFull ? 'places' : 'rest'
+      } else if (this.#mode === 'places' || isHinted) {
+        const isFull = await this.#claim(this.#shareWithProbe(demand, mayProbe))
+        this.#mode = isFull ? 'places' : 'start'
+      } else await this.#wait(this.#probeAt - performance.now())
+      this.#failures = 0
+      this.#engine.onAnswer()
+    } catch (error) {
+      await this.#recover(error, demand)
+    }
+  }
+
+  /** While there is enough to do, a part of what there is room for is left to a look from the start. */
+  #shareWithProbe(demand: Demand, mayProbe: boolean): Demand {
+    if (!mayProbe || this.#probing) return demand
+    const [first, ...rest] = demand
+    if (!first) return demand
+    const share = Math.max(1, Math.floor(first.count / 2))
+    this.#probing = this.#probe([{ member: first.member, count: share }], this.#engine.upkeep)
+      .then(
+        () => {},
+        (error) => {
+          this.#mayHaveStrays ||= isUnknown(error)
+          this.#probeAt = performance.now() + PROBE_MS
+        },
+      )
+      .finally(() => {
+        this.#probing = undefined
+      })
+    const left = first.count - share
+    return left > 0 ? [{ member: first.member, count: left }, ...rest] : rest
+  }
+
+  async #claim(demand: Demand): Promise<boolean> {
+    if (demand.length === 0) {
+      await this.#probing
+      return true
+    }
+    const places = this.#engine.cursors.places(this.#lanes.map(({ id }) => id))
+    const column = (value: (place: (typeof places)[number]) => number): string =>
+      `{${places.map(value).join(',')}}`
+    const leases = new Map(this.#lanes.map(({ id, leaseMs }) => [id, leaseMs]))
+    const { jobs, isFull } = await this.#ask(this.#engine.claims, demand, (counts) => [
+      claimJobs,
+      [
+        ...counts,
+        column(({ lane }) => lane),
+        column(({ priority }) => priority),
+        column(({ after }) => after),
+        column(({ lane }) => leases.get(lane) as number),
+      ],
+    ])
+    this.#engine.cursors.pass(jobs)
+    return isFull
+  }
+
+  async #probe(demand: Demand, line: JobLine): Promise<{ isFull: boolean }> {
+    const startedAt = performance.now()
+    const { jobs, isFull } = await this.#ask(line, demand, (counts) => [
+      probeJobs,
+      [
+        ...counts,
+        `{${this.#lanes.map(({ id }) => id).join(',')}}`,
+        `{${this.#lanes.map(({ leaseMs }) => leaseMs).join(',')}}`,
+      ],
+    ])
+    const isBehind = this.#engine.cursors.find(jobs, isFull)
+    const endedAt = performance.now()
+    const isBeside = line !== this.#engine.claims
+    this.#probeAt = endedAt + Math.max(REST * (endedAt - startedAt), isBeside && !isBehind ? PROBE_MS : 0)
+    return { isFull }
+  }
+
+  /** Asks for so many for each, and hands out what there is. */
+  async #ask(
+    line: JobLine,
+    demand: Demand,
+    statementOf: (counts: readonly [string, string]) => readonly [typeof claimJobs, readonly string[]],
+  ): Promise<{ readonly jobs: ClaimedJob[]; readonly isFull: boolean }> {
+    for (const { member, count } of demand) member.reserve(count)
+    try {
+      const counts = [
+        textArray(demand.map(({ member }) => member.id)),
+        `{${demand.map(({ count }) => count).join(',')}}`,
+      ] as const
+      const [statement, values] = statementOf(counts)
+      for (;;) {
+        const sentAt = performance.now()
+        const [row] = await line.send(statement, values)
+        // A queue is just being paused.
+        if (row?.told == null) await sleep(PAUSED_MS)
+        else return this.#handOut(JSON.parse(row.told), demand, sentAt)
+      }
+    } finally {
+      for (const { member, count } of demand) member.reserve(-count)
+    }
+  }
+
+  #handOut(
+    blocks: readonly Block[],
+    demand: Demand,
+    sentAt: number,
+  ): { jobs: ClaimedJob[]; isFull: boolean } {
+    const jobs: ClaimedJob[] = []
+    for (const block of blocks) {
+      const own = readBlock(block)
+      jobs.push(...own)
+      // Also if it has left meanwhile: it gives them back.
+      demand.find(({ member }) => member.id === block.worker)?.member.take(own, sentAt)
+    }
+    return { jobs, isFull: jobs.length >= demand.reduce((sum, { count }) => sum + count, 0) }
+  }
+
+  /** What to do about a claim that has failed. */
+  async #recover(error: unknown, demand: Demand): Promise<void> {
+    this.#mayHaveStrays ||= isUnknown(error)
+    if (wasRefused(error) && (await this.#claimCarefully(demand).catch(() => false))) return
+    this.#failures++
+    if (this.#engine.breaker.fail()) emit('dibs:worker.breaker-opened', { ...this.#engine.origin, error })
+    const retryInMs = Math.ceil(50 + fullJitterMs(this.#failures, 100, 5_000))
+    emit('dibs:worker.failed', { ...this.#engine.origin, what: 'claim', error })
+    await this.#wait(retryInMs)
+  }
+
+  /** One by one, past what cannot be claimed. False if that is not what was wrong. */
+  async #claimCarefully(demand: Demand): Promise<boolean> {
+    const lanes = `{${this.#lanes.map(({ id }) => id).join(',')}}`
+    const leases = `{${this.#lanes.map(({ leaseMs }) => leaseMs).join(',')}}`
+    let isQuarantined = false
+    for (const { member, count } of demand) {
+      member.reserve(count)
+      try {
+        const sentAt = performance.now()
+        const [row] = await this.#engine.claims.send(claimCarefully, [
+          member.id,
+          String(count),
+          lanes,
+          leases,
+        ])
+        if (row?.told == null) continue
+        const { blocks, setAside, stuck }: Careful = JSON.parse(row.told)
+        const { jobs } = this.#handOut(blocks, [{ member, count }], sentAt)
+        this.#engine.cursors.find(jobs, false)
+        if (stuck.length > 0) this.#probeAt = performance.now() + STUCK_MS
+        for (const id of [...setAside, ...stuck])
+          emit('dibs:job.quarantined', {
+            ...this.#engine.origin,
+            id: String(id),
+            isSetAside: setAside.includes(id),
+          })
+        isQuarantined ||= setAside.length + stuck.length > 0
+        this.#mode = jobs.length < count && stuck.length > 0 ? 'rest' : 'places'
+      } finally {
+        member.reserve(-count)
+      }
+    }
+    return isQuarantined
+  }
+
+  /** The answer to a claim was lost: whatever it has claimed is not known here, and ready again at once. */
+  async #giveStraysBack(): Promise<void> {
+    await this.#probing
+    const known = [...this.#engine.keeper.attempts].map(({ job }) => job.id)
+    await this.#engine.claims.send(giveStraysBack, [
+      textArray([...this.#members].map(({ id }) => id)),
+      `{${known.join(',')}}`,
+    ])
+    this.#mayHaveStrays = false
+  }
+}
+
+const isUnknown = (error: unknown): boolean =>
+  error instanceof CommitOutcomeUnknownError || !(error instanceof DibsError)

@@ -1,0 +1,49 @@
+import { InvalidInputError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+import type { JobContext, TransactionalContext } from './job-context.js'
+import type { JobDefinitions, JobInput, JobResult, ReadDefinition } from './job-spec.js'
+
+/** What runs a job of a name. */
+export type JobHandler<D> = (
+  input: JobInput<D>,
+  ctx: D extends { readonly transactional: true } ? TransactionalContext : JobContext,
+) => Promise<JobResult<D>> | JobResult<D>
+
+/** Handlers by name; a worker takes only jobs that it has a handler for. */
+export type JobHandlers<D extends JobDefinitions> = { readonly [N in keyof D]?: JobHandler<D[N]> }
+
+/** Whatever it takes and gives. */
+export type AnyHandler = (input: unknown, ctx: JobContext) => unknown
+
+/** One kind of job with what runs it, for `dibs.work`. */
+export interface HandledJob {
+  readonly definition: ReadDefinition
+  readonly handler: AnyHandler
+}
+
+/** What `jobs.handle` gives, for `dibs.work`. */
+export interface Handled {
+  readonly handled: readonly HandledJob[]
+}
+
+export function readHandlers(
+  definitions: ReadonlyMap<string, ReadDefinition>,
+  handlers: Readonly<Record<string, unknown>>,
+): Handled {
+  if (typeof handlers !== 'object' || handlers === null)
+    throw new InvalidInputError('handlers', `must be an object of functions, not ${nameGiven(handlers)}`)
+  const handled = Object.entries(handlers).map(([name, handler]) => {
+    const definition = definitions.get(name)
+    if (!definition)
+      throw new InvalidInputError(
+        'handlers',
+        `has "${name}", which is no job here; there are ${[...definitions.keys()].join(', ')}`,
+      )
+    if (typeof handler !== 'function')
+      throw new InvalidInputError(`handlers.${name}`, `must be a function, not ${nameGiven(handler)}`)
+    return { definition, handler: handler as AnyHandler }
+  })
+  if (handled.length === 0)
+    throw new InvalidInputError('handlers', 'must have a function for one job at least')
+  return { handled }
+}

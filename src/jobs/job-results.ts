@@ -1,0 +1,65 @@
+import { BusyError, InvalidInputError, JobCanceledError, JobExpiredError, NotFoundError } from '../errors.js'
+import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Database } from '../postgres/database.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { sleep } from '../postgres/sleep.js'
+import { parseStored } from '../postgres/standard-schema.js'
+import { restoreFailure } from '../postgres/stored-failure.js'
+import { type AttemptRecord, type JobRecord, readAttempt, readRecord } from './job-record.js'
+import type { ReadDefinition } from './job-spec.js'
+import { readHistory, readJob } from './record-statements.js'
+
+export interface ResultOptions {
+  /** How long to wait for it to be over. Default 0. */
+  readonly waitMs?: number | undefined
+}
+
+/** How often is looked, at first and at last. */
+const FIRST_MS = 10
+const LAST_MS = 250
+
+export function checkId(id: unknown): string {
+  if (typeof id === 'string' && /^[1-9]\d{0,15}$/.test(id)) return id
+  throw new InvalidInputError(
+    'id',
+    `must be the id of a job, as \`add\` gives it, not ${typeof id === 'string' ? `"${id}"` : nameGiven(id)}`,
+  )
+}
+
+export async function readJobOn(database: Database, id: string): Promise<JobRecord | undefined> {
+  const [row] = await database.send(readJob, [checkId(id)])
+  return row && readRecord(row)
+}
+
+export async function readHistoryOn(database: Database, id: string): Promise<AttemptRecord[]> {
+  return (await database.send(readHistory, [checkId(id)])).map(readAttempt)
+}
+
+export async function awaitResult(
+  database: Database,
+  id: string,
+  options: ResultOptions,
+  definitions: ReadonlyMap<string, ReadDefinition>,
+): Promise<unknown> {
+  checkOptions(options, ['waitMs'])
+  const waitMs = checkDuration('waitMs', options.waitMs ?? 0, 0, MAX_TIMER_MS)
+  const until = performance.now() + waitMs
+  for (let pauseMs = FIRST_MS; ; pauseMs = Math.min(LAST_MS, pauseMs * 1.5)) {
+    const job = await readJobOn(database, id)
+    if (!job) throw new NotFoundError(`job ${id}, or it is not kept any more`, 'job', id)
+    const subject = `job ${id} ("${job.name}")`
+    if (job.state === 'succeeded')
+      return await parseStored(
+        definitions.get(job.name)?.result,
+        job.result ?? null,
+        `the result of ${subject}`,
+      )
+    if (job.state === 'dead' || job.state === 'failed') throw restoreFailure(job.error)
+    if (job.state === 'canceled') throw new JobCanceledError(subject, job.error?.message)
+    if (job.state === 'expired') throw new JobExpiredError(subject)
+    const leftMs = until - performance.now()
+    if (leftMs <= 0) throw new BusyError(`the end of ${subject}, which is ${job.state}`, waitMs, 1_000)
+    await sleep(Math.min(pauseMs, leftMs))
+  }
+}

@@ -1,0 +1,223 @@
+import { InvalidInputError } from '../errors.js'
+import { checkAmount } from '../postgres/check-amount.js'
+import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
+import type { Json, Stored } from '../postgres/json.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js'
+import { checkRetry, type Retry } from './retry-policy.js'
+
+/** What is common to all jobs of a name. */
+export interface JobOptions {
+  /** Which queue it waits in: what is paused together, and what a worker may be told to take. Default `default`. */
+  readonly queue?: string | undefined
+  /** Of what its input means. Workers take only the version that they know. Default 1. */
+  readonly version?: number | undefined
+  /** How long it waits after an attempt that failed. Default: exponential, from a second to an hour. */
+  readonly retry?: Retry | undefined
+  /** How often it is run at most, counting those that were lost with their worker. Default 5. */
+  readonly maxAttempts?: number | undefined
+  /** After how long without a heartbeat others may take it. Renewed by itself while the handler runs. Default 30,000. */
+  readonly leaseMs?: number | undefined
+  /** After how long its handler is given up, and the attempt has failed. Default: never. */
+  readonly timeoutMs?: number | undefined
+  /** How long its attempts and its result are kept, in whole days; 0: not at all. Default 7 days. */
+  readonly keepMs?: number | undefined
+  /** Its handler runs in a transaction (`ctx.tx`) that commits together with the end of the job. */
+  readonly transactional?: boolean | undefined
+}
+
+/** A kind of job: its options, what it takes and what comes of it. */
+export interface JobDefinition<Given = unknown, Input = Given, Result = unknown> extends JobOptions {
+  /** Checks what is added, and again what a handler is given: a Standard Schema, such as one of Zod, Valibot or ArkType. */
+  readonly input?: StandardSchema<Given, Input> | undefined
+  /** Checks what a handler returns. */
+  readonly result?: StandardSchema<unknown, Result> | undefined
+  /** Types alone; see `job`. */
+  readonly '~types'?: { readonly input: Given; readonly result: Result } | undefined
+}
+
+/** A kind of job whose input and result are known by their types alone, without a schema that checks them. */
+export type TypedJob<Input, Result, O extends JobOptions = JobOptions> = O & {
+  readonly '~types'?: { readonly input: Input; readonly result: Result } | undefined
+}
+
+/**
+ * Names the types of a job that has no schemas.
+ *
+ * @example
+ * const jobs = dibs.jobs({ email: job<{ to: string }, { messageId: string }>({ queue: 'mail' }) })
+ * await jobs.add('email', { to: 'ann@example.org' })
+ */
+export function job<Input = unknown, Result = unknown>(options: JobOptions = {}): TypedJob<Input, Result> {
+  return options
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: any definition, whatever its schemas take and give
+export type AnyJobDefinition = JobDefinition<any, any, any>
+export type JobDefinitions = Readonly<Record<string, AnyJobDefinition>>
+
+/** What `add` takes. */
+export type JobGiven<D> = D extends { readonly input: StandardSchema<infer Given, unknown> }
+  ? Given
+  : D extends { readonly '~types'?: { readonly input: infer Given } | undefined }
+    ? unknown extends Given
+      ? unknown
+      : Given
+    : unknown
+
+/** What a handler is given: what the schema makes of it, or what comes back of it as JSON. */
+export type JobInput<D> = D extends { readonly input: StandardSchema<infer _, infer Input> }
+  ? Input
+  : Stored<JobGiven<D>>
+
+/** What a handler may return. */
+export type JobResult<D> = D extends { readonly result: StandardSchema<unknown, infer Result> }
+  ? Result
+  : D extends { readonly '~types'?: { readonly result: infer Result } | undefined }
+    ? Result
+    : unknown
+
+/** How one job differs from others of its name. */
+export interface AddOptions {
+  /** When it is due. Default: at once. */
+  readonly runAt?: Date | undefined
+  /** How long from now it is due, by the database's clock. */
+  readonly delayMs?: number | undefined
+  /** Higher is first, within its name and queue: a whole number, also below zero. Default 0. */
+  readonly priority?: number | undefined
+  /** If nobody has begun it by then, nobody does: it ends as `expired`. */
+  readonly expiresAt?: Date | undefined
+  /** What it belongs to, for those who look: it is shown with each attempt. */
+  readonly correlationId?: string | undefined
+}
+
+/** A definition with its defaults. */
+export interface ReadDefinition {
+  readonly name: string
+  readonly queue: string
+  readonly version: number
+  readonly retry: Retry | undefined
+  readonly maxAttempts: number
+  readonly leaseMs: number
+  readonly timeoutMs: number | undefined
+  readonly keepDays: number
+  readonly transactional: boolean
+  readonly input: StandardSchema | undefined
+  readonly result: StandardSchema | undefined
+}
+
+const DAY_MS = 86_400_000
+const names = [
+  'input',
+  'result',
+  'queue',
+  'version',
+  'retry',
+  'maxAttempts',
+  'leaseMs',
+  'timeoutMs',
+  'keepMs',
+  'transactional',
+  '~types',
+]
+
+export const DEFAULT_LEASE_MS = 30_000
+/** Shorter ones would be lost to a short stop of the process; see docs/defaults.md. */
+export const MIN_LEASE_MS = 500
+const MAX_KEEP_MS = 366 * DAY_MS
+
+export function readDefinition(name: string, definition: AnyJobDefinition): ReadDefinition {
+  checkName('name', name)
+  checkOptions(definition, names)
+  const {
+    queue = 'default',
+    version = 1,
+    maxAttempts = 5,
+    leaseMs = DEFAULT_LEASE_MS,
+    keepMs = 7 * DAY_MS,
+    transactional = false,
+    retry,
+    timeoutMs,
+    input,
+    result,
+  } = definition
+  const at = (field: string): string => `${name}.${field}`
+  checkName(at('queue'), queue)
+  checkAmount(at('version'), version)
+  checkAmount(at('maxAttempts'), maxAttempts)
+  checkDuration(at('leaseMs'), leaseMs, MIN_LEASE_MS, MAX_TIMER_MS)
+  checkDuration(at('keepMs'), keepMs, 0, MAX_KEEP_MS)
+  if (timeoutMs !== undefined) checkDuration(at('timeoutMs'), timeoutMs, 1, MAX_TIMER_MS)
+  if (typeof transactional !== 'boolean')
+    throw new InvalidInputError(at('transactional'), `must be true or false, not ${nameGiven(transactional)}`)
+  checkRetry(at('retry'), retry)
+  checkSchema(at('input'), input)
+  checkSchema(at('result'), result)
+  const keepDays = Math.ceil(keepMs / DAY_MS)
+  return {
+    name,
+    queue,
+    version,
+    retry,
+    maxAttempts,
+    leaseMs,
+    timeoutMs,
+    keepDays,
+    transactional,
+    input,
+    result,
+  }
+}
+
+const MAX_NAME = 200
+
+export function checkName(field: string, name: unknown): string {
+  if (typeof name === 'string' && name.length >= 1 && name.length <= MAX_NAME && !name.includes('\0'))
+    return name
+  const given = typeof name === 'string' ? `one of ${name.length}` : nameGiven(name)
+  throw new InvalidInputError(field, `must be a text of 1 to ${MAX_NAME} characters, not ${given}`)
+}
+
+/** What is stored of one job beside its input. */
+export interface ReadAdd {
+  readonly priority: number
+  readonly runAt: number | undefined
+  readonly delayMs: number | undefined
+  readonly expiresAt: number | undefined
+  readonly correlationId: string | null
+}
+
+const MAX_PRIORITY = 2 ** 31 - 1
+
+export function readAdd(options: AddOptions): ReadAdd {
+  const { runAt, delayMs, priority = 0, expiresAt, correlationId } = options
+  if (runAt !== undefined && delayMs !== undefined)
+    throw new InvalidInputError('delayMs', 'and `runAt` are two ways to say when it is due; give one')
+  if (delayMs !== undefined) checkDuration('delayMs', delayMs, 0)
+  if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY)
+    throw new InvalidInputError('priority', `must be a whole number, not ${nameGiven(priority)}`)
+  if (
+    correlationId !== undefined &&
+    (typeof correlationId !== 'string' || /\0/.test(correlationId) || correlationId.length > 1_000)
+  )
+    throw new InvalidInputError(
+      'correlationId',
+      `must be a text of at most 1000 characters, not ${nameGiven(correlationId)}`,
+    )
+  return {
+    priority,
+    runAt: readTime('runAt', runAt),
+    delayMs,
+    expiresAt: readTime('expiresAt', expiresAt),
+    correlationId: correlationId ?? null,
+  }
+}
+
+function readTime(field: string, time: unknown): number | undefined {
+  if (time === undefined) return undefined
+  if (time instanceof Date && !Number.isNaN(time.getTime())) return time.getTime()
+  throw new InvalidInputError(field, `must be a Date, not ${nameGiven(time)}`)
+}
+
+export type { Json }

@@ -1,0 +1,119 @@
+import { emit } from '../postgres/events.js'
+import { DUE_TOPIC } from './add-jobs.js'
+import type { Engine } from './engine.js'
+import { keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
+
+/** Rows in one statement: short enough not to be in anyone's way. */
+const BATCH = 1_000
+/** How often what is due is looked for, if nobody says when. */
+const DUE_MS = 1_000
+/** How often leases that have run out are looked for. */
+const RECOVER_MS = 1_000
+/** How often the partitions of history are seen to. */
+const HISTORY_MS = 3_600_000
+/** A drop waits for no longer, since others queue behind it. */
+const DROP_MS = 100
+/** Each takes a twentieth of the time at most: behind a transaction that is held open for long, rows that are gone are read again each time. */
+const REST = 20
+const MAX_REST_MS = 30_000
+/** Soon again after a failure. */
+const FAILED_MS = 1_000
+
+export interface Recovered {
+  readonly id: number
+  readonly queue: string
+  readonly name: string
+  readonly worker: string
+  readonly attempt: number
+  readonly fence: number
+  readonly state: 'ready' | 'dead' | 'canceled'
+}
+
+/** What any worker does for all jobs: what is due is made ready, what was left by workers that are gone is taken from them, history gets its partitions. */
+export class JobUpkeep {
+  readonly #engine: Engine
+  readonly #keepDays = new Set<number>()
+  readonly #timers = new Map<string, NodeJS.Timeout>()
+  #unsubscribe: (() => void) | undefined
+  #isRunning = false
+  readonly #busy = new Set<string>()
+  #dueAt = Number.POSITIVE_INFINITY
+
+  constructor(engine: Engine) {
+    this.#engine = engine
+  }
+
+  keepDays(days: Iterable<number>): void {
+    for (const one of days) if (one > 0) this.#keepDays.add(one)
+    if (this.#isRunning) this.#plan('history', 0)
+  }
+
+  /** Something is due in so long. */
+  promoteIn(ms: number): void {
+    if (performance.now() + ms < this.#dueAt) this.#plan('promotion', ms)
+  }
+
+  start(): void {
+    this.#isRunning = true
+    this.#unsubscribe = this.#engine.wakeups.subscribe(DUE_TOPIC, () => this.#plan('promotion', 0))
+    this.#plan('history', 0)
+    this.#plan('promotion', 0)
+    this.#plan('recovery', Math.random() * RECOVER_MS)
+  }
+
+  stop(): void {
+    this.#isRunning = false
+    this.#unsubscribe?.()
+    for (const timer of this.#timers.values()) clearTimeout(timer)
+    this.#timers.clear()
+    this.#busy.clear()
+  }
+
+  #plan(what: 'promotion' | 'recovery' | 'history', inMs: number): void {
+    if (!this.#isRunning || this.#busy.has(what)) return
+    clearTimeout(this.#timers.get(what))
+    if (what === 'promotion') this.#dueAt = performance.now() + inMs
+    this.#timers.set(
+      what,
+      setTimeout(() => void this.#run(what), inMs),
+    )
+  }
+
+  async #run(what: 'promotion' | 'recovery' | 'history'): Promise<void> {
+    this.#busy.add(what)
+    const startedAt = performance.now()
+    let nextMs = FAILED_MS
+    try {
+      nextMs = await this[what]()
+      this.#engine.onAnswer()
+      if (nextMs > 0) nextMs = Math.max(nextMs, Math.min(MAX_REST_MS, REST * (performance.now() - startedAt)))
+    } catch (error) {
+      emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
+    }
+    this.#busy.delete(what)
+    this.#plan(what, nextMs)
+  }
+
+  /** Each answers after how long it is to run again. */
+  private async promotion(): Promise<number> {
+    const [row] = await this.#engine.upkeep.send(promoteJobs, [String(BATCH)])
+    const told: { count: number; queues: string[]; dueInMs: number | null } = JSON.parse(`${row?.told}`)
+    this.#engine.hint(told.queues)
+    if (told.count === BATCH) return 0
+    return Math.min(told.dueInMs ?? DUE_MS, DUE_MS * (0.75 + Math.random() / 2))
+  }
+
+  private async recovery(): Promise<number> {
+    const [row] = await this.#engine.upkeep.send(recoverJobs, [String(BATCH)])
+    const found: readonly Recovered[] = JSON.parse(`${row?.told}`)
+    for (const { id, ...rest } of found)
+      emit('dibs:job.recovered', { ...this.#engine.origin, ...rest, id: String(id) })
+    this.#engine.hint(new Set(found.filter(({ state }) => state === 'ready').map(({ queue }) => queue)))
+    return found.length === BATCH ? 0 : RECOVER_MS * (0.75 + Math.random() / 2)
+  }
+
+  private async history(): Promise<number> {
+    await this.#engine.upkeep.send(keepHistory, [`{${[...this.#keepDays].join(',')}}`, String(DROP_MS)])
+    return HISTORY_MS
+  }
+}

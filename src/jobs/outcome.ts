@@ -1,0 +1,41 @@
+import {
+  BusinessRuleError,
+  InvalidOutcomeError,
+  PermanentError,
+  SnoozeError,
+  StoredValueError,
+} from '../errors.js'
+import { storeFailure } from '../postgres/stored-failure.js'
+import { type Retry, retryDelayMs } from './retry-policy.js'
+
+/** How an attempt ends that has not succeeded; see `job_settle` in sql/0023_job_end.sql. */
+export interface Settlement {
+  readonly to: 'retry' | 'dead' | 'snooze' | 'back' | 'canceled'
+  readonly delayMs: number
+  /** A stored failure, as JSON. */
+  readonly error: string | null
+}
+
+/** Running it again would end the same way. */
+const final = [PermanentError, BusinessRuleError, StoredValueError, InvalidOutcomeError]
+
+/** What becomes of a job whose handler has thrown. */
+export function settlementOf(
+  error: unknown,
+  job: { readonly attempt: number; readonly maxAttempts: number },
+  retry: Retry | undefined,
+): Settlement {
+  const stored = storeFailure(error)
+  if (error instanceof SnoozeError) return { to: 'snooze', delayMs: Math.ceil(error.delayMs), error: stored }
+  const isOver = final.some((type) => error instanceof type) || job.attempt >= job.maxAttempts
+  const delayMs = isOver ? null : retryDelayMs(retry, job.attempt, error)
+  if (delayMs === null) return { to: 'dead', delayMs: 0, error: stored }
+  return { to: 'retry', delayMs: Math.max(delayMs, asksFor(error)), error: stored }
+}
+
+/** Some errors say when it makes sense to come again. */
+function asksFor(error: unknown): number {
+  const { retryAfterMs } = Object(error) as { retryAfterMs?: unknown }
+  const isFit = typeof retryAfterMs === 'number' && retryAfterMs > 0 && retryAfterMs < 86_400_000
+  return isFit ? Math.ceil(retryAfterMs) : 0
+}

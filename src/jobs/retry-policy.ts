@@ -1,0 +1,61 @@
+import { InvalidInputError } from '../errors.js'
+import { checkDuration } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
+import { nameGiven } from '../postgres/name-given.js'
+
+/** How long to wait before the next attempt, in milliseconds; null: there is none. `attempt` is the one that has failed, from 1. */
+export type CustomRetry = (attempt: number, error: unknown) => number | null
+
+export interface RetryOptions {
+  /** How the delay grows with each attempt: doubled, by `baseMs`, or not at all. Default `exponential`. */
+  readonly backoff?: 'exponential' | 'linear' | 'fixed' | undefined
+  /** The delay after the first attempt. Default 1,000. */
+  readonly baseMs?: number | undefined
+  /** The longest delay. Default 3,600,000, an hour. */
+  readonly maxMs?: number | undefined
+  /** The share of the delay that is left to chance, so that what failed together does not come back together: 0 to 1. Default 0.5. */
+  readonly jitter?: number | undefined
+}
+
+export type Retry = RetryOptions | CustomRetry
+
+const DEFAULTS = { backoff: 'exponential', baseMs: 1_000, maxMs: 3_600_000, jitter: 0.5 } as const
+
+/** A month: beyond it a delay is more likely a mistake. */
+const MAX_DELAY_MS = 31 * 24 * 3_600_000
+
+export function checkRetry(field: string, retry: unknown): void {
+  if (retry === undefined || typeof retry === 'function') return
+  checkOptions(retry, ['backoff', 'baseMs', 'maxMs', 'jitter'])
+  const { backoff = DEFAULTS.backoff, baseMs, maxMs, jitter = DEFAULTS.jitter } = retry as RetryOptions
+  if (!['exponential', 'linear', 'fixed'].includes(backoff))
+    throw new InvalidInputError(
+      `${field}.backoff`,
+      `must be 'exponential', 'linear' or 'fixed', not ${nameGiven(backoff)}`,
+    )
+  if (baseMs !== undefined) checkDuration(`${field}.baseMs`, baseMs, 0, MAX_DELAY_MS)
+  if (maxMs !== undefined) checkDuration(`${field}.maxMs`, maxMs, 0, MAX_DELAY_MS)
+  if (typeof jitter !== 'number' || !(jitter >= 0 && jitter <= 1))
+    throw new InvalidInputError(`${field}.jitter`, `must be a number from 0 to 1, not ${jitter}`)
+}
+
+/** How long to wait after attempt number `attempt`, which has failed; null: no more attempts. A function that fails, or says nonsense, is as if there was none. */
+export function retryDelayMs(retry: Retry | undefined, attempt: number, error: unknown): number | null {
+  if (typeof retry === 'function') {
+    try {
+      const delayMs = retry(attempt, error)
+      if (delayMs === null || delayMs === Number.POSITIVE_INFINITY) return null
+      if (Number.isFinite(delayMs)) return Math.min(MAX_DELAY_MS, Math.max(0, Math.ceil(delayMs)))
+    } catch {
+      // Whoever asks wants to know how long to wait.
+    }
+    return retryDelayMs(undefined, attempt, error)
+  }
+  const { backoff, baseMs, maxMs, jitter } = { ...DEFAULTS, ...retry }
+  const grown = {
+    exponential: baseMs * 2 ** Math.min(attempt - 1, 30),
+    linear: baseMs * attempt,
+    fixed: baseMs,
+  }[backoff]
+  return Math.ceil(Math.min(maxMs, grown) * (1 - jitter * Math.random()))
+}

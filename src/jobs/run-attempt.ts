@@ -1,0 +1,104 @@
+import { CommitOutcomeUnknownError, FenceLostError, JobTimeoutError } from '../errors.js'
+import { toOutcome } from '../postgres/json.js'
+import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
+import type { Attempt } from './attempt.js'
+import type { Engine } from './engine.js'
+import type { AnyHandler } from './handlers.js'
+import { AttemptContext } from './job-context.js'
+import { completeJob } from './job-statements.js'
+
+/** How a handler ended. `completed`: in its own transaction, which is committed. */
+export type Run =
+  | { readonly state: 'returned'; readonly result: string | null }
+  | { readonly state: 'completed' }
+  | { readonly state: 'threw'; readonly error: unknown }
+
+/** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
+const WAIT_MS = 10_000
+
+/** Runs the handler, in time. Never rejected. `settled`: when the handler itself has ended, which may be later. */
+export function runAttempt(
+  engine: Engine,
+  attempt: Attempt,
+  handler: AnyHandler,
+): { readonly run: Promise<Run>; readonly settled: Promise<unknown> } {
+  const { transactional, timeoutMs } = attempt.definition
+  const running = transactional
+    ? runInTransaction(engine, attempt, handler)
+    : runAlone(engine, attempt, handler)
+  const run = running.then(
+    (value): Run => value,
+    (error): Run => ({ state: 'threw', error }),
+  )
+  return {
+    run: timeoutMs === undefined ? run : inTime(run, attempt, timeoutMs),
+    settled: running.catch(() => {}),
+  }
+}
+
+async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
+  const value = await handler(await readInput(attempt), new AttemptContext(engine, attempt))
+  return { state: 'returned', result: await readResult(attempt, value) }
+}
+
+/** Effect and end commit together. Until then nobody can tell that it runs, but by its lease: a claim that was lost meanwhile fails here, and nothing is kept. */
+async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
+  const { job, definition, subject } = attempt
+  const input = await readInput(attempt)
+  await engine.database.transaction(
+    async (tx) => {
+      const value = await Promise.race([
+        Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
+        whenAborted(attempt),
+      ])
+      const result = await readResult(attempt, value)
+      const { database } = engine
+      attempt.isEnding = true
+      const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
+      const [row] = await database.send(completeJob, values, tx)
+      if (row?.state === 'lost') throw new FenceLostError(subject, job.fence)
+      if (row?.state === 'locked') throw database.busy(WAIT_MS)
+    },
+    { deadlineMs: definition.timeoutMs ?? Number.POSITIVE_INFINITY },
+  )
+  return { state: 'completed' }
+}
+
+/** A transaction is not held open for a handler that does not listen. */
+function whenAborted({ signal }: Attempt): Promise<never> {
+  return new Promise((_, reject) => {
+    if (signal.aborted) reject(signal.reason)
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+  })
+}
+
+async function readInput({ definition, job, subject }: Attempt): Promise<unknown> {
+  if (!definition.input) return job.input
+  return await parseStored(definition.input, job.input, `the input of ${subject}`)
+}
+
+async function readResult({ definition, subject }: Attempt, value: unknown): Promise<string | null> {
+  if (value === undefined || value === null) return null
+  const text = toOutcome(`the result of ${subject}`, value)
+  if (definition.result) await checkOutcome(definition.result, `the result of ${subject}`, JSON.parse(text))
+  return text
+}
+
+async function inTime(run: Promise<Run>, attempt: Attempt, timeoutMs: number): Promise<Run> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<Run>((resolve) => {
+    timer = setTimeout(() => {
+      const error = new JobTimeoutError(attempt.subject, timeoutMs)
+      attempt.abort(error)
+      resolve({ state: 'threw', error })
+    }, timeoutMs)
+  })
+  try {
+    return await Promise.race([run, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** The answer to COMMIT was lost: the row itself will tell. */
+export const isUnknownEnd = (error: unknown): boolean => error instanceof CommitOutcomeUnknownError

@@ -1,0 +1,28 @@
+import { InvalidInputError } from '../errors.js'
+import { nameGiven } from '../postgres/name-given.js'
+import type { Engine } from './engine.js'
+import type { Handled, HandledJob } from './handlers.js'
+import { readWorkOptions, type WorkOptions } from './work-options.js'
+import { RunningWorker } from './worker.js'
+
+/** Begins to run jobs. */
+export function startWorker(engine: Engine, parts: readonly Handled[], options: WorkOptions): RunningWorker {
+  const read = readWorkOptions(options)
+  if (!Array.isArray(parts) || !parts.every((part) => Array.isArray(part?.handled)))
+    throw new InvalidInputError(
+      'parts',
+      `must be what \`jobs.handle\` gives, in an array, not ${nameGiven(parts)}`,
+    )
+  const all = parts.flatMap(({ handled }) => handled)
+  const wanted = all.filter(
+    ({ definition }) => read.queues === undefined || read.queues.includes(definition.queue),
+  )
+  if (wanted.length === 0)
+    throw new InvalidInputError('queues', 'must name a queue of one of the jobs that there are handlers for')
+  const double = wanted.find((one, n) => wanted.some((other, m) => m < n && isSame(one, other)))
+  if (double) throw new InvalidInputError('parts', `has two handlers for "${double.definition.name}"`)
+  return new RunningWorker(engine, wanted, read)
+}
+
+const isSame = ({ definition: one }: HandledJob, { definition: other }: HandledJob): boolean =>
+  one.queue === other.queue && one.name === other.name && one.version === other.version

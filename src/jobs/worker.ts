@@ -1,0 +1,397 @@
+import { randomUUID } from 'node:crypto'
+import { hostname } from 'node:os'
+import { JobCanceledError, WorkerStoppedError } from '../errors.js'
+import { fullJitterMs } from '../postgres/backoff.js'
+import { emit } from '../postgres/events.js'
+import { sleep } from '../postgres/sleep.js'
+import { storeFailure } from '../postgres/stored-failure.js'
+import { THIS_PROCESS } from '../postgres/this-process.js'
+import { Attempt } from './attempt.js'
+import type { ClaimedJob } from './claimed-job.js'
+import type { Engine } from './engine.js'
+import type { Fetcher, Lane, Member } from './fetcher.js'
+import type { HandledJob } from './handlers.js'
+import { enterWorker, findLane, leaveWorker } from './job-statements.js'
+import type { Kept } from './lease-keeper.js'
+import { type Settlement, settlementOf } from './outcome.js'
+import { isUnknownEnd, type Run, runAttempt } from './run-attempt.js'
+import type { ReadWorkOptions, StopOptions, Worker, WorkerStats } from './work-options.js'
+
+/** Jobs whose end is not recorded yet hold no slot, up to so many: then the next has to wait. */
+const MOST_ENDING = 2_000
+/** How long a handler may take to notice that it is not to go on, before its slot is given to another, and a canceled job is taken for over. */
+const STUCK_MS = 5_000
+/** What is claimed ahead is what was finished in this time, so that nothing waits here for long while others have room. */
+const AHEAD_MS = 50
+/** What has waited here for longer is given back. */
+const STALE_MS = 1_000
+/** How long a stop waits for the database to hear of it, beyond the time to drain. */
+const FAREWELL_MS = 5_000
+
+const BACK: Settlement = { to: 'back', delayMs: 0, error: null }
+
+interface Waiting {
+  readonly attempt: Attempt
+  readonly since: number
+}
+
+/** One call of `dibs.work`. */
+export class RunningWorker implements Worker, Member, Kept {
+  readonly id = `${THIS_PROCESS}:${randomUUID().slice(0, 8)}`
+  readonly ready: Promise<void>
+  readonly #engine: Engine
+  readonly #handled: readonly HandledJob[]
+  readonly #options: ReadWorkOptions
+  readonly #byLane = new Map<number, HandledJob>()
+  #fetcher: Fetcher | undefined
+  #waiting: Waiting[] = []
+  readonly #running = new Set<Attempt>()
+  /** Handlers that were given up and have not ended. */
+  #stuck = 0
+  #reserved = 0
+  #staleTimer: NodeJS.Timeout | undefined
+  readonly #rate = new FinishRate()
+  readonly #counts = {
+    started: 0,
+    succeeded: 0,
+    failed: 0,
+    retried: 0,
+    snoozed: 0,
+    canceled: 0,
+    lost: 0,
+    returned: 0,
+  }
+  readonly #stopping = new AbortController()
+  #stopped: Promise<void> | undefined
+  /** Resolves when it has stopped. */
+  readonly stopped: Promise<void>
+  #onStopped: () => void = () => {}
+  #onIdle: (() => void) | undefined
+  readonly #ends = new Set<Promise<void>>()
+
+  constructor(engine: Engine, handled: readonly HandledJob[], options: ReadWorkOptions) {
+    this.#engine = engine
+    this.#handled = handled
+    this.#options = options
+    engine.enter(new Set(handled.map(({ definition }) => definition.keepDays)))
+    this.stopped = new Promise((resolve) => {
+      this.#onStopped = resolve
+    })
+    this.ready = this.#start()
+    // Whoever waits for it hears of it.
+    this.ready.catch(() => {})
+  }
+
+  get stats(): WorkerStats {
+    return {
+      ...this.#counts,
+      running: this.#running.size,
+      waiting: this.#waiting.length,
+      stuck: this.#stuck,
+      isStopping: this.#stopping.signal.aborted,
+      breaker: this.#engine.breaker.state,
+    }
+  }
+
+  /** Until the database is there, or it is stopped. */
+  async #start(): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      try {
+        const lanes = await this.#findLanes()
+        await this.#enter(lanes)
+        if (this.#stopping.signal.aborted) return
+        this.#engine.keeper.enter(this)
+        this.#fetcher = this.#engine.fetcher(lanes)
+        this.#fetcher.join(this, this.#options.pollMs)
+        emit('dibs:worker.started', { ...this.#engine.origin, worker: this.id, lanes: lanes.length })
+        return
+      } catch (error) {
+        emit('dibs:worker.failed', { ...this.#engine.origin, what: 'start', error })
+        await sleep(100 + fullJitterMs(tries, 200, 10_000), this.#stopping.signal).catch(() => {})
+        if (this.#stopping.signal.aborted) throw new WorkerStoppedError(this.id)
+      }
+    }
+  }
+
+  async #findLanes(): Promise<Lane[]> {
+    const lanes: Lane[] = []
+    for (const handled of this.#handled) {
+      const { queue, name, version, leaseMs } = handled.definition
+      const [row] = await this.#engine.claims.send(findLane, [queue, name, String(version)])
+      const id = Number(row?.lane)
+      this.#byLane.set(id, handled)
+      lanes.push({ id, queue, leaseMs })
+    }
+    return lanes.sort((one, other) => one.id - other.id)
+  }
+
+  async #enter(
+    lanes: readonly { id: number }[] = [...this.#byLane.keys()].map((id) => ({ id })),
+  ): Promise<void> {
+    await this.#engine.upkeep.send(enterWorker, [
+      ...[this.id, hostname(), String(process.pid), `{${lanes.map(({ id }) => id).join(',')}}`],
+      String(this.#options.concurrency),
+    ])
+  }
+
+  get wants(): number {
+    if (this.#stopping.signal.aborted) return 0
+    const { concurrency, prefetch } = this.#options
+    const ahead = Math.min(prefetch, this.#rate.in(AHEAD_MS))
+    return concurrency - this.#running.size + ahead - this.#waiting.length - this.#reserved
+  }
+
+  reserve(count: number): void {
+    this.#reserved += count
+  }
+
+  take(jobs: readonly ClaimedJob[], sentAt: number): void {
+    const since = performance.now()
+    for (const job of jobs) {
+      const handled = this.#byLane.get(job.lane) as HandledJob
+      const attempt = new Attempt(job, handled.definition, this.id, sentAt)
+      this.#engine.keeper.add(attempt)
+      if (this.#stopping.signal.aborted) this.#giveBack(attempt)
+      else this.#waiting.push({ attempt, since })
+    }
+    this.#fill()
+  }
+
+  #fill(): void {
+    const room = this.#options.concurrency - this.#running.size
+    if (room > 0 && this.#waiting.length > 0)
+      for (const { attempt } of this.#waiting.splice(0, room))
+        if (attempt.state === 'held') this.#begin(attempt)
+    if (this.#waiting.length > 0) this.#staleTimer ??= setTimeout(() => this.#giveStaleBack(), STALE_MS)
+  }
+
+  /** Handlers take longer than they did: others may have room. */
+  #giveStaleBack(): void {
+    this.#staleTimer = undefined
+    const before = performance.now() - STALE_MS
+    const stale = this.#waiting.filter(({ since }) => since <= before)
+    this.#waiting = this.#waiting.filter(({ since }) => since > before)
+    for (const { attempt } of stale) this.#giveBack(attempt)
+    if (stale.length > 0) this.#engine.hint(new Set(stale.map(({ attempt }) => attempt.definition.queue)))
+    this.#fill()
+  }
+
+  #giveBack(attempt: Attempt): void {
+    this.#counts.returned++
+    this.#record(attempt, this.#engine.ender.settle(attempt, BACK))
+  }
+
+  /** Remembers that its end is on its way, and lets go of it then. */
+  #record(attempt: Attempt, end: Promise<unknown>): void {
+    const done = end.then(() => {
+      this.#engine.keeper.remove(attempt)
+      this.#ends.delete(done)
+    })
+    this.#ends.add(done)
+  }
+
+  #begin(attempt: Attempt): void {
+    this.#running.add(attempt)
+    this.#counts.started++
+    const { handler } = this.#byLane.get(attempt.job.lane) as HandledJob
+    const { run, settled } = runAttempt(this.#engine, attempt, handler)
+    attempt.onAbort = () => this.#watch(attempt)
+    void run.then((outcome) => this.#ended(attempt, outcome, settled))
+  }
+
+  /** It is not to go on. If its handler does not notice, its slot is for another. */
+  #watch(attempt: Attempt): void {
+    const timer = setTimeout(() => {
+      if (attempt.isCanceled) this.#settle(attempt, { to: 'canceled', delayMs: 0, error: null })
+      if (!this.#running.has(attempt)) return
+      this.#stuck++
+      attempt.isStuck = true
+      emit('dibs:job.stuck', this.#about(attempt))
+      this.#free(attempt)
+    }, STUCK_MS)
+    timer.unref()
+    attempt.unwatch = () => clearTimeout(timer)
+  }
+
+  #free(attempt: Attempt): void {
+    if (!this.#running.delete(attempt)) return
+    this.#fill()
+    if (this.wants > 0) this.#fetcher?.poke()
+    if (this.#running.size === 0 && this.#waiting.length === 0) this.#onIdle?.()
+  }
+
+  async #ended(attempt: Attempt, outcome: Run, settled: Promise<unknown>): Promise<void> {
+    this.#rate.count()
+    this.#conclude(attempt, outcome)
+    if (this.#engine.ender.size > MOST_ENDING) await Promise.all(this.#ends)
+    // A handler that was given up may still be at it.
+    if (outcome.state === 'threw' && attempt.isAborted) await settled
+    attempt.unwatch?.()
+    if (attempt.isStuck) this.#stuck--
+    this.#free(attempt)
+  }
+
+  #conclude(attempt: Attempt, outcome: Run): void {
+    if (outcome.state === 'completed') {
+      attempt.state = 'ended'
+      this.#engine.keeper.remove(attempt)
+      this.#succeeded(attempt)
+    } else if (outcome.state === 'returned') this.#complete(attempt, outcome.result)
+    else if (attempt.state === 'lost') this.#counts.lost++
+    else if (isUnknownEnd(outcome.error)) this.#settle(attempt, BACK)
+    else if (attempt.isCanceled)
+      this.#settle(attempt, { to: 'canceled', delayMs: 0, error: storeFailure(outcome.error) })
+    else this.#fail(attempt, outcome.error)
+  }
+
+  #complete(attempt: Attempt, result: string | null): void {
+    if (attempt.isEnding) {
+      this.#late(attempt)
+      return
+    }
+    const end = this.#engine.ender.complete(attempt, result).then((state) => {
+      if (state === 'done') this.#succeeded(attempt)
+      else if (state === 'lost') this.#late(attempt)
+      else this.#fail(attempt, new Error('its result could not be stored'), true)
+    })
+    this.#record(attempt, end)
+  }
+
+  #succeeded(attempt: Attempt): void {
+    this.#counts.succeeded++
+    emit('dibs:job.succeeded', this.#about(attempt))
+  }
+
+  /** It was done, and came too late: another has the job, or has had it. Nothing was changed. */
+  #late(attempt: Attempt): void {
+    this.#counts.lost++
+    emit('dibs:job.refused', { ...this.#about(attempt), fence: attempt.job.fence })
+  }
+
+  #fail(attempt: Attempt, error: unknown, isFinal = false): void {
+    const settlement: Settlement = isFinal
+      ? { to: 'dead', delayMs: 0, error: storeFailure(error) }
+      : settlementOf(error, attempt.job, attempt.definition.retry)
+    emit('dibs:job.failed', {
+      ...this.#about(attempt),
+      ...{
+        isFinal: settlement.to === 'dead',
+        isSnoozed: settlement.to === 'snooze',
+        retryInMs: settlement.delayMs,
+        error,
+      },
+    })
+    this.#settle(attempt, settlement, isFinal)
+  }
+
+  #settle(attempt: Attempt, settlement: Settlement, isAgain = false): void {
+    if (attempt.isEnding && !isAgain) return
+    const { to } = settlement
+    const end = this.#engine.ender.settle(attempt, settlement).then((state) => {
+      if (state !== 'done') return this.#late(attempt)
+      const count = {
+        retry: 'retried',
+        dead: 'failed',
+        snooze: 'snoozed',
+        back: 'returned',
+        canceled: 'canceled',
+      } as const
+      this.#counts[count[to]]++
+      // It is due at a time that nobody knows of yet.
+      if (to === 'back') this.#engine.hint([attempt.definition.queue])
+      else if (to === 'retry' || to === 'snooze') this.#engine.onScheduled(settlement.delayMs)
+    })
+    this.#record(attempt, end)
+  }
+
+  #about({ job, definition }: Attempt) {
+    return { ...this.#engine.origin, id: String(job.id), name: definition.name, attempt: job.attempt }
+  }
+
+  onCanceled(attempt: Attempt): void {
+    if (attempt.isCanceled || attempt.isEnding) return
+    attempt.isCanceled = true
+    attempt.abort(new JobCanceledError(attempt.subject))
+    const place = this.#waiting.findIndex((waiting) => waiting.attempt === attempt)
+    if (place < 0) return
+    this.#waiting.splice(place, 1)
+    this.#settle(attempt, { to: 'canceled', delayMs: 0, error: null })
+  }
+
+  onForgotten(): void {
+    if (!this.#stopping.signal.aborted) void this.#enter().catch(() => {})
+  }
+
+  stop({ drainMs = this.#options.drainMs }: StopOptions = {}): Promise<void> {
+    this.#stopped ??= this.#stop(drainMs)
+    return this.#stopped
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop()
+  }
+
+  async #stop(drainMs: number): Promise<void> {
+    this.#stopping.abort()
+    this.#fetcher?.leave(this)
+    clearTimeout(this.#staleTimer)
+    for (const { attempt } of this.#waiting.splice(0)) this.#giveBack(attempt)
+    await this.#drain(drainMs)
+    for (const attempt of this.#running) {
+      attempt.abort(new WorkerStoppedError(this.id))
+      this.#settle(attempt, BACK)
+    }
+    await this.#farewell()
+    this.#engine.keeper.leave(this)
+    this.#engine.leave()
+    emit('dibs:worker.stopped', { ...this.#engine.origin, worker: this.id })
+    this.#onStopped()
+  }
+
+  async #drain(drainMs: number): Promise<void> {
+    if (this.#running.size === 0 && this.#reserved === 0) return
+    let timer: NodeJS.Timeout | undefined
+    await new Promise<void>((resolve) => {
+      this.#onIdle = resolve
+      timer = setTimeout(resolve, drainMs)
+      if (this.#running.size === 0) resolve()
+    })
+    clearTimeout(timer)
+  }
+
+  /** What has ended is recorded, and it is not there any more; if the database is away, leases run out by themselves. */
+  async #farewell(): Promise<void> {
+    const said = async (): Promise<void> => {
+      while (this.#reserved > 0 || this.#ends.size > 0) await Promise.race([sleep(5), ...this.#ends])
+      await this.#engine.upkeep.send(leaveWorker, [`{"${this.id}"}`]).catch(() => {})
+    }
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, FAREWELL_MS)
+    })
+    await Promise.race([said(), late])
+    clearTimeout(timer)
+  }
+}
+
+/** How many were finished of late. */
+class FinishRate {
+  #since = performance.now()
+  #count = 0
+  #perMs = 0
+
+  count(): void {
+    this.#count++
+  }
+
+  /** In so many milliseconds, as it goes. */
+  in(ms: number): number {
+    const now = performance.now()
+    if (now - this.#since >= AHEAD_MS) {
+      this.#perMs = this.#count / (now - this.#since)
+      this.#since = now
+      this.#count = 0
+    }
+    return Math.floor(this.#perMs * ms)
+  }
+}
