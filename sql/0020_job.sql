@@ -164,11 +164,13 @@ begin
   end if;
   -- point: before the turn
   perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('{schema}:job_history', 0));
-  if pg_catalog.to_regclass('{schema}.' || v_name) is not null then
+  -- Whoever had its turn before has made it, and is committed: this session, which has looked for it in vain, need not have heard of that.
+  begin
+    -- point: before the table
+    execute pg_catalog.format('create table {schema}.%I (like {schema}.job_history including constraints)', v_name);
+  exception when duplicate_table then
     return;
-  end if;
-  -- point: before the table
-  execute pg_catalog.format('create table {schema}.%I (like {schema}.job_history including constraints)', v_name);
+  end;
   -- point: before it is attached
   execute pg_catalog.format('alter table {schema}.job_history attach partition {schema}.%I for values in (%L)', v_name, p_day);
 end

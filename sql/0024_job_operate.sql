@@ -131,18 +131,18 @@ begin
 end
 $$;
 
--- Removes workers that nobody has heard of for so long.
-create function {schema}.worker_forget(p_after_ms bigint) returns integer
+-- Removes workers that nobody has heard of for an hour: until then they are listed, as not alive.
+create function {schema}.worker_forget(p_limit integer) returns integer
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
-  v_before timestamptz := {schema}.clock() - p_after_ms * interval '1 millisecond';
+  v_before timestamptz := {schema}.clock() - interval '1 hour';
   v_count integer;
 begin
   -- point: before the removal
   delete from {schema}.worker w where w.id = any (array(
-    select i.id from {schema}.worker i where i.seen_at < v_before order by i.id limit 1000 for update skip locked));
+    select i.id from {schema}.worker i where i.seen_at < v_before order by i.id limit p_limit for update skip locked));
   get diagnostics v_count = row_count;
   return v_count;
 end

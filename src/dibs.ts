@@ -134,6 +134,9 @@ export class Dibs implements AsyncDisposable {
   readonly queues: Queues
   readonly #adder: JobAdder
   readonly #engine: Engine
+  readonly #workers = new Set<() => Promise<void>>()
+  /** Maintenance on behalf of the workers. */
+  #upkeep: MaintenanceLoop | undefined
   readonly #server: HeldServer | undefined
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -658,17 +661,21 @@ export class Dibs implements AsyncDisposable {
   async work(parts: readonly Handled[], options: WorkOptions = {}): Promise<Worker> {
     if (this.#closing) throw new ClosedError()
     const worker = startWorker(this.#engine, parts, options)
-    const maintenance = this.maintain()
-    const stop = worker.stop.bind(worker)
-    const end = async (): Promise<void> => {
-      const stopped = stop().then(() => maintenance.stop())
+    // One for all workers of this instance, as long as there are any.
+    this.#upkeep ??= this.maintain()
+    const stop = async (): Promise<void> => {
+      const stopped = worker.stop()
       this.#database.finish(stopped)
       await stopped
     }
-    this.#stops.add(end)
+    this.#workers.add(stop)
+    this.#stops.add(stop)
     void worker.stopped.then(() => {
-      this.#stops.delete(end)
-      return maintenance.stop()
+      this.#stops.delete(stop)
+      this.#workers.delete(stop)
+      if (this.#workers.size > 0) return
+      void this.#upkeep?.stop()
+      this.#upkeep = undefined
     })
     return worker
   }
@@ -746,6 +753,8 @@ export class Dibs implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    // Handlers may use what is closed next.
+    await Promise.all([...this.#workers].map((stop) => stop()))
     // What they have begun is among the work that is waited for.
     for (const stop of this.#stops) void stop()
     this.#lockDesk.stopWaiting()

@@ -145,21 +145,23 @@ export class Fetcher {
   }
 
   async #fetch(demand: Demand): Promise<void> {
-    const waitMs = this.#engine.breaker.enter()
-    if (waitMs > 0) return await this.#wait(waitMs)
     const isHinted = this.#isHinted
     this.#isHinted = false
     const mayProbe = performance.now() >= this.#probeAt
     if (this.#mode === 'rest') this.#mode = 'start'
+    if (this.#mode === 'start' && !mayProbe && !isHinted)
+      return await this.#wait(this.#probeAt - performance.now())
+    const waitMs = this.#engine.breaker.enter()
+    if (waitMs > 0) return await this.#wait(waitMs)
     try {
       if (this.#mayHaveStrays) await this.#giveStraysBack()
       if (this.#mode === 'start' && mayProbe) {
         const { isFull } = await this.#probe(demand, this.#engine.claims)
         this.#mode = isFull ? 'places' : 'rest'
-      } else if (this.#mode === 'places' || isHinted) {
+      } else {
         const isFull = await this.#claim(this.#shareWithProbe(demand, mayProbe))
         this.#mode = isFull ? 'places' : 'start'
-      } else await this.#wait(this.#probeAt - performance.now())
+      }
       this.#failures = 0
       this.#engine.onAnswer()
     } catch (error) {

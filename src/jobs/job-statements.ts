@@ -78,7 +78,7 @@ export const leaveWorker = statement(
   'delete from {schema}.worker w where w.id operator(pg_catalog.=) any ($1::text::text[]) returning w.id::text as id',
 )
 
-export const forgetWorkers = statement('select {schema}.worker_forget($1::text::bigint)::text as count')
+export const forgetWorkers = statement('select {schema}.worker_forget($1::text::integer)::text as count')
 
 export const keepHistory = statement(
   'select {schema}.job_history_keep($1::text::integer[], $2::text::integer)::text as count',

@@ -1,6 +1,7 @@
 import { emit } from '../postgres/events.js'
 import { DUE_TOPIC } from './add-jobs.js'
 import type { Engine } from './engine.js'
+import { historyValues } from './job-history.js'
 import { keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
 
 /** Rows in one statement: short enough not to be in anyone's way. */
@@ -11,8 +12,6 @@ const DUE_MS = 1_000
 const RECOVER_MS = 1_000
 /** How often the partitions of history are seen to. */
 const HISTORY_MS = 3_600_000
-/** A drop waits for no longer, since others queue behind it. */
-const DROP_MS = 100
 /** Each takes a twentieth of the time at most: behind a transaction that is held open for long, rows that are gone are read again each time. */
 const REST = 20
 const MAX_REST_MS = 30_000
@@ -88,7 +87,7 @@ export class JobUpkeep {
       this.#engine.onAnswer()
       if (nextMs > 0) nextMs = Math.max(nextMs, Math.min(MAX_REST_MS, REST * (performance.now() - startedAt)))
     } catch (error) {
-      emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
+      if (this.#isRunning) emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
     }
     this.#busy.delete(what)
     this.#plan(what, nextMs)
@@ -113,7 +112,7 @@ export class JobUpkeep {
   }
 
   private async history(): Promise<number> {
-    await this.#engine.upkeep.send(keepHistory, [`{${[...this.#keepDays].join(',')}}`, String(DROP_MS)])
+    await this.#engine.upkeep.send(keepHistory, historyValues(this.#keepDays))
     return HISTORY_MS
   }
 }

@@ -2,6 +2,7 @@ import { emit } from '../postgres/events.js'
 import { textArray } from '../postgres/text-values.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
+import { HeartbeatThread, type ThreadReport } from './heartbeat-thread.js'
 import { beatJobs } from './job-statements.js'
 
 /** How many leases go with one statement. */
@@ -41,6 +42,7 @@ export class LeaseKeeper {
   #workersAt = Number.POSITIVE_INFINITY
   #isSending = false
   #isWanted = false
+  #thread: HeartbeatThread | undefined
 
   constructor(engine: Engine) {
     this.#engine = engine
@@ -49,6 +51,40 @@ export class LeaseKeeper {
   /** What is held. */
   get attempts(): IterableIterator<Attempt> {
     return this.#attempts.values()
+  }
+
+  /** From now on leases are renewed from a thread of its own. */
+  useThread(): void {
+    if (this.#thread) return
+    const { database, origin } = this.#engine
+    const thread = new HeartbeatThread(
+      database,
+      (report) => this.#onReport(report),
+      (error) => {
+        if (this.#thread !== thread) return
+        // It is gone: this one goes on.
+        this.#thread = undefined
+        emit('dibs:worker.failed', { ...origin, what: 'heartbeat', error })
+        this.#schedule()
+      },
+    )
+    this.#thread = thread
+    for (const attempt of this.#attempts.values()) thread.add(attempt)
+  }
+
+  /** What was added is known wherever it has to be, before anything is begun. */
+  flush(): void {
+    this.#thread?.flush()
+  }
+
+  #onReport({ sentAt, ids, told, error }: ThreadReport): void {
+    if (told === null) {
+      emit('dibs:worker.failed', { ...this.#engine.origin, what: 'heartbeat', error })
+      return
+    }
+    const agoMs = Number(process.hrtime.bigint() - sentAt) / 1e6
+    const due = ids.flatMap((id) => this.#attempts.get(id) ?? [])
+    this.#read(due, performance.now() - agoMs, JSON.parse(told))
   }
 
   enter(worker: Kept): void {
@@ -62,15 +98,21 @@ export class LeaseKeeper {
     if (this.#workers.size > 0) return
     this.#workersAt = Number.POSITIVE_INFINITY
     if (this.#attempts.size === 0) this.#setTimer(Number.POSITIVE_INFINITY)
+    const thread = this.#thread
+    this.#thread = undefined
+    if (thread) this.#engine.database.finish(thread.end())
   }
 
   add(attempt: Attempt): void {
     this.#attempts.set(attempt.job.id, attempt)
+    this.#thread?.add(attempt)
     if (attempt.renewAt < this.#nextAt) this.#setTimer(attempt.renewAt)
   }
 
   remove(attempt: Attempt): void {
-    if (this.#attempts.get(attempt.job.id) === attempt) this.#attempts.delete(attempt.job.id)
+    if (this.#attempts.get(attempt.job.id) !== attempt) return
+    this.#attempts.delete(attempt.job.id)
+    this.#thread?.remove(attempt)
   }
 
   /** All leases at once: somebody may want one of them to be given up. */
@@ -89,11 +131,12 @@ export class LeaseKeeper {
   #schedule(): void {
     let next = this.#workersAt
     for (const { renewAt, endsAt } of this.#attempts.values())
-      next = Math.min(next, endsAt, this.#isSending ? Number.POSITIVE_INFINITY : renewAt)
+      next = Math.min(next, endsAt, this.#isSending || this.#thread ? Number.POSITIVE_INFINITY : renewAt)
     this.#setTimer(next)
   }
 
   #tick(): void {
+    this.#thread?.drain()
     const now = performance.now()
     for (const attempt of this.#attempts.values()) {
       if (attempt.endsAt > now) continue
@@ -106,6 +149,7 @@ export class LeaseKeeper {
   }
 
   #isDue(now: number): boolean {
+    if (this.#thread) return false
     for (const { renewAt } of this.#attempts.values()) if (renewAt <= now) return true
     return false
   }
@@ -113,7 +157,9 @@ export class LeaseKeeper {
   async #beat(now: number): Promise<void> {
     const isWanted = this.#isWanted
     const due = [...this.#attempts.values()]
-      .filter(({ renewAt, definition }) => isWanted || renewAt - definition.leaseMs / 6 <= now)
+      .filter(
+        ({ renewAt, definition }) => isWanted || (!this.#thread && renewAt - definition.leaseMs / 6 <= now),
+      )
       .sort((one, other) => one.endsAt - other.endsAt)
       .slice(0, MOST)
     this.#isSending = true

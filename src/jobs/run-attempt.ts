@@ -45,7 +45,7 @@ async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): 
 async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
   const { job, definition, subject } = attempt
   const input = await readInput(attempt)
-  await engine.database.transaction(
+  const work = engine.database.transaction(
     async (tx) => {
       const value = await Promise.race([
         Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
@@ -61,7 +61,14 @@ async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHa
     },
     { deadlineMs: definition.timeoutMs ?? Number.POSITIVE_INFINITY },
   )
-  return { state: 'completed' }
+  try {
+    await work
+    return { state: 'completed' }
+  } catch (error) {
+    // It has not, or nobody knows: how it ended is still to be recorded.
+    attempt.isEnding = false
+    throw error
+  }
 }
 
 /** A transaction is not held open for a handler that does not listen. */

@@ -15,6 +15,11 @@ export interface WorkOptions {
   readonly pollMs?: number | undefined
   /** How long `stop` waits for jobs that run, before they are given back. Default 10,000. */
   readonly drainMs?: number | undefined
+  /**
+   * Leases are renewed from a thread of their own, with a connection of its own: for handlers that compute for longer than a lease without a pause. For all workers of the instance.
+   * A handler is kept alive so for its `timeoutMs` at most, else for ten minutes. Default false.
+   */
+  readonly heartbeatThread?: boolean | undefined
 }
 
 export interface StopOptions {
@@ -63,13 +68,21 @@ export interface ReadWorkOptions {
   readonly queues: readonly string[] | undefined
   readonly pollMs: number
   readonly drainMs: number
+  readonly heartbeatThread: boolean
 }
 
 const MOST = 100_000
 
 export function readWorkOptions(options: WorkOptions): ReadWorkOptions {
-  checkOptions(options, ['concurrency', 'prefetch', 'queues', 'pollMs', 'drainMs'])
-  const { concurrency = 10, prefetch = concurrency, queues, pollMs = 1_000, drainMs = 10_000 } = options
+  checkOptions(options, ['concurrency', 'prefetch', 'queues', 'pollMs', 'drainMs', 'heartbeatThread'])
+  const {
+    concurrency = 10,
+    prefetch = concurrency,
+    queues,
+    pollMs = 1_000,
+    drainMs = 10_000,
+    heartbeatThread = false,
+  } = options
   if (checkAmount('concurrency', concurrency) > MOST)
     throw new InvalidInputError('concurrency', `must be at most ${MOST}`)
   if (checkAmount('prefetch', prefetch, 0) > MOST)
@@ -78,5 +91,7 @@ export function readWorkOptions(options: WorkOptions): ReadWorkOptions {
     throw new InvalidInputError('queues', `must be names of queues, not ${nameGiven(queues)}`)
   checkDuration('pollMs', pollMs, 10, MAX_TIMER_MS)
   checkDuration('drainMs', drainMs, 0, MAX_TIMER_MS)
-  return { concurrency, prefetch, queues, pollMs, drainMs }
+  if (typeof heartbeatThread !== 'boolean')
+    throw new InvalidInputError('heartbeatThread', `must be true or false, not ${nameGiven(heartbeatThread)}`)
+  return { concurrency, prefetch, queues, pollMs, drainMs, heartbeatThread }
 }

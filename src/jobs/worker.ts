@@ -100,6 +100,7 @@ export class RunningWorker implements Worker, Member, Kept {
         const lanes = await this.#findLanes()
         await this.#enter(lanes)
         if (this.#stopping.signal.aborted) return
+        if (this.#options.heartbeatThread) this.#engine.keeper.useThread()
         this.#engine.keeper.enter(this)
         this.#fetcher = this.#engine.fetcher(lanes)
         this.#fetcher.join(this, this.#options.pollMs)
@@ -154,6 +155,7 @@ export class RunningWorker implements Worker, Member, Kept {
       if (this.#stopping.signal.aborted) this.#giveBack(attempt)
       else this.#waiting.push({ attempt, since })
     }
+    this.#engine.keeper.flush()
     this.#fill()
   }
 

@@ -10,6 +10,8 @@ import {
   ConnectionLostError,
   InvalidInputError,
 } from '../errors.js'
+import { forgetJobDays } from '../jobs/job-history.js'
+import { expireJobs, forgetWorkers } from '../jobs/job-statements.js'
 import { forgetFlights } from '../locks/flight-statements.js'
 import { forgetLocks } from '../locks/lock-statements.js'
 import { checkDuration } from '../postgres/check-duration.js'
@@ -37,6 +39,12 @@ export interface MaintenanceReport {
   readonly flightsForgotten: number
   /** Subjects of rate limits that are as if unused, removed. */
   readonly ratesForgotten: number
+  /** Jobs that nobody had begun before they expired, moved into history. */
+  readonly jobsExpired: number
+  /** Days of the history of jobs whose time was over, dropped. */
+  readonly jobDaysForgotten: number
+  /** Workers that nobody has heard of for an hour, removed. */
+  readonly workersForgotten: number
   /** Marks of aggregates whose table is gone, removed. */
   readonly marksForgotten: number
   /** Parents of aggregates that were marked, counted anew. */
@@ -192,6 +200,9 @@ export class Maintenance {
     const locksForgotten = await forget(forgetLocks)
     const flightsForgotten = await forget(forgetFlights)
     const ratesForgotten = await forget(forgetExpiredRates)
+    const jobsExpired = await forget(expireJobs)
+    const workersForgotten = await forget(forgetWorkers)
+    const jobDaysForgotten = await part(() => forgetJobDays(this.#database), 0)
     const marksForgotten = await forget(forgetMarks)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
@@ -226,6 +237,7 @@ export class Maintenance {
     return {
       ...forgotten,
       flightsForgotten,
+      ...{ jobsExpired, jobDaysForgotten, workersForgotten },
       marksForgotten,
       parentsRecomputed,
       parentsFailed,

@@ -23,6 +23,8 @@ export class NotSentError extends Error {}
 class Line {
   readonly client: Client
   isOpen = false
+  /** It was lost while nothing was asked. */
+  isBroken = false
   /** Not answered yet. */
   waiting = 0
   readonly connected: Promise<void>
@@ -34,7 +36,10 @@ class Line {
 
   constructor(database: Database) {
     this.client = newClient(database.pool, {})
-    this.client.on('error', () => {})
+    for (const event of ['error', 'end'] as const)
+      this.client.on(event, () => {
+        this.isBroken = true
+      })
     this.connected = this.client.connect().then(() => {
       this.isOpen = true
     })
@@ -144,6 +149,7 @@ export class ReservedLine {
   }
 
   #open(): Line {
+    if (this.#line?.isBroken && !this.isBusy) this.#end(this.#line)
     try {
       this.#line ??= new Line(this.#database)
       return this.#line

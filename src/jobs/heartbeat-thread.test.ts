@@ -1,0 +1,65 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { afterEach, expect, it } from 'vitest'
+import { openClaims } from '../../test/claims/open-claims.js'
+import { url } from '../../test/database.js'
+import { until } from '../../test/until.js'
+import { Dibs } from '../dibs.js'
+import { job } from './job-spec.js'
+
+const fixture = openClaims()
+const LEASE_MS = 2_000
+const COMPUTE_MS = 6_000
+
+const children: ChildProcess[] = []
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL')
+})
+
+/** A worker in a process of its own. */
+function start(heartbeatThread: boolean) {
+  const given = {
+    url,
+    schema: fixture.schema.name,
+    leaseMs: LEASE_MS,
+    computeMs: COMPUTE_MS,
+    heartbeatThread,
+  }
+  const child = fork(join(import.meta.dirname, '../../test/children/compute-jobs.mjs'), [
+    JSON.stringify(given),
+  ])
+  children.push(child)
+  const told: { at: string; stats?: object }[] = []
+  child.on('message', (message) => told.push(message as { at: string }))
+  const heard = (at: string) => until(() => told.find((one) => one.at === at), `a worker to say ${at}`)
+  return { child, heard }
+}
+
+/** A job that computes for three times as long as its lease lasts, while another worker looks for what is left behind. */
+async function compute(heartbeatThread: boolean) {
+  await using dibs = await Dibs.open({ url, schema: fixture.schema.name, migrate: 'off', prepared: false })
+  const jobs = dibs.jobs({ compute: job<null, { attempt: number; wasAborted: boolean }>(), other: job() })
+  // It takes nothing of that kind, and sees to what others have left.
+  await using other = await jobs.work({ other: async () => {} })
+  const worker = start(heartbeatThread)
+  await Promise.all([other.ready, worker.heard('ready')])
+  const { id } = await jobs.add('compute', null)
+  await worker.heard('begun')
+  const [first] = await until(async () => {
+    const ended = await jobs.history(id)
+    return ended.length > 0 ? ended : undefined
+  }, 'the first attempt to end')
+  worker.child.send('stop')
+  await worker.heard('stopped')
+  await once(worker.child, 'exit')
+  return { outcome: first?.outcome, result: first?.result }
+}
+
+it('a handler that lets nothing else run keeps its lease by a thread of its own', async () => {
+  expect(await compute(true)).toEqual({ outcome: 'succeeded', result: { attempt: 1, wasAborted: false } })
+})
+
+it('without that thread it loses its lease', async () => {
+  expect(await compute(false)).toEqual({ outcome: 'lost', result: undefined })
+})
