@@ -3,7 +3,7 @@ import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { wasRefused } from './add-jobs.js'
 import type { Attempt } from './attempt.js'
-import type { Engine } from './engine.js'
+import type { EngineParts } from './engine-parts.js'
 import { completeJob, completeJobs, settleJob, settleJobs } from './job-statements.js'
 import type { Settlement } from './outcome.js'
 
@@ -30,13 +30,13 @@ interface Ending {
  * names its fence.
  */
 export class Ender {
-  readonly #engine: Engine
+  readonly #engine: EngineParts
   #waiting: Ending[] = []
   #isRunning = false
   #failures = 0
   #size = 0
 
-  constructor(engine: Engine) {
+  constructor(engine: EngineParts) {
     this.#engine = engine
   }
 

@@ -6,17 +6,17 @@ import { CANCEL_TOPIC } from './cancel-job.js'
 import { CircuitBreaker } from './circuit-breaker.js'
 import { Cursors } from './cursors.js'
 import { Ender } from './ender.js'
+import type { EngineParts } from './engine-parts.js'
 import { Fetcher, type Lane } from './fetcher.js'
 import { JobLine } from './job-line.js'
 import { JobUpkeep } from './job-upkeep.js'
 import { LeaseKeeper } from './lease-keeper.js'
 
 /** What all workers of an instance share: three connections, one fetcher for each set of lanes, one heartbeat, one completer. */
-export class Engine {
+export class Engine implements EngineParts {
   readonly database: Database
   readonly wakeups: Wakeups
   readonly origin: EventOrigin
-  /** What is claimed, what has ended, and the rest. */
   readonly claims: JobLine
   readonly ends: JobLine
   readonly upkeep: JobLine

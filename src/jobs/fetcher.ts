@@ -5,7 +5,7 @@ import { sleep } from '../postgres/sleep.js'
 import { textArray } from '../postgres/text-values.js'
 import { queueTopic, wasRefused } from './add-jobs.js'
 import { type Block, type ClaimedJob, readBlock } from './claimed-job.js'
-import type { Engine } from './engine.js'
+import type { EngineParts } from './engine-parts.js'
 import type { JobLine } from './job-line.js'
 import { claimCarefully, claimJobs, giveStraysBack, probeJobs } from './job-statements.js'
 
@@ -48,7 +48,7 @@ interface Careful {
  * ended; now and then, and before it rests, it looks from the start, beside the claims. It rests until a hint comes, or until the next poll.
  */
 export class Fetcher {
-  readonly #engine: Engine
+  readonly #engine: EngineParts
   readonly #lanes: readonly Lane[]
   readonly #members = new Set<Member>()
   readonly #unsubscribe: (() => void)[] = []
@@ -63,7 +63,7 @@ export class Fetcher {
   #mayHaveStrays = false
   #bell: (() => void) | undefined
 
-  constructor(engine: Engine, lanes: readonly Lane[]) {
+  constructor(engine: EngineParts, lanes: readonly Lane[]) {
     this.#engine = engine
     this.#lanes = lanes
   }

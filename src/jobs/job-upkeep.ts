@@ -1,6 +1,6 @@
 import { emit } from '../postgres/events.js'
 import { DUE_TOPIC } from './add-jobs.js'
-import type { Engine } from './engine.js'
+import type { EngineParts } from './engine-parts.js'
 import { historyValues } from './job-history.js'
 import { keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
 
@@ -30,7 +30,7 @@ export interface Recovered {
 
 /** What any worker does for all jobs: what is due is made ready, what was left by workers that are gone is taken from them, history gets its partitions. */
 export class JobUpkeep {
-  readonly #engine: Engine
+  readonly #engine: EngineParts
   readonly #keepDays = new Set<number>()
   readonly #timers = new Map<string, NodeJS.Timeout>()
   #unsubscribe: (() => void) | undefined
@@ -38,7 +38,7 @@ export class JobUpkeep {
   readonly #busy = new Set<string>()
   #dueAt = Number.POSITIVE_INFINITY
 
-  constructor(engine: Engine) {
+  constructor(engine: EngineParts) {
     this.#engine = engine
   }
 

@@ -1,7 +1,7 @@
 import { emit } from '../postgres/events.js'
 import { textArray } from '../postgres/text-values.js'
 import type { Attempt } from './attempt.js'
-import type { Engine } from './engine.js'
+import type { EngineParts } from './engine-parts.js'
 import { HeartbeatThread, type ThreadReport } from './heartbeat-thread.js'
 import { beatJobs } from './job-statements.js'
 
@@ -34,7 +34,7 @@ export interface Kept {
  * lost, by this process's own clock, before anybody else may have it.
  */
 export class LeaseKeeper {
-  readonly #engine: Engine
+  readonly #engine: EngineParts
   readonly #attempts = new Map<number, Attempt>()
   readonly #workers = new Map<string, Kept>()
   #timer: NodeJS.Timeout | undefined
@@ -44,7 +44,7 @@ export class LeaseKeeper {
   #isWanted = false
   #thread: HeartbeatThread | undefined
 
-  constructor(engine: Engine) {
+  constructor(engine: EngineParts) {
     this.#engine = engine
   }
 
