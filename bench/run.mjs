@@ -10,6 +10,8 @@ import { choosingContest } from './choosing.mjs'
 import { measureCrashLoop } from './crash.mjs'
 import { measureExplorer } from './explorer.mjs'
 import { httpContest } from './http.mjs'
+import { measureJobsGrowth } from './jobs/growth.mjs'
+import { measureJobs } from './jobs/measure.mjs'
 import { limitContest } from './limits.mjs'
 import { distantLockContest, lockContest } from './lock.mjs'
 import { contendedTable, measureContendedLock } from './lock-contended.mjs'
@@ -108,7 +110,7 @@ try {
   const knobs = { ...machine, rounds: ROUNDS, roundMs: ROUND_MS, ...rows[0] }
 
   const results = []
-  for (const open of [
+  const others = [
     transactionContest,
     onceContest,
     distantOnceContest,
@@ -120,7 +122,8 @@ try {
     distantLockContest,
     choosingContest,
     upkeepContest,
-  ]) {
+  ]
+  for (const open of wanted?.startsWith('jobs') ? [] : others) {
     const { contests, close } = await open(server.url)
     for (const contest of contests) if (isWanted(contest)) results.push(...(await run(contest)))
     await close()
@@ -136,9 +139,16 @@ try {
     ...(locks.held ? [keepingTable(locks.held)] : []),
     ...(locks.contended || locks.held ? [promises] : []),
   ]
+  const jobs =
+    wanted === undefined || wanted === 'jobs'
+      ? await measureJobs(server.url)
+      : wanted === 'jobs-growth'
+        ? await measureJobsGrowth(server.url)
+        : { tables: [] }
+  const tables = [table, ...lockTables, ...jobs.tables]
   // A part is for looking at; what is kept is a run of everything.
-  if (wanted !== undefined) console.log([JSON.stringify(knobs), table, ...lockTables].join('\n\n'))
-  else await keep(knobs, { results, locks }, [table, ...lockTables])
+  if (wanted !== undefined) console.log([JSON.stringify(knobs), ...tables].join('\n\n'))
+  else await keep(knobs, { results, locks, jobs: jobs.measured }, tables)
 } finally {
   await server.stop()
 }
