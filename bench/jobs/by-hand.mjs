@@ -16,7 +16,12 @@ export async function openByHand({ url, schema, fence, history, connections, hin
 
   async function work({ concurrency, instances = LOOPS, onStart }) {
     const size = batch ?? concurrency
-    const own = new pg.Pool({ connectionString: url, max: Math.min(instances, LOOPS) })
+    const own = new pg.Pool({
+      connectionString: url,
+      max: Math.min(instances, LOOPS),
+      // Planned for the arrays at hand, the server may take a batch for large enough to read the whole table.
+      options: '-c plan_cache_mode=force_generic_plan',
+    })
     own.on('error', () => {})
     const idle = await openIdle(hints ? url : undefined, schema)
     let stopped = false

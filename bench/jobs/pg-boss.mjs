@@ -5,8 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { PgBoss } from 'pg-boss'
 
-const QUEUE = 'noop'
-const LOOPS = Number(process.env.BENCH_BOSS_LOOPS ?? 3)
+const LOOPS = Number(process.env.BENCH_BOSS_LOOPS ?? 4)
 
 export async function openPgBoss({ url, schema, connections, hints, setUp }) {
   const pool = new pg.Pool({ connectionString: url, max: 2 })
@@ -24,14 +23,19 @@ export async function openPgBoss({ url, schema, connections, hints, setUp }) {
   })
   boss.on('error', (error) => process.stderr.write(`pg-boss: ${error}\n`))
   await boss.start()
-  if (setUp) await boss.createQueue(QUEUE, { notify: true })
+  // Each add on a queue that notifies pays for it, whoever listens.
+  const queue = hints ? 'noop-notify' : 'noop'
+  if (setUp) {
+    await boss.createQueue('noop')
+    await boss.createQueue('noop-notify', { notify: true })
+  }
 
   async function startLoops(concurrency, onStart) {
     const batchSize = Math.max(500, concurrency)
     let stopped = false
     const loop = async () => {
       while (!stopped) {
-        const jobs = await boss.fetch(QUEUE, { batchSize })
+        const jobs = await boss.fetch(queue, { batchSize })
         if (jobs.length === 0) {
           await sleep(10)
           continue
@@ -39,7 +43,7 @@ export async function openPgBoss({ url, schema, connections, hints, setUp }) {
         for (let n = 0; n < jobs.length; n += concurrency)
           await Promise.all(jobs.slice(n, n + concurrency).map(async ({ data }) => onStart(data)))
         await boss.complete(
-          QUEUE,
+          queue,
           jobs.map(({ id }) => id),
         )
       }
@@ -56,19 +60,19 @@ export async function openPgBoss({ url, schema, connections, hints, setUp }) {
 
   async function startWorker(concurrency, onStart) {
     const options = { batchSize: concurrency, pollingIntervalSeconds: 0.5, burstWhenBatchFull: true }
-    await boss.work(QUEUE, options, async (jobs) => {
+    await boss.work(queue, options, async (jobs) => {
       for (const { data } of jobs) onStart(data)
     })
-    return { knobs: { by: 'work', ...options }, stop: () => boss.offWork(QUEUE, { wait: true }) }
+    return { knobs: { by: 'work', ...options }, stop: () => boss.offWork(queue, { wait: true }) }
   }
 
   return {
     addMany: (payloads) =>
       boss.insert(
-        QUEUE,
+        queue,
         payloads.map((data) => ({ data })),
       ),
-    addOne: (payload) => boss.send(QUEUE, payload),
+    addOne: (payload) => boss.send(queue, payload),
     work: ({ concurrency, onStart }) => (hints ? startWorker : startLoops)(concurrency, onStart),
     /** It keeps what is completed, for a week. */
     async outcomes() {

@@ -1,11 +1,11 @@
 import pg from 'pg'
 
 /** Statistics as of now for all contestants, and not for whom autovacuum happened to come by. */
-export async function analyze(url, schema) {
+export async function analyze(url, schema, how = 'analyze') {
   await withClient(url, async (client) => {
     const { rows } = await client.query('select tablename from pg_tables where schemaname = $1', [schema])
     for (const { tablename } of rows)
-      await client.query(`analyze ${schema}.${client.escapeIdentifier(tablename)}`)
+      await client.query(`${how} ${schema}.${client.escapeIdentifier(tablename)}`)
   })
 }
 

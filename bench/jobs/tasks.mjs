@@ -12,6 +12,8 @@ const UNTIMED_SHARE = 0.1
 let own
 let worker
 let starts = []
+/** By the number of the job: whoever waits for its start. */
+const awaited = new Map()
 
 export const tasks = {
   async open({ name, options }) {
@@ -107,21 +109,48 @@ export const tasks = {
     return { perSecond: ((count - untimed) * 1000) / tookMs, knobs: draining.knobs }
   },
 
+  /** Runs so many of those that are there, and leaves the rest. */
+  async drainSome({ count, concurrency }) {
+    const untimed = Math.floor(count * UNTIMED_SHARE)
+    let all = 0
+    let since
+    let until
+    const { promise: haveRun, resolve } = Promise.withResolvers()
+    const draining = await own.work({
+      concurrency,
+      onStart() {
+        all++
+        if (all === untimed) since = now()
+        if (all !== count) return
+        until = now()
+        resolve()
+      },
+    })
+    await inTime(haveRun, () => `${all} of ${count} have run`)
+    await draining.stop()
+    return { perSecond: ((count - untimed) * 1000) / (until - since), knobs: draining.knobs }
+  },
+
   /** Works until it is told to stop, and writes down what started when. */
   async work({ concurrency, instances }) {
     starts = []
-    worker = await own.work({ concurrency, instances, onStart: ({ n }) => starts.push([n, now()]) })
+    const onStart = ({ n }) => {
+      const at = now()
+      starts.push([n, at])
+      awaited.get(n)?.(at)
+    }
+    worker = await own.work({ concurrency, instances, onStart })
     return worker.knobs
   },
   started: () => starts.length,
   async startOf({ n }) {
-    const until = now() + MOST_MS
-    while (now() < until) {
-      const found = starts.findLast(([started]) => started === n)
-      if (found) return found[1]
-      await sleep(2)
-    }
-    throw new Error(`job ${n} did not start`)
+    const found = starts.findLast(([started]) => started === n)
+    if (found) return found[1]
+    const { promise, resolve } = Promise.withResolvers()
+    awaited.set(n, resolve)
+    await inTime(promise, () => `job ${n} did not start`)
+    awaited.delete(n)
+    return await promise
   },
   async stop() {
     await worker.stop()
