@@ -147,7 +147,7 @@ try {
         : { tables: [] }
   const tables = [table, ...lockTables, ...jobs.tables]
   // A part is for looking at; what is kept is a run of everything.
-  if (wanted !== undefined) console.log([JSON.stringify(knobs), ...tables].join('\n\n'))
+  if (wanted !== undefined) console.log([JSON.stringify(knobs), ...tables.filter(Boolean)].join('\n\n'))
   else await keep(knobs, { results, locks, jobs: jobs.measured }, tables)
 } finally {
   await server.stop()

@@ -1,4 +1,5 @@
 // Adding: in batches; one at a time with many in flight in one process; and the same from eight processes. Nobody works meanwhile.
+import { takesPart } from './contestants.mjs'
 import { JobProcess } from './process.mjs'
 import { runRounds } from './rounds.mjs'
 import { settings } from './settings.mjs'
@@ -45,7 +46,14 @@ export async function measureAdding(place, names) {
       }
     }
     try {
-      results.push(...(await runRounds({ contest: kind.contest, names, rounds: settings.rounds, turn })))
+      results.push(
+        ...(await runRounds({
+          contest: kind.contest,
+          names: names.filter((name) => takesPart(name, kind.contest)),
+          rounds: settings.rounds,
+          turn,
+        })),
+      )
     } finally {
       for (const processes of kept.values()) await closeAll(processes)
     }

@@ -2,17 +2,30 @@
 // connections, each of which claims a batch, runs it and writes its outcomes.
 import pg from 'pg'
 import { fillOf, statementsOf, tablesOf } from './by-hand-sql.mjs'
+import { coalesce } from './coalesce.mjs'
 import { payloadOf } from './payload.mjs'
 
 const LOOPS = Number(process.env.BENCH_HAND_LOOPS ?? 3)
 const POLL_MS = 1_000
 
-export async function openByHand({ url, schema, fence, history, connections, hints, setUp, batch }) {
+export async function openByHand({
+  url,
+  schema,
+  fence,
+  history,
+  connections,
+  hints,
+  setUp,
+  batch,
+  coalesces,
+}) {
   const pool = new pg.Pool({ connectionString: url, max: connections })
   pool.on('error', () => {})
   const shape = { schema, fence, history, hints }
   if (setUp) await pool.query(tablesOf(shape))
   const sql = statementsOf(shape)
+
+  const addMany = (payloads) => pool.query(sql.addMany([payloads.map((payload) => JSON.stringify(payload))]))
 
   async function work({ concurrency, instances = LOOPS, onStart }) {
     const size = batch ?? concurrency
@@ -50,8 +63,8 @@ export async function openByHand({ url, schema, fence, history, connections, hin
   }
 
   return {
-    addMany: (payloads) => pool.query(sql.addMany([payloads.map((payload) => JSON.stringify(payload))])),
-    addOne: (payload) => pool.query(sql.addOne([JSON.stringify(payload)])),
+    addMany,
+    addOne: coalesces ? coalesce(addMany) : (payload) => pool.query(sql.addOne([JSON.stringify(payload)])),
     work,
     async outcomes() {
       const { rows } = await pool.query(

@@ -33,7 +33,17 @@ export const contestants = {
     history: true,
     grows: true,
   },
+  'by hand, fence, adds coalesced': {
+    schema: 'bench_hand_coalesced',
+    open: openByHand,
+    fence: true,
+    coalesces: true,
+    only: 'add one',
+  },
 }
+
+/** Some differ from another one in one contest only. */
+export const takesPart = (name, contest) => contest.startsWith(contestants[name].only ?? '')
 
 export const openContestant = (name, options) => {
   const { open, ...own } = contestants[name]

@@ -1,6 +1,6 @@
 // Claim, run, complete: jobs that do nothing are all there before a worker starts, and it takes as long as it takes until the last outcome is
 // committed. Each contestant keeps its process through all rounds, so that its code is as warm as it gets.
-import { contestants } from './contestants.mjs'
+import { contestants, takesPart } from './contestants.mjs'
 import { JobProcess } from './process.mjs'
 import { runRounds } from './rounds.mjs'
 import { analyze } from './server.mjs'
@@ -38,11 +38,13 @@ export async function measureDraining(place, names) {
 }
 
 /** By hand also in the batches that others claim in, whatever they run at once; ours and Graphile Worker claim ahead. */
-function entriesFor(names, concurrency) {
-  const ahead = names.filter((name) => name.startsWith('by hand') && concurrency < 500)
+function entriesFor(all, concurrency) {
+  const { aheadBatch: batch } = settings
+  const names = all.filter((name) => takesPart(name, 'drain'))
+  const ahead = names.filter((name) => name.startsWith('by hand') && concurrency < batch)
   return [
     ...names.map((name) => ({ name, label: name, options: {} })),
-    ...ahead.map((name) => ({ name, label: `${name}, batch 500`, options: { batch: 500 } })),
+    ...ahead.map((name) => ({ name, label: `${name}, batch ${batch}`, options: { batch } })),
   ]
 }
 

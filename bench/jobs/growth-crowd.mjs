@@ -49,7 +49,8 @@ export async function measureCrowds(place, names) {
 async function drainBeside(place, process, name, { kind, crowd }) {
   await process.call('clear')
   if (crowd > 0) await process.call('fill', { kind, count: crowd })
-  await process.call('addAll', { count: settings.crowdJobs, batch: settings.batch })
+  // Some more than are run: the last ones are claimed in small batches, which a backlog spares.
+  await process.call('addAll', { count: Math.round(settings.crowdJobs * 1.25), batch: settings.batch })
   // A vacuum that comes by while it runs is not what is compared.
   await analyze(place.url, contestants[name].schema, 'vacuum analyze')
   const before = await process.call('outcomes')
@@ -59,9 +60,8 @@ async function drainBeside(place, process, name, { kind, crowd }) {
   })
   const after = await process.call('outcomes')
   const gone = before.left - after.left
-  // Those who wait in the same lane are run too, as far as they were claimed when it was told to stop.
-  const most = kind === 'waiting' ? before.left : settings.crowdJobs
-  if (gone < settings.crowdJobs || gone > most || after.ended !== gone)
+  // What was claimed when it was told to stop is run too.
+  if (gone < settings.crowdJobs || after.ended !== gone)
     throw new Error(`${name}: ${gone} gone, ${after.ended} outcomes`)
   return perSecond
 }

@@ -1,6 +1,7 @@
 // From the call that adds a job to the start of its handler, in a worker that has nothing else to do and lives in another process. One job at a
 // time: the next is added a while after the last one has started.
 import { setTimeout as sleep } from 'node:timers/promises'
+import { takesPart } from './contestants.mjs'
 import { JobProcess } from './process.mjs'
 import { p50p99 } from './rounds.mjs'
 import { settings } from './settings.mjs'
@@ -9,7 +10,8 @@ const WARM = 20
 
 export async function measureLatency(place, names) {
   const results = []
-  for (const contestant of names) results.push({ contestant, ...(await measureOne(place, contestant)) })
+  for (const contestant of names.filter((name) => takesPart(name, 'latency')))
+    results.push({ contestant, ...(await measureOne(place, contestant)) })
   return results
 }
 

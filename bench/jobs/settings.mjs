@@ -9,6 +9,8 @@ export const settings = {
   jobs: setting('COUNT', 30_000),
   slowJobs: setting('SLOW_COUNT', 4_000),
   batch: setting('BATCH', 1_000),
+  /** What the loops by hand claim at once when they are to claim ahead of what runs, as Graphile Worker does. */
+  aheadBatch: setting('AHEAD_BATCH', 500),
   samples: setting('SAMPLES', 300),
   /** Growth: jobs that are in the way, those that are run beside them, how long a snapshot is held, and how long is watched before and after. */
   crowd: setting('CROWD', 100_000),
