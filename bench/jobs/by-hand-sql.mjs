@@ -7,6 +7,7 @@ const DAY_MS = 86_400_000
 export function tablesOf({ schema, fence, history }) {
   const fenced = `,
       lane text not null default 'noop',
+      priority smallint not null default 0,
       due_at timestamptz not null default now(),
       attempt int not null default 0,
       fence bigint not null default 0,
@@ -21,7 +22,7 @@ export function tablesOf({ schema, fence, history }) {
       state text not null default 'ready',
       payload jsonb not null${fence ? fenced : ''}
     );
-    create index on ${schema}.job (${fence ? 'lane, id' : 'id'}) where state = 'ready';
+    create index on ${schema}.job (${fence ? 'lane, priority, id' : 'id'}) where state = 'ready';
     ${history ? historyOf(schema) : ''}`
 }
 
@@ -57,8 +58,9 @@ export function statementsOf({ schema, fence, history, hints }) {
   // The hint is sent with the commit of the insert, as all who listen do it.
   const hinted = (insert) =>
     hints ? `with added as (${insert} returning id) select count(*)${hint} from added` : insert
+  // By id alone the primary key would do too, and the server has read a million jobs of other lanes to find the first of this one.
   const ready = `select id from ${job} where state = 'ready'${fence ? " and lane = 'noop'" : ''}
-    order by id limit $1 for update skip locked`
+    order by ${fence ? 'priority, id' : 'id'} limit $1 for update skip locked`
   const claimed = fence
     ? `state = 'running', attempt = attempt + 1, worker = $2,
        fence = greatest(fence + 1, (extract(epoch from clock_timestamp()) * 1000000)::bigint),

@@ -14,7 +14,7 @@ export const settings = {
   samples: setting('SAMPLES', 300),
   /** Growth: jobs that are in the way, those that are run beside them, how long a snapshot is held, and how long is watched before and after. */
   crowd: setting('CROWD', 100_000),
-  crowdJobs: setting('CROWD_JOBS', 20_000),
+  crowdJobs: setting('CROWD_JOBS', 40_000),
   heldS: setting('HELD_S', 20),
   aroundS: setting('AROUND_S', 10),
   pacePerSecond: setting('PACE', 1_000),
