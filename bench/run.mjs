@@ -139,18 +139,22 @@ try {
     ...(locks.held ? [keepingTable(locks.held)] : []),
     ...(locks.contended || locks.held ? [promises] : []),
   ]
-  const jobs =
-    wanted === undefined || wanted === 'jobs'
-      ? await measureJobs(server.url)
-      : wanted === 'jobs-growth'
-        ? await measureJobsGrowth(server.url)
-        : { tables: [] }
+  const jobs = await jobsOf(wanted)
   const tables = [table, ...lockTables, ...jobs.tables]
-  // A part is for looking at; what is kept is a run of everything.
+  // A part is for looking at; what is kept is a run of everything, and of the jobs, which take as long as all the rest.
+  if (jobs.measured && wanted !== undefined)
+    write(wanted, { knobs, jobs: jobs.measured }, [JSON.stringify(knobs), ...jobs.tables])
   if (wanted !== undefined) console.log([JSON.stringify(knobs), ...tables.filter(Boolean)].join('\n\n'))
   else await keep(knobs, { results, locks, jobs: jobs.measured }, tables)
 } finally {
   await server.stop()
+}
+
+/** How they grow takes minutes, and is measured when it is asked for. */
+async function jobsOf(wanted) {
+  if (wanted === undefined || wanted === 'jobs') return await measureJobs(server.url)
+  if (wanted === 'jobs-growth') return await measureJobsGrowth(server.url)
+  return { tables: [] }
 }
 
 /** One table for all that have the same columns. */
@@ -198,15 +202,16 @@ async function keep(knobs, measured, tables) {
         `| ${row.modes} | ${row.statements} | ${row.points} | ${row.runs} | ${row.seconds} | ${row.perSecond} |`,
     ),
   ].join('\n')
-  const page = `${[JSON.stringify(knobs), ...tables, explored, reduced, crashed].join('\n\n')}\n`
-  console.log(page)
+  const pages = [JSON.stringify(knobs), ...tables, explored, reduced, crashed]
+  console.log(pages.join('\n\n'))
+  write('latest', { knobs, ...measured, explorer, reduction, crashes }, pages)
+}
+
+function write(name, measured, pages) {
   const out = join(import.meta.dirname, 'results')
   mkdirSync(out, { recursive: true })
-  writeFileSync(
-    join(out, 'latest.json'),
-    `${JSON.stringify({ knobs, ...measured, explorer, reduction, crashes }, null, 2)}\n`,
-  )
-  writeFileSync(join(out, 'latest.md'), page)
+  writeFileSync(join(out, `${name}.json`), `${JSON.stringify(measured, null, 2)}\n`)
+  writeFileSync(join(out, `${name}.md`), `${pages.join('\n\n')}\n`)
 }
 
 /** On a server that keeps nothing through a crash, as one explores. */

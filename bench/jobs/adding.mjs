@@ -83,6 +83,6 @@ async function addInAll(name, processes, { task, asked }) {
   await first.call('clear')
   return {
     perSecond: rounds.reduce((sum, { perSecond }) => sum + perSecond, 0),
-    knobs: { connections: (asked.inFlight ?? 1) * processes.length },
+    knobs: { processes: processes.length, connections: await first.call('connections') },
   }
 }

@@ -56,6 +56,7 @@ function openBull(classes, connection, workerConnection, closeOwn) {
   queue.on('error', () => {})
   return {
     queue,
+    connections: connection.max ?? 1,
     addMany: (payloads) => queue.addBulk(payloads.map(jobOf)),
     addOne: (payload) => queue.add(QUEUE, payload, jobOptions),
     async work({ concurrency, onStart }) {

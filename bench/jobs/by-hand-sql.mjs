@@ -82,7 +82,7 @@ export function statementsOf({ schema, fence, history, hints }) {
     ),
     end: named(
       'end',
-      !fence ? `delete from ${job} where id = any($1::bigint[])` : history ? endedWithHistory : `${ended}`,
+      !fence ? `delete from ${job} where id = any($1::bigint[])` : history ? endedWithHistory : ended,
     ),
   }
 }

@@ -63,6 +63,7 @@ export async function openByHand({
   }
 
   return {
+    connections,
     addMany,
     addOne: coalesces ? coalesce(addMany) : (payload) => pool.query(sql.addOne([JSON.stringify(payload)])),
     work,

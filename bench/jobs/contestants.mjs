@@ -1,6 +1,7 @@
 // Who takes part, by name. Each module opens one contestant in one process:
 //
 //   open({ url, redisUrl, schema, connections, hints, … }) -> undefined if it is not there to be measured, or
+//     connections           of this process, for adding
 //     addMany(payloads)     one batch; resolves when it is committed
 //     addOne(payload)       one job; resolves when it is committed
 //     work({ concurrency, instances, onStart(payload) }) -> { stop(), knobs }

@@ -10,6 +10,7 @@ export async function openDibs({ url, schema, keepMs }) {
   const jobs = dibs.jobs({ noop: { keepMs }, other: { keepMs } })
   const jobOf = (input) => ({ name: 'noop', input })
   return {
+    connections: 'as many as it likes',
     addMany: (payloads) => jobs.addMany(payloads.map(jobOf)),
     addOne: (payload) => jobs.add('noop', payload),
     async work({ concurrency, instances = 1, onStart }) {

@@ -36,6 +36,7 @@ export async function openGraphile({ url, schema, connections, setUp }) {
   }
 
   return {
+    connections,
     addMany: (payloads) => utils.addJobs(payloads.map((payload) => ({ identifier: 'noop', payload }))),
     addOne: (payload) => utils.addJob('noop', payload),
     async work({ concurrency, instances = 1, onStart }) {

@@ -10,10 +10,11 @@ const LOOPS = Number(process.env.BENCH_BOSS_LOOPS ?? 4)
 export async function openPgBoss({ url, schema, connections, hints, setUp }) {
   const pool = new pg.Pool({ connectionString: url, max: 2 })
   pool.on('error', () => {})
+  const max = Math.max(connections, LOOPS)
   const boss = new PgBoss({
     connectionString: url,
     schema,
-    max: Math.max(connections, LOOPS),
+    max,
     useListenNotify: hints,
     // What it does beside the jobs is not what is measured.
     supervise: false,
@@ -67,6 +68,7 @@ export async function openPgBoss({ url, schema, connections, hints, setUp }) {
   }
 
   return {
+    connections: max,
     addMany: (payloads) =>
       boss.insert(
         queue,

@@ -21,6 +21,7 @@ export const tasks = {
     return own !== undefined
   },
 
+  connections: () => own.connections,
   clear: () => own.clear(),
   outcomes: () => own.outcomes(),
   fill: (wanted) => own.fill({ ...wanted, payloadsFrom }),
