@@ -24,7 +24,7 @@ export const contestants = {
   'Graphile Worker': { schema: 'bench_graphile', open: openGraphile, isPeer: true },
   'pg-boss': { schema: 'bench_boss', open: openPgBoss, isPeer: true },
   'BullMQ, PostgreSQL': { schema: 'bench_bull', open: openBullOnPostgres, isPeer: true },
-  'BullMQ, Redis (in memory only)': { schema: 'bench_bull_redis', open: openBullOnRedis, isOnRedis: true },
+  'BullMQ, Redis (in memory only)': { schema: 'bench_bull_redis', open: openBullOnRedis },
   'by hand, bare': { schema: 'bench_hand', open: openByHand },
   'by hand, fence': { schema: 'bench_hand_fence', open: openByHand, fence: true },
   'by hand, fence and history': {

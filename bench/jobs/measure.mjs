@@ -23,10 +23,9 @@ export async function measureJobs(url) {
   })
 }
 
-/** The ratio is to the best peer on PostgreSQL. */
 const rateTable = (rows) =>
   [
-    '| contest | contestant | /s | ratio | spread | knobs |',
+    '| contest | contestant | /s | ratio to the best PostgreSQL peer | spread | knobs |',
     '|---|---|---|---|---|---|',
     ...rows.map(
       ({ contest, contestant, perSecond, ratio, spread, knobs }) =>
