@@ -1,0 +1,27 @@
+// One bot: a process that takes jobs until it is told to stop, or is killed. It tells main.mjs what it notices.
+import { Dibs, onEvent } from 'dibs'
+import { defineSums, sumHandler } from './sums.mjs'
+
+const dibs = await Dibs.open({ migrate: 'check' })
+const tell = (message) => process.connected && process.send?.(message)
+
+onEvent('dibs:job.recovered', ({ id, worker, state }) => tell({ what: 'recovered', id, worker, state }))
+onEvent('dibs:job.lost', ({ id }) => tell({ what: 'lost', id }))
+
+const worker = await defineSums(dibs).work(
+  { sum: sumHandler(Number(process.env.WORK_MS)) },
+  // Nothing is claimed ahead, so that a bot holds what it runs, and no more.
+  { concurrency: 2, prefetch: 0 },
+)
+await worker.ready
+tell({ what: 'ready' })
+
+async function end() {
+  await worker.stop({ drainMs: 5_000 })
+  await dibs.close()
+  if (process.connected) process.disconnect()
+}
+process.once('SIGTERM', end)
+// Ctrl-C is for main.mjs, whose end is noticed here.
+process.on('SIGINT', () => {})
+process.once('disconnect', end)
