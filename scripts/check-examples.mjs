@@ -49,7 +49,14 @@ declare const lineId: string
 declare const answer: { tokens: number }
 declare const prompt: string
 declare const model: { ask(prompt: string): Promise<{ tokens: number }> }
-declare const mailer: { send(text: string): Promise<void> }
+declare const mailer: { send(text: string, signal?: AbortSignal): Promise<{ messageId: string }> }
+declare const jobs: import('dibs').Jobs<{ email: import('dibs').TypedJob<{ to: string }, { messageId: string }> }>
+declare const ctx: import('dibs').JobContext
+declare const worker: import('dibs').Worker
+declare const users: { email: string }[]
+declare const page: number
+declare const socket: import('node:net').Socket
+declare const z: Any
 declare const Order: Any
 declare const retries: { inc(labels: object): void }
 declare const alice: import('pg').PoolClient
