@@ -21,9 +21,9 @@ beforeAll(() => withPool((pool) => pool.query(`create database ${name}`), { conn
 afterAll(() => withPool((pool) => pool.query(`drop database ${name}`), { connectionString: directUrl }))
 
 /** Examples import the built package by its name, as a user would; `npm test` builds it first. */
-const run = async (file: string): Promise<string> => {
+const run = async (file: string, env: NodeJS.ProcessEnv = {}): Promise<string> => {
   const { stdout } = await promisify(execFile)(process.execPath, [join(import.meta.dirname, file)], {
-    env: { ...process.env, DATABASE_URL: at() },
+    env: { ...process.env, ...env, DATABASE_URL: at() },
   })
   return stdout
 }
@@ -46,6 +46,15 @@ it('award.mjs prints what docs/compound.md shows', async () => {
   const output = await run('award.mjs')
   expect(output).toContain('ten clicks: 1 logged, 9 refused')
   expect(read('docs/compound.md')).toContain(output.trim())
+})
+
+it('bots/main.mjs kills one of its bots, and each sum is there once', async () => {
+  // It exits with another code than 0, and so is rejected here, if anything is missing or there twice.
+  const output = await run('bots/main.mjs', { BOTS: '3', JOBS: '36', KILLS: '1', WORK_MS: '100' })
+  expect(output).toMatch(/bot \d is killed, with \d+/)
+  expect(output).toMatch(/jobs added +36\n +done exactly once +36 /)
+  expect(output).toContain('bots                     3   1 killed, 2 stopped in order')
+  expect(output).toContain('All is right.')
 })
 
 const withoutTimes = (text: string): string => text.replace(/\d+\.\d s\)/g, '… s)')
