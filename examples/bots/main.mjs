@@ -26,7 +26,7 @@ const view = new View()
 const random = (most) => Math.floor(Math.random() * most)
 
 const bots = Array.from({ length: BOTS }, (_, n) => start(`bot ${n + 1}`))
-let refused = 0
+let overdue = 0
 
 function start(name) {
   const child = spawn(process.execPath, [join(import.meta.dirname, 'bot.mjs')], {
@@ -50,8 +50,8 @@ function onNews(bot, { what, id, worker, state }) {
   if (what === 'recovered')
     view.say(`job ${id} was taken from ${nameOf(worker)}, which is silent, and is ${state} again`)
   if (what === 'lost') {
-    refused++
-    view.say(`${bot.name} has lost job ${id} while it stood still, and can write nothing for it`)
+    overdue++
+    view.say(`${bot.name} finds that its time for job ${id} is over`)
   }
 }
 
@@ -178,7 +178,7 @@ async function reckon() {
   line('done exactly once', once, 'one row with the right sum, one attempt that succeeded')
   line('not so', JOBS - once)
   line('attempts', succeeded + lost + other, `${succeeded} succeeded, ${lost} lost with their bot`)
-  line('given up late', refused, 'by a bot that stood still, after another could have its job')
+  line('held for too long', overdue, 'by a bot that stood still: what it writes late is refused')
   line('bots', BOTS, `${killed} killed, ${BOTS - killed} stopped in order`)
   const isRight = once === JOBS && succeeded === JOBS && other === 0 && killed === KILLS
   console.log(isRight ? '\nAll is right.' : '\nSomething is wrong.')
