@@ -90,7 +90,7 @@ create function {schema}.job_refuse_transition() returns trigger
   set search_path = ''
 as $$
 begin
-  raise exception 'job %: from % (fence %) to % (fence %) is no step that a job may take', new.id, coalesce(old.state, 'nothing'), old.fence, new.state, new.fence
+  raise exception 'job %: from % (fence %) to % (fence %) is no step that a job may take', new.id, coalesce(old.state, 'nothing'), coalesce(old.fence, 0), new.state, new.fence
     using errcode = 'check_violation', constraint = 'job_transition', schema = '{schema}', table = 'job';
 end
 $$;
@@ -117,9 +117,7 @@ create table {schema}.worker (
   lanes integer[] not null,
   concurrency integer not null,
   started_at timestamptz not null,
-  seen_at timestamptz not null,
-  -- It takes no more jobs.
-  stopping_at timestamptz
+  seen_at timestamptz not null
 );
 
 -- One row is one attempt that has ended, or a job that has ended without one (fence 0, or that of the attempt before). Partitioned by the day on which it may be

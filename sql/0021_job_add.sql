@@ -81,7 +81,7 @@ $$;
 -- For those who add jobs in another language: `select dibs.add_job('email', '{"to": "ann"}')`. Whoever works on them knows of it by polling, unless a hint follows.
 create function {schema}.add_job(
   name text, input json default 'null', queue text default 'default', priority integer default 0, run_at timestamptz default null,
-  expires_at timestamptz default null, correlation_id text default null, max_attempts integer default 5, keep_days integer default 7, version integer default 1
+  expires_at timestamptz default null, correlation_id text default null, max_attempts integer default 10, keep_days integer default 7, version integer default 1
 ) returns bigint
   language plpgsql volatile
   set search_path = ''

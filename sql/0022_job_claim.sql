@@ -22,6 +22,10 @@ $$;
 create function {schema}.job_take(p_rows tid[], p_worker text, p_lanes integer[], p_lease_ms bigint[]) returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_now timestamptz := {schema}.clock();
@@ -78,6 +82,10 @@ $$;
 create function {schema}.job_end_waiting(p_rows tid[], p_outcome text, p_error json, p_now timestamptz) returns void
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 begin
   -- point: before the days
@@ -106,6 +114,10 @@ create function {schema}.job_claim(
   returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_limit integer := (select pg_catalog.sum(c.n) from pg_catalog.unnest(p_counts) c (n));
@@ -132,16 +144,23 @@ begin
 end
 $$;
 
--- The same from the start of each lane, whatever the priority: finds what has become ready behind the places, and priorities that nobody knew of.
+-- The same from the start of each lane, whatever the priority: finds what has become ready behind the places, and priorities that nobody knew of. Lanes have equal shares, so that one with
+-- much to do hides none of the others. Beside what it has claimed (`blocks`) it says where each lane begins then: `tops`, [lane, priority, id].
 create function {schema}.job_probe(p_workers text[], p_counts integer[], p_lanes integer[], p_lease_ms bigint[])
   returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_limit integer := (select pg_catalog.sum(c.n) from pg_catalog.unnest(p_counts) c (n));
+  v_share integer := ceil(v_limit::double precision / pg_catalog.cardinality(p_lanes));
   v_paused integer[];
   v_rows tid[];
+  v_blocks json;
 begin
   if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then
     return null;
@@ -154,12 +173,21 @@ begin
     cross join lateral (
       select j.ctid as tid from {schema}.job j
       where j.state = 'ready' and j.lane = c.lane
-      order by j.priority desc, j.id limit v_limit for update skip locked
+      order by j.priority desc, j.id limit v_share for update skip locked
     ) i
     where c.lane <> all (v_paused)
     limit v_limit
   ) p;
-  return {schema}.job_take_all(v_rows, p_workers, p_counts, p_lanes, p_lease_ms);
+  v_blocks := {schema}.job_take_all(v_rows, p_workers, p_counts, p_lanes, p_lease_ms);
+  -- point: before the tops
+  return (
+    select pg_catalog.json_build_object('blocks', v_blocks, 'tops', coalesce(
+      pg_catalog.json_agg(pg_catalog.json_build_array(c.lane, t.priority, t.id)), '[]'))
+    from pg_catalog.unnest(p_lanes) c (lane)
+    cross join lateral (
+      select j.priority, j.id from {schema}.job j where j.state = 'ready' and j.lane = c.lane order by j.priority desc, j.id limit 1
+    ) t
+    where c.lane <> all (v_paused));
 end
 $$;
 
@@ -169,6 +197,10 @@ create function {schema}.job_claim_carefully(p_worker text, p_count integer, p_l
   returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_paused integer[];
@@ -221,6 +253,10 @@ $$;
 create function {schema}.job_promote(p_limit integer) returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_before timestamptz := {schema}.clock();
@@ -250,6 +286,10 @@ $$;
 create function {schema}.job_expire(p_limit integer) returns integer
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_before timestamptz := {schema}.clock();

@@ -8,6 +8,10 @@
 create function {schema}.job_complete(p_ids bigint[], p_fences bigint[], p_results json, p_keep_days integer[]) returns bigint[]
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_now timestamptz;
@@ -96,6 +100,10 @@ $$;
 create function {schema}.job_settle(p_items json) returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_now timestamptz;
@@ -117,7 +125,8 @@ begin
   insert into {schema}.job_history (
     forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, error)
   select {schema}.job_forget_on(v_now, j.keep_days), j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt,
-    case when e.is_canceled then 'canceled' else 'failed' end, j.worker, j.correlation_id, case when e.is_canceled then j.input end, coalesce(m.error, j.error)
+    case when e.is_canceled then 'canceled' else 'failed' end, j.worker, j.correlation_id, case when e.is_canceled or m.to = 'dead' then j.input end,
+    case when j.cancel_at is null then coalesce(m.error, j.error) else j.error end
   from {schema}.job_items(p_items) m join {schema}.job j on j.id = m.id
   cross join lateral (select j.cancel_at is not null or m.to = 'canceled' as is_canceled) e
   where m.id = any (v_held) and j.keep_days > 0 and (e.is_canceled or m.to in ('retry', 'dead'));
@@ -128,7 +137,7 @@ begin
   update {schema}.job j set
     state = case when m.to = 'dead' then 'dead' when m.delay_ms > 0 then 'scheduled' else 'ready' end,
     run_at = v_now + m.delay_ms * interval '1 millisecond', attempt = case when m.to in ('snooze', 'back') then j.attempt - 1 else j.attempt end,
-    worker = null, lease_until = null, started_at = null, error = coalesce(m.error, j.error, '{"name": "Error", "message": ""}')
+    worker = null, lease_until = null, started_at = null, error = case when m.to = 'dead' then coalesce(m.error, '{"name": "Error", "message": ""}') else coalesce(m.error, j.error) end
   from {schema}.job_items(p_items) m where j.id = m.id and m.id = any (v_held);
   -- point: before the answer
   return (
@@ -170,17 +179,21 @@ end
 $$;
 
 -- Puts off the end of these leases, for so long from now on, and says of the workers that they are there. Answers what is not as it should be: `lost`, claims that are over, also those
--- whose lease has run out though nobody has taken the job yet; `locked`, those that were passed over; `canceled`, jobs that somebody wants to be given up; `unknown`, workers that nobody
+-- whose lease has run out though nobody has taken the job yet; `locked`, those that were passed over; `canceled`, jobs that somebody wants to be given up, and why; `unknown`, workers that nobody
 -- knows any more.
 create function {schema}.job_beat(p_workers text[], p_ids bigint[], p_fences bigint[], p_lease_ms bigint[]) returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_now timestamptz;
   v_locked bigint[];
   v_renewed bigint[];
-  v_canceled bigint[];
+  v_canceled json;
   v_unknown text[];
 begin
   -- point: before the locks
@@ -194,23 +207,23 @@ begin
     update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond')
     from unnest(p_ids, p_lease_ms) c (id, lease_ms)
     where j.id = c.id and j.id = any (v_locked) and j.lease_until > v_now
-    returning j.id, j.cancel_at
+    returning j.id, j.cancel_at, j.error
   )
-  select pg_catalog.array_agg(r.id), pg_catalog.array_agg(r.id) filter (where r.cancel_at is not null) into v_renewed, v_canceled from renewed r;
+  select pg_catalog.array_agg(r.id), pg_catalog.json_object_agg(r.id, r.error ->> 'message') filter (where r.cancel_at is not null) into v_renewed, v_canceled from renewed r;
   -- point: before the workers
   with seen as (
     update {schema}.worker w set seen_at = v_now where w.id = any (p_workers) returning w.id
   )
   select pg_catalog.array_agg(u.id) into v_unknown from pg_catalog.unnest(p_workers) u (id) where u.id not in (select s.id from seen s);
   if coalesce(pg_catalog.cardinality(v_renewed), 0) = pg_catalog.cardinality(p_ids) then
-    return pg_catalog.json_build_object('lost', '{}'::bigint[], 'locked', '{}'::bigint[], 'canceled', coalesce(v_canceled, '{}'), 'unknown', coalesce(v_unknown, '{}'));
+    return pg_catalog.json_build_object('lost', '{}'::bigint[], 'locked', '{}'::bigint[], 'canceled', coalesce(v_canceled, '{}'::json), 'unknown', coalesce(v_unknown, '{}'));
   end if;
   -- point: before the others
   return (
     select pg_catalog.json_build_object(
       'lost', coalesce(pg_catalog.array_agg(c.id) filter (where j.id is null), '{}'),
       'locked', coalesce(pg_catalog.array_agg(c.id) filter (where j.id is not null), '{}'),
-      'canceled', coalesce(v_canceled, '{}'), 'unknown', coalesce(v_unknown, '{}'))
+      'canceled', coalesce(v_canceled, '{}'::json), 'unknown', coalesce(v_unknown, '{}'))
     from unnest(p_ids, p_fences) c (id, fence)
     left join {schema}.job j on j.id = c.id and j.fence = c.fence and j.state = 'running' and j.lease_until > v_now
     where c.id <> all (coalesce(v_renewed, '{}')));
@@ -242,6 +255,10 @@ $$;
 create function {schema}.job_recover(p_limit integer) returns json
   language plpgsql volatile
   set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
 as $$
 declare
   v_before timestamptz := {schema}.clock();

@@ -89,7 +89,10 @@ export function topicsOf(jobs: readonly NewJob[]): Set<string> {
   const topics = new Set<string>()
   for (const { definition, options } of jobs) {
     const isLater = options.runAt !== undefined || (options.delayMs ?? 0) > 0
-    topics.add(isLater ? DUE_TOPIC : queueTopic(definition.queue))
+    // By this process's clock, which may be wrong: then both.
+    const isSoon = (options.runAt ?? 0) < Date.now() + 1_000 && (options.delayMs ?? 0) === 0
+    if (isLater) topics.add(DUE_TOPIC)
+    if (isSoon) topics.add(queueTopic(definition.queue))
   }
   return topics
 }

@@ -7,6 +7,9 @@ export interface Place {
   readonly after: number
 }
 
+/** Where a lane begins: its number, a priority and the id of a job. */
+export type Top = readonly [lane: number, priority: number, id: number]
+
 /** More priorities than this are not remembered of a lane: those that were not seen for the longest go, and a probe finds them again. */
 const MOST_PRIORITIES = 32
 
@@ -33,23 +36,15 @@ export class Cursors {
     }
   }
 
-  /** These were found from the start. `isFull`: there may be more of them, behind a place that is further on, which is set back. True if there are. */
-  find(jobs: readonly ClaimedJob[], isFull: boolean): boolean {
-    const last = new Map<string, ClaimedJob>()
-    for (const job of jobs) {
-      const key = `${job.lane} ${job.priority}`
-      const other = last.get(key)
-      if (!other || other.id < job.id) last.set(key, job)
-    }
+  /** Where lanes begin, as somebody has seen who has looked from the start: priorities that nobody knew of, and what is behind a place, which is set back. True if there is any. */
+  find(tops: readonly Top[]): boolean {
     let isBehind = false
-    for (const { lane, priority, id } of last.values()) {
+    for (const [lane, priority, id] of tops) {
       const afters = this.#of(lane)
       const after = afters.get(priority)
-      if (after === undefined || after < id) set(afters, priority, id)
-      else if (isFull) {
-        set(afters, priority, id)
-        isBehind = true
-      }
+      if (after !== undefined && after < id) continue
+      set(afters, priority, id - 1)
+      isBehind = true
     }
     return isBehind
   }

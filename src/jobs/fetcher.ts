@@ -5,6 +5,7 @@ import { sleep } from '../postgres/sleep.js'
 import { textArray } from '../postgres/text-values.js'
 import { queueTopic, wasRefused } from './add-jobs.js'
 import { type Block, type ClaimedJob, readBlock } from './claimed-job.js'
+import type { Top } from './cursors.js'
 import type { EngineParts } from './engine-parts.js'
 import type { JobLine } from './job-line.js'
 import { claimCarefully, claimJobs, giveStraysBack, probeJobs } from './job-statements.js'
@@ -31,11 +32,26 @@ const MOST = 1_000
 /** A look from the start takes a twentieth of the time at most, and while there is enough to do it comes once a second. */
 const REST = 20
 const PROBE_MS = 1_000
+/** However long one took: this process may have stood still meanwhile. */
+const MAX_REST_MS = 2_000
 /** A row that cannot be claimed, nor set aside, is met again from the start: not before this. */
 const STUCK_MS = 5_000
 const PAUSED_MS = 20
 
 type Demand = readonly { readonly member: Member; readonly count: number }[]
+
+/** See `job_probe` in sql/0022_job_claim.sql. */
+interface Told {
+  readonly blocks: readonly Block[]
+  readonly tops: readonly Top[]
+}
+
+interface Fetched {
+  readonly jobs: readonly ClaimedJob[]
+  readonly isFull: boolean
+  readonly tops: readonly Top[]
+  readonly tookMs: number
+}
 
 interface Careful {
   readonly blocks: readonly Block[]
@@ -61,6 +77,7 @@ export class Fetcher {
   #probing: Promise<void> | undefined
   #failures = 0
   #mayHaveStrays = false
+  #turn = 0
   #bell: (() => void) | undefined
 
   constructor(engine: EngineParts, lanes: readonly Lane[]) {
@@ -156,8 +173,8 @@ export class Fetcher {
     try {
       if (this.#mayHaveStrays) await this.#giveStraysBack()
       if (this.#mode === 'start' && mayProbe) {
-        const { isFull } = await this.#probe(demand, this.#engine.claims)
-        this.#mode = isFull ? 'places' : 'rest'
+        const isMore = await this.#probe(demand, this.#engine.claims)
+        this.#mode = isMore ? 'places' : 'rest'
       } else {
         const isFull = await this.#claim(this.#shareWithProbe(demand, mayProbe))
         this.#mode = isFull ? 'places' : 'start'
@@ -213,21 +230,24 @@ export class Fetcher {
     return isFull
   }
 
-  async #probe(demand: Demand, line: JobLine): Promise<{ isFull: boolean }> {
-    const startedAt = performance.now()
-    const { jobs, isFull } = await this.#ask(line, demand, (counts) => [
+  /** True if there is more. */
+  async #probe(demand: Demand, line: JobLine): Promise<boolean> {
+    const turn = this.#turn++ % this.#lanes.length
+    const lanes = [...this.#lanes.slice(turn), ...this.#lanes.slice(0, turn)]
+    const { jobs, tops, tookMs } = await this.#ask(line, demand, (counts) => [
       probeJobs,
       [
         ...counts,
-        `{${this.#lanes.map(({ id }) => id).join(',')}}`,
-        `{${this.#lanes.map(({ leaseMs }) => leaseMs).join(',')}}`,
+        `{${lanes.map(({ id }) => id).join(',')}}`,
+        `{${lanes.map(({ leaseMs }) => leaseMs).join(',')}}`,
       ],
     ])
-    const isBehind = this.#engine.cursors.find(jobs, isFull)
-    const endedAt = performance.now()
+    this.#engine.cursors.pass(jobs)
+    const isBehind = this.#engine.cursors.find(tops)
     const isBeside = line !== this.#engine.claims
-    this.#probeAt = endedAt + Math.max(REST * (endedAt - startedAt), isBeside && !isBehind ? PROBE_MS : 0)
-    return { isFull }
+    const restMs = Math.max(REST * tookMs, isBeside && !isBehind ? PROBE_MS : 0)
+    this.#probeAt = performance.now() + Math.min(MAX_REST_MS, restMs)
+    return tops.length > 0
   }
 
   /** Asks for so many for each, and hands out what there is. */
@@ -235,7 +255,7 @@ export class Fetcher {
     line: JobLine,
     demand: Demand,
     statementOf: (counts: readonly [string, string]) => readonly [typeof claimJobs, readonly string[]],
-  ): Promise<{ readonly jobs: ClaimedJob[]; readonly isFull: boolean }> {
+  ): Promise<Fetched> {
     for (const { member, count } of demand) member.reserve(count)
     try {
       const counts = [
@@ -246,9 +266,14 @@ export class Fetcher {
       for (;;) {
         const sentAt = performance.now()
         const [row] = await line.send(statement, values)
+        const tookMs = performance.now() - sentAt
         // A queue is just being paused.
         if (row?.told == null) await sleep(PAUSED_MS)
-        else return this.#handOut(JSON.parse(row.told), demand, sentAt)
+        else {
+          const told: Told | readonly Block[] = JSON.parse(row.told)
+          const { blocks, tops } = 'tops' in told ? told : { blocks: told, tops: [] }
+          return { ...this.#handOut(blocks, demand, sentAt), tops, tookMs }
+        }
       }
     } finally {
       for (const { member, count } of demand) member.reserve(-count)
@@ -299,7 +324,7 @@ export class Fetcher {
         if (row?.told == null) continue
         const { blocks, setAside, stuck }: Careful = JSON.parse(row.told)
         const { jobs } = this.#handOut(blocks, [{ member, count }], sentAt)
-        this.#engine.cursors.find(jobs, false)
+        this.#engine.cursors.pass(jobs)
         if (stuck.length > 0) this.#probeAt = performance.now() + STUCK_MS
         for (const id of [...setAside, ...stuck])
           emit('dibs:job.quarantined', {

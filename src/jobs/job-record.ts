@@ -50,6 +50,7 @@ export interface AttemptRecord {
   readonly startedAt: Date | undefined
   readonly endedAt: Date
   readonly worker: string | undefined
+  readonly correlationId: string | undefined
   readonly result: unknown
   readonly error: StoredFailure | undefined
 }
@@ -99,6 +100,7 @@ export function readAttempt(row: TextRow): AttemptRecord {
     startedAt: time(row.startedAt),
     endedAt: dateFromMicros(`${row.endedAt}`),
     worker: row.worker ?? undefined,
+    correlationId: row.correlationId ?? undefined,
     result: json(row.result),
     error: json(row.error) as StoredFailure | undefined,
   }

@@ -15,7 +15,7 @@ export interface JobOptions {
   readonly version?: number | undefined
   /** How long it waits after an attempt that failed. Default: exponential, from a second to an hour. */
   readonly retry?: Retry | undefined
-  /** How often it is run at most, counting those that were lost with their worker. Default 5. */
+  /** How often it is run at most, counting those that were lost with their worker. Default 10. */
   readonly maxAttempts?: number | undefined
   /** After how long without a heartbeat others may take it. Renewed by itself while the handler runs. Default 30,000. */
   readonly leaseMs?: number | undefined
@@ -49,7 +49,11 @@ export type TypedJob<Input, Result, O extends JobOptions = JobOptions> = O & {
  * const jobs = dibs.jobs({ email: job<{ to: string }, { messageId: string }>({ queue: 'mail' }) })
  * await jobs.add('email', { to: 'ann@example.org' })
  */
-export function job<Input = unknown, Result = unknown>(options: JobOptions = {}): TypedJob<Input, Result> {
+export function job<Input = unknown, Result = unknown>(
+  options: JobOptions & { readonly transactional: true },
+): TypedJob<Input, Result, JobOptions & { readonly transactional: true }>
+export function job<Input = unknown, Result = unknown>(options?: JobOptions): TypedJob<Input, Result>
+export function job(options: JobOptions = {}): JobOptions {
   return options
 }
 
@@ -129,11 +133,16 @@ const MAX_KEEP_MS = 366 * DAY_MS
 
 export function readDefinition(name: string, definition: AnyJobDefinition): ReadDefinition {
   checkName('name', name)
-  checkOptions(definition, names)
+  try {
+    checkOptions(definition, names)
+  } catch (error) {
+    if (!(error instanceof InvalidInputError)) throw error
+    throw new InvalidInputError(name, `is not defined as it must be: ${error.message}`, { cause: error })
+  }
   const {
     queue = 'default',
     version = 1,
-    maxAttempts = 5,
+    maxAttempts = 10,
     leaseMs = DEFAULT_LEASE_MS,
     keepMs = 7 * DAY_MS,
     transactional = false,
@@ -196,7 +205,10 @@ export function readAdd(options: AddOptions): ReadAdd {
     throw new InvalidInputError('delayMs', 'and `runAt` are two ways to say when it is due; give one')
   if (delayMs !== undefined) checkDuration('delayMs', delayMs, 0)
   if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY)
-    throw new InvalidInputError('priority', `must be a whole number, not ${nameGiven(priority)}`)
+    throw new InvalidInputError(
+      'priority',
+      `must be a whole number, not ${typeof priority === 'number' ? priority : nameGiven(priority)}`,
+    )
   if (
     correlationId !== undefined &&
     (typeof correlationId !== 'string' || /\0/.test(correlationId) || correlationId.length > 1_000)

@@ -149,9 +149,13 @@ export class Jobs<D extends JobDefinitions> {
       return await this.#read(name, input, rest)
     } catch (error) {
       if (!(error instanceof InvalidInputError)) throw error
-      throw new InvalidInputError(`jobs[${n}]`, `is not right, and none was added: ${error.message}`, {
-        cause: error,
-      })
+      throw new InvalidInputError(
+        `jobs[${n}]`,
+        `is not right, and none was added: ${error.message.replace(/\.$/, '')}`,
+        {
+          cause: error,
+        },
+      )
     }
   }
 
@@ -205,7 +209,7 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * What came of a job, as its handler returned it. Throws what the handler threw, if the job is dead; `JobCanceledError`, `JobExpiredError`; `BusyError` if it is not over
+   * What came of a job, as its handler returned it. If the job is dead, throws a `PermanentError`, or the `BusinessRuleError` that it was, with the message of what the handler threw; `JobCanceledError`, `JobExpiredError`; `BusyError` if it is not over
    * within `waitMs` (0); `NotFoundError` if nobody knows of it, any more or at all.
    *
    * @example

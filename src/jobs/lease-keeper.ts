@@ -15,7 +15,8 @@ const RETRY_MS = 100
 interface Told {
   readonly lost: readonly number[]
   readonly locked: readonly number[]
-  readonly canceled: readonly number[]
+  /** Why, by id. */
+  readonly canceled: Readonly<Record<string, string | null>>
   readonly unknown: readonly string[]
 }
 
@@ -24,7 +25,7 @@ export interface Kept {
   /** Its worker, as the database knows it. */
   readonly id: string
   /** Somebody wants the job to be given up. */
-  onCanceled(attempt: Attempt): void
+  onCanceled(attempt: Attempt, reason: string | undefined): void
   /** The database does not know it any more: it was silent for too long. */
   onForgotten(): void
 }
@@ -129,9 +130,12 @@ export class LeaseKeeper {
   }
 
   #schedule(): void {
+    const renews = !this.#isSending && !this.#thread
     let next = this.#workersAt
-    for (const { renewAt, endsAt } of this.#attempts.values())
-      next = Math.min(next, endsAt, this.#isSending || this.#thread ? Number.POSITIVE_INFINITY : renewAt)
+    for (const { renewAt, endsAt, isEnding } of this.#attempts.values()) {
+      if (!isEnding) next = Math.min(next, endsAt)
+      if (renews) next = Math.min(next, renewAt)
+    }
     this.#setTimer(next)
   }
 
@@ -139,7 +143,8 @@ export class LeaseKeeper {
     this.#thread?.drain()
     const now = performance.now()
     for (const attempt of this.#attempts.values()) {
-      if (attempt.endsAt > now) continue
+      // What is being recorded is decided by the row.
+      if (attempt.endsAt > now || attempt.isEnding) continue
       this.remove(attempt)
       this.#lose(attempt, 'lost contact')
     }
@@ -206,7 +211,8 @@ export class LeaseKeeper {
       this.remove(attempt)
       this.#lose(attempt, 'stolen')
     }
-    for (const attempt of this.#these(due, canceled)) this.#workers.get(attempt.worker)?.onCanceled(attempt)
+    for (const attempt of this.#these(due, Object.keys(canceled).map(Number)))
+      this.#workers.get(attempt.worker)?.onCanceled(attempt, canceled[attempt.job.id] ?? undefined)
     for (const id of unknown) this.#workers.get(id)?.onForgotten()
   }
 

@@ -50,7 +50,7 @@ export class Queues {
   }
 
   /**
-   * From the moment this resolves no job of the queue is begun anywhere, until `resume`. Those that run go on, and jobs can be added.
+   * From the moment this resolves no job of the queue is claimed anywhere, until `resume`. Those that were claimed before go on, and jobs can be added.
    *
    * @example
    * await dibs.queues.pause('mail', { by: 'ann' })

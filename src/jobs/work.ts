@@ -8,10 +8,16 @@ import { RunningWorker } from './worker.js'
 /** Begins to run jobs. */
 export function startWorker(engine: Engine, parts: readonly Handled[], options: WorkOptions): RunningWorker {
   const read = readWorkOptions(options)
-  if (!Array.isArray(parts) || !parts.every((part) => Array.isArray(part?.handled)))
+  if (!Array.isArray(parts))
     throw new InvalidInputError(
       'parts',
-      `must be what \`jobs.handle\` gives, in an array, not ${nameGiven(parts)}`,
+      `must be an array of what \`jobs.handle\` gives, not ${nameGiven(parts)}`,
+    )
+  const wrong = parts.findIndex((part) => !Array.isArray(part?.handled))
+  if (wrong >= 0)
+    throw new InvalidInputError(
+      `parts[${wrong}]`,
+      `must be what \`jobs.handle\` gives, not ${nameGiven(parts[wrong])}`,
     )
   const all = parts.flatMap(({ handled }) => handled)
   const wanted = all.filter(
