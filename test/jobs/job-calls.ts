@@ -1,0 +1,149 @@
+import { type Block, type ClaimedJob, readBlock } from '../../src/jobs/claimed-job.js'
+import {
+  beatJobs,
+  cancelJob,
+  claimCarefully,
+  claimJobs,
+  completeJob,
+  completeJobs,
+  discardJobs,
+  expireJobs,
+  pauseQueue,
+  probeJobs,
+  promoteJobs,
+  recoverJobs,
+  redriveJobs,
+  resumeQueue,
+  settleJob,
+  settleJobs,
+  tellJob,
+} from '../../src/jobs/job-statements.js'
+import type { Database } from '../../src/postgres/database.js'
+import type { Statement } from '../../src/postgres/statement.js'
+import { textArray } from '../../src/postgres/text-values.js'
+import type { Transaction } from '../../src/postgres/transaction-types.js'
+
+/** A claim: what names it to whatever holds and ends it. */
+export interface Held {
+  readonly id: number
+  readonly fence: number
+}
+
+export interface Careful {
+  readonly jobs: readonly ClaimedJob[]
+  readonly setAside: readonly number[]
+  readonly stuck: readonly number[]
+}
+
+export interface Beaten {
+  readonly lost: readonly number[]
+  readonly locked: readonly number[]
+  readonly canceled: readonly number[]
+  readonly unknown: readonly string[]
+}
+
+export interface Settling extends Held {
+  readonly to: 'retry' | 'dead' | 'snooze' | 'back' | 'canceled'
+  readonly delayMs?: number
+  readonly error?: unknown
+}
+
+export interface Recovered extends Held {
+  readonly state: string
+  readonly worker: string
+  readonly attempt: number
+}
+
+export type JobCalls = ReturnType<typeof jobCalls>
+
+/** How long a call of one may wait for whoever has its row. */
+const WAIT_MS = '60000'
+
+/** The statements of the engine, as its parts send them. */
+export function jobCalls(database: Database, leaseMs: number) {
+  const ask = async (statement: Statement, values: readonly (string | null)[], tx?: Transaction) => {
+    const [row] = await database.send(statement, values, tx)
+    return Object.values(row ?? {})[0] ?? null
+  }
+  const read = async <T>(
+    statement: Statement,
+    values: readonly (string | null)[],
+    tx?: Transaction,
+  ): Promise<T> => JSON.parse(`${await ask(statement, values, tx)}`)
+  const idsOf = (held: readonly Held[]): string => `{${held.map(({ id }) => id)}}`
+  const fencesOf = (held: readonly Held[]): string => `{${held.map(({ fence }) => fence)}}`
+  const jobsOf = (blocks: readonly Block[] | null): ClaimedJob[] | null => blocks?.flatMap(readBlock) ?? null
+
+  return {
+    /** From the start of each place. Null: a queue is just being paused. */
+    claim: async (
+      worker: string,
+      count = 1,
+      {
+        lanes = [1],
+        priorities = lanes.map(() => 0),
+        afters = lanes.map(() => 0),
+      }: { lanes?: number[]; priorities?: number[]; afters?: number[] } = {},
+    ): Promise<ClaimedJob[] | null> =>
+      jobsOf(
+        await read(claimJobs, [
+          ...[textArray([worker]), `{${count}}`, `{${lanes}}`, `{${priorities}}`, `{${afters}}`],
+          `{${lanes.map(() => leaseMs)}}`,
+        ]),
+      ),
+    probe: async (worker: string, count = 1, lanes = [1]): Promise<ClaimedJob[] | null> =>
+      jobsOf(
+        await read(probeJobs, [
+          ...[textArray([worker]), `{${count}}`, `{${lanes}}`],
+          `{${lanes.map(() => leaseMs)}}`,
+        ]),
+      ),
+    claimCarefully: async (worker: string, count = 1, lanes = [1]): Promise<Careful | null> => {
+      const values = [worker, `${count}`, `{${lanes}}`, `{${lanes.map(() => leaseMs)}}`]
+      const answer = await read<{ blocks: Block[]; setAside: number[]; stuck: number[] } | null>(
+        claimCarefully,
+        values,
+      )
+      return answer && { ...answer, jobs: answer.blocks.flatMap(readBlock) }
+    },
+    promote: (limit = 10) =>
+      read<{ count: number; queues: string[]; dueInMs: number | null }>(promoteJobs, [`${limit}`]),
+    expire: async (limit = 10): Promise<number> => Number(await ask(expireJobs, [`${limit}`])),
+    /** The ids of those that it has ended. */
+    complete: async (
+      held: readonly Held[],
+      { results = null, keepDays = [7] }: { results?: readonly unknown[] | null; keepDays?: number[] } = {},
+    ): Promise<number[]> => {
+      const values = [idsOf(held), fencesOf(held), results && JSON.stringify(results), `{${keepDays}}`]
+      const ids = await ask(completeJobs, values)
+      return ids === null
+        ? held.map(({ id }) => id)
+        : `${ids}`.slice(1, -1).split(',').filter(Boolean).map(Number)
+    },
+    completeOne: async ({ id, fence }: Held, tx?: Transaction, keepDays = 7): Promise<string> =>
+      `${await ask(completeJob, [`${id}`, `${fence}`, null, `${keepDays}`, WAIT_MS], tx)}`,
+    settle: (...items: readonly Settling[]) =>
+      read<{ id: number; state: string }[]>(settleJobs, [JSON.stringify(items)]),
+    settleOne: async (item: Settling): Promise<string> =>
+      `${await ask(settleJob, [JSON.stringify(item), WAIT_MS])}`,
+    beat: (held: readonly Held[], workers: readonly string[] = []) =>
+      read<Beaten>(beatJobs, [
+        ...[textArray(workers), idsOf(held), fencesOf(held)],
+        `{${held.map(() => leaseMs)}}`,
+      ]),
+    tell: async ({ id, fence }: Held, progress: unknown, ms = leaseMs): Promise<string> =>
+      `${await ask(tellJob, [`${id}`, `${fence}`, JSON.stringify(progress), `${ms}`, WAIT_MS])}`,
+    recover: (limit = 10) => read<Recovered[]>(recoverJobs, [`${limit}`]),
+    cancel: async (id: number): Promise<string> =>
+      (
+        await read<{ state: string }>(cancelJob, [
+          ...[`${id}`, '{"name": "JobCanceledError", "message": "no more"}', WAIT_MS],
+        ])
+      ).state,
+    redrive: (...ids: number[]) => read<{ ids: number[]; queues: string[] }>(redriveJobs, [`{${ids}}`]),
+    discard: async (...ids: number[]): Promise<number[]> =>
+      `${await ask(discardJobs, [`{${ids}}`])}`.slice(1, -1).split(',').filter(Boolean).map(Number),
+    pause: (queue = 'q') => ask(pauseQueue, [queue, 'operator', WAIT_MS]),
+    resume: (queue = 'q') => ask(resumeQueue, [queue]),
+  }
+}
