@@ -40,8 +40,11 @@ begin
   select {schema}.job_forget_on(v_now, g.keep_days), g.id, g.fence, g.created_at, g.started_at, v_now, g.lane, g.priority, g.attempt, 'succeeded',
     g.worker, g.correlation_id, g.input, r.result
   from gone g
-  left join (select c.id, c.result from rows from (pg_catalog.unnest(p_ids), pg_catalog.json_array_elements(p_results)) c (id, result)
-    where p_results is not null) r on r.id = g.id
+  -- By its fence too: one that has lost the job may end beside one that has taken it over.
+  left join (
+    select c.id, c.fence, c.result
+    from rows from (pg_catalog.unnest(p_ids), pg_catalog.unnest(p_fences), pg_catalog.json_array_elements(p_results)) c (id, fence, result)
+    where p_results is not null) r on r.id = g.id and r.fence = g.fence
   where g.keep_days > 0;
   return case when pg_catalog.cardinality(v_ids) < pg_catalog.cardinality(p_ids) then v_ids end;
 end
@@ -127,18 +130,18 @@ begin
   select {schema}.job_forget_on(v_now, j.keep_days), j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt,
     case when e.is_canceled then 'canceled' else 'failed' end, j.worker, j.correlation_id, case when e.is_canceled or m.to = 'dead' then j.input end,
     case when j.cancel_at is null then coalesce(m.error, j.error) else j.error end
-  from {schema}.job_items(p_items) m join {schema}.job j on j.id = m.id
+  from {schema}.job_items(p_items) m join {schema}.job j on j.id = m.id and j.fence = m.fence
   cross join lateral (select j.cancel_at is not null or m.to = 'canceled' as is_canceled) e
   where m.id = any (v_held) and j.keep_days > 0 and (e.is_canceled or m.to in ('retry', 'dead'));
   -- point: before the end
   delete from {schema}.job j using {schema}.job_items(p_items) m
-  where j.id = m.id and m.id = any (v_held) and (j.cancel_at is not null or m.to = 'canceled');
+  where j.id = m.id and j.fence = m.fence and m.id = any (v_held) and (j.cancel_at is not null or m.to = 'canceled');
   -- point: before the rest
   update {schema}.job j set
     state = case when m.to = 'dead' then 'dead' when m.delay_ms > 0 then 'scheduled' else 'ready' end,
     run_at = v_now + m.delay_ms * interval '1 millisecond', attempt = case when m.to in ('snooze', 'back') then j.attempt - 1 else j.attempt end,
     worker = null, lease_until = null, started_at = null, error = case when m.to = 'dead' then coalesce(m.error, '{"name": "Error", "message": ""}') else coalesce(m.error, j.error) end
-  from {schema}.job_items(p_items) m where j.id = m.id and m.id = any (v_held);
+  from {schema}.job_items(p_items) m where j.id = m.id and j.fence = m.fence and m.id = any (v_held);
   -- point: before the answer
   return (
     select pg_catalog.json_agg(pg_catalog.json_build_object('id', h.id, 'state', coalesce(j.state, 'canceled')))

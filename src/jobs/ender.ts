@@ -71,14 +71,26 @@ export class Ender {
     this.#isRunning = true
     await new Promise((resolve) => setImmediate(resolve)) // what ends in this turn of the loop goes together
     while (this.#waiting.length > 0) {
-      const batch = this.#waiting.slice(0, MOST)
-      this.#waiting = this.#waiting.slice(batch.length)
+      const batch = this.#next()
       const done = batch.filter(({ settlement }) => settlement === undefined)
       const rest = batch.filter(({ settlement }) => settlement !== undefined)
       if (done.length > 0) await this.#send(done, (part) => this.#complete(part))
       if (rest.length > 0) await this.#send(rest, (part) => this.#settle(part))
     }
     this.#isRunning = false
+  }
+
+  /** One of each job, since answers name jobs: an attempt that was lost may end beside the one that has taken over. */
+  #next(): Ending[] {
+    const batch = new Map<number, Ending>()
+    const rest: Ending[] = []
+    for (const ending of this.#waiting) {
+      const { id } = ending.attempt.job
+      if (batch.size < MOST && !batch.has(id)) batch.set(id, ending)
+      else rest.push(ending)
+    }
+    this.#waiting = rest
+    return [...batch.values()]
   }
 
   /** Those of a batch that the statement has recorded are told so; the others go by themselves. */
