@@ -94,21 +94,25 @@ export function describeClaimSchedules(bound: Depth): void {
     })
   })
 
-  it('what becomes due is claimed once, or waits for the next', async () => {
-    await exploreJobs({
-      jobs: [{ id: 1, state: 'scheduled', runAt: '2025-12-31' }],
-      actors: {
-        promotion: asProcess(async (own) => (await own.promote()).count),
-        another: asProcess(async (own) => (await own.promote()).count),
-        ann: claims('ann'),
-      },
-      bound: bound(2),
-      invariant: async (db, { promotion, another, ann }) => {
-        assert.equal(told<number>(promotion) + told<number>(another), 1)
-        await ownersAreRight(db, { ann } as Record<string, Outcome>)
-        assert.deepEqual(await statesOf(db), { 1: idsOf(ann).length === 1 ? 'running' : 'ready' })
-      },
-    })
+  describe('what becomes due is claimed once, or waits for the next', () => {
+    const promotes = asProcess(async (own) => (await own.promote()).count)
+    const scene = (others: Readonly<Record<string, typeof promotes>>, preemptions: number) =>
+      exploreJobs({
+        jobs: [{ id: 1, state: 'scheduled', runAt: '2025-12-31' }],
+        actors: { ...others, ann: claims('ann') },
+        bound: bound(preemptions),
+        invariant: async (db, { ann, ...promoted }) => {
+          assert.equal(
+            Object.values(promoted).reduce((sum, one) => sum + told<number>(one), 0),
+            1,
+          )
+          await ownersAreRight(db, { ann } as Record<string, Outcome>)
+          assert.deepEqual(await statesOf(db), { 1: idsOf(ann).length === 1 ? 'running' : 'ready' })
+        },
+      })
+
+    it('one promotes', () => scene({ promotion: promotes }, 2))
+    itInDepth('two promote', () => scene({ promotion: promotes, another: promotes }, 1))
   })
 
   describe('a pause', () => {
