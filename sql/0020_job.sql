@@ -184,7 +184,7 @@ as $$
 declare
   v_now timestamptz := {schema}.clock();
   v_days integer;
-  v_table regclass;
+  v_table text;
   v_count integer := 0;
 begin
   foreach v_days in array p_keep_days loop
@@ -194,13 +194,14 @@ begin
   perform {schema}.bound(p_wait_ms);
   -- point: before the look
   for v_table in
-    select c.oid::regclass from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
+    -- By its name, which it keeps when another has dropped it meanwhile.
+    select pg_catalog.format('{schema}.%I', c.relname) from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
     where i.inhparent = '{schema}.job_history'::regclass and c.relname ~ '^job_history_\d{8}$'
       and pg_catalog.to_date(pg_catalog.right(c.relname, 8), 'YYYYMMDD') <= (v_now at time zone 'utc')::date
   loop
     begin
       -- point: before the drop
-      execute pg_catalog.format('drop table %s', v_table);
+      execute 'drop table ' || v_table;
       v_count := v_count + 1;
     exception when lock_not_available or undefined_table then
       null;
