@@ -1,0 +1,629 @@
+import { describe, expect, it } from 'vitest'
+import { until } from '../../test/database.js'
+import type { Settling } from '../../test/jobs/job-calls.js'
+import { LEASE_MS, openJobs } from '../../test/jobs/open-jobs.js'
+
+/** What the functions of sql/0021_job_add.sql to sql/0024_job_operate.sql say and do, one at a time, and beside whoever has a row. */
+
+const fixture = openJobs()
+const { rows, put, passes, states, history, whileLocked, pool } = fixture
+const HELD = { id: 1, fence: 100 }
+const RETRY: Settling = { ...HELD, to: 'retry', error: { message: 'again' } }
+const idsOf = (jobs: readonly { id: number }[] | null) => jobs?.map(({ id }) => id)
+const rowOf = async (columns: string, id = 1) =>
+  (await rows(`select ${columns} from {schema}.job where id = ${id}`))[0]
+const row = (id: number) => `select from {schema}.job where id = ${id}`
+
+describe('lanes', () => {
+  it('one is made once, by however many at once', async () => {
+    const found = await Promise.all(
+      Array.from({ length: 20 }, () => rows("select {schema}.job_lane('q', 'new', 1) as id")),
+    )
+    expect(new Set(found.map(([lane]) => lane?.id)).size).toBe(1)
+    const [other] = await rows("select {schema}.job_lane('q', 'new', 2) as id")
+    expect(other?.id).not.toBe(found[0]?.[0]?.id)
+  })
+})
+
+describe('adding', () => {
+  const add = async (kinds: unknown[], inputs: unknown[], places = '{}') =>
+    (
+      await rows(
+        `select {schema}.job_add('${JSON.stringify(kinds)}', '${JSON.stringify(inputs)}', '${places}', '{}')::text as ids`,
+      )
+    )[0]?.ids
+  const kind = { queue: 'q', name: 'one', version: 1, priority: 0, maxAttempts: 5, keepDays: 7 }
+
+  it('what is not due yet is scheduled, what is due is ready', async () => {
+    await add(
+      [kind, { ...kind, delayMs: 1, priority: 3 }, { ...kind, runAt: Date.parse('2026-01-01T00:00:00Z') }],
+      [1, 2, 3],
+      '{1,2,3}',
+    )
+    expect(await rows('select state, priority, input from {schema}.job order by id')).toEqual([
+      { state: 'ready', priority: 0, input: 1 },
+      { state: 'scheduled', priority: 3, input: 2 },
+      { state: 'ready', priority: 0, input: 3 },
+    ])
+  })
+
+  it('in another language', async () => {
+    await rows(
+      `select {schema}.add_job('one', '"hi"', 'q'), {schema}.add_job('one', '1', 'q', run_at => '2026-01-01 00:00:01Z')`,
+    )
+    expect(await rows('select state, lane from {schema}.job order by id')).toEqual([
+      { state: 'ready', lane: 1 },
+      { state: 'scheduled', lane: 1 },
+    ])
+    await expect(rows("select {schema}.add_job('one', max_attempts => 0)")).rejects.toThrow('max_attempts')
+    await expect(rows("select {schema}.add_job('one', keep_days => 367)")).rejects.toThrow('keep_days')
+  })
+})
+
+describe('claiming', () => {
+  const ways = [
+    [
+      'from a place',
+      (count: number, lanes?: number[]) => fixture.jobs.claim('ann', count, lanes ? { lanes } : {}),
+    ],
+    ['from the start', (count: number, lanes?: number[]) => fixture.jobs.probe('ann', count, lanes)],
+    [
+      'carefully',
+      async (count: number, lanes?: number[]) =>
+        (await fixture.jobs.claimCarefully('ann', count, lanes))?.jobs ?? null,
+    ],
+  ] as const
+
+  describe.each(ways)('%s', (_, claim) => {
+    it('takes what is ready, of its lanes, so many, the oldest first', async () => {
+      await put(
+        { id: 4 },
+        { id: 1 },
+        { id: 2, lane: 2 },
+        { id: 3 },
+        { id: 5, state: 'scheduled' },
+        { id: 6, state: 'running' },
+        { id: 7, state: 'dead' },
+      )
+      expect(idsOf(await claim(2))).toEqual([1, 3])
+      expect(idsOf(await claim(9))).toEqual([4])
+      expect(await claim(9)).toEqual([])
+      expect(await states()).toEqual({
+        1: 'running',
+        2: 'ready',
+        3: 'running',
+        4: 'running',
+        5: 'scheduled',
+        6: 'running',
+        7: 'dead',
+      })
+      expect(
+        await rowOf(
+          "worker, attempt, fence > 0 as fenced, started_at = lease_until - interval '60 seconds' as leased",
+        ),
+      ).toEqual({ worker: 'ann', attempt: 1, fenced: true, leased: true })
+    })
+
+    it('waits for nobody, and takes the rest', async () => {
+      await put({ id: 1 }, { id: 2 })
+      expect(idsOf(await whileLocked(row(1), () => claim(2)))).toEqual([2])
+      expect(idsOf(await claim(2))).toEqual([1])
+    })
+
+    it('leaves what is paused, and begins nothing while a queue is being paused', async () => {
+      await put({ id: 1 }, { id: 2, lane: 3 })
+      await fixture.jobs.pause('q')
+      expect(idsOf(await claim(2, [1, 3]))).toEqual([2])
+      expect(await fixture.jobs.resume('q')).toBe('resumed')
+      expect(await fixture.jobs.resume('q')).toBe('running')
+      const client = await pool.connect()
+      await client.query(`begin; select pg_advisory_xact_lock(${fixture.schema}.job_claims_key())`)
+      try {
+        expect(await claim(2)).toBe(null)
+      } finally {
+        await client.query('rollback')
+        client.release()
+      }
+      expect(idsOf(await claim(2))).toEqual([1])
+    })
+
+    it('does not run what has expired: it ends, also at that moment', async () => {
+      await put(
+        { id: 1, expiresAt: '2026-01-01T00:00:00Z' },
+        { id: 2, expiresAt: '2026-01-01T00:00:00.001Z' },
+        { id: 3, expiresAt: '2025-01-01', keepDays: 0 },
+      )
+      expect(idsOf(await claim(3))).toEqual([2])
+      expect(await history()).toEqual([{ id: 1, fence: 0, outcome: 'expired' }])
+      expect(await states()).toEqual({ 2: 'running' })
+    })
+
+    it('a fence grows, also when the clock goes back', async () => {
+      await put({ id: 1, fence: 8e15 })
+      const [job] = (await claim(1)) ?? []
+      expect(job?.fence).toBe(8e15 + 1)
+    })
+  })
+
+  it('from a place: of its priority, and behind the one that is known', async () => {
+    await put({ id: 1 }, { id: 2 }, { id: 3, priority: 5 }, { id: 4, priority: 7 })
+    expect(
+      idsOf(await fixture.jobs.claim('ann', 9, { lanes: [1, 1], priorities: [5, 0], afters: [0, 1] })),
+    ).toEqual([3, 2])
+    expect(await states()).toEqual({ 1: 'ready', 2: 'running', 3: 'running', 4: 'ready' })
+  })
+
+  it('from the start: the most urgent first', async () => {
+    await put({ id: 1 }, { id: 2, priority: 5 }, { id: 3, priority: -1 }, { id: 4, priority: 5 })
+    expect(idsOf(await fixture.jobs.probe('ann', 1))).toEqual([2])
+    expect(idsOf((await fixture.jobs.claimCarefully('ann', 1))?.jobs ?? [])).toEqual([4])
+    expect(idsOf(await fixture.jobs.probe('ann', 1))).toEqual([1])
+  })
+
+  it('for several workers: so many for each, in turn', async () => {
+    await put({ id: 1 }, { id: 2 }, { id: 3 }, { id: 4 })
+    await rows("select {schema}.job_claim('{ann,bob,eve}', '{1,2,5}', '{1}', '{0}', '{0}', '{1000}')")
+    expect(await rows('select worker from {schema}.job order by id')).toEqual(
+      ['ann', 'bob', 'bob', 'eve'].map((worker) => ({ worker })),
+    )
+  })
+
+  describe('a row that cannot be claimed', () => {
+    const bad = { id: 1, fence: '9223372036854775807' }
+
+    it('fails a claim whole, and is set aside by a careful one, with the reason', async () => {
+      await put(bad, { id: 2 }, { id: 3 }, { id: 4 })
+      await expect(fixture.jobs.claim('ann', 2)).rejects.toThrow('out of range')
+      await expect(fixture.jobs.probe('ann', 2)).rejects.toThrow('out of range')
+      const told = await fixture.jobs.claimCarefully('ann', 2)
+      expect([idsOf(told?.jobs ?? []), told?.setAside, told?.stuck]).toEqual([[2, 3], [1], []])
+      expect(await states()).toEqual({ 1: 'dead', 2: 'running', 3: 'running', 4: 'ready' })
+      expect(await rowOf('error')).toEqual({
+        error: { name: 'QuarantinedError', message: 'It could not be claimed: bigint out of range' },
+      })
+    })
+
+    it('that cannot be set aside either is left, and the rest is claimed', async () => {
+      await put(bad, { id: 2 })
+      await rows(`create function {schema}.keep() returns trigger language plpgsql as $$ begin raise 'no'; end $$;
+        create trigger keep before update on {schema}.job for each row when (new.state = 'dead') execute function {schema}.keep()`)
+      try {
+        const told = await fixture.jobs.claimCarefully('ann', 2)
+        expect([idsOf(told?.jobs ?? []), told?.setAside, told?.stuck]).toEqual([[2], [], [1]])
+        expect(await states()).toEqual({ 1: 'ready', 2: 'running' })
+      } finally {
+        await rows('drop trigger keep on {schema}.job; drop function {schema}.keep()')
+      }
+    })
+  })
+})
+
+describe('promotion', () => {
+  const due = (id: number, runAt: string) => ({ id, state: 'scheduled' as const, runAt })
+
+  it('makes ready what is due, the longest due first, and says when the next is', async () => {
+    await put(due(1, '2026-01-01T00:00:00Z'), due(2, '2025-01-01'), due(3, '2026-01-01T00:00:00.250Z'), {
+      id: 4,
+      state: 'dead',
+    })
+    expect(await fixture.jobs.promote(1)).toEqual({ count: 1, queues: ['q'], dueInMs: 250 })
+    expect(await states()).toEqual({ 1: 'scheduled', 2: 'ready', 3: 'scheduled', 4: 'dead' })
+    expect(await fixture.jobs.promote()).toEqual({ count: 1, queues: ['q'], dueInMs: 250 })
+    await passes(250)
+    expect(await fixture.jobs.promote()).toEqual({ count: 1, queues: ['q'], dueInMs: null })
+    expect(await fixture.jobs.promote()).toEqual({ count: 0, queues: [], dueInMs: null })
+  })
+
+  it('waits for nobody', async () => {
+    await put(due(1, '2025-01-01'), due(2, '2025-01-02'))
+    expect((await whileLocked(row(1), () => fixture.jobs.promote())).count).toBe(1)
+    expect(await states()).toEqual({ 1: 'scheduled', 2: 'ready' })
+  })
+})
+
+describe('expiry', () => {
+  it('ends what waits and has expired, so many, the first first, and nothing else', async () => {
+    const expiresAt = '2026-01-01T00:00:00Z'
+    await put(
+      { id: 1, expiresAt },
+      { id: 2, expiresAt: '2025-01-01', state: 'scheduled' },
+      { id: 3, expiresAt: '2026-01-01T00:00:01Z' },
+      { id: 4 },
+    )
+    await put(
+      { id: 5, expiresAt, state: 'running' },
+      { id: 6, expiresAt, state: 'dead' },
+      { id: 7, expiresAt, keepDays: 0 },
+    )
+    expect(await fixture.jobs.expire(1)).toBe(1)
+    expect(await history()).toEqual([{ id: 2, fence: 0, outcome: 'expired' }])
+    expect(await fixture.jobs.expire()).toBe(2)
+    expect(await fixture.jobs.expire()).toBe(0)
+    expect(await states()).toEqual({ 3: 'ready', 4: 'ready', 5: 'running', 6: 'dead' })
+    expect(idsOf((await history()) as { id: number }[])).toEqual([1, 2])
+  })
+
+  it('waits for nobody', async () => {
+    await put({ id: 1, expiresAt: '2025-01-01' }, { id: 2, expiresAt: '2025-01-02' })
+    expect(await whileLocked(row(1), () => fixture.jobs.expire())).toBe(1)
+    expect(await states()).toEqual({ 1: 'ready' })
+  })
+})
+
+describe('success', () => {
+  it('is recorded of what is held under that fence, with its result, and of nothing else', async () => {
+    await put(
+      { id: 1, state: 'running' },
+      { id: 2, state: 'running', fence: 101 },
+      { id: 3, fence: 100 },
+      { id: 4, state: 'dead' },
+      { id: 5, state: 'running', keepDays: 0 },
+    )
+    const held = [1, 2, 3, 4, 5, 6].map((id) => ({ id, fence: 100 }))
+    expect(await fixture.jobs.complete(held, { results: ['a', 'b', 'c', 'd', 'e', 'f'] })).toEqual([1, 5])
+    expect(
+      await rows('select id::int, outcome, result, worker, attempt, input from {schema}.job_history'),
+    ).toEqual([{ id: 1, outcome: 'succeeded', result: 'a', worker: 'old', attempt: 1, input: { n: 1 } }])
+    expect(await states()).toEqual({ 2: 'running', 3: 'ready', 4: 'dead' })
+    expect(await fixture.jobs.complete(held)).toEqual([])
+  })
+
+  it('makes the day that it is kept until', async () => {
+    await rows('drop table if exists {schema}.job_history_20260104')
+    await put({ id: 1, state: 'running', keepDays: 2 }, { id: 2, state: 'running', keepDays: 2 })
+    await fixture.jobs.complete([HELD], { keepDays: [2] })
+    await fixture.jobs.completeOne({ id: 2, fence: 100 }, undefined, 2)
+    expect(await rows('select id::int from {schema}.job_history_20260104 order by id')).toEqual([
+      { id: 1 },
+      { id: 2 },
+    ])
+  })
+
+  it('with others waits for nobody; by itself it waits, and says what it has found', async () => {
+    await put({ id: 1, state: 'running' }, { id: 2, state: 'running' })
+    expect(await whileLocked(row(1), () => fixture.jobs.complete([HELD, { id: 2, fence: 100 }]))).toEqual([2])
+    expect(await fixture.jobs.completeOne({ id: 1, fence: 99 })).toBe('lost')
+    let waiting: Promise<string> | undefined
+    await whileLocked(row(1), async () => {
+      waiting = fixture.jobs.completeOne(HELD)
+      await until(
+        async () =>
+          (
+            await rows(
+              "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%job_complete_one%'",
+            )
+          ).length > 0,
+        'it to wait',
+      )
+    })
+    expect(await waiting).toBe('done')
+    expect(await fixture.jobs.completeOne(HELD)).toBe('done')
+    const [told] = await whileLocked(row(1), () =>
+      rows('select {schema}.job_complete_one(1, 100, null, 7, 20) as state'),
+    )
+    expect(told?.state).toBe('done')
+    expect(await history()).toEqual([1, 2].map((id) => ({ id, fence: 100, outcome: 'succeeded' })))
+  })
+
+  it('by itself waits no longer than it was told', async () => {
+    await put({ id: 1, state: 'running' })
+    const [told] = await whileLocked(row(1), () =>
+      rows('select {schema}.job_complete_one(1, 100, null, 7, 20) as state'),
+    )
+    expect(told?.state).toBe('locked')
+  })
+
+  it('is not what another attempt, or another end, was', async () => {
+    await put({ id: 1, state: 'running' })
+    await fixture.jobs.settle(RETRY)
+    expect(await fixture.jobs.completeOne(HELD)).toBe('lost')
+    const [job] = (await fixture.jobs.claim('ann')) ?? []
+    await fixture.jobs.complete([job as { id: number; fence: number }])
+    expect(await fixture.jobs.completeOne(HELD)).toBe('lost')
+  })
+})
+
+describe('other ends', () => {
+  const to = (id: number, how: Settling['to'], delayMs = 0): Settling => ({
+    id,
+    fence: 100,
+    to: how,
+    delayMs,
+  })
+
+  it('each leaves the job where it belongs, and its attempt counts, or does not', async () => {
+    await put(...[1, 2, 3, 4, 5, 6].map((id) => ({ id, state: 'running' as const, attempt: 3 })))
+    const told = await fixture.jobs.settle(
+      ...[
+        to(1, 'retry'),
+        to(2, 'retry', 250),
+        to(3, 'dead'),
+        to(4, 'snooze', 500),
+        to(5, 'back'),
+        to(6, 'canceled'),
+      ],
+    )
+    expect(told.toSorted((a, b) => a.id - b.id).map(({ state }) => state)).toEqual([
+      'ready',
+      'scheduled',
+      'dead',
+      'scheduled',
+      'ready',
+      'canceled',
+    ])
+    expect(
+      await rows(
+        "select attempt, (extract(epoch from run_at - '2026-01-01T00:00:00Z') * 1000)::int as ms, worker from {schema}.job order by id",
+      ),
+    ).toEqual([
+      { attempt: 3, ms: 0, worker: null },
+      { attempt: 3, ms: 250, worker: null },
+      { attempt: 3, ms: 0, worker: null },
+      { attempt: 2, ms: 500, worker: null },
+      { attempt: 2, ms: 0, worker: null },
+    ])
+    expect(await rows('select id::int, outcome, input from {schema}.job_history order by id')).toEqual([
+      ...[1, 2, 3].map((id) => ({ id, outcome: 'failed', input: null })),
+      { id: 6, outcome: 'canceled', input: { n: 6 } },
+    ])
+  })
+
+  it('of what is held under that fence, and of nothing else', async () => {
+    await put({ id: 1, state: 'running', fence: 101 }, { id: 2, fence: 100 }, { id: 3, state: 'dead' })
+    expect(await fixture.jobs.settle(to(1, 'dead'), to(2, 'dead'), to(3, 'retry'), to(4, 'dead'))).toEqual([])
+    expect(await states()).toEqual({ 1: 'running', 2: 'ready', 3: 'dead' })
+    expect([
+      await fixture.jobs.settleOne(to(1, 'dead')),
+      await fixture.jobs.settleOne(to(2, 'retry')),
+    ]).toEqual(['lost', 'lost'])
+    expect(await history()).toEqual([])
+  })
+
+  it('with others waits for nobody; by itself it is told that it was done before', async () => {
+    await put({ id: 1, state: 'running' }, { id: 2, state: 'running' })
+    const told = await whileLocked(row(1), () => fixture.jobs.settle(to(1, 'retry'), to(2, 'retry')))
+    expect(told).toEqual([{ id: 2, state: 'ready' }])
+    expect([await fixture.jobs.settleOne(RETRY), await fixture.jobs.settleOne(RETRY)]).toEqual([
+      'done',
+      'done',
+    ])
+    expect(await history()).toEqual([1, 2].map((id) => ({ id, fence: 100, outcome: 'failed' })))
+  })
+
+  it('what is not kept leaves nothing', async () => {
+    await put({ id: 1, state: 'running', keepDays: 0 }, { id: 2, state: 'running', keepDays: 0 })
+    await fixture.jobs.settle(to(1, 'dead'), to(2, 'canceled'))
+    expect([await history(), await states()]).toEqual([[], { 1: 'dead' }])
+  })
+
+  it('of what somebody has canceled: it is over, with the reason', async () => {
+    await put({ id: 1, state: 'running' })
+    expect(await fixture.jobs.cancel(1)).toBe('canceling')
+    expect(await fixture.jobs.settle(to(1, 'back'))).toEqual([{ id: 1, state: 'canceled' }])
+    expect(
+      await rows("select outcome, error ->> 'message' as reason, input from {schema}.job_history"),
+    ).toEqual([{ outcome: 'canceled', reason: 'no more', input: { n: 1 } }])
+  })
+})
+
+describe('a heartbeat', () => {
+  it('puts off the end of what is held under that fence, and tells of the rest', async () => {
+    await put(
+      { id: 1, state: 'running' },
+      { id: 2, state: 'running', fence: 101 },
+      { id: 3, fence: 100 },
+      { id: 4, state: 'running' },
+    )
+    await rows("update {schema}.job set lease_until = '2026-02-01' where id = 4")
+    await fixture.jobs.cancel(4)
+    await rows("insert into {schema}.worker values ('ann', 'host', 1, '{1}', 1, '2025-01-01', '2025-01-01')")
+    const held = [1, 2, 3, 4].map((id) => ({ id, fence: 100 }))
+    expect(await fixture.jobs.beat(held, ['ann', 'bob'])).toEqual({
+      lost: [2, 3],
+      locked: [],
+      canceled: [4],
+      unknown: ['bob'],
+    })
+    expect(await fixture.jobs.beat([HELD], ['ann'])).toEqual({
+      lost: [],
+      locked: [],
+      canceled: [],
+      unknown: [],
+    })
+    expect(await rows('select lease_until from {schema}.job order by id')).toEqual([
+      { lease_until: new Date(Date.parse('2026-01-01T00:00:00Z') + LEASE_MS) },
+      { lease_until: new Date('2026-01-01T00:00:01Z') },
+      { lease_until: null },
+      // Whoever has asked for more time keeps it.
+      { lease_until: new Date('2026-02-01T00:00:00Z') },
+    ])
+    expect(await rows("select seen_at = '2026-01-01T00:00:00Z' as seen from {schema}.worker")).toEqual([
+      { seen: true },
+    ])
+  })
+
+  it('revives no lease that has run out', async () => {
+    await put({ id: 1, state: 'running' })
+    await passes(1_000)
+    expect(await fixture.jobs.beat([HELD])).toMatchObject({ lost: [1], locked: [] })
+    expect(await fixture.jobs.tell(HELD, { half: true })).toBe('lost')
+    expect(await rowOf('lease_until, progress')).toEqual({
+      lease_until: new Date('2026-01-01T00:00:01Z'),
+      progress: null,
+    })
+  })
+
+  it('waits for nobody, and says whom it has passed over', async () => {
+    await put({ id: 1, state: 'running' }, { id: 2, state: 'running' })
+    const told = await whileLocked(row(1), () => fixture.jobs.beat([HELD, { id: 2, fence: 100 }]))
+    expect(told).toMatchObject({ lost: [], locked: [1] })
+  })
+
+  it('of a handler: how far it is, and for how long', async () => {
+    await put({ id: 1, state: 'running' })
+    expect(await fixture.jobs.tell(HELD, { half: true }, 5_000)).toBe('held')
+    expect(await fixture.jobs.tell({ id: 1, fence: 99 }, {})).toBe('lost')
+    expect(await rowOf('lease_until, progress')).toEqual({
+      lease_until: new Date('2026-01-01T00:00:05Z'),
+      progress: { half: true },
+    })
+    const [told] = await rows('select {schema}.job_tell(1, 100, null, 1, 1000) as state')
+    expect(told?.state).toBe('held')
+    expect(await rowOf('lease_until, progress')).toEqual({
+      lease_until: new Date('2026-01-01T00:00:05Z'),
+      progress: { half: true },
+    })
+  })
+
+  it('of a handler that had to wait: its lease may have run out meanwhile', async () => {
+    await put({ id: 1, state: 'running' })
+    let telling: Promise<string> | undefined
+    await whileLocked(row(1), async () => {
+      telling = fixture.jobs.tell(HELD, { half: true })
+      await until(
+        async () =>
+          (
+            await rows(
+              "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%job_tell%'",
+            )
+          ).length > 0,
+        'it to wait',
+      )
+      await passes(1_000)
+    })
+    expect(await telling).toBe('lost')
+  })
+})
+
+describe('what was left by workers that are gone', () => {
+  it('is ready again, or dead if that was its last attempt, or over if it was canceled', async () => {
+    await put(
+      { id: 1, state: 'running', attempt: 4 },
+      { id: 2, state: 'running', attempt: 5 },
+      { id: 3, state: 'running' },
+      { id: 4, state: 'running', keepDays: 0 },
+    )
+    await fixture.jobs.cancel(3)
+    expect(await fixture.jobs.recover()).toEqual([])
+    await passes(1_000)
+    const told = await fixture.jobs.recover()
+    expect(
+      told
+        .toSorted((a, b) => a.id - b.id)
+        .map(({ id, state, worker, attempt }) => [id, state, worker, attempt]),
+    ).toEqual([
+      [1, 'ready', 'old', 4],
+      [2, 'dead', 'old', 5],
+      [3, 'canceled', 'old', 1],
+      [4, 'ready', 'old', 1],
+    ])
+    expect(await rows('select id::int, outcome, input from {schema}.job_history order by id')).toEqual([
+      { id: 1, outcome: 'lost', input: null },
+      { id: 2, outcome: 'lost', input: null },
+      { id: 3, outcome: 'canceled', input: { n: 3 } },
+    ])
+    expect(await rowOf("error ->> 'message' as message, worker")).toEqual({
+      message: 'Attempt 4 of 5 has ended without a word: the lease of old ran out.',
+      worker: null,
+    })
+    expect(await states()).toEqual({ 1: 'ready', 2: 'dead', 4: 'ready' })
+  })
+
+  it('is taken so many at a time, the oldest first; what is held is left alone, and nobody is waited for', async () => {
+    await put(...[1, 2, 3, 4].map((id) => ({ id, state: 'running' as const })), { id: 5 })
+    await fixture.jobs.beat([{ id: 2, fence: 100 }])
+    await passes(1_000)
+    expect(idsOf(await whileLocked(row(1), () => fixture.jobs.recover(1)))).toEqual([3])
+    expect(idsOf(await fixture.jobs.recover())?.toSorted()).toEqual([1, 4])
+    expect(await states()).toEqual({ 1: 'ready', 2: 'running', 3: 'ready', 4: 'ready', 5: 'ready' })
+  })
+
+  it('what a worker holds and does not know of is given back, and counts for nothing', async () => {
+    await put(
+      { id: 1, state: 'running', worker: 'ann' },
+      { id: 2, state: 'running', worker: 'ann' },
+      { id: 3, state: 'running', worker: 'bob' },
+    )
+    const [told] = await rows("select {schema}.job_give_strays_back('{ann}', '{2}') as count")
+    expect(told?.count).toBe(1)
+    expect(await rows('select state, attempt from {schema}.job order by id')).toEqual([
+      { state: 'ready', attempt: 0 },
+      { state: 'running', attempt: 1 },
+      { state: 'running', attempt: 1 },
+    ])
+    expect((await rows("select {schema}.job_give_strays_back('{ann}', '{2}') as count"))[0]?.count).toBe(0)
+  })
+})
+
+describe('operators', () => {
+  it('cancel: what each state comes to', async () => {
+    await put(
+      { id: 1 },
+      { id: 2, state: 'scheduled' },
+      { id: 3, state: 'running' },
+      { id: 4, state: 'dead' },
+      { id: 5, keepDays: 0 },
+    )
+    const told: string[] = []
+    for (const id of [1, 2, 3, 4, 5, 6]) told.push(await fixture.jobs.cancel(id))
+    expect(told).toEqual(['canceled', 'canceled', 'canceling', 'dead', 'canceled', 'ended'])
+    expect(await states()).toEqual({ 3: 'running', 4: 'dead' })
+    expect(idsOf((await history()) as { id: number }[])).toEqual([1, 2])
+    const [first] = await rows('select cancel_at from {schema}.job where id = 3')
+    await passes(10)
+    await fixture.jobs.cancel(3)
+    expect(await rows('select cancel_at from {schema}.job where id = 3')).toEqual([first])
+  })
+
+  it('cancel: waits no longer than it was told', async () => {
+    await put({ id: 1 })
+    const [told] = await whileLocked(row(1), () =>
+      rows("select {schema}.job_cancel(1, '{}', 20) ->> 'state' as state"),
+    )
+    expect(told?.state).toBe('locked')
+  })
+
+  it('redrive: what is dead, with all attempts before it, and nothing else; and waits for nobody', async () => {
+    await put(
+      { id: 1, state: 'dead', attempt: 5, expiresAt: '2025-01-01' },
+      { id: 2, state: 'dead', lane: 3 },
+      { id: 3, fence: 100 },
+      { id: 4, state: 'running' },
+    )
+    const told = await whileLocked(row(2), () => fixture.jobs.redrive(1, 2, 3, 4, 5))
+    expect(told).toEqual({ ids: [1], queues: ['q'] })
+    expect(await rowOf('state, attempt, expires_at')).toEqual({
+      state: 'ready',
+      attempt: 0,
+      expires_at: null,
+    })
+    expect(await fixture.jobs.redrive(1, 2, 3, 4)).toEqual({ ids: [2], queues: ['other'] })
+    expect(await rows('select attempt from {schema}.job where id in (3, 4)')).toEqual([
+      { attempt: 1 },
+      { attempt: 1 },
+    ])
+  })
+
+  it('discard: what is dead, and nothing else; and waits for nobody', async () => {
+    await put({ id: 1, state: 'dead' }, { id: 2, state: 'dead' }, { id: 3 }, { id: 4, state: 'running' })
+    expect(await whileLocked(row(2), () => fixture.jobs.discard(1, 2, 3, 4, 5))).toEqual([1])
+    expect(await states()).toEqual({ 2: 'dead', 3: 'ready', 4: 'running' })
+  })
+
+  it('pause: the first time and who has done it stay', async () => {
+    await fixture.jobs.pause('q')
+    await passes(10)
+    await rows("select {schema}.queue_pause('q', 'bob', 1000)")
+    expect(await rows('select paused_by, paused_at from {schema}.queue')).toEqual([
+      { paused_by: 'operator', paused_at: new Date('2026-01-01T00:00:00Z') },
+    ])
+  })
+
+  it('workers: those that nobody has heard of for so long are forgotten, and nobody is waited for', async () => {
+    await rows(`insert into {schema}.worker select w, 'host', 1, '{1}', 1, '2025-01-01', s::timestamptz
+      from unnest('{old,busy,new}'::text[], '{2025-12-31,2025-12-31,2026-01-01}'::text[]) as t (w, s)`)
+    const forget = async () => (await rows('select {schema}.worker_forget(60000) as count'))[0]?.count
+    expect(await whileLocked("select from {schema}.worker where id = 'busy'", forget)).toBe(1)
+    expect(await rows('select id from {schema}.worker order by id')).toEqual([{ id: 'busy' }, { id: 'new' }])
+  })
+})
