@@ -5,6 +5,7 @@ import { electionMutations } from './elections.mjs'
 import { flightMutations } from './flight.mjs'
 import { groundMutations } from './ground.mjs'
 import { httpMutations } from './http.mjs'
+import { jobMutations } from './jobs.mjs'
 import { kvMutations } from './kv.mjs'
 import { lockMutations } from './locks.mjs'
 import { monitorMutations } from './monitors.mjs'
@@ -29,4 +30,5 @@ export const mutations = [
   ...aggregateMutations,
   ...electionMutations,
   ...monitorMutations,
+  ...jobMutations,
 ]

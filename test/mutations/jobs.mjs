@@ -1,0 +1,544 @@
+// Guards of jobs: what the table forbids, then how they are added, claimed, ended and operated on, in SQL; and what stands around that.
+import { inFunction } from './mutation.mjs'
+
+const test = (name) => `src/jobs/${name}.test.ts`
+const table = [test('job-table')]
+const functions = [test('job-functions')]
+const claims = [test('claim.explore')]
+const attempts = [test('attempt.explore')]
+
+const inTable = 'sql/0020_job.sql'
+const inAdd = 'sql/0021_job_add.sql'
+const inClaim = 'sql/0022_job_claim.sql'
+const inEnd = 'sql/0023_job_end.sql'
+const inOperate = 'sql/0024_job_operate.sql'
+
+const FREE = 'num_nonnulls(worker, lease_until, started_at, cancel_at) = 0'
+const of = (name) => (text) => inFunction(name, text)
+const take = of('job_take')
+const claim = of('job_claim')
+const probe = of('job_probe')
+const carefully = of('job_claim_carefully')
+const promote = of('job_promote')
+const expire = of('job_expire')
+const complete = of('job_complete')
+const wait = of('job_wait')
+const completeOne = of('job_complete_one')
+const settle = of('job_settle')
+const settleOne = of('job_settle_one')
+const beat = of('job_beat')
+const tell = of('job_tell')
+const recover = of('job_recover')
+const strays = of('job_give_strays_back')
+const cancel = of('job_cancel')
+const redrive = of('job_redrive')
+const discard = of('job_discard')
+const pause = of('queue_pause')
+const keep = of('job_history_keep')
+
+/** @type {[name: string, from: string | RegExp | object, to: string, tests: string[]][]} */
+const ofTable = [
+  ...['ready', 'scheduled', 'gated'].map((state) => [
+    `${state}, and somebody has it`,
+    `when '${state}' then ${FREE}`,
+    `when '${state}' then true`,
+    table,
+  ]),
+  ['dead, and somebody has it', `when 'dead' then ${FREE} and`, "when 'dead' then", table],
+  ['dead of nothing', ' and error is not null', '', table],
+  ['it runs, and nobody has it', 'num_nulls(worker, lease_until, started_at) = 0 and ', '', table],
+  ['it runs without a fence', ' and fence > 0', '', table],
+  ['it runs and was never begun', ' and attempt > 0', '', table],
+  ['a state that nobody knows', '      else false\n', '      else true\n', table],
+  [
+    'a claim without a higher fence',
+    "new.state = 'running' and new.fence > old.fence or",
+    "new.state = 'running' or",
+    table,
+  ],
+  [
+    'ready: a fence grows without a claim',
+    "new.state in ('ready', 'scheduled', 'gated', 'dead') and new.fence = old.fence\n",
+    "new.state in ('ready', 'scheduled', 'gated', 'dead')\n",
+    table,
+  ],
+  ...[
+    ['running', "'running', 'ready', 'scheduled', 'gated', 'dead'"],
+    ['scheduled', "'scheduled', 'ready', 'gated', 'dead'"],
+    ['gated', "'gated', 'ready', 'dead'"],
+  ].flatMap(([state, list]) => [
+    [
+      `${state}: a fence changes without a claim`,
+      `when '${state}' then new.state in (${list}) and new.fence = old.fence`,
+      `when '${state}' then new.state in (${list})`,
+      table,
+    ],
+    ...(state === 'running'
+      ? []
+      : [
+          [
+            `${state}: any step`,
+            `when '${state}' then new.state in (${list}) and`,
+            `when '${state}' then`,
+            table,
+          ],
+        ]),
+  ]),
+  ['dead: any step', "else new.state in ('dead', 'ready') and", 'else', table],
+  [
+    'dead: a fence changes',
+    "else new.state in ('dead', 'ready') and new.fence = old.fence",
+    "else new.state in ('dead', 'ready')",
+    table,
+  ],
+  [
+    'a job is born in any state',
+    "when (new.state in ('running', 'dead') or new.fence <> 0)",
+    'when (new.fence <> 0)',
+    table,
+  ],
+  ['a job is born with a fence', ' or new.fence <> 0)', ')', table],
+  [
+    'a day of history is made without a turn',
+    "  perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('{schema}:job_history', 0));\n",
+    '',
+    table,
+  ],
+  [
+    'a day of history is not looked for in turn',
+    /is not null then\n {4}return;\n {2}end if;\n {2}-- point: before the table/,
+    'is not null and false then\n    return;\n  end if;\n  -- point: before the table',
+    table,
+  ],
+  ['history is dropped a day too early', keep("'YYYYMMDD') <= (v_now"), "'YYYYMMDD') <= 1 + (v_now", table],
+  ['history is dropped a day too late', keep("'YYYYMMDD') <= (v_now"), "'YYYYMMDD') < (v_now", table],
+  ['no days ahead', keep('pg_catalog.generate_series(0, 2)'), 'pg_catalog.generate_series(0, 1)', table],
+  ['a drop waits for as long as it takes', keep('  perform {schema}.bound(p_wait_ms);\n'), '', table],
+  [
+    'a drop that waits too long fails all',
+    keep('lock_not_available or undefined_table'),
+    'undefined_table',
+    table,
+  ],
+  [
+    'a day that another has dropped fails all',
+    keep('lock_not_available or undefined_table'),
+    'lock_not_available',
+    table,
+  ],
+]
+
+/** @type {typeof ofTable} */
+const ofAdding = [
+  [
+    'a lane is made by one at a time',
+    '    on conflict do nothing returning l.id',
+    '    returning l.id',
+    functions,
+  ],
+  [
+    'what is not due yet is ready',
+    "case when k.run_at > v_now then 'scheduled'",
+    "case when false then 'scheduled'",
+    functions,
+  ],
+  [
+    'what is due is scheduled',
+    "case when k.run_at > v_now then 'scheduled'",
+    "case when k.run_at >= v_now then 'scheduled'",
+    functions,
+  ],
+  [
+    'add_job: what is not due yet is ready',
+    'case when v_run_at > v_now then',
+    'case when false then',
+    functions,
+  ],
+  ['add_job: any number of attempts', 'max_attempts < 1 or', 'false or', functions],
+]
+
+const LOCKED = 'for update skip locked'
+
+/** @type {typeof ofTable} */
+const ofClaiming = [
+  ...Object.entries({ claim, probe, carefully }).flatMap(([name, place]) => [
+    [`${name}: what is picked is not locked`, place(` ${LOCKED}`), '', claims],
+    [`${name}: waits for others`, place(` ${LOCKED}`), ' for update', functions],
+    [`${name}: what is not ready`, place("j.state = 'ready' and "), '', functions],
+    [`${name}: of any lane`, place('j.lane = c.lane'), 'true', functions],
+    [`${name}: of a queue that is paused`, place('    where c.lane <> all (v_paused)\n'), '', functions],
+    [
+      `${name}: a pause does not wait for it`,
+      place('not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key())'),
+      'false',
+      claims,
+    ],
+    [
+      `${name}: pauses are looked for before its turn`,
+      place(
+        '  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then\n    return null;\n  end if;\n  -- point: before the pauses\n  v_paused := {schema}.job_paused();\n',
+      ),
+      '  -- point: before the pauses\n  v_paused := {schema}.job_paused();\n  -- point: before its turn\n  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then\n    return null;\n  end if;\n',
+      claims,
+    ],
+  ]),
+  ['claim: of any priority', claim(' and j.priority = c.priority'), '', functions],
+  ['claim: what is behind its place', claim(' and j.id > c.after'), '', functions],
+  [
+    'claim: in any order',
+    claim('order by j.id limit v_limit'),
+    'order by j.id desc limit v_limit',
+    functions,
+  ],
+  ['claim: more than there is room for', claim('    limit v_limit\n  ) p;'), '  ) p;', functions],
+  ['probe: in any order', probe('order by j.priority desc, j.id'), 'order by j.id', functions],
+  ['probe: more than there is room for', probe('    limit v_limit\n  ) p;'), '  ) p;', functions],
+  ['carefully: in any order', carefully('order by j.priority desc, j.id'), 'order by j.id', functions],
+  [
+    'carefully: more than there is room for',
+    carefully('pg_catalog.cardinality(v_all) = p_count or '),
+    '',
+    functions,
+  ],
+  [
+    'carefully: a bad row that cannot be set aside fails all',
+    carefully('      exception when others then\n        v_stuck'),
+    '      exception when no_data then\n        v_stuck',
+    functions,
+  ],
+  [
+    'carefully: a bad row fails all',
+    carefully('    exception when others then\n      get'),
+    '    exception when no_data then\n      get',
+    functions,
+  ],
+  [
+    'take: what has expired is run',
+    take(' and (j.expires_at is null or j.expires_at > v_now)'),
+    '',
+    functions,
+  ],
+  [
+    'take: what expires at this moment is run',
+    take('j.expires_at > v_now'),
+    'j.expires_at >= v_now',
+    functions,
+  ],
+  [
+    'take: what has expired stays',
+    take('if v_count < pg_catalog.cardinality(p_rows) then'),
+    'if false then',
+    functions,
+  ],
+  [
+    'take: a fence need not grow',
+    take('{schema}.next_fence(j.fence, v_now)'),
+    '{schema}.micros(v_now)',
+    functions,
+  ],
+  [
+    'take: attempts are not counted',
+    take('attempt = j.attempt + 1'),
+    'attempt = greatest(j.attempt, 1)',
+    attempts,
+  ],
+  [
+    'workers get more than they asked for',
+    of('job_take_all')('v_from + p_counts[n] - 1'),
+    'v_from + p_counts[n]',
+    functions,
+  ],
+  [
+    'what waits ends, and is kept though it is not to be',
+    of('job_end_waiting')('from gone g where g.keep_days > 0'),
+    'from gone g',
+    functions,
+  ],
+  ['promote: what is picked is not locked', promote(` ${LOCKED}`), '', claims],
+  ['promote: waits for others', promote(` ${LOCKED}`), ' for update', functions],
+  [
+    'promote: what is in another state',
+    promote("j.state = 'scheduled' and j.run_at <= v_before"),
+    "j.state in ('scheduled', 'dead') and j.run_at <= v_before",
+    functions,
+  ],
+  ['promote: what is not due', promote(' and j.run_at <= v_before'), '', functions],
+  ['promote: not at that moment', promote('j.run_at <= v_before'), 'j.run_at < v_before', functions],
+  [
+    'promote: in any order',
+    promote('order by j.run_at limit p_limit'),
+    'order by j.id limit p_limit',
+    functions,
+  ],
+  ['promote: all at once', promote(' limit p_limit'), '', functions],
+  [
+    'promote: nothing scheduled is something due',
+    promote('case when v_next is not null then greatest'),
+    'case when true then greatest',
+    functions,
+  ],
+  ['expire: what is picked is not locked', expire(` ${LOCKED}`), '', claims],
+  ['expire: waits for others', expire(` ${LOCKED}`), ' for update', functions],
+  ['expire: what has not expired', expire('j.expires_at <= v_before and '), '', functions],
+  ['expire: not at that moment', expire('j.expires_at <= v_before'), 'j.expires_at < v_before', functions],
+  ['expire: what runs, or is dead', expire(" and j.state in ('ready', 'scheduled', 'gated')"), '', functions],
+  ['expire: all at once', expire(' limit p_limit'), '', functions],
+]
+
+/** @type {typeof ofTable} */
+const ofEnding = [
+  ...Object.entries({ complete, settle }).flatMap(([name, place]) => [
+    [
+      `${name}: under any fence`,
+      place(` and j.fence = ${name === 'settle' ? 'm' : 'c'}.fence and j.state`),
+      ' and j.state',
+      functions,
+    ],
+    [`${name}: what does not run`, place(" and j.state = 'running'"), '', functions],
+    [`${name}: what is picked is not locked`, place(' for update of j skip locked'), '', attempts],
+    [`${name}: waits for others`, place(' for update of j skip locked'), ' for update of j', functions],
+  ]),
+  ['complete: a result of another attempt', complete(' and r.fence = g.fence'), '', attempts],
+  ['complete: what is not kept is kept', complete('  where g.keep_days > 0;'), ';', functions],
+  [
+    'complete: the day is there',
+    complete('    perform {schema}.job_history_day('),
+    '    perform (',
+    functions,
+  ],
+  [
+    'complete: all were recorded',
+    complete('return case when pg_catalog.cardinality(v_ids) < pg_catalog.cardinality(p_ids) then v_ids end'),
+    'return null',
+    functions,
+  ],
+  ['wait: under any fence', wait(' and j.fence = p_fence'), '', functions],
+  ['wait: what does not run', wait(" and j.state = 'running'"), '', functions],
+  ['wait: nothing is locked', wait("'running' for update;"), "'running';", attempts],
+  [
+    'wait: for as long as it takes',
+    wait('  perform {schema}.bound({schema}.bounded_wait(p_wait_ms));\n'),
+    '',
+    functions,
+  ],
+  ['complete one: any end is a success', completeOne(" and h.outcome = 'succeeded'"), '', functions],
+  ['complete one: a success of another attempt', completeOne(' and h.fence = p_fence'), '', functions],
+  [
+    'complete one: a lost answer is a lost job',
+    completeOne("if v_state = 'lost' then"),
+    'if false then',
+    functions,
+  ],
+  [
+    'settle: what another attempt has said is its history',
+    settle('on j.id = m.id and j.fence = m.fence\n  cross'),
+    'on j.id = m.id\n  cross',
+    attempts,
+  ],
+  [
+    'settle: what another attempt has said ends it',
+    settle('where j.id = m.id and j.fence = m.fence and m.id = any (v_held) and ('),
+    'where j.id = m.id and m.id = any (v_held) and (',
+    attempts,
+  ],
+  [
+    'settle: what another attempt has said counts',
+    settle('m where j.id = m.id and j.fence = m.fence and'),
+    'm where j.id = m.id and',
+    attempts,
+  ],
+  [
+    'settle: what was canceled has failed',
+    settle("(select j.cancel_at is not null or m.to = 'canceled' as is_canceled)"),
+    "(select m.to = 'canceled' as is_canceled)",
+    functions,
+  ],
+  [
+    'settle: what was canceled goes on',
+    settle("(j.cancel_at is not null or m.to = 'canceled');"),
+    "(m.to = 'canceled');",
+    functions,
+  ],
+  ['settle: what was given back has failed', settle("m.to in ('retry', 'dead'))"), 'true)', functions],
+  [
+    'settle: what was given back counts',
+    settle("m.to in ('snooze', 'back')"),
+    "m.to in ('snooze')",
+    functions,
+  ],
+  ['settle: a snooze counts', settle("m.to in ('snooze', 'back')"), "m.to in ('back')", functions],
+  [
+    'settle: what is due later is ready',
+    settle("when m.delay_ms > 0 then 'scheduled'"),
+    "when false then 'scheduled'",
+    functions,
+  ],
+  ['settle: what is not kept is kept', settle(' and j.keep_days > 0 and ('), ' and (', functions],
+  [
+    'settle one: a lost answer is a lost job',
+    settleOne("if v_state = 'lost' then"),
+    'if false then',
+    functions,
+  ],
+  [
+    'settle one: a success is a failure',
+    settleOne(" and h.outcome in ('failed', 'canceled')"),
+    '',
+    functions,
+  ],
+  ['beat: under any fence', beat(' and j.fence = c.fence and'), ' and', functions],
+  ['beat: what does not run', beat(" and j.state = 'running'\n    order"), '\n    order', functions],
+  ['beat: what is picked is not locked', beat(' for no key update of j skip locked'), '', functions],
+  [
+    'beat: waits for others',
+    beat(' for no key update of j skip locked'),
+    ' for no key update of j',
+    functions,
+  ],
+  [
+    'beat: revives a lease that has run out',
+    beat(' and j.lease_until > v_now\n    returning'),
+    '\n    returning',
+    functions,
+  ],
+  [
+    'beat: a lease that has run out is locked',
+    beat(' and j.lease_until > v_now\n    where'),
+    '\n    where',
+    functions,
+  ],
+  [
+    'beat: takes time away',
+    beat("greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond')"),
+    "v_now + c.lease_ms * interval '1 millisecond'",
+    functions,
+  ],
+  [
+    'beat: does not tell of a cancellation',
+    beat('filter (where r.cancel_at is not null)'),
+    'filter (where false)',
+    functions,
+  ],
+  ['beat: workers are not seen', beat('set seen_at = v_now'), 'set seen_at = w.seen_at', functions],
+  ['tell: revives a lease that has run out', tell(' and j.lease_until > v_now'), '', functions],
+  [
+    'tell: the clock is read before the lock',
+    tell(
+      '  v_state text := {schema}.job_wait(p_id, p_fence, p_wait_ms);\n  v_now timestamptz := {schema}.clock();\n',
+    ),
+    '  v_now timestamptz := {schema}.clock();\n  v_state text := {schema}.job_wait(p_id, p_fence, p_wait_ms);\n',
+    functions,
+  ],
+  ['tell: takes time away', tell('greatest(j.lease_until, '), 'greatest(v_now, ', functions],
+  ['recover: what does not run', recover("j.state = 'running' and "), '', functions],
+  ['recover: what is held', recover(' and j.lease_until <= v_before'), '', functions],
+  [
+    'recover: not at that moment',
+    recover('j.lease_until <= v_before'),
+    'j.lease_until < v_before',
+    functions,
+  ],
+  ['recover: what is picked is not locked', recover(` ${LOCKED}`), '', attempts],
+  ['recover: waits for others', recover(` ${LOCKED}`), ' for update', functions],
+  ['recover: all at once', recover(' limit p_limit'), '', functions],
+  ['recover: goes round for ever', recover('when j.attempt >= j.max_attempts'), 'when false', functions],
+  [
+    'recover: one attempt too many',
+    recover('j.attempt >= j.max_attempts'),
+    'j.attempt > j.max_attempts',
+    functions,
+  ],
+  [
+    'recover: what was canceled is lost',
+    recover("case when j.cancel_at is not null then 'canceled'"),
+    "case when false then 'canceled'",
+    functions,
+  ],
+  [
+    'recover: what was canceled goes on',
+    recover(' and j.cancel_at is not null returning'),
+    ' and false returning',
+    functions,
+  ],
+  ['recover: what was canceled is written too', recover(' and o.cancel_at is null'), '', functions],
+  [
+    'recover: what is not kept is kept',
+    recover('where j.ctid = any (v_rows) and j.keep_days > 0;'),
+    'where j.ctid = any (v_rows);',
+    functions,
+  ],
+  ['strays: of any worker', strays(' and j.worker = any (p_workers)'), '', functions],
+  ['strays: what is known', strays(' and j.id <> all (p_known)'), '', functions],
+]
+
+/** @type {typeof ofTable} */
+const ofOperating = [
+  ['cancel: nothing is locked', cancel('j.id = p_id for update;'), 'j.id = p_id;', claims],
+  [
+    'cancel: waits for as long as it takes',
+    cancel('    perform {schema}.bound({schema}.bounded_wait(p_wait_ms));\n'),
+    '',
+    functions,
+  ],
+  ['cancel: the first time is forgotten', cancel('coalesce(j.cancel_at, v_now)'), 'v_now', functions],
+  ['cancel: what runs ends at once', cancel("if v_job.state = 'running' then"), 'if false then', functions],
+  ['cancel: what is dead is canceled', cancel("if v_job.state = 'dead' then"), 'if false then', functions],
+  ['redrive: what is not dead', redrive(" and j.state = 'dead'"), '', functions],
+  ['redrive: what is picked is not locked', redrive(` ${LOCKED}`), '', attempts],
+  ['redrive: waits for others', redrive(` ${LOCKED}`), ' for update', functions],
+  ['redrive: with no attempt left', redrive(', attempt = 0'), '', functions],
+  ['redrive: what has expired expires again', redrive(', expires_at = null'), '', functions],
+  ['discard: what is not dead', discard(" and i.state = 'dead'"), '', functions],
+  ['discard: what is picked is not locked', discard(` ${LOCKED}`), '', functions],
+  ['discard: waits for others', discard(` ${LOCKED}`), ' for update', functions],
+  [
+    'pause: claims under way are not waited for',
+    pause('  perform pg_catalog.pg_advisory_xact_lock({schema}.job_claims_key());\n'),
+    '',
+    claims,
+  ],
+  [
+    'pause: the first time is forgotten',
+    pause('coalesce(q.paused_at, excluded.paused_at)'),
+    'excluded.paused_at',
+    functions,
+  ],
+  [
+    'pause: who was first is forgotten',
+    pause('coalesce(q.paused_by, excluded.paused_by)'),
+    'excluded.paused_by',
+    functions,
+  ],
+  ['workers that are there are forgotten', of('worker_forget')('i.seen_at < v_before'), 'true', functions],
+  ['workers that are busy are waited for', of('worker_forget')(` ${LOCKED}`), ' for update', functions],
+]
+
+/** @type {[name: string, file: string, from: string | RegExp, to: string, tests: string[]][]} */
+const around = [
+  [
+    'two ends of one job go together, and share an answer',
+    'src/jobs/ender.ts',
+    'batch.size < MOST && !batch.has(id)) batch.set(id, ending)',
+    'batch.size < MOST) batch.set(id * 2 + (batch.has(id * 2) ? 1 : 0), ending)',
+    [test('ender')],
+  ],
+  [
+    'an end that was rolled back is an end',
+    'src/jobs/run-attempt.ts',
+    '    attempt.isEnding = false\n    throw error',
+    '    throw error',
+    [test('transactional-end')],
+  ],
+]
+
+const inFile = (file, guards) =>
+  guards.map(([name, from, to, tests]) => ({ name: `jobs: ${name}`, file, from, to, tests }))
+
+export const jobMutations = [
+  ...inFile(inTable, ofTable),
+  ...inFile(inAdd, ofAdding),
+  ...inFile(inClaim, ofClaiming),
+  ...inFile(inEnd, ofEnding),
+  ...inFile(inOperate, ofOperating),
+  ...around.map(([name, file, from, to, tests]) => ({ name: `jobs: ${name}`, file, from, to, tests })),
+]
