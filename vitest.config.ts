@@ -103,7 +103,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/crash/report/**',
       'src/testing/page/**',
       // Exhaustive, or with processes and servers of their own; what they rest on is tested everywhere.
-      'src/{claims,locks,tables,ops}/**/*.{explore,crash,cut,storm,property}.test.ts',
+      'src/{claims,locks,tables,ops,jobs}/**/*.{explore,crash,cut,storm,property}.test.ts',
       // They ask no server, or are refused before they do.
       'src/**/*.types.test.ts',
       'src/{claims,locks}/*-input.test.ts',

@@ -13,6 +13,7 @@ export default defineConfig({
       'src/claims/{kv,rate,quota,quota.many,singleton,acquire,acquire-holds,acquire-rates}.explore.test.ts',
       'src/{locks/row-lock,locks/election,tables/*}.explore.test.ts',
       'src/ops/maintenance.crash.test.ts',
+      'src/jobs/job.crash.test.ts',
       'src/tables/aggregate{,-verify}.test.ts',
       'src/testing/explore/reduce/{hostile,corpus,self-check,classes}.test.ts',
       'src/tables/rows.crash.test.ts',

@@ -3,7 +3,6 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { freshName, url } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
 import { createTestSchema, type TestSchema } from '../testing/index.js'
-import { job } from './job-spec.js'
 
 const pool = new pg.Pool({ connectionString: url })
 pool.on('error', () => {})
@@ -27,11 +26,11 @@ afterAll(async () => {
 })
 
 it('a handler whose transaction cannot be committed has failed, and its job is not held any longer', async () => {
-  const jobs = dibs.jobs({ promise: job<number>({ transactional: true, maxAttempts: 1 }) })
+  const jobs = dibs.jobs({ promise: { transactional: true, maxAttempts: 1 } })
   await using worker = await dibs.work([
     jobs.handle({
       promise: async (_, { tx }) => {
-        await (tx as { query(sql: string): Promise<unknown> }).query(`insert into ${table} values (1, 2)`)
+        await tx.query(`insert into ${table} values (1, 2)`)
       },
     }),
   ])

@@ -28,6 +28,8 @@ export function openJobs() {
       await rows(`truncate {schema}.${table}`)
     await rows(`insert into {schema}.lane (id, queue, name, version) overriding system value
       values (1, 'q', 'one', 1), (2, 'q', 'two', 1), (3, 'other', 'three', 1)`)
+    // Those that are made go on behind them.
+    await rows("select setval(pg_get_serial_sequence('{schema}.lane', 'id'), 100)")
   })
   afterAll(async () => {
     await opened.database?.drop()
