@@ -160,6 +160,21 @@ describe('claiming', () => {
     expect(idsOf(await fixture.jobs.probe('ann', 1))).toEqual([1])
   })
 
+  it.each([
+    ['from a place', "job_claim('{bob}', '{1}', '{1,3}', '{0,0}', '{0,0}', '{1000,1000}')"],
+    ['from the start', "job_probe('{bob}', '{1}', '{1,3}', '{1000,1000}')"],
+  ])('%s: what it has no room for is left to others, also while it is at it', async (_, call) => {
+    await put({ id: 1 }, { id: 2 }, { id: 3, lane: 3 })
+    const client = await pool.connect()
+    await client.query(`begin; select ${fixture.schema}.${call}`)
+    try {
+      expect(idsOf(await fixture.jobs.probe('ann', 9, [1, 3]))).toEqual([2, 3])
+    } finally {
+      await client.query('rollback')
+      client.release()
+    }
+  })
+
   it('for several workers: so many for each, in turn', async () => {
     await put({ id: 1 }, { id: 2 }, { id: 3 }, { id: 4 })
     await rows("select {schema}.job_claim('{ann,bob,eve}', '{1,2,5}', '{1}', '{0}', '{0}', '{1000}')")
