@@ -171,8 +171,10 @@ begin
   end if;
   if v_state = 'lost' then
     -- point: before the look
+    -- Of the attempt itself: one that was lost may have been canceled while it waited for the next.
     perform from {schema}.job_history h
-    where h.id = (p_item ->> 'id')::bigint and h.fence = (p_item ->> 'fence')::bigint and h.outcome in ('failed', 'canceled');
+    where h.id = (p_item ->> 'id')::bigint and h.fence = (p_item ->> 'fence')::bigint and h.outcome in ('failed', 'canceled')
+      and h.started_at is not null;
     if found then
       return 'done';
     end if;

@@ -405,6 +405,15 @@ describe('other ends', () => {
     expect(await history()).toEqual([1, 2].map((id) => ({ id, fence: 100, outcome: 'failed' })))
   })
 
+  it('by itself is not what became of the job after it was lost', async () => {
+    await put({ id: 1, state: 'running' })
+    await passes(1_000)
+    await fixture.jobs.recover()
+    expect(await fixture.jobs.settleOne(RETRY)).toBe('lost')
+    expect(await fixture.jobs.cancel(1)).toBe('canceled')
+    expect(await fixture.jobs.settleOne(RETRY)).toBe('lost')
+  })
+
   it('what is not kept leaves nothing', async () => {
     await put({ id: 1, state: 'running', keepDays: 0 }, { id: 2, state: 'running', keepDays: 0 })
     await fixture.jobs.settle(to(1, 'dead'), to(2, 'canceled'))

@@ -381,6 +381,12 @@ const ofEnding = [
     functions,
   ],
   [
+    'settle one: what became of the job later is its end',
+    settleOne('\n      and h.started_at is not null'),
+    '',
+    functions,
+  ],
+  [
     'settle one: a success is a failure',
     settleOne(" and h.outcome in ('failed', 'canceled')"),
     '',
