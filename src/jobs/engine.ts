@@ -73,6 +73,7 @@ export class Engine implements EngineParts {
   onAnswer(): void {
     if (!this.breaker.succeed()) return
     emit('dibs:worker.breaker-closed', this.origin)
+    // They wait until it would have been tried again.
     for (const fetcher of this.#fetchers.values()) fetcher.poke()
   }
 
