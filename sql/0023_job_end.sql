@@ -156,13 +156,14 @@ as $$
   from pg_catalog.json_to_recordset(p_items) i (id bigint, fence bigint, "to" text, "delayMs" bigint, error json)
 $$;
 
--- One by itself: `done`; `lost`; `locked`.
+-- One by itself: `done`; `lost`; `locked`. `succeeded`: it has, by a transaction whose answer was lost.
 create function {schema}.job_settle_one(p_item json, p_wait_ms integer) returns text
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_state text := {schema}.job_wait((p_item ->> 'id')::bigint, (p_item ->> 'fence')::bigint, p_wait_ms);
+  v_outcome text;
 begin
   if v_state = 'held' then
     -- point: before the end
@@ -172,12 +173,10 @@ begin
   if v_state = 'lost' then
     -- point: before the look
     -- Of the attempt itself: one that was lost may have been canceled while it waited for the next.
-    perform from {schema}.job_history h
-    where h.id = (p_item ->> 'id')::bigint and h.fence = (p_item ->> 'fence')::bigint and h.outcome in ('failed', 'canceled')
+    select h.outcome into v_outcome from {schema}.job_history h
+    where h.id = (p_item ->> 'id')::bigint and h.fence = (p_item ->> 'fence')::bigint and h.outcome <> 'lost'
       and h.started_at is not null;
-    if found then
-      return 'done';
-    end if;
+    return case when v_outcome = 'succeeded' then v_outcome when v_outcome in ('failed', 'canceled') then 'done' else 'lost' end;
   end if;
   return v_state;
 end

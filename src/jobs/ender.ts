@@ -13,8 +13,8 @@ const MOST = 1_000
 const WAIT_MS = 1_000
 const SILENT_MS = 10_000
 
-/** What came of it: recorded; refused, since the claim was lost before; or the server would not have it. */
-export type EndState = 'done' | 'lost' | 'refused'
+/** What came of it: recorded; done before, by a transaction of which nobody knew whether it was committed; refused, since the claim was lost before; or the server would not have it. */
+export type EndState = 'done' | 'succeeded' | 'lost' | 'refused'
 
 interface Ending {
   readonly attempt: Attempt
@@ -59,7 +59,7 @@ export class Ender {
     return new Promise((resolve) => {
       const done = (state: EndState): void => {
         this.#size--
-        attempt.state = state === 'done' ? 'ended' : 'lost'
+        attempt.state = state === 'done' || state === 'succeeded' ? 'ended' : 'lost'
         resolve(state)
       }
       this.#waiting.push({ attempt, settlement, result, resolve: done })
@@ -155,7 +155,7 @@ export class Ender {
     ending.resolve('lost')
   }
 
-  async #ask({ attempt, settlement, result }: Ending): Promise<'done' | 'lost' | 'locked'> {
+  async #ask({ attempt, settlement, result }: Ending): Promise<EndState | 'locked'> {
     const { id, fence, keepDays } = attempt.job
     const { database } = this.#engine
     const [row] = settlement
@@ -165,7 +165,7 @@ export class Ender {
           [String(id), String(fence), result, String(keepDays), String(WAIT_MS)],
           SILENT_MS,
         )
-    return row?.state as 'done' | 'lost' | 'locked'
+    return row?.state as EndState | 'locked'
   }
 
   #answered(): void {

@@ -35,15 +35,6 @@ export const completeJob = statement(
   'select {schema}.job_complete_one($1::text::bigint, $2::text::bigint, $3::text::json, $4::text::integer, $5::text::integer)::text as state',
 )
 
-/** Whether a claim has ended well; of a job that is not kept, whether it is gone. */
-export const lookForSuccess = statement(
-  `select (case when $3::text operator(pg_catalog.=) '0'
-    then not exists (select from {schema}.job j where j.id operator(pg_catalog.=) $1::text::bigint)
-    else exists (select from {schema}.job_history h where h.id operator(pg_catalog.=) $1::text::bigint
-      and h.fence operator(pg_catalog.=) $2::text::bigint and h.outcome operator(pg_catalog.=) 'succeeded') end)::text as found`,
-  { readOnly: true },
-)
-
 export const settleJobs = statement('select {schema}.job_settle($1::text::json)::text as told')
 
 export const settleJob = statement(

@@ -11,7 +11,7 @@ import type { ClaimedJob } from './claimed-job.js'
 import type { Engine } from './engine.js'
 import type { Fetcher, Lane, Member } from './fetcher.js'
 import type { HandledJob } from './handlers.js'
-import { enterWorker, findLane, leaveWorker, lookForSuccess } from './job-statements.js'
+import { enterWorker, findLane, leaveWorker } from './job-statements.js'
 import type { Kept } from './lease-keeper.js'
 import { type Settlement, settlementOf } from './outcome.js'
 import { isUnknownEnd, type Run, runAttempt } from './run-attempt.js'
@@ -242,7 +242,7 @@ export class RunningWorker implements Worker, Member, Kept {
     else if (attempt.state === 'lost') this.#counts.lost++
     // It was given back, or canceled, while it ran.
     else if (attempt.isEnding) return
-    else if (attempt.definition.transactional && isUnknownEnd(outcome.error)) this.#findOut(attempt)
+    else if (attempt.definition.transactional && isUnknownEnd(outcome.error)) this.#settle(attempt, BACK)
     else if (attempt.isCanceled)
       this.#settle(attempt, { to: 'canceled', delayMs: 0, error: storeFailure(outcome.error) })
     else this.#fail(attempt, outcome.error)
@@ -259,22 +259,6 @@ export class RunningWorker implements Worker, Member, Kept {
       else this.#fail(attempt, new Error('its result could not be stored'), true)
     })
     this.#record(attempt, end)
-  }
-
-  /** The answer to COMMIT was lost. If the row is still there under this fence, nothing was kept, and it is given back; else it may be that it has succeeded. */
-  #findOut(attempt: Attempt): void {
-    const end = this.#engine.ender.settle(attempt, BACK).then(async (state) => {
-      if (state === 'done') this.#counts.returned++
-      else if (await this.#wasCompleted(attempt)) this.#succeeded(attempt)
-      else this.#late(attempt)
-    })
-    this.#record(attempt, end)
-  }
-
-  async #wasCompleted({ job }: Attempt): Promise<boolean> {
-    const values = [String(job.id), String(job.fence), String(job.keepDays)]
-    const [row] = await this.#engine.database.sendPart(lookForSuccess, values).catch(() => [])
-    return row?.found === 'true'
   }
 
   #succeeded(attempt: Attempt): void {
@@ -308,6 +292,7 @@ export class RunningWorker implements Worker, Member, Kept {
     if (attempt.isEnding && !isAgain) return
     const { to } = settlement
     const end = this.#engine.ender.settle(attempt, settlement).then((state) => {
+      if (state === 'succeeded') return this.#succeeded(attempt)
       if (state !== 'done') return this.#late(attempt)
       const count = {
         retry: 'retried',
