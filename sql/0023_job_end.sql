@@ -91,6 +91,22 @@ begin
 end
 $$;
 
+-- The same in the message that also commits what the attempt has done: if it cannot be ended, nothing is kept. So there is no moment in which a process that stands still has the row, and
+-- keeps everybody from taking the job over.
+create function {schema}.job_complete_with(p_id bigint, p_fence bigint, p_result json, p_keep_days integer, p_wait_ms integer) returns text
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_state text := {schema}.job_complete_one(p_id, p_fence, p_result, p_keep_days, p_wait_ms);
+begin
+  if v_state <> 'done' then
+    raise exception 'the job is %', v_state using errcode = case v_state when 'lost' then 'DIB01' else 'lock_not_available' end;
+  end if;
+  return v_state;
+end
+$$;
+
 -- How an attempt ends that has not succeeded: [{id, fence, to, delayMs, error}], where `to` is
 --
 --   retry     it has failed, and is due again after the delay

@@ -17,6 +17,8 @@ export class Attempt {
   endsAt: number
   /** Its end is being recorded: that it is not held any more may be due to that. */
   isEnding = false
+  /** The same by a transaction of its own, which may fail: then it goes on. */
+  isCommitting = false
   /** Somebody wants it to be given up. */
   isCanceled = false
   /** Its slot was given to another, though its handler has not ended. */

@@ -35,6 +35,10 @@ export const completeJob = statement(
   'select {schema}.job_complete_one($1::text::bigint, $2::text::bigint, $3::text::json, $4::text::integer, $5::text::integer)::text as state',
 )
 
+export const completeJobWith = statement(
+  'select {schema}.job_complete_with($1::text::bigint, $2::text::bigint, $3::text::json, $4::text::integer, $5::text::integer)::text as state',
+)
+
 export const settleJobs = statement('select {schema}.job_settle($1::text::json)::text as told')
 
 export const settleJob = statement(

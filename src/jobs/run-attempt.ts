@@ -1,16 +1,18 @@
-import { CommitOutcomeUnknownError, FenceLostError, JobTimeoutError } from '../errors.js'
+import { CommitOutcomeUnknownError, DatabaseError, JobTimeoutError } from '../errors.js'
 import { toOutcome } from '../postgres/json.js'
 import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
+import { repeatTransaction } from '../postgres/transaction.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
 import type { AnyHandler } from './handlers.js'
 import { AttemptContext } from './job-context.js'
-import { completeJob } from './job-statements.js'
+import { completeJobWith } from './job-statements.js'
 
-/** How a handler ended. `completed`: in its own transaction, which is committed. */
+/** How a handler ended. `completed`: in its own transaction, which is committed; `late`: that was refused, since another has the job. */
 export type Run =
   | { readonly state: 'returned'; readonly result: string | null }
   | { readonly state: 'completed' }
+  | { readonly state: 'late' }
   | { readonly state: 'threw'; readonly error: unknown }
 
 /** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
@@ -41,32 +43,34 @@ async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): 
   return { state: 'returned', result: await readResult(attempt, value) }
 }
 
+/** Raised by `job_complete_with`, in the message that also commits. */
+const NOT_HELD = 'DIB01'
+
 /** Effect and end commit together. Until then nobody can tell that it runs, but by its lease: a claim that was lost meanwhile fails here, and nothing is kept. */
 async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
-  const { job, definition, subject } = attempt
+  const { job, definition } = attempt
+  const { database } = engine
   const input = await readInput(attempt)
-  const work = engine.database.transaction(
-    async (tx) => {
-      const value = await Promise.race([
-        Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
-        whenAborted(attempt),
-      ])
-      const result = await readResult(attempt, value)
-      const { database } = engine
-      attempt.isEnding = true
-      const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
-      const [row] = await database.send(completeJob, values, tx)
-      if (row?.state === 'lost') throw new FenceLostError(subject, job.fence)
-      if (row?.state === 'locked') throw database.busy(WAIT_MS)
-    },
-    { deadlineMs: definition.timeoutMs ?? Number.POSITIVE_INFINITY },
-  )
   try {
-    await work
+    await repeatTransaction(
+      database,
+      async (tx) => {
+        attempt.isCommitting = false // it may be the next run, after a conflict
+        const value = await Promise.race([
+          Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
+          whenAborted(attempt),
+        ])
+        const result = await readResult(attempt, value)
+        const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
+        tx.closeWith([database.bind(completeJobWith, values)])
+        attempt.isCommitting = true
+      },
+      { deadlineMs: definition.timeoutMs ?? Number.POSITIVE_INFINITY },
+    )
     return { state: 'completed' }
   } catch (error) {
-    // It has not, or nobody knows: how it ended is still to be recorded.
-    attempt.isEnding = false
+    attempt.isCommitting = false
+    if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'late' }
     throw error
   }
 }

@@ -238,6 +238,10 @@ export class RunningWorker implements Worker, Member, Kept {
       attempt.state = 'ended'
       this.#engine.keeper.remove(attempt)
       this.#succeeded(attempt)
+    } else if (outcome.state === 'late') {
+      attempt.state = 'lost'
+      this.#engine.keeper.remove(attempt)
+      this.#late(attempt)
     } else if (outcome.state === 'returned') this.#complete(attempt, outcome.result)
     else if (attempt.state === 'lost') this.#counts.lost++
     // It was given back, or canceled, while it ran.
@@ -314,7 +318,7 @@ export class RunningWorker implements Worker, Member, Kept {
   }
 
   onCanceled(attempt: Attempt, reason: string | undefined): void {
-    if (attempt.isCanceled || attempt.isEnding) return
+    if (attempt.isCanceled || attempt.isEnding || attempt.isCommitting) return
     attempt.isCanceled = true
     attempt.abort(new JobCanceledError(attempt.subject, reason))
     const place = this.#waiting.findIndex((waiting) => waiting.attempt === attempt)
@@ -344,7 +348,8 @@ export class RunningWorker implements Worker, Member, Kept {
     await this.#drain(drainMs)
     for (const attempt of this.#running) {
       attempt.abort(new WorkerStoppedError(this.id))
-      this.#settle(attempt, BACK)
+      // What is being committed ends by that.
+      if (!attempt.isCommitting) this.#settle(attempt, BACK)
     }
     await this.#farewell()
     this.#engine.keeper.leave(this)
