@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PermanentError } from '../../dist/index.js'
 
-/** Short, so that takeovers come soon; a third of the handlers need longer. */
+/** Short, so that takeovers come soon; a quarter of the handlers need about as long, or longer. */
 export const LEASE_MS = 2_000
 
 const common = {
@@ -21,21 +21,22 @@ export const definitions = {
   doomed: common,
 }
 
+/** Each up to what, of 1. */
 const shares = [
   ['plain', 0.5],
-  ['transactional', 0.35],
-  ['flaky', 0.08],
-  ['flakyTransactional', 0.05],
-  ['doomed', 0.02],
+  ['transactional', 0.85],
+  ['flaky', 0.93],
+  ['flakyTransactional', 0.98],
+  ['doomed', 1],
 ]
 
 /** The jobs of a storm: which kind each is, and how long its handler takes. */
 export function planJobs(count, random, from = 0) {
   return Array.from({ length: count }, (_, n) => {
-    let left = random()
-    const name = shares.find(([, share]) => (left -= share) < 0)?.[0] ?? 'plain'
+    const drawn = random()
+    const [name] = shares.find(([, upTo]) => drawn < upTo)
     const size = random()
-    const span = size < 0.2 ? [2, 50] : size < 0.7 ? [700, 2_000] : [2_000, 4_000]
+    const span = size < 0.2 ? [2, 50] : size < 0.75 ? [300, 1_500] : [1_500, 3_500]
     return { name, input: { n: from + n, ms: Math.round(span[0] + random() * (span[1] - span[0])) } }
   })
 }

@@ -190,9 +190,10 @@ class JobStorm {
   /** Some that work, at random. */
   #aim(number: number): StormWorker[] {
     const fit = [...this.#workers].filter(({ isFit }) => isFit)
-    return Array.from({ length: number }, () => fit.splice(Math.floor(this.#random() * fit.length), 1)[0]).filter(
-      (worker) => worker !== undefined,
-    )
+    return Array.from(
+      { length: number },
+      () => fit.splice(Math.floor(this.#random() * fit.length), 1)[0],
+    ).filter((worker) => worker !== undefined)
   }
 
   /** Whatever it does, work goes on at half the speed it had, before long. */

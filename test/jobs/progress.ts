@@ -7,7 +7,6 @@ export class Progress {
   readonly #read: () => Promise<number>
   #samples: { readonly at: number; readonly count: number }[] = []
   #isRunning = false
-  #running: Promise<void> | undefined
 
   constructor(read: () => Promise<number>) {
     this.#read = read
@@ -19,7 +18,7 @@ export class Progress {
 
   start(): void {
     this.#isRunning = true
-    this.#running = this.#run()
+    void this.#run()
   }
 
   stop(): void {
