@@ -107,8 +107,7 @@ export class Connections {
   async take(waitMs: number = CONNECT_MS): Promise<Checkout> {
     const until = performance.now() + Math.min(waitMs, CONNECT_MS)
     for (;;) {
-      const client = await this.#connect(until - performance.now())
-      const checkout = new Checkout(client, this.origin, this.#checkouts)
+      const checkout = await this.#connect(until - performance.now())
       if (this.#isOver) {
         checkout.release()
         throw new ClosedError()
@@ -119,7 +118,7 @@ export class Connections {
     }
   }
 
-  #connect(waitMs: number): Promise<PoolClient> {
+  #connect(waitMs: number): Promise<Checkout> {
     const startedAt = performance.now()
     return new Promise((resolve, reject) => {
       let state: 'waiting' | 'had' | 'late' = 'waiting'
@@ -141,7 +140,8 @@ export class Connections {
           clearTimeout(timer)
           if (state === 'late') return client?.release() // nobody waits for it any more
           state = 'had'
-          if (client) resolve(client)
+          // At once: the server may have ended the session in the very message that made it, which is read on before anybody who awaits this.
+          if (client) resolve(new Checkout(client, this.origin, this.#checkouts))
           else fail(error)
         })
       } catch (error) {
