@@ -87,6 +87,7 @@ export class JobUpkeep {
       this.#engine.onAnswer()
       if (nextMs > 0) nextMs = Math.max(nextMs, Math.min(MAX_REST_MS, REST * (performance.now() - startedAt)))
     } catch (error) {
+      // What was on its way when the last worker stopped lost its connection by that.
       if (this.#isRunning) emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
     }
     this.#busy.delete(what)
