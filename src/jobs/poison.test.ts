@@ -1,0 +1,105 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
+import { directUrl, dropSchema, freshName, until, wayIn } from '../../test/database.js'
+import { onTime } from '../../test/on-time.js'
+import { Dibs } from '../dibs.js'
+
+const script = join(import.meta.dirname, '../../test/children/poisoned-worker.mjs')
+const LEASE_MS = 1_000
+const schema = freshName()
+let dibs: Dibs
+
+beforeAll(async () => {
+  dibs = await Dibs.open({ ...wayIn, schema })
+})
+
+afterAll(async () => {
+  await dibs.close()
+  await dropSchema(schema)
+})
+
+type Told = { readonly at: string; readonly id: string; readonly attempt: number }
+
+/** Until it dies, or the test is over. */
+function startWorker(definitions: object, onTold: (told: Told) => void): ChildProcess {
+  const child = fork(script, [JSON.stringify({ url: directUrl, schema, definitions })])
+  child.on('message', onTold)
+  onTestFinished(async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+  })
+  return child
+}
+
+it('a job that ends each process that runs it is dead after its attempts, and others go on', async () => {
+  const definitions = {
+    poison: { leaseMs: LEASE_MS, maxAttempts: 3 },
+    good: { leaseMs: LEASE_MS, maxAttempts: 10 },
+  }
+  const jobs = dibs.jobs(definitions)
+  const told: Told[] = []
+  let deaths = 0
+  // As a supervisor would: whatever dies is started again.
+  const start = (): void => {
+    startWorker(definitions, (one) => told.push(one)).once('exit', (_, signal) => {
+      if (signal !== 'SIGKILL' || deaths === 3) return
+      deaths++
+      start()
+    })
+  }
+  const { id } = await jobs.add('poison', null, { priority: 1 })
+  const good = await jobs.addMany(Array.from({ length: 20 }, () => ({ name: 'good', input: null }) as const))
+  start()
+  start()
+  await until(async () => (await jobs.get(id))?.state === 'dead', 'it to be dead')
+  expect((await jobs.history(id)).map(({ attempt, outcome }) => [attempt, outcome])).toEqual([
+    [1, 'lost'],
+    [2, 'lost'],
+    [3, 'lost'],
+  ])
+  expect(told.filter(({ at }) => at === 'poison').map(({ attempt }) => attempt)).toEqual([1, 2, 3])
+  expect((await jobs.dead({ name: 'poison' })).jobs.map(({ error }) => error?.name)).toEqual([
+    'LeaseLostError',
+  ])
+  // Nobody takes it any more, and who runs now goes on.
+  const later = await jobs.add('good', null)
+  for (const one of [...good, later])
+    await until(async () => (await jobs.get(one.id))?.state === 'succeeded', 'the others to be done')
+  expect(deaths).toBe(3)
+})
+
+it(
+  'what a worker held that was killed is with another when its lease and a second or two have passed',
+  onTime,
+  async () => {
+    const definitions = { endless: { leaseMs: LEASE_MS } }
+    const jobs = dibs.jobs(definitions)
+    const told: (Told & { readonly by: number })[] = []
+    const hear = (by: number) => (one: Told) => void told.push({ ...one, by })
+    const first = startWorker(definitions, hear(1))
+    const added = await jobs.addMany([1, 2, 3].map(() => ({ name: 'endless', input: null }) as const))
+    await until(
+      () => told.filter(({ by, at }) => by === 1 && at === 'endless').length === 3,
+      'the first to have them',
+    )
+    startWorker(definitions, hear(2))
+    await until(() => told.some(({ by, at }) => by === 2 && at === 'ready'), 'the second to be there')
+    const diedAt = performance.now()
+    first.kill('SIGKILL')
+    const taken = () => told.filter(({ by, at }) => by === 2 && at === 'endless')
+    await until(() => taken().length === 3, 'the second to have them')
+    const afterMs = performance.now() - diedAt
+    expect(
+      taken()
+        .map(({ id, attempt }) => [id, attempt])
+        .sort(),
+    ).toEqual(added.map(({ id }) => [id, 2]).sort())
+    console.log(`taken over after ${Math.round(afterMs)} ms, with a lease of ${LEASE_MS}`)
+    // What is left of the lease, and the look for those that have run out, once a second or a little later.
+    expect(afterMs).toBeLessThan(LEASE_MS + 2_000)
+    for (const { id } of added) await jobs.cancel(id)
+  },
+)
