@@ -25,6 +25,8 @@ export interface Member {
   /** So many are asked for, or not any more. */
   reserve(count: number): void
   take(jobs: readonly ClaimedJob[], sentAt: number): void
+  /** The jobs whose handlers run, also those that it has lost. */
+  readonly running: Iterable<number>
 }
 
 /** How many are claimed with one statement. */
@@ -344,10 +346,13 @@ export class Fetcher {
   /** The answer to a claim was lost: whatever it has claimed is not known here, and ready again at once. */
   async #giveStraysBack(): Promise<void> {
     await this.#probing
-    const known = [...this.#engine.keeper.attempts].map(({ job }) => job.id)
+    const members = [...this.#members]
+    const held = [...this.#engine.keeper.attempts].map(({ job }) => job.id)
+    // What was begun and lost is no stray: that it was lost is for its lease to tell.
+    const known = new Set([...held, ...members.flatMap(({ running }) => [...running])])
     await this.#engine.claims.send(giveStraysBack, [
-      textArray([...this.#members].map(({ id }) => id)),
-      `{${known.join(',')}}`,
+      textArray(members.map(({ id }) => id)),
+      `{${[...known].join(',')}}`,
     ])
     this.#mayHaveStrays = false
   }

@@ -142,6 +142,10 @@ export class RunningWorker implements Worker, Member, Kept {
     return concurrency - this.#running.size + ahead - this.#waiting.length - this.#reserved
   }
 
+  get running(): number[] {
+    return [...this.#running].map(({ job }) => job.id)
+  }
+
   reserve(count: number): void {
     this.#reserved += count
   }
