@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
 import type { Settling } from '../../test/jobs/job-calls.js'
-import { LEASE_MS, openJobs } from '../../test/jobs/open-jobs.js'
+import { LEASE_MS, openJobs } from '../../test/jobs/open-job-functions.js'
 
 /** What the functions of sql/0021_job_add.sql to sql/0024_job_operate.sql say and do, one at a time, and beside whoever has a row. */
 

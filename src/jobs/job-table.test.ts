@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { openJobs } from '../../test/jobs/open-jobs.js'
+import { openJobs } from '../../test/jobs/open-job-functions.js'
 
 /** What sql/0020_job.sql forbids, whoever writes. */
 
