@@ -117,7 +117,9 @@ begin
   insert into {schema}.job_history (
     forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, error)
   select {schema}.job_forget_on(v_now, j.keep_days), j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt,
-    case when e.is_canceled then 'canceled' else 'failed' end, j.worker, j.correlation_id, case when e.is_canceled then j.input end, coalesce(m.error, j.error)
+    case when e.is_canceled then 'canceled' else 'failed' end, j.worker, j.correlation_id, case when e.is_canceled then j.input end,
+    -- Whoever cancels it says why, in the job; what its handler has thrown then is due to that.
+    coalesce(case when j.cancel_at is not null then j.error end, m.error, j.error)
   from {schema}.job_items(p_items) m join {schema}.job j on j.id = m.id
   cross join lateral (select j.cancel_at is not null or m.to = 'canceled' as is_canceled) e
   where m.id = any (v_held) and j.keep_days > 0 and (e.is_canceled or m.to in ('retry', 'dead'));
@@ -128,7 +130,8 @@ begin
   update {schema}.job j set
     state = case when m.to = 'dead' then 'dead' when m.delay_ms > 0 then 'scheduled' else 'ready' end,
     run_at = v_now + m.delay_ms * interval '1 millisecond', attempt = case when m.to in ('snooze', 'back') then j.attempt - 1 else j.attempt end,
-    worker = null, lease_until = null, started_at = null, error = coalesce(m.error, j.error, '{"name": "Error", "message": ""}')
+    worker = null, lease_until = null, started_at = null,
+    error = coalesce(m.error, j.error, case when m.to = 'dead' then '{"name": "Error", "message": ""}'::json end)
   from {schema}.job_items(p_items) m where j.id = m.id and m.id = any (v_held);
   -- point: before the answer
   return (

@@ -17,6 +17,8 @@ export class Attempt {
   endsAt: number
   /** Its end is being recorded: that it is not held any more may be due to that. */
   isEnding = false
+  /** Its own transaction commits, or fails to: until that is known, the same is true. */
+  isCommitting = false
   /** Somebody wants it to be given up. */
   isCanceled = false
   /** Its slot was given to another, though its handler has not ended. */
@@ -55,6 +57,11 @@ export class Attempt {
     this.#reason = reason
     this.#controller?.abort(reason)
     this.onAbort?.()
+  }
+
+  /** What is heard of its claim may be due to its end. */
+  get mayBeOver(): boolean {
+    return this.isEnding || this.isCommitting
   }
 
   get isAborted(): boolean {

@@ -2,6 +2,7 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { wasRefused } from './add-jobs.js'
+import { askRow } from './ask-row.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
 import { completeJob, completeJobs, settleJob, settleJobs } from './job-statements.js'
@@ -11,7 +12,6 @@ import type { Settlement } from './outcome.js'
 const MOST = 1_000
 /** How long one that was passed over waits for whoever has its row, each time. */
 const WAIT_MS = 1_000
-const SILENT_MS = 10_000
 
 /** What came of it: recorded; refused, since the claim was lost before; or the server would not have it. */
 export type EndState = 'done' | 'lost' | 'refused'
@@ -145,14 +145,11 @@ export class Ender {
 
   async #ask({ attempt, settlement, result }: Ending): Promise<'done' | 'lost' | 'locked'> {
     const { id, fence, keepDays } = attempt.job
-    const { database } = this.#engine
-    const [row] = settlement
-      ? await database.sendPart(settleJob, [itemOf({ attempt, settlement }), String(WAIT_MS)], SILENT_MS)
-      : await database.sendPart(
-          completeJob,
-          [String(id), String(fence), result, String(keepDays), String(WAIT_MS)],
-          SILENT_MS,
-        )
+    const values = (waitMs: number) =>
+      settlement
+        ? [itemOf({ attempt, settlement }), String(waitMs)]
+        : [String(id), String(fence), result, String(keepDays), String(waitMs)]
+    const row = await askRow(this.#engine, settlement ? settleJob : completeJob, values, WAIT_MS)
     return row?.state as 'done' | 'lost' | 'locked'
   }
 

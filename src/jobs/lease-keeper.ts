@@ -156,7 +156,7 @@ export class LeaseKeeper {
       attempt.renewAt = performance.now() + Math.max(RETRY_MS, attempt.definition.leaseMs / 10)
     for (const attempt of this.#these(due, lost)) {
       // It may have been completed meanwhile, by this process.
-      if (this.#attempts.get(attempt.job.id) !== attempt || attempt.isEnding) continue
+      if (this.#attempts.get(attempt.job.id) !== attempt || attempt.mayBeOver) continue
       this.remove(attempt)
       this.#lose(attempt, 'stolen')
     }

@@ -1,6 +1,7 @@
-import { CommitOutcomeUnknownError, FenceLostError, JobTimeoutError } from '../errors.js'
+import { BusyError, CommitOutcomeUnknownError, FenceLostError, JobTimeoutError } from '../errors.js'
 import { toOutcome } from '../postgres/json.js'
 import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
+import type { Transaction } from '../postgres/transaction-types.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
 import type { AnyHandler } from './handlers.js'
@@ -11,6 +12,8 @@ import { completeJob } from './job-statements.js'
 export type Run =
   | { readonly state: 'returned'; readonly result: string | null }
   | { readonly state: 'completed' }
+  /** The answer to its COMMIT was lost: the row itself will tell. */
+  | { readonly state: 'unknown' }
   | { readonly state: 'threw'; readonly error: unknown }
 
 /** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
@@ -43,25 +46,58 @@ async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): 
 
 /** Effect and end commit together. Until then nobody can tell that it runs, but by its lease: a claim that was lost meanwhile fails here, and nothing is kept. */
 async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
-  const { job, definition, subject } = attempt
+  const { job, subject } = attempt
+  const { database } = engine
   const input = await readInput(attempt)
-  await engine.database.transaction(
-    async (tx) => {
-      const value = await Promise.race([
-        Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
-        whenAborted(attempt),
-      ])
-      const result = await readResult(attempt, value)
-      const { database } = engine
-      attempt.isEnding = true
-      const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
-      const [row] = await database.send(completeJob, values, tx)
-      if (row?.state === 'lost') throw new FenceLostError(subject, job.fence)
-      if (row?.state === 'locked') throw database.busy(WAIT_MS)
-    },
-    { deadlineMs: definition.timeoutMs ?? Number.POSITIVE_INFINITY },
-  )
-  return { state: 'completed' }
+  const isKnown = await inOwnTransaction(engine, attempt, async (tx) => {
+    attempt.isCommitting = false // a conflict may have brought it back here
+    const value = await Promise.race([
+      Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
+      whenAborted(attempt),
+    ])
+    const result = await readResult(attempt, value)
+    attempt.isCommitting = true
+    const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
+    const [row] = await database.send(completeJob, values, tx)
+    if (row?.state === 'lost') throw new FenceLostError(subject, job.fence)
+    if (row?.state === 'locked') throw database.busy(WAIT_MS)
+  })
+  return { state: isKnown ? 'completed' : 'unknown' }
+}
+
+/** A statement that goes on when the time of its handler is over is ended by the server so much later: the signal is first. */
+const SPARE_MS = 1_000
+
+/**
+ * As many run at once as the pool has clients. The others wait for theirs as long as they have the job: that they have to is no failure of theirs. False: nobody knows whether it is
+ * committed.
+ */
+async function inOwnTransaction(
+  { database }: Engine,
+  attempt: Attempt,
+  fn: (tx: Transaction) => Promise<void>,
+): Promise<boolean> {
+  const { timeoutMs = Number.POSITIVE_INFINITY } = attempt.definition
+  let hasBegun = false
+  const begin = (tx: Transaction): Promise<void> => {
+    hasBegun = true
+    return fn(tx)
+  }
+  try {
+    for (;;) {
+      try {
+        await database.transaction(begin, { deadlineMs: timeoutMs + SPARE_MS })
+        return true
+      } catch (error) {
+        // A handler that has lost an answer of its own has failed, as with any other error.
+        if (attempt.isCommitting && error instanceof CommitOutcomeUnknownError) return false
+        if (hasBegun || !(error instanceof BusyError)) throw error
+        attempt.signal.throwIfAborted()
+      }
+    }
+  } finally {
+    attempt.isCommitting = false
+  }
 }
 
 /** A transaction is not held open for a handler that does not listen. */
@@ -99,6 +135,3 @@ async function inTime(run: Promise<Run>, attempt: Attempt, timeoutMs: number): P
     clearTimeout(timer)
   }
 }
-
-/** The answer to COMMIT was lost: the row itself will tell. */
-export const isUnknownEnd = (error: unknown): boolean => error instanceof CommitOutcomeUnknownError

@@ -11,10 +11,11 @@ import type { ClaimedJob } from './claimed-job.js'
 import type { Engine } from './engine.js'
 import type { Fetcher, Lane, Member } from './fetcher.js'
 import type { HandledJob } from './handlers.js'
+import { readHistoryOn } from './job-results.js'
 import { enterWorker, findLane, leaveWorker } from './job-statements.js'
 import type { Kept } from './lease-keeper.js'
 import { type Settlement, settlementOf } from './outcome.js'
-import { isUnknownEnd, type Run, runAttempt } from './run-attempt.js'
+import { type Run, runAttempt } from './run-attempt.js'
 import type { ReadWorkOptions, StopOptions, Worker, WorkerStats } from './work-options.js'
 
 /** Jobs whose end is not recorded yet hold no slot, up to so many: then the next has to wait. */
@@ -172,13 +173,11 @@ export class RunningWorker implements Worker, Member, Kept {
     const stale = this.#waiting.filter(({ since }) => since <= before)
     this.#waiting = this.#waiting.filter(({ since }) => since > before)
     for (const { attempt } of stale) this.#giveBack(attempt)
-    if (stale.length > 0) this.#engine.hint(new Set(stale.map(({ attempt }) => attempt.definition.queue)))
     this.#fill()
   }
 
   #giveBack(attempt: Attempt): void {
-    this.#counts.returned++
-    this.#record(attempt, this.#engine.ender.settle(attempt, BACK))
+    this.#settle(attempt, BACK)
   }
 
   /** Remembers that its end is on its way, and lets go of it then. */
@@ -238,7 +237,9 @@ export class RunningWorker implements Worker, Member, Kept {
       this.#succeeded(attempt)
     } else if (outcome.state === 'returned') this.#complete(attempt, outcome.result)
     else if (attempt.state === 'lost') this.#counts.lost++
-    else if (isUnknownEnd(outcome.error)) this.#settle(attempt, BACK)
+    else if (attempt.isEnding)
+      return // it was given back, or up, before
+    else if (outcome.state === 'unknown') this.#settleUnknown(attempt)
     else if (attempt.isCanceled)
       this.#settle(attempt, { to: 'canceled', delayMs: 0, error: storeFailure(outcome.error) })
     else this.#fail(attempt, outcome.error)
@@ -297,9 +298,26 @@ export class RunningWorker implements Worker, Member, Kept {
         canceled: 'canceled',
       } as const
       this.#counts[count[to]]++
-      // It is due at a time that nobody knows of yet.
-      if (to === 'back') this.#engine.hint([attempt.definition.queue])
-      else if (to === 'retry' || to === 'snooze') this.#engine.onScheduled(settlement.delayMs)
+      if (to === 'dead' || to === 'canceled') return
+      // It is ready, or due at a time that nobody knows of yet.
+      if (settlement.delayMs === 0) this.#engine.hint([attempt.definition.queue])
+      else this.#engine.onScheduled(settlement.delayMs)
+    })
+    this.#record(attempt, end)
+  }
+
+  /** It is given back, unless it is done, and history says so. */
+  #settleUnknown(attempt: Attempt): void {
+    const { job, definition } = attempt
+    const end = this.#engine.ender.settle(attempt, BACK).then(async (state) => {
+      if (state === 'done') {
+        this.#counts.returned++
+        return this.#engine.hint([definition.queue])
+      }
+      const history = await readHistoryOn(this.#engine.database, String(job.id)).catch(() => [])
+      const isDone = history.some(({ fence, outcome }) => fence === job.fence && outcome === 'succeeded')
+      if (isDone) this.#succeeded(attempt)
+      else this.#late(attempt)
     })
     this.#record(attempt, end)
   }
@@ -309,7 +327,7 @@ export class RunningWorker implements Worker, Member, Kept {
   }
 
   onCanceled(attempt: Attempt): void {
-    if (attempt.isCanceled || attempt.isEnding) return
+    if (attempt.isCanceled || attempt.mayBeOver) return
     attempt.isCanceled = true
     attempt.abort(new JobCanceledError(attempt.subject))
     const place = this.#waiting.findIndex((waiting) => waiting.attempt === attempt)
@@ -339,7 +357,8 @@ export class RunningWorker implements Worker, Member, Kept {
     await this.#drain(drainMs)
     for (const attempt of this.#running) {
       attempt.abort(new WorkerStoppedError(this.id))
-      this.#settle(attempt, BACK)
+      // What is about to commit is over in a moment, one way or the other.
+      if (!attempt.isCommitting) this.#settle(attempt, BACK)
     }
     await this.#farewell()
     this.#engine.keeper.leave(this)
@@ -359,10 +378,16 @@ export class RunningWorker implements Worker, Member, Kept {
     clearTimeout(timer)
   }
 
+  #isCommitting(): boolean {
+    for (const { isCommitting } of this.#running) if (isCommitting) return true
+    return false
+  }
+
   /** What has ended is recorded, and it is not there any more; if the database is away, leases run out by themselves. */
   async #farewell(): Promise<void> {
     const said = async (): Promise<void> => {
-      while (this.#reserved > 0 || this.#ends.size > 0) await Promise.race([sleep(5), ...this.#ends])
+      while (this.#reserved > 0 || this.#ends.size > 0 || this.#isCommitting())
+        await Promise.race([sleep(5), ...this.#ends])
       await this.#engine.upkeep.send(leaveWorker, [`{"${this.id}"}`]).catch(() => {})
     }
     let timer: NodeJS.Timeout | undefined
