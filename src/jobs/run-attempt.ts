@@ -114,10 +114,11 @@ async function readInput({ definition, job, subject }: Attempt): Promise<unknown
 }
 
 async function readResult({ definition, subject }: Attempt, value: unknown): Promise<string | null> {
-  if (value === undefined || value === null) return null
-  const text = toOutcome(`the result of ${subject}`, value)
+  const isNothing = value === undefined || value === null
+  const text = isNothing ? 'null' : toOutcome(`the result of ${subject}`, value)
+  // As whoever asks for it will see it.
   if (definition.result) await checkOutcome(definition.result, `the result of ${subject}`, JSON.parse(text))
-  return text
+  return isNothing ? null : text
 }
 
 async function inTime(run: Promise<Run>, attempt: Attempt, timeoutMs: number): Promise<Run> {
