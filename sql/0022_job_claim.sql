@@ -242,7 +242,8 @@ begin
   -- point: before the next
   select j.run_at into v_next from {schema}.job j where j.state = 'scheduled' and j.run_at > v_before order by j.run_at limit 1;
   return pg_catalog.json_build_object('count', coalesce(pg_catalog.cardinality(v_rows), 0), 'queues', coalesce(v_queues, '{}'),
-    'dueInMs', greatest(0, ceil(pg_catalog.date_part('epoch', v_next - {schema}.clock()) * 1000)));
+    -- `greatest` leaves nulls out: by itself it would say that something is due.
+    'dueInMs', case when v_next is not null then greatest(0, ceil(pg_catalog.date_part('epoch', v_next - {schema}.clock()) * 1000)) end);
 end
 $$;
 
