@@ -99,17 +99,17 @@ export class RunningWorker implements Worker, Member, Kept {
     for (let tries = 1; ; tries++) {
       try {
         const lanes = await this.#findLanes()
-        await this.#enter(lanes)
-        if (this.#stopping.signal.aborted) return
+        if (!this.#stopping.signal.aborted) await this.#enter(lanes)
+        if (this.#stopping.signal.aborted) throw new WorkerStoppedError(this.id)
         this.#engine.keeper.enter(this)
         this.#fetcher = this.#engine.fetcher(lanes)
         this.#fetcher.join(this, this.#options.pollMs)
         emit('dibs:worker.started', { ...this.#engine.origin, worker: this.id, lanes: lanes.length })
         return
       } catch (error) {
+        if (this.#stopping.signal.aborted) throw new WorkerStoppedError(this.id)
         emit('dibs:worker.failed', { ...this.#engine.origin, what: 'start', error })
         await sleep(100 + fullJitterMs(tries, 200, 10_000), this.#stopping.signal).catch(() => {})
-        if (this.#stopping.signal.aborted) throw new WorkerStoppedError(this.id)
       }
     }
   }
@@ -386,6 +386,7 @@ export class RunningWorker implements Worker, Member, Kept {
   /** What has ended is recorded, and it is not there any more; if the database is away, leases run out by themselves. */
   async #farewell(): Promise<void> {
     const said = async (): Promise<void> => {
+      await this.ready.catch(() => {}) // else it might be there after it has left
       while (this.#reserved > 0 || this.#ends.size > 0 || this.#isCommitting())
         await Promise.race([sleep(5), ...this.#ends])
       await this.#engine.upkeep.send(leaveWorker, [`{"${this.id}"}`]).catch(() => {})

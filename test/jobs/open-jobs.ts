@@ -63,7 +63,7 @@ export function openJobs(): JobsFixture {
       } as OpenOptions)
       let gone: Promise<void> | undefined
       const close = (): Promise<void> => {
-        gone ??= dibs.close().then(() => pool.end())
+        gone ??= dibs.close().then(async () => (pool.ended ? undefined : await pool.end()))
         return gone
       }
       ends.push(close)
