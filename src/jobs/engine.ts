@@ -71,7 +71,9 @@ export class Engine {
 
   /** The database is there. */
   onAnswer(): void {
-    if (this.breaker.succeed()) emit('dibs:worker.breaker-closed', this.origin)
+    if (!this.breaker.succeed()) return
+    emit('dibs:worker.breaker-closed', this.origin)
+    for (const fetcher of this.#fetchers.values()) fetcher.poke()
   }
 
   /** Something of this process is due in so long: it need not wait for a look that may come later. */

@@ -30,6 +30,8 @@ export interface Member {
 const MOST = 1_000
 /** A look from the start takes a twentieth of the time at most, and while there is enough to do it comes once a second. */
 const REST = 20
+/** And no longer than this passes between two, as what took so long may have been the network. */
+const MAX_REST_MS = 5_000
 const PROBE_MS = 1_000
 /** A row that cannot be claimed, nor set aside, is met again from the start: not before this. */
 const STUCK_MS = 5_000
@@ -145,21 +147,23 @@ export class Fetcher {
   }
 
   async #fetch(demand: Demand): Promise<void> {
+    const isHinted = this.#isHinted
+    const restMs = this.#probeAt - performance.now()
+    const mayProbe = restMs <= 0
+    if (this.#mode === 'rest') this.#mode = 'start'
+    if (this.#mode === 'start' && !mayProbe && !isHinted) return await this.#wait(restMs)
     const waitMs = this.#engine.breaker.enter()
     if (waitMs > 0) return await this.#wait(waitMs)
-    const isHinted = this.#isHinted
     this.#isHinted = false
-    const mayProbe = performance.now() >= this.#probeAt
-    if (this.#mode === 'rest') this.#mode = 'start'
     try {
       if (this.#mayHaveStrays) await this.#giveStraysBack()
       if (this.#mode === 'start' && mayProbe) {
         const { isFull } = await this.#probe(demand, this.#engine.claims)
         this.#mode = isFull ? 'places' : 'rest'
-      } else if (this.#mode === 'places' || isHinted) {
+      } else {
         const isFull = await this.#claim(this.#shareWithProbe(demand, mayProbe))
         this.#mode = isFull ? 'places' : 'start'
-      } else await this.#wait(this.#probeAt - performance.now())
+      }
       this.#failures = 0
       this.#engine.onAnswer()
     } catch (error) {
@@ -224,7 +228,8 @@ export class Fetcher {
     const isBehind = this.#engine.cursors.find(jobs, isFull)
     const endedAt = performance.now()
     const isBeside = line !== this.#engine.claims
-    this.#probeAt = endedAt + Math.max(REST * (endedAt - startedAt), isBeside && !isBehind ? PROBE_MS : 0)
+    const restMs = Math.min(MAX_REST_MS, REST * (endedAt - startedAt))
+    this.#probeAt = endedAt + Math.max(restMs, isBeside && !isBehind ? PROBE_MS : 0)
     return { isFull }
   }
 
@@ -271,7 +276,15 @@ export class Fetcher {
   /** What to do about a claim that has failed. */
   async #recover(error: unknown, demand: Demand): Promise<void> {
     this.#mayHaveStrays ||= isUnknown(error)
-    if (wasRefused(error) && (await this.#claimCarefully(demand).catch(() => false))) return
+    const isHandled = async (): Promise<boolean> => {
+      try {
+        return await this.#claimCarefully(demand)
+      } catch (again) {
+        this.#mayHaveStrays ||= isUnknown(again)
+        return false
+      }
+    }
+    if (wasRefused(error) && (await isHandled())) return
     this.#failures++
     if (this.#engine.breaker.fail()) emit('dibs:worker.breaker-opened', { ...this.#engine.origin, error })
     const retryInMs = Math.ceil(50 + fullJitterMs(this.#failures, 100, 5_000))

@@ -15,7 +15,8 @@ const HISTORY_MS = 3_600_000
 const DROP_MS = 100
 /** Each takes a twentieth of the time at most: behind a transaction that is held open for long, rows that are gone are read again each time. */
 const REST = 20
-const MAX_REST_MS = 30_000
+/** But what took so long may have been the network. */
+const MAX_REST_MS = 5_000
 /** Soon again after a failure. */
 const FAILED_MS = 1_000
 
