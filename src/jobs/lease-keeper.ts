@@ -65,6 +65,9 @@ export class LeaseKeeper {
   }
 
   add(attempt: Attempt): void {
+    // Claimed again by this process, before a heartbeat could tell that it was lost.
+    const old = this.#attempts.get(attempt.job.id)
+    if (old && !old.mayBeOver) this.#lose(old, 'stolen')
     this.#attempts.set(attempt.job.id, attempt)
     if (attempt.renewAt < this.#nextAt) this.#setTimer(attempt.renewAt)
   }
