@@ -52,7 +52,7 @@ begin
 end
 $$;
 
--- The same for several workers, so many for each, in turn.
+-- The same for several workers, so many for each, in turn. If some have expired, the last of what is told says how many: whoever asks knows by that that there may be more.
 create function {schema}.job_take_all(p_rows tid[], p_workers text[], p_counts integer[], p_lanes integer[], p_lease_ms bigint[]) returns json
   language plpgsql volatile
   set search_path = ''
@@ -61,6 +61,7 @@ declare
   v_told json;
   v_all json[] := '{}';
   v_from integer := 1;
+  v_taken integer := 0;
 begin
   for n in 1..pg_catalog.cardinality(p_workers) loop
     exit when v_from > coalesce(pg_catalog.cardinality(p_rows), 0);
@@ -68,8 +69,12 @@ begin
     v_from := v_from + p_counts[n];
     if v_told is not null then
       v_all := v_all || v_told;
+      v_taken := v_taken + pg_catalog.json_array_length(v_told -> 'id');
     end if;
   end loop;
+  if v_taken < pg_catalog.cardinality(p_rows) then
+    v_all := v_all || pg_catalog.json_build_object('expired', pg_catalog.cardinality(p_rows) - v_taken);
+  end if;
   return pg_catalog.array_to_json(v_all);
 end
 $$;

@@ -4,7 +4,7 @@ import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { textArray } from '../postgres/text-values.js'
 import { queueTopic, wasRefused } from './add-jobs.js'
-import { type Block, type ClaimedJob, readBlock } from './claimed-job.js'
+import { type Block, type ClaimedJob, type Expired, readBlock } from './claimed-job.js'
 import type { Engine } from './engine.js'
 import type { JobLine } from './job-line.js'
 import { claimCarefully, claimJobs, giveStraysBack, probeJobs } from './job-statements.js'
@@ -259,18 +259,23 @@ export class Fetcher {
   }
 
   #handOut(
-    blocks: readonly Block[],
+    blocks: readonly (Block | Expired)[],
     demand: Demand,
     sentAt: number,
   ): { jobs: ClaimedJob[]; isFull: boolean } {
     const jobs: ClaimedJob[] = []
+    let expired = 0
     for (const block of blocks) {
+      if ('expired' in block) {
+        expired += block.expired
+        continue
+      }
       const own = readBlock(block)
       jobs.push(...own)
       // Also if it has left meanwhile: it gives them back.
       demand.find(({ member }) => member.id === block.worker)?.member.take(own, sentAt)
     }
-    return { jobs, isFull: jobs.length >= demand.reduce((sum, { count }) => sum + count, 0) }
+    return { jobs, isFull: jobs.length + expired >= demand.reduce((sum, { count }) => sum + count, 0) }
   }
 
   /** What to do about a claim that has failed. */

@@ -1,7 +1,8 @@
+import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { emit } from '../postgres/events.js'
 import { DUE_TOPIC } from './add-jobs.js'
 import type { Engine } from './engine.js'
-import { keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
+import { expireJobs, forgetWorkers, keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
 
 /** Rows in one statement: short enough not to be in anyone's way. */
 const BATCH = 1_000
@@ -11,6 +12,8 @@ const DUE_MS = 1_000
 const RECOVER_MS = 1_000
 /** How often the partitions of history are seen to. */
 const HISTORY_MS = 3_600_000
+/** How long a worker that nobody hears of any more is listed. */
+const FORGET_MS = 86_400_000
 /** A drop waits for no longer, since others queue behind it. */
 const DROP_MS = 100
 /** Each takes a twentieth of the time at most: behind a transaction that is held open for long, rows that are gone are read again each time. */
@@ -19,6 +22,8 @@ const REST = 20
 const MAX_REST_MS = 5_000
 /** Soon again after a failure. */
 const FAILED_MS = 1_000
+
+type Task = 'promotion' | 'recovery' | 'expiry' | 'history'
 
 export interface Recovered {
   readonly id: number
@@ -30,7 +35,7 @@ export interface Recovered {
   readonly state: 'ready' | 'dead' | 'canceled'
 }
 
-/** What any worker does for all jobs: what is due is made ready, what was left by workers that are gone is taken from them, history gets its partitions. */
+/** What any worker does for all jobs: what is due is made ready, what has expired is over, what was left by workers that are gone is taken from them, history gets its partitions. */
 export class JobUpkeep {
   readonly #engine: Engine
   readonly #keepDays = new Set<number>()
@@ -60,6 +65,7 @@ export class JobUpkeep {
     this.#plan('history', 0)
     this.#plan('promotion', 0)
     this.#plan('recovery', Math.random() * RECOVER_MS)
+    this.#plan('expiry', Math.random() * RECOVER_MS)
   }
 
   stop(): void {
@@ -70,17 +76,17 @@ export class JobUpkeep {
     this.#busy.clear()
   }
 
-  #plan(what: 'promotion' | 'recovery' | 'history', inMs: number): void {
+  #plan(what: Task, inMs: number): void {
     if (!this.#isRunning || this.#busy.has(what)) return
     clearTimeout(this.#timers.get(what))
     if (what === 'promotion') this.#dueAt = performance.now() + inMs
     this.#timers.set(
       what,
-      setTimeout(() => void this.#run(what), inMs),
+      setTimeout(() => void this.#run(what), Math.min(inMs, MAX_TIMER_MS)),
     )
   }
 
-  async #run(what: 'promotion' | 'recovery' | 'history'): Promise<void> {
+  async #run(what: Task): Promise<void> {
     this.#busy.add(what)
     const startedAt = performance.now()
     let nextMs = FAILED_MS
@@ -113,7 +119,13 @@ export class JobUpkeep {
     return found.length === BATCH ? 0 : RECOVER_MS * (0.75 + Math.random() / 2)
   }
 
+  private async expiry(): Promise<number> {
+    const [row] = await this.#engine.upkeep.send(expireJobs, [String(BATCH)])
+    return Number(row?.count) === BATCH ? 0 : RECOVER_MS * (0.75 + Math.random() / 2)
+  }
+
   private async history(): Promise<number> {
+    await this.#engine.upkeep.send(forgetWorkers, [String(FORGET_MS)])
     await this.#engine.upkeep.send(keepHistory, [`{${[...this.#keepDays].join(',')}}`, String(DROP_MS)])
     return HISTORY_MS
   }
