@@ -20,10 +20,23 @@ describe('add', () => {
     const jobs = define()
     const runAt = new Date(Date.now() + HOUR_MS)
     const expiresAt = new Date(Date.now() + 2 * HOUR_MS)
-    const { id, added } = await jobs.add('report', { n: 1 }, { runAt, expiresAt, priority: -7, correlationId: 'o 7' })
+    const { id, added } = await jobs.add(
+      'report',
+      { n: 1 },
+      { runAt, expiresAt, priority: -7, correlationId: 'o 7' },
+    )
     expect([id, added]).toEqual([expect.stringMatching(/^\d+$/), true])
     expect(await jobs.get(id)).toEqual({
-      ...{ id, name: 'report', queue: 'slow', version: 3, state: 'scheduled', priority: -7, attempt: 0, maxAttempts: 2 },
+      ...{
+        id,
+        name: 'report',
+        queue: 'slow',
+        version: 3,
+        state: 'scheduled',
+        priority: -7,
+        attempt: 0,
+        maxAttempts: 2,
+      },
       ...{ fence: 0, createdAt: expect.any(Date), runAt, startedAt: undefined, endedAt: undefined },
       ...{ leaseUntil: undefined, expiresAt, isCanceling: false, worker: undefined, correlationId: 'o 7' },
       ...{ input: { n: 1 }, progress: undefined, result: undefined, error: undefined },
@@ -48,7 +61,9 @@ describe('add', () => {
     await jobs.add('email', 0) // the pool is warm
     const { value, roundTrips } = await countTraffic(fixture.pool, () =>
       Promise.all(
-        Array.from({ length: 500 }, (_, n) => jobs.add(n % 2 ? 'email' : 'report', n, { priority: n % 3, correlationId: `c ${n}` })),
+        Array.from({ length: 500 }, (_, n) =>
+          jobs.add(n % 2 ? 'email' : 'report', n, { priority: n % 3, correlationId: `c ${n}` }),
+        ),
       ),
     )
     expect(roundTrips).toBeLessThan(10) // some are those of hints
@@ -62,11 +77,21 @@ describe('add', () => {
   it('fails alone if the server will not have it', async () => {
     await fixture.query(`alter table {schema}.job add constraint no_bad check (input #>> '{}' <> 'bad')`)
     const jobs = define()
-    const all = await Promise.allSettled(['a', 'bad', 'b', 'bad', 'c'].map((input) => jobs.add('email', input)))
-    expect(all.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled', 'rejected', 'fulfilled'])
+    const all = await Promise.allSettled(
+      ['a', 'bad', 'b', 'bad', 'c'].map((input) => jobs.add('email', input)),
+    )
+    expect(all.map(({ status }) => status)).toEqual([
+      'fulfilled',
+      'rejected',
+      'fulfilled',
+      'rejected',
+      'fulfilled',
+    ])
     expect((all[1] as PromiseRejectedResult).reason).toBeInstanceOf(ConstraintViolationError)
     expect(await count()).toBe(3)
-    await expect(jobs.addMany(['d', 'bad', 'e'].map((input) => ({ name: 'email', input })))).rejects.toThrow(/no_bad/)
+    await expect(jobs.addMany(['d', 'bad', 'e'].map((input) => ({ name: 'email', input })))).rejects.toThrow(
+      /no_bad/,
+    )
     expect(await count()).toBe(3)
     await fixture.query('alter table {schema}.job drop constraint no_bad')
   })
@@ -87,11 +112,18 @@ describe('add', () => {
       `select {schema}.add_job('email', '{"to": "ann"}', priority => 3, correlation_id => 'sql') as id`,
     )
     const jobs = define()
-    await using _ = await jobs.work({ email: (input, ctx) => ({ input, by: ctx.correlationId }) }, { pollMs: 100 })
+    await using _ = await jobs.work(
+      { email: (input, ctx) => ({ input, by: ctx.correlationId }) },
+      { pollMs: 100 },
+    )
     expect(await jobs.result(`${row?.id}`, { waitMs: 10_000 })).toEqual({ input: { to: 'ann' }, by: 'sql' })
-    await expect(fixture.query(`select {schema}.add_job('email', max_attempts => 0)`)).rejects.toThrow(/max_attempts/)
+    await expect(fixture.query(`select {schema}.add_job('email', max_attempts => 0)`)).rejects.toThrow(
+      /max_attempts/,
+    )
     await expect(fixture.query(`select {schema}.add_job('')`)).rejects.toThrow(/name/)
-    const [later] = await fixture.query(`select {schema}.add_job('email', run_at => now() + interval '1 h') as id`)
+    const [later] = await fixture.query(
+      `select {schema}.add_job('email', run_at => now() + interval '1 h') as id`,
+    )
     expect((await jobs.get(`${later?.id}`))?.state).toBe('scheduled')
   })
 })
@@ -119,7 +151,12 @@ describe('addMany', () => {
     )
     const [third, fourth] = [await jobs.get(`${added[3]?.id}`), await jobs.get(`${added[4]?.id}`)]
     expect(third).toMatchObject({ name: 'email', correlationId: 'third', state: 'ready', maxAttempts: 5 })
-    expect(fourth).toMatchObject({ name: 'report', correlationId: undefined, state: 'scheduled', maxAttempts: 2 })
+    expect(fourth).toMatchObject({
+      name: 'report',
+      correlationId: undefined,
+      state: 'scheduled',
+      maxAttempts: 2,
+    })
     expect(`${fourth?.input}`.slice(0, 2)).toBe('4x')
   })
 
@@ -128,7 +165,9 @@ describe('addMany', () => {
     const bad = emails(2_500).map((job, n) => (n === 2_400 ? { ...job, input: Number.NaN } : job))
     const error = await jobs.addMany(bad).catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)
-    expect(error.message).toMatch(/^`jobs\[2400\]` is not right, and none was added: `input` must be JSON, and holds NaN/)
+    expect(error.message).toMatch(
+      /^`jobs\[2400\]` is not right, and none was added: `input` must be JSON, and holds NaN/,
+    )
     await fixture.query(`alter table {schema}.job add constraint no_bad check (input #>> '{}' <> '2400')`)
     await expect(jobs.addMany(emails(2_500))).rejects.toThrow(ConstraintViolationError)
     await fixture.query('alter table {schema}.job drop constraint no_bad')
@@ -167,7 +206,9 @@ describe('in a transaction', () => {
         expect(await count()).toBe(end === 'commit' ? 1 : 0)
       }
       await expect(jobs.add(`made ${level}`, 1, { tx: client })).rejects.toThrow(NotInTransactionError)
-      await expect(jobs.add(`made ${level}`, 1, { tx: fixture.pool as never })).rejects.toThrow(NotInTransactionError)
+      await expect(jobs.add(`made ${level}`, 1, { tx: fixture.pool as never })).rejects.toThrow(
+        NotInTransactionError,
+      )
     } finally {
       client.release()
     }
@@ -231,9 +272,14 @@ describe('in a transaction', () => {
 it('runs the highest priority first, and the oldest among equals', async () => {
   const jobs = define()
   const priorities = [0, -5, 3, 0, 2 ** 31 - 1, 3, -(2 ** 31) + 1]
-  await jobs.addMany(priorities.map((priority, n) => ({ name: 'email', input: `${priority} ${n}`, priority })))
+  await jobs.addMany(
+    priorities.map((priority, n) => ({ name: 'email', input: `${priority} ${n}`, priority })),
+  )
   const seen: unknown[] = []
-  await using worker = await jobs.work({ email: (input) => void seen.push(input) }, { concurrency: 1, prefetch: 0 })
+  await using worker = await jobs.work(
+    { email: (input) => void seen.push(input) },
+    { concurrency: 1, prefetch: 0 },
+  )
   await until(() => worker.stats.succeeded === priorities.length, 'all to be done')
   expect(seen).toEqual(['2147483647 4', '3 2', '3 5', '0 0', '0 3', '-5 1', '-2147483647 6'])
 })
@@ -252,30 +298,89 @@ describe('what is refused', () => {
   const add = (input: unknown, options?: unknown) => define().add('email', input, options as never)
 
   it.each<[string, () => Promise<unknown>, RegExp]>([
-    ['does not fit', () => fixture.dibs.jobs({ a: { input: schema } }).add('a', {} as never), /^`input` does not fit its schema: to: must be a text\.$/],
-    ['is too large', () => add('x'.repeat(1_048_576)), /^`input` must be at most 1048576 bytes as JSON, and is 1048578; store it elsewhere/],
+    [
+      'does not fit',
+      () => fixture.dibs.jobs({ a: { input: schema } }).add('a', {} as never),
+      /^`input` does not fit its schema: to: must be a text\.$/,
+    ],
+    [
+      'is too large',
+      () => add('x'.repeat(1_048_576)),
+      /^`input` must be at most 1048576 bytes as JSON, and is 1048578; store it elsewhere/,
+    ],
     ['holds a NUL', () => add({ text: 'a\0' }), /^`input` must not hold a NUL character\.$/],
     ['is not a number', () => add({ a: [Number.NaN] }), /^`input` must be JSON, and holds NaN at `a.0`\.$/],
     ['is a bigint', () => add(1n), /bigint/],
-    ['has no such name', () => define().add('emial' as never, 1), /^`name` is of no job that is defined here: "emial"; there are email, report\.$/],
-    ['has a misspelled option', () => add(1, { delayMS: 1 }), /^`delayMS` is no option here; there are runAt, delayMs/],
-    ['says twice when', () => add(1, { runAt: new Date(), delayMs: 1 }), /^`delayMs` and `runAt` are two ways to say when it is due; give one\.$/],
+    [
+      'has no such name',
+      () => define().add('emial' as never, 1 as never),
+      /^`name` is of no job that is defined here: "emial"; there are email, report\.$/,
+    ],
+    [
+      'has a misspelled option',
+      () => add(1, { delayMS: 1 }),
+      /^`delayMS` is no option here; there are runAt, delayMs/,
+    ],
+    [
+      'says twice when',
+      () => add(1, { runAt: new Date(), delayMs: 1 }),
+      /^`delayMs` and `runAt` are two ways to say when it is due; give one\.$/,
+    ],
     ['is due at a text', () => add(1, { runAt: 'tomorrow' }), /^`runAt` must be a Date, not a string\.$/],
-    ['is due at no date', () => add(1, { runAt: new Date('tomorrow') }), /^`runAt` must be a valid Date, not an Invalid Date\.$/],
-    ['is due in a past that is no time', () => add(1, { runAt: new Date(-8.64e15) }), /^`runAt` must be a Date from the year 1 on/],
+    [
+      'is due at no date',
+      () => add(1, { runAt: new Date('tomorrow') }),
+      /^`runAt` must be a valid Date, not an Invalid Date\.$/,
+    ],
+    [
+      'is due in a past that is no time',
+      () => add(1, { runAt: new Date(-8.64e15) }),
+      /^`runAt` must be a Date from the year 1 on/,
+    ],
     ['expires at a number', () => add(1, { expiresAt: 7 }), /^`expiresAt` must be a Date, not a number\.$/],
-    ['is late by half', () => add(1, { delayMs: 0.5 }), /^`delayMs` must be a whole number of milliseconds from 0 to/],
-    ['has half a priority', () => add(1, { priority: 1.5 }), /^`priority` must be a whole number from -2147483647 to 2147483647, not 1.5\.$/],
-    ['has a large priority', () => add(1, { priority: 2 ** 31 }), /^`priority` must be a whole number from .*, not 2147483648\.$/],
-    ['belongs to a number', () => add(1, { correlationId: 7 }), /^`correlationId` must be a text of at most 1000 characters, not a number\.$/],
-    ['belongs to a long text', () => add(1, { correlationId: 'x'.repeat(1_001) }), /^`correlationId` must be a text of at most 1000 characters, not one of 1001\.$/],
-    ['belongs to a NUL', () => add(1, { correlationId: 'x\0' }), /^`correlationId` must not hold a NUL character\.$/],
+    [
+      'is late by half',
+      () => add(1, { delayMs: 0.5 }),
+      /^`delayMs` must be a whole number of milliseconds from 0 to/,
+    ],
+    [
+      'has half a priority',
+      () => add(1, { priority: 1.5 }),
+      /^`priority` must be a whole number from -2147483647 to 2147483647, not 1.5\.$/,
+    ],
+    [
+      'has a large priority',
+      () => add(1, { priority: 2 ** 31 }),
+      /^`priority` must be a whole number from .*, not 2147483648\.$/,
+    ],
+    [
+      'belongs to a number',
+      () => add(1, { correlationId: 7 }),
+      /^`correlationId` must be a text of at most 1000 characters, not a number\.$/,
+    ],
+    [
+      'belongs to a long text',
+      () => add(1, { correlationId: 'x'.repeat(1_001) }),
+      /^`correlationId` must be a text of at most 1000 characters, not one of 1001\.$/,
+    ],
+    [
+      'belongs to a NUL',
+      () => add(1, { correlationId: 'x\0' }),
+      /^`correlationId` must not hold a NUL character\.$/,
+    ],
     ['wakes somehow', () => add(1, { wake: 'now' }), /^`wake` must be 'in-transaction', or absent/],
     ['is no list', () => define().addMany({} as never), /^`jobs` must be an array, not a plain object\.$/],
     ['is no job', () => define().addMany([7] as never), /^`jobs\[0\]` is not right, and none was added: /],
-    ['has an option', () => define().addMany([{ name: 'email', input: 1, tx: 1 } as never]), /^`jobs\[0\]` is not right, .*`tx` is no option here/],
+    [
+      'has an option',
+      () => define().addMany([{ name: 'email', input: 1, tx: 1 } as never]),
+      /^`jobs\[0\]` is not right, .*`tx` is no option here/,
+    ],
   ])('an input that %s', async (_, fn, said) => {
-    const error = await fn().catch((error) => error)
+    const error: Error = await fn().then(
+      () => expect.unreachable('it did not fail'),
+      (error) => error,
+    )
     expect(error).toBeInstanceOf(InvalidInputError)
     expect(error.message).toMatch(said)
     expect(await count()).toBe(0)
@@ -285,24 +390,55 @@ describe('what is refused', () => {
     ['nothing', undefined, /^`definitions` must be an object of jobs by name, not undefined\.$/],
     ['a list', [{}], /^`definitions` must be an object of jobs by name, not an object of the class Array\.$/],
     ['no definition', { email: undefined }, /^`email` must be an object of options, not undefined\.$/],
-    ['an option', { email: { leaseMS: 1 } }, /^`email.leaseMS` is no option here; there are input, result, queue/],
+    [
+      'an option',
+      { email: { leaseMS: 1 } },
+      /^`email.leaseMS` is no option here; there are input, result, queue/,
+    ],
     ['no name', { '': {} }, /^`name` must be a text of 1 to 200 characters, not one of 0\.$/],
-    ['a long queue', { email: { queue: 'x'.repeat(201) } }, /^`email.queue` must be a text of 1 to 200 characters, not one of 201\.$/],
+    [
+      'a long queue',
+      { email: { queue: 'x'.repeat(201) } },
+      /^`email.queue` must be a text of 1 to 200 characters, not one of 201\.$/,
+    ],
     ['a NUL', { email: { queue: 'x\0' } }, /^`email.queue` must not hold a NUL character\.$/],
     ['no attempts', { email: { maxAttempts: 0 } }, /^`email.maxAttempts` must be a whole number from 1/],
-    ['too many attempts', { email: { maxAttempts: 2 ** 31 } }, /^`email.maxAttempts` must be at most 2147483647\.$/],
+    [
+      'too many attempts',
+      { email: { maxAttempts: 2 ** 31 } },
+      /^`email.maxAttempts` must be at most 2147483647\.$/,
+    ],
     ['a large version', { email: { version: 2 ** 31 } }, /^`email.version` must be at most 2147483647\.$/],
-    ['a short lease', { email: { leaseMs: 499 } }, /^`email.leaseMs` must be a whole number of milliseconds from 500/],
+    [
+      'a short lease',
+      { email: { leaseMs: 499 } },
+      /^`email.leaseMs` must be a whole number of milliseconds from 500/,
+    ],
     ['a long memory', { email: { keepMs: 1e12 } }, /^`email.keepMs`/],
     ['no schema', { email: { input: {} } }, /^`email.input` must be a Standard Schema/],
-    ['a retry', { email: { retry: { backoff: 'cubic' } } }, /^`email.retry.backoff` must be 'exponential', 'linear' or 'fixed', not a string/],
-    ['a retry option', { email: { retry: { base: 1 } } }, /^`email.retry.base` is no option here; there are backoff/],
-    ['a jitter', { email: { retry: { jitter: 2 } } }, /^`email.retry.jitter` must be a number from 0 to 1, not 2\.$/],
-    ['a text for true', { email: { transactional: 'yes' } }, /^`email.transactional` must be true or false, not a string\.$/],
+    [
+      'a retry',
+      { email: { retry: { backoff: 'cubic' } } },
+      /^`email.retry.backoff` must be 'exponential', 'linear' or 'fixed', not a string/,
+    ],
+    [
+      'a retry option',
+      { email: { retry: { base: 1 } } },
+      /^`email.retry.base` is no option here; there are backoff/,
+    ],
+    [
+      'a jitter',
+      { email: { retry: { jitter: 2 } } },
+      /^`email.retry.jitter` must be a number from 0 to 1, not 2\.$/,
+    ],
+    [
+      'a text for true',
+      { email: { transactional: 'yes' } },
+      /^`email.transactional` must be true or false, not a string\.$/,
+    ],
   ])('a definition with %s', (_, definitions, said) => {
     const define = () => fixture.dibs.jobs(definitions as never)
     expect(define).toThrow(InvalidInputError)
     expect(define).toThrow(said)
   })
 })
-

@@ -20,9 +20,9 @@ async function twentyWorkers(handler: (input: unknown) => unknown, pollMs?: numb
 /** The oldest of eleven jobs can never be run, as of now. `isFrozen`: nothing about it can be changed at all. */
 async function addEleven(isFrozen: boolean): Promise<string[]> {
   const jobs = fixture.dibs.jobs({ pay: {} })
-  const ids = (await jobs.addMany(Array.from({ length: 11 }, (_, input) => ({ name: 'pay' as const, input })))).map(
-    ({ id }) => id,
-  )
+  const ids = (
+    await jobs.addMany(Array.from({ length: 11 }, (_, input) => ({ name: 'pay' as const, input })))
+  ).map(({ id }) => id)
   await fixture.query(`
     create sequence if not exists {schema}.refusals;
     select setval('{schema}.refusals', 1, false);
@@ -36,7 +36,8 @@ async function addEleven(isFrozen: boolean): Promise<string[]> {
   return ids
 }
 
-const refusals = async () => Number((await fixture.query('select last_value from {schema}.refusals'))[0]?.last_value)
+const refusals = async () =>
+  Number((await fixture.query('select last_value from {schema}.refusals'))[0]?.last_value)
 
 it('drains what can be run though the oldest cannot be claimed, and sets that aside', async () => {
   const ids = await addEleven(false)
@@ -49,7 +50,10 @@ it('drains what can be run though the oldest cannot be claimed, and sets that as
     await until(async () => (await jobs.get(`${ids[0]}`))?.state === 'dead', 'the bad one to be set aside')
     expect(await jobs.get(`${ids[0]}`)).toMatchObject({
       attempt: 0,
-      error: { name: 'QuarantinedError', message: expect.stringMatching(/^It could not be claimed: .*one_payment/) },
+      error: {
+        name: 'QuarantinedError',
+        message: expect.stringMatching(/^It could not be claimed: .*one_payment/),
+      },
     })
     await expect(jobs.result(`${ids[0]}`)).rejects.toThrow(/could not be claimed/)
     expect(told.map(({ id, isSetAside }) => [id, isSetAside])).toEqual([[ids[0], true]])
@@ -96,7 +100,10 @@ it('goes on while many cannot be claimed', async () => {
   await jobs.addMany(Array.from({ length: 400 }, (_, input) => ({ name: 'pay' as const, input })))
   {
     await using worker = await jobs.work({ pay: () => {} }, { concurrency: 5 })
-    await until(async () => (await jobs.dead({ limit: 1_000 })).jobs.length === 200, 'all odd ones to be set aside')
+    await until(
+      async () => (await jobs.dead({ limit: 1_000 })).jobs.length === 200,
+      'all odd ones to be set aside',
+    )
     await until(() => worker.stats.succeeded === 200, 'all even ones to be done')
   }
   await fixture.query('drop trigger refuse on {schema}.job')

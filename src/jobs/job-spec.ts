@@ -49,9 +49,16 @@ export type TypedJob<Input, Result, O extends JobOptions = JobOptions> = O & {
  * const jobs = dibs.jobs({ email: job<{ to: string }, { messageId: string }>({ queue: 'mail' }) })
  * await jobs.add('email', { to: 'ann@example.org' })
  */
+export function job<Input = unknown, Result = unknown>(
+  options: TransactionalOptions,
+): TypedJob<Input, Result, TransactionalOptions>
+export function job<Input = unknown, Result = unknown>(options?: JobOptions): TypedJob<Input, Result>
 export function job<Input = unknown, Result = unknown>(options: JobOptions = {}): TypedJob<Input, Result> {
   return options
 }
+
+/** Of a job whose handler has a transaction (`ctx.tx`). */
+export type TransactionalOptions = JobOptions & { readonly transactional: true }
 
 // biome-ignore lint/suspicious/noExplicitAny: any definition, whatever its schemas take and give
 export type AnyJobDefinition = JobDefinition<any, any, any>
@@ -77,6 +84,11 @@ export type JobResult<D> = D extends { readonly result: StandardSchema<unknown, 
   : D extends { readonly '~types'?: { readonly result: infer Result } | undefined }
     ? Result
     : unknown
+
+/** What comes of it for those who ask: what the schema makes of it, or what comes back of it as JSON. */
+export type JobOutcome<D> = D extends { readonly result: StandardSchema<unknown, infer Result> }
+  ? Result
+  : Stored<JobResult<D>>
 
 /** How one job differs from others of its name. */
 export interface AddOptions {

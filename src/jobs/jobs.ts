@@ -17,7 +17,7 @@ import {
   type AddOptions,
   type JobDefinitions,
   type JobGiven,
-  type JobResult,
+  type JobOutcome,
   type ReadDefinition,
   readAdd,
   readDefinition,
@@ -219,8 +219,8 @@ export class Jobs<D extends JobDefinitions> {
   async result<N extends keyof D & string = keyof D & string>(
     id: string,
     options: ResultOptions = {},
-  ): Promise<JobResult<D[N]>> {
-    return (await awaitResult(this.#parts.database, id, options, this.#definitions)) as JobResult<D[N]>
+  ): Promise<JobOutcome<D[N]>> {
+    return (await awaitResult(this.#parts.database, id, options, this.#definitions)) as JobOutcome<D[N]>
   }
 
   /**

@@ -41,7 +41,10 @@ it.each<[string, Fault[]]>([
   const mine = fixture.dibs.jobs({ note: {} })
   const lost = fixture.listen('dibs:job.lost')
   const go = deferred()
-  await using worker = await jobs.work({ note: (input) => (input === 'wait' ? go.promise : 'done') }, { concurrency: 3 })
+  await using worker = await jobs.work(
+    { note: (input) => (input === 'wait' ? go.promise : 'done') },
+    { concurrency: 3 },
+  )
   const waiting = await mine.add('note', 'wait')
   await until(() => worker.stats.running === 1, 'it to run')
   for (let n = 0; n < 3; n++) {
@@ -70,7 +73,10 @@ it('asks a database that is away less and less, and is there as soon as that is 
   away.end()
   expect(await mine.result(id, { waitMs: 8_000 })).toBe('done')
   expect(worker.stats.breaker).toBe('closed')
-  expect(events.map(({ event }) => event)).toEqual(['dibs:worker.breaker-opened', 'dibs:worker.breaker-closed'])
+  expect(events.map(({ event }) => event)).toEqual([
+    'dibs:worker.breaker-opened',
+    'dibs:worker.breaker-closed',
+  ])
 })
 
 it('takes a server that is silent for one that is away', async () => {

@@ -29,7 +29,7 @@ export function settlementOf(
   retry: Retry | undefined,
 ): Settlement {
   const stored = storeFailure(error)
-  if (error instanceof SnoozeError) 
+  if (error instanceof SnoozeError)
     return { to: 'snooze', delayMs: Math.min(MAX_SNOOZE_MS, Math.ceil(error.delayMs)), error: stored }
   const isOver = final.some((type) => error instanceof type) || job.attempt >= job.maxAttempts
   const delayMs = isOver ? null : retryDelayMs(retry, job.attempt, error)

@@ -21,26 +21,32 @@ const fixture = openJobs()
 const retry = () => 0
 const HOUR_MS = 3_600_000
 
-const outcomesOf = async (id: string) =>
+const failureOf = (call: Promise<unknown>): Promise<Error> =>
+  call.then(
+    () => expect.unreachable('it did not fail'),
+    (error) => error,
+  )
+
+const outcomesOf = async (id: string): Promise<string[]> =>
   (await fixture.dibs.jobs({ any: {} }).history(id)).map(({ outcome }) => outcome)
 
 describe('a handler that throws', () => {
-  it.each([
-    ['an error', () => new Error('out of paper'), 'scheduled', 1],
-    ['something transient', () => new TransientError('the bank is down'), 'scheduled', 1],
-    ['no error at all', () => 'just a text', 'scheduled', 1],
-    ['an answer that it has lost itself', () => new CommitOutcomeUnknownError('a transfer'), 'scheduled', 1],
-    ['something permanent', () => new PermanentError('no such account'), 'dead', 1],
-    ['a refusal', () => new BusinessRuleError('sold out', 'sold-out'), 'dead', 1],
-    ['not yet', () => new SnoozeError(HOUR_MS), 'scheduled', 0],
-    ['not for ages', () => new SnoozeError(1e300), 'scheduled', 0],
-  ] as const)('%s: %s', async (_, make, state, attempt) => {
+  it.each<[string, unknown, string, number]>([
+    ['an error', new Error('out of paper'), 'scheduled', 1],
+    ['something transient', new TransientError('the bank is down'), 'scheduled', 1],
+    ['no error at all', 'just a text', 'scheduled', 1],
+    ['an answer that it has lost itself', new CommitOutcomeUnknownError('a transfer'), 'scheduled', 1],
+    ['something permanent', new PermanentError('no such account'), 'dead', 1],
+    ['a refusal', new BusinessRuleError('sold out', 'sold-out'), 'dead', 1],
+    ['not yet', new SnoozeError(HOUR_MS), 'scheduled', 0],
+    ['not for ages', new SnoozeError(1e300), 'scheduled', 0],
+  ])('%s', async (_, error, state, attempt) => {
     const jobs = fixture.dibs.jobs({ pay: { retry: { baseMs: HOUR_MS } } })
     const { id } = await jobs.add('pay', null)
     const notRecorded = fixture.listen('dibs:job.not-recorded')
     await using worker = await jobs.work({
       pay: () => {
-        throw make()
+        throw error
       },
     })
     await until(async () => (await jobs.get(id))?.state === state, `the job to be ${state}`, 10_000)
@@ -60,7 +66,7 @@ describe('a handler that throws', () => {
         throw Object.assign(new Error(`attempt ${attempt}`), { code: 'E_PAY', amount: 7 })
       },
     })
-    const error = await jobs.result(id, { waitMs: 15_000 }).catch((error) => error)
+    const error = await failureOf(jobs.result(id, { waitMs: 15_000 }))
     expect(error).toBeInstanceOf(PermanentError)
     expect(error).toMatchObject({ message: 'attempt 3', amount: 7, cause: { code: 'E_PAY' } })
     expect(seen).toEqual([
@@ -83,10 +89,7 @@ describe('a handler that throws', () => {
       policy: { retry: { backoff: 'fixed', baseMs: 600_000, jitter: 0 } },
       error: { retry: { backoff: 'fixed', baseMs: 1_000, jitter: 0 } },
     })
-    const ids = [
-      (await jobs.add('policy', null)).id,
-      (await jobs.add('error', null)).id,
-    ]
+    const ids = [(await jobs.add('policy', null)).id, (await jobs.add('error', null)).id]
     const fail = () => {
       throw new BusyError('the bank', 10, 300_000)
     }
@@ -195,13 +198,17 @@ describe('a lease that is lost', () => {
 })
 
 describe('dead letters', () => {
-  const define = () => fixture.dibs.jobs({ email: { retry, maxAttempts: 1 }, fax: { queue: 'paper', maxAttempts: 1 } })
+  const define = () =>
+    fixture.dibs.jobs({ email: { retry, maxAttempts: 1 }, fax: { queue: 'paper', maxAttempts: 1 } })
   const say = (text: string) => ({ name: 'email' as const, input: text })
 
   /** Dead jobs that say what they were given. */
   async function kill(texts: readonly string[], fax?: string): Promise<string[]> {
     const jobs = define()
-    const added = await jobs.addMany([...texts.map(say), ...(fax ? [{ name: 'fax' as const, input: fax }] : [])])
+    const added = await jobs.addMany([
+      ...texts.map(say),
+      ...(fax ? [{ name: 'fax' as const, input: fax }] : []),
+    ])
     await using worker = await jobs.work({ email: fail, fax: fail })
     await until(() => worker.stats.failed === added.length, 'all to be dead')
     return added.map(({ id }) => id)
@@ -269,7 +276,7 @@ describe('cancel', () => {
     const later = await jobs.add('pay', 8, { delayMs: HOUR_MS })
     for (const { id } of [ready, later]) {
       expect(await jobs.cancel(id, { reason: 'the order was withdrawn' })).toEqual({ state: 'canceled' })
-      const error = await jobs.result(id).catch((error) => error)
+      const error = await failureOf(jobs.result(id))
       expect(error).toBeInstanceOf(JobCanceledError)
       expect(error.message).toBe(`The job ${id} ("pay") was canceled: the order was withdrawn.`)
       expect(await jobs.cancel(id)).toEqual({ state: 'ended' })
@@ -294,7 +301,7 @@ describe('cancel', () => {
     const signal = await inside.promise
     expect(await other.cancel(id, { reason: 'changed my mind' })).toEqual({ state: 'canceling' })
     const since = performance.now()
-    const error = await other.result(id, { waitMs: 10_000 }).catch((error) => error)
+    const error = await failureOf(other.result(id, { waitMs: 10_000 }))
     expect(performance.now() - since).toBeLessThan(4_000)
     expect(error.message).toBe(`The job ${id} ("pay") was canceled: changed my mind.`)
     expect(signal.reason).toBeInstanceOf(JobCanceledError)
@@ -362,7 +369,10 @@ describe('what expires', () => {
     )
     const { id } = await jobs.add('pay', 'new')
     const seen: unknown[] = []
-    await using _ = await jobs.work({ pay: (input) => void seen.push(input) }, { concurrency: 1, pollMs: 60_000 })
+    await using _ = await jobs.work(
+      { pay: (input) => void seen.push(input) },
+      { concurrency: 1, pollMs: 60_000 },
+    )
     await jobs.result(id, { waitMs: 10_000 })
     expect(seen).toEqual(['new'])
     for (const { id } of old) await expect(jobs.result(id)).rejects.toThrow(JobExpiredError)
@@ -383,11 +393,13 @@ describe('a result', () => {
   it('is waited for so long, and says what is wrong', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     const { id } = await jobs.add('pay', null)
-    const error = await jobs.result(id, { waitMs: 30 }).catch((error) => error)
+    const error = await failureOf(jobs.result(id, { waitMs: 30 }))
     expect(error).toBeInstanceOf(BusyError)
     expect(error.message).toContain(`the end of job ${id} ("pay"), which is ready`)
     await expect(jobs.result('99999999')).rejects.toThrow(NotFoundError)
-    await expect(jobs.result('seven')).rejects.toThrow(/must be the id of a job, as `add` gives it, not "seven"/)
+    await expect(jobs.result('seven')).rejects.toThrow(
+      /must be the id of a job, as `add` gives it, not "seven"/,
+    )
     await expect(jobs.result(7 as never)).rejects.toThrow(/not a number/)
     await expect(jobs.result(id, { waitMs: -1 })).rejects.toThrow(/`waitMs`/)
     expect(await jobs.get('99999999')).toBeUndefined()

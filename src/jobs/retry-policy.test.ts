@@ -32,7 +32,9 @@ describe('the delay after an attempt that failed', () => {
       [0.1, 900],
       [1, 0],
     ] as const) {
-      const drawn = Array.from({ length: 500 }, () => Number(retryDelayMs({ jitter: jitter ?? 0.5 }, 1, null)))
+      const drawn = Array.from({ length: 500 }, () =>
+        Number(retryDelayMs({ jitter: jitter ?? 0.5 }, 1, null)),
+      )
       expect(Math.min(...drawn)).toBeGreaterThanOrEqual(least)
       expect(Math.max(...drawn)).toBeLessThanOrEqual(1_000)
       expect(new Set(drawn).size).toBeGreaterThan(20)

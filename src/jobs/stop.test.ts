@@ -129,7 +129,10 @@ describe('stop', () => {
     expect(performance.now() - since).toBeLessThan(9_000)
     away.end()
     // What it has told nobody yet it tells when somebody listens again.
-    await until(async () => (await fixture.dibs.jobs({ slow: {} }).get(id))?.state === 'ready', 'it to be given back')
+    await until(
+      async () => (await fixture.dibs.jobs({ slow: {} }).get(id))?.state === 'ready',
+      'it to be given back',
+    )
     await dibs.close()
     await dibs.pool.end()
     await until(() => proxy.connections === 0, 'all connections to be closed', 10_000)

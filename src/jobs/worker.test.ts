@@ -64,7 +64,9 @@ describe('a handler', () => {
     expect((record?.leaseUntil?.getTime() as number) - Date.now()).toBeGreaterThan(3_500_000)
     await expect(ctx.progress(Number.NaN)).rejects.toThrow(InvalidInputError)
     await expect(ctx.extendLease(0)).rejects.toThrow(InvalidInputError)
-    await fixture.query(`update {schema}.job set state = 'ready', worker = null, lease_until = null, started_at = null`)
+    await fixture.query(
+      `update {schema}.job set state = 'ready', worker = null, lease_until = null, started_at = null`,
+    )
     await expect(ctx.progress(8)).rejects.toThrow(FenceLostError)
     go.resolve()
   })
@@ -147,7 +149,9 @@ describe('a handler', () => {
     const jobs = fixture.dibs.jobs({ pay: { input } })
     let runs = 0
     await using _ = await jobs.work({ pay: () => void runs++ })
-    await expect(jobs.result(id, { waitMs: 10_000 })).rejects.toThrow(/the input of job .*amount: is not right/)
+    await expect(jobs.result(id, { waitMs: 10_000 })).rejects.toThrow(
+      /the input of job .*amount: is not right/,
+    )
     expect(runs).toBe(0)
     expect(await jobs.get(id)).toMatchObject({ state: 'dead', input: { amount: 'much' } })
   })
@@ -269,10 +273,26 @@ describe('what is refused', () => {
 
   it.each([
     ['no handler', () => jobs().handle({}), /`handlers` must have a function for one job/],
-    ['nothing', () => jobs().handle(undefined as never), /`handlers` must be an object of functions, not undefined/],
-    ['no function', () => jobs().handle({ email: 7 } as never), /`handlers.email` must be a function, not a number/],
-    ['a missing one', () => jobs().handle({ email: undefined }), /`handlers.email` must be a function, not undefined/],
-    ['a name', () => jobs().handle({ emial: () => 1 } as never), /"emial", which is no job here; there are email, report/],
+    [
+      'nothing',
+      () => jobs().handle(undefined as never),
+      /`handlers` must be an object of functions, not undefined/,
+    ],
+    [
+      'no function',
+      () => jobs().handle({ email: 7 } as never),
+      /`handlers.email` must be a function, not a number/,
+    ],
+    [
+      'a missing one',
+      () => jobs().handle({ email: undefined }),
+      /`handlers.email` must be a function, not undefined/,
+    ],
+    [
+      'a name',
+      () => jobs().handle({ emial: () => 1 } as never),
+      /"emial", which is no job here; there are email, report/,
+    ],
   ])('%s in handle', (_, fn, said) => {
     expect(fn).toThrow(InvalidInputError)
     expect(fn).toThrow(said)
@@ -280,14 +300,34 @@ describe('what is refused', () => {
 
   it.each([
     ['no parts', () => work([]), /`parts`/],
-    ['one part by itself', () => work(jobs().handle({ email: () => 1 })), /`parts` must be what `jobs.handle` gives/],
+    [
+      'one part by itself',
+      () => work(jobs().handle({ email: () => 1 })),
+      /`parts` must be what `jobs.handle` gives/,
+    ],
     ['handlers', () => work([{ email: () => 1 }]), /`parts` must be what `jobs.handle` gives/],
-    ['two for one', () => work([1, 2].map(() => jobs().handle({ email: () => 1 }))), /two handlers for "email"/],
-    ['another queue', () => work([jobs().handle({ email: () => 1 })], { queues: ['slow'] }), /`queues` must name a queue/],
+    [
+      'two for one',
+      () => work([1, 2].map(() => jobs().handle({ email: () => 1 }))),
+      /two handlers for "email"/,
+    ],
+    [
+      'another queue',
+      () => work([jobs().handle({ email: () => 1 })], { queues: ['slow'] }),
+      /`queues` must name a queue/,
+    ],
     ['no number', () => work([jobs().handle({ email: () => 1 })], { concurrency: 0 }), /`concurrency`/],
-    ['too many', () => work([jobs().handle({ email: () => 1 })], { concurrency: 1e6 }), /`concurrency` must be at most/],
+    [
+      'too many',
+      () => work([jobs().handle({ email: () => 1 })], { concurrency: 1e6 }),
+      /`concurrency` must be at most/,
+    ],
     ['no time', () => work([jobs().handle({ email: () => 1 })], { pollMs: 1 }), /`pollMs`/],
-    ['an option', () => work([jobs().handle({ email: () => 1 })], { concurency: 2 }), /`concurency` is no option here/],
+    [
+      'an option',
+      () => work([jobs().handle({ email: () => 1 })], { concurency: 2 }),
+      /`concurency` is no option here/,
+    ],
   ])('%s in work', async (_, fn, said) => {
     const error = await fn().then(
       async (worker) => {
@@ -309,6 +349,17 @@ function circle(): object {
 
 const any = (worker: string) => ({ worker, fence: expect.any(Number), createdAt: expect.any(Date) })
 
-const read = ({ id, name, queue, attempt, maxAttempts, isLastAttempt, fence, correlationId, createdAt, worker }: JobContext) => ({
+const read = ({
+  id,
+  name,
+  queue,
+  attempt,
+  maxAttempts,
+  isLastAttempt,
+  fence,
+  correlationId,
+  createdAt,
+  worker,
+}: JobContext) => ({
   ...{ id, name, queue, attempt, maxAttempts, isLastAttempt, fence, correlationId, createdAt, worker },
 })
