@@ -114,9 +114,11 @@ export class LeaseKeeper {
   }
 
   async #beat(now: number): Promise<void> {
-    const isWanted = this.#isWanted
+    // All of them, a part at a time.
+    if (this.#isWanted)
+      for (const attempt of this.#attempts.values()) attempt.renewAt = Math.min(attempt.renewAt, now)
     const due = [...this.#attempts.values()]
-      .filter(({ renewAt, definition }) => isWanted || renewAt - definition.leaseMs / 6 <= now)
+      .filter(({ renewAt, definition }) => renewAt - definition.leaseMs / 6 <= now)
       .sort((one, other) => one.endsAt - other.endsAt)
       .slice(0, MOST)
     this.#isSending = true
