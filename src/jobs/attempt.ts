@@ -23,6 +23,8 @@ export class Attempt {
   isCanceled = false
   /** Its slot was given to another, though its handler has not ended. */
   isStuck = false
+  /** Why the server would not record its end. */
+  refusal: unknown
   /** Called when it is not to go on. */
   onAbort: (() => void) | undefined
   unwatch: (() => void) | undefined

@@ -94,8 +94,10 @@ export class Ender {
         else void this.#sendAlone(ending)
     } catch (error) {
       if (wasRefused(error)) {
-        // One of them may be to blame: each by itself.
-        for (const ending of batch) await this.#sendAlone(ending)
+        // One of them is to blame: looked for by halves, which wait for nobody either.
+        const half = Math.ceil(batch.length / 2)
+        if (half === batch.length) for (const ending of batch) void this.#sendAlone(ending)
+        else for (const part of [batch.slice(0, half), batch.slice(half)]) await this.#send(part, statement)
         return
       }
       if (this.#engine.isOver) for (const { resolve } of batch) resolve('lost')
@@ -165,6 +167,7 @@ export class Ender {
   }
 
   #refused({ attempt }: Ending, error: unknown): void {
+    attempt.refusal = error
     const { job, definition } = attempt
     emit('dibs:job.not-recorded', {
       ...this.#engine.origin,

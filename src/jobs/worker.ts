@@ -253,7 +253,7 @@ export class RunningWorker implements Worker, Member, Kept {
     const end = this.#engine.ender.complete(attempt, result).then((state) => {
       if (state === 'done') this.#succeeded(attempt)
       else if (state === 'lost') this.#late(attempt)
-      else this.#fail(attempt, new Error('its result could not be stored'), true)
+      else this.#fail(attempt, new Error(`the result could not be stored: ${sayOf(attempt.refusal)}`), true)
     })
     this.#record(attempt, end)
   }
@@ -399,6 +399,8 @@ export class RunningWorker implements Worker, Member, Kept {
     clearTimeout(timer)
   }
 }
+
+const sayOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
 /** How many were finished of late. */
 class FinishRate {
