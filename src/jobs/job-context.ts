@@ -112,15 +112,18 @@ export class AttemptContext implements JobContext {
     return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
   }
 
-  async progress(value: unknown): Promise<void> {
-    await this.#tell(toJson('progress', value), 0)
+  /** Made when somebody looks, and whole by itself: handlers take their context apart. */
+  get progress(): JobContext['progress'] {
+    return async (value) => await this.#tell(toJson('progress', value), 0)
   }
 
-  async extendLease(ms: number): Promise<void> {
-    checkDuration('ms', ms, 1, MAX_TIMER_MS)
-    const sentAt = performance.now()
-    await this.#tell(null, ms)
-    this.#attempt.extended(sentAt, ms)
+  get extendLease(): JobContext['extendLease'] {
+    return async (ms) => {
+      checkDuration('ms', ms, 1, MAX_TIMER_MS)
+      const sentAt = performance.now()
+      await this.#tell(null, ms)
+      this.#attempt.extended(sentAt, ms)
+    }
   }
 
   async #tell(progress: string | null, leaseMs: number): Promise<void> {

@@ -52,8 +52,9 @@ describe('a handler', () => {
     const inside = deferred<JobContext>()
     await using _ = await jobs.work({
       report: async (_, ctx) => {
-        await ctx.progress({ page: 7 })
-        await ctx.extendLease(3_600_000)
+        const { progress, extendLease } = ctx
+        await progress({ page: 7 })
+        await extendLease(3_600_000)
         inside.resolve(ctx)
         await go.promise
       },
