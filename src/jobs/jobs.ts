@@ -234,7 +234,8 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Gives a job up. One that waits is over at once (`canceled`); one that runs is told by its `signal`, wherever it runs (`canceling`), and succeeds if it does not listen.
+   * Gives a job up. One that waits is over at once (`canceled`); one that runs is told by its `signal`, wherever it runs (`canceling`): it
+   * still succeeds if it is done within five seconds of that; then it is over, whatever its handler does.
    *
    * @example
    * const { state } = await jobs.cancel(id, { reason: 'the order was withdrawn' })

@@ -329,6 +329,50 @@ describe('cancel', () => {
     expect(await jobs.get(id)).toMatchObject({ state: 'succeeded', error: undefined })
   })
 
+  it('ends what does not listen after a while, and what that does later changes nothing', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {}, next: {} })
+    const { id } = await jobs.add('pay', null)
+    const refused = fixture.listen('dibs:job.refused')
+    const inside = deferred()
+    const go = deferred()
+    await using worker = await jobs.work(
+      {
+        pay: async () => {
+          inside.resolve()
+          await go.promise
+          return 'paid'
+        },
+        next: () => 'next',
+      },
+      { concurrency: 1 },
+    )
+    await inside.promise
+    await jobs.cancel(id, { reason: 'enough' })
+    await expect(jobs.result(id, { waitMs: 10_000 })).rejects.toThrow(/was canceled: enough/)
+    expect(await jobs.result((await jobs.add('next', null)).id, { waitMs: 10_000 })).toBe('next')
+    go.resolve()
+    await until(() => refused.length === 1, 'its late end to be refused')
+    await expect(jobs.result(id)).rejects.toThrow(JobCanceledError)
+    expect(worker.stats).toMatchObject({ canceled: 1, succeeded: 1, stuck: 0 })
+  })
+
+  it('rolls back what a transactional handler has done', async () => {
+    const jobs = fixture.dibs.jobs({ book: { transactional: true } })
+    const { id } = await jobs.add('book', null)
+    const inside = deferred()
+    await using _ = await jobs.work({
+      book: async (_, { tx }) => {
+        await tx.query(`insert into ${fixture.log} (name) values ('booked')`)
+        inside.resolve()
+        await new Promise(() => {})
+      },
+    })
+    await inside.promise
+    await jobs.cancel(id, { reason: 'enough' })
+    await expect(jobs.result(id, { waitMs: 15_000 })).rejects.toThrow(/was canceled: enough/)
+    expect(await fixture.logged()).toEqual([])
+  })
+
   it('ends what runs and fails, whatever it was to become', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry } })
     const { id } = await jobs.add('pay', null)

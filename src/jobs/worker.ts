@@ -159,9 +159,10 @@ export class RunningWorker implements Worker, Member, Kept {
   }
 
   #fill(): void {
-    const room = this.#options.concurrency - this.#running.size
-    if (room > 0 && this.#waiting.length > 0)
-      for (const { attempt } of this.#waiting.splice(0, room))
+    const room = (): number => this.#options.concurrency - this.#running.size
+    // Again if some of them were lost while they waited.
+    while (room() > 0 && this.#waiting.length > 0)
+      for (const { attempt } of this.#waiting.splice(0, room()))
         if (attempt.state === 'held') this.#begin(attempt)
     if (this.#waiting.length > 0) this.#staleTimer ??= setTimeout(() => this.#giveStaleBack(), STALE_MS)
   }
