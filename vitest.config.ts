@@ -49,6 +49,7 @@ const patient = [
   'src/claims/{once-lease,once-leased,once-joined,acquire-holds,acquire-leased,acquire-edges}.test.ts',
   'src/claims/{singleton-leased,quota.joined,operation}.test.ts',
   'src/claims/*.cut.test.ts',
+  'src/jobs/{transactional,worker,outages,stop,outcomes,incident,quiet,cut}.test.ts',
   'src/tables/{aggregate,aggregate-verify,changing-table}.test.ts',
   'src/postgres/{transaction,migrations/migrate}.test.ts',
   'src/testing/crash/{crash,zombie}.test.ts',

@@ -56,7 +56,7 @@ begin
 end
 $$;
 
--- The same for several workers, so many for each, in turn.
+-- The same for several workers, so many for each, in turn. If some have expired, the last of what is told says how many: whoever asks knows by that that there may be more.
 create function {schema}.job_take_all(p_rows tid[], p_workers text[], p_counts integer[], p_lanes integer[], p_lease_ms bigint[]) returns json
   language plpgsql volatile
   set search_path = ''
@@ -65,6 +65,7 @@ declare
   v_told json;
   v_all json[] := '{}';
   v_from integer := 1;
+  v_taken integer := 0;
 begin
   for n in 1..pg_catalog.cardinality(p_workers) loop
     exit when v_from > coalesce(pg_catalog.cardinality(p_rows), 0);
@@ -72,8 +73,12 @@ begin
     v_from := v_from + p_counts[n];
     if v_told is not null then
       v_all := v_all || v_told;
+      v_taken := v_taken + pg_catalog.json_array_length(v_told -> 'id');
     end if;
   end loop;
+  if v_taken < pg_catalog.cardinality(p_rows) then
+    v_all := v_all || pg_catalog.json_build_object('expired', pg_catalog.cardinality(p_rows) - v_taken);
+  end if;
   return pg_catalog.array_to_json(v_all);
 end
 $$;
@@ -278,6 +283,7 @@ begin
   -- point: before the next
   select j.run_at into v_next from {schema}.job j where j.state = 'scheduled' and j.run_at > v_before order by j.run_at limit 1;
   return pg_catalog.json_build_object('count', coalesce(pg_catalog.cardinality(v_rows), 0), 'queues', coalesce(v_queues, '{}'),
+    -- `greatest` leaves nulls out: by itself it would say that something is due.
     'dueInMs', case when v_next is not null then greatest(0, ceil(pg_catalog.date_part('epoch', v_next - {schema}.clock()) * 1000)) end);
 end
 $$;

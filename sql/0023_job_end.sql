@@ -145,6 +145,7 @@ begin
     forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, error)
   select {schema}.job_forget_on(v_now, j.keep_days), j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt,
     case when e.is_canceled then 'canceled' else 'failed' end, j.worker, j.correlation_id, case when e.is_canceled or m.to = 'dead' then j.input end,
+    -- Whoever cancels it says why, in the job; what its handler has thrown then is due to that.
     case when j.cancel_at is null then coalesce(m.error, j.error) else j.error end
   from {schema}.job_items(p_items) m join {schema}.job j on j.id = m.id and j.fence = m.fence
   cross join lateral (select j.cancel_at is not null or m.to = 'canceled' as is_canceled) e

@@ -82,8 +82,10 @@ export {
   type JobGiven,
   type JobInput,
   type JobOptions,
+  type JobOutcome,
   type JobResult,
   job,
+  type TransactionalOptions,
   type TypedJob,
 } from './jobs/job-spec.js'
 export type { AddedJob, AddJobOptions, AddManyOptions, Jobs, JobToAdd } from './jobs/jobs.js'

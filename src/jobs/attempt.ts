@@ -23,6 +23,8 @@ export class Attempt {
   isCanceled = false
   /** Its slot was given to another, though its handler has not ended. */
   isStuck = false
+  /** Why the server would not record its end. */
+  refusal: unknown
   /** Called when it is not to go on. */
   onAbort: (() => void) | undefined
   unwatch: (() => void) | undefined
@@ -57,6 +59,11 @@ export class Attempt {
     this.#reason = reason
     this.#controller?.abort(reason)
     this.onAbort?.()
+  }
+
+  /** What is heard of its claim may be due to its end. */
+  get mayBeOver(): boolean {
+    return this.isEnding || this.isCommitting
   }
 
   get isAborted(): boolean {

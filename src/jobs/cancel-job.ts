@@ -21,6 +21,7 @@ export interface Canceled {
 export const CANCEL_TOPIC = 'jobs-cancel'
 
 const WAIT_MS = 5_000
+const MAX_REASON = 1_000
 
 export async function cancelOn(
   parts: { readonly database: Database; readonly wakeups: Wakeups },
@@ -29,8 +30,10 @@ export async function cancelOn(
 ): Promise<Canceled> {
   checkOptions(options, ['reason'])
   const { reason = 'it was canceled' } = options
-  if (typeof reason !== 'string' || reason.includes('\0'))
+  if (typeof reason !== 'string')
     throw new InvalidInputError('reason', `must be a text, not ${nameGiven(reason)}`)
+  if (reason.length > MAX_REASON || reason.includes('\0'))
+    throw new InvalidInputError('reason', `must be at most ${MAX_REASON} characters, without NUL`)
   const { database, wakeups } = parts
   const error = JSON.stringify({ name: 'JobCanceledError', message: reason })
   const values = [checkId(id), error, String(database.boundWait(WAIT_MS))]

@@ -14,6 +14,11 @@ export interface ClaimedJob {
   readonly input: unknown
 }
 
+/** How many were found that had expired. */
+export interface Expired {
+  readonly expired: number
+}
+
 /** What one worker has got; see `job_take` in sql/0022_job_claim.sql. */
 export interface Block {
   readonly worker: string

@@ -70,7 +70,7 @@ export class DeadJobs {
     const defined = this.#definitions.filter((one) => name === undefined || one.name === name)
     if (defined.length === 0)
       throw new InvalidInputError('name', `is of no job that is defined here: "${name}"`)
-    const of = (field: 'queue' | 'name') => textArray([...new Set(defined.map((one) => one[field]))])
+    const of = (field: 'queue' | 'name') => textArray(defined.map((one) => one[field]))
     return await this.#database.send(listDead, [
       of('queue'),
       of('name'),

@@ -1,40 +1,120 @@
-import assert from 'node:assert/strict'
-import { it } from 'vitest'
-import type { Attempt } from './attempt.js'
-import { Ender } from './ender.js'
-import type { Engine } from './engine.js'
-import { completeJobs } from './job-statements.js'
+import { expect, it } from 'vitest'
+import { until, viaPgBouncer } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { openJobs } from '../../test/jobs/open-jobs.js'
 
-const attemptOf = (id: number, fence: number): Attempt => ({ job: { id, fence, keepDays: 7 } }) as Attempt
+const fixture = openJobs()
 
-it('of one job one end at a time is sent: an answer that names the job is of that one', async () => {
-  const sent: unknown[] = []
-  const engine = {
-    isOver: false,
-    onAnswer() {},
-    ends: {
-      async send(statement: unknown, [ids, fences]: string[]) {
-        assert.equal(statement, completeJobs)
-        sent.push([ids, fences])
-        // The claim with fence 2 is the one that holds.
-        return [{ ids: fences === '{2}' ? null : '{6}' }]
+/** Jobs that all end at the same moment, so that they are recorded together. */
+async function endTogether(dibs = fixture.dibs, length = 20) {
+  const jobs = dibs.jobs({ pay: { retry: () => 0 } })
+  const added = await jobs.addMany(Array.from({ length }, (_, input) => ({ name: 'pay' as const, input })))
+  const ids = added.map(({ id }) => id)
+  const go = deferred()
+  const signals = new Map<string, AbortSignal>()
+  const worker = await jobs.work(
+    {
+      pay: async (input, { id, signal }) => {
+        signals.set(id, signal)
+        await go.promise
+        return input
       },
     },
-    database: {
-      async sendPart(_: unknown, [, fence]: string[]) {
-        return [{ state: fence === '2' ? 'done' : 'lost' }]
-      },
+    { concurrency: length, prefetch: 0 },
+  )
+  await until(() => worker.stats.running === length, 'all to run')
+  return { jobs: fixture.dibs.jobs({ pay: {} }), ids, worker, go, signals }
+}
+
+/** Somebody who looks at a job for long, with its row locked. */
+async function holdRow(id: string) {
+  const client = await fixture.pool.connect()
+  await client.query('begin')
+  await client.query(`select from ${fixture.schema.name}.job where id = $1 for update`, [id])
+  return {
+    async [Symbol.asyncDispose]() {
+      await client.query('commit')
+      client.release()
     },
   }
-  const ender = new Ender(engine as unknown as Engine)
-  const states = await Promise.all([
-    ender.complete(attemptOf(5, 1), '"stale"'),
-    ender.complete(attemptOf(5, 2), '"good"'),
-    ender.complete(attemptOf(6, 2), null),
-  ])
-  assert.deepEqual(states, ['lost', 'done', 'done'])
-  assert.deepEqual(sent, [
-    ['{5,6}', '{1,2}'],
-    ['{5}', '{2}'],
-  ])
+}
+
+async function refuseHistoryOf(id: string) {
+  await fixture.query(`
+    create or replace function {schema}.refuse() returns trigger language plpgsql as $$
+    begin raise exception 'there is no room for it' using errcode = 'check_violation'; end $$;
+    create trigger refuse before insert on {schema}.job_history for each row
+      when (new.id = ${id} and new.outcome = 'succeeded') execute function {schema}.refuse()`)
+  return {
+    [Symbol.asyncDispose]: async () =>
+      void (await fixture.query('drop trigger refuse on {schema}.job_history')),
+  }
+}
+
+it('waits for nobody with a batch: what somebody else has locked comes later', async () => {
+  const { jobs, ids, worker, go } = await endTogether()
+  await using _worker = worker
+  {
+    await using _row = await holdRow(`${ids[3]}`)
+    go.resolve()
+    for (const id of ids.filter((id) => id !== ids[3])) await jobs.result(id, { waitMs: 5_000 })
+    expect((await jobs.get(`${ids[3]}`))?.state).toBe('running')
+  }
+  expect(await jobs.result(`${ids[3]}`, { waitMs: 10_000 })).toBe(3)
+  expect(worker.stats).toMatchObject({ succeeded: 20, lost: 0 })
+})
+
+it('splits off what the server refuses: it is dead, says why, and the others are done', async () => {
+  const { jobs, ids, worker, go } = await endTogether()
+  await using _worker = worker
+  const told = fixture.listen('dibs:job.not-recorded')
+  await using _refusal = await refuseHistoryOf(`${ids[3]}`)
+  go.resolve()
+  for (const [n, id] of ids.entries()) if (n !== 3) expect(await jobs.result(id, { waitMs: 5_000 })).toBe(n)
+  await expect(jobs.result(`${ids[3]}`, { waitMs: 5_000 })).rejects.toThrow(
+    /result could not be stored: .*there is no room for it/,
+  )
+  expect(told.length).toBe(1)
+  expect(worker.stats).toMatchObject({ succeeded: 19, failed: 1 })
+})
+
+it('does so also while another of them is locked', async () => {
+  const { jobs, ids, worker, go } = await endTogether()
+  await using _worker = worker
+  await using _refusal = await refuseHistoryOf(`${ids[0]}`)
+  {
+    await using _row = await holdRow(`${ids[1]}`)
+    go.resolve()
+    for (const id of ids.slice(2)) await jobs.result(id, { waitMs: 5_000 })
+    // And what ends later.
+    const { id } = await jobs.add('pay', 'later')
+    expect(await jobs.result(id, { waitMs: 5_000 })).toBe('later')
+  }
+  expect(await jobs.result(`${ids[1]}`, { waitMs: 10_000 })).toBe(1)
+})
+
+it('needs no client of the pool for what was locked', async () => {
+  const dibs = await fixture.elsewhere({}, { max: 2 })
+  const { jobs, ids, worker, go } = await endTogether(dibs, 3)
+  await using _worker = worker
+  const clients = [await dibs.pool.connect(), await dibs.pool.connect()]
+  {
+    await using _row = await holdRow(`${ids[1]}`)
+    go.resolve()
+    await jobs.result(`${ids[0]}`, { waitMs: 5_000 })
+  }
+  expect(await jobs.result(`${ids[1]}`, { waitMs: 5_000 })).toBe(1)
+  for (const client of clients) client.release()
+})
+
+it.runIf(!viaPgBouncer)('hears of a cancel however many jobs run', async () => {
+  const length = 2_200
+  const { jobs, ids, worker, go, signals } = await endTogether(fixture.dibs, length)
+  await using _worker = worker
+  const last = `${ids[length - 1]}`
+  await jobs.cancel(last)
+  // Before any heartbeat of its own is due.
+  await until(() => signals.get(last)?.aborted, 'the last one to be told', 4_000)
+  go.resolve()
+  await until(() => worker.stats.running === 0 && worker.stats.succeeded === length, 'all to end')
 })

@@ -2,6 +2,7 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { wasRefused } from './add-jobs.js'
+import { askRow } from './ask-row.js'
 import type { Attempt } from './attempt.js'
 import type { EngineParts } from './engine-parts.js'
 import { completeJob, completeJobs, settleJob, settleJobs } from './job-statements.js'
@@ -11,7 +12,6 @@ import type { Settlement } from './outcome.js'
 const MOST = 1_000
 /** How long one that was passed over waits for whoever has its row, each time. */
 const WAIT_MS = 1_000
-const SILENT_MS = 10_000
 
 /** What came of it: recorded; done before, by a transaction of which nobody knew whether it was committed; refused, since the claim was lost before; or the server would not have it. */
 export type EndState = 'done' | 'succeeded' | 'lost' | 'refused'
@@ -106,8 +106,10 @@ export class Ender {
         else void this.#sendAlone(ending)
     } catch (error) {
       if (wasRefused(error)) {
-        // One of them may be to blame: each by itself.
-        for (const ending of batch) await this.#sendAlone(ending)
+        // One of them is to blame: looked for by halves, which wait for nobody either.
+        const half = Math.ceil(batch.length / 2)
+        if (half === batch.length) for (const ending of batch) void this.#sendAlone(ending)
+        else for (const part of [batch.slice(0, half), batch.slice(half)]) await this.#send(part, statement)
         return
       }
       if (this.#engine.isOver) for (const { resolve } of batch) resolve('lost')
@@ -157,14 +159,11 @@ export class Ender {
 
   async #ask({ attempt, settlement, result }: Ending): Promise<EndState | 'locked'> {
     const { id, fence, keepDays } = attempt.job
-    const { database } = this.#engine
-    const [row] = settlement
-      ? await database.sendPart(settleJob, [itemOf({ attempt, settlement }), String(WAIT_MS)], SILENT_MS)
-      : await database.sendPart(
-          completeJob,
-          [String(id), String(fence), result, String(keepDays), String(WAIT_MS)],
-          SILENT_MS,
-        )
+    const values = (waitMs: number) =>
+      settlement
+        ? [itemOf({ attempt, settlement }), String(waitMs)]
+        : [String(id), String(fence), result, String(keepDays), String(waitMs)]
+    const row = await askRow(this.#engine, settlement ? settleJob : completeJob, values, WAIT_MS)
     return row?.state as EndState | 'locked'
   }
 
@@ -180,6 +179,7 @@ export class Ender {
   }
 
   #refused({ attempt }: Ending, error: unknown): void {
+    attempt.refusal = error
     const { job, definition } = attempt
     emit('dibs:job.not-recorded', {
       ...this.#engine.origin,

@@ -4,7 +4,7 @@ import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { textArray } from '../postgres/text-values.js'
 import { queueTopic, wasRefused } from './add-jobs.js'
-import { type Block, type ClaimedJob, readBlock } from './claimed-job.js'
+import { type Block, type ClaimedJob, type Expired, readBlock } from './claimed-job.js'
 import type { Top } from './cursors.js'
 import type { EngineParts } from './engine-parts.js'
 import type { JobLine } from './job-line.js'
@@ -165,13 +165,13 @@ export class Fetcher {
 
   async #fetch(demand: Demand): Promise<void> {
     const isHinted = this.#isHinted
-    this.#isHinted = false
-    const mayProbe = performance.now() >= this.#probeAt
+    const restMs = this.#probeAt - performance.now()
+    const mayProbe = restMs <= 0
     if (this.#mode === 'rest') this.#mode = 'start'
-    if (this.#mode === 'start' && !mayProbe && !isHinted)
-      return await this.#wait(this.#probeAt - performance.now())
+    if (this.#mode === 'start' && !mayProbe && !isHinted) return await this.#wait(restMs)
     const waitMs = this.#engine.breaker.enter()
     if (waitMs > 0) return await this.#wait(waitMs)
+    this.#isHinted = false
     try {
       if (this.#mayHaveStrays) await this.#giveStraysBack()
       if (this.#mode === 'start' && mayProbe) {
@@ -283,24 +283,37 @@ export class Fetcher {
   }
 
   #handOut(
-    blocks: readonly Block[],
+    blocks: readonly (Block | Expired)[],
     demand: Demand,
     sentAt: number,
   ): { jobs: ClaimedJob[]; isFull: boolean } {
     const jobs: ClaimedJob[] = []
+    let expired = 0
     for (const block of blocks) {
+      if ('expired' in block) {
+        expired += block.expired
+        continue
+      }
       const own = readBlock(block)
       jobs.push(...own)
       // Also if it has left meanwhile: it gives them back.
       demand.find(({ member }) => member.id === block.worker)?.member.take(own, sentAt)
     }
-    return { jobs, isFull: jobs.length >= demand.reduce((sum, { count }) => sum + count, 0) }
+    return { jobs, isFull: jobs.length + expired >= demand.reduce((sum, { count }) => sum + count, 0) }
   }
 
   /** What to do about a claim that has failed. */
   async #recover(error: unknown, demand: Demand): Promise<void> {
     this.#mayHaveStrays ||= isUnknown(error)
-    if (wasRefused(error) && (await this.#claimCarefully(demand).catch(() => false))) return
+    const isHandled = async (): Promise<boolean> => {
+      try {
+        return await this.#claimCarefully(demand)
+      } catch (again) {
+        this.#mayHaveStrays ||= isUnknown(again)
+        return false
+      }
+    }
+    if (wasRefused(error) && (await isHandled())) return
     this.#failures++
     if (this.#engine.breaker.fail()) emit('dibs:worker.breaker-opened', { ...this.#engine.origin, error })
     const retryInMs = Math.ceil(50 + fullJitterMs(this.#failures, 100, 5_000))

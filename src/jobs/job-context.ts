@@ -2,8 +2,9 @@ import { FenceLostError, InvalidInputError } from '../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { emit } from '../postgres/events.js'
 import { toJson } from '../postgres/json.js'
-import { sendSurely } from '../postgres/send-surely.js'
+import { surely } from '../postgres/send-surely.js'
 import type { Transaction } from '../postgres/transaction-types.js'
+import { askRow } from './ask-row.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
 import { tellJob } from './job-statements.js'
@@ -111,22 +112,27 @@ export class AttemptContext implements JobContext {
     return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
   }
 
-  async progress(value: unknown): Promise<void> {
-    await this.#tell(toJson('progress', value), 0)
+  /** Made when somebody looks, and whole by itself: handlers take their context apart. */
+  get progress(): JobContext['progress'] {
+    return async (value) => await this.#tell(toJson('progress', value), 0)
   }
 
-  async extendLease(ms: number): Promise<void> {
-    checkDuration('ms', ms, 1, MAX_TIMER_MS)
-    const sentAt = performance.now()
-    await this.#tell(null, ms)
-    this.#attempt.extended(sentAt, ms)
+  get extendLease(): JobContext['extendLease'] {
+    return async (ms) => {
+      checkDuration('ms', ms, 1, MAX_TIMER_MS)
+      const sentAt = performance.now()
+      await this.#tell(null, ms)
+      this.#attempt.extended(sentAt, ms)
+    }
   }
 
   async #tell(progress: string | null, leaseMs: number): Promise<void> {
     const { job, subject } = this.#attempt
     this.#checkHeld()
-    const values = [String(job.id), String(job.fence), progress, String(leaseMs), String(WAIT_MS)]
-    const [row] = await sendSurely(this.#engine, tellJob, () => values)
+    const values = (waitMs: number) => [
+      ...[String(job.id), String(job.fence), progress, String(leaseMs), String(waitMs)],
+    ]
+    const row = await surely(() => askRow(this.#engine, tellJob, values, WAIT_MS))
     if (row?.state === 'locked') throw this.#engine.database.busy(WAIT_MS)
     if (row?.state === 'lost') throw new FenceLostError(subject, job.fence)
   }

@@ -26,6 +26,8 @@ export class JobLine {
 
   /** `ConnectionLostError`: it was not sent; `CommitOutcomeUnknownError`: it was, and nobody knows; anything else: the server has refused it. */
   async send(statement: Statement, values: readonly TextValue[], withinMs = ANSWER_MS): Promise<TextRow[]> {
+    // What is said after the last worker has left opens it once more, and no longer than for this.
+    this.#line.enter()
     try {
       return await this.#line.send(statement, values, withinMs, 5_000)
     } catch (error) {
@@ -34,6 +36,8 @@ export class JobLine {
       const translated = translateError(error)
       if (translated instanceof DibsError && !(translated instanceof ConnectionLostError)) throw translated
       throw new CommitOutcomeUnknownError('a statement', { cause: error })
+    } finally {
+      this.#line.leave()
     }
   }
 }

@@ -50,12 +50,15 @@ export type TypedJob<Input, Result, O extends JobOptions = JobOptions> = O & {
  * await jobs.add('email', { to: 'ann@example.org' })
  */
 export function job<Input = unknown, Result = unknown>(
-  options: JobOptions & { readonly transactional: true },
-): TypedJob<Input, Result, JobOptions & { readonly transactional: true }>
+  options: TransactionalOptions,
+): TypedJob<Input, Result, TransactionalOptions>
 export function job<Input = unknown, Result = unknown>(options?: JobOptions): TypedJob<Input, Result>
-export function job(options: JobOptions = {}): JobOptions {
+export function job<Input = unknown, Result = unknown>(options: JobOptions = {}): TypedJob<Input, Result> {
   return options
 }
+
+/** Of a job whose handler has a transaction (`ctx.tx`). */
+export type TransactionalOptions = JobOptions & { readonly transactional: true }
 
 // biome-ignore lint/suspicious/noExplicitAny: any definition, whatever its schemas take and give
 export type AnyJobDefinition = JobDefinition<any, any, any>
@@ -81,6 +84,11 @@ export type JobResult<D> = D extends { readonly result: StandardSchema<unknown, 
   : D extends { readonly '~types'?: { readonly result: infer Result } | undefined }
     ? Result
     : unknown
+
+/** What comes of it for those who ask: what the schema makes of it, or what comes back of it as JSON. */
+export type JobOutcome<D> = D extends { readonly result: StandardSchema<unknown, infer Result> }
+  ? Result
+  : Stored<JobResult<D>>
 
 /** How one job differs from others of its name. */
 export interface AddOptions {
@@ -112,6 +120,8 @@ export interface ReadDefinition {
 }
 
 const DAY_MS = 86_400_000
+/** Of PostgreSQL. */
+const MAX_INTEGER = 2 ** 31 - 1
 const names = [
   'input',
   'result',
@@ -133,12 +143,7 @@ const MAX_KEEP_MS = 366 * DAY_MS
 
 export function readDefinition(name: string, definition: AnyJobDefinition): ReadDefinition {
   checkName('name', name)
-  try {
-    checkOptions(definition, names)
-  } catch (error) {
-    if (!(error instanceof InvalidInputError)) throw error
-    throw new InvalidInputError(name, `is not defined as it must be: ${error.message}`, { cause: error })
-  }
+  checkOptions(definition, names, name)
   const {
     queue = 'default',
     version = 1,
@@ -153,8 +158,8 @@ export function readDefinition(name: string, definition: AnyJobDefinition): Read
   } = definition
   const at = (field: string): string => `${name}.${field}`
   checkName(at('queue'), queue)
-  checkAmount(at('version'), version)
-  checkAmount(at('maxAttempts'), maxAttempts)
+  checkCount(at('version'), version)
+  checkCount(at('maxAttempts'), maxAttempts)
   checkDuration(at('leaseMs'), leaseMs, MIN_LEASE_MS, MAX_TIMER_MS)
   checkDuration(at('keepMs'), keepMs, 0, MAX_KEEP_MS)
   if (timeoutMs !== undefined) checkDuration(at('timeoutMs'), timeoutMs, 1, MAX_TIMER_MS)
@@ -179,13 +184,23 @@ export function readDefinition(name: string, definition: AnyJobDefinition): Read
   }
 }
 
+function checkCount(field: string, count: unknown): void {
+  if (checkAmount(field, count) > MAX_INTEGER)
+    throw new InvalidInputError(field, `must be at most ${MAX_INTEGER}`)
+}
+
 const MAX_NAME = 200
 
 export function checkName(field: string, name: unknown): string {
-  if (typeof name === 'string' && name.length >= 1 && name.length <= MAX_NAME && !name.includes('\0'))
-    return name
+  if (typeof name === 'string' && name.length >= 1 && name.length <= MAX_NAME) return checkNul(field, name)
   const given = typeof name === 'string' ? `one of ${name.length}` : nameGiven(name)
   throw new InvalidInputError(field, `must be a text of 1 to ${MAX_NAME} characters, not ${given}`)
+}
+
+/** PostgreSQL has no such character. */
+export function checkNul(field: string, text: string): string {
+  if (text.includes('\0')) throw new InvalidInputError(field, 'must not hold a NUL character')
+  return text
 }
 
 /** What is stored of one job beside its input. */
@@ -197,39 +212,46 @@ export interface ReadAdd {
   readonly correlationId: string | null
 }
 
-const MAX_PRIORITY = 2 ** 31 - 1
+const MAX_CORRELATION = 1_000
 
 export function readAdd(options: AddOptions): ReadAdd {
   const { runAt, delayMs, priority = 0, expiresAt, correlationId } = options
   if (runAt !== undefined && delayMs !== undefined)
     throw new InvalidInputError('delayMs', 'and `runAt` are two ways to say when it is due; give one')
   if (delayMs !== undefined) checkDuration('delayMs', delayMs, 0)
-  if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY)
+  if (!Number.isInteger(priority) || Math.abs(priority) > MAX_INTEGER)
     throw new InvalidInputError(
       'priority',
-      `must be a whole number, not ${typeof priority === 'number' ? priority : nameGiven(priority)}`,
-    )
-  if (
-    correlationId !== undefined &&
-    (typeof correlationId !== 'string' || /\0/.test(correlationId) || correlationId.length > 1_000)
-  )
-    throw new InvalidInputError(
-      'correlationId',
-      `must be a text of at most 1000 characters, not ${nameGiven(correlationId)}`,
+      `must be a whole number from -${MAX_INTEGER} to ${MAX_INTEGER}, not ${typeof priority === 'number' ? priority : nameGiven(priority)}`,
     )
   return {
     priority,
     runAt: readTime('runAt', runAt),
     delayMs,
     expiresAt: readTime('expiresAt', expiresAt),
-    correlationId: correlationId ?? null,
+    correlationId: correlationId === undefined ? null : checkCorrelation(correlationId),
   }
 }
 
+function checkCorrelation(id: unknown): string {
+  if (typeof id === 'string' && id.length <= MAX_CORRELATION) return checkNul('correlationId', id)
+  const given = typeof id === 'string' ? `one of ${id.length}` : nameGiven(id)
+  throw new InvalidInputError(
+    'correlationId',
+    `must be a text of at most ${MAX_CORRELATION} characters, not ${given}`,
+  )
+}
+
+/** The beginning of the year 1: what is before is no time to PostgreSQL from some year on, and more likely a mistake. */
+const FIRST_TIME = -62_135_596_800_000
+
 function readTime(field: string, time: unknown): number | undefined {
   if (time === undefined) return undefined
-  if (time instanceof Date && !Number.isNaN(time.getTime())) return time.getTime()
-  throw new InvalidInputError(field, `must be a Date, not ${nameGiven(time)}`)
+  if (!(time instanceof Date)) throw new InvalidInputError(field, `must be a Date, not ${nameGiven(time)}`)
+  const at = time.getTime()
+  if (Number.isNaN(at)) throw new InvalidInputError(field, 'must be a valid Date, not an Invalid Date')
+  if (at < FIRST_TIME) throw new InvalidInputError(field, `must be a Date from the year 1 on, not ${at}`)
+  return at
 }
 
 export type { Json }

@@ -1,8 +1,9 @@
+import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { emit } from '../postgres/events.js'
 import { DUE_TOPIC } from './add-jobs.js'
 import type { EngineParts } from './engine-parts.js'
 import { historyValues } from './job-history.js'
-import { keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
+import { expireJobs, keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
 
 /** Rows in one statement: short enough not to be in anyone's way. */
 const BATCH = 1_000
@@ -18,6 +19,8 @@ const MAX_REST_MS = 5_000
 /** Soon again after a failure. */
 const FAILED_MS = 1_000
 
+type Task = 'promotion' | 'recovery' | 'expiry' | 'history'
+
 export interface Recovered {
   readonly id: number
   readonly queue: string
@@ -28,7 +31,7 @@ export interface Recovered {
   readonly state: 'ready' | 'dead' | 'canceled'
 }
 
-/** What any worker does for all jobs: what is due is made ready, what was left by workers that are gone is taken from them, history gets its partitions. */
+/** What any worker does for all jobs: what is due is made ready, what has expired is over, what was left by workers that are gone is taken from them, history gets its partitions. */
 export class JobUpkeep {
   readonly #engine: EngineParts
   readonly #keepDays = new Set<number>()
@@ -58,6 +61,7 @@ export class JobUpkeep {
     this.#plan('history', 0)
     this.#plan('promotion', 0)
     this.#plan('recovery', Math.random() * RECOVER_MS)
+    this.#plan('expiry', Math.random() * RECOVER_MS)
   }
 
   stop(): void {
@@ -68,17 +72,17 @@ export class JobUpkeep {
     this.#busy.clear()
   }
 
-  #plan(what: 'promotion' | 'recovery' | 'history', inMs: number): void {
+  #plan(what: Task, inMs: number): void {
     if (!this.#isRunning || this.#busy.has(what)) return
     clearTimeout(this.#timers.get(what))
     if (what === 'promotion') this.#dueAt = performance.now() + inMs
     this.#timers.set(
       what,
-      setTimeout(() => void this.#run(what), inMs),
+      setTimeout(() => void this.#run(what), Math.min(inMs, MAX_TIMER_MS)),
     )
   }
 
-  async #run(what: 'promotion' | 'recovery' | 'history'): Promise<void> {
+  async #run(what: Task): Promise<void> {
     this.#busy.add(what)
     const startedAt = performance.now()
     let nextMs = FAILED_MS
@@ -110,6 +114,11 @@ export class JobUpkeep {
       emit('dibs:job.recovered', { ...this.#engine.origin, ...rest, id: String(id) })
     this.#engine.hint(new Set(found.filter(({ state }) => state === 'ready').map(({ queue }) => queue)))
     return found.length === BATCH ? 0 : RECOVER_MS * (0.75 + Math.random() / 2)
+  }
+
+  private async expiry(): Promise<number> {
+    const [row] = await this.#engine.upkeep.send(expireJobs, [String(BATCH)])
+    return Number(row?.count) === BATCH ? 0 : RECOVER_MS * (0.75 + Math.random() / 2)
   }
 
   private async history(): Promise<number> {

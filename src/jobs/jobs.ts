@@ -17,7 +17,7 @@ import {
   type AddOptions,
   type JobDefinitions,
   type JobGiven,
-  type JobResult,
+  type JobOutcome,
   type ReadDefinition,
   readAdd,
   readDefinition,
@@ -61,6 +61,11 @@ export interface JobsParts {
 
 const addNames = ['runAt', 'delayMs', 'priority', 'expiresAt', 'correlationId']
 
+function checkWake(wake: unknown): void {
+  if (wake !== undefined && wake !== 'in-transaction')
+    throw new InvalidInputError('wake', `must be 'in-transaction', or absent, not ${nameGiven(wake)}`)
+}
+
 /** Jobs by name: what each takes, how it is tried again, and what becomes of it. */
 export class Jobs<D extends JobDefinitions> {
   readonly #parts: JobsParts
@@ -68,7 +73,7 @@ export class Jobs<D extends JobDefinitions> {
   readonly #dead: DeadJobs
 
   constructor(parts: JobsParts, definitions: D) {
-    if (typeof definitions !== 'object' || definitions === null)
+    if (typeof definitions !== 'object' || definitions === null || Array.isArray(definitions))
       throw new InvalidInputError(
         'definitions',
         `must be an object of jobs by name, not ${nameGiven(definitions)}`,
@@ -98,6 +103,7 @@ export class Jobs<D extends JobDefinitions> {
   ): Promise<AddedJob> {
     checkOptions(options, [...addNames, 'tx', 'wake'])
     const { tx, wake, ...rest } = options
+    checkWake(wake)
     const job = await this.#read(name, input, rest)
     if (tx === undefined) return { id: await this.#parts.adder.add(job), added: true }
     const [added] = await this.#addJoined([job], tx, wake)
@@ -112,6 +118,7 @@ export class Jobs<D extends JobDefinitions> {
    */
   async addMany(jobs: readonly JobToAdd<D>[], options: AddManyOptions = {}): Promise<AddedJob[]> {
     checkOptions(options, ['tx', 'wake'])
+    checkWake(options.wake)
     if (!Array.isArray(jobs)) throw new InvalidInputError('jobs', `must be an array, not ${nameGiven(jobs)}`)
     const read: NewJob[] = []
     for (const [n, job] of (jobs as readonly JobToAdd<D>[]).entries()) read.push(await this.#readOne(job, n))
@@ -133,8 +140,6 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   async #addJoined(jobs: readonly NewJob[], tx: Tx, wake: 'in-transaction' | undefined): Promise<AddedJob[]> {
-    if (wake !== undefined && wake !== 'in-transaction')
-      throw new InvalidInputError('wake', `must be 'in-transaction', or absent, not ${nameGiven(wake)}`)
     const { database, wakeups } = this.#parts
     const ids: string[] = []
     for (const batch of inBatches(jobs)) ids.push(...(await sendJobs(database, batch, tx)))
@@ -218,8 +223,8 @@ export class Jobs<D extends JobDefinitions> {
   async result<N extends keyof D & string = keyof D & string>(
     id: string,
     options: ResultOptions = {},
-  ): Promise<JobResult<D[N]>> {
-    return (await awaitResult(this.#parts.database, id, options, this.#definitions)) as JobResult<D[N]>
+  ): Promise<JobOutcome<D[N]>> {
+    return (await awaitResult(this.#parts.database, id, options, this.#definitions)) as JobOutcome<D[N]>
   }
 
   /**
@@ -233,7 +238,8 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Gives a job up. One that waits is over at once (`canceled`); one that runs is told by its `signal`, wherever it runs (`canceling`), and succeeds if it does not listen.
+   * Gives a job up. One that waits is over at once (`canceled`); one that runs is told by its `signal`, wherever it runs (`canceling`): it
+   * still succeeds if it is done within five seconds of that; then it is over, whatever its handler does.
    *
    * @example
    * const { state } = await jobs.cancel(id, { reason: 'the order was withdrawn' })

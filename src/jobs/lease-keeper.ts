@@ -105,6 +105,9 @@ export class LeaseKeeper {
   }
 
   add(attempt: Attempt): void {
+    // Claimed again by this process, before a heartbeat could tell that it was lost.
+    const old = this.#attempts.get(attempt.job.id)
+    if (old && !old.mayBeOver) this.#lose(old, 'stolen')
     this.#attempts.set(attempt.job.id, attempt)
     this.#thread?.add(attempt)
     if (attempt.renewAt < this.#nextAt) this.#setTimer(attempt.renewAt)
@@ -160,11 +163,11 @@ export class LeaseKeeper {
   }
 
   async #beat(now: number): Promise<void> {
-    const isWanted = this.#isWanted
+    // All of them, a part at a time.
+    if (this.#isWanted)
+      for (const attempt of this.#attempts.values()) attempt.renewAt = Math.min(attempt.renewAt, now)
     const due = [...this.#attempts.values()]
-      .filter(
-        ({ renewAt, definition }) => isWanted || (!this.#thread && renewAt - definition.leaseMs / 6 <= now),
-      )
+      .filter(({ renewAt, definition }) => renewAt - definition.leaseMs / 6 <= now)
       .sort((one, other) => one.endsAt - other.endsAt)
       .slice(0, MOST)
     this.#isSending = true
@@ -207,7 +210,7 @@ export class LeaseKeeper {
       attempt.renewAt = performance.now() + Math.max(RETRY_MS, attempt.definition.leaseMs / 10)
     for (const attempt of this.#these(due, lost)) {
       // It may have been completed meanwhile, by this process.
-      if (this.#attempts.get(attempt.job.id) !== attempt || attempt.isEnding || attempt.isCommitting) continue
+      if (this.#attempts.get(attempt.job.id) !== attempt || attempt.mayBeOver) continue
       this.remove(attempt)
       this.#lose(attempt, 'stolen')
     }

@@ -16,6 +16,9 @@ export interface Settlement {
   readonly error: string | null
 }
 
+/** A hundred years: no time that the database knows is far beyond. */
+const MAX_SNOOZE_MS = 100 * 365 * 86_400_000
+
 /** Running it again would end the same way. */
 const final = [PermanentError, BusinessRuleError, StoredValueError, InvalidOutcomeError]
 
@@ -26,7 +29,8 @@ export function settlementOf(
   retry: Retry | undefined,
 ): Settlement {
   const stored = storeFailure(error)
-  if (error instanceof SnoozeError) return { to: 'snooze', delayMs: Math.ceil(error.delayMs), error: stored }
+  if (error instanceof SnoozeError)
+    return { to: 'snooze', delayMs: Math.min(MAX_SNOOZE_MS, Math.ceil(error.delayMs)), error: stored }
   const isOver = final.some((type) => error instanceof type) || job.attempt >= job.maxAttempts
   const delayMs = isOver ? null : retryDelayMs(retry, job.attempt, error)
   if (delayMs === null) return { to: 'dead', delayMs: 0, error: stored }

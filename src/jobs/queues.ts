@@ -6,12 +6,13 @@ import { THIS_PROCESS } from '../postgres/this-process.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { queueTopic } from './add-jobs.js'
 import { time } from './job-record.js'
-import { checkName } from './job-spec.js'
+import { checkName, checkNul } from './job-spec.js'
 import { pauseQueue, resumeQueue } from './job-statements.js'
 import { countRunning, listLanes } from './record-statements.js'
 
 /** How long a pause waits for claims that are under way. */
 const WAIT_MS = 5_000
+const MAX_BY = 1_000
 /** What there is is counted so far, and no further. */
 export const COUNTED = 1_000
 
@@ -58,8 +59,12 @@ export class Queues {
   async pause(queue: string, options: { readonly by?: string | undefined } = {}): Promise<void> {
     checkOptions(options, ['by'])
     const { by = THIS_PROCESS } = options
-    if (typeof by !== 'string') throw new InvalidInputError('by', `must be a text, not ${nameGiven(by)}`)
-    const values = [checkName('queue', queue), by, String(this.#database.boundWait(WAIT_MS))]
+    if (typeof by !== 'string' || by.length > MAX_BY)
+      throw new InvalidInputError(
+        'by',
+        `must be a text of at most ${MAX_BY} characters, not ${typeof by === 'string' ? `one of ${by.length}` : nameGiven(by)}`,
+      )
+    const values = [checkName('queue', queue), checkNul('by', by), String(this.#database.boundWait(WAIT_MS))]
     try {
       await this.#database.sendWaiting(WAIT_MS, pauseQueue, values)
     } catch (error) {

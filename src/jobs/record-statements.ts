@@ -34,12 +34,13 @@ export const readHistory = statement(
   { readOnly: true },
 )
 
-/** Of these lanes, from a place on. The last two: part of the name, and of the message, of its error. */
+/** Of these lanes, from a place on: queues and names, in pairs. With a part of the name, the code or the message of its error. */
 export const listDead = statement(
   `select ${live}, j.lane::text as "lane" from {schema}.job j join {schema}.lane l on l.id ${eq} j.lane
-  where j.state ${eq} 'dead' and l.queue ${eq} any ($1::text::text[]) and l.name ${eq} any ($2::text::text[])
+  where j.state ${eq} 'dead'
+    and exists (select from unnest($1::text::text[], $2::text::text[]) d (queue, name) where d.queue ${eq} l.queue and d.name ${eq} l.name)
     and (j.lane, j.id) operator(pg_catalog.>) ($3::text::integer, $4::text::bigint)
-    and ($5::text is null or pg_catalog.strpos(j.error::text, $5::text) operator(pg_catalog.>) 0)
+    and ($5::text is null or pg_catalog.strpos(pg_catalog.concat_ws(E'\\n', ${['name', 'code', 'message'].map((field) => `j.error operator(pg_catalog.->>) '${field}'`).join(', ')}), $5::text) operator(pg_catalog.>) 0)
   order by j.lane, j.id limit $6::text::integer`,
   { readOnly: true },
 )

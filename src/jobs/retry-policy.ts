@@ -26,7 +26,7 @@ const MAX_DELAY_MS = 31 * 24 * 3_600_000
 
 export function checkRetry(field: string, retry: unknown): void {
   if (retry === undefined || typeof retry === 'function') return
-  checkOptions(retry, ['backoff', 'baseMs', 'maxMs', 'jitter'])
+  checkOptions(retry, ['backoff', 'baseMs', 'maxMs', 'jitter'], field)
   const { backoff = DEFAULTS.backoff, baseMs, maxMs, jitter = DEFAULTS.jitter } = retry as RetryOptions
   if (!['exponential', 'linear', 'fixed'].includes(backoff))
     throw new InvalidInputError(

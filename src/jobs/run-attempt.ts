@@ -1,7 +1,8 @@
-import { CommitOutcomeUnknownError, DatabaseError, JobTimeoutError } from '../errors.js'
+import { BusyError, CommitOutcomeUnknownError, DatabaseError, JobTimeoutError } from '../errors.js'
 import { toOutcome } from '../postgres/json.js'
 import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
 import { repeatTransaction } from '../postgres/transaction.js'
+import type { FramedTransaction } from '../postgres/transaction-handle.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
 import type { AnyHandler } from './handlers.js'
@@ -13,6 +14,8 @@ export type Run =
   | { readonly state: 'returned'; readonly result: string | null }
   | { readonly state: 'completed' }
   | { readonly state: 'late' }
+  /** The answer to its COMMIT was lost: the row itself will tell. */
+  | { readonly state: 'unknown' }
   | { readonly state: 'threw'; readonly error: unknown }
 
 /** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
@@ -46,32 +49,54 @@ async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): 
 /** Raised by `job_complete_with`, in the message that also commits. */
 const NOT_HELD = 'DIB01'
 
+/** A statement that goes on when the time of its handler is over is ended by the server so much later: the signal is first. */
+const SPARE_MS = 1_000
+
 /** Effect and end commit together. Until then nobody can tell that it runs, but by its lease: a claim that was lost meanwhile fails here, and nothing is kept. */
 async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
-  const { job, definition } = attempt
+  const { job } = attempt
   const { database } = engine
   const input = await readInput(attempt)
+  return await inOwnTransaction(engine, attempt, async (tx) => {
+    attempt.isCommitting = false // it may be the next run, after a conflict
+    const value = await Promise.race([
+      Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
+      whenAborted(attempt),
+    ])
+    const result = await readResult(attempt, value)
+    const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
+    tx.closeWith([database.bind(completeJobWith, values)])
+    attempt.isCommitting = true
+  })
+}
+
+/** As many run at once as the pool has clients. The others wait for theirs as long as they have the job: that they have to is no failure of theirs. */
+async function inOwnTransaction(
+  { database }: Engine,
+  attempt: Attempt,
+  fn: (tx: FramedTransaction) => Promise<void>,
+): Promise<Run> {
+  const { timeoutMs = Number.POSITIVE_INFINITY } = attempt.definition
+  let hasBegun = false
+  const begin = (tx: FramedTransaction): Promise<void> => {
+    hasBegun = true
+    return fn(tx)
+  }
   try {
-    await repeatTransaction(
-      database,
-      async (tx) => {
-        attempt.isCommitting = false // it may be the next run, after a conflict
-        const value = await Promise.race([
-          Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
-          whenAborted(attempt),
-        ])
-        const result = await readResult(attempt, value)
-        const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
-        tx.closeWith([database.bind(completeJobWith, values)])
-        attempt.isCommitting = true
-      },
-      { deadlineMs: definition.timeoutMs ?? Number.POSITIVE_INFINITY },
-    )
-    return { state: 'completed' }
-  } catch (error) {
+    for (;;) {
+      try {
+        await repeatTransaction(database, begin, { deadlineMs: timeoutMs + SPARE_MS })
+        return { state: 'completed' }
+      } catch (error) {
+        // A handler that has lost an answer of its own has failed, as with any other error.
+        if (attempt.isCommitting && error instanceof CommitOutcomeUnknownError) return { state: 'unknown' }
+        if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'late' }
+        if (hasBegun || !(error instanceof BusyError)) throw error
+        attempt.signal.throwIfAborted()
+      }
+    }
+  } finally {
     attempt.isCommitting = false
-    if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'late' }
-    throw error
   }
 }
 
@@ -89,10 +114,11 @@ async function readInput({ definition, job, subject }: Attempt): Promise<unknown
 }
 
 async function readResult({ definition, subject }: Attempt, value: unknown): Promise<string | null> {
-  if (value === undefined || value === null) return null
-  const text = toOutcome(`the result of ${subject}`, value)
+  const isNothing = value === undefined || value === null
+  const text = isNothing ? 'null' : toOutcome(`the result of ${subject}`, value)
+  // As whoever asks for it will see it.
   if (definition.result) await checkOutcome(definition.result, `the result of ${subject}`, JSON.parse(text))
-  return text
+  return isNothing ? null : text
 }
 
 async function inTime(run: Promise<Run>, attempt: Attempt, timeoutMs: number): Promise<Run> {
@@ -110,6 +136,3 @@ async function inTime(run: Promise<Run>, attempt: Attempt, timeoutMs: number): P
     clearTimeout(timer)
   }
 }
-
-/** The answer to COMMIT was lost: the row itself will tell. */
-export const isUnknownEnd = (error: unknown): boolean => error instanceof CommitOutcomeUnknownError

@@ -20,6 +20,8 @@ export function startWorker(engine: Engine, parts: readonly Handled[], options: 
       `must be what \`jobs.handle\` gives, not ${nameGiven(parts[wrong])}`,
     )
   const all = parts.flatMap(({ handled }) => handled)
+  if (all.length === 0)
+    throw new InvalidInputError('parts', 'must have handlers for one job at least: what `jobs.handle` gives')
   const wanted = all.filter(
     ({ definition }) => read.queues === undefined || read.queues.includes(definition.queue),
   )

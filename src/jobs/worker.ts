@@ -14,7 +14,7 @@ import type { HandledJob } from './handlers.js'
 import { enterWorker, findLane, leaveWorker } from './job-statements.js'
 import type { Kept } from './lease-keeper.js'
 import { type Settlement, settlementOf } from './outcome.js'
-import { isUnknownEnd, type Run, runAttempt } from './run-attempt.js'
+import { type Run, runAttempt } from './run-attempt.js'
 import type { ReadWorkOptions, StopOptions, Worker, WorkerStats } from './work-options.js'
 
 /** Jobs whose end is not recorded yet hold no slot, up to so many: then the next has to wait. */
@@ -98,8 +98,8 @@ export class RunningWorker implements Worker, Member, Kept {
     for (let tries = 1; ; tries++) {
       try {
         const lanes = await this.#findLanes()
-        await this.#enter(lanes)
-        if (this.#stopping.signal.aborted) return
+        if (!this.#stopping.signal.aborted) await this.#enter(lanes)
+        if (this.#stopping.signal.aborted) throw new WorkerStoppedError(this.id)
         if (this.#options.heartbeatThread) this.#engine.keeper.useThread()
         this.#engine.keeper.enter(this)
         this.#fetcher = this.#engine.fetcher(lanes)
@@ -107,9 +107,9 @@ export class RunningWorker implements Worker, Member, Kept {
         emit('dibs:worker.started', { ...this.#engine.origin, worker: this.id, lanes: lanes.length })
         return
       } catch (error) {
+        if (this.#stopping.signal.aborted) throw new WorkerStoppedError(this.id)
         emit('dibs:worker.failed', { ...this.#engine.origin, what: 'start', error })
         await sleep(100 + fullJitterMs(tries, 200, 10_000), this.#stopping.signal).catch(() => {})
-        if (this.#stopping.signal.aborted) throw new WorkerStoppedError(this.id)
       }
     }
   }
@@ -164,9 +164,10 @@ export class RunningWorker implements Worker, Member, Kept {
   }
 
   #fill(): void {
-    const room = this.#options.concurrency - this.#running.size
-    if (room > 0 && this.#waiting.length > 0)
-      for (const { attempt } of this.#waiting.splice(0, room))
+    const room = (): number => this.#options.concurrency - this.#running.size
+    // Again if some of them were lost while they waited.
+    while (room() > 0 && this.#waiting.length > 0)
+      for (const { attempt } of this.#waiting.splice(0, room()))
         if (attempt.state === 'held') this.#begin(attempt)
     if (this.#waiting.length > 0) this.#staleTimer ??= setTimeout(() => this.#giveStaleBack(), STALE_MS)
   }
@@ -178,13 +179,11 @@ export class RunningWorker implements Worker, Member, Kept {
     const stale = this.#waiting.filter(({ since }) => since <= before)
     this.#waiting = this.#waiting.filter(({ since }) => since > before)
     for (const { attempt } of stale) this.#giveBack(attempt)
-    if (stale.length > 0) this.#engine.hint(new Set(stale.map(({ attempt }) => attempt.definition.queue)))
     this.#fill()
   }
 
   #giveBack(attempt: Attempt): void {
-    this.#counts.returned++
-    this.#record(attempt, this.#engine.ender.settle(attempt, BACK))
+    this.#settle(attempt, BACK)
   }
 
   /** Remembers that its end is on its way, and lets go of it then. */
@@ -248,9 +247,9 @@ export class RunningWorker implements Worker, Member, Kept {
       this.#late(attempt)
     } else if (outcome.state === 'returned') this.#complete(attempt, outcome.result)
     else if (attempt.state === 'lost') this.#counts.lost++
-    // It was given back, or canceled, while it ran.
-    else if (attempt.isEnding) return
-    else if (attempt.definition.transactional && isUnknownEnd(outcome.error)) this.#settle(attempt, BACK)
+    else if (attempt.isEnding)
+      return // it was given back, or up, before
+    else if (outcome.state === 'unknown') this.#settle(attempt, BACK)
     else if (attempt.isCanceled)
       this.#settle(attempt, { to: 'canceled', delayMs: 0, error: storeFailure(outcome.error) })
     else this.#fail(attempt, outcome.error)
@@ -264,7 +263,7 @@ export class RunningWorker implements Worker, Member, Kept {
     const end = this.#engine.ender.complete(attempt, result).then((state) => {
       if (state === 'done') this.#succeeded(attempt)
       else if (state === 'lost') this.#late(attempt)
-      else this.#fail(attempt, new Error('its result could not be stored'), true)
+      else this.#fail(attempt, new Error(`the result could not be stored: ${sayOf(attempt.refusal)}`), true)
     })
     this.#record(attempt, end)
   }
@@ -310,9 +309,10 @@ export class RunningWorker implements Worker, Member, Kept {
         canceled: 'canceled',
       } as const
       this.#counts[count[to]]++
-      // It is due at a time that nobody knows of yet.
-      if (to === 'back') this.#engine.hint([attempt.definition.queue])
-      else if (to === 'retry' || to === 'snooze') this.#engine.onScheduled(settlement.delayMs)
+      if (to === 'dead' || to === 'canceled') return
+      // It is ready, or due at a time that nobody knows of yet.
+      if (settlement.delayMs === 0) this.#engine.hint([attempt.definition.queue])
+      else this.#engine.onScheduled(settlement.delayMs)
     })
     this.#record(attempt, end)
   }
@@ -322,7 +322,7 @@ export class RunningWorker implements Worker, Member, Kept {
   }
 
   onCanceled(attempt: Attempt, reason: string | undefined): void {
-    if (attempt.isCanceled || attempt.isEnding || attempt.isCommitting) return
+    if (attempt.isCanceled || attempt.mayBeOver) return
     attempt.isCanceled = true
     attempt.abort(new JobCanceledError(attempt.subject, reason))
     const place = this.#waiting.findIndex((waiting) => waiting.attempt === attempt)
@@ -373,10 +373,17 @@ export class RunningWorker implements Worker, Member, Kept {
     clearTimeout(timer)
   }
 
+  #isCommitting(): boolean {
+    for (const { isCommitting } of this.#running) if (isCommitting) return true
+    return false
+  }
+
   /** What has ended is recorded, and it is not there any more; if the database is away, leases run out by themselves. */
   async #farewell(): Promise<void> {
     const said = async (): Promise<void> => {
-      while (this.#reserved > 0 || this.#ends.size > 0) await Promise.race([sleep(5), ...this.#ends])
+      await this.ready.catch(() => {}) // else it might be there after it has left
+      while (this.#reserved > 0 || this.#ends.size > 0 || this.#isCommitting())
+        await Promise.race([sleep(5), ...this.#ends])
       await this.#engine.upkeep.send(leaveWorker, [`{"${this.id}"}`]).catch(() => {})
     }
     let timer: NodeJS.Timeout | undefined
@@ -387,6 +394,8 @@ export class RunningWorker implements Worker, Member, Kept {
     clearTimeout(timer)
   }
 }
+
+const sayOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
 /** How many were finished of late. */
 class FinishRate {

@@ -1,13 +1,23 @@
 import { InvalidInputError } from '../errors.js'
 import { nameGiven } from './name-given.js'
 
-/** For those without types: a name that is misspelled would otherwise be taken for its default. */
-export function checkOptions(options: unknown, names: readonly string[]): void {
+/**
+ * For those without types: a name that is misspelled would otherwise be taken for its default.
+ *
+ * @param of whose options they are, if that is not clear: `email`
+ */
+export function checkOptions(options: unknown, names: readonly string[], of?: string): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new InvalidInputError('options', `must be an object, not ${nameGiven(options)}`)
+    throw new InvalidInputError(
+      of ?? 'options',
+      `must be an object${of === undefined ? '' : ' of options'}, not ${nameGiven(options)}`,
+    )
   }
   const unknown = Object.keys(options).find((name) => !names.includes(name))
   if (unknown !== undefined) {
-    throw new InvalidInputError(unknown, `is no option here; there are ${names.join(', ') || 'none'}`)
+    throw new InvalidInputError(
+      of === undefined ? unknown : `${of}.${unknown}`,
+      `is no option here; there are ${names.join(', ') || 'none'}`,
+    )
   }
 }

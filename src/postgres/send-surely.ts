@@ -9,14 +9,17 @@ import type { TextRow, TextValue } from './text-values.js'
 const MAX_TRIES = 5
 
 /** Sends a statement that may be repeated until its answer comes, within bounds. */
-export async function sendSurely(
+export const sendSurely = (
   { database }: { readonly database: Database },
   statement: Statement,
   values: () => readonly TextValue[],
-): Promise<TextRow[]> {
+): Promise<TextRow[]> => surely(() => database.sendPart(statement, values()))
+
+/** The same, however it is sent. */
+export async function surely<T>(send: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
-      return await database.sendPart(statement, values())
+      return await send()
     } catch (error) {
       const mayHelp =
         error instanceof CommitOutcomeUnknownError || (error instanceof DibsError && error.retryable)

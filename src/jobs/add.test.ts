@@ -1,0 +1,444 @@
+import { describe, expect, it, vi } from 'vitest'
+import { until, viaPgBouncer, withPool } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { openJobs } from '../../test/jobs/open-jobs.js'
+import { onTime } from '../../test/on-time.js'
+import { ConstraintViolationError, InvalidInputError, NotInTransactionError } from '../errors.js'
+import type { StandardSchema } from '../postgres/standard-schema.js'
+import { Wakeups } from '../postgres/wakeups.js'
+import { countTraffic } from '../testing/count-traffic.js'
+
+const fixture = openJobs()
+const HOUR_MS = 3_600_000
+
+const define = () => fixture.dibs.jobs({ email: {}, report: { queue: 'slow', maxAttempts: 2, version: 3 } })
+const count = async () => (await fixture.query('select from {schema}.job')).length
+const emails = (length: number) => Array.from({ length }, (_, input) => ({ name: 'email' as const, input }))
+
+describe('add', () => {
+  it('stores what it was given, and nothing runs by that', async () => {
+    const jobs = define()
+    const runAt = new Date(Date.now() + HOUR_MS)
+    const expiresAt = new Date(Date.now() + 2 * HOUR_MS)
+    const { id, added } = await jobs.add(
+      'report',
+      { n: 1 },
+      { runAt, expiresAt, priority: -7, correlationId: 'o 7' },
+    )
+    expect([id, added]).toEqual([expect.stringMatching(/^\d+$/), true])
+    expect(await jobs.get(id)).toEqual({
+      ...{
+        id,
+        name: 'report',
+        queue: 'slow',
+        version: 3,
+        state: 'scheduled',
+        priority: -7,
+        attempt: 0,
+        maxAttempts: 2,
+      },
+      ...{ fence: 0, createdAt: expect.any(Date), runAt, startedAt: undefined, endedAt: undefined },
+      ...{ leaseUntil: undefined, expiresAt, isCanceling: false, worker: undefined, correlationId: 'o 7' },
+      ...{ input: { n: 1 }, progress: undefined, result: undefined, error: undefined },
+    })
+  })
+
+  it.each([
+    ['nothing', undefined, null],
+    ['null', null, null],
+    ['a text', 'ä "quoted" \\ 😀', 'ä "quoted" \\ 😀'],
+    ['a number', 0.1, 0.1],
+    ['a date', new Date(0), '1970-01-01T00:00:00.000Z'],
+    ['an object without a field', { a: undefined, b: [1] }, { b: [1] }],
+  ])('takes %s', async (_, input, stored) => {
+    const jobs = define()
+    const { id } = await jobs.add('email', input)
+    expect((await jobs.get(id))?.input).toEqual(stored)
+  })
+
+  it('shares statements among calls of one moment, and each has its own id', async () => {
+    const jobs = define()
+    await jobs.add('email', 0) // the pool is warm
+    const { value, roundTrips } = await countTraffic(fixture.pool, () =>
+      Promise.all(
+        Array.from({ length: 500 }, (_, n) =>
+          jobs.add(n % 2 ? 'email' : 'report', n, { priority: n % 3, correlationId: `c ${n}` }),
+        ),
+      ),
+    )
+    expect(roundTrips).toBeLessThan(10) // some are those of hints
+    expect(new Set(value.map(({ id }) => id)).size).toBe(500)
+    for (const n of [0, 1, 250, 499])
+      expect(await jobs.get(`${value[n]?.id}`)).toMatchObject({
+        ...{ input: n, name: n % 2 ? 'email' : 'report', priority: n % 3, correlationId: `c ${n}` },
+      })
+  })
+
+  it('fails alone if the server will not have it', async () => {
+    await fixture.query(`alter table {schema}.job add constraint no_bad check (input #>> '{}' <> 'bad')`)
+    const jobs = define()
+    const all = await Promise.allSettled(
+      ['a', 'bad', 'b', 'bad', 'c'].map((input) => jobs.add('email', input)),
+    )
+    expect(all.map(({ status }) => status)).toEqual([
+      'fulfilled',
+      'rejected',
+      'fulfilled',
+      'rejected',
+      'fulfilled',
+    ])
+    expect((all[1] as PromiseRejectedResult).reason).toBeInstanceOf(ConstraintViolationError)
+    expect(await count()).toBe(3)
+    await expect(jobs.addMany(['d', 'bad', 'e'].map((input) => ({ name: 'email', input })))).rejects.toThrow(
+      /no_bad/,
+    )
+    expect(await count()).toBe(3)
+    await fixture.query('alter table {schema}.job drop constraint no_bad')
+  })
+
+  it('is due by the clock of the database', async () => {
+    await fixture.schema.clock.advance(-HOUR_MS)
+    const jobs = define()
+    const { id } = await jobs.add('email', null, { delayMs: 60_000 })
+    const record = await jobs.get(id)
+    expect((record?.runAt?.getTime() as number) - (record?.createdAt.getTime() as number)).toBe(60_000)
+    expect(Math.abs((record?.createdAt.getTime() as number) - (Date.now() - HOUR_MS))).toBeLessThan(60_000)
+    expect((await jobs.get((await jobs.add('email', null, { delayMs: 0 })).id))?.state).toBe('ready')
+    expect((await jobs.get((await jobs.add('email', null, { runAt: new Date(0) })).id))?.state).toBe('ready')
+  })
+
+  it('is there for those who write SQL', async () => {
+    const [row] = await fixture.query(
+      `select {schema}.add_job('email', '{"to": "ann"}', priority => 3, correlation_id => 'sql') as id`,
+    )
+    const jobs = define()
+    await using _ = await jobs.work(
+      { email: (input, ctx) => ({ input, by: ctx.correlationId }) },
+      { pollMs: 100 },
+    )
+    expect(await jobs.result(`${row?.id}`, { waitMs: 10_000 })).toEqual({ input: { to: 'ann' }, by: 'sql' })
+    await expect(fixture.query(`select {schema}.add_job('email', max_attempts => 0)`)).rejects.toThrow(
+      /max_attempts/,
+    )
+    await expect(fixture.query(`select {schema}.add_job('')`)).rejects.toThrow(/name/)
+    const [later] = await fixture.query(
+      `select {schema}.add_job('email', run_at => now() + interval '1 h') as id`,
+    )
+    expect((await jobs.get(`${later?.id}`))?.state).toBe('scheduled')
+  })
+})
+
+describe('addMany', () => {
+  it.each([0, 1, 2, 2_500])('adds %i, in their order', async (length) => {
+    const jobs = define()
+    const added = await jobs.addMany(emails(length))
+    const ids = added.map(({ id }) => Number(id))
+    expect(ids).toEqual([...ids].sort((a, b) => a - b))
+    expect(new Set(ids).size).toBe(length)
+    const rows = await fixture.query(`select id, input #>> '{}' as n from {schema}.job order by id`)
+    expect(rows.map(({ id, n }) => [Number(id), Number(n)])).toEqual(ids.map((id, n) => [id, n]))
+  })
+
+  it('adds large ones, of several kinds, each with its own options', async () => {
+    const jobs = define()
+    const text = 'x'.repeat(1_000_000)
+    const added = await jobs.addMany(
+      Array.from({ length: 9 }, (_, n) => ({
+        ...{ name: n % 2 ? ('email' as const) : ('report' as const), input: `${n}${text}` },
+        ...(n === 3 ? { correlationId: 'third' } : {}),
+        ...(n === 4 ? { delayMs: HOUR_MS } : {}),
+      })),
+    )
+    const [third, fourth] = [await jobs.get(`${added[3]?.id}`), await jobs.get(`${added[4]?.id}`)]
+    expect(third).toMatchObject({ name: 'email', correlationId: 'third', state: 'ready', maxAttempts: 5 })
+    expect(fourth).toMatchObject({
+      name: 'report',
+      correlationId: undefined,
+      state: 'scheduled',
+      maxAttempts: 2,
+    })
+    expect(`${fourth?.input}`.slice(0, 2)).toBe('4x')
+  })
+
+  it('adds all or none', async () => {
+    const jobs = define()
+    const bad = emails(2_500).map((job, n) => (n === 2_400 ? { ...job, input: Number.NaN } : job))
+    const error = await jobs.addMany(bad).catch((error) => error)
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.message).toMatch(
+      /^`jobs\[2400\]` is not right, and none was added: `input` must be JSON, and holds NaN/,
+    )
+    await fixture.query(`alter table {schema}.job add constraint no_bad check (input #>> '{}' <> '2400')`)
+    await expect(jobs.addMany(emails(2_500))).rejects.toThrow(ConstraintViolationError)
+    await fixture.query('alter table {schema}.job drop constraint no_bad')
+    expect(await count()).toBe(0)
+  })
+})
+
+describe('in a transaction', () => {
+  it('of ours is there when that commits, and not if it does not', async () => {
+    const jobs = define()
+    const id = await fixture.dibs.transaction(async (tx) => {
+      const added = await jobs.add('email', 1, { tx })
+      await jobs.addMany(emails(1_200), { tx })
+      expect(await count()).toBe(0)
+      return added.id
+    })
+    expect(await count()).toBe(1_201)
+    expect((await jobs.get(id))?.state).toBe('ready')
+    await fixture.dibs
+      .transaction(async (tx) => {
+        await jobs.add('email', 1, { tx })
+        throw new Error('no')
+      })
+      .catch(() => {})
+    expect(await count()).toBe(1_201)
+  })
+
+  it.each(['read committed', 'repeatable read', 'serializable'])('of a pg client, %s', async (level) => {
+    const jobs = fixture.dibs.jobs({ [`made ${level}`]: {} })
+    const client = await fixture.pool.connect()
+    try {
+      for (const end of ['rollback', 'commit']) {
+        await client.query(`begin isolation level ${level}`)
+        await jobs.add(`made ${level}`, 1, { tx: client })
+        await client.query(end)
+        expect(await count()).toBe(end === 'commit' ? 1 : 0)
+      }
+      await expect(jobs.add(`made ${level}`, 1, { tx: client })).rejects.toThrow(NotInTransactionError)
+      await expect(jobs.add(`made ${level}`, 1, { tx: fixture.pool as never })).rejects.toThrow(
+        NotInTransactionError,
+      )
+    } finally {
+      client.release()
+    }
+  })
+
+  it.runIf(!viaPgBouncer)('wakes those who wait when it commits', onTime, async () => {
+    const dibs = await fixture.elsewhere()
+    const jobs = define()
+    const ran = new Map<unknown, () => void>()
+    const other = dibs.jobs({ email: {} })
+    await using worker = await other.work({ email: (input) => ran.get(input)?.() }, { pollMs: 60_000 })
+    await worker.ready
+    // It listens, and has looked for the first time.
+    await other.result((await other.add('email', 'warm')).id, { waitMs: 10_000 })
+    const wakes = async (input: string, add: () => Promise<unknown>) => {
+      const done = deferred()
+      ran.set(input, done.resolve)
+      await add()
+      const since = performance.now()
+      await done.promise
+      expect(performance.now() - since).toBeLessThan(2_000)
+    }
+    await wakes('alone', () => jobs.add('email', 'alone'))
+    await wakes('many', () => jobs.addMany([{ name: 'email', input: 'many' }]))
+    await wakes('ours', () => fixture.dibs.transaction((tx) => jobs.add('email', 'ours', { tx })))
+    await wakes('soon', () => jobs.add('email', 'soon', { delayMs: 300 }))
+    await wakes('urgent', () => jobs.add('email', 'urgent', { priority: 9 }))
+    await wakes('theirs', () =>
+      withPool(async (pool) => {
+        const client = await pool.connect()
+        await client.query('begin')
+        await jobs.add('email', 'theirs', { tx: client, wake: 'in-transaction' })
+        await client.query('commit')
+        client.release()
+      }),
+    )
+  })
+
+  it('tells nobody from inside unless it is asked to', async () => {
+    const jobs = define()
+    const hint = vi.spyOn(Wakeups.prototype, 'hint')
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    await jobs.add('email', 1, { tx: client })
+    await client.query('commit')
+    client.release()
+    expect(hint).not.toHaveBeenCalled()
+    hint.mockRestore()
+  })
+
+  it('is found by polling where nobody listens', async () => {
+    const dibs = await fixture.elsewhere({ listen: false })
+    const jobs = dibs.jobs({ email: {} })
+    await using worker = await jobs.work({ email: (input) => input }, { pollMs: 100 })
+    await worker.ready
+    const { id } = await define().add('email', 7)
+    expect(await jobs.result(id, { waitMs: 10_000 })).toBe(7)
+  })
+})
+
+it('runs the highest priority first, and the oldest among equals', async () => {
+  const jobs = define()
+  const priorities = [0, -5, 3, 0, 2 ** 31 - 1, 3, -(2 ** 31) + 1]
+  await jobs.addMany(
+    priorities.map((priority, n) => ({ name: 'email', input: `${priority} ${n}`, priority })),
+  )
+  const seen: unknown[] = []
+  await using worker = await jobs.work(
+    { email: (input) => void seen.push(input) },
+    { concurrency: 1, prefetch: 0 },
+  )
+  await until(() => worker.stats.succeeded === priorities.length, 'all to be done')
+  expect(seen).toEqual(['2147483647 4', '3 2', '3 5', '0 0', '0 3', '-5 1', '-2147483647 6'])
+})
+
+describe('what is refused', () => {
+  const schema: StandardSchema<{ to: string }, { to: string }> = {
+    '~standard': {
+      version: 1,
+      vendor: 'test',
+      validate: (value) =>
+        typeof Object(value).to === 'string'
+          ? { value: value as { to: string } }
+          : { issues: [{ message: 'must be a text', path: ['to'] }] },
+    },
+  }
+  const add = (input: unknown, options?: unknown) => define().add('email', input, options as never)
+
+  it.each<[string, () => Promise<unknown>, RegExp]>([
+    [
+      'does not fit',
+      () => fixture.dibs.jobs({ a: { input: schema } }).add('a', {} as never),
+      /^`input` does not fit its schema: to: must be a text\.$/,
+    ],
+    [
+      'is too large',
+      () => add('x'.repeat(1_048_576)),
+      /^`input` must be at most 1048576 bytes as JSON, and is 1048578; store it elsewhere/,
+    ],
+    ['holds a NUL', () => add({ text: 'a\0' }), /^`input` must not hold a NUL character\.$/],
+    ['is not a number', () => add({ a: [Number.NaN] }), /^`input` must be JSON, and holds NaN at `a.0`\.$/],
+    ['is a bigint', () => add(1n), /bigint/],
+    [
+      'has no such name',
+      () => define().add('emial' as never, 1 as never),
+      /^`name` is of no job that is defined here: "emial"; there are email, report\.$/,
+    ],
+    [
+      'has a misspelled option',
+      () => add(1, { delayMS: 1 }),
+      /^`delayMS` is no option here; there are runAt, delayMs/,
+    ],
+    [
+      'says twice when',
+      () => add(1, { runAt: new Date(), delayMs: 1 }),
+      /^`delayMs` and `runAt` are two ways to say when it is due; give one\.$/,
+    ],
+    ['is due at a text', () => add(1, { runAt: 'tomorrow' }), /^`runAt` must be a Date, not a string\.$/],
+    [
+      'is due at no date',
+      () => add(1, { runAt: new Date('tomorrow') }),
+      /^`runAt` must be a valid Date, not an Invalid Date\.$/,
+    ],
+    [
+      'is due in a past that is no time',
+      () => add(1, { runAt: new Date(-8.64e15) }),
+      /^`runAt` must be a Date from the year 1 on/,
+    ],
+    ['expires at a number', () => add(1, { expiresAt: 7 }), /^`expiresAt` must be a Date, not a number\.$/],
+    [
+      'is late by half',
+      () => add(1, { delayMs: 0.5 }),
+      /^`delayMs` must be a whole number of milliseconds from 0 to/,
+    ],
+    [
+      'has half a priority',
+      () => add(1, { priority: 1.5 }),
+      /^`priority` must be a whole number from -2147483647 to 2147483647, not 1.5\.$/,
+    ],
+    [
+      'has a large priority',
+      () => add(1, { priority: 2 ** 31 }),
+      /^`priority` must be a whole number from .*, not 2147483648\.$/,
+    ],
+    [
+      'belongs to a number',
+      () => add(1, { correlationId: 7 }),
+      /^`correlationId` must be a text of at most 1000 characters, not a number\.$/,
+    ],
+    [
+      'belongs to a long text',
+      () => add(1, { correlationId: 'x'.repeat(1_001) }),
+      /^`correlationId` must be a text of at most 1000 characters, not one of 1001\.$/,
+    ],
+    [
+      'belongs to a NUL',
+      () => add(1, { correlationId: 'x\0' }),
+      /^`correlationId` must not hold a NUL character\.$/,
+    ],
+    ['wakes somehow', () => add(1, { wake: 'now' }), /^`wake` must be 'in-transaction', or absent/],
+    ['is no list', () => define().addMany({} as never), /^`jobs` must be an array, not a plain object\.$/],
+    ['is no job', () => define().addMany([7] as never), /^`jobs\[0\]` is not right, and none was added: /],
+    [
+      'has an option',
+      () => define().addMany([{ name: 'email', input: 1, tx: 1 } as never]),
+      /^`jobs\[0\]` is not right, .*`tx` is no option here/,
+    ],
+  ])('an input that %s', async (_, fn, said) => {
+    const error: Error = await fn().then(
+      () => expect.unreachable('it did not fail'),
+      (error) => error,
+    )
+    expect(error).toBeInstanceOf(InvalidInputError)
+    expect(error.message).toMatch(said)
+    expect(await count()).toBe(0)
+  })
+
+  it.each<[string, unknown, RegExp]>([
+    ['nothing', undefined, /^`definitions` must be an object of jobs by name, not undefined\.$/],
+    ['a list', [{}], /^`definitions` must be an object of jobs by name, not an object of the class Array\.$/],
+    ['no definition', { email: undefined }, /^`email` must be an object of options, not undefined\.$/],
+    [
+      'an option',
+      { email: { leaseMS: 1 } },
+      /^`email.leaseMS` is no option here; there are input, result, queue/,
+    ],
+    ['no name', { '': {} }, /^`name` must be a text of 1 to 200 characters, not one of 0\.$/],
+    [
+      'a long queue',
+      { email: { queue: 'x'.repeat(201) } },
+      /^`email.queue` must be a text of 1 to 200 characters, not one of 201\.$/,
+    ],
+    ['a NUL', { email: { queue: 'x\0' } }, /^`email.queue` must not hold a NUL character\.$/],
+    ['no attempts', { email: { maxAttempts: 0 } }, /^`email.maxAttempts` must be a whole number from 1/],
+    [
+      'too many attempts',
+      { email: { maxAttempts: 2 ** 31 } },
+      /^`email.maxAttempts` must be at most 2147483647\.$/,
+    ],
+    ['a large version', { email: { version: 2 ** 31 } }, /^`email.version` must be at most 2147483647\.$/],
+    [
+      'a short lease',
+      { email: { leaseMs: 499 } },
+      /^`email.leaseMs` must be a whole number of milliseconds from 500/,
+    ],
+    ['a long memory', { email: { keepMs: 1e12 } }, /^`email.keepMs`/],
+    ['no schema', { email: { input: {} } }, /^`email.input` must be a Standard Schema/],
+    [
+      'a retry',
+      { email: { retry: { backoff: 'cubic' } } },
+      /^`email.retry.backoff` must be 'exponential', 'linear' or 'fixed', not a string/,
+    ],
+    [
+      'a retry option',
+      { email: { retry: { base: 1 } } },
+      /^`email.retry.base` is no option here; there are backoff/,
+    ],
+    [
+      'a jitter',
+      { email: { retry: { jitter: 2 } } },
+      /^`email.retry.jitter` must be a number from 0 to 1, not 2\.$/,
+    ],
+    [
+      'a text for true',
+      { email: { transactional: 'yes' } },
+      /^`email.transactional` must be true or false, not a string\.$/,
+    ],
+  ])('a definition with %s', (_, definitions, said) => {
+    const define = () => fixture.dibs.jobs(definitions as never)
+    expect(define).toThrow(InvalidInputError)
+    expect(define).toThrow(said)
+  })
+})

@@ -1,0 +1,114 @@
+import { expect, it } from 'vitest'
+import { until, url } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { openJobs } from '../../test/jobs/open-jobs.js'
+import { onTime } from '../../test/on-time.js'
+import type { Dibs } from '../dibs.js'
+import { type Fault, PgProxy } from '../testing/index.js'
+
+const fixture = openJobs()
+
+async function through(proxy: PgProxy): Promise<Dibs> {
+  return await fixture.elsewhere({}, { connectionString: proxy.url, connectionTimeoutMillis: 2_000 })
+}
+
+it('waits for a database that is away when it starts', async () => {
+  await using proxy = await PgProxy.start({ url })
+  const dibs = await through(proxy)
+  const away = proxy.inject({ kind: 'refuse' })
+  proxy.inject({ kind: 'reset' })
+  const failures = fixture.listen('dibs:worker.failed')
+  const jobs = dibs.jobs({ note: {} })
+  await using worker = await jobs.work({ note: () => 'done' })
+  let isReady = false
+  void worker.ready.then(() => {
+    isReady = true
+  })
+  await until(() => failures.filter(({ what }) => what === 'start').length >= 2, 'it to try again')
+  expect(isReady).toBe(false)
+  away.end()
+  await worker.ready
+  expect(await jobs.result((await jobs.add('note', null)).id, { waitMs: 10_000 })).toBe('done')
+})
+
+it.each<[string, Fault[]]>([
+  ['kills all connections', [{ kind: 'reset' }]],
+  ['kills all connections, and takes no new ones for a while', [{ kind: 'refuse' }, { kind: 'reset' }]],
+])('goes on after a server that %s', async (_, faults) => {
+  await using proxy = await PgProxy.start({ url })
+  const dibs = await through(proxy)
+  const jobs = dibs.jobs({ note: { leaseMs: 8_000 } })
+  const mine = fixture.dibs.jobs({ note: {} })
+  const lost = fixture.listen('dibs:job.lost')
+  const go = deferred()
+  await using worker = await jobs.work(
+    { note: (input) => (input === 'wait' ? go.promise : 'done') },
+    { concurrency: 3 },
+  )
+  const waiting = await mine.add('note', 'wait')
+  await until(() => worker.stats.running === 1, 'it to run')
+  for (let n = 0; n < 3; n++) {
+    const injected = faults.map((fault) => proxy.inject(fault))
+    const added = await mine.addMany(Array.from({ length: 20 }, () => ({ name: 'note' as const, input: n })))
+    for (const one of injected) one.end()
+    for (const { id } of added) expect(await mine.result(id, { waitMs: 20_000 })).toBe('done')
+  }
+  go.resolve()
+  await mine.result(waiting.id, { waitMs: 10_000 })
+  expect(lost).toEqual([])
+})
+
+it('asks a database that is away less and less, and is there as soon as that is back', onTime, async () => {
+  await using proxy = await PgProxy.start({ url })
+  const dibs = await through(proxy)
+  const events = fixture.listen('dibs:worker.breaker-opened', 'dibs:worker.breaker-closed')
+  const jobs = dibs.jobs({ note: {} })
+  const mine = fixture.dibs.jobs({ note: {} })
+  await using worker = await jobs.work({ note: () => 'done' }, { pollMs: 100 })
+  await worker.ready
+  const away = proxy.inject({ kind: 'refuse' })
+  proxy.inject({ kind: 'reset' })
+  await until(() => worker.stats.breaker === 'open', 'the breaker to open')
+  const { id } = await mine.add('note', null)
+  away.end()
+  expect(await mine.result(id, { waitMs: 8_000 })).toBe('done')
+  expect(worker.stats.breaker).toBe('closed')
+  expect(events.map(({ event }) => event)).toEqual([
+    'dibs:worker.breaker-opened',
+    'dibs:worker.breaker-closed',
+  ])
+})
+
+it('takes a server that is silent for one that is away', async () => {
+  await using proxy = await PgProxy.start({ url })
+  const dibs = await through(proxy)
+  const jobs = dibs.jobs({ note: { leaseMs: 4_000 } })
+  const mine = fixture.dibs.jobs({ note: {} })
+  const lost = fixture.listen('dibs:job.lost')
+  const signals: unknown[] = []
+  const inside = deferred()
+  await using worker = await jobs.work(
+    {
+      note: async (input, { signal, attempt }) => {
+        if (input !== 'wait' || attempt > 1) return attempt
+        inside.resolve()
+        await new Promise((resolve) => signal.addEventListener('abort', resolve))
+        signals.push(signal.reason)
+        throw signal.reason
+      },
+    },
+    { pollMs: 500 },
+  )
+  const waiting = await mine.add('note', 'wait')
+  await inside.promise
+  const silence = proxy.inject({ kind: 'black-hole' })
+  await until(() => signals.length === 1, 'its handler to be told, by its own clock', 8_000)
+  expect(signals[0]).toMatchObject({ reason: 'lost contact' })
+  silence.end()
+  expect(await mine.result(waiting.id, { waitMs: 30_000 })).toBe(2)
+  const { id } = await mine.add('note', null)
+  expect(await mine.result(id, { waitMs: 30_000 })).toBe(1)
+  expect(lost.length).toBe(1)
+  expect((await mine.history(waiting.id)).map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
+  expect(worker.stats.running).toBe(0)
+})

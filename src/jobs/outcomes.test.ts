@@ -1,0 +1,460 @@
+import { describe, expect, it } from 'vitest'
+import { until, viaPgBouncer } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
+import { openJobs } from '../../test/jobs/open-jobs.js'
+import {
+  BusinessRuleError,
+  BusyError,
+  CommitOutcomeUnknownError,
+  InvalidInputError,
+  JobCanceledError,
+  JobExpiredError,
+  JobTimeoutError,
+  NotFoundError,
+  PermanentError,
+  SnoozeError,
+  TransientError,
+} from '../errors.js'
+import type { JobContext } from './job-context.js'
+
+const fixture = openJobs()
+const retry = () => 0
+const HOUR_MS = 3_600_000
+
+const failureOf = (call: Promise<unknown>): Promise<Error> =>
+  call.then(
+    () => expect.unreachable('it did not fail'),
+    (error) => error,
+  )
+
+const outcomesOf = async (id: string): Promise<string[]> =>
+  (await fixture.dibs.jobs({ any: {} }).history(id)).map(({ outcome }) => outcome)
+
+describe('a handler that throws', () => {
+  it.each<[string, unknown, string, number]>([
+    ['an error', new Error('out of paper'), 'scheduled', 1],
+    ['something transient', new TransientError('the bank is down'), 'scheduled', 1],
+    ['no error at all', 'just a text', 'scheduled', 1],
+    ['an answer that it has lost itself', new CommitOutcomeUnknownError('a transfer'), 'scheduled', 1],
+    ['something permanent', new PermanentError('no such account'), 'dead', 1],
+    ['a refusal', new BusinessRuleError('sold out', 'sold-out'), 'dead', 1],
+    ['not yet', new SnoozeError(HOUR_MS), 'scheduled', 0],
+    ['not for ages', new SnoozeError(1e300), 'scheduled', 0],
+  ])('%s', async (_, error, state, attempt) => {
+    const jobs = fixture.dibs.jobs({ pay: { retry: { baseMs: HOUR_MS } } })
+    const { id } = await jobs.add('pay', null)
+    const notRecorded = fixture.listen('dibs:job.not-recorded')
+    await using worker = await jobs.work({
+      pay: () => {
+        throw error
+      },
+    })
+    await until(async () => (await jobs.get(id))?.state === state, `the job to be ${state}`, 10_000)
+    expect(await jobs.get(id)).toMatchObject({ attempt, error: { message: expect.any(String) } })
+    expect([worker.stats.started, notRecorded]).toEqual([1, []])
+    // What was snoozed has not been.
+    expect(await outcomesOf(id)).toEqual(attempt === 0 ? [] : ['failed'])
+  })
+
+  it('is run as often as it may, and no more', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { retry, maxAttempts: 3 } })
+    const { id } = await jobs.add('pay', null)
+    const seen: [number, boolean][] = []
+    await using worker = await jobs.work({
+      pay: (_, { attempt, isLastAttempt }) => {
+        seen.push([attempt, isLastAttempt])
+        throw Object.assign(new Error(`attempt ${attempt}`), { code: 'E_PAY', amount: 7 })
+      },
+    })
+    const error = await failureOf(jobs.result(id, { waitMs: 15_000 }))
+    expect(error).toBeInstanceOf(PermanentError)
+    expect(error).toMatchObject({ message: 'attempt 3', amount: 7, cause: { code: 'E_PAY' } })
+    expect(seen).toEqual([
+      [1, false],
+      [2, false],
+      [3, true],
+    ])
+    expect(worker.stats).toMatchObject({ retried: 2, failed: 1 })
+    const history = await jobs.history(id)
+    expect(history.map(({ attempt, outcome, error }) => [attempt, outcome, error?.message])).toEqual([
+      [1, 'failed', 'attempt 1'],
+      [2, 'failed', 'attempt 2'],
+      [3, 'failed', 'attempt 3'],
+    ])
+    expect(new Set(history.map(({ fence }) => fence)).size).toBe(3)
+  })
+
+  it('waits for as long as its policy says, or the error asks for, whichever is longer', async () => {
+    const jobs = fixture.dibs.jobs({
+      policy: { retry: { backoff: 'fixed', baseMs: 600_000, jitter: 0 } },
+      error: { retry: { backoff: 'fixed', baseMs: 1_000, jitter: 0 } },
+    })
+    const ids = [(await jobs.add('policy', null)).id, (await jobs.add('error', null)).id]
+    const fail = () => {
+      throw new BusyError('the bank', 10, 300_000)
+    }
+    await using _ = await jobs.work({ policy: fail, error: fail })
+    for (const [n, expected] of [600_000, 300_000].entries()) {
+      const record = await until(async () => {
+        const found = await jobs.get(`${ids[n]}`)
+        return found?.state === 'scheduled' && found
+      }, 'it to wait')
+      const delayMs = (record.runAt?.getTime() as number) - Date.now()
+      expect(Math.abs(delayMs - expected)).toBeLessThan(20_000)
+    }
+  })
+
+  it('runs again when it is due', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { retry: { backoff: 'fixed', baseMs: 200, jitter: 0 } } })
+    const { id } = await jobs.add('pay', null)
+    const times: number[] = []
+    await using _ = await jobs.work(
+      {
+        pay: (_, { attempt }) => {
+          times.push(performance.now())
+          if (attempt < 2) throw new Error('not yet')
+          return 'paid'
+        },
+      },
+      { pollMs: 60_000 },
+    )
+    expect(await jobs.result(id, { waitMs: 10_000 })).toBe('paid')
+    expect((times[1] as number) - (times[0] as number)).toBeGreaterThan(195)
+  })
+})
+
+describe('a handler that takes too long', () => {
+  it('has failed, is told so, and its slot is for others', async () => {
+    const jobs = fixture.dibs.jobs({ slow: { timeoutMs: 200, maxAttempts: 1 }, next: {} })
+    const { id } = await jobs.add('slow', null)
+    const stuck = fixture.listen('dibs:job.stuck')
+    const go = deferred()
+    const signals: AbortSignal[] = []
+    await using worker = await jobs.work(
+      {
+        slow: async (_, { signal }) => {
+          signals.push(signal)
+          await go.promise
+        },
+        next: () => 'next',
+      },
+      { concurrency: 1 },
+    )
+    await expect(jobs.result(id, { waitMs: 10_000 })).rejects.toThrow(/took longer than 200 ms/)
+    expect(signals[0]?.reason).toBeInstanceOf(JobTimeoutError)
+    const next = await jobs.add('next', null)
+    expect(await jobs.result(next.id, { waitMs: 20_000 })).toBe('next')
+    expect([stuck.length, worker.stats.stuck]).toEqual([1, 1])
+    go.resolve()
+    await until(() => worker.stats.stuck === 0, 'it to end after all')
+    expect(worker.stats).toMatchObject({ failed: 1, succeeded: 1, lost: 0 })
+  })
+})
+
+describe('a lease that is lost', () => {
+  it('ends the handler by its signal, and what it does later changes nothing, and is told', async () => {
+    const jobs = fixture.dibs.jobs({ slow: { leaseMs: 4_000 } })
+    const { id } = await jobs.add('slow', null)
+    const told = fixture.listen('dibs:job.lost', 'dibs:job.recovered', 'dibs:job.refused')
+    const go = deferred()
+    const contexts: JobContext[] = []
+    await using worker = await jobs.work(
+      {
+        slow: async (_, ctx) => {
+          contexts.push(ctx)
+          if (ctx.attempt > 1) return 'second'
+          await go.promise
+          return 'first'
+        },
+      },
+      { concurrency: 3 },
+    )
+    await until(() => contexts.length === 1, 'it to run')
+    await fixture.query(`update {schema}.job set lease_until = {schema}.clock() - interval '1 s'`)
+    await fixture.query('select {schema}.job_recover(10)')
+    expect(await jobs.result(id, { waitMs: 10_000 })).toBe('second')
+    await until(() => contexts[0]?.signal.aborted, 'the first one to be told', 10_000)
+    expect(contexts[0]?.signal.reason).toMatchObject({ code: 'DIBS_FENCE_LOST', reason: 'stolen' })
+    go.resolve()
+    await until(() => told.some(({ event }) => event === 'dibs:job.refused'), 'the refusal')
+    expect(await jobs.result(id)).toBe('second')
+    expect(await outcomesOf(id)).toEqual(['lost', 'succeeded'])
+    expect(worker.stats).toMatchObject({ succeeded: 1, lost: 1 })
+    const [lost] = await jobs.history(id)
+    expect(lost?.error?.message).toMatch(/^Attempt 1 of 5 has ended without a word/)
+  })
+
+  it('of the last attempt is the end of the job', async () => {
+    const jobs = fixture.dibs.jobs({ killer: { maxAttempts: 1 } })
+    const { id } = await jobs.add('killer', null)
+    const go = deferred()
+    await using worker = await jobs.work({ killer: () => go.promise })
+    await until(() => worker.stats.running === 1, 'it to run')
+    await fixture.query(`update {schema}.job set lease_until = {schema}.clock() - interval '1 s'`)
+    await until(async () => (await jobs.get(id))?.state === 'dead', 'its death')
+    expect((await jobs.get(id))?.error).toMatchObject({ name: 'LeaseLostError' })
+    go.resolve()
+  })
+})
+
+describe('dead letters', () => {
+  const define = () =>
+    fixture.dibs.jobs({ email: { retry, maxAttempts: 1 }, fax: { queue: 'paper', maxAttempts: 1 } })
+  const say = (text: string) => ({ name: 'email' as const, input: text })
+
+  /** Dead jobs that say what they were given. */
+  async function kill(texts: readonly string[], fax?: string): Promise<string[]> {
+    const jobs = define()
+    const added = await jobs.addMany([
+      ...texts.map(say),
+      ...(fax ? [{ name: 'fax' as const, input: fax }] : []),
+    ])
+    await using worker = await jobs.work({ email: fail, fax: fail })
+    await until(() => worker.stats.failed === added.length, 'all to be dead')
+    return added.map(({ id }) => id)
+  }
+  const fail = (input: unknown) => {
+    throw new PermanentError(`${input}`)
+  }
+
+  it('are listed in pages, by name, and by what their error says', async () => {
+    const ids = await kill(['a', 'b', 'no "such" thing\nat all', 'd'], 'b')
+    const jobs = define()
+    const all = await jobs.dead()
+    expect(all.jobs.map(({ id }) => id).sort()).toEqual([...ids].sort())
+    expect(all.jobs[0]).toMatchObject({ state: 'dead', attempt: 1, error: { message: expect.any(String) } })
+    expect(all.next).toBeUndefined()
+    const first = await jobs.dead({ name: 'email', limit: 3 })
+    const second = await jobs.dead({ name: 'email', limit: 3, after: first.next })
+    expect([...first.jobs, ...second.jobs].map(({ id }) => id)).toEqual(ids.slice(0, 4))
+    expect((await jobs.dead({ error: '"such" thing\nat' })).jobs.map(({ id }) => id)).toEqual([ids[2]])
+    expect((await jobs.dead({ error: 'b', name: 'fax' })).jobs.map(({ id }) => id)).toEqual([ids[4]])
+    await expect(jobs.dead({ name: 'emial' as never })).rejects.toThrow(InvalidInputError)
+    await expect(jobs.dead({ limit: 1_001 })).rejects.toThrow(/at most 1000/)
+    await expect(jobs.dead({ after: 'x' })).rejects.toThrow(/`next` of the page before/)
+  })
+
+  it('are not those of others who use the same names in other queues', async () => {
+    await kill(['a'])
+    const others = fixture.dibs.jobs({ email: { queue: 'elsewhere' }, other: { queue: 'default' } })
+    expect((await others.dead()).jobs).toEqual([])
+    expect((await others.redrive({})).ids).toEqual([])
+  })
+
+  it('are driven again, one, several, or all that match, with all their attempts', async () => {
+    const ids = await kill(['a', 'b', 'c', 'd'], 'e')
+    const jobs = define()
+    expect(await jobs.redrive(`${ids[0]}`)).toEqual({ ids: [ids[0]] })
+    expect(await jobs.redrive(`${ids[0]}`)).toEqual({ ids: [] })
+    expect(new Set((await jobs.redrive(ids.slice(0, 2))).ids)).toEqual(new Set([ids[1]]))
+    expect(new Set((await jobs.redrive({ name: 'email', error: 'd' })).ids)).toEqual(new Set([ids[3]]))
+    expect(await jobs.get(`${ids[3]}`)).toMatchObject({ state: 'ready', attempt: 0 })
+    await using _ = await jobs.work({ email: (input) => input })
+    expect(await jobs.result(`${ids[3]}`, { waitMs: 10_000 })).toBe('d')
+    expect((await jobs.get(`${ids[2]}`))?.state).toBe('dead')
+    expect((await jobs.redrive({})).ids.length).toBe(2)
+    await expect(jobs.redrive('no id')).rejects.toThrow(/`id` must be the id of a job/)
+    await expect(jobs.redrive({ nmae: 'email' } as never)).rejects.toThrow(/`nmae` is no option here/)
+  })
+
+  it('are discarded, and their attempts are kept', async () => {
+    const ids = await kill(['a', 'b', 'c'])
+    const jobs = define()
+    expect(await jobs.discard([`${ids[0]}`, '999999'])).toEqual({ ids: [ids[0]] })
+    expect(new Set((await jobs.discard({ error: 'c' })).ids)).toEqual(new Set([ids[2]]))
+    expect((await jobs.dead()).jobs.map(({ id }) => id)).toEqual([ids[1]])
+    expect(await jobs.get(`${ids[0]}`)).toMatchObject({ state: 'failed', error: { message: 'a' } })
+    await expect(jobs.result(`${ids[0]}`)).rejects.toThrow('a')
+    expect(await outcomesOf(`${ids[0]}`)).toEqual(['failed'])
+  })
+})
+
+describe('cancel', () => {
+  it('ends what waits at once, and says why', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {} })
+    const ready = await jobs.add('pay', 7)
+    const later = await jobs.add('pay', 8, { delayMs: HOUR_MS })
+    for (const { id } of [ready, later]) {
+      expect(await jobs.cancel(id, { reason: 'the order was withdrawn' })).toEqual({ state: 'canceled' })
+      const error = await failureOf(jobs.result(id))
+      expect(error).toBeInstanceOf(JobCanceledError)
+      expect(error.message).toBe(`The job ${id} ("pay") was canceled: the order was withdrawn.`)
+      expect(await jobs.cancel(id)).toEqual({ state: 'ended' })
+    }
+    expect(await jobs.get(later.id)).toMatchObject({ state: 'canceled', input: 8, attempt: 0, fence: 0 })
+    expect(await outcomesOf(ready.id)).toEqual(['canceled'])
+    expect(await jobs.cancel('999999999')).toEqual({ state: 'ended' })
+    await expect(jobs.cancel(ready.id, { reason: 'x'.repeat(100_000) })).rejects.toThrow(InvalidInputError)
+  })
+
+  it('tells whoever runs it, wherever that is, and what it throws then does not hide the reason', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { leaseMs: viaPgBouncer ? 4_000 : 60_000, maxAttempts: 1 } })
+    const other = (await fixture.elsewhere()).jobs({ pay: {} })
+    const { id } = await jobs.add('pay', null)
+    const inside = deferred<AbortSignal>()
+    await using worker = await jobs.work({
+      pay: async (_, { signal }) => {
+        inside.resolve(signal)
+        await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+      },
+    })
+    const signal = await inside.promise
+    expect(await other.cancel(id, { reason: 'changed my mind' })).toEqual({ state: 'canceling' })
+    const since = performance.now()
+    const error = await failureOf(other.result(id, { waitMs: 10_000 }))
+    expect(performance.now() - since).toBeLessThan(4_000)
+    expect(error.message).toBe(`The job ${id} ("pay") was canceled: changed my mind.`)
+    expect(signal.reason).toBeInstanceOf(JobCanceledError)
+    expect(await outcomesOf(id)).toEqual(['canceled'])
+    await until(() => worker.stats.canceled === 1, 'the worker to count it')
+  })
+
+  it('comes too late for a handler that succeeds all the same', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {} })
+    const { id } = await jobs.add('pay', null)
+    const inside = deferred()
+    const go = deferred()
+    await using _ = await jobs.work({
+      pay: async () => {
+        inside.resolve()
+        await go.promise
+        return 'paid'
+      },
+    })
+    await inside.promise
+    expect(await jobs.cancel(id)).toEqual({ state: 'canceling' })
+    expect(await jobs.get(id)).toMatchObject({ state: 'running', isCanceling: true })
+    go.resolve()
+    expect(await jobs.result(id, { waitMs: 10_000 })).toBe('paid')
+    expect(await jobs.get(id)).toMatchObject({ state: 'succeeded', error: undefined })
+  })
+
+  it('ends what does not listen after a while, and what that does later changes nothing', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {}, next: {} })
+    const { id } = await jobs.add('pay', null)
+    const refused = fixture.listen('dibs:job.refused')
+    const inside = deferred()
+    const go = deferred()
+    await using worker = await jobs.work(
+      {
+        pay: async () => {
+          inside.resolve()
+          await go.promise
+          return 'paid'
+        },
+        next: () => 'next',
+      },
+      { concurrency: 1 },
+    )
+    await inside.promise
+    await jobs.cancel(id, { reason: 'enough' })
+    await expect(jobs.result(id, { waitMs: 10_000 })).rejects.toThrow(/was canceled: enough/)
+    expect(await jobs.result((await jobs.add('next', null)).id, { waitMs: 10_000 })).toBe('next')
+    go.resolve()
+    await until(() => refused.length === 1, 'its late end to be refused')
+    await expect(jobs.result(id)).rejects.toThrow(JobCanceledError)
+    expect(worker.stats).toMatchObject({ canceled: 1, succeeded: 1, stuck: 0 })
+  })
+
+  it('rolls back what a transactional handler has done', async () => {
+    const jobs = fixture.dibs.jobs({ book: { transactional: true } })
+    const { id } = await jobs.add('book', null)
+    const inside = deferred()
+    await using _ = await jobs.work({
+      book: async (_, { tx }) => {
+        await tx.query(`insert into ${fixture.log} (name) values ('booked')`)
+        inside.resolve()
+        await new Promise(() => {})
+      },
+    })
+    await inside.promise
+    await jobs.cancel(id, { reason: 'enough' })
+    await expect(jobs.result(id, { waitMs: 15_000 })).rejects.toThrow(/was canceled: enough/)
+    expect(await fixture.logged()).toEqual([])
+  })
+
+  it('ends what runs and fails, whatever it was to become', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { retry } })
+    const { id } = await jobs.add('pay', null)
+    const inside = deferred()
+    const go = deferred()
+    await using _ = await jobs.work({
+      pay: async () => {
+        inside.resolve()
+        await go.promise
+        throw new SnoozeError(10)
+      },
+    })
+    await inside.promise
+    await jobs.cancel(id, { reason: 'enough' })
+    go.resolve()
+    await expect(jobs.result(id, { waitMs: 10_000 })).rejects.toThrow(/was canceled: enough/)
+  })
+
+  it('leaves dead ones alone', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { maxAttempts: 1 } })
+    const { id } = await jobs.add('pay', null)
+    await using _ = await jobs.work({
+      pay: () => {
+        throw new Error('no')
+      },
+    })
+    await jobs.result(id, { waitMs: 10_000 }).catch(() => {})
+    expect(await jobs.cancel(id)).toEqual({ state: 'dead' })
+  })
+})
+
+describe('what expires', () => {
+  it('is not run, and does not keep what comes after it waiting', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {} })
+    const expiresAt = new Date(Date.now() - 1_000)
+    const old = await jobs.addMany(
+      Array.from({ length: 40 }, () => ({ name: 'pay' as const, input: 'old', expiresAt })),
+    )
+    const { id } = await jobs.add('pay', 'new')
+    const seen: unknown[] = []
+    await using _ = await jobs.work(
+      { pay: (input) => void seen.push(input) },
+      { concurrency: 1, pollMs: 60_000 },
+    )
+    await jobs.result(id, { waitMs: 10_000 })
+    expect(seen).toEqual(['new'])
+    for (const { id } of old) await expect(jobs.result(id)).rejects.toThrow(JobExpiredError)
+    expect(await jobs.get(`${old[0]?.id}`)).toMatchObject({ state: 'expired', input: 'old' })
+  })
+
+  it('is over also if nobody takes it', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {}, other: {} })
+    const { id } = await jobs.add('pay', null, { expiresAt: new Date(Date.now() - 1_000) })
+    const later = await jobs.add('pay', null, { delayMs: HOUR_MS, expiresAt: new Date(Date.now() - 1_000) })
+    await using _ = await jobs.work({ other: () => {} })
+    for (const one of [id, later.id])
+      await until(async () => (await jobs.get(one))?.state === 'expired', 'it to expire', 5_000)
+  })
+})
+
+describe('a result', () => {
+  it('is waited for so long, and says what is wrong', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {} })
+    const { id } = await jobs.add('pay', null)
+    const error = await failureOf(jobs.result(id, { waitMs: 30 }))
+    expect(error).toBeInstanceOf(BusyError)
+    expect(error.message).toContain(`the end of job ${id} ("pay"), which is ready`)
+    await expect(jobs.result('99999999')).rejects.toThrow(NotFoundError)
+    await expect(jobs.result('seven')).rejects.toThrow(
+      /must be the id of a job, as `add` gives it, not "seven"/,
+    )
+    await expect(jobs.result(7 as never)).rejects.toThrow(/not a number/)
+    await expect(jobs.result(id, { waitMs: -1 })).rejects.toThrow(/`waitMs`/)
+    expect(await jobs.get('99999999')).toBeUndefined()
+    expect(await jobs.history(id)).toEqual([])
+  })
+
+  it('is not kept if nothing is', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { keepMs: 0 } })
+    const { id } = await jobs.add('pay', null)
+    await using worker = await jobs.work({ pay: () => 'paid' })
+    await until(() => worker.stats.succeeded === 1, 'it to be done')
+    expect(await jobs.get(id)).toBeUndefined()
+  })
+})
