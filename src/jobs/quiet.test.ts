@@ -17,11 +17,11 @@ async function countSent(proxy: PgProxy, ms: number): Promise<Record<string, num
   return counts
 }
 
-it('hardly asks while there is nothing to do', async () => {
+it.each(['nothing', 'only something for later'])('hardly asks while there is %s to do', async (what) => {
   await using proxy = await PgProxy.start({ url })
   const dibs = await fixture.elsewhere({}, { connectionString: proxy.url })
   const jobs = dibs.jobs({ note: {}, later: { queue: 'other' } })
-  await jobs.add('later', null, { delayMs: 3_600_000 })
+  if (what !== 'nothing') await jobs.add('later', null, { delayMs: 3_600_000 })
   await using worker = await jobs.work({ note: () => {}, later: () => {} })
   await worker.ready
   await jobs.result((await jobs.add('note', null)).id, { waitMs: 10_000 })
