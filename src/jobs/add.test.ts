@@ -150,7 +150,7 @@ describe('addMany', () => {
       })),
     )
     const [third, fourth] = [await jobs.get(`${added[3]?.id}`), await jobs.get(`${added[4]?.id}`)]
-    expect(third).toMatchObject({ name: 'email', correlationId: 'third', state: 'ready', maxAttempts: 5 })
+    expect(third).toMatchObject({ name: 'email', correlationId: 'third', state: 'ready', maxAttempts: 10 })
     expect(fourth).toMatchObject({
       name: 'report',
       correlationId: undefined,

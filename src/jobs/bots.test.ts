@@ -26,9 +26,8 @@ const errors: readonly DibsEventName[] = [
 const stops: (() => void)[] = []
 
 beforeAll(async () => {
-  // As in processes of their own: each has connections, a heartbeat and a fetcher of its own, and half of the bots share theirs.
+  // As in processes of their own: each has connections, a heartbeat and a fetcher of its own, and five bots share it.
   for (let n = 0; n < 4; n++) instances.push(await Dibs.open({ ...wayIn, schema }))
-  for (const name of errors) stops.push(onEvent(name, (event) => wrong.push(`${name}: ${describe(event)}`)))
 })
 
 afterAll(async () => {
@@ -60,6 +59,7 @@ it('twenty bots claim ten jobs ten times, a hundred times in a row', async () =>
     workers.push(await dibs.work([handled], { concurrency: 1 }))
   }
   await Promise.all(workers.map(({ ready }) => ready))
+  for (const name of errors) stops.push(onEvent(name, (event) => wrong.push(`${name}: ${describe(event)}`)))
   const [first] = instances
   const jobs = (first as Dibs).jobs(definitions)
   for (let round = 0; round < ROUNDS; round++) {

@@ -21,6 +21,7 @@ it('of one job one end at a time is sent: an answer that names the job is of tha
       },
     },
     database: {
+      pool: { idleCount: 1 },
       async sendPart(_: unknown, [, fence]: string[]) {
         return [{ state: fence === '2' ? 'done' : 'lost' }]
       },

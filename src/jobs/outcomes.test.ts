@@ -181,7 +181,7 @@ describe('a lease that is lost', () => {
     expect(await outcomesOf(id)).toEqual(['lost', 'succeeded'])
     expect(worker.stats).toMatchObject({ succeeded: 1, lost: 1 })
     const [lost] = await jobs.history(id)
-    expect(lost?.error?.message).toMatch(/^Attempt 1 of 5 has ended without a word/)
+    expect(lost?.error?.message).toMatch(/^Attempt 1 of 10 has ended without a word/)
   })
 
   it('of the last attempt is the end of the job', async () => {

@@ -34,7 +34,7 @@ describe('pause', () => {
     expect(began.length).toBe(length)
     expect(await fixture.dibs.queues.resume('mail')).toBe(true)
     await until(() => began.length === 601, 'the rest to be run')
-    expect((await jobs.get(id))?.state).toBe('succeeded')
+    await jobs.result(id, { waitMs: 10_000 })
   })
 
   it('does not wait for what runs, and may be said twice', async () => {

@@ -304,9 +304,9 @@ describe('what is refused', () => {
     [
       'one part by itself',
       () => work(jobs().handle({ email: () => 1 })),
-      /`parts` must be what `jobs.handle` gives/,
+      /`parts` must be an array of what `jobs.handle` gives/,
     ],
-    ['handlers', () => work([{ email: () => 1 }]), /`parts` must be what `jobs.handle` gives/],
+    ['handlers', () => work([{ email: () => 1 }]), /`parts\[0\]` must be what `jobs.handle` gives/],
     [
       'two for one',
       () => work([1, 2].map(() => jobs().handle({ email: () => 1 }))),

@@ -1,4 +1,4 @@
-import { type Block, type ClaimedJob, readBlock } from '../../src/jobs/claimed-job.js'
+import { type Block, type ClaimedJob, type Expired, readBlock } from '../../src/jobs/claimed-job.js'
 import {
   beatJobs,
   cancelJob,
@@ -38,7 +38,7 @@ export interface Careful {
 export interface Beaten {
   readonly lost: readonly number[]
   readonly locked: readonly number[]
-  readonly canceled: readonly number[]
+  readonly canceled: Readonly<Record<string, string | null>>
   readonly unknown: readonly string[]
 }
 
@@ -72,7 +72,8 @@ export function jobCalls(database: Database, leaseMs: number) {
   ): Promise<T> => JSON.parse(`${await ask(statement, values, tx)}`)
   const idsOf = (held: readonly Held[]): string => `{${held.map(({ id }) => id)}}`
   const fencesOf = (held: readonly Held[]): string => `{${held.map(({ fence }) => fence)}}`
-  const jobsOf = (blocks: readonly Block[] | null): ClaimedJob[] | null => blocks?.flatMap(readBlock) ?? null
+  const jobsOf = (blocks: readonly (Block | Expired)[] | null): ClaimedJob[] | null =>
+    blocks?.flatMap((block) => ('expired' in block ? [] : readBlock(block))) ?? null
 
   return {
     /** From the start of each place. Null: a queue is just being paused. */
@@ -93,10 +94,12 @@ export function jobCalls(database: Database, leaseMs: number) {
       ),
     probe: async (worker: string, count = 1, lanes = [1]): Promise<ClaimedJob[] | null> =>
       jobsOf(
-        await read(probeJobs, [
-          ...[textArray([worker]), `{${count}}`, `{${lanes}}`],
-          `{${lanes.map(() => leaseMs)}}`,
-        ]),
+        (
+          await read<{ blocks: Block[] } | null>(probeJobs, [
+            ...[textArray([worker]), `{${count}}`, `{${lanes}}`],
+            `{${lanes.map(() => leaseMs)}}`,
+          ])
+        )?.blocks ?? null,
       ),
     claimCarefully: async (worker: string, count = 1, lanes = [1]): Promise<Careful | null> => {
       const values = [worker, `${count}`, `{${lanes}}`, `{${lanes.map(() => leaseMs)}}`]
