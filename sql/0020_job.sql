@@ -161,21 +161,20 @@ begin
     return;
   end if;
   -- point: before the turn
-  perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('{schema}:job_history', 0));
-  -- Whoever had its turn before has made it, and is committed: this session, which has looked for it in vain, need not have heard of that.
-  begin
-    -- point: before the table
-    execute pg_catalog.format('create table {schema}.%I (like {schema}.job_history including constraints)', v_name);
-  exception when duplicate_table then
+  -- The lock that attaching takes. An advisory one would not do: a session that has looked for a name in vain remembers that until it locks a table.
+  lock table {schema}.job_history in share update exclusive mode;
+  if pg_catalog.to_regclass('{schema}.' || v_name) is not null then
     return;
-  end;
+  end if;
+  -- point: before the table
+  execute pg_catalog.format('create table {schema}.%I (like {schema}.job_history including constraints)', v_name);
   -- point: before it is attached
   execute pg_catalog.format('alter table {schema}.job_history attach partition {schema}.%I for values in (%L)', v_name, p_day);
 end
 $$;
 
 -- Makes the partitions that will be needed for what is kept for so many days, and drops those whose day has come; each drop waits for nobody for longer than a moment,
--- since others would queue behind it. Says how many were dropped.
+-- since others would queue behind it. Says how many were dropped: none, if another is at it.
 create function {schema}.job_history_keep(p_keep_days integer[], p_wait_ms integer) returns integer
   language plpgsql volatile security definer
   set search_path = ''
@@ -191,6 +190,10 @@ begin
     -- point: before the days ahead
     perform {schema}.job_history_day({schema}.job_forget_on(v_now, v_days + d)) from pg_catalog.generate_series(0, 2) d;
   end loop;
+  -- One at a time: PostgreSQL fails with an internal error where two drop one partition.
+  if not pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('{schema}:job_history', 0)) then
+    return 0;
+  end if;
   perform {schema}.bound(p_wait_ms);
   -- point: before the look
   for v_table in

@@ -138,10 +138,10 @@ describe('claiming', () => {
       expect(await states()).toEqual({ 2: 'running' })
     })
 
-    it('a fence grows, also when the clock goes back', async () => {
+    it('a fence grows, also when the clock goes back, and attempts are counted', async () => {
       await put({ id: 1, fence: 8e15 })
       const [job] = (await claim(1)) ?? []
-      expect(job?.fence).toBe(8e15 + 1)
+      expect([job?.fence, job?.attempt]).toEqual([8e15 + 1, 2])
     })
   })
 

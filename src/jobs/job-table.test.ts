@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { until } from '../../test/database.js'
 import { openJobs } from '../../test/jobs/open-job-functions.js'
 
 /** What sql/0020_job.sql forbids, whoever writes. */
 
-const { rows, put, pool } = openJobs()
+const fixture = openJobs()
+const { rows, put, pool } = fixture
 
 const changed = (sql: string) => rows(`update {schema}.job set ${sql} where id = 1`)
 const held = "worker = 'ann', lease_until = now(), started_at = now()"
@@ -135,7 +137,21 @@ describe('history', () => {
     (await rows(`select {schema}.job_history_keep('${days}', ${waitMs}) as count`))[0]?.count
 
   it('a day is made once, by however many at once', async () => {
-    await Promise.all(Array.from({ length: 20 }, () => rows("select {schema}.job_history_day('2030-05-01')")))
+    const client = await pool.connect()
+    // None can attach it before all have looked for it.
+    await client.query(`begin; lock table ${fixture.schema}.job_history in share update exclusive mode`)
+    const made = Promise.all(
+      Array.from({ length: 5 }, () => rows("select {schema}.job_history_day('2030-05-01')")),
+    )
+    made.catch(() => {})
+    try {
+      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}.job_history_day%'`
+      await until(async () => (await rows(waiting)).length === 5, 'all to wait')
+    } finally {
+      await client.query('rollback')
+      client.release()
+    }
+    await made
     expect((await partitions()).filter((name) => name === 'job_history_20300501')).toHaveLength(1)
     await rows(
       "insert into {schema}.job_history (forget_on, id, fence, created_at, ended_at, lane, priority, attempt, outcome) values ('2030-05-01', 1, 1, now(), now(), 1, 0, 1, 'lost')",

@@ -12,7 +12,7 @@ export const LEASE_MS = 60_000
 /** The functions of jobs on a schema of their own, with a clock that moves. Lanes 1 and 2 are of the queue `q`, 3 of `other`. */
 export function openJobs() {
   // What must not wait fails when it does.
-  const pool = new pg.Pool({ connectionString: directUrl, options: '-c lock_timeout=3000', max: 25 })
+  const pool = new pg.Pool({ connectionString: directUrl, options: '-c lock_timeout=10000', max: 25 })
   pool.on('error', () => {})
   const opened: { database?: TestDatabase; jobs?: JobCalls; clock?: { set(at: Date): Promise<void> } } = {}
   beforeAll(async () => {
