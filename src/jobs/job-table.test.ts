@@ -180,6 +180,38 @@ describe('history', () => {
     }
   })
 
+  it('is left to whoever is at it', async () => {
+    await rows("select {schema}.job_history_day('2025-05-01')")
+    const client = await pool.connect()
+    await client.query(
+      `begin; select pg_advisory_xact_lock(hashtextextended('"${fixture.schema}":job_history', 0))`,
+    )
+    try {
+      expect(await keep('{}')).toBe(0)
+    } finally {
+      await client.query('rollback')
+      client.release()
+    }
+    expect(await keep('{}')).toBe(1)
+  })
+
+  it('a day that somebody drops by hand meanwhile is no harm', async () => {
+    await rows("select {schema}.job_history_day(d::date) from unnest('{2025-04-01,2025-04-02}'::text[]) d")
+    const client = await pool.connect()
+    let kept: Promise<unknown> | undefined
+    try {
+      await client.query(`begin; drop table ${fixture.schema}.job_history_20250401`)
+      kept = keep('{}', 60_000)
+      kept.catch(() => {})
+      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}.job_history_keep%'`
+      await until(async () => (await rows(waiting)).length === 1, 'it to wait')
+    } finally {
+      await client.query('commit')
+      client.release()
+    }
+    expect(await kept).toBe(1)
+  })
+
   it('a drop waits for a moment, and leaves the day to the next', async () => {
     await rows("select {schema}.job_history_day(d::date) from unnest('{2025-06-01,2025-06-02}'::text[]) d")
     const client = await pool.connect()

@@ -286,7 +286,7 @@ const ofClaiming = [
     'case when true then greatest',
     functions,
   ],
-  ['expire: what is picked is not locked', expire(` ${LOCKED}`), '', claims],
+  ['expire: what is picked is not locked', expire(` ${LOCKED}`), '', functions],
   ['expire: waits for others', expire(` ${LOCKED}`), ' for update', functions],
   ['expire: what has not expired', expire('j.expires_at <= v_before and '), '', functions],
   ['expire: not at that moment', expire('j.expires_at <= v_before'), 'j.expires_at < v_before', functions],
@@ -402,7 +402,8 @@ const ofEnding = [
     functions,
   ],
   ['beat: under any fence', beat(' and j.fence = c.fence and'), ' and', functions],
-  // Of `state = 'running'` in job_beat nobody would notice: what does not run has no lease that could be put off.
+  // Of `state = 'running'` in job_beat and job_recover nobody would notice: what does not run has no lease. Nor of
+  // `o.cancel_at is null` in job_recover: what one part of a statement has deleted, another does not write.
   ['beat: what is picked is not locked', beat(' for no key update of j skip locked'), '', functions],
   [
     'beat: waits for others',
@@ -445,7 +446,6 @@ const ofEnding = [
     functions,
   ],
   ['tell: takes time away', tell('greatest(j.lease_until, '), 'greatest(v_now, ', functions],
-  ['recover: what does not run', recover("j.state = 'running' and "), '', functions],
   ['recover: what is held', recover(' and j.lease_until <= v_before'), '', functions],
   [
     'recover: not at that moment',
@@ -475,7 +475,6 @@ const ofEnding = [
     ' and false returning',
     functions,
   ],
-  ['recover: what was canceled is written too', recover(' and o.cancel_at is null'), '', functions],
   [
     'recover: what is not kept is kept',
     recover('where j.ctid = any (v_rows) and j.keep_days > 0;'),
