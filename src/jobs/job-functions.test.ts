@@ -407,6 +407,26 @@ describe('other ends', () => {
     expect(await history()).toEqual([1, 2].map((id) => ({ id, fence: 100, outcome: 'failed' })))
   })
 
+  it.each(['dead', 'canceled'] as const)(
+    'of one that has lost the job beside one that holds it, the second counts: the first says %s',
+    async (how) => {
+      const stale: Settling = { id: 1, fence: 99, to: how, error: { message: 'stale' } }
+      for (const items of [
+        [stale, RETRY],
+        [RETRY, stale],
+      ]) {
+        await rows('truncate {schema}.job, {schema}.job_history')
+        await put({ id: 1, state: 'running' })
+        expect(await fixture.jobs.settle(...items)).toEqual([{ id: 1, state: 'ready' }])
+        expect(await history()).toEqual([{ id: 1, fence: 100, outcome: 'failed' }])
+        expect(await rowOf("state, error ->> 'message' as message")).toEqual({
+          state: 'ready',
+          message: 'again',
+        })
+      }
+    },
+  )
+
   it('by itself is not what became of the job after it was lost', async () => {
     await put({ id: 1, state: 'running' })
     await passes(1_000)

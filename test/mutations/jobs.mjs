@@ -342,19 +342,19 @@ const ofEnding = [
     'settle: what another attempt has said is its history',
     settle('on j.id = m.id and j.fence = m.fence\n  cross'),
     'on j.id = m.id\n  cross',
-    attempts,
+    functions,
   ],
   [
     'settle: what another attempt has said ends it',
     settle('where j.id = m.id and j.fence = m.fence and m.id = any (v_held) and ('),
     'where j.id = m.id and m.id = any (v_held) and (',
-    attempts,
+    functions,
   ],
   [
     'settle: what another attempt has said counts',
     settle('m where j.id = m.id and j.fence = m.fence and'),
     'm where j.id = m.id and',
-    attempts,
+    functions,
   ],
   [
     'settle: what was canceled has failed',
