@@ -157,7 +157,7 @@ describe('a worker that dies, sleeps or loses contact anywhere', () => {
           await own.cancel(1)
           if (!job) return
           const { canceled } = await own.beat([job])
-          if (canceled.length > 0) await own.settle({ ...job, to: 'canceled' })
+          if (Object.keys(canceled).length > 0) await own.settle({ ...job, to: 'canceled' })
         }),
       invariant: (db) => haveEnded(db, 'canceled', [1]),
     })
