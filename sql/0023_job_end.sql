@@ -3,14 +3,15 @@
 -- What holds and what ends an attempt. Each names the fence that it was given, and locks the row that it checks: whoever comes late finds another fence, another state, or no row,
 -- and changes nothing. A batch locks in the order of ids and skips what is locked, so it waits for nobody; what was skipped is asked for by itself. See src/jobs/attempt.explore.test.ts.
 
--- Done: into history, and gone. `p_results`: a JSON array, or null if nobody has said anything. `p_keep_days`: those that there are among them. Answers the ids of those that it has ended;
--- null: all. A lease that has run out, and that nobody has taken over, does no harm.
-create function {schema}.job_complete(p_ids bigint[], p_fences bigint[], p_results json, p_keep_days integer[]) returns bigint[]
+-- Done: into history, and gone. `p_results`: a JSON array, or null if nobody has said anything. `p_keep_days`: those that there are among them. A lease that has run out, and that nobody has taken
+-- over, does no harm. Null: all are recorded; else the ids of those that are (`done`), and of those that are held, and whose rows others have locked (`locked`), to be asked for again.
+--
+-- That happens all the time, and not for long: whoever claims with a snapshot in which a job is still ready locks the row that it has become, and only then sees that it runs.
+create function {schema}.job_complete(p_ids bigint[], p_fences bigint[], p_results json, p_keep_days integer[]) returns json
   language plpgsql volatile
   set search_path = ''
   set plan_cache_mode = force_generic_plan
   set enable_seqscan = off
-  set enable_hashjoin = off
   set enable_mergejoin = off
 as $$
 declare
@@ -24,30 +25,44 @@ begin
     select j.ctid as tid, j.id from unnest(p_ids, p_fences) c (id, fence)
     join {schema}.job j on j.id = c.id and j.fence = c.fence and j.state = 'running'
     order by j.id for update of j skip locked) h;
-  if v_rows is null then
-    return '{}';
-  end if;
   v_now := {schema}.clock();
   foreach v_days in array p_keep_days loop
     perform {schema}.job_history_day({schema}.job_forget_on(v_now, v_days));
   end loop;
-  -- point: before the removal
-  with gone as (
-    delete from {schema}.job j where j.ctid = any (v_rows) returning j.*
-  )
-  insert into {schema}.job_history (
-    forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, result)
-  select {schema}.job_forget_on(v_now, g.keep_days), g.id, g.fence, g.created_at, g.started_at, v_now, g.lane, g.priority, g.attempt, 'succeeded',
-    g.worker, g.correlation_id, g.input, r.result
-  from gone g
-  -- By its fence too: one that has lost the job may end beside one that has taken it over.
-  left join (
-    select c.id, c.fence, c.result
-    from rows from (pg_catalog.unnest(p_ids), pg_catalog.unnest(p_fences), pg_catalog.json_array_elements(p_results)) c (id, fence, result)
-    where p_results is not null) r on r.id = g.id and r.fence = g.fence
-  where g.keep_days > 0;
-  return case when pg_catalog.cardinality(v_ids) < pg_catalog.cardinality(p_ids) then v_ids end;
+  if p_keep_days = '{}' then
+    -- point: before they are gone
+    delete from {schema}.job j where j.ctid = any (v_rows);
+  else
+    -- point: before the removal
+    with gone as (
+      delete from {schema}.job j where j.ctid = any (v_rows) returning j.*
+    )
+    insert into {schema}.job_history (
+      forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, result)
+    select {schema}.job_forget_on(v_now, g.keep_days), g.id, g.fence, g.created_at, g.started_at, v_now, g.lane, g.priority, g.attempt, 'succeeded',
+      g.worker, g.correlation_id, g.input, r.result
+    from gone g
+    -- By its fence too: one that has lost the job may end beside one that has taken it over.
+    left join (
+      select c.id, c.fence, c.result
+      from rows from (pg_catalog.unnest(p_ids), pg_catalog.unnest(p_fences), pg_catalog.json_array_elements(p_results)) c (id, fence, result)
+      where p_results is not null) r on r.id = g.id and r.fence = g.fence
+    where g.keep_days > 0;
+  end if;
+  if pg_catalog.cardinality(v_ids) = pg_catalog.cardinality(p_ids) then
+    return null;
+  end if;
+  -- point: before the others
+  return pg_catalog.json_build_object('done', coalesce(v_ids, '{}'), 'locked', {schema}.job_still_held(p_ids, p_fences));
 end
+$$;
+
+-- The ids of those claims that are held.
+create function {schema}.job_still_held(p_ids bigint[], p_fences bigint[]) returns bigint[]
+  language sql stable
+as $$
+  select coalesce(pg_catalog.array_agg(j.id), '{}') from unnest(p_ids, p_fences) c (id, fence)
+  join {schema}.job j on j.id = c.id and j.fence = c.fence and j.state = 'running'
 $$;
 
 -- Waits for whoever has the row of one claim, and has it then: `held`. `lost`: another fence, another state, or no row; `locked`: it took too long.
@@ -115,7 +130,8 @@ $$;
 --   back      it is ready again, as if this attempt had not been
 --   canceled  it is over
 --
--- Of a job that somebody has canceled meanwhile the last is true whatever `to` says. Answers [{id, state}] of those that it has ended: the state of the job, or `canceled`.
+-- Of a job that somebody has canceled meanwhile the last is true whatever `to` says. Answers [{id, state}] of those that it has ended: the state of the job, or
+-- `canceled`; and of those that are held, and that others have locked: `locked`.
 create function {schema}.job_settle(p_items json) returns json
   language plpgsql volatile
   set search_path = ''
@@ -133,9 +149,6 @@ begin
     select j.id from {schema}.job_items(p_items) m
     join {schema}.job j on j.id = m.id and j.fence = m.fence and j.state = 'running'
     order by j.id for update of j skip locked) h;
-  if v_held is null then
-    return '[]';
-  end if;
   v_now := {schema}.clock();
   -- point: before the days
   perform {schema}.job_history_day(d.day) from (
@@ -161,8 +174,10 @@ begin
   from {schema}.job_items(p_items) m where j.id = m.id and j.fence = m.fence and m.id = any (v_held);
   -- point: before the answer
   return (
-    select pg_catalog.json_agg(pg_catalog.json_build_object('id', h.id, 'state', coalesce(j.state, 'canceled')))
-    from pg_catalog.unnest(v_held) h (id) left join {schema}.job j on j.id = h.id);
+    select coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('id', a.id, 'state', a.state)), '[]') from (
+      select h.id, coalesce(j.state, 'canceled') as state from pg_catalog.unnest(v_held) h (id) left join {schema}.job j on j.id = h.id
+      union all
+      select j.id, 'locked' from {schema}.job_items(p_items) m join {schema}.job j on j.id = m.id and j.fence = m.fence and j.state = 'running') a);
 end
 $$;
 
@@ -339,7 +354,7 @@ begin
     return 0;
   end if;
   -- point: before they are given back
-  return pg_catalog.json_array_length({schema}.job_settle(v_items));
+  return (select pg_catalog.count(*) from pg_catalog.json_array_elements({schema}.job_settle(v_items)) t where t ->> 'state' <> 'locked');
 end
 $$;
 

@@ -17,7 +17,7 @@ it('of one job one end at a time is sent: an answer that names the job is of tha
         assert.equal(statement, completeJobs)
         sent.push([ids, fences])
         // The claim with fence 2 is the one that holds.
-        return [{ ids: fences === '{2}' ? null : '{6}' }]
+        return [{ told: fences === '{2}' ? null : '{"done": [6], "locked": []}' }]
       },
     },
     database: {

@@ -10,8 +10,13 @@ import type { Settlement } from './outcome.js'
 
 /** How many go with one statement. */
 const MOST = 1_000
+/** Jobs whose end is not recorded yet hold no slot, up to so many: then the next has to wait. */
+const MOST_WAITING = 2_000
 /** How long one that was passed over waits for whoever has its row, each time. */
 const WAIT_MS = 1_000
+/** How often a row that others have is tried with the next batch, before it is waited for by itself. */
+const MOST_PASSED_OVER = 10
+const PAUSE_MS = 5
 
 /** What came of it: recorded; done before, by a transaction of which nobody knew whether it was committed; refused, since the claim was lost before; or the server would not have it. */
 export type EndState = 'done' | 'succeeded' | 'lost' | 'refused'
@@ -23,6 +28,15 @@ interface Ending {
   /** As JSON; null: nothing. */
   readonly result: string | null
   readonly resolve: (state: EndState) => void
+  /** How often others had its row. */
+  passedOver: number
+}
+
+/** What a batch has come to, by the ids of jobs. What is neither has been lost, or was recorded before. */
+interface Told {
+  readonly done: ReadonlySet<number>
+  /** Others have their rows just now. */
+  readonly locked: ReadonlySet<number>
 }
 
 /**
@@ -35,6 +49,8 @@ export class Ender {
   #isRunning = false
   #failures = 0
   #size = 0
+  #room: Promise<void> | undefined
+  #onRoom: () => void = () => {}
 
   constructor(engine: EngineParts) {
     this.#engine = engine
@@ -43,6 +59,18 @@ export class Ender {
   /** How many are not answered yet. */
   get size(): number {
     return this.#size
+  }
+
+  /** Resolves when there is room for more; undefined: there is. Whoever waits does so for one promise, however many they are. */
+  get room(): Promise<void> | undefined {
+    if (this.#size > MOST_WAITING)
+      this.#room ??= new Promise((resolve) => {
+        this.#onRoom = () => {
+          this.#room = undefined
+          resolve()
+        }
+      })
+    return this.#room
   }
 
   complete(attempt: Attempt, result: string | null): Promise<EndState> {
@@ -58,11 +86,11 @@ export class Ender {
     this.#size++
     return new Promise((resolve) => {
       const done = (state: EndState): void => {
-        this.#size--
+        if (--this.#size <= MOST_WAITING) this.#onRoom()
         attempt.state = state === 'done' || state === 'succeeded' ? 'ended' : 'lost'
         resolve(state)
       }
-      this.#waiting.push({ attempt, settlement, result, resolve: done })
+      this.#waiting.push({ attempt, settlement, result, resolve: done, passedOver: 0 })
       if (!this.#isRunning) void this.#run()
     })
   }
@@ -71,6 +99,8 @@ export class Ender {
     this.#isRunning = true
     await new Promise((resolve) => setImmediate(resolve)) // what ends in this turn of the loop goes together
     while (this.#waiting.length > 0) {
+      // Whoever has their rows is about to see that they are not what it wants.
+      if (this.#waiting.every(({ passedOver }) => passedOver > 0)) await sleep(PAUSE_MS)
       const batch = this.#next()
       const done = batch.filter(({ settlement }) => settlement === undefined)
       const rest = batch.filter(({ settlement }) => settlement !== undefined)
@@ -96,14 +126,17 @@ export class Ender {
   /** Those of a batch that the statement has recorded are told so; the others go by themselves. */
   async #send(
     batch: readonly Ending[],
-    statement: (part: readonly Ending[]) => Promise<ReadonlySet<number> | undefined>,
+    statement: (part: readonly Ending[]) => Promise<Told | undefined>,
   ): Promise<void> {
     try {
-      const recorded = await statement(batch)
+      const told = await statement(batch)
       this.#answered()
-      for (const ending of batch)
-        if (recorded === undefined || recorded.has(ending.attempt.job.id)) ending.resolve('done')
+      for (const ending of batch) {
+        const { id } = ending.attempt.job
+        if (told === undefined || told.done.has(id)) ending.resolve('done')
+        else if (told.locked.has(id) && ++ending.passedOver < MOST_PASSED_OVER) this.#waiting.push(ending)
         else void this.#sendAlone(ending)
+      }
     } catch (error) {
       if (wasRefused(error)) {
         // One of them is to blame: looked for by halves, which wait for nobody either.
@@ -120,7 +153,7 @@ export class Ender {
     }
   }
 
-  async #complete(batch: readonly Ending[]): Promise<ReadonlySet<number> | undefined> {
+  async #complete(batch: readonly Ending[]): Promise<Told | undefined> {
     const keepDays = new Set(batch.map(({ attempt }) => attempt.job.keepDays))
     keepDays.delete(0)
     const hasResults = batch.some(({ result }) => result !== null)
@@ -130,13 +163,17 @@ export class Ender {
       hasResults ? `[${batch.map(({ result }) => result ?? 'null').join(',')}]` : null,
       `{${[...keepDays].join(',')}}`,
     ])
-    return row?.ids == null ? undefined : new Set(row.ids.slice(1, -1).split(',').map(Number))
+    if (row?.told == null) return undefined
+    const { done, locked }: { done: number[]; locked: number[] } = JSON.parse(row.told)
+    return { done: new Set(done), locked: new Set(locked) }
   }
 
-  async #settle(batch: readonly Ending[]): Promise<ReadonlySet<number>> {
+  async #settle(batch: readonly Ending[]): Promise<Told> {
     const [row] = await this.#engine.ends.send(settleJobs, [`[${batch.map(itemOf).join(',')}]`])
-    const told: readonly { id: number }[] = JSON.parse(`${row?.told}`)
-    return new Set(told.map(({ id }) => id))
+    const told: readonly { id: number; state: string }[] = JSON.parse(`${row?.told}`)
+    const of = (isLocked: boolean) =>
+      new Set(told.flatMap(({ id, state }) => ((state === 'locked') === isLocked ? [id] : [])))
+    return { done: of(false), locked: of(true) }
   }
 
   /** Never fails: tells whoever waits for it. */

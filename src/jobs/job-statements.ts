@@ -28,7 +28,7 @@ export const expireJobs = statement('select {schema}.job_expire($1::text::intege
 
 /** See sql/0023_job_end.sql. */
 export const completeJobs = statement(
-  'select {schema}.job_complete($1::text::bigint[], $2::text::bigint[], $3::text::json, $4::text::integer[])::text as ids',
+  'select {schema}.job_complete($1::text::bigint[], $2::text::bigint[], $3::text::json, $4::text::integer[])::text as told',
 )
 
 export const completeJob = statement(

@@ -17,8 +17,6 @@ import { type Settlement, settlementOf } from './outcome.js'
 import { type Run, runAttempt } from './run-attempt.js'
 import type { ReadWorkOptions, StopOptions, Worker, WorkerStats } from './work-options.js'
 
-/** Jobs whose end is not recorded yet hold no slot, up to so many: then the next has to wait. */
-const MOST_ENDING = 2_000
 /** How long a handler may take to notice that it is not to go on, before its slot is given to another, and a canceled job is taken for over. */
 const STUCK_MS = 5_000
 /** What is claimed ahead is what was finished in this time, so that nothing waits here for long while others have room. */
@@ -228,7 +226,8 @@ export class RunningWorker implements Worker, Member, Kept {
   async #ended(attempt: Attempt, outcome: Run, settled: Promise<unknown>): Promise<void> {
     this.#rate.count()
     this.#conclude(attempt, outcome)
-    if (this.#engine.ender.size > MOST_ENDING) await Promise.all(this.#ends)
+    const { room } = this.#engine.ender
+    if (room) await room
     // A handler that was given up may still be at it.
     if (outcome.state === 'threw' && attempt.isAborted) await settled
     attempt.unwatch?.()

@@ -118,10 +118,8 @@ export function jobCalls(database: Database, leaseMs: number) {
       { results = null, keepDays = [7] }: { results?: readonly unknown[] | null; keepDays?: number[] } = {},
     ): Promise<number[]> => {
       const values = [idsOf(held), fencesOf(held), results && JSON.stringify(results), `{${keepDays}}`]
-      const ids = await ask(completeJobs, values)
-      return ids === null
-        ? held.map(({ id }) => id)
-        : `${ids}`.slice(1, -1).split(',').filter(Boolean).map(Number)
+      const told = await read<{ done: number[] } | null>(completeJobs, values)
+      return told?.done ?? held.map(({ id }) => id)
     },
     completeOne: async ({ id, fence }: Held, tx?: Transaction, keepDays = 7): Promise<string> =>
       `${await ask(completeJob, [`${id}`, `${fence}`, null, `${keepDays}`, WAIT_MS], tx)}`,
