@@ -308,7 +308,15 @@ export interface DibsEvents {
   'dibs:worker.stopped': EventOrigin & { readonly worker: string }
   /** A statement of the workers of this instance could not be sent, or has failed; it is tried again. */
   'dibs:worker.failed': EventOrigin & {
-    readonly what: 'start' | 'claim' | 'heartbeat' | 'outcomes' | 'promotion' | 'recovery' | 'expiry' | 'history'
+    readonly what:
+      | 'start'
+      | 'claim'
+      | 'heartbeat'
+      | 'outcomes'
+      | 'promotion'
+      | 'recovery'
+      | 'expiry'
+      | 'history'
     readonly error: unknown
   }
   /** The database was away five times in a row: nobody claims jobs for 30 seconds. */

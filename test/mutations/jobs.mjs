@@ -317,8 +317,8 @@ const ofEnding = [
   ],
   [
     'complete: all were recorded',
-    complete('return case when pg_catalog.cardinality(v_ids) < pg_catalog.cardinality(p_ids) then v_ids end'),
-    'return null',
+    complete('if pg_catalog.cardinality(v_ids) = pg_catalog.cardinality(p_ids) then'),
+    'if true then',
     functions,
   ],
   ['wait: under any fence', wait(' and j.fence = p_fence'), '', functions],
@@ -397,9 +397,9 @@ const ofEnding = [
   ],
   [
     'settle one: a success is a failure',
-    settleOne(" and h.outcome in ('failed', 'canceled')"),
-    '',
-    functions,
+    settleOne("when v_outcome = 'succeeded' then v_outcome when"),
+    "when v_outcome = 'succeeded' then 'done' when",
+    [test('job-commit')],
   ],
   ['beat: under any fence', beat(' and j.fence = c.fence and'), ' and', functions],
   // Of `state = 'running'` in job_beat and job_recover nobody would notice: what does not run has no lease. Nor of
@@ -539,8 +539,8 @@ const around = [
   [
     'an end that was rolled back is an end',
     'src/jobs/run-attempt.ts',
-    '    attempt.isEnding = false\n    throw error',
-    '    throw error',
+    '  } finally {\n    attempt.isCommitting = false\n  }',
+    '  } finally {\n  }',
     [test('transactional-end')],
   ],
 ]
