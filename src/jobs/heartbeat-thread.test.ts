@@ -30,10 +30,11 @@ function start(heartbeatThread: boolean) {
     JSON.stringify(given),
   ])
   children.push(child)
+  const exited = once(child, 'exit')
   const told: { at: string; stats?: object }[] = []
   child.on('message', (message) => told.push(message as { at: string }))
   const heard = (at: string) => until(() => told.find((one) => one.at === at), `a worker to say ${at}`)
-  return { child, heard }
+  return { child, heard, exited }
 }
 
 /** A job that computes for three times as long as its lease lasts, while another worker looks for what is left behind. */
@@ -52,7 +53,7 @@ async function compute(heartbeatThread: boolean) {
   }, 'the first attempt to end')
   worker.child.send('stop')
   await worker.heard('stopped')
-  await once(worker.child, 'exit')
+  await worker.exited
   return { outcome: first?.outcome, result: first?.result }
 }
 

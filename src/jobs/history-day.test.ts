@@ -22,7 +22,7 @@ it('finds the partition that another has made while it waited for its turn', asy
     await first.query(make)
     const made = second.query(make)
     made.catch(() => {})
-    const waits = `select from pg_locks where pid = $1 and locktype = 'advisory' and not granted`
+    const waits = `select from pg_locks where pid = $1 and locktype = 'relation' and not granted`
     await until(async () => (await first.query(waits, [rows[0].pid])).rowCount === 1, 'the other to wait')
     await first.query('commit')
     await made

@@ -123,8 +123,11 @@ export function jobCalls(database: Database, leaseMs: number) {
     },
     completeOne: async ({ id, fence }: Held, tx?: Transaction, keepDays = 7): Promise<string> =>
       `${await ask(completeJob, [`${id}`, `${fence}`, null, `${keepDays}`, WAIT_MS], tx)}`,
-    settle: (...items: readonly Settling[]) =>
-      read<{ id: number; state: string }[]>(settleJobs, [JSON.stringify(items)]),
+    /** Without those that others have locked. */
+    settle: async (...items: readonly Settling[]) => {
+      const told = await read<{ id: number; state: string }[]>(settleJobs, [JSON.stringify(items)])
+      return told.filter(({ state }) => state !== 'locked')
+    },
     settleOne: async (item: Settling): Promise<string> =>
       `${await ask(settleJob, [JSON.stringify(item), WAIT_MS])}`,
     beat: (held: readonly Held[], workers: readonly string[] = []) =>
