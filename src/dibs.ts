@@ -754,7 +754,7 @@ export class Dibs implements AsyncDisposable {
 
   async #close(): Promise<void> {
     // Handlers may use what is closed next.
-    await Promise.all([...this.#workers].map((stop) => stop()))
+    if (this.#workers.size > 0) await Promise.all([...this.#workers].map((stop) => stop()))
     // What they have begun is among the work that is waited for.
     for (const stop of this.#stops) void stop()
     this.#lockDesk.stopWaiting()
