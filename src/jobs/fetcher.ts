@@ -313,7 +313,10 @@ export class Fetcher {
         return false
       }
     }
-    if (wasRefused(error) && (await isHandled())) return
+    if (wasRefused(error) && (await isHandled())) {
+      this.#engine.onAnswer() // it is there
+      return
+    }
     this.#failures++
     if (this.#engine.breaker.fail()) emit('dibs:worker.breaker-opened', { ...this.#engine.origin, error })
     const retryInMs = Math.ceil(50 + fullJitterMs(this.#failures, 100, 5_000))

@@ -39,6 +39,7 @@ export class JobUpkeep {
   #unsubscribe: (() => void) | undefined
   #isRunning = false
   readonly #busy = new Set<string>()
+  readonly #again = new Set<string>()
   #dueAt = Number.POSITIVE_INFINITY
 
   constructor(engine: EngineParts) {
@@ -70,10 +71,16 @@ export class JobUpkeep {
     for (const timer of this.#timers.values()) clearTimeout(timer)
     this.#timers.clear()
     this.#busy.clear()
+    this.#again.clear()
   }
 
   #plan(what: Task, inMs: number): void {
-    if (!this.#isRunning || this.#busy.has(what)) return
+    if (!this.#isRunning) return
+    if (this.#busy.has(what)) {
+      // What it is told of now it may have missed.
+      if (inMs === 0) this.#again.add(what)
+      return
+    }
     clearTimeout(this.#timers.get(what))
     if (what === 'promotion') this.#dueAt = performance.now() + inMs
     this.#timers.set(
@@ -95,7 +102,7 @@ export class JobUpkeep {
       if (this.#isRunning) emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
     }
     this.#busy.delete(what)
-    this.#plan(what, nextMs)
+    this.#plan(what, this.#again.delete(what) ? 0 : nextMs)
   }
 
   /** Each answers after how long it is to run again. */

@@ -135,8 +135,8 @@ export class LeaseKeeper {
   #schedule(): void {
     const renews = !this.#isSending && !this.#thread
     let next = this.#workersAt
-    for (const { renewAt, endsAt, isEnding } of this.#attempts.values()) {
-      if (!isEnding) next = Math.min(next, endsAt)
+    for (const { renewAt, endsAt, mayBeOver } of this.#attempts.values()) {
+      if (!mayBeOver) next = Math.min(next, endsAt)
       if (renews) next = Math.min(next, renewAt)
     }
     this.#setTimer(next)
@@ -147,7 +147,7 @@ export class LeaseKeeper {
     const now = performance.now()
     for (const attempt of this.#attempts.values()) {
       // What is being recorded is decided by the row.
-      if (attempt.endsAt > now || attempt.isEnding) continue
+      if (attempt.endsAt > now || attempt.mayBeOver) continue
       this.remove(attempt)
       this.#lose(attempt, 'lost contact')
     }
@@ -209,7 +209,8 @@ export class LeaseKeeper {
     for (const attempt of this.#these(due, locked))
       attempt.renewAt = performance.now() + Math.max(RETRY_MS, attempt.definition.leaseMs / 10)
     for (const attempt of this.#these(due, lost)) {
-      // It may have been completed meanwhile, by this process.
+      // It may have been completed meanwhile, by this process. Until that is known, it is not asked for again and again.
+      attempt.renewAt = performance.now() + Math.max(RETRY_MS, attempt.definition.leaseMs / 10)
       if (this.#attempts.get(attempt.job.id) !== attempt || attempt.mayBeOver) continue
       this.remove(attempt)
       this.#lose(attempt, 'stolen')
