@@ -37,7 +37,19 @@ create table {schema}.job (
   max_attempts integer not null,
   -- How long each attempt is kept in history; 0: not at all.
   keep_days smallint not null,
+  -- Its lease was put off at least once.
+  is_renewed boolean not null default false,
   state text collate "C" not null,
+  -- Which index has it. None names the state, and a claim leaves a job in the line: so a claim, and what else happens to a job that is soon over, touches no index (HOT). What runs for
+  -- longer leaves the line with its first heartbeat, so that nobody who looks for work reads it again and again.
+  listed text collate "C" generated always as (
+    case state
+      when 'ready' then 'line'
+      when 'running' then case when not is_renewed then 'line' end
+      when 'scheduled' then 'schedule'
+      when 'dead' then 'dead'
+    end
+  ) stored,
   worker text collate "C",
   correlation_id text,
   input json not null,
@@ -47,12 +59,12 @@ create table {schema}.job (
   -- One for all states: PostgreSQL reads the text of each check anew for every statement.
   constraint job_state check (
     case state
-      when 'ready' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0
-      when 'scheduled' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0
+      when 'ready' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed
+      when 'scheduled' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed
       -- Its key is full: out of the index of what is ready, so that it costs those who claim nothing.
-      when 'gated' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0
+      when 'gated' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed
       when 'running' then num_nulls(worker, lease_until, started_at) = 0 and fence > 0 and attempt > 0
-      when 'dead' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and error is not null
+      when 'dead' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed and error is not null
       else false
     end
   )
@@ -60,18 +72,16 @@ create table {schema}.job (
   -- A queue is the worst case of what autovacuum's defaults are made for: it turns over many times its own size. 1,000 dead rows, or a hundredth, and no pauses.
   autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_threshold = 10000, autovacuum_analyze_scale_factor = 0.1,
-  -- Room for heartbeats in the page.
-  fillfactor = 90
+  -- Room for each job a second time, as claimed: without it the claim has to touch each index. 500 jobs: 4.6 ms; with a fillfactor of 60 8, of 90 10.
+  fillfactor = 45
 );
 
--- What is ready, in the order in which it is claimed.
-create index job_ready_idx on {schema}.job (lane, priority desc, id) where state = 'ready';
+-- What is ready, in the order in which it is claimed, and what was claimed a moment ago.
+create index job_line_idx on {schema}.job (lane, priority desc, id) where listed = 'line';
 -- What is not due yet.
-create index job_scheduled_idx on {schema}.job (run_at) where state = 'scheduled';
--- What is held by a lease: read for those that have run out.
-create index job_running_idx on {schema}.job (id) where state = 'running';
+create index job_schedule_idx on {schema}.job (run_at) where listed = 'schedule';
 -- Dead letters.
-create index job_dead_idx on {schema}.job (lane, id) where state = 'dead';
+create index job_dead_idx on {schema}.job (lane, id) where listed = 'dead';
 -- What may run out before it is run. Only jobs that say so pay for it.
 create index job_expires_idx on {schema}.job (expires_at) where expires_at is not null;
 
@@ -119,6 +129,23 @@ create table {schema}.worker (
   started_at timestamptz not null,
   seen_at timestamptz not null
 );
+
+-- One row is what one claim has given to one worker. No index knows which jobs run: whatever runs is in one of these at least, from its claim on, and none is looked at later than the first of its leases may run
+-- out. It is removed when none of its jobs is held any more.
+create table {schema}.job_held (
+  id bigint generated always as identity primary key,
+  worker text collate "C" not null,
+  -- When it is to be looked at: no later than the first of the leases ends.
+  look_at timestamptz not null,
+  ids bigint[] not null
+) with (
+  autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0
+);
+
+-- Compressing 500 numbers takes as long as claiming 100 jobs.
+alter table {schema}.job_held alter ids set storage external;
+
+create index job_held_look_at_idx on {schema}.job_held (look_at);
 
 -- One row is one attempt that has ended, or a job that has ended without one (fence 0, or that of the attempt before). Partitioned by the day on which it may be
 -- forgotten: a day that has come is dropped whole. There is no default partition: one that is missing is made.

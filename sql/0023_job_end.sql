@@ -3,7 +3,7 @@
 -- What holds and what ends an attempt. Each names the fence that it was given, and locks the row that it checks: whoever comes late finds another fence, another state, or no row,
 -- and changes nothing. A batch locks in the order of ids and skips what is locked, so it waits for nobody; what was skipped is asked for by itself. See src/jobs/attempt.explore.test.ts.
 
--- Done: into history, and gone. `p_results`: a JSON array, or null if nobody has said anything. `p_keep_days`: those that there are among them. A lease that has run out, and that nobody has taken
+-- Done: into history, and gone. `p_ids`: each once, in their order. `p_results`: a JSON array, or null if nobody has said anything. `p_keep_days`: those that there are among them. A lease that has run out, and that nobody has taken
 -- over, does no harm. Null: all are recorded; else the ids of those that are (`done`), and of those that are held, and whose rows others have locked (`locked`), to be asked for again.
 --
 -- That happens all the time, and not for long: whoever claims with a snapshot in which a job is still ready locks the row that it has become, and only then sees that it runs.
@@ -16,39 +16,43 @@ create function {schema}.job_complete(p_ids bigint[], p_fences bigint[], p_resul
 as $$
 declare
   v_now timestamptz;
+  v_today date;
   v_rows tid[];
   v_ids bigint[];
+  v_fences bigint[];
   v_days integer;
 begin
   -- point: before the locks
-  select pg_catalog.array_agg(h.tid), pg_catalog.array_agg(h.id) into v_rows, v_ids from (
-    select j.ctid as tid, j.id from unnest(p_ids, p_fences) c (id, fence)
-    join {schema}.job j on j.id = c.id and j.fence = c.fence and j.state = 'running'
-    order by j.id for update of j skip locked) h;
+  select pg_catalog.array_agg(h.tid), pg_catalog.array_agg(h.id), pg_catalog.array_agg(h.fence) into v_rows, v_ids, v_fences from (
+    select j.ctid as tid, j.id, j.fence from {schema}.job j
+    where j.id = any (p_ids) and j.fence = any (p_fences) and j.state = 'running'
+    order by j.id for update skip locked) h;
+  if v_ids <> p_ids or v_fences <> p_fences then
+    -- point: before they are told apart
+    -- Each by its own fence: one that was lost may end beside others of the claim that has taken it over.
+    select pg_catalog.array_agg(h.tid), pg_catalog.array_agg(h.id) into v_rows, v_ids
+    from unnest(v_rows, v_ids, v_fences) h (tid, id, fence) join unnest(p_ids, p_fences) c (id, fence) on c.id = h.id and c.fence = h.fence;
+  end if;
   v_now := {schema}.clock();
+  v_today := {schema}.job_forget_on(v_now, 0);
   foreach v_days in array p_keep_days loop
-    perform {schema}.job_history_day({schema}.job_forget_on(v_now, v_days));
+    perform {schema}.job_history_day(v_today + v_days);
   end loop;
-  if p_keep_days = '{}' then
-    -- point: before they are gone
-    delete from {schema}.job j where j.ctid = any (v_rows);
-  else
-    -- point: before the removal
-    with gone as (
-      delete from {schema}.job j where j.ctid = any (v_rows) returning j.*
-    )
+  if p_keep_days <> '{}' then
+    -- point: before the history
     insert into {schema}.job_history (
       forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, result)
-    select {schema}.job_forget_on(v_now, g.keep_days), g.id, g.fence, g.created_at, g.started_at, v_now, g.lane, g.priority, g.attempt, 'succeeded',
-      g.worker, g.correlation_id, g.input, r.result
-    from gone g
-    -- By its fence too: one that has lost the job may end beside one that has taken it over.
+    select v_today + j.keep_days, j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt, 'succeeded',
+      j.worker, j.correlation_id, j.input, r.result
+    from {schema}.job j
     left join (
       select c.id, c.fence, c.result
       from rows from (pg_catalog.unnest(p_ids), pg_catalog.unnest(p_fences), pg_catalog.json_array_elements(p_results)) c (id, fence, result)
-      where p_results is not null) r on r.id = g.id and r.fence = g.fence
-    where g.keep_days > 0;
+      where p_results is not null) r on r.id = j.id and r.fence = j.fence
+    where j.ctid = any (v_rows) and j.keep_days > 0;
   end if;
+  -- point: before they are gone
+  delete from {schema}.job j where j.ctid = any (v_rows);
   if pg_catalog.cardinality(v_ids) = pg_catalog.cardinality(p_ids) then
     return null;
   end if;
@@ -170,7 +174,7 @@ begin
   update {schema}.job j set
     state = case when m.to = 'dead' then 'dead' when m.delay_ms > 0 then 'scheduled' else 'ready' end,
     run_at = v_now + m.delay_ms * interval '1 millisecond', attempt = case when m.to in ('snooze', 'back') then j.attempt - 1 else j.attempt end,
-    worker = null, lease_until = null, started_at = null, error = case when m.to = 'dead' then coalesce(m.error, '{"name": "Error", "message": ""}') else coalesce(m.error, j.error) end
+    worker = null, lease_until = null, started_at = null, is_renewed = false, error = case when m.to = 'dead' then coalesce(m.error, '{"name": "Error", "message": ""}') else coalesce(m.error, j.error) end
   from {schema}.job_items(p_items) m where j.id = m.id and j.fence = m.fence and m.id = any (v_held);
   -- point: before the answer
   return (
@@ -240,7 +244,7 @@ begin
   v_now := {schema}.clock();
   -- point: before the renewal
   with renewed as (
-    update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond')
+    update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond'), is_renewed = true
     from unnest(p_ids, p_lease_ms) c (id, lease_ms)
     where j.id = c.id and j.id = any (v_locked) and j.lease_until > v_now
     returning j.id, j.cancel_at, j.error
@@ -287,8 +291,9 @@ end
 $$;
 
 -- Takes jobs from workers that are gone: those whose lease has run out. The attempt counts, as `lost`; the job is ready again, or dead if that was its last one: so a job that
--- ends every process that runs it does not go round for ever. A lease that was renewed meanwhile is seen under the lock, and left alone. Says what it has found.
-create function {schema}.job_recover(p_limit integer) returns json
+-- ends every process that runs it does not go round for ever. A lease that was renewed meanwhile is seen under the lock, and left alone. `p_over`: rows of job_held whose jobs are said to be over. Says what it
+-- has taken (`lost`), and whether there may be more.
+create function {schema}.job_recover(p_limit integer, p_over bigint[]) returns json
   language plpgsql volatile
   set search_path = ''
   set plan_cache_mode = force_generic_plan
@@ -298,13 +303,52 @@ create function {schema}.job_recover(p_limit integer) returns json
 as $$
 declare
   v_before timestamptz := {schema}.clock();
+  v_held bigint[];
+  v_lost json;
+  v_is_full boolean;
+begin
+  -- point: before the claims
+  select pg_catalog.array_agg(h.id) into v_held from (
+    select d.id from (select i.id from {schema}.job_held i where i.look_at <= v_before order by i.look_at limit 100 for update skip locked) d
+    union all
+    select o.id from (select i.id from {schema}.job_held i where i.id = any (p_over) and i.look_at > v_before order by i.id limit 1000 for update skip locked) o) h;
+  if v_held is null then
+    return '{"lost": [], "isMore": false}';
+  end if;
+  -- point: before the jobs
+  v_lost := {schema}.job_take_from_lost(array(select pg_catalog.unnest(h.ids) from {schema}.job_held h where h.id = any (v_held)), p_limit, v_before);
+  v_is_full := pg_catalog.json_array_length(v_lost) = p_limit;
+  -- point: before they are looked at again
+  -- What has run out and was passed over, since somebody has its row, is not looked for all the time; what was one too many is.
+  update {schema}.job_held h set look_at = case when r.first > v_before or v_is_full then r.first else v_before + interval '1 second' end from (
+    select i.id, pg_catalog.min(j.lease_until) as first from {schema}.job_held i
+    join {schema}.job j on j.id = any (i.ids) and j.worker = i.worker and j.state = 'running'
+    where i.id = any (v_held) group by i.id) r
+  where h.id = r.id;
+  -- point: before they are gone
+  delete from {schema}.job_held h where h.id = any (v_held)
+    and not exists (select from {schema}.job j where j.id = any (h.ids) and j.worker = h.worker and j.state = 'running');
+  return pg_catalog.json_build_object('lost', v_lost, 'isMore', v_is_full or pg_catalog.cardinality(v_held) >= 100);
+end
+$$;
+
+-- Those of these jobs whose lease had run out at that time, in bounded number.
+create function {schema}.job_take_from_lost(p_ids bigint[], p_limit integer, p_before timestamptz) returns json
+  language plpgsql volatile
+  set search_path = ''
+  set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off
+  set enable_hashjoin = off
+  set enable_mergejoin = off
+as $$
+declare
   v_now timestamptz;
   v_rows tid[];
   v_told json;
 begin
   -- point: before the locks
   select pg_catalog.array_agg(e.tid) into v_rows from (
-    select j.ctid as tid from {schema}.job j where j.state = 'running' and j.lease_until <= v_before
+    select j.ctid as tid from {schema}.job j where j.id = any (p_ids) and j.state = 'running' and j.lease_until <= p_before
     order by j.id limit p_limit for update skip locked) e;
   if v_rows is null then
     return '[]';
@@ -325,7 +369,7 @@ begin
   ), kept as (
     update {schema}.job j set
       state = case when j.attempt >= j.max_attempts then 'dead' else 'ready' end, run_at = v_now,
-      worker = null, lease_until = null, started_at = null, error = {schema}.job_loss(j)
+      worker = null, lease_until = null, started_at = null, is_renewed = false, error = {schema}.job_loss(j)
     from (select o.ctid as tid, o.worker from {schema}.job o where o.ctid = any (v_rows) and o.cancel_at is null) o
     where j.ctid = o.tid
     returning j.id, j.lane, o.worker, j.attempt, j.fence, j.state
@@ -349,7 +393,8 @@ declare
 begin
   -- point: before the look
   select pg_catalog.json_agg(pg_catalog.json_build_object('id', j.id, 'fence', j.fence, 'to', 'back')) into v_items
-  from {schema}.job j where j.state = 'running' and j.worker = any (p_workers) and j.id <> all (p_known);
+  from {schema}.job j where j.id = any (array(select pg_catalog.unnest(h.ids) from {schema}.job_held h where h.worker = any (p_workers)))
+    and j.state = 'running' and j.worker = any (p_workers) and j.id <> all (p_known);
   if v_items is null then
     return 0;
   end if;

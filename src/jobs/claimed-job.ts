@@ -12,43 +12,57 @@ export interface ClaimedJob {
   readonly createdAt: number
   readonly correlationId: string | null
   readonly input: unknown
+  readonly held: Held
 }
 
-/** How many were found that had expired. */
-export interface Expired {
-  readonly expired: number
+/** What one claim has given to one worker; see `job_held` in sql/0020_job.sql. */
+export interface Held {
+  readonly id: number
+  /** How many of them are not over, as far as this process knows. */
+  left: number
 }
 
-/** What one worker has got; see `job_take` in sql/0022_job_claim.sql. */
+/** One value of all, or one of each. */
+type Column = number | readonly number[]
+
+/** See `job_take` in sql/0022_job_claim.sql. */
 export interface Block {
   readonly worker: string
+  readonly held: number
+  readonly fence: number
   readonly id: readonly number[]
-  readonly lane: readonly number[]
-  readonly priority: readonly number[]
-  readonly fence: readonly number[]
-  readonly attempt: readonly number[]
-  readonly maxAttempts: readonly number[]
-  readonly keepDays: readonly number[]
-  readonly createdAt: readonly number[]
-  readonly correlationId: readonly (string | null)[] | null
-  readonly input: readonly unknown[]
+  readonly jobs: {
+    readonly lane: Column
+    readonly priority: Column
+    readonly attempt: Column
+    readonly maxAttempts: Column
+    readonly keepDays: Column
+    readonly createdAt: readonly number[]
+    readonly correlationId: readonly (string | null)[] | null
+    readonly input: readonly unknown[]
+  }
 }
 
 /** In the order in which they are to be run: lanes as they come, then priority, then age. */
-export function readBlock(block: Block): ClaimedJob[] {
-  const jobs = block.id.map(
-    (id, n): ClaimedJob => ({
-      id,
-      lane: block.lane[n] as number,
-      priority: block.priority[n] as number,
-      fence: block.fence[n] as number,
-      attempt: block.attempt[n] as number,
-      maxAttempts: block.maxAttempts[n] as number,
-      keepDays: block.keepDays[n] as number,
-      createdAt: block.createdAt[n] as number,
-      correlationId: block.correlationId?.[n] ?? null,
-      input: block.input[n],
-    }),
-  )
-  return jobs.sort((one, other) => other.priority - one.priority || one.id - other.id)
+export function readBlock({ held: id, fence, id: ids, jobs }: Block): ClaimedJob[] {
+  const held: Held = { id, left: ids.length }
+  const of = (column: Column, n: number): number =>
+    typeof column === 'number' ? column : (column[n] as number)
+  return ids
+    .map(
+      (id, n): ClaimedJob => ({
+        id,
+        lane: of(jobs.lane, n),
+        priority: of(jobs.priority, n),
+        fence,
+        attempt: of(jobs.attempt, n),
+        maxAttempts: of(jobs.maxAttempts, n),
+        keepDays: of(jobs.keepDays, n),
+        createdAt: jobs.createdAt[n] as number,
+        correlationId: jobs.correlationId?.[n] ?? null,
+        input: jobs.input[n],
+        held,
+      }),
+    )
+    .sort((one, other) => other.priority - one.priority || one.id - other.id)
 }

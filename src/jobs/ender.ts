@@ -27,7 +27,7 @@ interface Ending {
   readonly settlement: Settlement | undefined
   /** As JSON; null: nothing. */
   readonly result: string | null
-  readonly resolve: (state: EndState) => void
+  readonly onEnd: (state: EndState) => void
   /** How often others had its row. */
   passedOver: number
 }
@@ -73,26 +73,23 @@ export class Ender {
     return this.#room
   }
 
-  complete(attempt: Attempt, result: string | null): Promise<EndState> {
-    return this.#add(attempt, undefined, result)
-  }
-
-  settle(attempt: Attempt, settlement: Settlement): Promise<EndState> {
-    return this.#add(attempt, settlement, null)
-  }
-
-  #add(attempt: Attempt, settlement: Settlement | undefined, result: string | null): Promise<EndState> {
+  /** `settlement`: undefined, it has succeeded. `result`: as JSON; null, nothing. */
+  end(
+    attempt: Attempt,
+    settlement: Settlement | undefined,
+    result: string | null,
+    onEnd: (state: EndState) => void,
+  ): void {
     attempt.isEnding = true
     this.#size++
-    return new Promise((resolve) => {
-      const done = (state: EndState): void => {
-        if (--this.#size <= MOST_WAITING) this.#onRoom()
-        attempt.state = state === 'done' || state === 'succeeded' ? 'ended' : 'lost'
-        resolve(state)
-      }
-      this.#waiting.push({ attempt, settlement, result, resolve: done, passedOver: 0 })
-      if (!this.#isRunning) void this.#run()
-    })
+    this.#waiting.push({ attempt, settlement, result, onEnd, passedOver: 0 })
+    if (!this.#isRunning) void this.#run()
+  }
+
+  #tell({ attempt, onEnd }: Ending, state: EndState): void {
+    if (--this.#size <= MOST_WAITING) this.#onRoom()
+    attempt.state = state === 'done' || state === 'succeeded' ? 'ended' : 'lost'
+    onEnd(state)
   }
 
   async #run(): Promise<void> {
@@ -110,7 +107,7 @@ export class Ender {
     this.#isRunning = false
   }
 
-  /** One of each job, since answers name jobs: an attempt that was lost may end beside the one that has taken over. */
+  /** One of each job, in their order, since answers name jobs: an attempt that was lost may end beside the one that has taken over. */
   #next(): Ending[] {
     const batch = new Map<number, Ending>()
     const rest: Ending[] = []
@@ -120,7 +117,7 @@ export class Ender {
       else rest.push(ending)
     }
     this.#waiting = rest
-    return [...batch.values()]
+    return [...batch.values()].sort((one, other) => one.attempt.job.id - other.attempt.job.id)
   }
 
   /** Those of a batch that the statement has recorded are told so; the others go by themselves. */
@@ -133,7 +130,7 @@ export class Ender {
       this.#answered()
       for (const ending of batch) {
         const { id } = ending.attempt.job
-        if (told === undefined || told.done.has(id)) ending.resolve('done')
+        if (told === undefined || told.done.has(id)) this.#tell(ending, 'done')
         else if (told.locked.has(id) && ++ending.passedOver < MOST_PASSED_OVER) this.#waiting.push(ending)
         else void this.#sendAlone(ending)
       }
@@ -145,7 +142,7 @@ export class Ender {
         else for (const part of [batch.slice(0, half), batch.slice(half)]) await this.#send(part, statement)
         return
       }
-      if (this.#engine.isOver) for (const { resolve } of batch) resolve('lost')
+      if (this.#engine.isOver) for (const ending of batch) this.#tell(ending, 'lost')
       else {
         await this.#pause(error)
         this.#waiting.unshift(...batch)
@@ -182,16 +179,16 @@ export class Ender {
       try {
         const state = await this.#ask(ending)
         this.#answered()
-        if (state !== 'locked') return ending.resolve(state)
+        if (state !== 'locked') return this.#tell(ending, state)
       } catch (error) {
         if (wasRefused(error)) {
           this.#refused(ending, error)
-          return ending.resolve('refused')
+          return this.#tell(ending, 'refused')
         }
         await this.#pause(error)
       }
     }
-    ending.resolve('lost')
+    this.#tell(ending, 'lost')
   }
 
   async #ask({ attempt, settlement, result }: Ending): Promise<EndState | 'locked'> {

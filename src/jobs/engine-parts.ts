@@ -18,7 +18,7 @@ export interface EngineParts {
   readonly cursors: Cursors
   readonly breaker: CircuitBreaker
   /** What this process holds. */
-  readonly keeper: { readonly attempts: Iterable<Attempt> }
+  readonly keeper: { readonly attempts: Iterable<Attempt>; over(most: number): number[] }
   /** Nothing is sent any more. */
   readonly isOver: boolean
   /** The database is there. */

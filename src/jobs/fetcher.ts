@@ -4,7 +4,7 @@ import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { textArray } from '../postgres/text-values.js'
 import { queueTopic, wasRefused } from './add-jobs.js'
-import { type Block, type ClaimedJob, type Expired, readBlock } from './claimed-job.js'
+import { type Block, type ClaimedJob, readBlock } from './claimed-job.js'
 import type { Top } from './cursors.js'
 import type { EngineParts } from './engine-parts.js'
 import type { JobLine } from './job-line.js'
@@ -29,8 +29,8 @@ export interface Member {
   readonly running: Iterable<number>
 }
 
-/** How many are claimed with one statement. */
-const MOST = 1_000
+/** How many are claimed with one statement: the next one goes while these are run. */
+const MOST = 500
 /** A look from the start takes a twentieth of the time at most, and while there is enough to do it comes once a second. */
 const REST = 20
 const PROBE_MS = 1_000
@@ -283,23 +283,18 @@ export class Fetcher {
   }
 
   #handOut(
-    blocks: readonly (Block | Expired)[],
+    blocks: readonly Block[],
     demand: Demand,
     sentAt: number,
   ): { jobs: ClaimedJob[]; isFull: boolean } {
     const jobs: ClaimedJob[] = []
-    let expired = 0
     for (const block of blocks) {
-      if ('expired' in block) {
-        expired += block.expired
-        continue
-      }
       const own = readBlock(block)
       jobs.push(...own)
       // Also if it has left meanwhile: it gives them back.
       demand.find(({ member }) => member.id === block.worker)?.member.take(own, sentAt)
     }
-    return { jobs, isFull: jobs.length + expired >= demand.reduce((sum, { count }) => sum + count, 0) }
+    return { jobs, isFull: jobs.length >= demand.reduce((sum, { count }) => sum + count, 0) }
   }
 
   /** What to do about a claim that has failed. */

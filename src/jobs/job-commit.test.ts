@@ -115,7 +115,8 @@ it('keeps nothing if another has the job by the time it is done', async () => {
       await ctx.tx.query(`insert into ${effects} values ($1, $2)`, [ctx.id, ctx.attempt])
       await withPool((pool) =>
         pool.query(
-          `update ${schema}.job set lease_until = clock_timestamp() where id = ${id}; select ${schema}.job_recover(10)`,
+          `update ${schema}.job set lease_until = clock_timestamp() where id = ${id}; update ${schema}.job_held set look_at = clock_timestamp();
+           select ${schema}.job_recover(10, '{}')`,
         ),
       )
     },

@@ -127,15 +127,15 @@ describe('claiming', () => {
       expect(idsOf(await claim(2))).toEqual([1])
     })
 
-    it('does not run what has expired: it ends, also at that moment', async () => {
+    it('does not run what has expired, also at that moment: that is for those who end it', async () => {
       await put(
         { id: 1, expiresAt: '2026-01-01T00:00:00Z' },
         { id: 2, expiresAt: '2026-01-01T00:00:00.001Z' },
         { id: 3, expiresAt: '2025-01-01', keepDays: 0 },
       )
       expect(idsOf(await claim(3))).toEqual([2])
-      expect(await history()).toEqual([{ id: 1, fence: 0, outcome: 'expired' }])
-      expect(await states()).toEqual({ 2: 'running' })
+      expect(await states()).toEqual({ 1: 'ready', 2: 'running', 3: 'ready' })
+      expect(await history()).toEqual([])
     })
 
     it('a fence grows, also when the clock goes back, and attempts are counted', async () => {

@@ -53,7 +53,9 @@ export const tellJob = statement(
   'select {schema}.job_tell($1::text::bigint, $2::text::bigint, $3::text::json, $4::text::bigint, $5::text::integer)::text as state',
 )
 
-export const recoverJobs = statement('select {schema}.job_recover($1::text::integer)::text as told')
+export const recoverJobs = statement(
+  'select {schema}.job_recover($1::text::integer, $2::text::bigint[])::text as told',
+)
 
 export const giveStraysBack = statement(
   'select {schema}.job_give_strays_back($1::text::text[], $2::text::bigint[])::text as count',

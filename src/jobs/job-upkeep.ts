@@ -115,12 +115,13 @@ export class JobUpkeep {
   }
 
   private async recovery(): Promise<number> {
-    const [row] = await this.#engine.upkeep.send(recoverJobs, [String(BATCH)])
-    const found: readonly Recovered[] = JSON.parse(`${row?.told}`)
-    for (const { id, ...rest } of found)
+    const over = this.#engine.keeper.over(BATCH)
+    const [row] = await this.#engine.upkeep.send(recoverJobs, [String(BATCH), `{${over.join(',')}}`])
+    const { lost, isMore }: { lost: readonly Recovered[]; isMore: boolean } = JSON.parse(`${row?.told}`)
+    for (const { id, ...rest } of lost)
       emit('dibs:job.recovered', { ...this.#engine.origin, ...rest, id: String(id) })
-    this.#engine.hint(new Set(found.filter(({ state }) => state === 'ready').map(({ queue }) => queue)))
-    return found.length === BATCH ? 0 : RECOVER_MS * (0.75 + Math.random() / 2)
+    this.#engine.hint(new Set(lost.filter(({ state }) => state === 'ready').map(({ queue }) => queue)))
+    return isMore ? 0 : RECOVER_MS * (0.75 + Math.random() / 2)
   }
 
   private async expiry(): Promise<number> {

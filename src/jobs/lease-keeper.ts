@@ -11,6 +11,8 @@ const MOST = 1_000
 const WORKER_MS = 10_000
 /** How soon a heartbeat without an answer is tried again, at the earliest; else after a tenth of the lease. */
 const RETRY_MS = 100
+/** Claims that are known to be over; those beyond are looked at when their leases would have ended. */
+const MOST_OVER = 10_000
 
 interface Told {
   readonly lost: readonly number[]
@@ -44,6 +46,7 @@ export class LeaseKeeper {
   #isSending = false
   #isWanted = false
   #thread: HeartbeatThread | undefined
+  #over: number[] = []
 
   constructor(engine: EngineParts) {
     this.#engine = engine
@@ -117,6 +120,13 @@ export class LeaseKeeper {
     if (this.#attempts.get(attempt.job.id) !== attempt) return
     this.#attempts.delete(attempt.job.id)
     this.#thread?.remove(attempt)
+    const { held } = attempt.job
+    if (--held.left === 0 && this.#over.length < MOST_OVER) this.#over.push(held.id)
+  }
+
+  /** Claims of which nothing is left, each told once. */
+  over(most: number): number[] {
+    return this.#over.splice(0, most)
   }
 
   /** All leases at once: somebody may want one of them to be given up. */

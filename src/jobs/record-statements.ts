@@ -37,7 +37,7 @@ export const readHistory = statement(
 /** Of these lanes, from a place on: queues and names, in pairs. With a part of the name, the code or the message of its error. */
 export const listDead = statement(
   `select ${live}, j.lane::text as "lane" from {schema}.job j join {schema}.lane l on l.id ${eq} j.lane
-  where j.state ${eq} 'dead'
+  where j.listed ${eq} 'dead'
     and exists (select from unnest($1::text::text[], $2::text::text[]) d (queue, name) where d.queue ${eq} l.queue and d.name ${eq} l.name)
     and (j.lane, j.id) operator(pg_catalog.>) ($3::text::integer, $4::text::bigint)
     and ($5::text is null or pg_catalog.strpos(pg_catalog.concat_ws(E'\\n', ${['name', 'code', 'message'].map((field) => `j.error operator(pg_catalog.->>) '${field}'`).join(', ')}), $5::text) operator(pg_catalog.>) 0)
@@ -45,21 +45,23 @@ export const listDead = statement(
   { readOnly: true },
 )
 
-const counted = (state: string): string =>
-  `(select count(*) from (select from {schema}.job j where j.lane ${eq} l.id and j.state ${eq} '${state}' limit 1001) c)::text as "${state}"`
+const counted = (state: string, listed: string): string =>
+  `(select count(*) from (select from {schema}.job j where j.listed ${eq} '${listed}' and j.lane ${eq} l.id and j.state ${eq} '${state}' limit 1001) c)::text as "${state}"`
 
 /** What waits in each lane, counted to a thousand: the cost of a look must not grow with what there is. */
 export const listLanes = statement(
   `select ${lane}, l.id::text as "lane", {schema}.micros(q.paused_at)::text as "pausedAt", q.paused_by::text as "pausedBy",
-    ${counted('ready')}, ${counted('dead')},
-    {schema}.micros((select j.created_at from {schema}.job j where j.lane ${eq} l.id and j.state ${eq} 'ready' order by j.priority desc, j.id limit 1))::text as "firstCreatedAt"
+    ${counted('ready', 'line')}, ${counted('dead', 'dead')},
+    {schema}.micros((select j.created_at from {schema}.job j where j.listed ${eq} 'line' and j.lane ${eq} l.id and j.state ${eq} 'ready' order by j.priority desc, j.id limit 1))::text as "firstCreatedAt"
   from {schema}.lane l left join {schema}.queue q on q.name ${eq} l.queue order by l.queue, l.name, l.version`,
   { readOnly: true },
 )
 
+const running = `{schema}.job j where j.id ${eq} any (array(select pg_catalog.unnest(h.ids) from {schema}.job_held h)) and j.state ${eq} 'running'`
+
 /** How many jobs run, by lane. */
 export const countRunning = statement(
-  `select j.lane::text as "lane", count(*)::text as "count" from {schema}.job j where j.state ${eq} 'running' group by j.lane`,
+  `select j.lane::text as "lane", count(*)::text as "count" from ${running} group by j.lane`,
   { readOnly: true },
 )
 
@@ -71,7 +73,7 @@ export const listWorkers = statement(
       from {schema}.lane l where l.id ${eq} any (w.lanes))::text as "lanes",
     coalesce(r.ids, '[]'::json)::text as "running"
   from {schema}.worker w
-  left join (select j.worker, pg_catalog.json_agg(j.id::text order by j.id) as ids from {schema}.job j where j.state ${eq} 'running' group by j.worker) r
+  left join (select j.worker, pg_catalog.json_agg(j.id::text order by j.id) as ids from ${running} group by j.worker) r
     on r.worker ${eq} w.id
   order by w.started_at, w.id limit 1000`,
   { readOnly: true },

@@ -21,29 +21,30 @@ export type Run =
 /** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
 const WAIT_MS = 10_000
 
-/** Runs the handler, in time. Never rejected. `settled`: when the handler itself has ended, which may be later. */
+const threw = (error: unknown): Run => ({ state: 'threw', error })
+
+/** Runs the handler, in time, and says how it ended. Answers what is settled when the handler itself has ended, which may be later. */
 export function runAttempt(
   engine: Engine,
   attempt: Attempt,
   handler: AnyHandler,
-): { readonly run: Promise<Run>; readonly settled: Promise<unknown> } {
+  onEnd: (run: Run) => void,
+): Promise<unknown> {
   const { transactional, timeoutMs } = attempt.definition
   const running = transactional
     ? runInTransaction(engine, attempt, handler)
     : runAlone(engine, attempt, handler)
-  const run = running.then(
-    (value): Run => value,
-    (error): Run => ({ state: 'threw', error }),
-  )
-  return {
-    run: timeoutMs === undefined ? run : inTime(run, attempt, timeoutMs),
-    settled: running.catch(() => {}),
-  }
+  if (timeoutMs === undefined) running.then(onEnd, (error) => onEnd(threw(error)))
+  else void inTime(running.catch(threw), attempt, timeoutMs).then(onEnd)
+  return running
 }
 
+/** It waits for nothing that is there: of the shortest jobs, the promises are what takes time. */
 async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
-  const value = await handler(await readInput(attempt), new AttemptContext(engine, attempt))
-  return { state: 'returned', result: await readResult(attempt, value) }
+  const { input, result } = attempt.definition
+  const given = input ? await readInput(attempt) : attempt.job.input
+  const value = await handler(given, new AttemptContext(engine, attempt))
+  return { state: 'returned', result: result ? await readResult(attempt, value) : textOf(attempt, value) }
 }
 
 /** Raised by `job_complete_with`, in the message that also commits. */
@@ -113,12 +114,17 @@ async function readInput({ definition, job, subject }: Attempt): Promise<unknown
   return await parseStored(definition.input, job.input, `the input of ${subject}`)
 }
 
-async function readResult({ definition, subject }: Attempt, value: unknown): Promise<string | null> {
-  const isNothing = value === undefined || value === null
-  const text = isNothing ? 'null' : toOutcome(`the result of ${subject}`, value)
+async function readResult(attempt: Attempt, value: unknown): Promise<string | null> {
+  const { definition, subject } = attempt
+  const text = textOf(attempt, value)
   // As whoever asks for it will see it.
-  if (definition.result) await checkOutcome(definition.result, `the result of ${subject}`, JSON.parse(text))
-  return isNothing ? null : text
+  if (definition.result)
+    await checkOutcome(definition.result, `the result of ${subject}`, JSON.parse(text ?? 'null'))
+  return text
+}
+
+function textOf({ subject }: Attempt, value: unknown): string | null {
+  return value === undefined || value === null ? null : toOutcome(`the result of ${subject}`, value)
 }
 
 async function inTime(run: Promise<Run>, attempt: Attempt, timeoutMs: number): Promise<Run> {

@@ -94,7 +94,7 @@ it('keeps nothing of an attempt whose lease is lost, and the effect of the next'
     { concurrency: 1 },
   )
   await inside.promise
-  await fixture.query(`update {schema}.job set lease_until = clock_timestamp() - interval '1 s'`)
+  await fixture.endLeases()
   await using _ = await other.work({ book: async (_, ctx) => void (await write(ctx, `fast ${ctx.attempt}`)) })
   await other.result(id, { waitMs: 10_000 })
   go.resolve()
@@ -227,7 +227,7 @@ it('says so if the fence is lost by the time it completes', async () => {
       await write(ctx, `attempt ${ctx.attempt}`)
       if (++begun > 1) return
       // As if it had been recovered, and nobody had told us yet.
-      await fixture.query(`update {schema}.job set lease_until = clock_timestamp() - interval '1 s'`)
+      await fixture.endLeases()
       await until(async () => (await stateOf(id)) !== 'running' || begun > 1, 'its recovery')
     },
   })

@@ -7,7 +7,7 @@ import { nameGiven } from '../postgres/name-given.js'
 export interface WorkOptions {
   /** How many jobs it runs at a time. Default 10. */
   readonly concurrency?: number | undefined
-  /** How many it may claim ahead of those, where jobs are so short that asking for each takes longer than running it. What is ahead is no more than what was finished in the last 50 ms. Default 500. */
+  /** How many it may claim ahead of those, where jobs are so short that asking for each takes longer than running it. What is ahead is no more than what was finished in the last 50 ms. Default 1,000. */
   readonly prefetch?: number | undefined
   /** Only jobs of these queues. Default: of all that its handlers are for. */
   readonly queues?: readonly string[] | undefined
@@ -73,7 +73,7 @@ export interface ReadWorkOptions {
 
 const MOST = 100_000
 /** As many as make a statement worth its while. */
-const AHEAD = 500
+const AHEAD = 1_000
 
 export function readWorkOptions(options: WorkOptions): ReadWorkOptions {
   checkOptions(options, ['concurrency', 'prefetch', 'queues', 'pollMs', 'drainMs', 'heartbeatThread'])

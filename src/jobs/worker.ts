@@ -2,12 +2,13 @@ import { randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
 import { JobCanceledError, WorkerStoppedError } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
-import { emit } from '../postgres/events.js'
+import { emit, isHeard } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { storeFailure } from '../postgres/stored-failure.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
 import { Attempt } from './attempt.js'
 import type { ClaimedJob } from './claimed-job.js'
+import type { EndState } from './ender.js'
 import type { Engine } from './engine.js'
 import type { Fetcher, Lane, Member } from './fetcher.js'
 import type { HandledJob } from './handlers.js'
@@ -21,6 +22,8 @@ import type { ReadWorkOptions, StopOptions, Worker, WorkerStats } from './work-o
 const STUCK_MS = 5_000
 /** What is claimed ahead is what was finished in this time, so that nothing waits here for long while others have room. */
 const AHEAD_MS = 50
+/** More than this are not begun before the next claim is on its way. */
+const FEW = 20
 /** What has waited here for longer is given back. */
 const STALE_MS = 1_000
 /** How long a stop waits for the database to hear of it, beyond the time to drain. */
@@ -65,7 +68,8 @@ export class RunningWorker implements Worker, Member, Kept {
   readonly stopped: Promise<void>
   #onStopped: () => void = () => {}
   #onIdle: (() => void) | undefined
-  readonly #ends = new Set<Promise<void>>()
+  /** Whose end is on its way. */
+  #ending = 0
 
   constructor(engine: Engine, handled: readonly HandledJob[], options: ReadWorkOptions) {
     this.#engine = engine
@@ -158,7 +162,8 @@ export class RunningWorker implements Worker, Member, Kept {
       else this.#waiting.push({ attempt, since })
     }
     this.#engine.keeper.flush()
-    this.#fill()
+    if (jobs.length < FEW) this.#fill()
+    else setImmediate(() => this.#fill())
   }
 
   #fill(): void {
@@ -184,22 +189,27 @@ export class RunningWorker implements Worker, Member, Kept {
     this.#settle(attempt, BACK)
   }
 
-  /** Remembers that its end is on its way, and lets go of it then. */
-  #record(attempt: Attempt, end: Promise<unknown>): void {
-    const done = end.then(() => {
+  /** Lets go of it when its end is recorded. */
+  #record(
+    attempt: Attempt,
+    settlement: Settlement | undefined,
+    result: string | null,
+    onEnd: (state: EndState) => void,
+  ): void {
+    this.#ending++
+    this.#engine.ender.end(attempt, settlement, result, (state) => {
+      onEnd(state)
       this.#engine.keeper.remove(attempt)
-      this.#ends.delete(done)
+      this.#ending--
     })
-    this.#ends.add(done)
   }
 
   #begin(attempt: Attempt): void {
     this.#running.add(attempt)
     this.#counts.started++
     const { handler } = this.#byLane.get(attempt.job.lane) as HandledJob
-    const { run, settled } = runAttempt(this.#engine, attempt, handler)
     attempt.onAbort = () => this.#watch(attempt)
-    void run.then((outcome) => this.#ended(attempt, outcome, settled))
+    const running = runAttempt(this.#engine, attempt, handler, (run) => this.#ended(attempt, run, running))
   }
 
   /** It is not to go on. If its handler does not notice, its slot is for another. */
@@ -223,13 +233,17 @@ export class RunningWorker implements Worker, Member, Kept {
     if (this.#running.size === 0 && this.#waiting.length === 0) this.#onIdle?.()
   }
 
-  async #ended(attempt: Attempt, outcome: Run, settled: Promise<unknown>): Promise<void> {
+  #ended(attempt: Attempt, outcome: Run, running: Promise<unknown>): void {
     this.#rate.count()
     this.#conclude(attempt, outcome)
     const { room } = this.#engine.ender
-    if (room) await room
     // A handler that was given up may still be at it.
-    if (outcome.state === 'threw' && attempt.isAborted) await settled
+    const rest = outcome.state === 'threw' && attempt.isAborted ? running.catch(() => {}) : undefined
+    if (room || rest) void Promise.all([room, rest]).then(() => this.#leave(attempt))
+    else this.#leave(attempt)
+  }
+
+  #leave(attempt: Attempt): void {
     attempt.unwatch?.()
     if (attempt.isStuck) this.#stuck--
     this.#free(attempt)
@@ -259,17 +273,16 @@ export class RunningWorker implements Worker, Member, Kept {
       this.#late(attempt)
       return
     }
-    const end = this.#engine.ender.complete(attempt, result).then((state) => {
+    this.#record(attempt, undefined, result, (state) => {
       if (state === 'done') this.#succeeded(attempt)
       else if (state === 'lost') this.#late(attempt)
       else this.#fail(attempt, new Error(`the result could not be stored: ${sayOf(attempt.refusal)}`), true)
     })
-    this.#record(attempt, end)
   }
 
   #succeeded(attempt: Attempt): void {
     this.#counts.succeeded++
-    emit('dibs:job.succeeded', this.#about(attempt))
+    if (isHeard('dibs:job.succeeded')) emit('dibs:job.succeeded', this.#about(attempt))
   }
 
   /** It was done, and came too late: another has the job, or has had it. Nothing was changed. */
@@ -297,7 +310,7 @@ export class RunningWorker implements Worker, Member, Kept {
   #settle(attempt: Attempt, settlement: Settlement, isAgain = false): void {
     if (attempt.isEnding && !isAgain) return
     const { to } = settlement
-    const end = this.#engine.ender.settle(attempt, settlement).then((state) => {
+    this.#record(attempt, settlement, null, (state) => {
       if (state === 'succeeded') return this.#succeeded(attempt)
       if (state !== 'done') return this.#late(attempt)
       const count = {
@@ -313,7 +326,6 @@ export class RunningWorker implements Worker, Member, Kept {
       if (settlement.delayMs === 0) this.#engine.hint([attempt.definition.queue])
       else this.#engine.onScheduled(settlement.delayMs)
     })
-    this.#record(attempt, end)
   }
 
   #about({ job, definition }: Attempt) {
@@ -381,8 +393,7 @@ export class RunningWorker implements Worker, Member, Kept {
   async #farewell(): Promise<void> {
     const said = async (): Promise<void> => {
       await this.ready.catch(() => {}) // else it might be there after it has left
-      while (this.#reserved > 0 || this.#ends.size > 0 || this.#isCommitting())
-        await Promise.race([sleep(5), ...this.#ends])
+      while (this.#reserved > 0 || this.#ending > 0 || this.#isCommitting()) await sleep(5)
       await this.#engine.upkeep.send(leaveWorker, [`{"${this.id}"}`]).catch(() => {})
     }
     let timer: NodeJS.Timeout | undefined

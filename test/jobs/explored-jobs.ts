@@ -181,7 +181,8 @@ export function insertOf(job: PutJob): string {
   ]
   if (Number(fence) > 0)
     steps.push(`update {schema}.job set state = 'running', fence = ${fence}, attempt = ${attempt}, worker = '${worker}', started_at = ${at},
-      lease_until = ${at} + interval '1 second' where id = ${id}`)
+      lease_until = ${at} + interval '1 second' where id = ${id};
+      insert into {schema}.job_held (worker, look_at, ids) values ('${worker}', ${at} + interval '1 second', '{${id}}')`)
   if (Number(fence) > 0 && state !== 'running')
     steps.push(`update {schema}.job set state = '${state}', worker = null, started_at = null, lease_until = null,
       error = '{"name": "Error", "message": "before"}' where id = ${id}`)

@@ -1,4 +1,4 @@
-import { type Block, type ClaimedJob, type Expired, readBlock } from '../../src/jobs/claimed-job.js'
+import { type Block, type ClaimedJob, readBlock } from '../../src/jobs/claimed-job.js'
 import {
   beatJobs,
   cancelJob,
@@ -72,8 +72,7 @@ export function jobCalls(database: Database, leaseMs: number) {
   ): Promise<T> => JSON.parse(`${await ask(statement, values, tx)}`)
   const idsOf = (held: readonly Held[]): string => `{${held.map(({ id }) => id)}}`
   const fencesOf = (held: readonly Held[]): string => `{${held.map(({ fence }) => fence)}}`
-  const jobsOf = (blocks: readonly (Block | Expired)[] | null): ClaimedJob[] | null =>
-    blocks?.flatMap((block) => ('expired' in block ? [] : readBlock(block))) ?? null
+  const jobsOf = (blocks: readonly Block[] | null): ClaimedJob[] | null => blocks?.flatMap(readBlock) ?? null
 
   return {
     /** From the start of each place. Null: a queue is just being paused. */
@@ -137,7 +136,8 @@ export function jobCalls(database: Database, leaseMs: number) {
       ]),
     tell: async ({ id, fence }: Held, progress: unknown, ms = leaseMs): Promise<string> =>
       `${await ask(tellJob, [`${id}`, `${fence}`, JSON.stringify(progress), `${ms}`, WAIT_MS])}`,
-    recover: (limit = 10) => read<Recovered[]>(recoverJobs, [`${limit}`]),
+    recover: async (limit = 10, over: readonly number[] = []) =>
+      (await read<{ lost: Recovered[]; isMore: boolean }>(recoverJobs, [`${limit}`, `{${over}}`])).lost,
     cancel: async (id: number): Promise<string> =>
       (
         await read<{ state: string }>(cancelJob, [

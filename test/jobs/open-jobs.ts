@@ -18,6 +18,8 @@ export interface JobsFixture {
   elsewhere(options?: OpenOptions, config?: pg.PoolConfig): Promise<Dibs>
   /** Rows of a statement about our own tables; `{schema}` stands for the schema. */
   query(text: string, values?: unknown[]): Promise<Record<string, unknown>[]>
+  /** Nobody has renewed anything for too long. */
+  endLeases(): Promise<void>
   /** What handlers have written, in order. */
   logged(): Promise<string[]>
   /** What is told from now on, in all instances on this schema, until the end of the test. */
@@ -71,6 +73,12 @@ export function openJobs(): JobsFixture {
     },
     async query(text: string, values?: unknown[]) {
       return (await opened.pool.query(renderSchema(text, opened.schema.name), values)).rows
+    },
+    async endLeases() {
+      const at = "{schema}.clock() - interval '1 s'"
+      await this.query(
+        `update {schema}.job set lease_until = ${at} where state = 'running'; update {schema}.job_held set look_at = ${at}`,
+      )
     },
     async logged() {
       const { rows } = await opened.pool.query(`select name from ${fixture.log} order by number`)
