@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
 import type { Settling } from '../../test/jobs/job-calls.js'
 import { LEASE_MS, openJobs } from '../../test/jobs/open-job-functions.js'
+import { renderSchema } from '../postgres/identifier.js'
 
 /** What the functions of sql/0021_job_add.sql to sql/0024_job_operate.sql say and do, one at a time, and beside whoever has a row. */
 
@@ -57,6 +58,35 @@ describe('adding', () => {
     ])
     await expect(rows("select {schema}.add_job('one', max_attempts => 0)")).rejects.toThrow('max_attempts')
     await expect(rows("select {schema}.add_job('one', keep_days => 367)")).rejects.toThrow('keep_days')
+  })
+})
+
+describe('a claim', () => {
+  it('touches no index, nor do the ends of what is soon over', async () => {
+    await put(...Array.from({ length: 200 }, (_, n) => ({ id: n + 1 })))
+    const client = await pool.connect()
+    try {
+      const ask = async (sql: string) => (await client.query(renderSchema(sql, fixture.schema))).rows[0]
+      await client.query('begin')
+      await ask(`select {schema}.job_claim('{ann}', '{200}', '{1}', '{0}', '{0}', '{60000}')`)
+      const told = await ask(`
+        select pg_stat_get_xact_tuples_updated(o)::int as updated, pg_stat_get_xact_tuples_hot_updated(o)::int as hot
+        from (select '{schema}.job'::regclass::oid as o) t`)
+      expect(told).toEqual({ updated: 200, hot: 200 })
+    } finally {
+      await client.query('rollback')
+      client.release()
+    }
+  })
+
+  it('leaves the job in the line, and its first heartbeat takes it out', async () => {
+    await put({ id: 1 }, { id: 2 })
+    const jobs = (await fixture.jobs.claim('ann', 2)) ?? []
+    expect(await rowOf('listed')).toEqual({ listed: 'line' })
+    await fixture.jobs.beat(jobs)
+    expect(await rowOf('listed')).toEqual({ listed: null })
+    await fixture.jobs.settle(...jobs.map(({ id, fence }) => ({ id, fence, to: 'back' as const })))
+    expect(await rowOf('listed')).toEqual({ listed: 'line' })
   })
 })
 
@@ -136,6 +166,12 @@ describe('claiming', () => {
       expect(idsOf(await claim(3))).toEqual([2])
       expect(await states()).toEqual({ 1: 'ready', 2: 'running', 3: 'ready' })
       expect(await history()).toEqual([])
+    })
+
+    it('a fence is higher than any that the job has had, whatever the others had', async () => {
+      const high = (Date.parse('2026-01-01T00:00:00Z') + 1_000) * 1_000
+      await put({ id: 1 }, { id: 2, fence: high, attempt: 1 })
+      expect((await claim(2))?.find(({ id }) => id === 2)?.fence).toBeGreaterThan(high)
     })
 
     it('a fence grows, also when the clock goes back, and attempts are counted', async () => {
@@ -283,6 +319,17 @@ describe('success', () => {
     expect(await fixture.jobs.complete(held)).toEqual([])
   })
 
+  it('is told apart by its own fence: one that was lost beside others of the claim that has taken over', async () => {
+    await put(...[1, 2].map((id) => ({ id, state: 'running' as const, fence: 101 })))
+    expect(await fixture.jobs.complete([HELD, { id: 2, fence: 101 }], { results: ['late', 'good'] })).toEqual(
+      [2],
+    )
+    expect(await states()).toEqual({ 1: 'running' })
+    expect(await rows('select id::int, fence::int, result from {schema}.job_history')).toEqual([
+      { id: 2, fence: 101, result: 'good' },
+    ])
+  })
+
   it('makes the day that it is kept until', async () => {
     await rows('drop table if exists {schema}.job_history_20260104')
     await put({ id: 1, state: 'running', keepDays: 2 }, { id: 2, state: 'running', keepDays: 2 })
@@ -415,7 +462,7 @@ describe('other ends', () => {
         [stale, RETRY],
         [RETRY, stale],
       ]) {
-        await rows('truncate {schema}.job, {schema}.job_history')
+        await rows('truncate {schema}.job, {schema}.job_held, {schema}.job_history')
         await put({ id: 1, state: 'running' })
         expect(await fixture.jobs.settle(...items)).toEqual([{ id: 1, state: 'ready' }])
         expect(await history()).toEqual([{ id: 1, fence: 100, outcome: 'failed' }])
@@ -582,6 +629,62 @@ describe('what was left by workers that are gone', () => {
     expect(idsOf(await whileLocked(row(1), () => fixture.jobs.recover(1)))).toEqual([3])
     expect(idsOf(await fixture.jobs.recover())?.toSorted()).toEqual([1, 4])
     expect(await states()).toEqual({ 1: 'ready', 2: 'running', 3: 'ready', 4: 'ready', 5: 'ready' })
+  })
+
+  const held = () => rows('select ids::int[] as ids, look_at as "lookAt" from {schema}.job_held order by id')
+  const at = (ms: number) => new Date(Date.parse('2026-01-01T00:00:00Z') + ms)
+
+  it('is found by its claim, also where leases are not of one length', async () => {
+    await put({ id: 1 }, { id: 2, lane: 2 })
+    await rows("select {schema}.job_claim('{ann}', '{2}', '{1,2}', '{0,0}', '{0,0}', '{60000,1000}')")
+    expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(1_000) }])
+    await passes(1_000)
+    expect(idsOf(await fixture.jobs.recover())).toEqual([2])
+    expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(60_000) }])
+  })
+
+  it('is found by its claim, which is looked at when the first of its leases may be over', async () => {
+    await put({ id: 1 }, { id: 2 })
+    const [first, second] = (await fixture.jobs.claim('ann', 2)) ?? []
+    if (!first || !second) throw new Error('nothing was claimed')
+    expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(LEASE_MS) }])
+    await passes(LEASE_MS / 2)
+    await fixture.jobs.beat([second])
+    await fixture.jobs.complete([first])
+    await passes(LEASE_MS)
+    expect(await fixture.jobs.recover()).toEqual([])
+    expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(LEASE_MS * 1.5) }])
+    await passes(LEASE_MS * 1.5)
+    expect(idsOf(await fixture.jobs.recover())).toEqual([2])
+    expect(await held()).toEqual([])
+  })
+
+  it('a claim that is said to be over is looked at now, and kept while any of its jobs is held', async () => {
+    await put({ id: 1 }, { id: 2 })
+    const jobs = (await fixture.jobs.claim('ann', 2)) ?? []
+    const over = jobs.slice(0, 1).map((job) => job.held.id)
+    for (const job of jobs) {
+      expect(await fixture.jobs.recover(10, over)).toEqual([])
+      expect(await held()).toHaveLength(1)
+      await fixture.jobs.complete([job])
+    }
+    await fixture.jobs.recover()
+    expect(await held()).toHaveLength(1)
+    await fixture.jobs.recover(10, over)
+    expect(await held()).toEqual([])
+  })
+
+  it('whose row another has is looked for a second later, and one too many at once', async () => {
+    await put(...[1, 2, 3].map((id) => ({ id })))
+    await fixture.jobs.claim('ann', 3)
+    await passes(LEASE_MS)
+    expect(idsOf(await whileLocked(row(1), () => fixture.jobs.recover(1)))).toEqual([2])
+    expect((await held())[0]?.lookAt).toEqual(at(LEASE_MS))
+    expect(idsOf(await whileLocked(row(1), () => fixture.jobs.recover(10)))).toEqual([3])
+    expect((await held())[0]?.lookAt).toEqual(at(LEASE_MS + 1_000))
+    expect(await fixture.jobs.recover()).toEqual([])
+    await passes(LEASE_MS + 1_000)
+    expect(idsOf(await fixture.jobs.recover())).toEqual([1])
   })
 
   it('what a worker holds and does not know of is given back, and counts for nothing', async () => {

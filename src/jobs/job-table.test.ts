@@ -90,10 +90,13 @@ describe('a job is born', () => {
 describe('what a job says of itself fits its state', () => {
   it.each(
     (['ready', 'scheduled', 'gated', 'dead'] as const).flatMap((state) =>
-      ["worker = 'ann'", 'lease_until = now()', 'started_at = now()', 'cancel_at = now()'].map((sql) => [
-        state,
-        sql,
-      ]),
+      [
+        "worker = 'ann'",
+        'lease_until = now()',
+        'started_at = now()',
+        'cancel_at = now()',
+        'is_renewed = true',
+      ].map((sql) => [state, sql]),
     ),
   )('%s: not %s', async (state, sql) => {
     await inState(state as 'ready')

@@ -121,6 +121,25 @@ export function describeAttemptSchedules(bound: Depth): void {
     })
   })
 
+  describe('a claim that is said to be over', () => {
+    const looks = asProcess((own) => own.recover(10, [1]))
+
+    it('while its job is given back, and claimed again, by whom ever: what runs is watched', async () => {
+      await exploreJobs({
+        jobs: running(),
+        actors: {
+          old: asProcess(async (own) => {
+            await own.settle({ ...HELD, to: 'back' })
+            return own.claim('old')
+          }),
+          another: asProcess((own) => own.claim('new')),
+          upkeep: looks,
+        },
+        bound: bound(1),
+      })
+    })
+  })
+
   describe('a worker that comes late, and one that has taken over', () => {
     it.each([
       ['completes with others', completes],

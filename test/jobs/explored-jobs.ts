@@ -89,9 +89,16 @@ export function exploredJobs(bound: Depth) {
     for (const job of jobs) await db.query(inSchema(insertOf(job)))
   }
 
-  /** Of the jobs that a scene began with: nothing is lost, nothing has ended twice, no attempt has two outcomes. */
+  /** Of the jobs that a scene began with: nothing is lost, nothing has ended twice, no attempt has two outcomes; and what runs will be found when nobody renews it any more. */
   async function nothingIsWrong(db: Pool, ids: readonly number[], mayBeDiscarded: boolean): Promise<void> {
     const live = await rowsOf(db, 'select id::int, state from {schema}.job')
+    const unwatched = await rowsOf(
+      db,
+      `select j.id from {schema}.job j where j.state = 'running' and not exists (
+        select from {schema}.job_held h where j.id = any (h.ids) and h.worker = j.worker
+          and h.look_at <= greatest(j.lease_until, {schema}.clock() + interval '1 second'))`,
+    )
+    assert.deepEqual(unwatched, [], 'nobody will find out that these are lost')
     const history = await rowsOf(
       db,
       'select id::int, fence::text, outcome, started_at is not null as "isAttempt" from {schema}.job_history',

@@ -24,7 +24,7 @@ export function openJobs() {
     (await pool.query(sql.replaceAll('{schema}', `${opened.database?.schema}`))).rows
   beforeEach(async () => {
     await opened.clock?.set(new Date(NOW))
-    for (const table of ['job', 'job_history', 'lane', 'queue', 'worker'])
+    for (const table of ['job', 'job_held', 'job_history', 'lane', 'queue', 'worker'])
       await rows(`truncate {schema}.${table}`)
     await rows(`insert into {schema}.lane (id, queue, name, version) overriding system value
       values (1, 'q', 'one', 1), (2, 'q', 'two', 1), (3, 'other', 'three', 1)`)

@@ -29,6 +29,7 @@ const settleOne = of('job_settle_one')
 const beat = of('job_beat')
 const tell = of('job_tell')
 const recover = of('job_recover')
+const lost = of('job_take_from_lost')
 const strays = of('job_give_strays_back')
 const cancel = of('job_cancel')
 const redrive = of('job_redrive')
@@ -42,6 +43,12 @@ const ofTable = [
     `${state}, and somebody has it`,
     `when '${state}' then ${FREE}`,
     `when '${state}' then true`,
+    table,
+  ]),
+  ...['ready', 'scheduled', 'gated', 'dead'].map((state) => [
+    `${state}, and it was renewed`,
+    `when '${state}' then ${FREE} and not is_renewed`,
+    `when '${state}' then ${FREE}`,
     table,
   ]),
   ['dead, and somebody has it', `when 'dead' then ${FREE} and`, "when 'dead' then", table],
@@ -165,8 +172,7 @@ const ofAdding = [
 
 const LOCKED = 'for update skip locked'
 
-// Left out, since nothing depends on them: `j.state = 'ready'` for what has expired in job_take, where no other is left at its place; and whether the clock is read before or
-// after a lock that skips what others have, since it waits for nobody.
+// Left out, since nothing depends on it: whether the clock is read before or after a lock that skips what others have, since it waits for nobody.
 
 /** @type {typeof ofTable} */
 const ofClaiming = [
@@ -175,6 +181,13 @@ const ofClaiming = [
     [`${name}: waits for others`, place(` ${LOCKED}`), ' for update', functions],
     [`${name}: what is not ready`, place("j.state = 'ready' and "), '', functions],
     [`${name}: of any lane`, place('j.lane = c.lane'), 'true', functions],
+    [
+      `${name}: what has expired`,
+      place('j.expires_at > v_before)'),
+      "j.expires_at > '-infinity')",
+      functions,
+    ],
+    [`${name}: what expires now`, place('j.expires_at > v_before'), 'j.expires_at >= v_before', functions],
     [`${name}: of a queue that is paused`, place('    where c.lane <> all (v_paused)\n'), '', functions],
     [
       `${name}: a pause does not wait for it`,
@@ -222,27 +235,27 @@ const ofClaiming = [
     functions,
   ],
   [
-    'take: what has expired is run',
-    take(' and (j.expires_at is null or j.expires_at > v_now)'),
-    '',
-    functions,
-  ],
-  [
-    'take: what expires at this moment is run',
-    take('j.expires_at > v_now'),
-    'j.expires_at >= v_now',
-    functions,
-  ],
-  [
-    'take: what has expired stays',
-    take('if v_count < pg_catalog.cardinality(p_rows) then'),
-    'if false then',
-    functions,
-  ],
-  [
     'take: a fence need not grow',
-    take('{schema}.next_fence(j.fence, v_now)'),
-    '{schema}.micros(v_now)',
+    take('v_fence := {schema}.next_fence(v_fence, v_now);'),
+    'v_fence := {schema}.micros(v_now);',
+    functions,
+  ],
+  [
+    'take: the fence of the first is enough',
+    take('pg_catalog.max(j.fence)\n'),
+    'pg_catalog.min(j.fence)\n',
+    functions,
+  ],
+  [
+    'take: nobody will find out that it is lost',
+    take('values (p_worker, (select pg_catalog.min(e.at) from pg_catalog.unnest(v_ends) e (at)), v_ids)'),
+    "values (p_worker, (select pg_catalog.min(e.at) from pg_catalog.unnest(v_ends) e (at)), '{}')",
+    functions,
+  ],
+  [
+    'take: it is found out later than it might be',
+    take('(select pg_catalog.min(e.at) from'),
+    '(select pg_catalog.max(e.at) from',
     functions,
   ],
   [
@@ -267,8 +280,8 @@ const ofClaiming = [
   ['promote: waits for others', promote(` ${LOCKED}`), ' for update', functions],
   [
     'promote: what is in another state',
-    promote("j.state = 'scheduled' and j.run_at <= v_before"),
-    "j.state in ('scheduled', 'dead') and j.run_at <= v_before",
+    promote("j.listed = 'schedule' and j.run_at <= v_before"),
+    "j.listed in ('schedule', 'dead') and j.run_at <= v_before",
     functions,
   ],
   ['promote: what is not due', promote(' and j.run_at <= v_before'), '', functions],
@@ -296,19 +309,24 @@ const ofClaiming = [
 
 /** @type {typeof ofTable} */
 const ofEnding = [
-  ...Object.entries({ complete, settle }).flatMap(([name, place]) => [
-    [
-      `${name}: under any fence`,
-      place(` and j.fence = ${name === 'settle' ? 'm' : 'c'}.fence and j.state`),
-      ' and j.state',
-      functions,
-    ],
-    [`${name}: what does not run`, place(" and j.state = 'running'"), '', functions],
-    [`${name}: what is picked is not locked`, place(' for update of j skip locked'), '', attempts],
-    [`${name}: waits for others`, place(' for update of j skip locked'), ' for update of j', functions],
-  ]),
-  ['complete: a result of another attempt', complete(' and r.fence = g.fence'), '', attempts],
-  ['complete: what is not kept is kept', complete('  where g.keep_days > 0;'), ';', functions],
+  // Of `j.fence = any (p_fences)` in job_complete nobody would notice but those whose rows are locked for nothing: each fence is looked at afterwards.
+  [
+    'complete: under any fence',
+    complete('if v_ids <> p_ids or v_fences <> p_fences then'),
+    'if false then',
+    functions,
+  ],
+  ['complete: under the fence of another', complete(' or v_fences <> p_fences'), '', functions],
+  ['complete: told apart by ids alone', complete(' and c.fence = h.fence'), '', functions],
+  ['complete: what does not run', complete(" and j.state = 'running'"), '', functions],
+  ['complete: what is picked is not locked', complete(` ${LOCKED}`), '', attempts],
+  ['complete: waits for others', complete(` ${LOCKED}`), ' for update', functions],
+  ['settle: under any fence', settle(' and j.fence = m.fence and j.state'), ' and j.state', functions],
+  ['settle: what does not run', settle(" and j.state = 'running'"), '', functions],
+  ['settle: what is picked is not locked', settle(' for update of j skip locked'), '', attempts],
+  ['settle: waits for others', settle(' for update of j skip locked'), ' for update of j', functions],
+  ['complete: a result of another attempt', complete(' and r.fence = j.fence'), '', attempts],
+  ['complete: what is not kept is kept', complete(' and j.keep_days > 0;'), ';', functions],
   [
     'complete: the day is there',
     complete('    perform {schema}.job_history_day('),
@@ -402,8 +420,8 @@ const ofEnding = [
     [test('job-commit')],
   ],
   ['beat: under any fence', beat(' and j.fence = c.fence and'), ' and', functions],
-  // Of `state = 'running'` in job_beat and job_recover nobody would notice: what does not run has no lease. Nor of
-  // `o.cancel_at is null` in job_recover: what one part of a statement has deleted, another does not write.
+  // Of `state = 'running'` in job_beat and job_take_from_lost nobody would notice: what does not run has no lease. Nor of
+  // `o.cancel_at is null` in the latter: what one part of a statement has deleted, another does not write.
   ['beat: what is picked is not locked', beat(' for no key update of j skip locked'), '', functions],
   [
     'beat: waits for others',
@@ -446,41 +464,74 @@ const ofEnding = [
     functions,
   ],
   ['tell: takes time away', tell('greatest(j.lease_until, '), 'greatest(v_now, ', functions],
-  ['recover: what is held', recover(' and j.lease_until <= v_before'), '', functions],
+  ['recover: claims that another looks at', recover(` ${LOCKED}) d`), ') d', attempts],
+  ['recover: waits for who looks at a claim', recover(` ${LOCKED}) d`), ' for update) d', attempts],
+  ['recover: claims that nobody has asked for', recover('i.id = any (p_over) and '), '', functions],
+  ['recover: all claims', recover('where i.look_at <= v_before'), 'where true', functions],
+  ['recover: not at that moment', recover('i.look_at <= v_before'), 'i.look_at < v_before', functions],
   [
-    'recover: not at that moment',
-    recover('j.lease_until <= v_before'),
-    'j.lease_until < v_before',
+    'recover: a claim is looked at again too late',
+    recover('pg_catalog.min(j.lease_until)'),
+    'pg_catalog.max(j.lease_until)',
     functions,
   ],
-  ['recover: what is picked is not locked', recover(` ${LOCKED}`), '', attempts],
-  ['recover: waits for others', recover(` ${LOCKED}`), ' for update', functions],
-  ['recover: all at once', recover(' limit p_limit'), '', functions],
-  ['recover: goes round for ever', recover('when j.attempt >= j.max_attempts'), 'when false', functions],
+  [
+    'recover: what was passed over is looked for all the time',
+    recover('case when r.first > v_before or v_is_full then r.first else'),
+    'case when true then r.first else',
+    functions,
+  ],
+  ['recover: one too many waits', recover(' or v_is_full then r.first'), ' then r.first', functions],
+  [
+    'recover: a claim is gone though its jobs run',
+    recover(
+      "    and not exists (select from {schema}.job j where j.id = any (h.ids) and j.worker = h.worker and j.state = 'running');",
+    ),
+    ';',
+    functions,
+  ],
+  [
+    'recover: a claim stays though its jobs are over',
+    recover(' and j.worker = h.worker and j.state = '),
+    ' or j.id > 0 and j.worker = h.worker and j.state <> ',
+    functions,
+  ],
+  ['recover: what is held', lost(' and j.lease_until <= p_before'), '', functions],
+  [
+    'recover: a lease, not at that moment',
+    lost('j.lease_until <= p_before'),
+    'j.lease_until < p_before',
+    functions,
+  ],
+  ['recover: what is picked is not locked', lost(` ${LOCKED}`), '', attempts],
+  ['recover: waits for others', lost(` ${LOCKED}`), ' for update', functions],
+  ['recover: all at once', lost(' limit p_limit'), '', functions],
+  ['recover: goes round for ever', lost('when j.attempt >= j.max_attempts'), 'when false', functions],
   [
     'recover: one attempt too many',
-    recover('j.attempt >= j.max_attempts'),
+    lost('j.attempt >= j.max_attempts'),
     'j.attempt > j.max_attempts',
     functions,
   ],
   [
     'recover: what was canceled is lost',
-    recover("case when j.cancel_at is not null then 'canceled'"),
+    lost("case when j.cancel_at is not null then 'canceled'"),
     "case when false then 'canceled'",
     functions,
   ],
   [
     'recover: what was canceled goes on',
-    recover(' and j.cancel_at is not null returning'),
+    lost(' and j.cancel_at is not null returning'),
     ' and false returning',
     functions,
   ],
   [
     'recover: what is not kept is kept',
-    recover('where j.ctid = any (v_rows) and j.keep_days > 0;'),
+    lost('where j.ctid = any (v_rows) and j.keep_days > 0;'),
     'where j.ctid = any (v_rows);',
     functions,
   ],
+  ['beat: what runs for long stays in the line', beat(', is_renewed = true'), '', functions],
   ['strays: of any worker', strays(' and j.worker = any (p_workers)'), '', functions],
   ['strays: what is known', strays(' and j.id <> all (p_known)'), '', functions],
 ]
