@@ -24,7 +24,9 @@ const withTheSoak = process.env.DIBS_TEST_ALL
       // What they look at has not changed for long, and takes a while.
       'src/claims/{kv,rate,quota,quota.many,singleton,acquire,acquire-holds,acquire-rates}.explore.test.ts',
       'src/claims/{once,acquire}.{crash,cut}.test.ts',
-      'src/tables/rows.{explore,crash}.test.ts',
+      'src/tables/{rows,aggregate,monitor,claim-rows}.{explore,crash}.test.ts',
+      'src/locks/{lock,single-flight}.crash.test.ts',
+      'src/locks/{row-lock,election,single-flight}.explore.test.ts',
       'src/testing/explore/{acceptance,hermitage}.test.ts',
       'src/testing/explore/stage/libraries.test.ts',
       'src/testing/{explore,crash}/report/page/page.test.ts',
@@ -95,6 +97,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
     name,
     include: ['src/**/*.test.ts'],
     exclude: [
+      ...withTheSoak,
       'src/postgres/embedded/**',
       'src/cli/**',
       'src/server/**',
@@ -153,7 +156,7 @@ const inTwo = ({ test }: Project): Project[] => [
   {
     test: {
       ...test,
-      ...{ name: `${test.name}-patient`, include: patient, maxWorkers: 5, sequence: { groupOrder: 2 } },
+      ...{ name: `${test.name}-patient`, include: patient, maxWorkers: 6, sequence: { groupOrder: 2 } },
     } as Project['test'],
   },
 ]
