@@ -227,6 +227,7 @@ declare
   v_set_aside bigint[] := '{}';
   v_stuck bigint[] := '{}';
   v_error text;
+  v_code text;
 begin
   if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then
     return null;
@@ -246,7 +247,11 @@ begin
     begin
       v_all := v_all || {schema}.job_take(array[v_job.tid], p_worker, p_lanes, p_lease_ms);
     exception when others then
-      get stacked diagnostics v_error = message_text;
+      get stacked diagnostics v_error = message_text, v_code = returned_sqlstate;
+      -- Not the job's fault: the server is read-only, full, busy, or on its way out.
+      if pg_catalog.left(v_code, 2) in ('08', '25', '40', '53', '55', '57', '58', 'XX') then
+        raise;
+      end if;
       begin
         -- point: before it is set aside
         update {schema}.job j set state = 'dead', error = pg_catalog.json_build_object(

@@ -234,6 +234,18 @@ describe('claiming', () => {
       })
     })
 
+    it('is not to blame where the server is full, or read-only', async () => {
+      await put({ id: 1 }, { id: 2 })
+      await rows(`create function {schema}.full() returns trigger language plpgsql as $$ begin raise 'no space' using errcode = 'disk_full'; end $$;
+        create trigger fill before update on {schema}.job for each row execute function {schema}.full()`)
+      try {
+        await expect(fixture.jobs.claimCarefully('ann', 2)).rejects.toThrow('no space')
+        expect(await states()).toEqual({ 1: 'ready', 2: 'ready' })
+      } finally {
+        await rows('drop trigger fill on {schema}.job; drop function {schema}.full()')
+      }
+    })
+
     it('that cannot be set aside either is left, and the rest is claimed', async () => {
       await put(bad, { id: 2 })
       await rows(`create function {schema}.keep() returns trigger language plpgsql as $$ begin raise 'no'; end $$;

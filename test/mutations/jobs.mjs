@@ -229,6 +229,12 @@ const ofClaiming = [
     functions,
   ],
   [
+    'carefully: a server that is full is the fault of a job',
+    carefully("('08', '25', '40', '53', '55', '57', '58', 'XX')"),
+    "('08')",
+    functions,
+  ],
+  [
     'carefully: a bad row fails all',
     carefully('    exception when others then\n      get'),
     '    exception when no_data then\n      get',
