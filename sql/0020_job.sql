@@ -82,8 +82,8 @@ create index job_line_idx on {schema}.job (lane, priority desc, id) where listed
 create index job_schedule_idx on {schema}.job (run_at) where listed = 'schedule';
 -- Dead letters.
 create index job_dead_idx on {schema}.job (lane, id) where listed = 'dead';
--- What may run out before it is run. Only jobs that say so pay for it.
-create index job_expires_idx on {schema}.job (expires_at) where expires_at is not null;
+-- What may run out before it is run. Only jobs that say so pay for it, and dead ones may be many.
+create index job_expires_idx on {schema}.job (expires_at) where expires_at is not null and listed is distinct from 'dead';
 
 -- Which state may follow which. Whatever else happens to a job deletes it: it has succeeded, was canceled, has expired, or was discarded.
 --

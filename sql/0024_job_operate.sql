@@ -14,6 +14,7 @@ create function {schema}.job_cancel(p_id bigint, p_error json, p_wait_ms integer
   language plpgsql volatile
   set lock_timeout = 0
   set search_path = ''
+  set enable_seqscan = off
 as $$
 declare
   v_job record;
@@ -48,6 +49,7 @@ $$;
 create function {schema}.job_redrive(p_ids bigint[]) returns json
   language plpgsql volatile
   set search_path = ''
+  set enable_seqscan = off
 as $$
 declare
   v_now timestamptz;
@@ -72,14 +74,15 @@ $$;
 create function {schema}.job_discard(p_ids bigint[]) returns bigint[]
   language plpgsql volatile
   set search_path = ''
+  set enable_seqscan = off
 as $$
 declare
   v_ids bigint[];
 begin
   -- point: before the removal
   with gone as (
-    delete from {schema}.job j where j.ctid = any (array(
-      select i.ctid from {schema}.job i where i.id = any (p_ids) and i.state = 'dead' order by i.id for update skip locked))
+    delete from {schema}.job j where j.id = any (array(
+      select i.id from {schema}.job i where i.id = any (p_ids) and i.state = 'dead' order by i.id for update skip locked))
     returning j.id
   )
   select coalesce(pg_catalog.array_agg(g.id), '{}') into v_ids from gone g;

@@ -10,6 +10,8 @@ import type { Settlement } from './outcome.js'
 
 /** How many go with one statement. */
 const MOST = 1_000
+/** And how long their results may be together: the server reads them as one text. */
+const MOST_CHARS = 4_000_000
 /** Jobs whose end is not recorded yet hold no slot, up to so many: then the next has to wait. */
 const MOST_WAITING = 2_000
 /** How long one that was passed over waits for whoever has its row, each time. */
@@ -111,9 +113,12 @@ export class Ender {
   #next(): Ending[] {
     const batch = new Map<number, Ending>()
     const rest: Ending[] = []
+    let chars = 0
     for (const ending of this.#waiting) {
       const { id } = ending.attempt.job
-      if (batch.size < MOST && !batch.has(id)) batch.set(id, ending)
+      chars += ending.result?.length ?? 0
+      const hasRoom = batch.size === 0 || (batch.size < MOST && chars <= MOST_CHARS)
+      if (hasRoom && !batch.has(id)) batch.set(id, ending)
       else rest.push(ending)
     }
     this.#waiting = rest

@@ -29,7 +29,7 @@ export interface Member {
   readonly running: Iterable<number>
 }
 
-/** How many are claimed with one statement: the next one goes while these are run. */
+/** How many are claimed with one statement: the next one goes while these are run. Fewer after a failure, since their inputs may be more than can be sent in time. */
 const MOST = 500
 /** A look from the start takes a twentieth of the time at most, and while there is enough to do it comes once a second. */
 const REST = 20
@@ -78,6 +78,7 @@ export class Fetcher {
   #probeAt = 0
   #probing: Promise<void> | undefined
   #failures = 0
+  #most = MOST
   #mayHaveStrays = false
   #turn = 0
   #bell: (() => void) | undefined
@@ -120,7 +121,7 @@ export class Fetcher {
 
   async #run(): Promise<void> {
     while (this.#members.size > 0 && !this.#engine.isOver) {
-      const demand = this.#demand(MOST)
+      const demand = this.#demand(this.#most)
       if (demand.length === 0) await this.#wait(Number.POSITIVE_INFINITY)
       else if (this.#mode === 'rest' && !this.#isHinted) await this.#rest()
       else await this.#fetch(demand)
@@ -182,6 +183,7 @@ export class Fetcher {
         this.#mode = isFull ? 'places' : 'start'
       }
       this.#failures = 0
+      this.#most = Math.min(MOST, this.#most * 2)
       this.#engine.onAnswer()
     } catch (error) {
       await this.#recover(error, demand)
@@ -300,6 +302,7 @@ export class Fetcher {
   /** What to do about a claim that has failed. */
   async #recover(error: unknown, demand: Demand): Promise<void> {
     this.#mayHaveStrays ||= isUnknown(error)
+    this.#most = Math.max(1, Math.floor(this.#most / 4))
     const isHandled = async (): Promise<boolean> => {
       try {
         return await this.#claimCarefully(demand)
@@ -330,7 +333,7 @@ export class Fetcher {
         const sentAt = performance.now()
         const [row] = await this.#engine.claims.send(claimCarefully, [
           member.id,
-          String(count),
+          String(Math.min(count, this.#most)),
           lanes,
           leases,
         ])

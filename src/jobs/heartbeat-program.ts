@@ -7,9 +7,11 @@ import type { KeptLease, ThreadOrder, ThreadReport, ThreadSetup } from './heartb
 
 /** How often it looks what is due. */
 const LOOK_MS = 100
+/** How many leases go with one statement; the others with the next. */
+const MOST = 1_000
 const CONNECT_MS = 5_000
 
-const { port, proves, text, ...setup } = workerData as ThreadSetup
+const { port, proves, text, autocommitFits, ...setup } = workerData as ThreadSetup
 const Client = proves ? ScramClient : pg.Client
 const leases = new Map<number, KeptLease & { renewAt: number }>()
 let { config } = setup
@@ -32,8 +34,7 @@ port.on('message', (order: ThreadOrder) => {
 
 while (!isOver) {
   await new Promise((resolve) => setTimeout(resolve, LOOK_MS))
-  const due = findDue()
-  if (due.length > 0) await beat(due)
+  for (let due = findDue(); due.length > 0 && !isOver; due = findDue()) await beat(due)
 }
 await client?.end().catch(() => {})
 port.close()
@@ -43,7 +44,10 @@ function findDue(): KeptLease[] {
   const now = performance.now()
   const alive = [...leases.values()].filter(({ silentMs }) => now - heardAt <= silentMs)
   if (!alive.some(({ renewAt }) => renewAt <= now)) return []
-  return alive.filter(({ renewAt, leaseMs }) => renewAt - leaseMs / 6 <= now)
+  return alive
+    .filter(({ renewAt, leaseMs }) => renewAt - leaseMs / 6 <= now)
+    .sort((one, other) => one.renewAt - other.renewAt)
+    .slice(0, MOST)
 }
 
 async function beat(due: readonly KeptLease[]): Promise<void> {
@@ -75,12 +79,19 @@ async function ask(due: readonly KeptLease[], patienceMs: number): Promise<strin
   connecting ??= connect()
   const own = await inTime(connecting, patienceMs)
   try {
-    const { rows } = await inTime(own.query<{ told: string }>({ text, values }), patienceMs)
-    return `${rows[0]?.told}`
+    return await inTime(send(own, values), patienceMs)
   } catch (error) {
     drop(own)
     throw error
   }
+}
+
+/** As of the newest data, and with a right to write, whatever the defaults of the server are. */
+async function send(own: pg.Client, values: readonly string[]): Promise<string> {
+  if (!autocommitFits) await own.query('begin isolation level read committed read write')
+  const { rows } = await own.query<{ told: string }>({ text, values: [...values] })
+  if (!autocommitFits) await own.query('commit')
+  return `${rows[0]?.told}`
 }
 
 async function inTime<T>(promise: Promise<T>, ms: number): Promise<T> {

@@ -41,6 +41,8 @@ export interface ThreadSetup {
   /** The server must prove that it knows the password. */
   readonly proves: boolean
   readonly text: string
+  /** What is sent by itself is read committed, and may write. */
+  readonly autocommitFits: boolean
 }
 
 /** A handler without a limit of its own that keeps the main thread busy for longer than this is taken for hanging. */
@@ -68,6 +70,7 @@ export class HeartbeatThread {
       config: configOf(database),
       proves: database.pool.options.Client === ScramClient,
       text: database.render(beatJobs).text,
+      autocommitFits: database.autocommitFits,
     }
     this.#thread = new Worker(findProgram(), { workerData: setup, transferList: [port2] })
     this.#thread.once('error', onEnd)

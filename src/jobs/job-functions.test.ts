@@ -234,6 +234,23 @@ describe('claiming', () => {
       })
     })
 
+    it('is not one that runs', async () => {
+      await put({ id: 1, state: 'running' }, { id: 2 })
+      const told = await fixture.jobs.claimCarefully('ann', 2)
+      expect([idsOf(told?.jobs ?? []), told?.setAside, told?.stuck]).toEqual([[2], [], []])
+    })
+
+    it('is not to blame where something may not be done', async () => {
+      await put({ id: 1 }, { id: 2 })
+      await rows('alter table {schema}.job_held rename to job_held_away')
+      try {
+        await expect(fixture.jobs.claimCarefully('ann', 2)).rejects.toThrow('job_held')
+        expect(await states()).toEqual({ 1: 'ready', 2: 'ready' })
+      } finally {
+        await rows('alter table {schema}.job_held_away rename to job_held')
+      }
+    })
+
     it('is not to blame where the server is full, or read-only', async () => {
       await put({ id: 1 }, { id: 2 })
       await rows(`create function {schema}.full() returns trigger language plpgsql as $$ begin raise 'no space' using errcode = 'disk_full'; end $$;
@@ -662,6 +679,8 @@ describe('what was left by workers that are gone', () => {
     expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(LEASE_MS) }])
     await passes(LEASE_MS / 2)
     await fixture.jobs.beat([second])
+    await fixture.jobs.recover(10, [first.held.id])
+    expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(LEASE_MS) }])
     await fixture.jobs.complete([first])
     await passes(LEASE_MS)
     expect(await fixture.jobs.recover()).toEqual([])
@@ -699,6 +718,21 @@ describe('what was left by workers that are gone', () => {
     expect(idsOf(await fixture.jobs.recover())).toEqual([1])
   })
 
+  it('one that cannot be taken keeps none of the others, and is told of where it is the only one', async () => {
+    await put(...[1, 2, 3].map((id) => ({ id, state: 'running' as const })))
+    await rows(`create function {schema}.keep() returns trigger language plpgsql as $$ begin raise 'it stays'; end $$;
+      create trigger keep before update on {schema}.job for each row when (old.id = 2) execute function {schema}.keep()`)
+    try {
+      await passes(1_000)
+      expect(idsOf(await fixture.jobs.recover())).toEqual([1, 3])
+      await passes(2_000)
+      await expect(fixture.jobs.recover()).rejects.toThrow('it stays')
+    } finally {
+      await rows('drop trigger keep on {schema}.job; drop function {schema}.keep()')
+    }
+    expect(idsOf(await fixture.jobs.recover())).toEqual([2])
+  })
+
   it('what a worker holds and does not know of is given back, and counts for nothing', async () => {
     await put(
       { id: 1, state: 'running', worker: 'ann' },
@@ -714,6 +748,55 @@ describe('what was left by workers that are gone', () => {
     ])
     expect((await rows("select {schema}.job_give_strays_back('{ann}', '{2}') as count"))[0]?.count).toBe(0)
   })
+})
+
+it('a plan that was made while there was little to read does not read all when there is much', async () => {
+  const client = await pool.connect()
+  const ask = async (sql: string) => (await client.query(renderSchema(sql, fixture.schema))).rows[0]
+  const statements = (ids: string, fence: number) => [
+    `job_claim('{ann}', '{2}', '{1}', '{0}', '{0}', '{60000}')`,
+    `job_probe('{ann}', '{2}', '{1}', '{60000}')`,
+    `job_claim_carefully('ann', 2, '{1}', '{60000}')`,
+    'job_promote(10)',
+    'job_expire(10)',
+    "job_recover(10, '{1}')",
+    `job_beat('{ann}', '{${ids}}', '{${ids.replace(/\d+/g, `${fence}`)}}', '{${ids.replace(/\d+/g, '60000')}}')`,
+    `job_settle('[${ids.split(',').map((id) => `{"id": ${id}, "fence": ${fence}, "to": "back"}`)}]')`,
+    `job_complete('{${ids}}', '{${ids.replace(/\d+/g, `${fence}`)}}', null, '{7}')`,
+    `job_complete('{${ids}}', '{${ids.replace(/\d+/g, '7')}}', null, '{7}')`,
+    `job_complete_one(${ids.split(',')[0]}, ${fence}, null, 7, 1000)`,
+    `job_settle_one('{"id": ${ids.split(',')[0]}, "fence": ${fence}, "to": "back"}', 1000)`,
+    `job_tell(${ids.split(',')[0]}, ${fence}, '1', 1000, 1000)`,
+    `job_give_strays_back('{ann}', '{}')`,
+    `job_cancel(${ids.split(',')[0]}, '{}', 1000)`,
+    `job_redrive('{${ids}}')`,
+    `job_discard('{${ids}}')`,
+  ]
+  /** How many jobs each has read. */
+  const reads = async () => {
+    const read: Record<string, number> = {}
+    for (const statement of statements('1,2', 100)) {
+      await client.query('begin')
+      await ask(`select {schema}.${statement}`)
+      const told =
+        await ask(`select pg_stat_get_xact_tuples_returned(o)::int as whole, pg_stat_get_xact_tuples_fetched(o)::int as indexed
+        from (select '{schema}.job'::regclass::oid as o) t`)
+      read[statement] = told.whole + told.indexed
+      await client.query('rollback')
+    }
+    return read
+  }
+  try {
+    await put(...[1, 2].map((id) => ({ id, state: 'running' as const })), { id: 3 })
+    await rows('vacuum analyze {schema}.job')
+    await reads()
+    await ask(`insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, input)
+      select now(), now(), 3, 0, 10, 7, 'ready', '{}' from generate_series(1, 5000)`)
+    const much = Object.entries(await reads()).filter(([, read]) => read > 100)
+    expect(much).toEqual([])
+  } finally {
+    client.release()
+  }
 })
 
 describe('operators', () => {

@@ -39,7 +39,8 @@ export class JobUpkeep {
   #unsubscribe: (() => void) | undefined
   #isRunning = false
   readonly #busy = new Set<string>()
-  readonly #again = new Set<string>()
+  /** What is to run again after so long, once it is done. */
+  readonly #again = new Map<string, number>()
   #dueAt = Number.POSITIVE_INFINITY
 
   constructor(engine: EngineParts) {
@@ -78,7 +79,7 @@ export class JobUpkeep {
     if (!this.#isRunning) return
     if (this.#busy.has(what)) {
       // What it is told of now it may have missed.
-      if (inMs === 0) this.#again.add(what)
+      this.#again.set(what, Math.min(inMs, this.#again.get(what) ?? inMs))
       return
     }
     clearTimeout(this.#timers.get(what))
@@ -91,6 +92,7 @@ export class JobUpkeep {
 
   async #run(what: Task): Promise<void> {
     this.#busy.add(what)
+    if (what === 'promotion') this.#dueAt = Number.POSITIVE_INFINITY
     const startedAt = performance.now()
     let nextMs = FAILED_MS
     try {
@@ -102,7 +104,9 @@ export class JobUpkeep {
       if (this.#isRunning) emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
     }
     this.#busy.delete(what)
-    this.#plan(what, this.#again.delete(what) ? 0 : nextMs)
+    const againMs = this.#again.get(what) ?? nextMs
+    this.#again.delete(what)
+    this.#plan(what, Math.min(againMs, nextMs))
   }
 
   /** Each answers after how long it is to run again. */

@@ -39,7 +39,11 @@ export function settlementOf(
 
 /** Some errors say when it makes sense to come again. */
 function asksFor(error: unknown): number {
-  const { retryAfterMs } = Object(error) as { retryAfterMs?: unknown }
-  const isFit = typeof retryAfterMs === 'number' && retryAfterMs > 0 && retryAfterMs < 86_400_000
-  return isFit ? Math.ceil(retryAfterMs) : 0
+  try {
+    const { retryAfterMs } = Object(error) as { retryAfterMs?: unknown }
+    const isFit = typeof retryAfterMs === 'number' && retryAfterMs > 0 && retryAfterMs < 86_400_000
+    return isFit ? Math.ceil(retryAfterMs) : 0
+  } catch {
+    return 0 // what was thrown may do anything
+  }
 }

@@ -22,6 +22,7 @@ const carefully = of('job_claim_carefully')
 const promote = of('job_promote')
 const expire = of('job_expire')
 const complete = of('job_complete')
+const succeed = of('job_succeed')
 const wait = of('job_wait')
 const completeOne = of('job_complete_one')
 const settle = of('job_settle')
@@ -230,8 +231,14 @@ const ofClaiming = [
   ],
   [
     'carefully: a server that is full is the fault of a job',
-    carefully("('08', '25', '40', '53', '55', '57', '58', 'XX')"),
-    "('08')",
+    carefully("('08', '0A', '25', '28', '40', '42', '53', '55', '57', '58', 'XX')"),
+    "('08', '42')",
+    functions,
+  ],
+  [
+    'carefully: what may not be done is the fault of a job',
+    carefully("'40', '42', '53'"),
+    "'40', '53'",
     functions,
   ],
   [
@@ -264,6 +271,7 @@ const ofClaiming = [
     '(select pg_catalog.max(e.at) from',
     functions,
   ],
+  ['take: a plan of an empty table reads a full one', take('  set enable_indexscan = off\n'), '', functions],
   [
     'take: attempts are not counted',
     take('attempt = j.attempt + 1'),
@@ -331,8 +339,8 @@ const ofEnding = [
   ['settle: what does not run', settle(" and j.state = 'running'"), '', functions],
   ['settle: what is picked is not locked', settle(' for update of j skip locked'), '', attempts],
   ['settle: waits for others', settle(' for update of j skip locked'), ' for update of j', functions],
-  ['complete: a result of another attempt', complete(' and r.fence = j.fence'), '', attempts],
-  ['complete: what is not kept is kept', complete(' and j.keep_days > 0;'), ';', functions],
+  ['complete: a result of another attempt', succeed(' and r.fence = j.fence'), '', attempts],
+  ['complete: what is not kept is kept', succeed(' and j.keep_days > 0;'), ';', functions],
   [
     'complete: the day is there',
     complete('    perform {schema}.job_history_day('),
@@ -370,8 +378,8 @@ const ofEnding = [
   ],
   [
     'settle: what another attempt has said ends it',
-    settle('where j.id = m.id and j.fence = m.fence and m.id = any (v_held) and ('),
-    'where j.id = m.id and m.id = any (v_held) and (',
+    settle('where j.id = m.id and j.fence = m.fence and j.id = any (v_held) and ('),
+    'where j.id = m.id and j.id = any (v_held) and (',
     functions,
   ],
   [
@@ -425,7 +433,7 @@ const ofEnding = [
     "when v_outcome = 'succeeded' then 'done' when",
     [test('job-commit')],
   ],
-  ['beat: under any fence', beat(' and j.fence = c.fence and'), ' and', functions],
+  ['beat: under any fence', beat(' and j.fence = c.fence and j.state'), ' and j.state', functions],
   // Of `state = 'running'` in job_beat and job_take_from_lost nobody would notice: what does not run has no lease. Nor of
   // `o.cancel_at is null` in the latter: what one part of a statement has deleted, another does not write.
   ['beat: what is picked is not locked', beat(' for no key update of j skip locked'), '', functions],
@@ -512,6 +520,24 @@ const ofEnding = [
   ['recover: what is picked is not locked', lost(` ${LOCKED}`), '', attempts],
   ['recover: waits for others', lost(` ${LOCKED}`), ' for update', functions],
   ['recover: all at once', lost(' limit p_limit'), '', functions],
+  [
+    'recover: one that cannot be taken keeps all others',
+    recover('exception when others then\n    -- point: before they are taken one by one'),
+    'exception when no_data then\n    -- point: before they are taken one by one',
+    functions,
+  ],
+  [
+    'recover: nobody hears of what cannot be taken',
+    of('job_take_from_lost_carefully')('if v_code is not null and pg_catalog.cardinality(v_all) = 0 then'),
+    'if false then',
+    functions,
+  ],
+  [
+    'complete: a plan of an empty table reads a full one',
+    succeed('  set enable_indexscan = off\n'),
+    '',
+    functions,
+  ],
   ['recover: goes round for ever', lost('when j.attempt >= j.max_attempts'), 'when false', functions],
   [
     'recover: one attempt too many',
@@ -533,8 +559,8 @@ const ofEnding = [
   ],
   [
     'recover: what is not kept is kept',
-    lost('where j.ctid = any (v_rows) and j.keep_days > 0;'),
-    'where j.ctid = any (v_rows);',
+    lost('where j.id = any (v_ids) and j.keep_days > 0;'),
+    'where j.id = any (v_ids);',
     functions,
   ],
   ['beat: what runs for long stays in the line', beat(', is_renewed = true'), '', functions],
