@@ -52,12 +52,12 @@ export class JobCanceledError extends DibsError {
     readonly reason?: string,
     options?: DibsErrorOptions,
   ) {
-    super(`The ${subject} was canceled${reason === undefined ? '' : `: ${reason}`}.`, options)
+    super(`The ${subject} was canceled${reason ? `: ${reason}` : ''}.`, options)
   }
 }
 
 /**
- * Nobody has begun a job before its `expiresAt`.
+ * A job has waited until its `expiresAt`, for its first attempt or for the next.
  *
  * @example
  * if (error instanceof JobExpiredError) console.warn('too late to be of use')
@@ -67,16 +67,27 @@ export class JobExpiredError extends DibsError {
     code: 'DIBS_JOB_EXPIRED',
     status: 410,
     retryable: false,
-    means: 'Nobody has begun the job before its `expiresAt`, so nobody will.',
+    means: 'Nobody has begun the job, or its next attempt, before its `expiresAt`, so nobody will.',
     remedy: 'Add it again if it is still wanted; see that there are enough workers for its queue.',
   }
 
   constructor(
     readonly subject: string,
+    /** How often it was run before. */
+    readonly attempts = 0,
+    /** What the last attempt has failed with. */
+    failure?: string,
     options?: DibsErrorOptions,
   ) {
-    super(`The ${subject} has expired before anybody ran it.`, options)
+    super(`The ${subject} has expired ${sayWhen(attempts, failure)}.`, options)
   }
+}
+
+function sayWhen(attempts: number, failure: string | undefined): string {
+  if (attempts === 0) return 'before anybody began it'
+  const count = attempts === 1 ? '1 attempt' : `${attempts} attempts`
+  const which = attempts === 1 ? 'which' : 'the last of which'
+  return `after ${count}${failure ? `, ${which} failed: ${failure.replace(/\.$/, '')}` : ''}`
 }
 
 /**

@@ -141,12 +141,12 @@ export class InvalidOutcomeError extends DibsError {
   }
 
   constructor(
-    /** What could not be stored: `outcome`, or a step. */
+    /** What could not be stored: `outcome`, or a step; `the result of job 7 ("email")`. */
     readonly field: string,
     problem: string,
     options?: DibsErrorOptions,
   ) {
-    super(`\`${field}\` ${problem}.`, options)
+    super(`${field.startsWith('the ') ? `T${field.slice(1)}` : `\`${field}\``} ${problem}.`, options)
   }
 }
 

@@ -11,7 +11,8 @@ export class NotFoundError extends DibsError {
     code: 'DIBS_NOT_FOUND',
     status: 404,
     retryable: false,
-    means: 'There is no row with this id, or this transaction cannot see it. Nothing was changed.',
+    means:
+      'There is no row with this id, or this transaction cannot see it; or no such job, or it is not kept any more. Nothing was changed.',
     remedy:
       'Check the id. Another may have deleted the row; one that was made by an open transaction is not there yet.',
   }
@@ -22,9 +23,10 @@ export class NotFoundError extends DibsError {
     readonly table: string,
     /** As it was given; of several that are missing, an array. */
     readonly id: unknown,
-    options?: DibsErrorOptions,
+    /** `isRead`: nothing was to be changed. */
+    options?: DibsErrorOptions & { readonly isRead?: boolean },
   ) {
-    super(`There is no ${subject}. Nothing was changed.`, options)
+    super(`There is no ${subject}.${options?.isRead ? '' : ' Nothing was changed.'}`, options)
   }
 }
 

@@ -29,7 +29,8 @@ export async function cancelOn(
   options: CancelOptions,
 ): Promise<Canceled> {
   checkOptions(options, ['reason'])
-  const { reason = 'it was canceled' } = options
+  // None is an empty one: where there is no error at all, that of the attempt before would be told as the reason.
+  const { reason = '' } = options
   if (typeof reason !== 'string')
     throw new InvalidInputError('reason', `must be a text, not ${nameGiven(reason)}`)
   if (reason.length > MAX_REASON || reason.includes('\0'))

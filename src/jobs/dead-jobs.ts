@@ -20,6 +20,12 @@ export interface DeadFilter {
   readonly error?: string | undefined
 }
 
+/** Which of them are to be changed: it must name something, or say that it means all. */
+export interface DeadChoice extends DeadFilter {
+  /** All that are dead and defined here; or all that match, if something is named. */
+  readonly all?: boolean | undefined
+}
+
 export interface ListDeadOptions extends DeadFilter {
   /** How many at most: 1 to 1,000. Default 100. */
   readonly limit?: number | undefined
@@ -56,11 +62,13 @@ export class DeadJobs {
     if (checkAmount('limit', limit) > MOST) throw new InvalidInputError('limit', `must be at most ${MOST}`)
     const place = /^(\d{1,10}):(\d{1,16})$/.exec(after)
     if (!place) throw new InvalidInputError('after', 'must be `next` of the page before')
-    const rows = await this.#list(filter, place.slice(1), limit)
+    // One more tells whether there is a next page.
+    const found = await this.#list(filter, place.slice(1), limit + 1)
+    const rows = found.slice(0, limit)
     const last = rows.at(-1)
     return {
       jobs: rows.map(readRecord),
-      next: rows.length === limit && last ? `${last.lane}:${last.id}` : undefined,
+      next: found.length > limit && last ? `${last.lane}:${last.id}` : undefined,
     }
   }
 
@@ -82,7 +90,7 @@ export class DeadJobs {
   }
 
   async redrive(
-    which: string | readonly string[] | DeadFilter,
+    which: string | readonly string[] | DeadChoice,
   ): Promise<{ readonly ids: readonly string[] }> {
     const done: string[] = []
     for await (const ids of this.#batches(which)) {
@@ -95,7 +103,7 @@ export class DeadJobs {
   }
 
   async discard(
-    which: string | readonly string[] | DeadFilter,
+    which: string | readonly string[] | DeadChoice,
   ): Promise<{ readonly ids: readonly string[] }> {
     const done: string[] = []
     for await (const ids of this.#batches(which)) {
@@ -106,20 +114,36 @@ export class DeadJobs {
   }
 
   /** Ids, a batch at a time: those that were given, or those that match. */
-  async *#batches(which: string | readonly string[] | DeadFilter): AsyncGenerator<readonly string[]> {
+  async *#batches(which: string | readonly string[] | DeadChoice): AsyncGenerator<readonly string[]> {
     if (typeof which === 'string' || Array.isArray(which)) {
       const ids = [which].flat().map(checkId)
       for (let from = 0; from < ids.length; from += MOST) yield ids.slice(from, from + MOST)
       return
     }
-    checkOptions(which, ['name', 'error'])
+    const filter = readChoice(which)
     let place: readonly string[] = ['0', '0']
     for (;;) {
-      const rows = await this.#list(which as DeadFilter, place, MOST)
+      const rows = await this.#list(filter, place, MOST)
       if (rows.length > 0) yield rows.map(({ id }) => `${id}`)
       const last = rows.at(-1)
       if (rows.length < MOST || !last) return
       place = [`${last.lane}`, `${last.id}`]
     }
   }
+}
+
+/** A filter whose only field turned out to be undefined must not take everything. */
+function readChoice(which: unknown): DeadFilter {
+  if (typeof which !== 'object' || which === null)
+    throw new InvalidInputError(
+      'which',
+      `must be an id, an array of ids, or a filter { name, error }, not ${nameGiven(which)}`,
+    )
+  checkOptions(which, ['name', 'error', 'all'])
+  const { all = false, ...filter } = which as DeadChoice
+  if (typeof all !== 'boolean')
+    throw new InvalidInputError('all', `must be true or false, not ${nameGiven(all)}`)
+  if (!all && filter.name === undefined && filter.error === undefined)
+    throw new InvalidInputError('which', 'must name something (`name`, `error`), or say `{ all: true }`')
+  return filter
 }

@@ -51,12 +51,18 @@ const WAIT_MS = 5_000
 export class AttemptContext implements JobContext {
   readonly #engine: Engine
   readonly #attempt: Attempt
-  readonly tx: Transaction | undefined
+  readonly #tx: Transaction | undefined
 
   constructor(engine: Engine, attempt: Attempt, tx?: Transaction) {
     this.#engine = engine
     this.#attempt = attempt
-    this.tx = tx
+    this.#tx = tx
+  }
+
+  /** For those without types, who would else be told that undefined has no `query`. Not a field: whoever copies or logs the context does not ask for it. */
+  get tx(): Transaction {
+    if (this.#tx) return this.#tx
+    throw new InvalidInputError('tx', 'is there only in a handler with `transactional: true`')
   }
 
   get id(): string {

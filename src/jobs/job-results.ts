@@ -8,7 +8,7 @@ import { parseStored } from '../postgres/standard-schema.js'
 import { restoreFailure } from '../postgres/stored-failure.js'
 import { type AttemptRecord, type JobRecord, readAttempt, readRecord } from './job-record.js'
 import type { ReadDefinition } from './job-spec.js'
-import { readHistory, readJob } from './record-statements.js'
+import { readHistory, readJob, readTakers } from './record-statements.js'
 
 export interface ResultOptions {
   /** How long to wait for it to be over. Default 0. */
@@ -46,8 +46,8 @@ export async function awaitResult(
   const waitMs = checkDuration('waitMs', options.waitMs ?? 0, 0, MAX_TIMER_MS)
   const until = performance.now() + waitMs
   for (let pauseMs = FIRST_MS; ; pauseMs = Math.min(LAST_MS, pauseMs * 1.5)) {
-    const job = await readJobOn(database, id)
-    if (!job) throw new NotFoundError(`job ${id}, or it is not kept any more`, 'job', id)
+    const job = await readInTime(database, id, until)
+    if (!job) throw new NotFoundError(`job ${id}, or it is not kept any more`, 'job', id, { isRead: true })
     const subject = `job ${id} ("${job.name}")`
     if (job.state === 'succeeded')
       return await parseStored(
@@ -56,10 +56,41 @@ export async function awaitResult(
         `the result of ${subject}`,
       )
     if (job.state === 'dead' || job.state === 'failed') throw restoreFailure(job.error)
-    if (job.state === 'canceled') throw new JobCanceledError(subject, job.error?.message)
-    if (job.state === 'expired') throw new JobExpiredError(subject)
+    if (job.state === 'canceled') throw new JobCanceledError(subject, reasonOf(job))
+    if (job.state === 'expired') throw new JobExpiredError(subject, job.attempt, messageOf(job))
     const leftMs = until - performance.now()
-    if (leftMs <= 0) throw new BusyError(`the end of ${subject}, which is ${job.state}`, waitMs, 1_000)
+    if (leftMs <= 0) {
+      const why = job.state === 'ready' && waitMs > 0 ? await whyNobodyHasBegun(database, job) : ''
+      throw new BusyError(`the end of ${subject}, which is ${job.state}${why}`, waitMs, 1_000)
+    }
     await sleep(Math.min(pauseMs, leftMs))
   }
+}
+
+/** A pool that is full says nothing about the job: it is asked again as long as there is time. */
+async function readInTime(database: Database, id: string, until: number): Promise<JobRecord | undefined> {
+  for (;;) {
+    try {
+      return await readJobOn(database, id)
+    } catch (error) {
+      const leftMs = until - performance.now()
+      if (!(error instanceof BusyError) || leftMs <= 0) throw error
+      await sleep(Math.min(LAST_MS, leftMs))
+    }
+  }
+}
+
+/** What whoever canceled it has said. One that was lost after that has another error. */
+const reasonOf = ({ error }: JobRecord): string | undefined =>
+  error?.name === 'JobCanceledError' ? error.message || undefined : undefined
+
+/** How its last attempt has failed. One that has asked for more time has not. */
+const messageOf = ({ error }: JobRecord): string | undefined =>
+  error?.name === 'SnoozeError' ? undefined : error?.message
+
+/** For whoever has waited in vain. That it cannot be told hides nothing. */
+async function whyNobodyHasBegun(database: Database, { queue, name, version }: JobRecord): Promise<string> {
+  const [row] = await database.send(readTakers, [queue, name, String(version)]).catch(() => [])
+  if (row?.isPaused === 'true') return ' (its queue is paused)'
+  return row?.isTaken === 'false' ? ' (no worker that is alive takes it)' : ''
 }

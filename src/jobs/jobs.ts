@@ -3,12 +3,12 @@ import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import { toJson } from '../postgres/json.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { parseInput } from '../postgres/standard-schema.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { hintJobs, inBatches, type JobAdder, type NewJob, sendJobs } from './add-jobs.js'
 import { type Canceled, type CancelOptions, cancelOn } from './cancel-job.js'
-import { type DeadFilter, DeadJobs, type DeadPage, type ListDeadOptions } from './dead-jobs.js'
+import { type DeadChoice, DeadJobs, type DeadPage, type ListDeadOptions } from './dead-jobs.js'
 import { type Handled, type JobHandlers, readHandlers } from './handlers.js'
 import { hintAfterCommit } from './hint-after-commit.js'
 import type { AttemptRecord, JobRecord } from './job-record.js'
@@ -63,7 +63,7 @@ const addNames = ['runAt', 'delayMs', 'priority', 'expiresAt', 'correlationId']
 
 function checkWake(wake: unknown): void {
   if (wake !== undefined && wake !== 'in-transaction')
-    throw new InvalidInputError('wake', `must be 'in-transaction', or absent, not ${nameGiven(wake)}`)
+    throw new InvalidInputError('wake', `must be 'in-transaction', or absent, not ${showGiven(wake)}`)
 }
 
 /** Jobs by name: what each takes, how it is tried again, and what becomes of it. */
@@ -148,6 +148,11 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   async #readOne(job: JobToAdd<D>, n: number): Promise<NewJob> {
+    if (typeof job !== 'object' || job === null || Array.isArray(job))
+      throw new InvalidInputError(
+        `jobs[${n}]`,
+        `must be an object { name, input, … }, not ${nameGiven(job)}; none was added`,
+      )
     try {
       checkOptions(job, ['name', 'input', ...addNames])
       const { name, input, ...rest } = job
@@ -259,23 +264,24 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Makes dead jobs ready again, with all their attempts: one, several, or all that match. Answers their ids; what was not dead is left out.
+   * Makes dead jobs ready again, with all their attempts: one, several, all that match, or all. Answers their ids; what was not dead is left out.
    *
    * @example
    * await jobs.redrive(id)
    * const { ids } = await jobs.redrive({ name: 'email', error: 'ECONNREFUSED' })
+   * await jobs.redrive({ all: true })
    */
-  redrive(which: string | readonly string[] | DeadFilter): Promise<{ readonly ids: readonly string[] }> {
+  redrive(which: string | readonly string[] | DeadChoice): Promise<{ readonly ids: readonly string[] }> {
     return this.#dead.redrive(which)
   }
 
   /**
-   * Removes dead jobs: one, several, or all that match. Their attempts stay in history.
+   * Removes dead jobs: one, several, all that match, or all. Their attempts stay in history, and their input with the last one.
    *
    * @example
    * await jobs.discard({ name: 'email' })
    */
-  discard(which: string | readonly string[] | DeadFilter): Promise<{ readonly ids: readonly string[] }> {
+  discard(which: string | readonly string[] | DeadChoice): Promise<{ readonly ids: readonly string[] }> {
     return this.#dead.discard(which)
   }
 }

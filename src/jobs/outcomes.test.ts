@@ -227,6 +227,11 @@ describe('dead letters', () => {
     const first = await jobs.dead({ name: 'email', limit: 3 })
     const second = await jobs.dead({ name: 'email', limit: 3, after: first.next })
     expect([...first.jobs, ...second.jobs].map(({ id }) => id)).toEqual(ids.slice(0, 4))
+    expect([first.next, second.next]).toEqual([expect.any(String), undefined])
+    expect(await jobs.dead({ name: 'email', limit: 4 })).toMatchObject({
+      jobs: { length: 4 },
+      next: undefined,
+    })
     expect((await jobs.dead({ error: '"such" thing\nat' })).jobs.map(({ id }) => id)).toEqual([ids[2]])
     expect((await jobs.dead({ error: 'b', name: 'fax' })).jobs.map(({ id }) => id)).toEqual([ids[4]])
     await expect(jobs.dead({ name: 'emial' as never })).rejects.toThrow(InvalidInputError)
@@ -238,7 +243,7 @@ describe('dead letters', () => {
     await kill(['a'])
     const others = fixture.dibs.jobs({ email: { queue: 'elsewhere' }, other: { queue: 'default' } })
     expect((await others.dead()).jobs).toEqual([])
-    expect((await others.redrive({})).ids).toEqual([])
+    expect((await others.redrive({ all: true })).ids).toEqual([])
   })
 
   it('are driven again, one, several, or all that match, with all their attempts', async () => {
@@ -252,9 +257,36 @@ describe('dead letters', () => {
     await using _ = await jobs.work({ email: (input) => input })
     expect(await jobs.result(`${ids[3]}`, { waitMs: 10_000 })).toBe('d')
     expect((await jobs.get(`${ids[2]}`))?.state).toBe('dead')
-    expect((await jobs.redrive({})).ids.length).toBe(2)
+    expect((await jobs.redrive({ all: true })).ids.length).toBe(2)
     await expect(jobs.redrive('no id')).rejects.toThrow(/`id` must be the id of a job/)
     await expect(jobs.redrive({ nmae: 'email' } as never)).rejects.toThrow(/`nmae` is no option here/)
+  })
+
+  it.each<[string, unknown, RegExp]>([
+    ['nothing', undefined, /^`which` must be an id, an array of ids, or a filter .*, not undefined\.$/],
+    ['a number', 7, /^`which` must be an id, an array of ids, or a filter .*, not a number\.$/],
+    ['null', null, /^`which` must be .*, not null\.$/],
+    ['an empty filter', {}, /^`which` must name something \(`name`, `error`\), or say `\{ all: true \}`\.$/],
+    ['a filter of undefined', { name: undefined }, /^`which` must name something/],
+    ['not all', { all: false }, /^`which` must name something/],
+    ['a text for all', { all: 'yes' }, /^`all` must be true or false, not a string\.$/],
+  ])('are left alone where %s is given', async (_, which, said) => {
+    const ids = await kill(['a'])
+    const jobs = define()
+    for (const call of [jobs.redrive(which as never), jobs.discard(which as never)]) {
+      const error = await failureOf(call)
+      expect(error).toBeInstanceOf(InvalidInputError)
+      expect(error.message).toMatch(said)
+    }
+    expect((await jobs.dead()).jobs.map(({ id }) => id)).toEqual(ids)
+  })
+
+  it('are all discarded if that is said, or all of a name', async () => {
+    const ids = await kill(['a', 'b'], 'c')
+    const jobs = define()
+    expect((await jobs.discard({ all: true, name: 'fax' })).ids).toEqual([ids[2]])
+    expect(new Set((await jobs.discard({ all: true })).ids)).toEqual(new Set(ids.slice(0, 2)))
+    expect((await jobs.dead()).jobs).toEqual([])
   })
 
   it('are discarded, and their attempts are kept', async () => {
@@ -285,6 +317,35 @@ describe('cancel', () => {
     expect(await outcomesOf(ready.id)).toEqual(['canceled'])
     expect(await jobs.cancel('999999999')).toEqual({ state: 'ended' })
     await expect(jobs.cancel(ready.id, { reason: 'x'.repeat(100_000) })).rejects.toThrow(InvalidInputError)
+  })
+
+  it('says no more than that where no reason was given, also after an attempt that failed', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { retry: () => HOUR_MS } })
+    const waits = (await jobs.add('pay', 'fails')).id
+    const runs = (await jobs.add('pay', 'runs')).id
+    const inside = deferred<AbortSignal>()
+    await using _ = await jobs.work({
+      pay: async (input, { signal }) => {
+        if (input === 'fails') throw new Error('the bank is down')
+        inside.resolve(signal)
+        await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+      },
+    })
+    const signal = await inside.promise
+    await until(async () => (await jobs.get(waits))?.state === 'scheduled', 'it to have failed')
+    for (const id of [waits, runs]) {
+      await jobs.cancel(id)
+      const error = await failureOf(jobs.result(id, { waitMs: 15_000 }))
+      expect(error).toBeInstanceOf(JobCanceledError)
+      expect(error.message).toBe(`The job ${id} ("pay") was canceled.`)
+      expect((error as JobCanceledError).reason).toBeUndefined()
+    }
+    expect(signal.reason.message).toBe(`The job ${runs} ("pay") was canceled.`)
+    // The end of the one that waited is an entry by itself, without a start.
+    expect((await jobs.history(waits)).map((one) => [one.attempt, one.outcome, !!one.startedAt])).toEqual([
+      [1, 'failed', true],
+      [1, 'canceled', false],
+    ])
   })
 
   it('tells whoever runs it, wherever that is, and what it throws then does not hide the reason', async () => {
@@ -432,16 +493,105 @@ describe('what expires', () => {
     for (const one of [id, later.id])
       await until(async () => (await jobs.get(one))?.state === 'expired', 'it to expire', 5_000)
   })
+
+  it.each<[number, string]>([
+    [0, 'before anybody began it'],
+    [1, 'after 1 attempt, which failed: attempt 1'],
+    [2, 'after 2 attempts, the last of which failed: attempt 2'],
+  ])('says so after %i attempts', async (attempts, said) => {
+    const jobs = fixture.dibs.jobs({
+      pay: { retry: (attempt) => (attempt < attempts ? 0 : HOUR_MS) },
+      other: {},
+    })
+    const { id } = await jobs.add('pay', null, { expiresAt: new Date(Date.now() + HOUR_MS) })
+    const handlers = {
+      pay: (_: unknown, { attempt }: JobContext) => {
+        throw new Error(`attempt ${attempt}.`)
+      },
+      other: () => {},
+    }
+    await using _ = await jobs.work(attempts === 0 ? { other: handlers.other } : handlers)
+    await until(
+      async () => (await jobs.get(id))?.state === (attempts === 0 ? 'ready' : 'scheduled'),
+      'it to wait',
+    )
+    await fixture.query(`update {schema}.job set expires_at = {schema}.clock() where id = $1`, [id])
+    const error = await failureOf(jobs.result(id, { waitMs: 15_000 }))
+    expect(error).toBeInstanceOf(JobExpiredError)
+    expect(error.message).toBe(`The job ${id} ("pay") has expired ${said}.`)
+    expect(error).toMatchObject({ attempts })
+  })
 })
 
 describe('a result', () => {
+  it('is waited for though the pool is full', async () => {
+    const other = await fixture.elsewhere({}, { max: 1 })
+    const jobs = other.jobs({ pay: {} })
+    const { id } = await fixture.dibs.jobs({ pay: {} }).add('pay', null)
+    await using _ = await fixture.dibs.jobs({ pay: {} }).work({ pay: () => 'paid' })
+    const inside = deferred()
+    const go = deferred()
+    const holds = other.transaction(async () => {
+      inside.resolve()
+      await go.promise
+    })
+    await inside.promise
+    const result = jobs.result(id, { waitMs: 30_000 })
+    const since = performance.now()
+    setTimeout(() => go.resolve(), 6_500)
+    expect(await result).toBe('paid')
+    // Longer than a call waits for a connection.
+    expect(performance.now() - since).toBeGreaterThan(6_000)
+    await holds
+  })
+
+  it('of what has failed names the class and the code of the error, whichever that was', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { maxAttempts: 1 } })
+    const errors = [
+      new TransientError('later'),
+      new PermanentError('never'),
+      new BusinessRuleError('sold out', 'sold-out'),
+      Object.assign(new TypeError('odd'), { code: 'E_ODD' }),
+    ]
+    const added = await jobs.addMany(errors.map((_, n) => ({ name: 'pay', input: n })))
+    await using _ = await jobs.work({
+      pay: (n) => {
+        throw errors[n as number]
+      },
+    })
+    const told = await Promise.all(added.map(({ id }) => failureOf(jobs.result(id, { waitMs: 10_000 }))))
+    expect(told.map(({ name, cause }) => [name, cause])).toEqual([
+      ['PermanentError', { name: 'TransientError', message: 'later', code: 'DIBS_TRANSIENT' }],
+      ['PermanentError', undefined],
+      ['BusinessRuleError', undefined],
+      ['PermanentError', { name: 'TypeError', message: 'odd', code: 'E_ODD' }],
+    ])
+  })
+
+  it('that nobody makes says why', async () => {
+    const jobs = fixture.dibs.jobs({ unknown: { queue: 'why' }, known: { queue: 'why' } })
+    const { id } = await jobs.add('unknown', null)
+    const say = async (of: string) => (await failureOf(jobs.result(of, { waitMs: 20 }))).message
+    expect(await say(id)).toContain('which is ready (no worker that is alive takes it), in vain')
+    await using worker = await jobs.work({ known: () => {} })
+    await worker.ready
+    expect(await say(id)).toContain('(no worker that is alive takes it)')
+    await fixture.dibs.queues.pause('why')
+    const known = await jobs.add('known', null)
+    expect(await say(known.id)).toContain('which is ready (its queue is paused), in vain')
+    // It was not to wait, and does not look twice.
+    expect((await failureOf(jobs.result(known.id))).message).toContain('which is ready. ')
+  })
+
   it('is waited for so long, and says what is wrong', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     const { id } = await jobs.add('pay', null)
     const error = await failureOf(jobs.result(id, { waitMs: 30 }))
     expect(error).toBeInstanceOf(BusyError)
     expect(error.message).toContain(`the end of job ${id} ("pay"), which is ready`)
-    await expect(jobs.result('99999999')).rejects.toThrow(NotFoundError)
+    const missing = await failureOf(jobs.result('99999999'))
+    expect(missing).toBeInstanceOf(NotFoundError)
+    expect(missing.message).toBe('There is no job 99999999, or it is not kept any more.')
     await expect(jobs.result('seven')).rejects.toThrow(
       /must be the id of a job, as `add` gives it, not "seven"/,
     )

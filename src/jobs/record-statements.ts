@@ -58,6 +58,17 @@ export const listLanes = statement(
   { readOnly: true },
 )
 
+const isAlive = `pg_catalog.date_part('epoch', {schema}.clock() operator(pg_catalog.-) w.seen_at) operator(pg_catalog.<) 30`
+
+/** Why nobody may have begun what is ready in a lane. */
+export const readTakers = statement(
+  `select (q.paused_at is not null)::text as "isPaused",
+    exists (select from {schema}.worker w where l.id ${eq} any (w.lanes) and ${isAlive})::text as "isTaken"
+  from {schema}.lane l left join {schema}.queue q on q.name ${eq} l.queue
+  where l.queue ${eq} $1::text and l.name ${eq} $2::text and l.version ${eq} $3::text::integer`,
+  { readOnly: true },
+)
+
 const running = `{schema}.job j where j.id ${eq} any (array(select pg_catalog.unnest(h.ids) from {schema}.job_held h)) and j.state ${eq} 'running'`
 
 /** How many jobs run, by lane. */
@@ -69,7 +80,7 @@ export const countRunning = statement(
 export const listWorkers = statement(
   `select w.id::text as "id", w.host::text as "host", w.pid::text as "pid", w.concurrency::text as "concurrency",
     {schema}.micros(w.started_at)::text as "startedAt", {schema}.micros(w.seen_at)::text as "seenAt",
-    (pg_catalog.date_part('epoch', {schema}.clock() operator(pg_catalog.-) w.seen_at) operator(pg_catalog.<) 30)::text as "isAlive",
+    (${isAlive})::text as "isAlive",
     (select pg_catalog.json_agg(pg_catalog.json_build_object('queue', l.queue, 'name', l.name, 'version', l.version) order by l.queue, l.name)
       from {schema}.lane l where l.id ${eq} any (w.lanes))::text as "lanes",
     coalesce(r.ids, '[]'::json)::text as "running"

@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 
 /** How long to wait before the next attempt, in milliseconds; null: there is none. `attempt` is the one that has failed, from 1. */
 export type CustomRetry = (attempt: number, error: unknown) => number | null
@@ -26,17 +26,22 @@ const MAX_DELAY_MS = 31 * 24 * 3_600_000
 
 export function checkRetry(field: string, retry: unknown): void {
   if (retry === undefined || typeof retry === 'function') return
+  if (typeof retry !== 'object' || retry === null || Array.isArray(retry))
+    throw new InvalidInputError(field, `must be an object of options, or a function, not ${nameGiven(retry)}`)
   checkOptions(retry, ['backoff', 'baseMs', 'maxMs', 'jitter'], field)
   const { backoff = DEFAULTS.backoff, baseMs, maxMs, jitter = DEFAULTS.jitter } = retry as RetryOptions
   if (!['exponential', 'linear', 'fixed'].includes(backoff))
     throw new InvalidInputError(
       `${field}.backoff`,
-      `must be 'exponential', 'linear' or 'fixed', not ${nameGiven(backoff)}`,
+      `must be 'exponential', 'linear' or 'fixed', not ${showGiven(backoff)}`,
     )
   if (baseMs !== undefined) checkDuration(`${field}.baseMs`, baseMs, 0, MAX_DELAY_MS)
   if (maxMs !== undefined) checkDuration(`${field}.maxMs`, maxMs, 0, MAX_DELAY_MS)
   if (typeof jitter !== 'number' || !(jitter >= 0 && jitter <= 1))
-    throw new InvalidInputError(`${field}.jitter`, `must be a number from 0 to 1, not ${jitter}`)
+    throw new InvalidInputError(
+      `${field}.jitter`,
+      `must be a number from 0 to 1, not ${typeof jitter === 'number' ? jitter : nameGiven(jitter)}`,
+    )
 }
 
 /** How long to wait after attempt number `attempt`, which has failed; null: no more attempts. A function that fails, or says nonsense, is as if there was none. */

@@ -88,6 +88,22 @@ describe('stop', () => {
     expect(await dibs.workers()).toEqual([])
   })
 
+  it('takes no option that it does not know, and goes on then', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {} })
+    await using worker = await jobs.work({ pay: () => 'paid' })
+    for (const [options, said] of [
+      [{ drain: 1 }, /^`drain` is no option here; there are drainMs\.$/],
+      [{ drainMs: '5' }, /^`drainMs` must be a whole number of milliseconds from 0 to .*, not a string\.$/],
+      [{ drainMs: -1 }, /^`drainMs` must be .*, not -1\.$/],
+      [7, /^`options` must be an object, not a number\.$/],
+    ] as const)
+      await expect(worker.stop(options as never)).rejects.toThrow(
+        expect.objectContaining({ name: 'InvalidInputError', message: expect.stringMatching(said) }),
+      )
+    expect(worker.stats.isStopping).toBe(false)
+    expect(await jobs.result((await jobs.add('pay', null)).id, { waitMs: 10_000 })).toBe('paid')
+  })
+
   it('comes with `await using`, and with close', async () => {
     const dibs = await fixture.elsewhere()
     const jobs = dibs.jobs({ slow: {} })

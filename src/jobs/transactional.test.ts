@@ -1,3 +1,4 @@
+import { inspect } from 'node:util'
 import { expect, it } from 'vitest'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
@@ -235,4 +236,23 @@ it('says so if the fence is lost by the time it completes', async () => {
   expect(await fixture.logged()).toEqual(['attempt 2'])
   await until(() => worker.stats.running === 0, 'all to end')
   expect(events.every(({ reason }) => reason === 'stolen')).toBe(true)
+})
+
+it('has no `tx` otherwise: whoever asks for it is told why, and whoever copies or logs the context is not', async () => {
+  const jobs = fixture.dibs.jobs({ book: { maxAttempts: 1 } })
+  const { id } = await jobs.add('book', null)
+  const said: unknown[] = []
+  await using _ = await jobs.work({
+    book: (_, ctx) => {
+      said.push({ ...ctx }, inspect(ctx).includes('tx'), JSON.stringify(ctx))
+      const { tx } = ctx as TransactionalContext
+      return tx.query('select 1').then(() => {})
+    },
+  })
+  const error = await jobs.result(id, { waitMs: 10_000 }).catch((error) => error)
+  expect(error).toMatchObject({
+    message: '`tx` is there only in a handler with `transactional: true`.',
+    cause: { name: 'InvalidInputError' },
+  })
+  expect(said).toEqual([{}, false, '{}'])
 })

@@ -2,6 +2,8 @@ import { randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
 import { JobCanceledError, WorkerStoppedError } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
+import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkOptions } from '../postgres/check-options.js'
 import { emit, isHeard } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { storeFailure } from '../postgres/stored-failure.js'
@@ -335,7 +337,7 @@ export class RunningWorker implements Worker, Member, Kept {
   onCanceled(attempt: Attempt, reason: string | undefined): void {
     if (attempt.isCanceled || attempt.mayBeOver) return
     attempt.isCanceled = true
-    attempt.abort(new JobCanceledError(attempt.subject, reason))
+    attempt.abort(new JobCanceledError(attempt.subject, reason || undefined))
     const place = this.#waiting.findIndex((waiting) => waiting.attempt === attempt)
     if (place < 0) return
     this.#waiting.splice(place, 1)
@@ -346,9 +348,12 @@ export class RunningWorker implements Worker, Member, Kept {
     if (!this.#stopping.signal.aborted) void this.#enter().catch(() => {})
   }
 
-  stop({ drainMs = this.#options.drainMs }: StopOptions = {}): Promise<void> {
+  async stop(options: StopOptions = {}): Promise<void> {
+    checkOptions(options, ['drainMs'])
+    const { drainMs = this.#options.drainMs } = options
+    checkDuration('drainMs', drainMs, 0, MAX_TIMER_MS)
     this.#stopped ??= this.#stop(drainMs)
-    return this.#stopped
+    await this.#stopped
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -15,9 +15,11 @@ export function checkOptions(options: unknown, names: readonly string[], of?: st
   }
   const unknown = Object.keys(options).find((name) => !names.includes(name))
   if (unknown !== undefined) {
+    // What begins with a tilde is for types alone.
+    const shown = names.filter((name) => !name.startsWith('~'))
     throw new InvalidInputError(
       of === undefined ? unknown : `${of}.${unknown}`,
-      `is no option here; there are ${names.join(', ') || 'none'}`,
+      `is no option here; there are ${shown.join(', ') || 'none'}`,
     )
   }
 }

@@ -76,11 +76,9 @@ const clean = (text: unknown): string =>
     .replaceAll('\0', '')
     .replace(/\p{Surrogate}/gu, '')
 
-const OURS = ['PermanentError', 'BusinessRuleError', 'TransientError']
-
 /**
- * The same class to `instanceof` as for the first caller, with its message, status and fields; of a class of the caller's
- * own `cause` names it.
+ * The same class to `instanceof` as for the first caller, with its message, status and fields; what was of another class is
+ * named by `cause`.
  */
 export const restoreFailure = (stored: unknown): PermanentError | BusinessRuleError =>
   restoreAs(stored, PermanentError)
@@ -101,7 +99,7 @@ function restoreAs<E extends PermanentError | TransientError>(
     isRule,
     fields,
   } = (stored ?? {}) as Partial<StoredFailure>
-  const cause = OURS.includes(name) ? undefined : { name, message, code }
+  const cause = name === (isRule ? BusinessRuleError : Plain).name ? undefined : { name, message, code }
   const error = isRule ? new BusinessRuleError(message, undefined, { cause }) : new Plain(message, { cause })
   return Object.assign(error, fields, { replayed: true }, status === undefined ? {} : { status })
 }
