@@ -78,7 +78,7 @@ begin
 end
 $$;
 
--- For those who add jobs in another language: `select dibs.add_job('email', '{"to": "ann"}')`. Whoever works on them knows of it by polling, unless a hint follows.
+-- For those who add jobs in another language: `select dibs.add_job('email', '{"to": "ann"}')`. Whoever works on them knows of it by polling, unless a hint follows. The bounds are those of `jobs.add`.
 create function {schema}.add_job(
   name text, input json default 'null', queue text default 'default', priority integer default 0, run_at timestamptz default null,
   expires_at timestamptz default null, correlation_id text default null, max_attempts integer default 10, keep_days integer default 7, version integer default 1
@@ -89,17 +89,51 @@ as $$
 declare
   v_now timestamptz := {schema}.clock();
   v_run_at timestamptz := coalesce(run_at, v_now);
-  v_lane integer := {schema}.job_lane(queue, name, version);
+  v_input json := coalesce(input, 'null');
+  v_bytes integer := pg_catalog.octet_length(v_input::text);
+  v_lane integer;
   v_id bigint;
 begin
   if max_attempts < 1 or keep_days not between 0 and 366 then
     raise exception 'max_attempts must be 1 or more, and keep_days 0 to 366' using errcode = 'invalid_parameter_value';
   end if;
+  if coalesce(pg_catalog.length(name), 0) not between 1 and 200 or coalesce(pg_catalog.length(queue), 0) not between 1 and 200 then
+    raise exception 'name and queue must have 1 to 200 characters' using errcode = 'invalid_parameter_value';
+  end if;
+  if pg_catalog.length(correlation_id) > 1000 then
+    raise exception 'correlation_id must have at most 1000 characters, and has %', pg_catalog.length(correlation_id) using errcode = 'invalid_parameter_value';
+  end if;
+  if v_bytes > 1048576 then
+    raise exception 'input must be at most 1048576 bytes as JSON, and is %; store it elsewhere and keep its address here', v_bytes using errcode = 'invalid_parameter_value';
+  end if;
+  v_lane := {schema}.job_lane(queue, name, version);
   -- point: before the job
   insert into {schema}.job as j (created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, correlation_id, input)
   values (v_now, v_run_at, add_job.expires_at, v_lane, add_job.priority, add_job.max_attempts, add_job.keep_days,
-    case when v_run_at > v_now then 'scheduled' else 'ready' end, add_job.correlation_id, add_job.input)
+    case when v_run_at > v_now then 'scheduled' else 'ready' end, add_job.correlation_id, v_input)
   returning j.id into v_id;
   return v_id;
 end
+$$;
+
+-- The same for jsonb, which PostgreSQL does not take for json by itself.
+create function {schema}.add_job(
+  name text, input jsonb, queue text default 'default', priority integer default 0, run_at timestamptz default null,
+  expires_at timestamptz default null, correlation_id text default null, max_attempts integer default 10, keep_days integer default 7, version integer default 1
+) returns bigint
+  language sql volatile
+  set search_path = ''
+as $$
+  select {schema}.add_job(name, input::json, queue, priority, run_at, expires_at, correlation_id, max_attempts, keep_days, version)
+$$;
+
+-- And for text: a literal, or the parameter of a driver that says no type, is taken for this one. Between json and jsonb alone it would be ambiguous.
+create function {schema}.add_job(
+  name text, input text, queue text default 'default', priority integer default 0, run_at timestamptz default null,
+  expires_at timestamptz default null, correlation_id text default null, max_attempts integer default 10, keep_days integer default 7, version integer default 1
+) returns bigint
+  language sql volatile
+  set search_path = ''
+as $$
+  select {schema}.add_job(name, input::json, queue, priority, run_at, expires_at, correlation_id, max_attempts, keep_days, version)
 $$;

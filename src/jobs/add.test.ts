@@ -120,11 +120,68 @@ describe('add', () => {
     await expect(fixture.query(`select {schema}.add_job('email', max_attempts => 0)`)).rejects.toThrow(
       /max_attempts/,
     )
-    await expect(fixture.query(`select {schema}.add_job('')`)).rejects.toThrow(/name/)
     const [later] = await fixture.query(
       `select {schema}.add_job('email', run_at => now() + interval '1 h') as id`,
     )
     expect((await jobs.get(`${later?.id}`))?.state).toBe('scheduled')
+  })
+
+  it.each([
+    ['a literal', `'{"to": "ann"}'`, []],
+    ['a parameter', '$1', ['{"to": "ann"}']],
+    ['text', '$1::text', ['{"to": "ann"}']],
+    ['varchar', '$1::varchar', ['{"to": "ann"}']],
+    ['json', `json_build_object('to', 'ann')`, []],
+    ['jsonb', `jsonb_build_object('to', 'ann')`, []],
+    ['jsonb, by its name', `input => jsonb_build_object('to', 'ann'), queue => 'sql'`, []],
+  ])('takes %s from SQL', async (_, input, values) => {
+    const [row] = await fixture.query(`select {schema}.add_job('email', ${input}) as id`, values)
+    expect(await define().get(`${row?.id}`)).toMatchObject({ input: { to: 'ann' }, maxAttempts: 10 })
+  })
+
+  it('takes no input from SQL for null', async () => {
+    for (const call of [`add_job('email')`, `add_job('email', null)`, `add_job('email', null::jsonb)`]) {
+      const [row] = await fixture.query(`select {schema}.${call} as id`)
+      expect(await define().get(`${row?.id}`)).toMatchObject({ input: null, state: 'ready' })
+    }
+  })
+
+  it.each<[string, string, RegExp | undefined]>([
+    ['no name', `''`, /^name and queue must have 1 to 200 characters$/],
+    ['null for a name', `null`, /^name and queue must have/],
+    ['a name that fits', `repeat('ä', 200)`, undefined],
+    ['a long name', `repeat('x', 201)`, /^name and queue must have/],
+    ['no queue', `'email', queue => ''`, /^name and queue must have/],
+    ['a long queue', `'email', queue => repeat('x', 201)`, /^name and queue must have/],
+    ['a correlation that fits', `'email', correlation_id => repeat('ä', 1000)`, undefined],
+    [
+      'a long correlation',
+      `'email', correlation_id => repeat('x', 1001)`,
+      /^correlation_id must have at most 1000 characters, and has 1001$/,
+    ],
+    ['an input that fits', `'email', to_jsonb(repeat('x', 1048574))`, undefined],
+    [
+      'a large input',
+      `'email', to_jsonb(repeat('x', 1048575))`,
+      /^input must be at most 1048576 bytes as JSON, and is 1048577; store it elsewhere/,
+    ],
+    [
+      'an input of many bytes',
+      `'email', to_jsonb(repeat('ä', 600000))`,
+      /^input must be at most 1048576 bytes as JSON, and is 1200002/,
+    ],
+  ])('has the same bounds in SQL: %s', async (_, given, said) => {
+    const call = fixture.query(`select {schema}.add_job(${given})`)
+    if (said === undefined) await call
+    else {
+      const error = await call.then(
+        () => expect.unreachable('it did not fail'),
+        (error) => error,
+      )
+      expect(error.code).toBe('22023')
+      expect(error.message).toMatch(said)
+    }
+    expect(await count()).toBe(said === undefined ? 1 : 0)
   })
 })
 
@@ -368,9 +425,18 @@ describe('what is refused', () => {
       () => add(1, { correlationId: 'x\0' }),
       /^`correlationId` must not hold a NUL character\.$/,
     ],
-    ['wakes somehow', () => add(1, { wake: 'now' }), /^`wake` must be 'in-transaction', or absent/],
+    [
+      'wakes somehow',
+      () => add(1, { wake: 'now' }),
+      /^`wake` must be 'in-transaction', or absent, not "now"\.$/,
+    ],
+    ['is late by a text', () => add(1, { delayMs: '5' }), /^`delayMs` must be .*, not a string\.$/],
     ['is no list', () => define().addMany({} as never), /^`jobs` must be an array, not a plain object\.$/],
-    ['is no job', () => define().addMany([7] as never), /^`jobs\[0\]` is not right, and none was added: /],
+    [
+      'is no job',
+      () => define().addMany([{ name: 'email', input: 1 }, null] as never),
+      /^`jobs\[1\]` must be an object \{ name, input, … \}, not null; none was added\.$/,
+    ],
     [
       'has an option',
       () => define().addMany([{ name: 'email', input: 1, tx: 1 } as never]),
@@ -393,7 +459,7 @@ describe('what is refused', () => {
     [
       'an option',
       { email: { leaseMS: 1 } },
-      /^`email.leaseMS` is no option here; there are input, result, queue/,
+      /^`email.leaseMS` is no option here; there are input, result, queue, .*, transactional\.$/,
     ],
     ['no name', { '': {} }, /^`name` must be a text of 1 to 200 characters, not one of 0\.$/],
     [
@@ -419,7 +485,17 @@ describe('what is refused', () => {
     [
       'a retry',
       { email: { retry: { backoff: 'cubic' } } },
-      /^`email.retry.backoff` must be 'exponential', 'linear' or 'fixed', not a string/,
+      /^`email.retry.backoff` must be 'exponential', 'linear' or 'fixed', not "cubic"\.$/,
+    ],
+    [
+      'a text for a retry',
+      { email: { retry: 'fixed' } },
+      /^`email.retry` must be an object of options, or a function, not a string\.$/,
+    ],
+    [
+      'a text for a jitter',
+      { email: { retry: { jitter: '5' } } },
+      /^`email.retry.jitter` must be a number from 0 to 1, not a string\.$/,
     ],
     [
       'a retry option',
