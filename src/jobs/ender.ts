@@ -20,8 +20,8 @@ const WAIT_MS = 1_000
 const MOST_PASSED_OVER = 10
 const PAUSE_MS = 5
 
-/** What came of it: recorded; done before, by a transaction of which nobody knew whether it was committed; refused, since the claim was lost before; or the server would not have it. */
-export type EndState = 'done' | 'succeeded' | 'lost' | 'refused'
+/** What came of it: recorded; recorded as canceled, whatever it was to become; done before, by a transaction of which nobody knew whether it was committed; refused, since the claim was lost before; or the server would not have it. */
+export type EndState = 'done' | 'canceled' | 'succeeded' | 'lost' | 'refused'
 
 interface Ending {
   readonly attempt: Attempt
@@ -37,6 +37,8 @@ interface Ending {
 /** What a batch has come to, by the ids of jobs. What is neither has been lost, or was recorded before. */
 interface Told {
   readonly done: ReadonlySet<number>
+  /** Those of them that somebody has canceled. */
+  readonly canceled?: ReadonlySet<number>
   /** Others have their rows just now. */
   readonly locked: ReadonlySet<number>
 }
@@ -90,7 +92,7 @@ export class Ender {
 
   #tell({ attempt, onEnd }: Ending, state: EndState): void {
     if (--this.#size <= MOST_WAITING) this.#onRoom()
-    attempt.state = state === 'done' || state === 'succeeded' ? 'ended' : 'lost'
+    attempt.state = state === 'lost' || state === 'refused' ? 'lost' : 'ended'
     onEnd(state)
   }
 
@@ -135,7 +137,8 @@ export class Ender {
       this.#answered()
       for (const ending of batch) {
         const { id } = ending.attempt.job
-        if (told === undefined || told.done.has(id)) this.#tell(ending, 'done')
+        if (told === undefined || told.done.has(id))
+          this.#tell(ending, told?.canceled?.has(id) ? 'canceled' : 'done')
         else if (told.locked.has(id) && ++ending.passedOver < MOST_PASSED_OVER) this.#waiting.push(ending)
         else void this.#sendAlone(ending)
       }
@@ -173,9 +176,13 @@ export class Ender {
   async #settle(batch: readonly Ending[]): Promise<Told> {
     const [row] = await this.#engine.ends.send(settleJobs, [`[${batch.map(itemOf).join(',')}]`])
     const told: readonly { id: number; state: string }[] = JSON.parse(`${row?.told}`)
-    const of = (isLocked: boolean) =>
-      new Set(told.flatMap(({ id, state }) => ((state === 'locked') === isLocked ? [id] : [])))
-    return { done: of(false), locked: of(true) }
+    const of = (isWanted: (state: string) => boolean) =>
+      new Set(told.flatMap(({ id, state }) => (isWanted(state) ? [id] : [])))
+    return {
+      done: of((state) => state !== 'locked'),
+      canceled: of((state) => state === 'canceled'),
+      locked: of((state) => state === 'locked'),
+    }
   }
 
   /** Never fails: tells whoever waits for it. */

@@ -394,6 +394,7 @@ describe('cancel', () => {
     const jobs = fixture.dibs.jobs({ pay: {}, next: {} })
     const { id } = await jobs.add('pay', null)
     const refused = fixture.listen('dibs:job.refused')
+    const canceled = fixture.listen('dibs:job.canceled')
     const inside = deferred()
     const go = deferred()
     await using worker = await jobs.work(
@@ -415,6 +416,7 @@ describe('cancel', () => {
     await until(() => refused.length === 1, 'its late end to be refused')
     await expect(jobs.result(id)).rejects.toThrow(JobCanceledError)
     expect(worker.stats).toMatchObject({ canceled: 1, succeeded: 1, stuck: 0 })
+    expect(canceled).toEqual([expect.objectContaining({ id, attempt: 1 })])
   })
 
   it('rolls back what a transactional handler has done', async () => {
@@ -437,9 +439,10 @@ describe('cancel', () => {
   it('ends what runs and fails, whatever it was to become', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry } })
     const { id } = await jobs.add('pay', null)
+    const canceled = fixture.listen('dibs:job.canceled')
     const inside = deferred()
     const go = deferred()
-    await using _ = await jobs.work({
+    await using worker = await jobs.work({
       pay: async () => {
         inside.resolve()
         await go.promise
@@ -447,9 +450,36 @@ describe('cancel', () => {
       },
     })
     await inside.promise
-    await jobs.cancel(id, { reason: 'enough' })
+    // As by a process that sends no hints: the worker has not heard of it when its handler ends.
+    await fixture.query(`update {schema}.job set cancel_at = {schema}.clock(), error = $2 where id = $1`, [
+      id,
+      { name: 'JobCanceledError', message: 'enough' },
+    ])
     go.resolve()
     await expect(jobs.result(id, { waitMs: 10_000 })).rejects.toThrow(/was canceled: enough/)
+    await until(() => worker.stats.canceled === 1, 'the worker to count it')
+    expect(worker.stats.snoozed).toBe(0)
+    expect(canceled).toEqual([expect.objectContaining({ id, name: 'pay', attempt: 1 })])
+  })
+
+  it('ends what is given back at a stop', async () => {
+    const jobs = fixture.dibs.jobs({ pay: {} })
+    const { id } = await jobs.add('pay', null)
+    const inside = deferred()
+    await using worker = await jobs.work({
+      pay: async () => {
+        inside.resolve()
+        await new Promise(() => {})
+      },
+    })
+    await inside.promise
+    await fixture.query(`update {schema}.job set cancel_at = {schema}.clock(), error = $2 where id = $1`, [
+      id,
+      { name: 'JobCanceledError', message: 'enough' },
+    ])
+    await worker.stop({ drainMs: 0 })
+    expect(worker.stats).toMatchObject({ canceled: 1, returned: 0 })
+    await expect(jobs.result(id)).rejects.toThrow(/was canceled: enough/)
   })
 
   it('leaves dead ones alone', async () => {

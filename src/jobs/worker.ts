@@ -287,6 +287,12 @@ export class RunningWorker implements Worker, Member, Kept {
     if (isHeard('dibs:job.succeeded')) emit('dibs:job.succeeded', this.#about(attempt))
   }
 
+  /** Somebody has given it up, and that is how it ended, also if its handler did not know. */
+  #canceled(attempt: Attempt): void {
+    this.#counts.canceled++
+    emit('dibs:job.canceled', this.#about(attempt))
+  }
+
   /** It was done, and came too late: another has the job, or has had it. Nothing was changed. */
   #late(attempt: Attempt): void {
     this.#counts.lost++
@@ -314,16 +320,16 @@ export class RunningWorker implements Worker, Member, Kept {
     const { to } = settlement
     this.#record(attempt, settlement, null, (state) => {
       if (state === 'succeeded') return this.#succeeded(attempt)
-      if (state !== 'done') return this.#late(attempt)
+      if (state === 'lost' || state === 'refused') return this.#late(attempt)
+      if (state === 'canceled' || to === 'canceled') return this.#canceled(attempt)
       const count = {
         retry: 'retried',
         dead: 'failed',
         snooze: 'snoozed',
         back: 'returned',
-        canceled: 'canceled',
       } as const
       this.#counts[count[to]]++
-      if (to === 'dead' || to === 'canceled') return
+      if (to === 'dead') return
       // It is ready, or due at a time that nobody knows of yet.
       if (settlement.delayMs === 0) this.#engine.hint([attempt.definition.queue])
       else this.#engine.onScheduled(settlement.delayMs)

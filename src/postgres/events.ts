@@ -333,6 +333,8 @@ export interface DibsEvents {
     readonly retryInMs: number
     readonly error: unknown
   }
+  /** Somebody has given up a job that a worker had, and its end is recorded. Of one that waited nothing is told: whoever cancels it knows. */
+  'dibs:job.canceled': JobOrigin
   /** A worker has lost a job while its handler ran: another has it, or may have it. */
   'dibs:job.lost': JobOrigin & { readonly fence: number; readonly reason: 'stolen' | 'lost contact' }
   /** A handler was done too late: another has the job, or has had it. Nothing was changed. */

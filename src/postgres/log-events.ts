@@ -78,6 +78,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:worker.breaker-closed': ['info', 'database is there again: jobs are claimed'],
   'dibs:job.succeeded': ['debug', 'job done'],
   'dibs:job.failed': ['warn', 'job failed'],
+  'dibs:job.canceled': ['debug', 'job canceled'],
   'dibs:job.lost': ['warn', 'job lost while its handler ran'],
   'dibs:job.refused': ['warn', 'late end of a job refused: another has it'],
   'dibs:job.stuck': ['warn', 'handler goes on though its job is over; its slot was given to another'],

@@ -169,6 +169,13 @@ const ofAdding = [
     functions,
   ],
   ['add_job: any number of attempts', 'max_attempts < 1 or', 'false or', functions],
+  ['add_job: an input of any size', 'if v_bytes > 1048576 then', 'if false then', [test('add')]],
+  [
+    'add_job: a correlation of any length',
+    'if pg_catalog.length(correlation_id) > 1000 then',
+    'if false then',
+    [test('add')],
+  ],
 ]
 
 const LOCKED = 'for update skip locked'
@@ -611,6 +618,27 @@ const around = [
     'if (hasRoom && !batch.has(id)) batch.set(id, ending)',
     'if (hasRoom) batch.set(id * 2 + (batch.has(id * 2) ? 1 : 0), ending)',
     [test('ender')],
+  ],
+  [
+    'what was canceled counts as what it was to become',
+    'src/jobs/ender.ts',
+    "told?.canceled?.has(id) ? 'canceled' : 'done'",
+    "'done'",
+    [test('outcomes')],
+  ],
+  [
+    'a filter that names nothing takes everything',
+    'src/jobs/dead-jobs.ts',
+    'if (!all && ',
+    'if (false && ',
+    [test('outcomes')],
+  ],
+  [
+    'a full pool is the end of a wait',
+    'src/jobs/job-results.ts',
+    'if (!(error instanceof BusyError) || leftMs <= 0) throw error',
+    'if (leftMs < 1e9) throw error',
+    [test('outcomes')],
   ],
   [
     'an end that was rolled back is an end',
