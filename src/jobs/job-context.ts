@@ -36,7 +36,7 @@ export interface JobContext {
   readonly log: JobLog
   /** Keeps how far it has come, for `jobs.get`. `FenceLostError` if another has the job by now. */
   progress(value: unknown): Promise<void>
-  /** Makes the lease last for so long from now on, for work that lets no heartbeat through. */
+  /** Puts the end of the lease at least so far from now, for work that lets no heartbeat through. Later heartbeats do not shorten it. */
   extendLease(ms: number): Promise<void>
 }
 

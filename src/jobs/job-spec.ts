@@ -19,9 +19,9 @@ export interface JobOptions {
   readonly maxAttempts?: number | undefined
   /** After how long without a heartbeat others may take it. Renewed by itself while the handler runs. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** After how long its handler is given up, and the attempt has failed. Default: never. */
+  /** After how long its handler is given up, and the attempt has failed; with `transactional` the wait for a connection counts. Default: never. */
   readonly timeoutMs?: number | undefined
-  /** How long its attempts and its result are kept, in whole days; 0: not at all. Default 7 days. */
+  /** How long its attempts and its result are kept, rounded up to whole days; 0: not at all. Default 7 days. */
   readonly keepMs?: number | undefined
   /** Its handler runs in a transaction (`ctx.tx`) that commits together with the end of the job. */
   readonly transactional?: boolean | undefined

@@ -42,7 +42,7 @@ export interface WorkerStats {
   /** Claimed, and given back. */
   readonly returned: number
   readonly running: number
-  /** Claimed ahead. */
+  /** Claimed ahead, and not begun. */
   readonly waiting: number
   /** Handlers that were given up, and that still run. */
   readonly stuck: number
@@ -55,7 +55,7 @@ export interface WorkerStats {
 export interface Worker extends AsyncDisposable {
   /** As it is listed, and as its jobs name it. */
   readonly id: string
-  /** Resolves when it takes jobs; while the database is away it waits for that. */
+  /** Resolves when it takes jobs; while the database is away it waits for that, and `work` does not. */
   readonly ready: Promise<void>
   readonly stats: WorkerStats
   /** Takes no more jobs, waits for those that run, gives the rest back, and is gone. */
