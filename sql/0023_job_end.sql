@@ -220,7 +220,7 @@ as $$
   from pg_catalog.json_to_recordset(p_items) i (id bigint, fence bigint, "to" text, "delayMs" bigint, error json)
 $$;
 
--- One by itself: `done`; `lost`; `locked`. `succeeded`: it has, by a transaction whose answer was lost.
+-- One by itself: `done`; `canceled`; `lost`; `locked`. `succeeded`: it has, by a transaction whose answer was lost.
 create function {schema}.job_settle_one(p_item json, p_wait_ms integer) returns text
   language plpgsql volatile
   set search_path = ''
@@ -231,8 +231,8 @@ declare
 begin
   if v_state = 'held' then
     -- point: before the end
-    perform {schema}.job_settle(pg_catalog.json_build_array(p_item));
-    return 'done';
+    v_outcome := {schema}.job_settle(pg_catalog.json_build_array(p_item)) -> 0 ->> 'state';
+    return case when v_outcome = 'canceled' then v_outcome else 'done' end;
   end if;
   if v_state = 'lost' then
     -- point: before the look
@@ -397,7 +397,8 @@ begin
   insert into {schema}.job_history (
     forget_on, id, fence, created_at, started_at, ended_at, lane, priority, attempt, outcome, worker, correlation_id, input, error)
   select {schema}.job_forget_on(v_now, j.keep_days), j.id, j.fence, j.created_at, j.started_at, v_now, j.lane, j.priority, j.attempt,
-    case when j.cancel_at is not null then 'canceled' else 'lost' end, j.worker, j.correlation_id, case when j.cancel_at is not null then j.input end, {schema}.job_loss(j)
+    case when j.cancel_at is not null then 'canceled' else 'lost' end, j.worker, j.correlation_id, case when j.cancel_at is not null then j.input end,
+    case when j.cancel_at is not null then j.error else {schema}.job_loss(j) end
   from {schema}.job j where j.id = any (v_ids) and j.keep_days > 0;
   -- point: before the end
   with gone as (
