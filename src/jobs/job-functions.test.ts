@@ -178,6 +178,7 @@ describe('claiming', () => {
       await put({ id: 1, fence: 8e15 })
       const [job] = (await claim(1)) ?? []
       expect([job?.fence, job?.attempt]).toEqual([8e15 + 1, 2])
+      expect(await rowOf('fence::float8, attempt')).toEqual({ fence: 8e15 + 1, attempt: 2 })
     })
   })
 

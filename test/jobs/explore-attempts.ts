@@ -27,7 +27,7 @@ export function describeAttemptSchedules(bound: Depth): void {
   /** The same for one that has not succeeded. */
   const settlesSurely = (item: Settling) =>
     asProcess(async (own) =>
-      (await own.settle(item)).length === 1 ? true : (await own.settleOne(item)) === 'done',
+      (await own.settle(item)).length === 1 ? true : ['done', 'canceled'].includes(await own.settleOne(item)),
     )
   const recovers = asProcess(async (own) => {
     await timePasses(own.db)
