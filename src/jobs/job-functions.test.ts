@@ -4,7 +4,7 @@ import type { Settling } from '../../test/jobs/job-calls.js'
 import { LEASE_MS, openJobs } from '../../test/jobs/open-job-functions.js'
 import { renderSchema } from '../postgres/identifier.js'
 
-/** What the functions of sql/0021_job_add.sql to sql/0024_job_operate.sql say and do, one at a time, and beside whoever has a row. */
+/** What the functions of sql/0021_job_add.sql to sql/0025_job_recover.sql say and do, one at a time, and beside whoever has a row. */
 
 const fixture = openJobs()
 const { rows, put, passes, states, history, whileLocked, pool } = fixture

@@ -53,6 +53,7 @@ export const tellJob = statement(
   'select {schema}.job_tell($1::text::bigint, $2::text::bigint, $3::text::json, $4::text::bigint, $5::text::integer)::text as state',
 )
 
+/** See sql/0025_job_recover.sql. */
 export const recoverJobs = statement(
   'select {schema}.job_recover($1::text::integer, $2::text::bigint[])::text as told',
 )

@@ -12,6 +12,7 @@ const inAdd = 'sql/0021_job_add.sql'
 const inClaim = 'sql/0022_job_claim.sql'
 const inEnd = 'sql/0023_job_end.sql'
 const inOperate = 'sql/0024_job_operate.sql'
+const inRecover = 'sql/0025_job_recover.sql'
 
 const FREE = 'num_nonnulls(worker, lease_until, started_at, cancel_at) = 0'
 const of = (name) => (text) => inFunction(name, text)
@@ -484,6 +485,11 @@ const ofEnding = [
     functions,
   ],
   ['tell: takes time away', tell('greatest(j.lease_until, '), 'greatest(v_now, ', functions],
+  ['beat: what runs for long stays in the line', beat(', is_renewed = true'), '', functions],
+]
+
+/** @type {typeof ofTable} */
+const ofRecovering = [
   ['recover: claims that another looks at', recover(` ${LOCKED}) d`), ') d', attempts],
   ['recover: waits for who looks at a claim', recover(` ${LOCKED}) d`), ' for update) d', attempts],
   ['recover: claims that nobody has asked for', recover('i.id = any (p_over) and '), '', functions],
@@ -563,7 +569,6 @@ const ofEnding = [
     'where j.id = any (v_ids);',
     functions,
   ],
-  ['beat: what runs for long stays in the line', beat(', is_renewed = true'), '', functions],
   ['strays: of any worker', strays(' and j.worker = any (p_workers)'), '', functions],
   ['strays: what is known', strays(' and j.id <> all (p_known)'), '', functions],
 ]
@@ -657,6 +662,7 @@ export const jobMutations = [
   ...inFile(inAdd, ofAdding),
   ...inFile(inClaim, ofClaiming),
   ...inFile(inEnd, ofEnding),
+  ...inFile(inRecover, ofRecovering),
   ...inFile(inOperate, ofOperating),
   ...around.map(([name, file, from, to, tests]) => ({ name: `jobs: ${name}`, file, from, to, tests })),
 ]
