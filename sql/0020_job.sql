@@ -37,19 +37,10 @@ create table {schema}.job (
   max_attempts integer not null,
   -- How long each attempt is kept in history; 0: not at all.
   keep_days smallint not null,
-  -- Its lease was put off at least once.
-  is_renewed boolean not null default false,
   state text collate "C" not null,
-  -- Which index has it. None names the state, and a claim leaves a job in the line: so a claim, and what else happens to a job that is soon over, touches no index (HOT). What runs for
+  -- Which index has it: `line`, `schedule`, `dead`, or none. None names the state, and a claim leaves a job in the line: so a claim, and the end of what is soon over, touches no index (HOT). What runs for
   -- longer leaves the line with its first heartbeat, so that nobody who looks for work reads it again and again.
-  listed text collate "C" generated always as (
-    case state
-      when 'ready' then 'line'
-      when 'running' then case when not is_renewed then 'line' end
-      when 'scheduled' then 'schedule'
-      when 'dead' then 'dead'
-    end
-  ) stored,
+  listed text collate "C" default 'line',
   worker text collate "C",
   correlation_id text,
   input json not null,
@@ -59,12 +50,12 @@ create table {schema}.job (
   -- One for all states: PostgreSQL reads the text of each check anew for every statement.
   constraint job_state check (
     case state
-      when 'ready' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed
-      when 'scheduled' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed
+      when 'ready' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is not distinct from 'line'
+      when 'scheduled' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is not distinct from 'schedule'
       -- Its key is full: out of the index of what is ready, so that it costs those who claim nothing.
-      when 'gated' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed
-      when 'running' then num_nulls(worker, lease_until, started_at) = 0 and fence > 0 and attempt > 0
-      when 'dead' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and not is_renewed and error is not null
+      when 'gated' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is null
+      when 'running' then num_nulls(worker, lease_until, started_at) = 0 and coalesce(listed, 'line') = 'line' and fence > 0 and attempt > 0
+      when 'dead' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is not distinct from 'dead' and error is not null
       else false
     end
   )

@@ -42,6 +42,7 @@ declare
   v_priorities integer[];
   v_run_at timestamptz[];
   v_states text[];
+  v_listed text[];
   v_expires_at timestamptz[];
   v_max_attempts integer[];
   v_keep_days smallint[];
@@ -50,8 +51,9 @@ begin
   -- point: before the kinds
   select pg_catalog.array_agg({schema}.job_lane(k.queue, k.name, k.version)), pg_catalog.array_agg(k.priority),
     pg_catalog.array_agg(k.run_at), pg_catalog.array_agg(case when k.run_at > v_now then 'scheduled' else 'ready' end),
+    pg_catalog.array_agg(case when k.run_at > v_now then 'schedule' else 'line' end),
     pg_catalog.array_agg(k.expires_at), pg_catalog.array_agg(k.max_attempts), pg_catalog.array_agg(k.keep_days)
-  into v_lanes, v_priorities, v_run_at, v_states, v_expires_at, v_max_attempts, v_keep_days
+  into v_lanes, v_priorities, v_run_at, v_states, v_listed, v_expires_at, v_max_attempts, v_keep_days
   from (
     select i.queue, i.name, i.version, i.priority, i."maxAttempts" as max_attempts, i."keepDays" as keep_days,
       pg_catalog.to_timestamp(i."expiresAt" / 1000.0) as expires_at,
@@ -63,9 +65,9 @@ begin
   ) k;
   -- point: before the jobs
   with added as (
-    insert into {schema}.job as j (created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, correlation_id, input)
+    insert into {schema}.job as j (created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, listed, correlation_id, input)
     select v_now, v_run_at[p.kind], v_expires_at[p.kind], v_lanes[p.kind], v_priorities[p.kind], v_max_attempts[p.kind], v_keep_days[p.kind],
-      v_states[p.kind], p.correlation_id, p.input
+      v_states[p.kind], v_listed[p.kind], p.correlation_id, p.input
     from (
       select coalesce(i.place, 1) as kind, i.correlation_id, i.input
       from rows from (pg_catalog.json_array_elements(p_inputs), pg_catalog.unnest(p_places), pg_catalog.unnest(p_correlations))
@@ -108,9 +110,9 @@ begin
   end if;
   v_lane := {schema}.job_lane(queue, name, version);
   -- point: before the job
-  insert into {schema}.job as j (created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, correlation_id, input)
+  insert into {schema}.job as j (created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, listed, correlation_id, input)
   values (v_now, v_run_at, add_job.expires_at, v_lane, add_job.priority, add_job.max_attempts, add_job.keep_days,
-    case when v_run_at > v_now then 'scheduled' else 'ready' end, add_job.correlation_id, v_input)
+    case when v_run_at > v_now then 'scheduled' else 'ready' end, case when v_run_at > v_now then 'schedule' else 'line' end, add_job.correlation_id, v_input)
   returning j.id into v_id;
   return v_id;
 end

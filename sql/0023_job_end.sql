@@ -200,8 +200,9 @@ begin
   -- point: before the rest
   update {schema}.job j set
     state = case when m.to = 'dead' then 'dead' when m.delay_ms > 0 then 'scheduled' else 'ready' end,
+    listed = case when m.to = 'dead' then 'dead' when m.delay_ms > 0 then 'schedule' else 'line' end,
     run_at = v_now + m.delay_ms * interval '1 millisecond', attempt = case when m.to in ('snooze', 'back') then j.attempt - 1 else j.attempt end,
-    worker = null, lease_until = null, started_at = null, is_renewed = false, error = case when m.to = 'dead' then coalesce(m.error, '{"name": "Error", "message": ""}') else coalesce(m.error, j.error) end
+    worker = null, lease_until = null, started_at = null, error = case when m.to = 'dead' then coalesce(m.error, '{"name": "Error", "message": ""}') else coalesce(m.error, j.error) end
   from {schema}.job_items(p_items) m where j.id = m.id and j.fence = m.fence and j.id = any (v_held);
   -- point: before the answer
   return (
@@ -273,7 +274,7 @@ begin
   v_now := {schema}.clock();
   -- point: before the renewal
   with renewed as (
-    update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond'), is_renewed = true
+    update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond'), listed = null
     from unnest(v_locked, v_lease_ms) c (id, lease_ms)
     where j.id = c.id and j.id = any (v_locked) and j.lease_until > v_now
     returning j.id, j.cancel_at, j.error

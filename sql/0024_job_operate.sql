@@ -62,7 +62,7 @@ begin
   v_now := {schema}.clock();
   -- point: before the redrive
   with driven as (
-    update {schema}.job j set state = 'ready', attempt = 0, run_at = v_now, expires_at = null where j.id = any (v_ids) returning j.id, j.lane
+    update {schema}.job j set state = 'ready', listed = 'line', attempt = 0, run_at = v_now, expires_at = null where j.id = any (v_ids) returning j.id, j.lane
   )
   select pg_catalog.json_build_object('ids', coalesce(pg_catalog.array_agg(d.id), '{}'), 'queues', coalesce(pg_catalog.array_agg(distinct l.queue), '{}'))
   into v_told from driven d join {schema}.lane l on l.id = d.lane;

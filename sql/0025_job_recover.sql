@@ -88,8 +88,9 @@ begin
     delete from {schema}.job j where j.id = any (v_ids) and j.cancel_at is not null returning j.id, j.lane, j.worker, j.attempt, j.fence
   ), kept as (
     update {schema}.job j set
-      state = case when j.attempt >= j.max_attempts then 'dead' else 'ready' end, run_at = v_now,
-      worker = null, lease_until = null, started_at = null, is_renewed = false, error = {schema}.job_loss(j)
+      state = case when j.attempt >= j.max_attempts then 'dead' else 'ready' end,
+      listed = case when j.attempt >= j.max_attempts then 'dead' else 'line' end, run_at = v_now,
+      worker = null, lease_until = null, started_at = null, error = {schema}.job_loss(j)
     from (select o.id, o.worker from {schema}.job o where o.id = any (v_ids) and o.cancel_at is null) o
     where j.id = o.id and j.id = any (v_ids)
     returning j.id, j.lane, o.worker, j.attempt, j.fence, j.state

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
+import { listedOf } from '../../test/jobs/explored-jobs.js'
 import { openJobs } from '../../test/jobs/open-job-functions.js'
 
 /** What sql/0020_job.sql forbids, whoever writes. */
@@ -10,7 +11,7 @@ const { rows, put, pool } = fixture
 const changed = (sql: string) => rows(`update {schema}.job set ${sql} where id = 1`)
 const held = "worker = 'ann', lease_until = now(), started_at = now()"
 const free = 'worker = null, lease_until = null, started_at = null, cancel_at = null'
-const dead = `state = 'dead', error = '{}', ${free}`
+const dead = `state = 'dead', listed = 'dead', error = '{}', ${free}`
 const refused = { code: '23514', constraint: 'job_transition' }
 const mixed = { code: '23514', constraint: 'job_state' }
 const states = ['ready', 'scheduled', 'gated', 'running', 'dead'] as const
@@ -18,7 +19,8 @@ const states = ['ready', 'scheduled', 'gated', 'running', 'dead'] as const
 /** A job in that state, with fence 100; by a way that it may take. */
 async function inState(state: (typeof states)[number]): Promise<void> {
   await put({ id: 1, state: 'running', fence: 100 })
-  if (state !== 'running') await changed(`state = '${state}', error = '{}', ${free}`)
+  if (state !== 'running')
+    await changed(`state = '${state}', listed = ${listedOf(state)}, error = '{}', ${free}`)
 }
 
 describe('steps', () => {
@@ -31,7 +33,7 @@ describe('steps', () => {
   }
   const stepTo = (state: string, fence: number) =>
     changed(
-      `state = '${state}', fence = ${fence}, attempt = 1, error = '{}', ${state === 'running' ? held : free}`,
+      `state = '${state}', listed = ${listedOf(state)}, fence = ${fence}, attempt = 1, error = '{}', ${state === 'running' ? held : free}`,
     )
 
   it.each(states.flatMap((from) => states.map((to) => [from, to] as const)))(
@@ -69,8 +71,8 @@ describe('steps', () => {
 
 describe('a job is born', () => {
   const born = (state: string, fence = 0, more = '') =>
-    rows(`insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, input, state, fence, attempt, error ${more ? ', worker, lease_until, started_at' : ''})
-      values (now(), now(), 1, 0, 5, 7, '1', '${state}', ${fence}, 1, '{}' ${more})`)
+    rows(`insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, input, state, listed, fence, attempt, error ${more ? ', worker, lease_until, started_at' : ''})
+      values (now(), now(), 1, 0, 5, 7, '1', '${state}', ${listedOf(state)}, ${fence}, 1, '{}' ${more})`)
 
   it.each(['ready', 'scheduled', 'gated'])('as %s', async (state) => {
     await born(state)
@@ -95,7 +97,9 @@ describe('what a job says of itself fits its state', () => {
         'lease_until = now()',
         'started_at = now()',
         'cancel_at = now()',
-        'is_renewed = true',
+        ...["'line'", "'schedule'", "'dead'", "'other'", 'null']
+          .filter((listed) => listed !== listedOf(state))
+          .map((listed) => `listed = ${listed}`),
       ].map((sql) => [state, sql]),
     ),
   )('%s: not %s', async (state, sql) => {
@@ -103,12 +107,12 @@ describe('what a job says of itself fits its state', () => {
     await expect(changed(`${sql}`)).rejects.toMatchObject(mixed)
   })
 
-  it.each(['worker = null', 'lease_until = null', 'started_at = null', 'attempt = 0'])(
+  it.each(['worker = null', 'lease_until = null', 'started_at = null', 'attempt = 0', "listed = 'dead'"])(
     'running: not %s',
     async (sql) => {
       await inState('running')
       await expect(changed(sql)).rejects.toMatchObject(mixed)
-      await changed('cancel_at = now()')
+      await changed('cancel_at = now(), listed = null')
     },
   )
 
@@ -124,7 +128,7 @@ describe('what a job says of itself fits its state', () => {
 
   it('dead: of something', async () => {
     await inState('running')
-    await expect(changed(`state = 'dead', ${free}`)).rejects.toMatchObject(mixed)
+    await expect(changed(`state = 'dead', listed = 'dead', ${free}`)).rejects.toMatchObject(mixed)
     await changed(dead)
   })
 })

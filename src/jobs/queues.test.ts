@@ -92,7 +92,7 @@ describe('list', () => {
     await jobs.addMany(emails(1_200))
     await jobs.addMany([1, 2, 3].map((input) => ({ name: 'fax', input })))
     await fixture.query(
-      `update {schema}.job set state = 'dead', error = '{}' where id = (select max(id) from {schema}.job)`,
+      `update {schema}.job set state = 'dead', listed = 'dead', error = '{}' where id = (select max(id) from {schema}.job)`,
     )
     const go = deferred()
     await using worker = await jobs.work({ fax: () => go.promise }, { concurrency: 1, prefetch: 0 })

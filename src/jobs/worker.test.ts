@@ -66,7 +66,7 @@ describe('a handler', () => {
     await expect(ctx.progress(Number.NaN)).rejects.toThrow(InvalidInputError)
     await expect(ctx.extendLease(0)).rejects.toThrow(InvalidInputError)
     await fixture.query(
-      `update {schema}.job set state = 'ready', worker = null, lease_until = null, started_at = null`,
+      `update {schema}.job set state = 'ready', listed = 'line', worker = null, lease_until = null, started_at = null`,
     )
     await expect(ctx.progress(8)).rejects.toThrow(FenceLostError)
     go.resolve()

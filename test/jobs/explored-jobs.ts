@@ -174,6 +174,17 @@ export function exploredJobs(bound: Depth) {
   }
 }
 
+/** Which index has a job in that state, as a literal. */
+export function listedOf(state: string): string {
+  const names: Record<string, string> = {
+    ready: 'line',
+    running: 'line',
+    scheduled: 'schedule',
+    dead: 'dead',
+  }
+  return names[state] ? `'${names[state]}'` : 'null'
+}
+
 /** Step by step, since a job cannot be born in any state. */
 export function insertOf(job: PutJob): string {
   const { id, state = 'ready', lane = 1, priority = 0, maxAttempts = 5, keepDays = 7 } = job
@@ -182,16 +193,16 @@ export function insertOf(job: PutJob): string {
   const at = `'${NOW}'::timestamptz`
   const timeOf = (time: string | undefined): string => (time === undefined ? 'null' : `'${time}'`)
   const steps = [
-    `insert into {schema}.job (id, created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, input) overriding system value
+    `insert into {schema}.job (id, created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, listed, input) overriding system value
      values (${id}, ${at}, ${job.runAt ? timeOf(job.runAt) : at}, ${timeOf(job.expiresAt)}, ${lane}, ${priority}, ${maxAttempts}, ${keepDays},
-       '${state === 'scheduled' ? state : 'ready'}', '{"n": ${id}}')`,
+       '${state === 'scheduled' ? state : 'ready'}', ${listedOf(state === 'scheduled' ? state : 'ready')}, '{"n": ${id}}')`,
   ]
   if (Number(fence) > 0)
     steps.push(`update {schema}.job set state = 'running', fence = ${fence}, attempt = ${attempt}, worker = '${worker}', started_at = ${at},
       lease_until = ${at} + interval '1 second' where id = ${id};
       insert into {schema}.job_held (worker, look_at, ids) values ('${worker}', ${at} + interval '1 second', '{${id}}')`)
   if (Number(fence) > 0 && state !== 'running')
-    steps.push(`update {schema}.job set state = '${state}', worker = null, started_at = null, lease_until = null,
+    steps.push(`update {schema}.job set state = '${state}', listed = ${listedOf(state)}, worker = null, started_at = null, lease_until = null,
       error = '{"name": "Error", "message": "before"}' where id = ${id}`)
   return steps.join(';')
 }

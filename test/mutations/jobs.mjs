@@ -47,12 +47,18 @@ const ofTable = [
     `when '${state}' then true`,
     table,
   ]),
-  ...['ready', 'scheduled', 'gated', 'dead'].map((state) => [
-    `${state}, and it was renewed`,
-    `when '${state}' then ${FREE} and not is_renewed`,
+  ...[
+    ['ready', " and listed is not distinct from 'line'"],
+    ['scheduled', " and listed is not distinct from 'schedule'"],
+    ['gated', ' and listed is null'],
+    ['dead', " and listed is not distinct from 'dead'"],
+  ].map(([state, listed]) => [
+    `${state}, and in no index, or another`,
+    `when '${state}' then ${FREE}${listed}`,
     `when '${state}' then ${FREE}`,
     table,
   ]),
+  ['running, and in another index', "coalesce(listed, 'line') = 'line' and ", '', table],
   ['dead, and somebody has it', `when 'dead' then ${FREE} and`, "when 'dead' then", table],
   ['dead of nothing', ' and error is not null', '', table],
   ['it runs, and nobody has it', 'num_nulls(worker, lease_until, started_at) = 0 and ', '', table],
@@ -485,7 +491,7 @@ const ofEnding = [
     functions,
   ],
   ['tell: takes time away', tell('greatest(j.lease_until, '), 'greatest(v_now, ', functions],
-  ['beat: what runs for long stays in the line', beat(', is_renewed = true'), '', functions],
+  ['beat: what runs for long stays in the line', beat(', listed = null'), '', functions],
 ]
 
 /** @type {typeof ofTable} */
