@@ -38,25 +38,21 @@ create table {schema}.job (
   -- How long each attempt is kept in history; 0: not at all.
   keep_days smallint not null,
   state text collate "C" not null,
-  -- Which index has it: `line`, `schedule`, `dead`, or none. None names the state, and a claim leaves a job in the line: so a claim, and the end of what is soon over, touches no index (HOT). What runs for
-  -- longer leaves the line with its first heartbeat, so that nobody who looks for work reads it again and again.
-  listed text collate "C" default 'line',
+  -- Which index has it: `line`, `schedule`, `dead` or `none`. None of them names the state, and a claim leaves a job in the line: so a claim, and the end of what is soon over, touches no index (HOT). What runs
+  -- for longer leaves the line with its first heartbeat, so that nobody who looks for work reads it again and again.
+  listed text collate "C" not null default 'line',
   worker text collate "C",
   correlation_id text,
   input json not null,
   progress json,
   -- Why it is not over yet, or never will be: what the last attempt has said.
   error json,
-  -- One for all states: PostgreSQL reads the text of each check anew for every statement.
+  -- As short as can be, like the conditions of the triggers: PostgreSQL reads them anew for every statement that writes here. With a branch for each state, claiming one job took a quarter longer.
   constraint job_state check (
     case state
-      when 'ready' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is not distinct from 'line'
-      when 'scheduled' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is not distinct from 'schedule'
-      -- Its key is full: out of the index of what is ready, so that it costs those who claim nothing.
-      when 'gated' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is null
-      when 'running' then num_nulls(worker, lease_until, started_at) = 0 and coalesce(listed, 'line') = 'line' and fence > 0 and attempt > 0
-      when 'dead' then num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and listed is not distinct from 'dead' and error is not null
-      else false
+      when 'running' then listed = any ('{line,none}') and num_nulls(worker, lease_until, started_at) = 0 and fence > 0 and attempt > 0
+      -- `gated`: its key is full, and it costs those who claim nothing.
+      else state || ' ' || listed = any ('{ready line,scheduled schedule,gated none,dead dead}') and num_nonnulls(worker, lease_until, started_at, cancel_at) = 0 and (state <> 'dead' or error is not null)
     end
   )
 ) with (
@@ -74,7 +70,7 @@ create index job_schedule_idx on {schema}.job (run_at) where listed = 'schedule'
 -- Dead letters.
 create index job_dead_idx on {schema}.job (lane, id) where listed = 'dead';
 -- What may run out before it is run. Only jobs that say so pay for it, and dead ones may be many.
-create index job_expires_idx on {schema}.job (expires_at) where expires_at is not null and listed is distinct from 'dead';
+create index job_expires_idx on {schema}.job (expires_at) where expires_at is not null and listed <> 'dead';
 
 -- Which state may follow which. Whatever else happens to a job deletes it: it has succeeded, was canceled, has expired, or was discarded.
 --
@@ -97,13 +93,12 @@ end
 $$;
 
 create trigger job_transition before update on {schema}.job for each row
-  when (not case old.state
-    when 'ready' then new.state = 'running' and new.fence > old.fence or new.state in ('ready', 'scheduled', 'gated', 'dead') and new.fence = old.fence
-    when 'running' then new.state in ('running', 'ready', 'scheduled', 'gated', 'dead') and new.fence = old.fence
-    when 'scheduled' then new.state in ('scheduled', 'ready', 'gated', 'dead') and new.fence = old.fence
-    when 'gated' then new.state in ('gated', 'ready', 'dead') and new.fence = old.fence
-    else new.state in ('dead', 'ready') and new.fence = old.fence
-  end)
+  when (
+    case when old.state = 'ready' and new.state = 'running' then new.fence <= old.fence
+    else new.fence <> old.fence or old.state <> new.state and old.state || ' ' || new.state <> all (
+      '{ready scheduled,ready gated,ready dead,scheduled ready,scheduled gated,scheduled dead,gated ready,gated dead,running ready,running scheduled,running gated,running dead,dead ready}')
+    end
+  )
   execute function {schema}.job_refuse_transition();
 
 create trigger job_birth before insert on {schema}.job for each row

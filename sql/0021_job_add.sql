@@ -27,46 +27,39 @@ begin
 end
 $$;
 
--- Adds jobs of several kinds. `p_kinds`: what many have in common, [{queue, name, version, priority, runAt or delayMs, expiresAt, maxAttempts, keepDays}], times in
--- milliseconds since 1970. Then for each job: which of the kinds it is, counted from 1 (all are of the first if it is empty), and what it is correlated with. Answers their ids,
--- in that order.
+-- Adds jobs of several kinds. What many have in common is told once, each kind at one place in the arrays from `p_queues` to `p_keep_days`; times in milliseconds since 1970. Then for each job: its input, which of the
+-- kinds it is, counted from 1 (all are of the first if `p_places` is empty), and what it is correlated with. Answers their ids, in that order.
 --
--- The inputs are one JSON array: read once, against twice for an array of texts, each of which is read again as JSON. A job at a time cost 9 times as much.
-create function {schema}.job_add(p_kinds json, p_inputs json, p_places integer[], p_correlations text[]) returns bigint[]
+-- The inputs are one JSON array: read once, against twice for an array of texts, each of which is read again as JSON. A job at a time cost 9 times as much. The kinds as JSON took 0.2 ms longer.
+create function {schema}.job_add(
+  p_queues text[], p_names text[], p_versions integer[], p_priorities integer[], p_run_at double precision[], p_delay_ms bigint[], p_expires_at double precision[],
+  p_max_attempts integer[], p_keep_days smallint[], p_inputs json, p_places integer[], p_correlations text[]
+) returns bigint[]
   language plpgsql volatile
   set search_path = ''
 as $$
 declare
   v_now timestamptz := {schema}.clock();
   v_lanes integer[];
-  v_priorities integer[];
   v_run_at timestamptz[];
   v_states text[];
   v_listed text[];
   v_expires_at timestamptz[];
-  v_max_attempts integer[];
-  v_keep_days smallint[];
   v_ids bigint[];
 begin
-  -- point: before the kinds
-  select pg_catalog.array_agg({schema}.job_lane(k.queue, k.name, k.version)), pg_catalog.array_agg(k.priority),
-    pg_catalog.array_agg(k.run_at), pg_catalog.array_agg(case when k.run_at > v_now then 'scheduled' else 'ready' end),
-    pg_catalog.array_agg(case when k.run_at > v_now then 'schedule' else 'line' end),
-    pg_catalog.array_agg(k.expires_at), pg_catalog.array_agg(k.max_attempts), pg_catalog.array_agg(k.keep_days)
-  into v_lanes, v_priorities, v_run_at, v_states, v_listed, v_expires_at, v_max_attempts, v_keep_days
-  from (
-    select i.queue, i.name, i.version, i.priority, i."maxAttempts" as max_attempts, i."keepDays" as keep_days,
-      pg_catalog.to_timestamp(i."expiresAt" / 1000.0) as expires_at,
-      case when i."runAt" is not null then pg_catalog.to_timestamp(i."runAt" / 1000.0)
-        else v_now + coalesce(i."delayMs", 0) * interval '1 millisecond' end as run_at
-    from pg_catalog.json_to_recordset(p_kinds) as i (
-      queue text, name text, version integer, priority integer, "runAt" double precision, "delayMs" bigint, "expiresAt" double precision,
-      "maxAttempts" integer, "keepDays" smallint)
-  ) k;
+  for n in 1..pg_catalog.cardinality(p_names) loop
+    -- point: before the lane
+    v_lanes[n] := case when p_names[n] = p_names[n - 1] and p_queues[n] = p_queues[n - 1] and p_versions[n] = p_versions[n - 1] then v_lanes[n - 1]
+      else {schema}.job_lane(p_queues[n], p_names[n], p_versions[n]) end;
+    v_run_at[n] := coalesce(pg_catalog.to_timestamp(p_run_at[n] / 1000.0), v_now + coalesce(p_delay_ms[n], 0) * interval '1 millisecond');
+    v_states[n] := case when v_run_at[n] > v_now then 'scheduled' else 'ready' end;
+    v_listed[n] := case when v_run_at[n] > v_now then 'schedule' else 'line' end;
+    v_expires_at[n] := pg_catalog.to_timestamp(p_expires_at[n] / 1000.0);
+  end loop;
   -- point: before the jobs
   with added as (
     insert into {schema}.job as j (created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, listed, correlation_id, input)
-    select v_now, v_run_at[p.kind], v_expires_at[p.kind], v_lanes[p.kind], v_priorities[p.kind], v_max_attempts[p.kind], v_keep_days[p.kind],
+    select v_now, v_run_at[p.kind], v_expires_at[p.kind], v_lanes[p.kind], p_priorities[p.kind], p_max_attempts[p.kind], p_keep_days[p.kind],
       v_states[p.kind], v_listed[p.kind], p.correlation_id, p.input
     from (
       select coalesce(i.place, 1) as kind, i.correlation_id, i.input

@@ -274,7 +274,7 @@ begin
   v_now := {schema}.clock();
   -- point: before the renewal
   with renewed as (
-    update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond'), listed = null
+    update {schema}.job j set lease_until = greatest(j.lease_until, v_now + c.lease_ms * interval '1 millisecond'), listed = 'none'
     from unnest(v_locked, v_lease_ms) c (id, lease_ms)
     where j.id = c.id and j.id = any (v_locked) and j.lease_until > v_now
     returning j.id, j.cancel_at, j.error

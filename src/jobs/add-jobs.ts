@@ -1,7 +1,7 @@
 import { DibsError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
-import type { Tx } from '../postgres/executor.js'
-import { textArray } from '../postgres/text-values.js'
+import type { Statement } from '../postgres/statement.js'
+import { type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import type { ReadAdd, ReadDefinition } from './job-spec.js'
 import { addJobs } from './job-statements.js'
@@ -15,7 +15,7 @@ export interface NewJob {
 }
 
 /** How many go with one statement, and how many characters of input: past a few hundred, more make none of them faster. */
-const MOST = 1_000
+export const MOST = 1_000
 const MOST_CHARS = 4_000_000
 
 /** Whoever works on a queue listens on this topic. */
@@ -38,47 +38,83 @@ export function* inBatches(jobs: readonly NewJob[]): Generator<readonly NewJob[]
   if (from < jobs.length) yield jobs.slice(from)
 }
 
+/** How a statement is sent: in a transaction, or alone. */
+type Send = (statement: Statement, values: readonly TextValue[]) => Promise<TextRow[]>
+
 /** Adds what fits into one statement. Answers the ids, in the same order. */
-export async function sendJobs(database: Database, jobs: readonly NewJob[], tx?: Tx): Promise<string[]> {
-  const kinds = new Map<string, number>()
-  const places = jobs.map((job) => {
-    const kind = kindOf(job)
-    const place = kinds.get(kind) ?? kinds.size + 1
-    kinds.set(kind, place)
-    return place
-  })
+export async function sendJobs(send: Send, jobs: readonly NewJob[]): Promise<string[]> {
+  const { kinds, places } = sortByKind(jobs)
+  const texts = (value: (kind: NewJob) => string): string => textArray(kinds.map(value))
+  const numbers = (value: (kind: NewJob) => number | undefined): string =>
+    `{${kinds.map((kind) => value(kind) ?? 'null').join(',')}}`
   const correlations = jobs.map(({ options }) => options.correlationId)
   const values = [
-    `[${[...kinds.keys()].join(',')}]`,
+    texts(({ definition }) => definition.queue),
+    texts(({ definition }) => definition.name),
+    numbers(({ definition }) => definition.version),
+    numbers(({ options }) => options.priority),
+    numbers(({ options }) => options.runAt),
+    numbers(({ options }) => options.delayMs),
+    numbers(({ options }) => options.expiresAt),
+    numbers(({ definition }) => definition.maxAttempts),
+    numbers(({ definition }) => definition.keepDays),
     `[${jobs.map(({ input }) => input).join(',')}]`,
-    kinds.size === 1 ? '{}' : `{${places.join(',')}}`,
+    kinds.length === 1 ? '{}' : `{${places.join(',')}}`,
     correlations.every((id) => id === null) ? '{}' : textArray(correlations),
   ]
-  const [row] = await database.send(addJobs, values, tx)
+  const [row] = await send(addJobs, values)
   return `${row?.ids}`.slice(1, -1).split(',')
 }
 
-/** What `job_add` is told of all jobs that are alike. The last is at hand for the next, which is most often the same. */
-const kinds = new WeakMap<ReadDefinition, { options: ReadAdd; kind: string }>()
-
-function kindOf({ definition, options }: NewJob): string {
-  const last = kinds.get(definition)
-  if (last && isAlike(last.options, options)) return last.kind
-  const { queue, name, version, maxAttempts, keepDays } = definition
-  const { priority, runAt, delayMs, expiresAt } = options
-  const kind = JSON.stringify({
-    ...{ queue, name, version, maxAttempts, keepDays },
-    ...{ priority, runAt, delayMs, expiresAt },
-  })
-  kinds.set(definition, { options, kind })
-  return kind
+/** The same in a transaction of its own. Whoever waits for jobs is told in the same message, when that is committed. */
+export async function addAlone(
+  database: Database,
+  wakeups: Wakeups,
+  jobs: readonly NewJob[],
+): Promise<string[]> {
+  const topics = topicsOf(jobs)
+  const ids = await sendJobs(
+    (statement, values) =>
+      database.sendThen(statement, values, wakeups.notifying(topics), () => hintJobs(wakeups, jobs)),
+    jobs,
+  )
+  wakeups.wakeHere(topics)
+  return ids
 }
 
-const isAlike = (one: ReadAdd, other: ReadAdd): boolean =>
-  one.priority === other.priority &&
-  one.runAt === other.runAt &&
-  one.delayMs === other.delayMs &&
-  one.expiresAt === other.expiresAt
+/** One of each kind, and for each job the place of its kind, counted from 1: the server is told once what many have in common. */
+function sortByKind(jobs: readonly NewJob[]): { kinds: NewJob[]; places: number[] } {
+  const kinds: NewJob[] = []
+  const known = new Map<string, number>()
+  let last: NewJob | undefined
+  let place = 0
+  const places = jobs.map((job) => {
+    // Most often it is as the one before.
+    if (last && isAlike(last, job)) return place
+    last = job
+    const key = keyOf(job)
+    place = known.get(key) ?? kinds.push(job)
+    known.set(key, place)
+    return place
+  })
+  return { kinds, places }
+}
+
+const isAlike = (one: NewJob, other: NewJob): boolean =>
+  one.definition === other.definition &&
+  one.options.priority === other.options.priority &&
+  one.options.runAt === other.options.runAt &&
+  one.options.delayMs === other.options.delayMs &&
+  one.options.expiresAt === other.options.expiresAt
+
+function keyOf({ definition, options }: NewJob): string {
+  const { queue, name, version, maxAttempts, keepDays } = definition
+  const { priority, runAt, delayMs, expiresAt } = options
+  return JSON.stringify([
+    ...[queue, name, version, maxAttempts, keepDays],
+    ...[priority, runAt, delayMs, expiresAt],
+  ])
+}
 
 /** Tells those who wait for jobs that there are some. */
 export function hintJobs(wakeups: Wakeups, jobs: readonly NewJob[]): void {
@@ -95,87 +131,6 @@ export function topicsOf(jobs: readonly NewJob[]): Set<string> {
     if (isSoon) topics.add(queueTopic(definition.queue))
   }
   return topics
-}
-
-interface Waiting {
-  readonly job: NewJob
-  readonly resolve: (id: string) => void
-  readonly reject: (error: unknown) => void
-}
-
-/** Statements on their way at a time: while one commits, the next is gathered, and one more is sent. */
-const MOST_SENT = 2
-
-/**
- * Jobs that are added one at a time share statements, and commits. Nobody waits to be collected: what is asked for in one turn of the event loop goes at once, and what comes while
- * that is on its way goes next. Each call resolves when its job is committed.
- */
-export class JobAdder {
-  readonly #database: Database
-  readonly #wakeups: Wakeups
-  readonly #waiting: Waiting[] = []
-  #sent = 0
-  #isDue = false
-
-  constructor(database: Database, wakeups: Wakeups) {
-    this.#database = database
-    this.#wakeups = wakeups
-  }
-
-  add(job: NewJob): Promise<string> {
-    return this.#database.work(
-      () =>
-        new Promise((resolve, reject) => {
-          this.#waiting.push({ job, resolve, reject })
-          this.#start()
-        }),
-    )
-  }
-
-  #start(): void {
-    if (this.#isDue || this.#sent >= MOST_SENT || this.#waiting.length === 0) return
-    this.#isDue = true
-    setImmediate(() => {
-      this.#isDue = false
-      void this.#send(this.#next())
-      this.#start()
-    })
-  }
-
-  #next(): Waiting[] {
-    const [first] = inBatches(this.#waiting.slice(0, MOST).map(({ job }) => job))
-    return this.#waiting.splice(0, first?.length ?? 0)
-  }
-
-  async #send(batch: readonly Waiting[]): Promise<void> {
-    if (batch.length === 0) return
-    this.#sent++
-    try {
-      tell(batch, await sendJobs(this.#database, jobsOf(batch)))
-      hintJobs(this.#wakeups, jobsOf(batch))
-    } catch (error) {
-      if (batch.length === 1 || !wasRefused(error)) for (const { reject } of batch) reject(error)
-      // One of them may be to blame: each by itself.
-      else for (const one of batch) await this.#sendOne(one)
-    }
-    this.#sent--
-    this.#start()
-  }
-
-  async #sendOne(one: Waiting): Promise<void> {
-    try {
-      tell([one], await sendJobs(this.#database, [one.job]))
-      hintJobs(this.#wakeups, [one.job])
-    } catch (error) {
-      one.reject(error)
-    }
-  }
-}
-
-const jobsOf = (batch: readonly Waiting[]): NewJob[] => batch.map(({ job }) => job)
-
-function tell(batch: readonly Waiting[], ids: readonly string[]): void {
-  for (const [n, { resolve }] of batch.entries()) resolve(`${ids[n]}`)
 }
 
 /** The server says that it has done nothing. */

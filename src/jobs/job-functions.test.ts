@@ -27,13 +27,17 @@ describe('lanes', () => {
 })
 
 describe('adding', () => {
-  const add = async (kinds: unknown[], inputs: unknown[], places = '{}') =>
-    (
-      await rows(
-        `select {schema}.job_add('${JSON.stringify(kinds)}', '${JSON.stringify(inputs)}', '${places}', '{}')::text as ids`,
-      )
-    )[0]?.ids
-  const kind = { queue: 'q', name: 'one', version: 1, priority: 0, maxAttempts: 5, keepDays: 7 }
+  const kind = { queue: 'q', name: 'one', version: 1, priority: 0, runAt: 'null', delayMs: 'null' }
+  type Kind = { [key in keyof typeof kind]: string | number }
+  const add = async (kinds: Kind[], inputs: unknown[], places = '{}') => {
+    const column = (key: keyof Kind) => `'{${kinds.map((one) => one[key]).join(',')}}'`
+    const all = (value: string) => `'{${kinds.map(() => value).join(',')}}'`
+    const [added] = await rows(
+      `select {schema}.job_add(${column('queue')}, ${column('name')}, ${column('version')}, ${column('priority')}, ${column('runAt')}, ${column('delayMs')},
+        ${all('null')}, ${all('5')}, ${all('7')}, '${JSON.stringify(inputs)}', '${places}', '{}')::text as ids`,
+    )
+    return added?.ids
+  }
 
   it('what is not due yet is scheduled, what is due is ready', async () => {
     await add(
@@ -46,6 +50,23 @@ describe('adding', () => {
       { state: 'scheduled', priority: 3, input: 2 },
       { state: 'ready', priority: 0, input: 3 },
     ])
+  })
+
+  it('each goes to the lane of its queue, name and version', async () => {
+    const kinds = [
+      kind,
+      kind,
+      { ...kind, name: 'two' },
+      { ...kind, name: 'two', queue: 'other' },
+      { ...kind, version: 2 },
+      { ...kind, version: 3 },
+    ]
+    await add(kinds, [1, 2, 3, 4, 5, 6], '{1,2,3,4,5,6}')
+    expect(
+      await rows(
+        'select l.queue, l.name, l.version from {schema}.job j join {schema}.lane l on l.id = j.lane order by j.id',
+      ),
+    ).toEqual(kinds.map(({ queue, name, version }) => ({ queue, name, version })))
   })
 
   it('in another language', async () => {
@@ -84,7 +105,7 @@ describe('a claim', () => {
     const jobs = (await fixture.jobs.claim('ann', 2)) ?? []
     expect(await rowOf('listed')).toEqual({ listed: 'line' })
     await fixture.jobs.beat(jobs)
-    expect(await rowOf('listed')).toEqual({ listed: null })
+    expect(await rowOf('listed')).toEqual({ listed: 'none' })
     await fixture.jobs.settle(...jobs.map(({ id, fence }) => ({ id, fence, to: 'back' as const })))
     expect(await rowOf('listed')).toEqual({ listed: 'line' })
   })

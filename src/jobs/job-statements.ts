@@ -2,7 +2,8 @@ import { statement } from '../postgres/statement.js'
 
 /** See sql/0021_job_add.sql. */
 export const addJobs = statement(
-  'select {schema}.job_add($1::text::json, $2::text::json, $3::text::integer[], $4::text::text[])::text as ids',
+  `select {schema}.job_add($1::text::text[], $2::text::text[], $3::text::integer[], $4::text::integer[], $5::text::double precision[], $6::text::bigint[], $7::text::double precision[],
+    $8::text::integer[], $9::text::smallint[], $10::text::json, $11::text::integer[], $12::text::text[])::text as ids`,
 )
 
 export const findLane = statement(

@@ -97,7 +97,7 @@ describe('what a job says of itself fits its state', () => {
         'lease_until = now()',
         'started_at = now()',
         'cancel_at = now()',
-        ...["'line'", "'schedule'", "'dead'", "'other'", 'null']
+        ...["'line'", "'schedule'", "'dead'", "'none'", "'other'"]
           .filter((listed) => listed !== listedOf(state))
           .map((listed) => `listed = ${listed}`),
       ].map((sql) => [state, sql]),
@@ -112,7 +112,7 @@ describe('what a job says of itself fits its state', () => {
     async (sql) => {
       await inState('running')
       await expect(changed(sql)).rejects.toMatchObject(mixed)
-      await changed('cancel_at = now(), listed = null')
+      await changed("cancel_at = now(), listed = 'none'")
     },
   )
 

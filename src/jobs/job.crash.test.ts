@@ -188,14 +188,14 @@ describe('a worker that dies, sleeps or loses contact anywhere', () => {
 })
 
 it('a job that is added in a transaction is there once, with what the transaction writes', async () => {
-  const kind = { queue: 'q', name: 'one', version: 1, priority: 0, maxAttempts: 5, keepDays: 7 }
+  const kind = ['{q}', '{one}', '{1}', '{0}', '{null}', '{null}', '{null}', '{5}', '{7}']
   await crash([], {
     progress: async (db) => (await rowsOf(db, 'select from placed')).length === 1,
     run: (db) =>
       asProcess(db, (_, database) =>
         database.transaction(async (tx) => {
           const { rowCount } = await tx.query('insert into placed values (1) on conflict do nothing')
-          if (rowCount === 1) await database.send(addJobs, [JSON.stringify([kind]), '[1]', '{}', '{}'], tx)
+          if (rowCount === 1) await database.send(addJobs, [...kind, '[1]', '{}', '{}'], tx)
         }),
       ),
     invariant: async (db) =>

@@ -6,11 +6,12 @@ import { toJson } from '../postgres/json.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { parseInput } from '../postgres/standard-schema.js'
 import type { Wakeups } from '../postgres/wakeups.js'
-import { hintJobs, inBatches, type JobAdder, type NewJob, sendJobs } from './add-jobs.js'
+import { addAlone, inBatches, type NewJob, sendJobs } from './add-jobs.js'
 import { type Canceled, type CancelOptions, cancelOn } from './cancel-job.js'
 import { type DeadChoice, DeadJobs, type DeadPage, type ListDeadOptions } from './dead-jobs.js'
 import { type Handled, type JobHandlers, readHandlers } from './handlers.js'
 import { hintAfterCommit } from './hint-after-commit.js'
+import type { JobAdder } from './job-adder.js'
 import type { AttemptRecord, JobRecord } from './job-record.js'
 import { awaitResult, type ResultOptions, readHistoryOn, readJobOn } from './job-results.js'
 import {
@@ -60,6 +61,8 @@ export interface JobsParts {
 }
 
 const addNames = ['runAt', 'delayMs', 'priority', 'expiresAt', 'correlationId']
+
+const addedOf = (ids: readonly string[]): AddedJob[] => ids.map((id) => ({ id, added: true }))
 
 function checkWake(wake: unknown): void {
   if (wake !== undefined && wake !== 'in-transaction')
@@ -125,26 +128,20 @@ export class Jobs<D extends JobDefinitions> {
     if (read.length === 0) return []
     const { database, wakeups } = this.#parts
     if (options.tx !== undefined) return await this.#addJoined(read, options.tx, options.wake)
-    const batches = [...inBatches(read)]
-    const send = async (tx?: Tx): Promise<string[]> => {
-      const ids: string[] = []
-      for (const batch of batches) ids.push(...(await sendJobs(database, batch, tx)))
-      return ids
-    }
-    const ids =
-      batches.length === 1
-        ? await send()
-        : await database.transaction(send, { deadlineMs: Number.POSITIVE_INFINITY })
-    hintJobs(wakeups, read)
-    return ids.map((id) => ({ id, added: true }))
+    const [first = [], ...others] = inBatches(read)
+    if (others.length === 0) return addedOf(await addAlone(database, wakeups, first))
+    return await database.transaction((tx) => this.#addJoined(read, tx, undefined), {
+      deadlineMs: Number.POSITIVE_INFINITY,
+    })
   }
 
   async #addJoined(jobs: readonly NewJob[], tx: Tx, wake: 'in-transaction' | undefined): Promise<AddedJob[]> {
     const { database, wakeups } = this.#parts
     const ids: string[] = []
-    for (const batch of inBatches(jobs)) ids.push(...(await sendJobs(database, batch, tx)))
+    for (const batch of inBatches(jobs))
+      ids.push(...(await sendJobs((statement, values) => database.send(statement, values, tx), batch)))
     await hintAfterCommit(database, wakeups, jobs, tx, wake)
-    return ids.map((id) => ({ id, added: true }))
+    return addedOf(ids)
   }
 
   async #readOne(job: JobToAdd<D>, n: number): Promise<NewJob> {

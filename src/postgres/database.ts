@@ -1,6 +1,6 @@
 import type { QueryConfig } from 'pg'
 import { CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
-import { type Checkout, Connections } from './connections.js'
+import { ANSWER_MS, type Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import type { Row, Tx } from './executor.js'
 import { readFault, translateError } from './fault.js'
@@ -8,7 +8,7 @@ import { joinTransaction } from './join.js'
 import { forgetNames, toQueryConfig } from './session.js'
 import { type RenderedStatement, renderStatement, type Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
-import type { BoundStatement } from './together.js'
+import { type BoundStatement, queryThen } from './together.js'
 import { repeatTransaction, runTransaction, type TransactionOptions } from './transaction.js'
 import type { FramedTransaction } from './transaction-handle.js'
 import type { Transaction } from './transaction-types.js'
@@ -34,6 +34,9 @@ const SPARE_MS = 1_000
 
 /** How long a statement that waits for nobody may take. Far more than any of ours does, and far less than `ANSWER_MS`. */
 const SILENT_MS = 10_000
+
+/** How long the second of two statements may take that nobody waits for. */
+const SECOND_MS = 5_000
 
 /** More is no timer to Node.js. */
 const MAX_TIMER_MS = 2 ** 31 - 1
@@ -101,6 +104,57 @@ export class Database extends Connections {
     onClient?: () => void,
   ): Promise<TextRow[]> {
     return this.#sendAlone(statement, values, true, withinMs, onClient)
+  }
+
+  /**
+   * Sends one of our statements alone, and with it a second one that begins when the first is over, at no cost in time: nobody waits for its answer. `orElse` is called if the first is done and the second is
+   * not, since two transactions cannot share a message everywhere.
+   */
+  async sendThen(
+    statement: Statement,
+    values: readonly TextValue[],
+    second: BoundStatement,
+    orElse: () => void,
+  ): Promise<TextRow[]> {
+    const sendFirst = async (isPart: boolean): Promise<TextRow[]> => {
+      const rows = await this.#sendAlone(statement, values, isPart)
+      orElse()
+      return rows
+    }
+    if (!this.autocommitFits || !this.prepared) return sendFirst(false)
+    return this.work(async () => {
+      const checkout = await this.take()
+      checkout.bound(ANSWER_MS)
+      const first = this.bind(statement, values)
+      const sent = queryThen(checkout.client, first, second)
+      if (!sent) {
+        checkout.release()
+        return sendFirst(true)
+      }
+      const end = async (): Promise<void> => {
+        try {
+          await sent.second
+          checkout.release()
+        } catch (error) {
+          forgetNames(checkout.client, error)
+          checkout.release(error)
+          orElse()
+        }
+      }
+      try {
+        const { rows } = await sent.first
+        checkout.bound(SECOND_MS)
+        this.finish(end())
+        return [...rows]
+      } catch (error) {
+        await sent.second.catch(() => {})
+        const isForgotten = forgetNames(checkout.client, error)
+        const judged = isForgotten ? undefined : await this.#judge(error, first.statement, checkout)
+        checkout.release(judged)
+        if (isForgotten) return sendFirst(true)
+        throw judged
+      }
+    })
   }
 
   /** One of our statements with its values, to be sent in one message with BEGIN or COMMIT. */

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { directUrl } from '../../test/database.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { nameStatement, statement } from './statement.js'
-import { type BoundStatement, control, queryTogether } from './together.js'
+import { type BoundStatement, control, queryThen, queryTogether } from './together.js'
 
 const bound = (text: string, ...values: (string | null)[]): BoundStatement => ({
   statement: nameStatement(statement(text)),
@@ -127,3 +127,40 @@ it('gives up with a query that has a time limit of its own', () =>
     },
     { query_timeout: 1_000 },
   ))
+
+it('asks two things in one message, each by itself', () =>
+  withClient(async (client, pool) => {
+    const ask = (first: string, second: string) => {
+      const answers = queryThen(client, add(first), add(second))
+      return Promise.all([answers?.first.catch(String), answers?.second.catch(String)])
+    }
+    pool.emit('acquire', client)
+    const { roundTrips } = await countTraffic(pool, async () => {
+      pool.emit('acquire', client)
+      expect(await ask('1', '2')).toMatchObject([{ rows: [{ n: '1' }] }, { rows: [{ n: '2' }] }])
+    })
+    expect(roundTrips).toBe(1)
+    // Whatever comes of the other.
+    expect(await ask('1', '3')).toMatchObject([expect.stringContaining('duplicate'), { rows: [{ n: '3' }] }])
+    expect(await ask('4', '3')).toMatchObject([{ rows: [{ n: '4' }] }, expect.stringContaining('duplicate')])
+    expect(await count(client)).toBe(4)
+    const { rows } = await client.query("select from pg_prepared_statements where statement like 'insert%'")
+    expect(rows).toHaveLength(1)
+  }))
+
+it('asks nothing where two things cannot be asked in one message', () =>
+  withClient(
+    async (client) => {
+      expect(queryThen(client, add('1'), add('2'))).toBeUndefined()
+      expect(await count(client)).toBe(0)
+    },
+    { pipeline: true } as pg.PoolConfig,
+  ))
+
+it('tells both that the connection is gone', () =>
+  withClient(async (client) => {
+    client.on('error', () => {})
+    const answers = queryThen(client, bound('select pg_terminate_backend(pg_backend_pid())::text'), add('2'))
+    await expect(answers?.first).rejects.toThrow('terminat')
+    await expect(answers?.second).rejects.toThrow()
+  }))

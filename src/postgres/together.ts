@@ -36,19 +36,42 @@ export async function queryTogether(
 ): Promise<Outcome> {
   if (!prepared || !takesMessages(client)) return queryAsText(client, parts)
   try {
-    return await new Promise<Outcome>((resolve, reject) => {
-      client.query(
-        new Exchange(parts, (error, outcome) => {
-          if (outcome) resolve(outcome)
-          else reject(error)
-        }),
-      )
-    })
+    const [answer, onAnswer] = awaited()
+    client.query(new Exchange(parts, onAnswer))
+    return await answer
   } catch (error) {
     // To show who has sent it, as `pg` does, and not the socket that it came from.
     if (error instanceof Error) Error.captureStackTrace(error)
     throw error
   }
+}
+
+/**
+ * Sends a statement, and in the same message another that begins when the first is over, whatever came of it, in a transaction of its own: it costs no wait.
+ *
+ * @returns both answers, of which the second may be left alone; undefined if this client cannot do that, and was asked nothing
+ */
+export function queryThen(
+  client: ClientBase,
+  first: BoundStatement,
+  second: BoundStatement,
+): { readonly first: Promise<Outcome>; readonly second: Promise<Outcome> } | undefined {
+  if (!takesMessages(client)) return undefined
+  const [firstAnswer, onFirst] = awaited()
+  const [secondAnswer, onSecond] = awaited()
+  const behind = new Exchange([second], onSecond)
+  client.query(new Exchange([first], onFirst, behind))
+  client.query(behind)
+  secondAnswer.catch(() => {})
+  return { first: firstAnswer, second: secondAnswer }
+}
+
+function awaited(): [Promise<Outcome>, Callback] {
+  let settle: Callback = () => {}
+  const answer = new Promise<Outcome>((resolve, reject) => {
+    settle = (error, outcome) => (outcome ? resolve(outcome) : reject(error))
+  })
+  return [answer, settle]
 }
 
 /** Neither the native client does, nor one that pipelines by itself. */
@@ -88,6 +111,9 @@ class Exchange {
   /** `pg` puts its own around it where a query has a time limit. */
   callback: Callback
   readonly #parts: readonly Part[]
+  /** What is asked next, and is sent with this. */
+  readonly #behind: Exchange | undefined
+  #isWritten = false
   /** What was sent to be parsed and is not answered yet, in order. */
   readonly #parsing: (RenderedStatement | undefined)[] = []
   #onParsed: (() => void) | undefined
@@ -96,25 +122,36 @@ class Exchange {
   #rows: TextRow[] = []
   #command = ''
 
-  constructor(parts: readonly Part[], callback: Callback) {
+  constructor(parts: readonly Part[], callback: Callback, behind?: Exchange) {
     this.#parts = parts
     this.callback = callback
+    this.#behind = behind
     this.text = parts.map((part) => (typeof part === 'string' ? part : part.statement.text)).join('; ')
   }
 
   submit(connection: Connection): null {
     const wire = connection as unknown as Wire
-    wire.stream.cork?.() // not every stream can, and `pg` does without
-    try {
-      for (const part of this.#parts) {
-        if (typeof part === 'string') this.#sendText(wire, part)
-        else this.#sendBound(wire, part)
+    if (!this.#isWritten) {
+      wire.stream.cork?.() // not every stream can, and `pg` does without
+      try {
+        this.#write(wire, [])
+        if (this.#behind) this.#behind.#write(wire, this.#parsing)
+      } finally {
+        wire.stream.uncork?.()
       }
-      wire.sync()
-    } finally {
-      wire.stream.uncork?.()
     }
+    this.#watchParsing(wire)
     return null
+  }
+
+  /** `before`: what is parsed in front of it. */
+  #write(wire: Wire, before: readonly (RenderedStatement | undefined)[]): void {
+    this.#isWritten = true
+    for (const part of this.#parts) {
+      if (typeof part === 'string') this.#sendText(wire, part)
+      else this.#sendBound(wire, part, before)
+    }
+    wire.sync()
   }
 
   #sendText(wire: Wire, text: string): void {
@@ -124,13 +161,16 @@ class Exchange {
     wire.execute({ portal: '' })
   }
 
-  #sendBound(wire: Wire, { statement, values }: BoundStatement): void {
+  #sendBound(
+    wire: Wire,
+    { statement, values }: BoundStatement,
+    before: readonly (RenderedStatement | undefined)[],
+  ): void {
     const { name, text } = statement
     const isParsed = wire.parsedStatements[name] !== undefined
-    if (!isParsed && !this.#parsing.some((other) => other?.name === name)) {
+    if (!isParsed && ![...before, ...this.#parsing].some((other) => other?.name === name)) {
       this.#parsing.push(statement)
       wire.parse({ name, text })
-      this.#watchParsing(wire)
     }
     wire.bind({ statement: name, values })
     wire.describe({ type: 'P', name: '' })
@@ -139,7 +179,7 @@ class Exchange {
 
   /** A statement that was parsed stays in the session, also if its message fails then. */
   #watchParsing(wire: Wire): void {
-    if (this.#onParsed) return
+    if (!this.#parsing.some((statement) => statement)) return
     this.#wire = wire
     this.#onParsed = () => {
       const parsed = this.#parsing.shift()

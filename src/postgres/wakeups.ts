@@ -2,6 +2,8 @@ import type { Connections } from './connections.js'
 import { emit } from './events.js'
 import { listenOn } from './listener.js'
 import { queryText } from './session.js'
+import { nameStatement, statement } from './statement.js'
+import type { BoundStatement } from './together.js'
 
 /** A NOTIFY payload must stay under 8,000 bytes; beyond this many bytes everyone is woken instead. */
 const PAYLOAD_BYTES = 7_000
@@ -12,7 +14,11 @@ const EVERYONE = '*'
 const NOTIFY_MS = 5_000
 
 /** A hint that a crash takes away is none that anybody depends on: it does not wait for the disk. */
-const NOTIFY = `select pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify($1::text, $2::text)::text`
+const NOTIFY = nameStatement(
+  statement(
+    `select pg_catalog.set_config('synchronous_commit', 'off', true)::text, pg_catalog.pg_notify($1::text, $2::text)::text`,
+  ),
+)
 
 const instances = new WeakMap<Connections, Wakeups>()
 
@@ -41,6 +47,16 @@ export class Wakeups {
     this.#channel = `dibs_${connections.schema}`
     this.#listen = listen
     instances.set(connections, this)
+  }
+
+  /** Wakes who waits on these topics elsewhere, if it is sent. */
+  notifying(topics: ReadonlySet<string>): BoundStatement {
+    return { statement: NOTIFY, values: [this.#channel, toPayload(topics)] }
+  }
+
+  /** Wakes who waits on these topics here. */
+  wakeHere(topics: Iterable<string>): void {
+    for (const topic of topics) this.#deliver(topic)
   }
 
   /** Where hints are sent, for those who send one themselves. */
@@ -110,7 +126,7 @@ export class Wakeups {
 
   async #notify(payload: string): Promise<void> {
     await this.#connections.use(
-      ({ client }) => queryText(client, NOTIFY, [this.#channel, payload]),
+      ({ client }) => queryText(client, NOTIFY.text, [this.#channel, payload]),
       NOTIFY_MS,
     )
   }
@@ -127,7 +143,7 @@ export class Wakeups {
   #receive(payload: string | undefined): void {
     const topics =
       payload === undefined || payload === EVERYONE ? this.#subscribers.keys() : fromPayload(payload)
-    for (const topic of [...topics]) this.#deliver(topic)
+    this.wakeHere([...topics])
   }
 
   #deliver(topic: string): void {

@@ -176,13 +176,8 @@ export function exploredJobs(bound: Depth) {
 
 /** Which index has a job in that state, as a literal. */
 export function listedOf(state: string): string {
-  const names: Record<string, string> = {
-    ready: 'line',
-    running: 'line',
-    scheduled: 'schedule',
-    dead: 'dead',
-  }
-  return names[state] ? `'${names[state]}'` : 'null'
+  const names: Record<string, string> = { scheduled: 'schedule', gated: 'none', dead: 'dead' }
+  return `'${names[state] ?? 'line'}'`
 }
 
 /** Step by step, since a job cannot be born in any state. */

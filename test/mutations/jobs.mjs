@@ -41,71 +41,40 @@ const keep = of('job_history_keep')
 
 /** @type {[name: string, from: string | RegExp | object, to: string, tests: string[]][]} */
 const ofTable = [
-  ...['ready', 'scheduled', 'gated'].map((state) => [
-    `${state}, and somebody has it`,
-    `when '${state}' then ${FREE}`,
-    `when '${state}' then true`,
+  ['it waits, or is dead, and somebody has it', ` and ${FREE}`, '', table],
+  [
+    'it waits, or is dead, and is in no index, or another',
+    "state || ' ' || listed = any ('{ready line,scheduled schedule,gated none,dead dead}')",
+    "state = any ('{ready,scheduled,gated,dead}')",
     table,
-  ]),
-  ...[
-    ['ready', " and listed is not distinct from 'line'"],
-    ['scheduled', " and listed is not distinct from 'schedule'"],
-    ['gated', ' and listed is null'],
-    ['dead', " and listed is not distinct from 'dead'"],
-  ].map(([state, listed]) => [
-    `${state}, and in no index, or another`,
-    `when '${state}' then ${FREE}${listed}`,
-    `when '${state}' then ${FREE}`,
-    table,
-  ]),
-  ['running, and in another index', "coalesce(listed, 'line') = 'line' and ", '', table],
-  ['dead, and somebody has it', `when 'dead' then ${FREE} and`, "when 'dead' then", table],
-  ['dead of nothing', ' and error is not null', '', table],
-  ['it runs, and nobody has it', 'num_nulls(worker, lease_until, started_at) = 0 and ', '', table],
+  ],
+  ['running, and in another index', "listed = any ('{line,none}') and ", '', table],
+  ['dead of nothing', " and (state <> 'dead' or error is not null)", '', table],
+  ['it runs, and nobody has it', ' and num_nulls(worker, lease_until, started_at) = 0', '', table],
   ['it runs without a fence', ' and fence > 0', '', table],
   ['it runs and was never begun', ' and attempt > 0', '', table],
-  ['a state that nobody knows', '      else false\n', '      else true\n', table],
   [
-    'a claim without a higher fence',
-    "new.state = 'running' and new.fence > old.fence or",
-    "new.state = 'running' or",
+    'a state that nobody knows',
+    "state || ' ' || listed = any (",
+    "state = 'done' or state || ' ' || listed = any (",
     table,
   ],
-  [
-    'ready: a fence grows without a claim',
-    "new.state in ('ready', 'scheduled', 'gated', 'dead') and new.fence = old.fence\n",
-    "new.state in ('ready', 'scheduled', 'gated', 'dead')\n",
-    table,
-  ],
+  ['a claim without a higher fence', 'then new.fence <= old.fence', 'then false', table],
+  ['a fence changes without a claim', 'else new.fence <> old.fence or ', 'else ', table],
+  ['any step', "old.state <> new.state and old.state || ' '", "false and old.state || ' '", table],
   ...[
-    ['running', "'running', 'ready', 'scheduled', 'gated', 'dead'"],
-    ['scheduled', "'scheduled', 'ready', 'gated', 'dead'"],
-    ['gated', "'gated', 'ready', 'dead'"],
-  ].flatMap(([state, list]) => [
-    [
-      `${state}: a fence changes without a claim`,
-      `when '${state}' then new.state in (${list}) and new.fence = old.fence`,
-      `when '${state}' then new.state in (${list})`,
-      table,
-    ],
-    ...(state === 'running'
-      ? []
-      : [
-          [
-            `${state}: any step`,
-            `when '${state}' then new.state in (${list}) and`,
-            `when '${state}' then`,
-            table,
-          ],
-        ]),
-  ]),
-  ['dead: any step', "else new.state in ('dead', 'ready') and", 'else', table],
-  [
-    'dead: a fence changes',
-    "else new.state in ('dead', 'ready') and new.fence = old.fence",
-    "else new.state in ('dead', 'ready')",
+    ['scheduled', 'running'],
+    ['gated', 'running'],
+    ['gated', 'scheduled'],
+    ['dead', 'running'],
+    ['dead', 'scheduled'],
+    ['dead', 'gated'],
+  ].map(([from, to]) => [
+    `from ${from} to ${to}`,
+    "'{ready scheduled,",
+    `'{${from} ${to},ready scheduled,`,
     table,
-  ],
+  ]),
   [
     'a job is born in any state',
     "when (new.state in ('running', 'dead') or new.fence <> 0)",
@@ -159,16 +128,22 @@ const ofAdding = [
   ],
   [
     'what is not due yet is ready',
-    "case when k.run_at > v_now then 'scheduled'",
+    "case when v_run_at[n] > v_now then 'scheduled'",
     "case when false then 'scheduled'",
     functions,
   ],
   [
     'what is due is scheduled',
-    "case when k.run_at > v_now then 'scheduled'",
-    "case when k.run_at >= v_now then 'scheduled'",
+    "case when v_run_at[n] > v_now then 'scheduled'",
+    "case when v_run_at[n] >= v_now then 'scheduled'",
     functions,
   ],
+  ...['name', 'queue', 'version'].map((what) => [
+    `the lane of another ${what}`,
+    new RegExp(`p_${what}s\\[n\\] = p_${what}s\\[n - 1\\]`),
+    'n > 1',
+    functions,
+  ]),
   [
     'add_job: what is not due yet is ready',
     'case when v_run_at > v_now then',
@@ -275,15 +250,27 @@ const ofClaiming = [
   ],
   [
     'take: nobody will find out that it is lost',
-    take('values (p_worker, (select pg_catalog.min(e.at) from pg_catalog.unnest(v_ends) e (at)), v_ids)'),
-    "values (p_worker, (select pg_catalog.min(e.at) from pg_catalog.unnest(v_ends) e (at)), '{}')",
+    take('values (p_worker, v_look_at, v_ids)'),
+    "values (p_worker, v_look_at, '{}')",
     functions,
   ],
   [
     'take: it is found out later than it might be',
-    take('(select pg_catalog.min(e.at) from'),
-    '(select pg_catalog.max(e.at) from',
+    take('v_look_at := least(v_look_at'),
+    'v_look_at := greatest(v_look_at',
     functions,
+  ],
+  [
+    'take: what the first is, all are',
+    of('job_told')("pg_catalog.array_remove(p_numbers, p_numbers[1]) = '{}'"),
+    'true',
+    functions,
+  ],
+  [
+    'take: what nothing is correlated with',
+    take("case when pg_catalog.array_remove(v_correlations, null) <> '{}' then v_correlations end"),
+    'null',
+    [test('add')],
   ],
   [
     'take: attempts are not counted',
@@ -491,7 +478,7 @@ const ofEnding = [
     functions,
   ],
   ['tell: takes time away', tell('greatest(j.lease_until, '), 'greatest(v_now, ', functions],
-  ['beat: what runs for long stays in the line', beat(', listed = null'), '', functions],
+  ['beat: what runs for long stays in the line', beat(", listed = 'none'"), '', functions],
 ]
 
 /** @type {typeof ofTable} */

@@ -1,0 +1,128 @@
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { directUrl } from '../../test/database.js'
+import { openDatabase, type TestDatabase } from '../../test/open-database.js'
+import { CommitOutcomeUnknownError, ConstraintViolationError } from '../errors.js'
+import { countTraffic, PgProxy } from '../testing/index.js'
+import { Database } from './database.js'
+import { statement } from './statement.js'
+
+let direct: TestDatabase
+let proxy: PgProxy
+/** On a pool of one: whatever is left on its connection is met by the next. */
+let database: Database
+let leftOut = 0
+
+beforeAll(async () => {
+  const pool = new pg.Pool({ connectionString: directUrl })
+  direct = await openDatabase({ pool })
+  await pool.query(`create table "${direct.schema}".told (n int primary key)`)
+  proxy = await PgProxy.start({ url: directUrl })
+})
+
+beforeEach(async () => {
+  proxy.inject({ kind: 'heal' })
+  leftOut = 0
+  await direct.pool.query(`truncate "${direct.schema}".told`)
+  database = open({ prepared: true })
+  return () => database.pool.end()
+})
+
+afterAll(async () => {
+  await proxy.close()
+  await direct.drop()
+  await direct.pool.end()
+})
+
+function open({ prepared }: { prepared: boolean }, config: pg.PoolConfig = {}): Database {
+  const pool = new pg.Pool({ connectionString: proxy.url, max: 1, ...config })
+  pool.on('error', () => {})
+  return new Database(pool, { schema: direct.schema, prepared })
+}
+
+const tell = statement('insert into {schema}.told values ($1::text::int) returning n::text as n')
+
+const sendThen = (first: string, second: string) =>
+  database.sendThen(tell, [first], database.bind(tell, [second]), () => {
+    leftOut++
+  })
+
+const told = async () =>
+  (await direct.pool.query(`select n from "${direct.schema}".told order by n`)).rows.map(({ n }) => n)
+
+/** What was sent behind is over when the one connection is free again. */
+const settle = () => database.send(statement('select 1::text as one', { readOnly: true }), [])
+
+it('sends both in one message, and gives the connection back', async () => {
+  await settle()
+  const { roundTrips } = await countTraffic(database.pool, () => sendThen('1', '2'))
+  expect(roundTrips).toBe(1)
+  await settle()
+  expect(await told()).toEqual([1, 2])
+  expect(leftOut).toBe(0)
+  expect(database.pool.totalCount).toBe(1)
+})
+
+it('answers before the second is done, which is waited for by whoever closes', async () => {
+  const client = await direct.pool.connect()
+  try {
+    await client.query(`begin; insert into "${direct.schema}".told values (2)`)
+    expect(await sendThen('1', '2')).toEqual([{ n: '1' }])
+    const closed = database.close()
+    await client.query('rollback')
+    await closed
+    expect(await told()).toEqual([1, 2])
+  } finally {
+    client.release()
+  }
+})
+
+it('says that the second is to be done otherwise if it fails', async () => {
+  expect(await sendThen('1', '1')).toEqual([{ n: '1' }])
+  await settle()
+  expect(leftOut).toBe(1)
+  expect(database.pool.totalCount).toBe(1)
+})
+
+it('says nothing of the second if the first fails', async () => {
+  await sendThen('1', '2')
+  await expect(sendThen('1', '3')).rejects.toThrow(ConstraintViolationError)
+  await settle()
+  expect(leftOut).toBe(0)
+})
+
+it.each<[string, { prepared: boolean }, pg.PoolConfig]>([
+  ['without names', { prepared: false }, {}],
+  ['on clients that pipeline by themselves', { prepared: true }, { pipeline: true } as pg.PoolConfig],
+])('sends the first alone %s', async (_, options, config) => {
+  await database.pool.end()
+  database = open(options, config)
+  expect(await sendThen('1', '2')).toEqual([{ n: '1' }])
+  expect(await told()).toEqual([1])
+  expect(leftOut).toBe(1)
+})
+
+it('sends the first alone at another level than ours', async () => {
+  database.autocommitFits = false
+  expect(await sendThen('1', '2')).toEqual([{ n: '1' }])
+  expect(await told()).toEqual([1])
+  expect(leftOut).toBe(1)
+})
+
+it('goes on when the names were forgotten', async () => {
+  await sendThen('1', '2')
+  await database.pool.query('discard all')
+  expect(await sendThen('3', '4')).toEqual([{ n: '3' }])
+  await sendThen('5', '6')
+  await settle()
+  expect(await told()).toEqual([1, 2, 3, 5, 6])
+  expect(leftOut).toBe(1)
+})
+
+it('does not know what came of it if the connection is lost', async () => {
+  await settle()
+  proxy.inject({ kind: 'cut', when: 'after', statement: 'told' })
+  await expect(sendThen('1', '2')).rejects.toThrow(CommitOutcomeUnknownError)
+  await settle()
+  expect(leftOut).toBe(0)
+})
