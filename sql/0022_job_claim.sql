@@ -154,12 +154,12 @@ declare
   v_paused integer[];
   v_rows tid[];
 begin
-  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then
-    return null;
-  end if;
   foreach v_count in array p_counts loop
     v_limit := v_limit + v_count;
   end loop;
+  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then
+    return null;
+  end if;
   -- point: before the pauses
   v_paused := {schema}.job_paused();
   -- point: before the locks
@@ -198,13 +198,13 @@ declare
   v_rows tid[];
   v_blocks json;
 begin
-  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then
-    return null;
-  end if;
   foreach v_count in array p_counts loop
     v_limit := v_limit + v_count;
   end loop;
   v_share := ceil(v_limit::double precision / pg_catalog.cardinality(p_lanes));
+  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claims_key()) then
+    return null;
+  end if;
   -- point: before the pauses
   v_paused := {schema}.job_paused();
   -- point: before the locks

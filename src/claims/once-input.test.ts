@@ -58,6 +58,8 @@ describe('bad input is refused before anything is sent', () => {
   const values: [string, unknown, string][] = [
     ['a bigint', { n: 1n }, 'must be JSON, and holds a bigint at `n`'],
     ['NaN', [Number.NaN], 'must be JSON, and holds NaN at `0`'],
+    // biome-ignore lint/suspicious/noSparseArray: what is not there is undefined
+    ['a hole', [1, , 2], 'must be JSON, and holds undefined in an array'],
     ['a function', () => {}, 'must be JSON, and holds a function'],
     ['a Map', { m: new Map() }, 'must be JSON, and holds an object of the class Map at `m`'],
     ['a NUL', { t: 'a\0' }, 'must not hold a NUL character'],

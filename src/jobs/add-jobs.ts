@@ -27,13 +27,14 @@ export const DUE_TOPIC = 'jobs-due'
 export function* inBatches(jobs: readonly NewJob[]): Generator<readonly NewJob[]> {
   let from = 0
   let chars = 0
-  for (const [n, { input }] of jobs.entries()) {
-    if (n > from && (n - from === MOST || chars + input.length > MOST_CHARS)) {
+  for (let n = 0; n < jobs.length; n++) {
+    const { length } = (jobs[n] as NewJob).input
+    if (n > from && (n - from === MOST || chars + length > MOST_CHARS)) {
       yield jobs.slice(from, n)
       from = n
       chars = 0
     }
-    chars += input.length
+    chars += length
   }
   if (from < jobs.length) yield jobs.slice(from)
 }
@@ -123,7 +124,11 @@ export function hintJobs(wakeups: Wakeups, jobs: readonly NewJob[]): void {
 
 export function topicsOf(jobs: readonly NewJob[]): Set<string> {
   const topics = new Set<string>()
-  for (const { definition, options } of jobs) {
+  let last: NewJob | undefined
+  for (const job of jobs) {
+    if (last && isAlike(last, job)) continue
+    last = job
+    const { definition, options } = job
     const isLater = options.runAt !== undefined || (options.delayMs ?? 0) > 0
     // By this process's clock, which may be wrong: then both.
     const isSoon = (options.runAt ?? 0) < Date.now() + 1_000 && (options.delayMs ?? 0) === 0

@@ -128,7 +128,7 @@ describe('a handler', () => {
     const record = await jobs.get(id)
     expect(record).toMatchObject({ state: 'dead', error: { name: 'InvalidOutcomeError' } })
     expect(record?.error?.message).toMatch(new RegExp(`^The result of job ${id} \\("report"\\) (must|does) `))
-    await until(() => worker.stats.failed === 1) // when the server's answer has come
+    await until(() => worker.stats.failed === 1, 'the failure to be counted')
     expect(runs).toBe(1)
   })
 

@@ -32,6 +32,11 @@ const MAX_DEPTH = 500
  */
 export function toJson(field: string, value: unknown): string {
   const refuse = (problem: string): Error => new InvalidInputError(field, problem)
+  if (isPlain(value, PLAIN_DEPTH)) {
+    const plain = JSON.stringify(value)
+    checkText(plain, refuse)
+    return plain
+  }
   let text: string | undefined
   let problem: string | undefined
   try {
@@ -52,6 +57,26 @@ export function toJson(field: string, value: unknown): string {
   if (text === undefined) throw refuse(`must be JSON, not ${nameGiven(value)}`)
   checkText(text, refuse)
   return text
+}
+
+/** How deep data is looked through before it is taken for something else: a circle, say. */
+const PLAIN_DEPTH = 20
+
+/** Nothing in it that `JSON.stringify` would change, or ask: most often so, and then that need not look at each value, which takes it several times as long. */
+function isPlain(value: unknown, depth: number): boolean {
+  if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true
+  if (typeof value === 'number') return Number.isFinite(value)
+  if (typeof value !== 'object' || depth === 0) return false
+  if (Array.isArray(value)) {
+    for (let n = 0; n < value.length; n++) if (!isPlain(value[n], depth - 1)) return false
+    return true
+  }
+  if (Object.getPrototypeOf(value) !== Object.prototype) return false
+  for (const name in value) {
+    const inner = (value as Record<string, unknown>)[name]
+    if (inner !== undefined && !isPlain(inner, depth - 1)) return false
+  }
+  return true
 }
 
 /** Where the first of them is. Looked for only once it is known that there is one. */
@@ -95,7 +120,9 @@ function checkText(text: string, refuse: (problem: string) => Error): void {
   const escaped = text.match(/(?<!\\)(?:\\\\)*\\u(0000|d[89a-f]..)/)?.[1]
   if (escaped === '0000') throw refuse('must not hold a NUL character')
   if (escaped) throw refuse('must not hold half of a surrogate pair, which is no character')
-  if (depthOf(text) > MAX_DEPTH) throw refuse(`must not be nested deeper than ${MAX_DEPTH} levels`)
+  // Each level takes two characters at least.
+  if (text.length > 2 * MAX_DEPTH && depthOf(text) > MAX_DEPTH)
+    throw refuse(`must not be nested deeper than ${MAX_DEPTH} levels`)
 }
 
 function depthOf(text: string): number {

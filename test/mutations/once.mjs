@@ -540,7 +540,7 @@ const below = [
   [
     'together.ts',
     'the same statement is parsed twice in one message',
-    '!this.#parsing.some((other) => other?.name === name)',
+    '![...before, ...this.#parsing].some((other) => other?.name === name)',
     'true',
     together,
   ],
