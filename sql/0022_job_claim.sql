@@ -14,6 +14,8 @@
 --  15.0 + 12.0  by hand in SQL: fence and history, no priorities in use, no checks, no lease that anybody could look for
 --
 -- A trigger or a check less is 0.7 each; a generated column for `listed` 0.6 more, and adding takes a sixth longer; history without its index 1.7, with BRIN in its place 0.8; history in one table, not partitioned: nothing.
+-- One job by itself takes 0.45 ms, of which the way there and back is 0.08. With a branch for each state in the check, and in the condition of the trigger, it was 0.57, since both are read anew for each statement; with
+-- sums and ends of leases computed by queries in place of loops, 0.03 more. The pauses looked up in place, and not by a function, make no difference, nor does a trigger that runs afterwards.
 -- Claims that leave the jobs alone, and note in one row for each lane how far it was claimed, would be at some 3, but one at a time in each lane, each for as long as its commit takes.
 --
 -- Whoever claims holds a shared advisory lock until its claim is committed, and whoever pauses a queue takes it alone: when that is committed, no claim of the queue is under way, and

@@ -316,6 +316,18 @@ describe('in a transaction', () => {
     hint.mockRestore()
   })
 
+  it('wakes who works here, also where nobody listens', async () => {
+    const dibs = await fixture.elsewhere({ listen: false })
+    const jobs = dibs.jobs({ email: {} })
+    await using worker = await jobs.work({ email: () => {} }, { pollMs: 60_000 })
+    await worker.ready
+    await new Promise((resolve) => setTimeout(resolve, 200)) // it has looked, and rests
+    const { id } = await jobs.add('email', 1)
+    await jobs.result(id, { waitMs: 10_000 })
+    const [{ id: other } = { id: '' }] = await jobs.addMany([{ name: 'email', input: 2 }])
+    await jobs.result(other, { waitMs: 10_000 })
+  })
+
   it('is found by polling where nobody listens', async () => {
     const dibs = await fixture.elsewhere({ listen: false })
     const jobs = dibs.jobs({ email: {} })

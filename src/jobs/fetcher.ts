@@ -34,6 +34,8 @@ const MOST = 500
 /** A look from the start takes a twentieth of the time at most, and while there is enough to do it comes once a second. */
 const REST = 20
 const PROBE_MS = 1_000
+/** One that takes longer goes beside the claims also when there is not enough to do: rows that nobody can vacuum are in its way, and what is new is not to wait for it. */
+const SLOW_PROBE_MS = 20
 /** However long one took: this process may have stood still meanwhile. */
 const MAX_REST_MS = 2_000
 /** A row that cannot be claimed, nor set aside, is met again from the start: not before this. */
@@ -76,6 +78,8 @@ export class Fetcher {
   #mode: 'places' | 'start' | 'rest' = 'start'
   #isHinted = false
   #probeAt = 0
+  /** How long the last look from the start took. */
+  #probeMs = 0
   #probing: Promise<void> | undefined
   #failures = 0
   #most = MOST
@@ -175,12 +179,14 @@ export class Fetcher {
     this.#isHinted = false
     try {
       if (this.#mayHaveStrays) await this.#giveStraysBack()
-      if (this.#mode === 'start' && mayProbe) {
+      if (this.#mode === 'start' && mayProbe && this.#probeMs <= SLOW_PROBE_MS) {
         const isMore = await this.#probe(demand, this.#engine.claims)
         this.#mode = isMore ? 'places' : 'rest'
       } else {
         const isFull = await this.#claim(this.#shareWithProbe(demand, mayProbe))
-        this.#mode = isFull ? 'places' : 'start'
+        if (isFull) this.#mode = 'places'
+        // What it finds is known when it is over.
+        else this.#mode = this.#probing ? 'rest' : 'start'
       }
       this.#failures = 0
       this.#most = Math.min(MOST, this.#most * 2)
@@ -198,7 +204,11 @@ export class Fetcher {
     const share = Math.max(1, Math.floor(first.count / 2))
     this.#probing = this.#probe([{ member: first.member, count: share }], this.#engine.upkeep)
       .then(
-        () => {},
+        (isMore) => {
+          if (!isMore || this.#mode !== 'rest') return
+          this.#mode = 'places'
+          this.poke()
+        },
         (error) => {
           this.#mayHaveStrays ||= isUnknown(error)
           this.#probeAt = performance.now() + PROBE_MS
@@ -249,6 +259,7 @@ export class Fetcher {
     this.#engine.cursors.pass(jobs)
     const isBehind = this.#engine.cursors.find(tops)
     const isBeside = line !== this.#engine.claims
+    this.#probeMs = tookMs
     const restMs = Math.max(REST * tookMs, isBeside && !isBehind ? PROBE_MS : 0)
     this.#probeAt = performance.now() + Math.min(MAX_REST_MS, restMs)
     return tops.length > 0
