@@ -31,7 +31,7 @@ export interface Member {
 
 /** How many are claimed with one statement: the next one goes while these are run. Fewer after a failure, since their inputs may be more than can be sent in time. */
 const MOST = 500
-/** A look from the start takes a twentieth of the time at most, and while there is enough to do it comes once a second. */
+/** A look from the start takes a twentieth of the time, unless it takes longer than `MAX_REST_MS` allows for, and while there is enough to do it comes once a second. */
 const REST = 20
 const PROBE_MS = 1_000
 /** One that takes longer goes beside the claims also when there is not enough to do: rows that nobody can vacuum are in its way, and what is new is not to wait for it. */
