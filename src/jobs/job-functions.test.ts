@@ -24,6 +24,21 @@ describe('lanes', () => {
     const [other] = await rows("select {schema}.job_lane('q', 'new', 2) as id")
     expect(other?.id).not.toBe(found[0]?.[0]?.id)
   })
+
+  it('one that another is just making is waited for', async () => {
+    const ask = "select {schema}.job_lane('q', 'slow', 1) as id"
+    const client = await pool.connect()
+    try {
+      await client.query('begin')
+      const made = (await client.query(renderSchema(ask, fixture.schema))).rows
+      const found = rows(ask)
+      await new Promise((resolve) => setTimeout(resolve, 300)) // it has not seen it, and waits
+      await client.query('commit')
+      expect(await found).toEqual(made)
+    } finally {
+      client.release()
+    }
+  })
 })
 
 describe('adding', () => {
@@ -684,6 +699,18 @@ describe('what was left by workers that are gone', () => {
 
   const held = () => rows('select ids::int[] as ids, look_at as "lookAt" from {schema}.job_held order by id')
   const at = (ms: number) => new Date(Date.parse('2026-01-01T00:00:00Z') + ms)
+
+  it('is left to whoever looks at its claim just now', async () => {
+    await put({ id: 1, state: 'running' }, { id: 2, state: 'running' })
+    await passes(1_000)
+    const claimOf1 = "select from {schema}.job_held where ids = '{1}'"
+    expect(idsOf(await whileLocked(claimOf1, () => fixture.jobs.recover()))).toEqual([2])
+    const over = await rows("select id from {schema}.job_held where ids = '{1}'")
+    await rows("update {schema}.job_held set look_at = '2030-01-01'")
+    const ids = over.map(({ id }) => Number(id))
+    expect(await whileLocked(claimOf1, () => fixture.jobs.recover(10, ids))).toEqual([])
+    expect(idsOf(await fixture.jobs.recover(10, ids))).toEqual([1])
+  })
 
   it('is found by its claim, also where leases are not of one length', async () => {
     await put({ id: 1 }, { id: 2, lane: 2 })

@@ -483,8 +483,20 @@ const ofEnding = [
 
 /** @type {typeof ofTable} */
 const ofRecovering = [
-  ['recover: claims that another looks at', recover(` ${LOCKED}) d`), ') d', attempts],
-  ['recover: waits for who looks at a claim', recover(` ${LOCKED}) d`), ' for update) d', attempts],
+  ...['d', 'o'].flatMap((which) => [
+    [
+      `recover: claims that another looks at (${which})`,
+      recover(` ${LOCKED}) ${which}`),
+      `) ${which}`,
+      functions,
+    ],
+    [
+      `recover: waits for who looks at a claim (${which})`,
+      recover(` ${LOCKED}) ${which}`),
+      ` for update) ${which}`,
+      functions,
+    ],
+  ]),
   ['recover: claims that nobody has asked for', recover('i.id = any (p_over) and '), '', functions],
   ['recover: all claims', recover('where i.look_at <= v_before'), 'where true', functions],
   ['recover: not at that moment', recover('i.look_at <= v_before'), 'i.look_at < v_before', functions],
