@@ -61,6 +61,11 @@ describe('bad input is refused before anything is sent', () => {
     // biome-ignore lint/suspicious/noSparseArray: what is not there is undefined
     ['a hole', [1, , 2], 'must be JSON, and holds undefined in an array'],
     ['a function', () => {}, 'must be JSON, and holds a function'],
+    [
+      'an array that says it is a Set',
+      [Object.assign([1], { toJSON: () => new Set() })],
+      'must be JSON, and holds a function at `0.toJSON`',
+    ],
     ['a Map', { m: new Map() }, 'must be JSON, and holds an object of the class Map at `m`'],
     ['a NUL', { t: 'a\0' }, 'must not hold a NUL character'],
     ['half a surrogate pair', ['\ud800'], 'must not hold half of a surrogate pair'],
@@ -80,6 +85,17 @@ describe('bad input is refused before anything is sent', () => {
 
   it('but a backslash before u0000 is only text', async () => {
     expect(await fixture.dibs.once(at, async () => '\\u0000 \\ud800')).toBe('\\u0000 \\ud800')
+  })
+
+  it('what throws when it is read', async () => {
+    const broken = {
+      get text() {
+        throw new Error('no text')
+      },
+    }
+    await expect(fixture.dibs.once(at, async () => broken as never)).rejects.toThrow(
+      '`outcome` must be JSON: no text',
+    )
   })
 
   it('a circle', async () => {

@@ -15,6 +15,8 @@ export interface EngineParts {
   readonly claims: JobLine
   readonly ends: JobLine
   readonly upkeep: JobLine
+  /** For what takes long: connected for each by itself. */
+  readonly looks: JobLine
   readonly cursors: Cursors
   readonly breaker: CircuitBreaker
   /** What this process holds. */

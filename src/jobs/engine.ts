@@ -20,6 +20,7 @@ export class Engine implements EngineParts {
   readonly claims: JobLine
   readonly ends: JobLine
   readonly upkeep: JobLine
+  readonly looks: JobLine
   readonly cursors = new Cursors()
   readonly breaker = new CircuitBreaker()
   readonly keeper = new LeaseKeeper(this)
@@ -38,6 +39,7 @@ export class Engine implements EngineParts {
     this.claims = new JobLine(database)
     this.ends = new JobLine(database)
     this.upkeep = new JobLine(database)
+    this.looks = new JobLine(database)
   }
 
   /** A worker begins. */

@@ -34,8 +34,10 @@ const MOST = 500
 /** A look from the start takes a twentieth of the time, unless it takes longer than `MAX_REST_MS` allows for, and while there is enough to do it comes once a second. */
 const REST = 20
 const PROBE_MS = 1_000
-/** One that takes longer goes beside the claims also when there is not enough to do: rows that nobody can vacuum are in its way, and what is new is not to wait for it. */
-const SLOW_PROBE_MS = 20
+/** One that takes longer than this, and than four claims, goes beside the claims also when there is not enough to do, over a connection of its own: rows that nobody can vacuum are in its way, and neither what is new nor
+ * heartbeats are to wait for it. */
+const SLOW_MS = 20
+const SLOW_CLAIMS = 4
 /** However long one took: this process may have stood still meanwhile. */
 const MAX_REST_MS = 2_000
 /** A row that cannot be claimed, nor set aside, is met again from the start: not before this. */
@@ -78,9 +80,15 @@ export class Fetcher {
   #mode: 'places' | 'start' | 'rest' = 'start'
   #isHinted = false
   #probeAt = 0
-  /** How long the last look from the start took. */
+  /** How long the last look from the start took, and the last claim. */
   #probeMs = 0
-  #probing: Promise<void> | undefined
+  #claimMs = Number.POSITIVE_INFINITY
+  /** A look beside the claims; whether it has left something. */
+  #probing: Promise<boolean> | undefined
+  /** It has, and nobody has gone there yet. */
+  #isLeft = false
+  /** A hint has come while it was under way: what that is about it may not have seen. */
+  #isOutdated = false
   #failures = 0
   #most = MOST
   #mayHaveStrays = false
@@ -120,6 +128,7 @@ export class Fetcher {
 
   #onHint(): void {
     this.#isHinted = true
+    this.#isOutdated ||= this.#probing !== undefined
     this.poke()
   }
 
@@ -179,14 +188,14 @@ export class Fetcher {
     this.#isHinted = false
     try {
       if (this.#mayHaveStrays) await this.#giveStraysBack()
-      if (this.#mode === 'start' && mayProbe && this.#probeMs <= SLOW_PROBE_MS) {
+      if (this.#mode === 'start' && mayProbe && !this.#goesBeside(demand)) {
         const isMore = await this.#probe(demand, this.#engine.claims)
         this.#mode = isMore ? 'places' : 'rest'
       } else {
         const isFull = await this.#claim(this.#shareWithProbe(demand, mayProbe))
-        if (isFull) this.#mode = 'places'
-        // What it finds is known when it is over.
-        else this.#mode = this.#probing ? 'rest' : 'start'
+        if (isFull || this.#isLeft) this.#mode = 'places'
+        else this.#mode = this.#probing && this.#goesBeside(demand) ? 'rest' : 'start'
+        this.#isLeft = false
       }
       this.#failures = 0
       this.#most = Math.min(MOST, this.#most * 2)
@@ -196,41 +205,64 @@ export class Fetcher {
     }
   }
 
+  get #isSlow(): boolean {
+    return this.#probeMs > SLOW_MS && this.#probeMs > SLOW_CLAIMS * this.#claimMs
+  }
+
+  /** With room for one there is nothing to share. */
+  #goesBeside([first]: Demand): boolean {
+    return this.#isSlow && first !== undefined && first.count > 1
+  }
+
   /** While there is enough to do, a part of what there is room for is left to a look from the start. */
   #shareWithProbe(demand: Demand, mayProbe: boolean): Demand {
     if (!mayProbe || this.#probing) return demand
     const [first, ...rest] = demand
     if (!first) return demand
     const share = Math.max(1, Math.floor(first.count / 2))
-    this.#probing = this.#probe([{ member: first.member, count: share }], this.#engine.upkeep)
-      .then(
-        (isMore) => {
-          if (!isMore || this.#mode !== 'rest') return
-          this.#mode = 'places'
-          this.poke()
-        },
-        (error) => {
-          this.#mayHaveStrays ||= isUnknown(error)
-          this.#probeAt = performance.now() + PROBE_MS
-        },
-      )
-      .finally(() => {
-        this.#probing = undefined
-      })
+    this.#isOutdated = false
+    const line = this.#isSlow ? this.#engine.looks : this.#engine.upkeep
+    this.#probing = this.#probe([{ member: first.member, count: share }], line).then(
+      (isMore) => this.#onProbed(isMore),
+      (error) => this.#onProbeFailed(error),
+    )
     const left = first.count - share
     return left > 0 ? [{ member: first.member, count: left }, ...rest] : rest
   }
 
+  #onProbed(isMore: boolean): boolean {
+    this.#probing = undefined
+    this.#isLeft = isMore
+    if (isMore) this.#goOn('places')
+    else if (this.#isOutdated) this.#goOn('start')
+    return isMore
+  }
+
+  /** The next does not go beside the claims, and what is wrong is found out there. */
+  #onProbeFailed(error: unknown): boolean {
+    this.#probing = undefined
+    this.#mayHaveStrays ||= isUnknown(error)
+    this.#probeMs = 0
+    this.#probeAt = performance.now() + PROBE_MS
+    this.#goOn('start')
+    return false
+  }
+
+  /** If it rests. */
+  #goOn(mode: 'places' | 'start'): void {
+    if (this.#mode !== 'rest') return
+    this.#mode = mode
+    this.#isLeft = false
+    this.poke()
+  }
+
   async #claim(demand: Demand): Promise<boolean> {
-    if (demand.length === 0) {
-      await this.#probing
-      return true
-    }
+    if (demand.length === 0) return (await this.#probing) ?? false
     const places = this.#engine.cursors.places(this.#lanes.map(({ id }) => id))
     const column = (value: (place: (typeof places)[number]) => number): string =>
       `{${places.map(value).join(',')}}`
     const leases = new Map(this.#lanes.map(({ id, leaseMs }) => [id, leaseMs]))
-    const { jobs, isFull } = await this.#ask(this.#engine.claims, demand, (counts) => [
+    const { jobs, isFull, tookMs } = await this.#ask(this.#engine.claims, demand, (counts) => [
       claimJobs,
       [
         ...counts,
@@ -240,6 +272,7 @@ export class Fetcher {
         column(({ lane }) => leases.get(lane) as number),
       ],
     ])
+    this.#claimMs = tookMs
     this.#engine.cursors.pass(jobs)
     return isFull
   }

@@ -788,6 +788,8 @@ describe('what was left by workers that are gone', () => {
       { id: 2, state: 'running', worker: 'ann' },
       { id: 3, state: 'running', worker: 'bob' },
     )
+    // Ann has had it before.
+    await rows("insert into {schema}.job_held (worker, look_at, ids) values ('ann', '2030-01-01', '{3}')")
     const [told] = await rows("select {schema}.job_give_strays_back('{ann}', '{2}') as count")
     expect(told?.count).toBe(1)
     expect(await rows('select state, attempt from {schema}.job order by id')).toEqual([

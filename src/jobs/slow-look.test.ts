@@ -1,38 +1,120 @@
-import { expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
 
-const fixture = openJobs()
-
 /** As behind a transaction that is held open elsewhere: a look from the start reads rows that nobody can vacuum. */
-async function slowLook(ms: number): Promise<void> {
-  await fixture.query(`alter function {schema}.job_probe rename to job_probe_quick`)
-  await fixture.query(`create function {schema}.job_probe(p_workers text[], p_counts integer[], p_lanes integer[], p_lease_ms bigint[]) returns json language plpgsql as
-    $$ begin perform pg_catalog.pg_sleep(${ms / 1000}); return {schema}.job_probe_quick(p_workers, p_counts, p_lanes, p_lease_ms); end $$`)
-}
 
-it('what is new does not wait for a look from the start that takes long, and what only that can find is found', async () => {
-  const jobs = fixture.dibs.jobs({ note: {} })
+const fixture = openJobs()
+const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
+
+beforeAll(() =>
+  fixture.query(
+    `create sequence {schema}.looks; alter function {schema}.job_probe rename to job_probe_quick`,
+  ),
+)
+
+/** It looks so long after it was asked, and answers so long after that. */
+const slowLook = (beforeMs: number, afterMs = 0) =>
+  fixture.query(`create or replace function {schema}.job_probe(p_workers text[], p_counts integer[], p_lanes integer[], p_lease_ms bigint[]) returns json language plpgsql as $$
+    declare v json; begin
+      perform pg_catalog.nextval('{schema}.looks'), pg_catalog.pg_sleep(${beforeMs / 1000});
+      v := {schema}.job_probe_quick(p_workers, p_counts, p_lanes, p_lease_ms);
+      perform pg_catalog.pg_sleep(${afterMs / 1000});
+      return v;
+    end $$`)
+
+const looks = async () =>
+  Number((await fixture.query('select last_value from {schema}.looks'))[0]?.last_value)
+
+/** A worker that has met it, and has claimed beside it. */
+async function started(options: { pollMs: number; concurrency?: number }, leaseMs = 30_000) {
+  const jobs = fixture.dibs.jobs({ note: {}, long: { leaseMs } })
   const startedAt = new Map<number, number>()
-  await using worker = await jobs.work(
-    { note: (input) => void startedAt.set(Number(input), performance.now()) },
-    { pollMs: 200 },
+  const worker = await jobs.work(
+    {
+      note: (input) => void startedAt.set(Number(input), performance.now()),
+      long: () => sleep(4_000),
+    },
+    options,
   )
   await worker.ready
-  await jobs.result((await jobs.add('note', 0)).id, { waitMs: 10_000 })
-  await slowLook(800)
-  await new Promise((resolve) => setTimeout(resolve, 2_000)) // it has been met once
-  const addedAt: number[] = []
-  for (let n = 1; n <= 150; n++) {
-    addedAt[n] = performance.now()
-    void jobs.add('note', n)
-    await new Promise((resolve) => setTimeout(resolve, 20))
+  for (const n of [-1, -2]) {
+    await jobs.add('note', n)
+    await until(() => startedAt.has(n), 'the first')
   }
-  await until(() => startedAt.size === 151, 'all to be started')
-  const late = addedAt.filter((at, n) => (startedAt.get(n) as number) - at > 150)
-  // A look is under way for a quarter of that time. One job in ten may be late for another reason.
-  expect(late.length).toBeLessThan(15)
-  // Of a priority that nobody knows of.
-  await jobs.add('note', 151, { priority: 7 })
-  await until(() => startedAt.has(151), 'what is found by a look from the start')
+  return { jobs, startedAt, worker }
+}
+
+describe('a look that takes long', () => {
+  it('does not keep what is new, and finds what only it can find', async () => {
+    await slowLook(800)
+    const { jobs, startedAt, worker } = await started({ pollMs: 200 })
+    await using _ = worker
+    await sleep(1_500)
+    const addedAt: number[] = []
+    for (let n = 0; n < 150; n++) {
+      addedAt[n] = performance.now()
+      void jobs.add('note', n)
+      await sleep(20)
+    }
+    await until(() => startedAt.size === 152, 'all to be started')
+    const late = addedAt.filter((at, n) => (startedAt.get(n) as number) - at > 150)
+    // A look is under way for a quarter of that time. One job in ten may be late for another reason.
+    expect(late.length).toBeLessThan(15)
+    // Of a priority that nobody knows of.
+    await jobs.add('note', 150, { priority: 7 })
+    await until(() => startedAt.has(150), 'what is found by a look from the start')
+  })
+
+  it('does not keep heartbeats', async () => {
+    await slowLook(900)
+    const told = fixture.listen('dibs:worker.failed')
+    const { jobs, worker } = await started({ pollMs: 200 }, 1_500)
+    await using _ = worker
+    const { id } = await jobs.add('long', 0)
+    await jobs.result(id, { waitMs: 10_000 })
+    expect(told).toEqual([])
+    expect(await jobs.history(id)).toHaveLength(1)
+  })
+
+  it('is repeated for what became ready behind it', async () => {
+    await slowLook(0, 900)
+    const { jobs, startedAt, worker } = await started({ pollMs: 60_000 })
+    await using _ = worker
+    await jobs.add('note', 1)
+    await sleep(300)
+    await jobs.add('note', 2, { priority: 7 })
+    await until(() => startedAt.has(2), 'what it has not seen', 10_000)
+  })
+
+  it('and fails is repeated in the place of a claim, which sets aside what cannot be claimed', async () => {
+    await slowLook(60)
+    const told = fixture.listen('dibs:job.quarantined')
+    const { jobs, startedAt, worker } = await started({ pollMs: 200 })
+    await using _ = worker
+    await fixture.query(`create function {schema}.refuse() returns trigger language plpgsql as
+        $$ begin raise exception 'not this one' using errcode = 'check_violation'; end $$;
+      create trigger refuse before update on {schema}.job for each row
+        when (new.state = 'running' and new.input #>> '{}' = '666') execute function {schema}.refuse()`)
+    try {
+      await jobs.addMany([666, 1].map((input) => ({ name: 'note', input, priority: 7 })))
+      await until(() => startedAt.has(1), 'what is behind it', 15_000)
+      expect(told).toHaveLength(1)
+    } finally {
+      await fixture.query('drop trigger refuse on {schema}.job; drop function {schema}.refuse()')
+    }
+  })
+
+  it.each([1, 10])(
+    'comes as seldom as was asked for while there is nothing to do (%s at once)',
+    async (concurrency) => {
+      await slowLook(60)
+      const { worker } = await started({ pollMs: 60_000, concurrency })
+      await using _ = worker
+      await sleep(3_000) // what it has begun is over
+      const before = await looks()
+      await sleep(4_000)
+      expect((await looks()) - before).toBeLessThanOrEqual(1)
+    },
+  )
 })

@@ -35,8 +35,10 @@ const SPARE_MS = 1_000
 /** How long a statement that waits for nobody may take. Far more than any of ours does, and far less than `ANSWER_MS`. */
 const SILENT_MS = 10_000
 
-/** How long the second of two statements may take that nobody waits for. */
-const SECOND_MS = 5_000
+/** How long the second of two statements may take that nobody waits for, how many may be under way, and for how long none is sent after one that has taken too long: they are not to use up the pool. */
+const SECOND_MS = 2_000
+const MOST_SECONDS = 2
+const SECONDS_PAUSE_MS = 30_000
 
 /** More is no timer to Node.js. */
 const MAX_TIMER_MS = 2 ** 31 - 1
@@ -44,6 +46,8 @@ const MAX_TIMER_MS = 2 ** 31 - 1
 /** One schema in one database: what every part of Dibs sends its statements through. */
 export class Database extends Connections {
   readonly #rendered = new Map<Statement, RenderedStatement>()
+  #seconds = 0
+  #secondsFrom = 0
 
   /** Sends one of our statements: in the caller's transaction if one is given, else alone. */
   async send(statement: Statement, values: readonly TextValue[], tx?: Tx): Promise<TextRow[]> {
@@ -108,7 +112,7 @@ export class Database extends Connections {
 
   /**
    * Sends one of our statements alone, and with it a second one that begins when the first is over, at no cost in time: nobody waits for its answer. `orElse` is called if the first is done and the second is
-   * not, since two transactions cannot share a message everywhere.
+   * not: two transactions cannot share a message everywhere, and few may be under way.
    */
   async sendThen(
     statement: Statement,
@@ -121,40 +125,57 @@ export class Database extends Connections {
       orElse()
       return rows
     }
-    if (!this.autocommitFits || !this.prepared) return sendFirst(false)
+    const mayFollow = this.#seconds < MOST_SECONDS && performance.now() >= this.#secondsFrom
+    if (!this.autocommitFits || !this.prepared || !mayFollow) return sendFirst(false)
     return this.work(async () => {
+      const first = this.bind(statement, values)
       const checkout = await this.take()
       checkout.bound(ANSWER_MS)
-      const first = this.bind(statement, values)
-      const sent = queryThen(checkout.client, first, second)
+      let sent: ReturnType<typeof queryThen>
+      try {
+        sent = queryThen(checkout.client, first, second)
+      } catch (error) {
+        checkout.release(error)
+        throw error
+      }
       if (!sent) {
         checkout.release()
         return sendFirst(true)
       }
-      const end = async (): Promise<void> => {
-        try {
-          await sent.second
-          checkout.release()
-        } catch (error) {
-          forgetNames(checkout.client, error)
-          checkout.release(error)
-          orElse()
-        }
-      }
+      this.#seconds++
       try {
         const { rows } = await sent.first
-        checkout.bound(SECOND_MS)
-        this.finish(end())
+        this.finish(this.#endSecond(checkout, sent.second, orElse))
         return [...rows]
       } catch (error) {
-        await sent.second.catch(() => {})
+        checkout.bound(SECOND_MS)
         const isForgotten = forgetNames(checkout.client, error)
+        // It may ask the connection, which answers the second before.
         const judged = isForgotten ? undefined : await this.#judge(error, first.statement, checkout)
-        checkout.release(judged)
+        this.finish(this.#endSecond(checkout, sent.second, () => {}))
         if (isForgotten) return sendFirst(true)
         throw judged
       }
     })
+  }
+
+  /** The first is answered; the connection is the second's until that is. */
+  async #endSecond(checkout: Checkout, second: Promise<unknown>, orElse: () => void): Promise<void> {
+    checkout.bound(SECOND_MS)
+    try {
+      await second
+      checkout.release()
+    } catch (error) {
+      // Whoever waits there for something may wait for long, also when we do not any more.
+      if (checkout.wasCut) this.#secondsFrom = performance.now() + SECONDS_PAUSE_MS
+      const fault = readFault(error)
+      if (fault?.sqlState === undefined || fault.fatal) checkout.broken ??= error
+      forgetNames(checkout.client, error)
+      checkout.release(error)
+      orElse()
+    } finally {
+      this.#seconds--
+    }
   }
 
   /** One of our statements with its values, to be sent in one message with BEGIN or COMMIT. */

@@ -32,8 +32,8 @@ const MAX_DEPTH = 500
  */
 export function toJson(field: string, value: unknown): string {
   const refuse = (problem: string): Error => new InvalidInputError(field, problem)
-  if (isPlain(value, PLAIN_DEPTH)) {
-    const plain = JSON.stringify(value)
+  const plain = plainText(value)
+  if (plain !== undefined) {
     checkText(plain, refuse)
     return plain
   }
@@ -46,12 +46,12 @@ export function toJson(field: string, value: unknown): string {
     })
   } catch (error) {
     // A bigint, or a circle.
-    problem ??= findDeep(value)?.problem
+    problem ??= findAt(value)?.problem
     if (!problem)
       throw refuse(`must be JSON: ${error instanceof Error ? error.message.split('\n')[0] : error}`)
   }
   if (problem !== undefined) {
-    const { path = '', problem: said = problem } = findDeep(value) ?? {}
+    const { path = '', problem: said = problem } = findAt(value) ?? {}
     throw refuse(`must be JSON, and holds ${said}${path === '' ? '' : ` at \`${path}\``}`)
   }
   if (text === undefined) throw refuse(`must be JSON, not ${nameGiven(value)}`)
@@ -62,11 +62,19 @@ export function toJson(field: string, value: unknown): string {
 /** How deep data is looked through before it is taken for something else: a circle, say. */
 const PLAIN_DEPTH = 20
 
-/** Nothing in it that `JSON.stringify` would change, or ask: most often so, and then that need not look at each value, which takes it several times as long. */
+/** Of data with nothing in it that `JSON.stringify` would change, or ask: most often so, and then that need not look at each value, which takes it several times as long. */
+function plainText(value: unknown): string | undefined {
+  try {
+    return isPlain(value, PLAIN_DEPTH) ? JSON.stringify(value) : undefined
+  } catch {
+    return undefined // whatever is wrong is found out with more care
+  }
+}
+
 function isPlain(value: unknown, depth: number): boolean {
   if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true
   if (typeof value === 'number') return Number.isFinite(value)
-  if (typeof value !== 'object' || depth === 0) return false
+  if (typeof value !== 'object' || depth === 0 || 'toJSON' in value) return false
   if (Array.isArray(value)) {
     for (let n = 0; n < value.length; n++) if (!isPlain(value[n], depth - 1)) return false
     return true
@@ -79,13 +87,26 @@ function isPlain(value: unknown, depth: number): boolean {
   return true
 }
 
+interface Found {
+  readonly path: string
+  readonly problem: string
+}
+
 /** Where the first of them is. Looked for only once it is known that there is one. */
+function findAt(value: unknown): Found | undefined {
+  try {
+    return findDeep(value)
+  } catch {
+    return undefined // a getter that throws
+  }
+}
+
 function findDeep(
   value: unknown,
   path = '',
   isInArray = false,
   above: readonly unknown[] = [],
-): { readonly path: string; readonly problem: string } | undefined {
+): Found | undefined {
   const problem = findProblem(value, isInArray)
   if (problem) return { path, problem }
   if (typeof value !== 'object' || value === null || above.includes(value) || above.length > MAX_DEPTH)

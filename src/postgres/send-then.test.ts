@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
-import { directUrl } from '../../test/database.js'
+import { directUrl, until } from '../../test/database.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
 import { CommitOutcomeUnknownError, ConstraintViolationError } from '../errors.js'
 import { countTraffic, PgProxy } from '../testing/index.js'
@@ -41,6 +41,9 @@ function open({ prepared }: { prepared: boolean }, config: pg.PoolConfig = {}): 
 }
 
 const tell = statement('insert into {schema}.told values ($1::text::int) returning n::text as n')
+
+const wait = statement('select pg_catalog.pg_sleep($1::text::int)::text as done')
+const end = statement('select pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())::text as done')
 
 const sendThen = (first: string, second: string) =>
   database.sendThen(tell, [first], database.bind(tell, [second]), () => {
@@ -125,4 +128,51 @@ it('does not know what came of it if the connection is lost', async () => {
   await expect(sendThen('1', '2')).rejects.toThrow(CommitOutcomeUnknownError)
   await settle()
   expect(leftOut).toBe(0)
+})
+
+it('does not keep a refusal of the first until the second is answered', async () => {
+  await sendThen('1', '2')
+  await settle()
+  const startedAt = performance.now()
+  await expect(database.sendThen(tell, ['1'], database.bind(wait, ['1']), () => {})).rejects.toThrow(
+    ConstraintViolationError,
+  )
+  expect(performance.now() - startedAt).toBeLessThan(700)
+  await settle()
+  expect(database.pool.totalCount).toBe(1)
+})
+
+it.each<[string, string]>([
+  ['1', 'whose first was refused'],
+  ['3', 'whose first was done'],
+])('throws a connection away that ends at the second (%s: %s)', async (first) => {
+  await sendThen('1', '2')
+  await settle()
+  await database.sendThen(tell, [first], database.bind(end, []), () => {}).catch(() => {})
+  expect(await database.send(tell, ['9'])).toEqual([{ n: '9' }])
+})
+
+it('sends no more seconds than two at a time, and none for a while after one that does not end', async () => {
+  await database.pool.end()
+  database = open({ prepared: true }, { max: 5 })
+  const slow = database.bind(wait, ['3'])
+  for (const n of ['1', '2', '3']) await database.sendThen(tell, [n], slow, () => leftOut++)
+  expect(leftOut).toBe(1)
+  expect(await database.send(tell, ['4'])).toEqual([{ n: '4' }])
+  await until(() => leftOut === 3, 'both to be cut')
+  await sendThen('5', '6')
+  expect(leftOut).toBe(4)
+  expect(await told()).toEqual([1, 2, 3, 4, 5])
+})
+
+it('gives the connection back if it cannot be asked', async () => {
+  const client = await database.pool.connect()
+  const { query } = client
+  client.query = (() => {
+    client.query = query
+    throw new Error('not this one')
+  }) as never
+  client.release()
+  await expect(sendThen('1', '2')).rejects.toThrow('not this one')
+  expect(await sendThen('1', '2')).toEqual([{ n: '1' }])
 })

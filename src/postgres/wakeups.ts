@@ -30,7 +30,8 @@ export const wakeupsOf = (connections: Connections): Wakeups | undefined => inst
  * nothing depends on them but latency.
  *
  * They are sent after commit and apart from the work: NOTIFY inside a transaction makes every such commit in the
- * database queue for one lock. At most one is on its way at a time, and what comes up meanwhile shares the next.
+ * database queue for one lock. At most one is on its way at a time, and what comes up meanwhile shares the next; beside those
+ * that go behind a piece of work in its message (`notifying`).
  */
 export class Wakeups {
   readonly #connections: Connections

@@ -636,20 +636,21 @@ const around = [
     "'done'",
     [test('outcomes')],
   ],
-  [
-    'what is new waits for a look that takes long',
-    'src/jobs/fetcher.ts',
-    ' && this.#probeMs <= SLOW_PROBE_MS',
-    '',
-    [test('slow-look')],
-  ],
-  [
-    'what a look beside the claims has found is left until the next poll',
-    'src/jobs/fetcher.ts',
-    "if (!isMore || this.#mode !== 'rest') return",
-    'if (performance.now() > 0) return',
-    [test('slow-look')],
-  ],
+  ...[
+    ['what is new waits for a look that takes long', ' && !this.#goesBeside(demand)', ''],
+    [
+      'heartbeats wait for a look that takes long',
+      'this.#isSlow ? this.#engine.looks : this.#engine.upkeep',
+      'this.#engine.upkeep',
+    ],
+    [
+      'what became ready behind a look waits for the poll',
+      "else if (this.#isOutdated) this.#goOn('start')",
+      '',
+    ],
+    ['a look that fails beside the claims is repeated beside them', '    this.#probeMs = 0\n', ''],
+    ['with room for one, looks never end', ' && first.count > 1', ''],
+  ].map(([name, from, to]) => [name, 'src/jobs/fetcher.ts', from, to, [test('slow-look')]]),
   [
     'a hint is not sent with what was added',
     'src/jobs/add-jobs.ts',
@@ -674,17 +675,37 @@ const around = [
   [
     'a hint that went along and failed is not sent again',
     'src/postgres/database.ts',
-    '          checkout.release(error)\n          orElse()\n',
-    '          checkout.release(error)\n',
+    '      checkout.release(error)\n      orElse()\n',
+    '      checkout.release(error)\n',
     ['src/postgres/send-then.test.ts'],
   ],
   [
     'a connection goes back before the second answer',
     'src/postgres/database.ts',
-    '          await sent.second\n          checkout.release()',
-    '          checkout.release()',
+    '      await second\n      checkout.release()',
+    '      checkout.release()',
     ['src/postgres/send-then.test.ts'],
   ],
+  ...[
+    [
+      'a connection that ends at the second goes back',
+      'if (fault?.sqlState === undefined || fault.fatal) checkout.broken ??= error\n      forgetNames',
+      'forgetNames',
+    ],
+    ['any number of seconds', 'this.#seconds < MOST_SECONDS && ', ''],
+    ['seconds that do not end are sent again and again', ' && performance.now() >= this.#secondsFrom', ''],
+    [
+      'a refusal waits for the second',
+      'checkout.bound(SECOND_MS)\n        const isForgotten',
+      'await sent.second.catch(() => {})\n        const isForgotten',
+    ],
+  ].map(([name, from, to]) => [
+    name,
+    'src/postgres/database.ts',
+    from,
+    to,
+    ['src/postgres/send-then.test.ts'],
+  ]),
   [
     'what was sent behind another is sent again',
     'src/postgres/together.ts',
