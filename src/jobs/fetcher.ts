@@ -83,7 +83,7 @@ export class Fetcher {
   /** How long the last look from the start took, and the last claim. */
   #probeMs = 0
   #claimMs = Number.POSITIVE_INFINITY
-  /** A look beside the claims; whether it has left something. */
+  /** A look beside the claims; whether it may have left something. */
   #probing: Promise<boolean> | undefined
   /** It has, and nobody has gone there yet. */
   #isLeft = false
@@ -245,7 +245,7 @@ export class Fetcher {
     this.#probeMs = 0
     this.#probeAt = performance.now() + PROBE_MS
     this.#goOn('start')
-    return false
+    return true // for all that is known
   }
 
   /** If it rests. */

@@ -92,7 +92,7 @@ it('passes over what cannot even be set aside, says so, and does not spin', asyn
   }
 })
 
-it('goes on while many cannot be claimed', async () => {
+it.each([1, 5])('goes on while many cannot be claimed (%s at once)', async (concurrency) => {
   const jobs = fixture.dibs.jobs({ pay: {} })
   await fixture.query(`
     create or replace function {schema}.refuse() returns trigger language plpgsql as $$
@@ -101,7 +101,7 @@ it('goes on while many cannot be claimed', async () => {
       when (new.state = 'running' and (new.input #>> '{}')::int % 2 = 1) execute function {schema}.refuse()`)
   await jobs.addMany(Array.from({ length: 400 }, (_, input) => ({ name: 'pay' as const, input })))
   {
-    await using worker = await jobs.work({ pay: () => {} }, { concurrency: 5 })
+    await using worker = await jobs.work({ pay: () => {} }, { concurrency })
     await until(
       async () => (await jobs.dead({ limit: 1_000 })).jobs.length === 200,
       'all odd ones to be set aside',
