@@ -32,7 +32,8 @@ describe('lanes', () => {
       await client.query('begin')
       const made = (await client.query(renderSchema(ask, fixture.schema))).rows
       const found = rows(ask)
-      await new Promise((resolve) => setTimeout(resolve, 300)) // it has not seen it, and waits
+      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}%job_lane%slow%'`
+      await until(async () => (await pool.query(waiting)).rows.length === 1, 'it to wait')
       await client.query('commit')
       expect(await found).toEqual(made)
     } finally {

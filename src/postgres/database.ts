@@ -125,15 +125,15 @@ export class Database extends Connections {
       orElse()
       return rows
     }
-    const mayFollow = this.#seconds < MOST_SECONDS && performance.now() >= this.#secondsFrom
-    if (!this.autocommitFits || !this.prepared || !mayFollow) return sendFirst(false)
+    if (!this.autocommitFits || !this.prepared || !this.#mayFollow) return sendFirst(false)
     return this.work(async () => {
       const first = this.bind(statement, values)
       const checkout = await this.take()
       checkout.bound(ANSWER_MS)
       let sent: ReturnType<typeof queryThen>
       try {
-        sent = queryThen(checkout.client, first, second)
+        // Others may have sent theirs while this one waited for a client.
+        if (this.#mayFollow) sent = queryThen(checkout.client, first, second)
       } catch (error) {
         checkout.release(error)
         throw error
@@ -157,6 +157,10 @@ export class Database extends Connections {
         throw judged
       }
     })
+  }
+
+  get #mayFollow(): boolean {
+    return this.#seconds < MOST_SECONDS && performance.now() >= this.#secondsFrom
   }
 
   /** The first is answered; the connection is the second's until that is. */

@@ -165,6 +165,16 @@ it('sends no more seconds than two at a time, and none for a while after one tha
   expect(await told()).toEqual([1, 2, 3, 4, 5])
 })
 
+it('sends no more seconds than that for those who ask at the same time', async () => {
+  await database.pool.end()
+  database = open({ prepared: true }, { max: 5 })
+  const slow = database.bind(wait, ['1'])
+  const asked = ['1', '2', '3', '4', '5'].map((n) => database.sendThen(tell, [n], slow, () => leftOut++))
+  await Promise.all(asked)
+  expect(leftOut).toBe(3)
+  expect(await told()).toEqual([1, 2, 3, 4, 5])
+})
+
 it('gives the connection back if it cannot be asked', async () => {
   const client = await database.pool.connect()
   const { query } = client

@@ -693,6 +693,11 @@ const around = [
       'forgetNames',
     ],
     ['any number of seconds', 'this.#seconds < MOST_SECONDS && ', ''],
+    [
+      'any number of seconds for those who ask at once',
+      'if (this.#mayFollow) sent = queryThen',
+      'sent = queryThen',
+    ],
     ['seconds that do not end are sent again and again', ' && performance.now() >= this.#secondsFrom', ''],
     [
       'a refusal waits for the second',
