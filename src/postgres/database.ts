@@ -172,8 +172,6 @@ export class Database extends Connections {
     } catch (error) {
       // Whoever waits there for something may wait for long, also when we do not any more.
       if (checkout.wasCut) this.#secondsFrom = performance.now() + SECONDS_PAUSE_MS
-      const fault = readFault(error)
-      if (fault?.sqlState === undefined || fault.fatal) checkout.broken ??= error
       forgetNames(checkout.client, error)
       checkout.release(error)
       orElse()

@@ -152,6 +152,14 @@ it.each<[string, string]>([
   expect(await database.send(tell, ['9'])).toEqual([{ n: '9' }])
 })
 
+it('throws a connection away whose second the pool does not wait for', async () => {
+  await database.pool.end()
+  database = open({ prepared: true }, { query_timeout: 700 })
+  await database.sendThen(tell, ['1'], database.bind(wait, ['3']), () => leftOut++)
+  await until(() => leftOut === 1, 'the time to be up')
+  expect(await database.send(tell, ['9'])).toEqual([{ n: '9' }])
+})
+
 it('sends no more seconds than two at a time, and none for a while after one that does not end', async () => {
   await database.pool.end()
   database = open({ prepared: true }, { max: 5 })

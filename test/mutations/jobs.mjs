@@ -689,8 +689,8 @@ const around = [
   ...[
     [
       'a connection that ends at the second goes back',
-      'if (fault?.sqlState === undefined || fault.fatal) checkout.broken ??= error\n      forgetNames',
-      'forgetNames',
+      'checkout.release(error)\n      orElse()',
+      'checkout.release()\n      orElse()',
     ],
     ['any number of seconds', 'this.#seconds < MOST_SECONDS && ', ''],
     [
