@@ -1,4 +1,4 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { type Acquire, acquireOn } from './claims/acquire.js'
 import type { Claim } from './claims/claim.js'
 import { Claims } from './claims/claims.js'
@@ -42,19 +42,16 @@ import {
   type MaintenanceLoop,
   type MaintenanceReport,
 } from './ops/maintenance.js'
-import { CONNECT_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
-import { checkEmbeddedOptions, type EmbeddedOptions } from './postgres/embedded/embedded-options.js'
-import { HeldServer } from './postgres/embedded/held-server.js'
-import { ScramClient } from './postgres/embedded/scram-client.js'
-import { type EventOrigin, emit, newOrigin } from './postgres/events.js'
+import type { HeldServer } from './postgres/embedded/held-server.js'
+import { newOrigin } from './postgres/events.js'
 import type { Row } from './postgres/executor.js'
 import { checkSchemaName } from './postgres/identifier.js'
 import { bindInstance } from './postgres/instances.js'
-import { type Logger, logEvents } from './postgres/log-events.js'
+import { logEvents } from './postgres/log-events.js'
 import { migrations } from './postgres/migrations/generated/migrations.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
-import { nameGiven } from './postgres/name-given.js'
+import { checkOpenOptions, type OpenOptions } from './postgres/open-options.js'
 import { Rows } from './postgres/rows/rows.js'
 import { inspectServer } from './postgres/server.js'
 import { sleep } from './postgres/sleep.js'
@@ -62,8 +59,9 @@ import { statement } from './postgres/statement.js'
 import { dateFromMicros } from './postgres/text-values.js'
 import type { TransactionOptions } from './postgres/transaction.js'
 import type { Transaction } from './postgres/transaction-types.js'
-import { describeUrl, parseUrl } from './postgres/url.js'
+import { describeUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
+import { findWayIn } from './postgres/way-in.js'
 import { type Adjust, adjustOn } from './tables/adjust.js'
 import { Aggregate } from './tables/aggregate.js'
 import { type AggregateOptions, checkAggregate } from './tables/aggregate-spec.js'
@@ -73,31 +71,6 @@ import { type LastWriteWins, lastWriteWinsOn } from './tables/last-write-wins.js
 import { Monitor } from './tables/monitor.js'
 import type { MonitorOptions } from './tables/monitor-options.js'
 import { type Transition, transitionOn } from './tables/transition.js'
-
-export interface OpenOptions {
-  /**
-   * Where PostgreSQL is: `postgres://user:password@host:5432/database`. Default: the variable DATABASE_URL. Without
-   * either a PostgreSQL is started in `./.dibs`, unless NODE_ENV is `production`.
-   */
-  readonly url?: string | undefined
-  /** A pool of your own in place of `url`. `close()` leaves it open. */
-  readonly pool?: pg.Pool | undefined
-  /** A PostgreSQL of our own in place of `url`, shared by all processes that name the same folder. */
-  readonly embedded?: EmbeddedOptions | undefined
-  /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
-  readonly schema?: string | undefined
-  /** Where events go: a pino logger or one like it, or `true` for one that writes to standard output. Default: nowhere. */
-  readonly logger?: Logger | true | undefined
-  /**
-   * What to do about the schema's version: `auto` (default) brings it up to date, `check` refuses what does not
-   * fit, `off` asks nothing.
-   */
-  readonly migrate?: 'auto' | 'check' | 'off' | undefined
-  /** Keep one connection to hear of news at once. Without it everything works by polling. Default true. */
-  readonly listen?: boolean | undefined
-  /** Let the server keep the plans of our statements by name. Turn off behind PgBouncer in transaction mode. Default true. */
-  readonly prepared?: boolean | undefined
-}
 
 const EMBEDDED_TRIES = 8
 
@@ -192,7 +165,7 @@ export class Dibs implements AsyncDisposable {
 
   /** Connects, checks the server and brings the schema up to date. Whatever is wrong is told within seconds. */
   static async open(options: OpenOptions = {}): Promise<Dibs> {
-    checkOptions(options)
+    checkOpenOptions(options)
     const schema = checkSchemaName(options.schema ?? 'dibs')
     const origin = newOrigin(schema)
     const stopLogging = options.logger ? logEvents(options.logger, origin.instance) : () => {}
@@ -774,75 +747,3 @@ export class Dibs implements AsyncDisposable {
 }
 
 function ignore(): void {}
-
-const optionNames = ['url', 'pool', 'embedded', 'schema', 'logger', 'migrate', 'listen', 'prepared']
-
-/** For those without types: a name that is misspelled would otherwise be taken for its default. */
-function checkOptions(options: OpenOptions): void {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
-  }
-  const unknown = Object.keys(options).find((name) => !optionNames.includes(name))
-  if (unknown) throw new InvalidInputError(unknown, `is no option; there are ${optionNames.join(', ')}`)
-  const { migrate: mode = 'auto', url, pool, embedded } = options
-  if (!['auto', 'check', 'off'].includes(mode)) {
-    throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${JSON.stringify(mode)}`)
-  }
-  for (const name of ['listen', 'prepared'] as const) {
-    const value = options[name]
-    if (value !== undefined && typeof value !== 'boolean') {
-      throw new InvalidInputError(name, `must be true or false, not ${nameGiven(value)}`)
-    }
-  }
-  const ways = Object.entries({ url, pool, embedded }).filter(([, value]) => value !== undefined)
-  if (ways.length > 1) {
-    const [first, second] = ways.map(([name]) => name)
-    throw new InvalidInputError(
-      `${second}`,
-      `and \`${first}\` are two ways to say where to connect; give one`,
-    )
-  }
-  if (embedded !== undefined) checkEmbeddedOptions(embedded)
-}
-
-interface WayIn {
-  readonly pool: pg.Pool
-  /** Ours to let go of. */
-  readonly server?: HeldServer
-}
-
-async function findWayIn(options: OpenOptions, origin: EventOrigin): Promise<WayIn> {
-  const { pool, embedded, url = embedded ? undefined : process.env.DATABASE_URL } = options
-  if (pool) {
-    if (typeof pool.connect !== 'function' || !pool.options)
-      throw new InvalidInputError('pool', 'must be a Pool of pg')
-    return { pool }
-  }
-  if (url !== undefined) return { pool: newPool(parseUrl(url)) }
-  if (!embedded && process.env.NODE_ENV === 'production') {
-    throw new InvalidInputError(
-      'url',
-      'must be given, or the variable DATABASE_URL set: under NODE_ENV=production no PostgreSQL is started unasked. Give `embedded: {}`, or --dir on the command line, if that is what you want',
-    )
-  }
-  let own: pg.Pool | undefined
-  const server = await HeldServer.open(embedded ?? {}, {
-    onStep: (step, folder) => emit('dibs:embedded.starting', { ...origin, step, folder }),
-    onLost: (error, retryInMs) => emit('dibs:embedded.lost', { ...origin, error, retryInMs }),
-    onMoved: (moved) => {
-      if (own) own.options.connectionString = moved // for connections made from now on
-    },
-  })
-  own = newPool(server.url, { Client: ScramClient })
-  return { pool: own, server }
-}
-
-function newPool(connectionString: string, config: pg.PoolConfig = {}): pg.Pool {
-  return new pg.Pool({
-    ...config,
-    connectionString,
-    connectionTimeoutMillis: CONNECT_MS,
-    keepAlive: true,
-    fallback_application_name: 'dibs',
-  })
-}

@@ -67,7 +67,7 @@ export type {
   VoidSlotSpec,
 } from './claims/singleton.js'
 export type { ClaimStatus } from './claims/told-claim.js'
-export { Dibs, type OpenOptions } from './dibs.js'
+export { Dibs } from './dibs.js'
 export * from './errors.js'
 export type { Canceled, CancelOptions } from './jobs/cancel-job.js'
 export type { DeadChoice, DeadFilter, DeadPage, ListDeadOptions } from './jobs/dead-jobs.js'
@@ -120,6 +120,7 @@ export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export type { Json, Stored } from './postgres/json.js'
 export { keyOf } from './postgres/key.js'
 export type { Logger } from './postgres/log-events.js'
+export type { OpenOptions } from './postgres/open-options.js'
 export {
   type RetryContext,
   type RetryOnConflictOptions,

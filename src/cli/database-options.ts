@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import type { OpenOptions } from '../dibs.js'
+import type { OpenOptions } from '../postgres/open-options.js'
 
 /** What every command takes to find its database. */
 export interface DatabaseOptions {

@@ -1,8 +1,9 @@
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach } from 'vitest'
-import { Dibs, type OpenOptions } from '../../src/dibs.js'
+import { Dibs } from '../../src/dibs.js'
 import { type DibsEventName, type DibsEvents, onEvent } from '../../src/postgres/events.js'
 import { renderSchema } from '../../src/postgres/identifier.js'
+import type { OpenOptions } from '../../src/postgres/open-options.js'
 import { createTestSchema, type TestSchema } from '../../src/testing/test-schema.js'
 import { freshName, throughPool, url } from '../database.js'
 

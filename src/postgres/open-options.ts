@@ -1,0 +1,60 @@
+import type pg from 'pg'
+import { InvalidInputError } from '../errors.js'
+import { checkEmbeddedOptions, type EmbeddedOptions } from './embedded/embedded-options.js'
+import type { Logger } from './log-events.js'
+import { nameGiven } from './name-given.js'
+
+export interface OpenOptions {
+  /**
+   * Where PostgreSQL is: `postgres://user:password@host:5432/database`. Default: the variable DATABASE_URL. Without
+   * either a PostgreSQL is started in `./.dibs`, unless NODE_ENV is `production`.
+   */
+  readonly url?: string | undefined
+  /** A pool of your own in place of `url`. `close()` leaves it open. */
+  readonly pool?: pg.Pool | undefined
+  /** A PostgreSQL of our own in place of `url`, shared by all processes that name the same folder. */
+  readonly embedded?: EmbeddedOptions | undefined
+  /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
+  readonly schema?: string | undefined
+  /** Where events go: a pino logger or one like it, or `true` for one that writes to standard output. Default: nowhere. */
+  readonly logger?: Logger | true | undefined
+  /**
+   * What to do about the schema's version: `auto` (default) brings it up to date, `check` refuses what does not
+   * fit, `off` asks nothing.
+   */
+  readonly migrate?: 'auto' | 'check' | 'off' | undefined
+  /** Keep one connection to hear of news at once. Without it everything works by polling. Default true. */
+  readonly listen?: boolean | undefined
+  /** Let the server keep the plans of our statements by name. Turn off behind PgBouncer in transaction mode. Default true. */
+  readonly prepared?: boolean | undefined
+}
+
+const optionNames = ['url', 'pool', 'embedded', 'schema', 'logger', 'migrate', 'listen', 'prepared']
+
+/** For those without types: a name that is misspelled would otherwise be taken for its default. */
+export function checkOpenOptions(options: OpenOptions): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
+  }
+  const unknown = Object.keys(options).find((name) => !optionNames.includes(name))
+  if (unknown) throw new InvalidInputError(unknown, `is no option; there are ${optionNames.join(', ')}`)
+  const { migrate: mode = 'auto', url, pool, embedded } = options
+  if (!['auto', 'check', 'off'].includes(mode)) {
+    throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${JSON.stringify(mode)}`)
+  }
+  for (const name of ['listen', 'prepared'] as const) {
+    const value = options[name]
+    if (value !== undefined && typeof value !== 'boolean') {
+      throw new InvalidInputError(name, `must be true or false, not ${nameGiven(value)}`)
+    }
+  }
+  const ways = Object.entries({ url, pool, embedded }).filter(([, value]) => value !== undefined)
+  if (ways.length > 1) {
+    const [first, second] = ways.map(([name]) => name)
+    throw new InvalidInputError(
+      `${second}`,
+      `and \`${first}\` are two ways to say where to connect; give one`,
+    )
+  }
+  if (embedded !== undefined) checkEmbeddedOptions(embedded)
+}
