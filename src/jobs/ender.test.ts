@@ -109,6 +109,27 @@ it('needs no client of the pool for what was locked', async () => {
   for (const client of clients) client.release()
 })
 
+it('tells two attempts of one job apart that end at the same moment', async () => {
+  const jobs = fixture.dibs.jobs({ pay: {} })
+  const go = deferred()
+  const begun: number[] = []
+  const handler = async (_: unknown, { attempt }: { attempt: number }) => {
+    begun.push(attempt)
+    await go.promise
+    return attempt
+  }
+  await using worker = await jobs.work({ pay: handler }, { concurrency: 2, pollMs: 100 })
+  const { id } = await jobs.add('pay', null)
+  await until(() => begun.length === 1, 'the first')
+  await fixture.endLeases()
+  await until(() => begun.length === 2, 'the second, before the first has heard that it has lost the job')
+  go.resolve()
+  await until(() => worker.stats.succeeded + worker.stats.lost === 2, 'both to be told')
+  expect(worker.stats).toMatchObject({ succeeded: 1, lost: 1 })
+  expect(await jobs.result(id)).toBe(2)
+  expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
+})
+
 it.runIf(!viaPgBouncer)('hears of a cancel however many jobs run', async () => {
   const length = 2_200
   const { jobs, ids, worker, go, signals } = await endTogether(fixture.dibs, length)
