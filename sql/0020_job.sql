@@ -199,6 +199,7 @@ declare
   v_table text;
   v_count integer := 0;
 begin
+  perform {schema}.bound(5000);
   foreach v_days in array p_keep_days loop
     -- point: before the days ahead
     perform {schema}.job_history_day({schema}.job_forget_on(v_now, v_days + d)) from pg_catalog.generate_series(0, 2) d;

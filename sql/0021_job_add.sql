@@ -89,8 +89,11 @@ declare
   v_lane integer;
   v_id bigint;
 begin
-  if max_attempts < 1 or keep_days not between 0 and 366 then
-    raise exception 'max_attempts must be 1 or more, and keep_days 0 to 366' using errcode = 'invalid_parameter_value';
+  if coalesce(max_attempts, 0) < 1 or coalesce(version, 0) < 1 or coalesce(keep_days, -1) not between 0 and 366 or priority is null then
+    raise exception 'max_attempts and version must be 1 or more, keep_days 0 to 366, and priority a number' using errcode = 'invalid_parameter_value';
+  end if;
+  if not pg_catalog.isfinite(v_run_at) or not pg_catalog.isfinite(expires_at) then
+    raise exception 'run_at and expires_at must be moments, not infinity' using errcode = 'invalid_parameter_value';
   end if;
   if coalesce(pg_catalog.length(name), 0) not between 1 and 200 or coalesce(pg_catalog.length(queue), 0) not between 1 and 200 then
     raise exception 'name and queue must have 1 to 200 characters' using errcode = 'invalid_parameter_value';

@@ -331,6 +331,7 @@ $$;
 -- Moves into history what has expired before anybody claimed it.
 create function {schema}.job_expire(p_limit integer) returns integer
   language plpgsql volatile
+  set lock_timeout = 0
   set search_path = ''
   set plan_cache_mode = force_generic_plan
   set enable_seqscan = off
@@ -349,6 +350,8 @@ begin
   if v_rows is null then
     return 0;
   end if;
+  -- For a day of history that is missing: heartbeats wait behind this.
+  perform {schema}.bound(1000);
   perform {schema}.job_end_waiting(v_rows, 'expired', null, v_before);
   return pg_catalog.cardinality(v_rows);
 end

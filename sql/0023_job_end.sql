@@ -279,7 +279,7 @@ begin
     where j.id = c.id and j.id = any (v_locked) and j.lease_until > v_now
     returning j.id, j.cancel_at, j.error
   )
-  select pg_catalog.array_agg(r.id), pg_catalog.json_object_agg(r.id, r.error ->> 'message') filter (where r.cancel_at is not null) into v_renewed, v_canceled from renewed r;
+  select pg_catalog.array_agg(r.id), pg_catalog.json_object_agg(r.id, r.error) filter (where r.cancel_at is not null) into v_renewed, v_canceled from renewed r;
   -- point: before the workers
   with seen as (
     update {schema}.worker w set seen_at = v_now where w.id = any (p_workers) returning w.id

@@ -7,6 +7,7 @@
 -- has taken (`lost`), and whether there may be more.
 create function {schema}.job_recover(p_limit integer, p_over bigint[]) returns json
   language plpgsql volatile
+  set lock_timeout = 0
   set search_path = ''
   set plan_cache_mode = force_generic_plan
   set enable_seqscan = off
@@ -29,10 +30,14 @@ begin
     return '{"lost": [], "isMore": false}';
   end if;
   v_ids := array(select pg_catalog.unnest(h.ids) from {schema}.job_held h where h.id = any (v_held));
+  -- For a day of history that is missing: heartbeats wait behind this.
+  perform {schema}.bound(1000);
   begin
     -- point: before the jobs
     v_lost := {schema}.job_take_from_lost(v_ids, p_limit, v_before);
-  exception when others then
+  exception when lock_not_available then
+    raise;
+  when others then
     -- point: before they are taken one by one
     v_lost := {schema}.job_take_from_lost_carefully(v_ids, p_limit, v_before);
   end;

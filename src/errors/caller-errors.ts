@@ -42,10 +42,10 @@ export class ClosedError extends DibsError {
     remedy: 'Stop what still uses it before calling `close()`, or open a new one.',
   }
 
-  constructor(options?: DibsErrorOptions) {
-    super(
-      'This Dibs instance is closed. Stop what still uses it before calling close(), or open a new one.',
-      options,
-    )
+  constructor(
+    options?: DibsErrorOptions,
+    message = 'This Dibs instance is closed. Stop what still uses it before calling close(), or open a new one.',
+  ) {
+    super(message, options)
   }
 }

@@ -159,6 +159,16 @@ describe('add', () => {
       `'email', correlation_id => repeat('x', 1001)`,
       /^correlation_id must have at most 1000 characters, and has 1001$/,
     ],
+    ['no version', `'email', version => 0`, /^max_attempts and version must be 1 or more/],
+    ['no days', `'email', keep_days => null`, /keep_days 0 to 366/],
+    ['no priority', `'email', priority => null`, /priority a number$/],
+    ['a start that never comes', `'email', run_at => 'infinity'`, /^run_at and expires_at must be moments/],
+    ['a start before all time', `'email', run_at => '-infinity'`, /^run_at and expires_at must be moments/],
+    [
+      'an end that never comes',
+      `'email', expires_at => 'infinity'`,
+      /^run_at and expires_at must be moments/,
+    ],
     ['an input that fits', `'email', to_jsonb(repeat('x', 1048574))`, undefined],
     [
       'a large input',
@@ -304,6 +314,20 @@ describe('in a transaction', () => {
     )
   })
 
+  it('wakes everybody where the queues are more than a hint can name', async () => {
+    const queues = Array.from({ length: 20 }, (_, n) => `${n}`.padEnd(200, '漢'))
+    const jobs = fixture.dibs.jobs(Object.fromEntries(queues.map((queue, n) => [`job${n}`, { queue }])))
+    const client = await fixture.pool.connect()
+    await client.query('begin')
+    await jobs.addMany(
+      queues.map((_, n) => ({ name: `job${n}`, input: n })),
+      { tx: client, wake: 'in-transaction' },
+    )
+    await client.query('commit')
+    client.release()
+    expect(await count()).toBe(20)
+  })
+
   it('tells nobody from inside unless it is asked to', async () => {
     const jobs = define()
     const hint = vi.spyOn(Wakeups.prototype, 'hint')
@@ -438,12 +462,21 @@ describe('what is refused', () => {
       /^`correlationId` must not hold a NUL character\.$/,
     ],
     [
+      'belongs to half of a character',
+      () => add(1, { correlationId: 'x\ud83d' }),
+      /^`correlationId` must not hold half of a surrogate pair/,
+    ],
+    [
       'wakes somehow',
       () => add(1, { wake: 'now' }),
       /^`wake` must be 'in-transaction', or absent, not "now"\.$/,
     ],
     ['is late by a text', () => add(1, { delayMs: '5' }), /^`delayMs` must be .*, not a string\.$/],
-    ['is no list', () => define().addMany({} as never), /^`jobs` must be an array, not a plain object\.$/],
+    [
+      'is no list',
+      () => define().addMany({} as never),
+      /^`jobs` must be an array of \{ name, input, … \}, not a plain object\.$/,
+    ],
     [
       'is no job',
       () => define().addMany([{ name: 'email', input: 1 }, null] as never),

@@ -36,7 +36,11 @@ export async function cancelOn(
   if (reason.length > MAX_REASON || reason.includes('\0'))
     throw new InvalidInputError('reason', `must be at most ${MAX_REASON} characters, without NUL`)
   const { database, wakeups } = parts
-  const error = JSON.stringify({ name: 'JobCanceledError', message: reason })
+  // A text that was cut within a character is a reason all the same.
+  const error = JSON.stringify({
+    name: 'JobCanceledError',
+    message: reason.replace(/\p{Surrogate}/gu, '\ufffd'),
+  })
   const values = [checkId(id), error, String(database.boundWait(WAIT_MS))]
   const [row] = await sendSurely(parts, cancelJob, () => values)
   const { state } = JSON.parse(`${row?.told}`)

@@ -77,7 +77,10 @@ export class DeadJobs {
       throw new InvalidInputError('error', `must be a text, not ${nameGiven(error)}`)
     const defined = this.#definitions.filter((one) => name === undefined || one.name === name)
     if (defined.length === 0)
-      throw new InvalidInputError('name', `is of no job that is defined here: "${name}"`)
+      throw new InvalidInputError(
+        'name',
+        `is of no job that is defined here: "${name}"; there are ${this.#definitions.map((one) => one.name).join(', ')}`,
+      )
     const of = (field: 'queue' | 'name') => textArray(defined.map((one) => one[field]))
     return await this.#database.send(listDead, [
       of('queue'),

@@ -60,6 +60,11 @@ export class Ender {
     this.#engine = engine
   }
 
+  /** The database was away when it was to hear of some, and does not know of them yet. */
+  get isBehind(): boolean {
+    return this.#failures > 0
+  }
+
   /** How many are not answered yet. */
   get size(): number {
     return this.#size

@@ -15,12 +15,14 @@ export interface EngineParts {
   readonly claims: JobLine
   readonly ends: JobLine
   readonly upkeep: JobLine
-  /** For what takes long: connected for each by itself. */
+  /** For what may take long, connected while somebody needs it. */
   readonly looks: JobLine
   readonly cursors: Cursors
   readonly breaker: CircuitBreaker
   /** What this process holds. */
   readonly keeper: { readonly attempts: Iterable<Attempt>; over(most: number): number[] }
+  /** What this process has finished. */
+  readonly ender: { readonly isBehind: boolean }
   /** Nothing is sent any more. */
   readonly isOver: boolean
   /** The database is there. */

@@ -1,5 +1,6 @@
 import { CommitOutcomeUnknownError, DibsError } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
+import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { textArray } from '../postgres/text-values.js'
@@ -31,11 +32,12 @@ export interface Member {
 
 /** How many are claimed with one statement: the next one goes while these are run. Fewer after a failure, since their inputs may be more than can be sent in time. */
 const MOST = 500
-/** A look from the start takes a twentieth of the time, unless it takes longer than `MAX_REST_MS` allows for, and while there is enough to do it comes once a second. */
+/** A look from the start takes a twentieth of the time, unless it takes longer than `MAX_REST_MS` allows for, and while there is enough to do elsewhere it comes once a second. One that has found as many as there was room for is
+ * followed by the next: each of them may have a priority of its own. */
 const REST = 20
 const PROBE_MS = 1_000
-/** One that takes longer than this, and than four claims, goes beside the claims also when there is not enough to do, over a connection of its own: rows that nobody can vacuum are in its way, and neither what is new nor
- * heartbeats are to wait for it. */
+/** If they take longer than this, and than four claims, they go beside the claims also when there is not enough to do, over a connection of their own: rows that nobody can vacuum are in their way, and neither what is new nor
+ * heartbeats are to wait for them. */
 const SLOW_MS = 20
 const SLOW_CLAIMS = 4
 /** However long one took: this process may have stood still meanwhile. */
@@ -80,9 +82,13 @@ export class Fetcher {
   #mode: 'places' | 'start' | 'rest' = 'start'
   #isHinted = false
   #probeAt = 0
-  /** How long the last look from the start took, and the last claim. */
-  #probeMs = 0
+  /** How long the last look from the start took, and that before: one that took long may have been unlucky. */
+  #tookMs: readonly [number, number] = [0, 0]
   #claimMs = Number.POSITIVE_INFINITY
+  /** The last claim has found as many as there was room for. */
+  #isEnough = false
+  /** The connection for looks that take long is kept. */
+  #keepsLine = false
   /** A look beside the claims; whether it may have left something. */
   #probing: Promise<boolean> | undefined
   /** It has, and nobody has gone there yet. */
@@ -133,13 +139,15 @@ export class Fetcher {
   }
 
   async #run(): Promise<void> {
-    while (this.#members.size > 0 && !this.#engine.isOver) {
+    // A pool that its owner has ended can run no handler, though the connections for claims are not of it.
+    while (this.#members.size > 0 && !this.#engine.isOver && !this.#engine.database.pool.ended) {
       const demand = this.#demand(this.#most)
       if (demand.length === 0) await this.#wait(Number.POSITIVE_INFINITY)
       else if (this.#mode === 'rest' && !this.#isHinted) await this.#rest()
       else await this.#fetch(demand)
     }
     for (const stop of this.#unsubscribe.splice(0)) stop()
+    this.#keepLine(false)
     this.#isRunning = false
   }
 
@@ -160,7 +168,7 @@ export class Fetcher {
     let timer: NodeJS.Timeout | undefined
     await new Promise<void>((resolve) => {
       this.#bell = resolve
-      if (ms < Number.POSITIVE_INFINITY) timer = setTimeout(resolve, ms)
+      if (ms < Number.POSITIVE_INFINITY) timer = setTimeout(resolve, Math.min(ms, MAX_TIMER_MS))
     })
     clearTimeout(timer)
     this.#bell = undefined
@@ -206,7 +214,15 @@ export class Fetcher {
   }
 
   get #isSlow(): boolean {
-    return this.#probeMs > SLOW_MS && this.#probeMs > SLOW_CLAIMS * this.#claimMs
+    const tookMs = Math.min(...this.#tookMs)
+    return tookMs > SLOW_MS && tookMs > SLOW_CLAIMS * this.#claimMs
+  }
+
+  #keepLine(isWanted: boolean): void {
+    if (isWanted === this.#keepsLine) return
+    this.#keepsLine = isWanted
+    if (isWanted) this.#engine.looks.enter()
+    else this.#engine.looks.leave()
   }
 
   /** With room for one there is nothing to share. */
@@ -242,7 +258,8 @@ export class Fetcher {
   #onProbeFailed(error: unknown): boolean {
     this.#probing = undefined
     this.#mayHaveStrays ||= isUnknown(error)
-    this.#probeMs = 0
+    this.#tookMs = [0, 0]
+    this.#keepLine(false)
     this.#probeAt = performance.now() + PROBE_MS
     this.#goOn('start')
     return true // for all that is known
@@ -273,6 +290,7 @@ export class Fetcher {
       ],
     ])
     this.#claimMs = tookMs
+    this.#isEnough = isFull
     this.#engine.cursors.pass(jobs)
     return isFull
   }
@@ -281,7 +299,7 @@ export class Fetcher {
   async #probe(demand: Demand, line: JobLine): Promise<boolean> {
     const turn = this.#turn++ % this.#lanes.length
     const lanes = [...this.#lanes.slice(turn), ...this.#lanes.slice(0, turn)]
-    const { jobs, tops, tookMs } = await this.#ask(line, demand, (counts) => [
+    const { jobs, isFull, tops, tookMs } = await this.#ask(line, demand, (counts) => [
       probeJobs,
       [
         ...counts,
@@ -291,10 +309,11 @@ export class Fetcher {
     ])
     this.#engine.cursors.pass(jobs)
     const isBehind = this.#engine.cursors.find(tops)
-    const isBeside = line !== this.#engine.claims
-    this.#probeMs = tookMs
-    const restMs = Math.max(REST * tookMs, isBeside && !isBehind ? PROBE_MS : 0)
-    this.#probeAt = performance.now() + Math.min(MAX_REST_MS, restMs)
+    this.#tookMs = [tookMs, this.#tookMs[0]]
+    this.#keepLine(this.#isSlow)
+    const restMs = Math.max(REST * Math.min(...this.#tookMs), this.#isEnough && !isBehind ? PROBE_MS : 0)
+    const isFollowed = isFull && !this.#isEnough
+    this.#probeAt = performance.now() + (isFollowed ? 0 : Math.min(MAX_REST_MS, restMs))
     return tops.length > 0
   }
 

@@ -23,10 +23,13 @@ export interface HandledJob {
 
 /** What `jobs.handle` gives, for `dibs.work`. */
 export interface Handled {
+  /** Where their jobs are. */
+  readonly schema: string
   readonly handled: readonly HandledJob[]
 }
 
 export function readHandlers(
+  schema: string,
   definitions: ReadonlyMap<string, ReadDefinition>,
   handlers: Readonly<Record<string, unknown>>,
 ): Handled {
@@ -45,5 +48,5 @@ export function readHandlers(
   })
   if (handled.length === 0)
     throw new InvalidInputError('handlers', 'must have a function for one job at least')
-  return { handled }
+  return { schema, handled }
 }

@@ -52,15 +52,15 @@ function findDue(): KeptLease[] {
 
 async function beat(due: readonly KeptLease[]): Promise<void> {
   const sentAt = process.hrtime.bigint()
-  const ids = due.map(({ id }) => id)
+  const claims = due.map(({ id, fence }) => ({ id, fence }))
   const patienceMs = Math.min(...due.map(({ leaseMs }) => leaseMs)) / 4
   try {
     const told = await ask(due, patienceMs)
     plan(due, (leaseMs) => leaseMs / 3)
-    port.postMessage({ sentAt, ids, told } satisfies ThreadReport)
+    port.postMessage({ sentAt, claims, told } satisfies ThreadReport)
   } catch (error) {
     plan(due, (leaseMs) => Math.max(LOOK_MS, leaseMs / 10))
-    port.postMessage({ sentAt, ids, told: null, error: String(error) } satisfies ThreadReport)
+    port.postMessage({ sentAt, claims, told: null, error: String(error) } satisfies ThreadReport)
   }
 }
 

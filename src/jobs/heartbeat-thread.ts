@@ -29,7 +29,7 @@ export interface ThreadOrder {
 export interface ThreadReport {
   /** When it was sent, in nanoseconds by the clock that all threads share. */
   readonly sentAt: bigint
-  readonly ids: readonly number[]
+  readonly claims: readonly Pick<KeptLease, 'id' | 'fence'>[]
   /** The answer of `job_beat`; null: there was none. */
   readonly told: string | null
   readonly error?: string
@@ -135,6 +135,12 @@ const SETTINGS = [
   'options',
   'application_name',
 ] as const
+
+/** Whether there can be one, for whoever wants to know before. */
+export function checkHeartbeatThread(database: Database): void {
+  configOf(database)
+  findProgram()
+}
 
 /** What a thread can be given of how to connect: no functions. */
 function configOf({ pool }: Database): ClientConfig {

@@ -1,7 +1,7 @@
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import { statement } from '../postgres/statement.js'
-import type { Wakeups } from '../postgres/wakeups.js'
+import { toPayload, type Wakeups } from '../postgres/wakeups.js'
 import { hintJobs, type NewJob, topicsOf } from './add-jobs.js'
 
 const notify = statement(`select pg_catalog.pg_notify($1::text, $2::text)::text as sent`)
@@ -16,5 +16,5 @@ export async function hintAfterCommit(
 ): Promise<void> {
   const { afterCommit } = tx as { afterCommit?: unknown }
   if (typeof afterCommit === 'function') afterCommit.call(tx, () => hintJobs(wakeups, jobs))
-  else if (wake) await database.send(notify, [wakeups.channel, JSON.stringify([...topicsOf(jobs)])], tx)
+  else if (wake) await database.send(notify, [wakeups.channel, toPayload(topicsOf(jobs))], tx)
 }

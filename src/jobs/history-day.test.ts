@@ -34,3 +34,32 @@ it('finds the partition that another has made while it waited for its turn', asy
     await Promise.all([first.end(), second.end()])
   }
 })
+
+it.each(['job_expire(10)', `job_recover(10, '{}')`])(
+  '%s waits for it for a second, since heartbeats wait behind',
+  async (call) => {
+    const [holder, client] = [new pg.Client(directUrl), new pg.Client(directUrl)]
+    await Promise.all([holder.connect(), client.connect()])
+    try {
+      const at = `now() - interval '1 minute'`
+      await client.query(`select ${schema}.add_job('old', keep_days => 201, expires_at => ${at})`)
+      await client.query(`select ${schema}.add_job('lost', keep_days => 202)`)
+      const { rows } = await client.query(`select id from ${schema}.lane where name = 'lost'`)
+      await client.query(`select ${schema}.job_claim('{ann}', '{1}', '{${rows[0].id}}', '{0}', '{0}', '{1}')`)
+      await client.query(
+        `update ${schema}.job set lease_until = ${at} where state = 'running'; update ${schema}.job_held set look_at = ${at}`,
+      )
+      await holder.query(`begin; lock table ${schema}.job_history in share update exclusive mode`)
+      const startedAt = performance.now()
+      await expect(client.query(`select ${schema}.${call}`)).rejects.toMatchObject({ code: '55P03' })
+      expect(performance.now() - startedAt).toBeGreaterThan(900)
+      await holder.query('rollback')
+      const { rows: done } = await client.query(`select ${schema}.${call} as told`)
+      expect(done[0].told).not.toEqual(0)
+      expect(done[0].told.lost).not.toEqual([])
+    } finally {
+      await Promise.all([holder.end(), client.end()])
+    }
+  },
+  20_000,
+)

@@ -110,11 +110,15 @@ export class AttemptContext implements JobContext {
   }
 
   get log(): JobLog {
-    const write = (level: keyof JobLog) => (message: string, fields?: object) =>
+    const write = (level: keyof JobLog) => (message: string, fields?: object) => {
+      // Loggers are called in both ways, and without types nobody says which.
+      const isTurned = typeof message === 'object'
       emit('dibs:job.logged', {
         ...this.#engine.origin,
-        ...{ id: this.id, name: this.name, attempt: this.attempt, level, message, fields },
+        ...{ id: this.id, name: this.name, attempt: this.attempt, level },
+        ...{ message: String(isTurned ? (fields ?? '') : message), fields: isTurned ? message : fields },
       })
+    }
     return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
   }
 

@@ -581,7 +581,7 @@ describe('a heartbeat', () => {
     expect(await fixture.jobs.beat(held, ['ann', 'bob'])).toEqual({
       lost: [2, 3],
       locked: [],
-      canceled: { 4: 'no more' },
+      canceled: { 4: { name: 'JobCanceledError', message: 'no more' } },
       unknown: ['bob'],
     })
     expect(await fixture.jobs.beat([HELD], ['ann'])).toEqual({

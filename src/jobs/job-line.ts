@@ -8,6 +8,9 @@ import type { TextRow, TextValue } from '../postgres/text-values.js'
 /** How long a statement of the engine may take before its connection is taken for silent. Each is bounded in what it does, and none waits for a row. */
 const ANSWER_MS = 15_000
 
+const because = (cause: unknown): string =>
+  cause instanceof Error && cause.message ? `: ${cause.message.replace(/\.$/, '')}` : ''
+
 /** A connection that handlers cannot starve: one at a time, each answered or failed within bounds. */
 export class JobLine {
   readonly #line: ReservedLine
@@ -32,7 +35,9 @@ export class JobLine {
       return await this.#line.send(statement, values, withinMs, 5_000)
     } catch (error) {
       if (error instanceof NotSentError)
-        throw new ConnectionLostError('A connection for jobs could not be made.', { cause: error.cause })
+        throw new ConnectionLostError(`A connection for jobs could not be made${because(error.cause)}.`, {
+          cause: error.cause,
+        })
       const translated = translateError(error)
       if (translated instanceof DibsError && !(translated instanceof ConnectionLostError)) throw translated
       throw new CommitOutcomeUnknownError('a statement', { cause: error })

@@ -60,7 +60,7 @@ export async function awaitResult(
     if (job.state === 'expired') throw new JobExpiredError(subject, job.attempt, messageOf(job))
     const leftMs = until - performance.now()
     if (leftMs <= 0) {
-      const why = job.state === 'ready' && waitMs > 0 ? await whyNobodyHasBegun(database, job) : ''
+      const why = waitMs > 0 ? await whyNotOver(database, job) : ''
       throw new BusyError(`the end of ${subject}, which is ${job.state}${why}`, waitMs, 1_000)
     }
     await sleep(Math.min(pauseMs, leftMs))
@@ -89,7 +89,10 @@ const messageOf = ({ error }: JobRecord): string | undefined =>
   error?.name === 'SnoozeError' ? undefined : error?.message
 
 /** For whoever has waited in vain. That it cannot be told hides nothing. */
-async function whyNobodyHasBegun(database: Database, { queue, name, version }: JobRecord): Promise<string> {
+async function whyNotOver(database: Database, job: JobRecord): Promise<string> {
+  const { queue, name, version, state, attempt } = job
+  const failure = messageOf(job)
+  if (state !== 'ready') return failure ? ` (attempt ${attempt} has failed: ${failure})` : ''
   const [row] = await database.send(readTakers, [queue, name, String(version)]).catch(() => [])
   if (row?.isPaused === 'true') return ' (its queue is paused)'
   return row?.isTaken === 'false' ? ' (no worker that is alive takes it)' : ''

@@ -192,14 +192,17 @@ function checkCount(field: string, count: unknown): void {
 const MAX_NAME = 200
 
 export function checkName(field: string, name: unknown): string {
-  if (typeof name === 'string' && name.length >= 1 && name.length <= MAX_NAME) return checkNul(field, name)
+  if (typeof name === 'string' && name.length >= 1 && name.length <= MAX_NAME)
+    return checkCharacters(field, name)
   const given = typeof name === 'string' ? `one of ${name.length}` : nameGiven(name)
   throw new InvalidInputError(field, `must be a text of 1 to ${MAX_NAME} characters, not ${given}`)
 }
 
-/** PostgreSQL has no such character. */
-export function checkNul(field: string, text: string): string {
+/** PostgreSQL has no such characters: it would refuse the one, and keep another in place of the other. */
+export function checkCharacters(field: string, text: string): string {
   if (text.includes('\0')) throw new InvalidInputError(field, 'must not hold a NUL character')
+  if (/\p{Surrogate}/u.test(text))
+    throw new InvalidInputError(field, 'must not hold half of a surrogate pair, which is no character')
   return text
 }
 
@@ -234,7 +237,7 @@ export function readAdd(options: AddOptions): ReadAdd {
 }
 
 function checkCorrelation(id: unknown): string {
-  if (typeof id === 'string' && id.length <= MAX_CORRELATION) return checkNul('correlationId', id)
+  if (typeof id === 'string' && id.length <= MAX_CORRELATION) return checkCharacters('correlationId', id)
   const given = typeof id === 'string' ? `one of ${id.length}` : nameGiven(id)
   throw new InvalidInputError(
     'correlationId',

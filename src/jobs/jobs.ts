@@ -120,9 +120,10 @@ export class Jobs<D extends JobDefinitions> {
    * await jobs.addMany(users.map(({ email }) => ({ name: 'email', input: { to: email }, priority: -1 })))
    */
   async addMany(jobs: readonly JobToAdd<D>[], options: AddManyOptions = {}): Promise<AddedJob[]> {
+    if (!Array.isArray(jobs))
+      throw new InvalidInputError('jobs', `must be an array of { name, input, … }, not ${nameGiven(jobs)}`)
     checkOptions(options, ['tx', 'wake'])
     checkWake(options.wake)
-    if (!Array.isArray(jobs)) throw new InvalidInputError('jobs', `must be an array, not ${nameGiven(jobs)}`)
     const read: NewJob[] = []
     for (const [n, job] of (jobs as readonly JobToAdd<D>[]).entries()) read.push(await this.#readOne(job, n))
     if (read.length === 0) return []
@@ -191,7 +192,11 @@ export class Jobs<D extends JobDefinitions> {
    * const worker = await dibs.work([jobs.handle({ email: async (input, ctx) => mailer.send(input.to, ctx.signal) })])
    */
   handle(handlers: JobHandlers<D>): Handled {
-    return readHandlers(this.#definitions, handlers as Readonly<Record<string, unknown>>)
+    return readHandlers(
+      this.#parts.database.schema,
+      this.#definitions,
+      handlers as Readonly<Record<string, unknown>>,
+    )
   }
 
   /**

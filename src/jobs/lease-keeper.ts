@@ -18,7 +18,7 @@ interface Told {
   readonly lost: readonly number[]
   readonly locked: readonly number[]
   /** Why, by id. */
-  readonly canceled: Readonly<Record<string, string | null>>
+  readonly canceled: Readonly<Record<string, { readonly message?: string } | null>>
   readonly unknown: readonly string[]
 }
 
@@ -81,13 +81,17 @@ export class LeaseKeeper {
     this.#thread?.flush()
   }
 
-  #onReport({ sentAt, ids, told, error }: ThreadReport): void {
+  #onReport({ sentAt, claims, told, error }: ThreadReport): void {
     if (told === null) {
       emit('dibs:worker.failed', { ...this.#engine.origin, what: 'heartbeat', error })
       return
     }
     const agoMs = Number(process.hrtime.bigint() - sentAt) / 1e6
-    const due = ids.flatMap((id) => this.#attempts.get(id) ?? [])
+    // Not of an earlier claim of the same job.
+    const due = claims.flatMap(({ id, fence }) => {
+      const attempt = this.#attempts.get(id)
+      return attempt?.job.fence === fence ? [attempt] : []
+    })
     this.#read(due, performance.now() - agoMs, JSON.parse(told))
   }
 
@@ -226,7 +230,7 @@ export class LeaseKeeper {
       this.#lose(attempt, 'stolen')
     }
     for (const attempt of this.#these(due, Object.keys(canceled).map(Number)))
-      this.#workers.get(attempt.worker)?.onCanceled(attempt, canceled[attempt.job.id] ?? undefined)
+      this.#workers.get(attempt.worker)?.onCanceled(attempt, canceled[attempt.job.id]?.message)
     for (const id of unknown) this.#workers.get(id)?.onForgotten()
   }
 

@@ -7,6 +7,7 @@ import type { Dibs } from '../dibs.js'
 import { type Fault, PgProxy } from '../testing/index.js'
 
 const fixture = openJobs()
+const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms))
 
 async function through(proxy: PgProxy): Promise<Dibs> {
   return await fixture.elsewhere({}, { connectionString: proxy.url, connectionTimeoutMillis: 2_000 })
@@ -111,4 +112,47 @@ it('takes a server that is silent for one that is away', async () => {
   expect(lost.length).toBe(1)
   expect((await mine.history(waiting.id)).map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
   expect(worker.stats.running).toBe(0)
+})
+
+it('keeps its leases while a partition of history has to wait for somebody', async () => {
+  const dibs = await fixture.elsewhere()
+  const lost = fixture.listen('dibs:job.lost')
+  const failed = fixture.listen('dibs:worker.failed')
+  const jobs = dibs.jobs({ long: { leaseMs: 3_000 }, kept: { keepMs: 101 * 86_400_000 } })
+  const go = deferred()
+  await using worker = await jobs.work({ long: () => go.promise })
+  const { id } = await jobs.add('long', null)
+  await until(() => worker.stats.running === 1, 'it to run')
+  const client = await fixture.pool.connect()
+  try {
+    await client.query(`begin; lock table ${fixture.schema.name}.job_history in share update exclusive mode`)
+    await using other = await jobs.work({ kept: () => {} })
+    await other.ready
+    await until(() => failed.some(({ what }) => what === 'history'), 'it to give up for now', 12_000)
+    expect(failed.filter(({ what }) => what !== 'history')).toEqual([])
+  } finally {
+    await client.query('rollback')
+    client.release()
+  }
+  go.resolve()
+  await jobs.result(id, { waitMs: 10_000 })
+  expect(lost).toEqual([])
+  expect(await jobs.history(id)).toHaveLength(1)
+})
+
+it('records what has ended meanwhile before it looks for what has run out', async () => {
+  await using proxy = await PgProxy.start({ url })
+  const dibs = await through(proxy)
+  const jobs = dibs.jobs({ note: { leaseMs: 2_000 } })
+  const go = deferred()
+  await using worker = await jobs.work({ note: () => go.promise })
+  const { id } = await jobs.add('note', null)
+  await until(() => worker.stats.running === 1, 'it to run')
+  const away = proxy.inject({ kind: 'refuse' })
+  proxy.inject({ kind: 'reset' })
+  go.resolve()
+  await sleep(5_000)
+  away.end()
+  await jobs.result(id, { waitMs: 15_000 })
+  expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['succeeded'])
 })

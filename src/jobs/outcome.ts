@@ -19,6 +19,9 @@ export interface Settlement {
 /** A hundred years: no time that the database knows is far beyond. */
 const MAX_SNOOZE_MS = 100 * 365 * 86_400_000
 
+/** What an error asks for is heard up to a day. */
+const MAX_ASKED_MS = 86_400_000
+
 /** Running it again would end the same way. */
 const final = [PermanentError, BusinessRuleError, StoredValueError, InvalidOutcomeError]
 
@@ -41,8 +44,8 @@ export function settlementOf(
 function asksFor(error: unknown): number {
   try {
     const { retryAfterMs } = Object(error) as { retryAfterMs?: unknown }
-    const isFit = typeof retryAfterMs === 'number' && retryAfterMs > 0 && retryAfterMs < 86_400_000
-    return isFit ? Math.ceil(retryAfterMs) : 0
+    const isFit = Number.isFinite(retryAfterMs) && Number(retryAfterMs) > 0
+    return isFit ? Math.ceil(Math.min(Number(retryAfterMs), MAX_ASKED_MS)) : 0
   } catch {
     return 0 // what was thrown may do anything
   }

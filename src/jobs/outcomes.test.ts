@@ -21,6 +21,13 @@ const fixture = openJobs()
 const retry = () => 0
 const HOUR_MS = 3_600_000
 
+/** Each question to it throws. */
+function revoked(): object {
+  const { proxy, revoke } = Proxy.revocable({}, {})
+  revoke()
+  return proxy
+}
+
 const failureOf = (call: Promise<unknown>): Promise<Error> =>
   call.then(
     () => expect.unreachable('it did not fail'),
@@ -35,6 +42,8 @@ describe('a handler that throws', () => {
     ['an error', new Error('out of paper'), 'scheduled', 1],
     ['something transient', new TransientError('the bank is down'), 'scheduled', 1],
     ['no error at all', 'just a text', 'scheduled', 1],
+    ['nothing', undefined, 'scheduled', 1],
+    ['what does not say what it is', revoked(), 'scheduled', 1],
     ['an answer that it has lost itself', new CommitOutcomeUnknownError('a transfer'), 'scheduled', 1],
     ['something permanent', new PermanentError('no such account'), 'dead', 1],
     ['a refusal', new BusinessRuleError('sold out', 'sold-out'), 'dead', 1],
@@ -360,11 +369,12 @@ describe('cancel', () => {
       },
     })
     const signal = await inside.promise
-    expect(await other.cancel(id, { reason: 'changed my mind' })).toEqual({ state: 'canceling' })
+    // Cut within a character, as a text of bounded length may be.
+    expect(await other.cancel(id, { reason: 'changed my mind \ud83d' })).toEqual({ state: 'canceling' })
     const since = performance.now()
     const error = await failureOf(other.result(id, { waitMs: 10_000 }))
     expect(performance.now() - since).toBeLessThan(4_000)
-    expect(error.message).toBe(`The job ${id} ("pay") was canceled: changed my mind.`)
+    expect(error.message).toBe(`The job ${id} ("pay") was canceled: changed my mind \ufffd.`)
     expect(signal.reason).toBeInstanceOf(JobCanceledError)
     expect(await outcomesOf(id)).toEqual(['canceled'])
     await until(() => worker.stats.canceled === 1, 'the worker to count it')

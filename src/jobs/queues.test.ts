@@ -4,6 +4,8 @@ import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
 import { InvalidInputError } from '../errors.js'
+import type { Statement } from '../postgres/statement.js'
+import { listDead, listLanes } from './record-statements.js'
 
 const fixture = openJobs()
 const define = (dibs = fixture.dibs) => dibs.jobs({ email: { queue: 'mail' }, fax: { queue: 'paper' } })
@@ -122,6 +124,40 @@ describe('list', () => {
     go.resolve()
   })
 })
+
+it('however many are dead, those who look read a page', async () => {
+  const jobs = define()
+  await jobs.addMany([...emails(1), { name: 'fax', input: 1 }])
+  await fixture.query(`with of as (select id from {schema}.lane where name = 'email')
+    insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, input, error)
+    select now(), now(), of.id, 0, 1, 7, 'ready', '{}', '{}' from of, generate_series(1, 50000)`)
+  await fixture.query(`update {schema}.job set state = 'dead', listed = 'dead' where error is not null`)
+  await fixture.query('analyze {schema}.job')
+  /** How many jobs it has read. */
+  const readBy = async ({ text }: Statement, values: readonly unknown[]): Promise<number> => {
+    const plans = await fixture.query(`explain (analyze, format json) ${text}`, [...values])
+    return rowsOf((plans as { 'QUERY PLAN': [{ Plan: PlanNode }] }[])[0]?.['QUERY PLAN'][0].Plan as PlanNode)
+  }
+  expect(await readBy(listLanes, [])).toBeLessThan(2_000)
+  for (const name of ['email', 'fax'])
+    expect(await readBy(listDead, ['{mail,paper}', `{${name},${name}}`, '0', '0', null, '100'])).toBeLessThan(
+      300,
+    )
+})
+
+interface PlanNode {
+  readonly 'Relation Name'?: string
+  readonly 'Actual Rows': number
+  readonly 'Actual Loops': number
+  readonly 'Rows Removed by Filter'?: number
+  readonly Plans?: readonly PlanNode[]
+}
+
+function rowsOf(node: PlanNode): number {
+  const own = (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)) * node['Actual Loops']
+  const below = (node.Plans ?? []).reduce((sum, one) => sum + rowsOf(one), 0)
+  return below + (node['Relation Name'] === 'job' ? own : 0)
+}
 
 describe('workers', () => {
   it('are listed with what they run, as long as they are heard of', async () => {

@@ -6,7 +6,7 @@ import { THIS_PROCESS } from '../postgres/this-process.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { queueTopic } from './add-jobs.js'
 import { time } from './job-record.js'
-import { checkName, checkNul } from './job-spec.js'
+import { checkCharacters, checkName } from './job-spec.js'
 import { pauseQueue, resumeQueue } from './job-statements.js'
 import { countRunning, listLanes } from './record-statements.js'
 
@@ -64,7 +64,11 @@ export class Queues {
         'by',
         `must be a text of at most ${MAX_BY} characters, not ${typeof by === 'string' ? `one of ${by.length}` : nameGiven(by)}`,
       )
-    const values = [checkName('queue', queue), checkNul('by', by), String(this.#database.boundWait(WAIT_MS))]
+    const values = [
+      checkName('queue', queue),
+      checkCharacters('by', by),
+      String(this.#database.boundWait(WAIT_MS)),
+    ]
     try {
       await this.#database.sendWaiting(WAIT_MS, pauseQueue, values)
     } catch (error) {

@@ -34,26 +34,33 @@ export const readHistory = statement(
   { readOnly: true },
 )
 
+/** The dead of a lane, as its index has them. With `j.lane = …`, and where most jobs are dead, PostgreSQL goes through all of them by their ids, once for each lane. */
+const deadOf = (l: string): string =>
+  `j.listed ${eq} 'dead' and (j.lane, j.id) operator(pg_catalog.>) (${l}.id, 0::bigint) and j.lane operator(pg_catalog.<=) ${l}.id`
+
 /** Of these lanes, from a place on: queues and names, in pairs. With a part of the name, the code or the message of its error. */
 export const listDead = statement(
-  `select ${live}, j.lane::text as "lane" from {schema}.job j join {schema}.lane l on l.id ${eq} j.lane
-  where j.listed ${eq} 'dead'
+  `select ${live}, j.lane::text as "lane" from {schema}.lane l cross join lateral (
+    select * from {schema}.job j where ${deadOf('l')}
+      and (j.lane, j.id) operator(pg_catalog.>) ($3::text::integer, $4::text::bigint)
+      and ($5::text is null or pg_catalog.strpos(pg_catalog.concat_ws(E'\\n', ${['name', 'code', 'message'].map((field) => `j.error operator(pg_catalog.->>) '${field}'`).join(', ')}), $5::text) operator(pg_catalog.>) 0)
+    order by j.lane, j.id limit $6::text::integer) j
+  where l.id operator(pg_catalog.>=) $3::text::integer
     and exists (select from unnest($1::text::text[], $2::text::text[]) d (queue, name) where d.queue ${eq} l.queue and d.name ${eq} l.name)
-    and (j.lane, j.id) operator(pg_catalog.>) ($3::text::integer, $4::text::bigint)
-    and ($5::text is null or pg_catalog.strpos(pg_catalog.concat_ws(E'\\n', ${['name', 'code', 'message'].map((field) => `j.error operator(pg_catalog.->>) '${field}'`).join(', ')}), $5::text) operator(pg_catalog.>) 0)
   order by j.lane, j.id limit $6::text::integer`,
   { readOnly: true },
 )
 
 /** In the order of the index: without one, a thousand of many are cheapest to find by reading all. */
-const counted = (state: string, listed: string, order: string): string =>
-  `(select count(*) from (select from {schema}.job j where j.listed ${eq} '${listed}' and j.lane ${eq} l.id and j.state ${eq} '${state}' order by ${order} limit 1001) c)::text as "${state}"`
+const counted = (state: string, condition: string, order: string): string =>
+  `(select count(*) from (select from {schema}.job j where ${condition} and j.state ${eq} '${state}' order by ${order} limit 1001) c)::text as "${state}"`
+const inLine = `j.listed ${eq} 'line' and j.lane ${eq} l.id`
 
 /** What waits in each lane, counted to a thousand: the cost of a look must not grow with what there is. */
 export const listLanes = statement(
   `select ${lane}, l.id::text as "lane", {schema}.micros(q.paused_at)::text as "pausedAt", q.paused_by::text as "pausedBy",
-    ${counted('ready', 'line', 'j.priority desc, j.id')}, ${counted('dead', 'dead', 'j.id')},
-    {schema}.micros((select j.created_at from {schema}.job j where j.listed ${eq} 'line' and j.lane ${eq} l.id and j.state ${eq} 'ready' order by j.priority desc, j.id limit 1))::text as "firstCreatedAt"
+    ${counted('ready', inLine, 'j.priority desc, j.id')}, ${counted('dead', deadOf('l'), 'j.lane, j.id')},
+    {schema}.micros((select j.created_at from {schema}.job j where ${inLine} and j.state ${eq} 'ready' order by j.priority desc, j.id limit 1))::text as "firstCreatedAt"
   from {schema}.lane l left join {schema}.queue q on q.name ${eq} l.queue order by l.queue, l.name, l.version`,
   { readOnly: true },
 )

@@ -83,7 +83,8 @@ describe('what becomes of a job', () => {
     ['an error that says when', new BusyError('it', 1, 5_000), ['retry', 5_000]],
     ['an error that says sooner', new BusyError('it', 1, 5), ['retry', 100]],
     ['an error that says nonsense', { retryAfterMs: Number.NaN }, ['retry', 100]],
-    ['an error that says never', { retryAfterMs: 1e12 }, ['retry', 100]],
+    ['an error that says much later', { retryAfterMs: 1e12 }, ['retry', 86_400_000]],
+    ['an error that says never', { retryAfterMs: Number.POSITIVE_INFINITY }, ['retry', 100]],
     ['not yet', new SnoozeError(7.2), ['snooze', 8]],
     ['not for ages', new SnoozeError(1e300), ['snooze', 3_153_600_000_000]],
   ])('that has thrown %s', (_, error, expected) => {

@@ -21,7 +21,17 @@ export type Run =
 /** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
 const WAIT_MS = 10_000
 
-const threw = (error: unknown): Run => ({ state: 'threw', error })
+const threw = (error: unknown): Run => ({ state: 'threw', error: readable(error) })
+
+/** Anything can be thrown, also what throws when it is asked what it is. */
+function readable(error: unknown): unknown {
+  try {
+    Object.getPrototypeOf(Object(error))
+    return error
+  } catch {
+    return new Error('What was thrown cannot be looked at.')
+  }
+}
 
 /** Runs the handler, in time, and says how it ended. Answers what is settled when the handler itself has ended, which may be later. */
 export function runAttempt(
@@ -83,21 +93,17 @@ async function inOwnTransaction(
     hasBegun = true
     return fn(tx)
   }
-  try {
-    for (;;) {
-      try {
-        await repeatTransaction(database, begin, { deadlineMs: timeoutMs + SPARE_MS })
-        return { state: 'completed' }
-      } catch (error) {
-        // A handler that has lost an answer of its own has failed, as with any other error.
-        if (attempt.isCommitting && error instanceof CommitOutcomeUnknownError) return { state: 'unknown' }
-        if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'late' }
-        if (hasBegun || !(error instanceof BusyError)) throw error
-        attempt.signal.throwIfAborted()
-      }
+  for (;;) {
+    try {
+      await repeatTransaction(database, begin, { deadlineMs: timeoutMs + SPARE_MS })
+      return { state: 'completed' }
+    } catch (error) {
+      // A handler that has lost an answer of its own has failed, as with any other error.
+      if (attempt.isCommitting && error instanceof CommitOutcomeUnknownError) return { state: 'unknown' }
+      if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'late' }
+      if (hasBegun || !(error instanceof BusyError)) throw error
+      attempt.signal.throwIfAborted()
     }
-  } finally {
-    attempt.isCommitting = false
   }
 }
 

@@ -2,6 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Engine } from './engine.js'
 import type { Handled, HandledJob } from './handlers.js'
+import { checkHeartbeatThread } from './heartbeat-thread.js'
 import { readWorkOptions, type WorkOptions } from './work-options.js'
 import { RunningWorker } from './worker.js'
 
@@ -19,6 +20,12 @@ export function startWorker(engine: Engine, parts: readonly Handled[], options: 
       `parts[${wrong}]`,
       `must be what \`jobs.handle\` gives, not ${nameGiven(parts[wrong])}`,
     )
+  const foreign = parts.findIndex(({ schema }) => schema !== engine.database.schema)
+  if (foreign >= 0)
+    throw new InvalidInputError(
+      `parts[${foreign}]`,
+      `has handlers for jobs of the schema "${parts[foreign]?.schema}", and this instance works on "${engine.database.schema}"`,
+    )
   const all = parts.flatMap(({ handled }) => handled)
   if (all.length === 0)
     throw new InvalidInputError('parts', 'must have handlers for one job at least: what `jobs.handle` gives')
@@ -29,6 +36,7 @@ export function startWorker(engine: Engine, parts: readonly Handled[], options: 
     throw new InvalidInputError('queues', 'must name a queue of one of the jobs that there are handlers for')
   const double = wanted.find((one, n) => wanted.some((other, m) => m < n && isSame(one, other)))
   if (double) throw new InvalidInputError('parts', `has two handlers for "${double.definition.name}"`)
+  if (read.heartbeatThread) checkHeartbeatThread(engine.database)
   return new RunningWorker(engine, wanted, read)
 }
 

@@ -17,7 +17,7 @@ it(
     const wakeups = new Wakeups(database, { listen: false })
     const engine = new Engine(database, wakeups)
     let runs = 0
-    const handled = readHandlers(new Map([['quick', readDefinition('quick', {})]]), {
+    const handled = readHandlers(database.schema, new Map([['quick', readDefinition('quick', {})]]), {
       quick: () => void runs++,
     })
     const worker = startWorker(engine, [handled], { pollMs: 100 })

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { until, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
@@ -99,13 +99,18 @@ describe('a handler', () => {
       report: (_, { log }) => {
         log.info('begun')
         log.error('no paper', { tray: 2 })
+        log.warn({ tray: 3 } as never, 'as pino has it' as never)
       },
     })
     await jobs.result(id, { waitMs: 10_000 })
     expect(lines).toEqual([
-      ['info', 'begun', expect.objectContaining({ id, name: 'report', attempt: 1 })],
+      ['info', 'begun', expect.objectContaining({ id, subject: 'report', attempt: 1 })],
       ['error', 'no paper', expect.objectContaining({ id, fields: { tray: 2 } })],
+      ['warn', 'as pino has it', expect.objectContaining({ id, fields: { tray: 3 } })],
     ])
+    // These are the logger's own.
+    for (const [, , fields] of lines as [string, string, object][])
+      for (const own of ['name', 'level', 'message']) expect(fields).not.toHaveProperty(own)
   })
 
   it.each([
@@ -309,6 +314,11 @@ describe('what is refused', () => {
     ],
     ['handlers', () => work([{ email: () => 1 }]), /`parts\[0\]` must be what `jobs.handle` gives/],
     [
+      'those of another schema',
+      () => work([{ ...jobs().handle({ email: () => 1 }), schema: 'other' }]),
+      /`parts\[0\]` has handlers for jobs of the schema "other", and this instance works on "/,
+    ],
+    [
       'two for one',
       () => work([1, 2].map(() => jobs().handle({ email: () => 1 }))),
       /two handlers for "email"/,
@@ -341,6 +351,33 @@ describe('what is refused', () => {
     expect(error).toBeInstanceOf(InvalidInputError)
     expect(error.message).toMatch(said)
   })
+
+  it('a thread for heartbeats that cannot connect', async () => {
+    const dibs = await fixture.elsewhere({}, { password: () => 'secret' })
+    const own = dibs.jobs({ email: {} })
+    const options = { heartbeatThread: true }
+    await expect(own.work({ email: () => 1 }, options)).rejects.toThrow(
+      /`heartbeatThread` needs a pool whose password is a text/,
+    )
+  })
+})
+
+it('rests as long as a timer can', async () => {
+  const jobs = fixture.dibs.jobs({ email: {} })
+  const warnings: string[] = []
+  const onWarning = ({ name }: Error): void => void warnings.push(name)
+  process.on('warning', onWarning)
+  const random = vi.spyOn(Math, 'random').mockReturnValue(0.99)
+  try {
+    await using worker = await jobs.work({ email: () => 'sent' }, { pollMs: 2 ** 31 - 1 })
+    await worker.ready
+    await jobs.result((await jobs.add('email', null)).id, { waitMs: 5_000 })
+    await new Promise((resolve) => setTimeout(resolve, 300))
+    expect(warnings).toEqual([])
+  } finally {
+    random.mockRestore()
+    process.off('warning', onWarning)
+  }
 })
 
 function circle(): object {

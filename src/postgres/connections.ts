@@ -133,7 +133,8 @@ export class Connections {
       const fail = (error: unknown): void => {
         clearTimeout(timer)
         if (isPoolFull(error)) reject(this.busy(performance.now() - startedAt, error))
-        else reject(isPoolEnded(error) ? new ClosedError({ cause: error }) : translateError(error))
+        else
+          reject(isPoolEnded(error) ? new ClosedError({ cause: error }, POOL_ENDED) : translateError(error))
       }
       try {
         this.pool.connect((error, client) => {
@@ -162,6 +163,9 @@ export class Connections {
 }
 
 /** `pg-pool` says this when every client is out, and another sentence when the server does not answer. */
+const POOL_ENDED =
+  'The pool of this Dibs instance was ended. Call its close() first, which stops what still uses it.'
+
 const isPoolFull = (error: unknown): boolean =>
   error instanceof Error && error.message === 'timeout exceeded when trying to connect'
 

@@ -89,9 +89,22 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 
-/** pino writes a field `err` with type, message and stack; other names would lose the stack. */
-function toFields({ error, ...fields }: EventOrigin & { readonly error?: unknown }): object {
-  return error === undefined ? fields : { ...fields, err: error }
+/**
+ * pino writes a field `err` with type, message and stack; other names would lose the stack. And its own fields stay as they are: a logger has a `name`, and each line a `level` and a message.
+ */
+function toFields(payload: EventOrigin & { readonly error?: unknown }): object {
+  const {
+    error,
+    name,
+    level: _,
+    message: __,
+    ...fields
+  } = payload as typeof payload & Record<string, unknown>
+  return {
+    ...fields,
+    ...(name === undefined ? {} : { subject: name }),
+    ...(error === undefined ? {} : { err: error }),
+  }
 }
 
 /** Writes the events of one instance to a logger, `true` for a pino of our own; returns what ends it. */

@@ -158,7 +158,8 @@ export class Wakeups {
   }
 }
 
-function toPayload(topics: ReadonlySet<string>): string {
+/** What is sent to wake who waits on these. */
+export function toPayload(topics: ReadonlySet<string>): string {
   const payload = JSON.stringify([...topics])
   return topics.has(EVERYONE) || Buffer.byteLength(payload) > PAYLOAD_BYTES ? EVERYONE : payload
 }

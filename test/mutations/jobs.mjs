@@ -96,6 +96,7 @@ const ofTable = [
   ],
   ['history is dropped a day too early', keep("'YYYYMMDD') <= (v_now"), "'YYYYMMDD') <= 1 + (v_now", table],
   ['history is dropped a day too late', keep("'YYYYMMDD') <= (v_now"), "'YYYYMMDD') < (v_now", table],
+  ['days ahead are waited for for ever', keep('perform {schema}.bound(5000);'), '', [test('outages')]],
   ['no days ahead', keep('pg_catalog.generate_series(0, 2)'), 'pg_catalog.generate_series(0, 1)', table],
   [
     'history is dropped by several at once',
@@ -319,6 +320,12 @@ const ofClaiming = [
   ['expire: not at that moment', expire('j.expires_at <= v_before'), 'j.expires_at < v_before', functions],
   ['expire: what runs, or is dead', expire(" and j.state in ('ready', 'scheduled', 'gated')"), '', functions],
   ['expire: all at once', expire(' limit p_limit'), '', functions],
+  [
+    'expire: waits for a day of history for ever',
+    expire('perform {schema}.bound(1000);'),
+    '',
+    [test('history-day')],
+  ],
 ]
 
 /** @type {typeof ofTable} */
@@ -498,6 +505,18 @@ const ofRecovering = [
     ],
   ]),
   ['recover: claims that nobody has asked for', recover('i.id = any (p_over) and '), '', functions],
+  [
+    'recover: waits for a day of history for ever',
+    recover('perform {schema}.bound(1000);'),
+    '',
+    [test('history-day')],
+  ],
+  [
+    'recover: waits once for each job',
+    recover('when lock_not_available then\n    raise;\n  when others'),
+    'when others',
+    [test('history-day')],
+  ],
   ['recover: all claims', recover('where i.look_at <= v_before'), 'where true', functions],
   ['recover: not at that moment', recover('i.look_at <= v_before'), 'i.look_at < v_before', functions],
   [
@@ -648,9 +667,73 @@ const around = [
       "else if (this.#isOutdated) this.#goOn('start')",
       '',
     ],
-    ['a look that fails beside the claims is repeated beside them', '    this.#probeMs = 0\n', ''],
+    ['a look that fails beside the claims is repeated beside them', '    this.#tookMs = [0, 0]\n', ''],
     ['with room for one, looks never end', ' && first.count > 1', ''],
   ].map(([name, from, to]) => [name, 'src/jobs/fetcher.ts', from, to, [test('slow-look')]]),
+  ...[
+    [
+      'looks rest for a second also where there is nothing else to do',
+      'this.#isEnough && !isBehind',
+      '!isBehind',
+    ],
+    ['a look that has found much is not followed by the next', 'isFollowed ? 0 : ', ''],
+  ].map(([name, from, to]) => [name, 'src/jobs/fetcher.ts', from, to, [test('looks')]]),
+  [
+    'partitions are made in front of heartbeats',
+    'src/jobs/job-upkeep.ts',
+    'this.#engine.looks.send(keepHistory',
+    'this.#engine.upkeep.send(keepHistory',
+    [test('outages')],
+  ],
+  [
+    'what cannot be looked at ends the process',
+    'src/jobs/run-attempt.ts',
+    'error: readable(error)',
+    'error',
+    [test('outcomes')],
+  ],
+  [
+    'half of a character is a reason',
+    'src/jobs/cancel-job.ts',
+    ".replace(/\\p{Surrogate}/gu, '\\ufffd')",
+    '',
+    [test('outcomes')],
+  ],
+  [
+    'a hint from inside may be too long',
+    'src/jobs/hint-after-commit.ts',
+    'toPayload(topicsOf(jobs))',
+    'JSON.stringify([...topicsOf(jobs)])',
+    [test('add')],
+  ],
+  [
+    'the dead of a lane are found among all',
+    'src/jobs/record-statements.ts',
+    "deadOf('l'), 'j.lane, j.id'",
+    "deadOf('l'), 'j.id'",
+    [test('queues')],
+  ],
+  [
+    'a rest is longer than a timer can be',
+    'src/jobs/fetcher.ts',
+    'Math.min(ms, MAX_TIMER_MS)',
+    'ms',
+    [test('worker')],
+  ],
+  [
+    'a thread for heartbeats is tried for ever',
+    'src/jobs/work.ts',
+    'if (read.heartbeatThread) checkHeartbeatThread(engine.database)',
+    '',
+    [test('worker')],
+  ],
+  [
+    'what has run out is looked for before what has ended is recorded',
+    'src/jobs/job-upkeep.ts',
+    "if (what === 'recovery' && this.#engine.ender.isBehind)",
+    'if (false)',
+    [test('outages')],
+  ],
   [
     'a hint is not sent with what was added',
     'src/jobs/add-jobs.ts',
@@ -738,13 +821,6 @@ const around = [
     'if (!(error instanceof BusyError) || leftMs <= 0) throw error',
     'if (leftMs < 1e9) throw error',
     [test('outcomes')],
-  ],
-  [
-    'an end that was rolled back is an end',
-    'src/jobs/run-attempt.ts',
-    '  } finally {\n    attempt.isCommitting = false\n  }',
-    '  } finally {\n  }',
-    [test('transactional-end')],
   ],
 ]
 
