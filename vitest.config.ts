@@ -52,7 +52,7 @@ const patient = [
   'src/claims/{singleton-leased,quota.joined,operation}.test.ts',
   'src/claims/*.cut.test.ts',
   'src/jobs/{transactional,worker,outages,stop,outcomes,incident,quiet,cut}.test.ts',
-  'src/jobs/{bots,poison,strays,worker-breaker,job-commit}.test.ts',
+  'src/jobs/{bots,poison,strays,worker-breaker,job-commit,slow-look,heartbeat-thread}.test.ts',
   'src/tables/{aggregate,aggregate-verify,changing-table}.test.ts',
   'src/postgres/{transaction,migrations/migrate}.test.ts',
   'src/testing/crash/{crash,zombie}.test.ts',
@@ -121,6 +121,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/claims/acquire-holds.test.ts',
       'src/locks/{lock-loss,flight-loss,lock-full-pool,lock-keeper,held-lock,bell}.test.ts',
       'src/claims/{acquire-leased,once-lease}.test.ts',
+      'src/jobs/{slow-look,heartbeat-thread}.test.ts',
       // They start processes, or go to the server over a way of their own.
       'src/jobs/{poison,strays,job-commit,history-day}.test.ts',
       // They start servers and processes.

@@ -310,7 +310,8 @@ export class Fetcher {
     this.#engine.cursors.pass(jobs)
     const isBehind = this.#engine.cursors.find(tops)
     this.#tookMs = [tookMs, this.#tookMs[0]]
-    this.#keepLine(this.#isSlow)
+    // The last worker may have left meanwhile.
+    this.#keepLine(this.#isSlow && this.#isRunning)
     const restMs = Math.max(REST * Math.min(...this.#tookMs), this.#isEnough && !isBehind ? PROBE_MS : 0)
     const isFollowed = isFull && !this.#isEnough
     this.#probeAt = performance.now() + (isFollowed ? 0 : Math.min(MAX_REST_MS, restMs))

@@ -65,6 +65,21 @@ describe('a handler that throws', () => {
     expect(await outcomesOf(id)).toEqual(attempt === 0 ? [] : ['failed'])
   })
 
+  it('what does not say what it is, in a transaction: it is rolled back, and its connection goes back', async () => {
+    const dibs = await fixture.elsewhere({}, { max: 1 })
+    const jobs = dibs.jobs({ pay: { transactional: true, maxAttempts: 2, retry } })
+    await using _ = await jobs.work({
+      pay: async (_, { tx, attempt }) => {
+        await tx.query(`insert into ${fixture.log} (name) values ('${attempt}')`)
+        if (attempt === 1) throw revoked()
+      },
+    })
+    const { id } = await jobs.add('pay', null)
+    await jobs.result(id, { waitMs: 10_000 })
+    expect(await outcomesOf(id)).toEqual(['failed', 'succeeded'])
+    expect(await fixture.logged()).toEqual(['2'])
+  })
+
   it('is run as often as it may, and no more', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry, maxAttempts: 3 } })
     const { id } = await jobs.add('pay', null)

@@ -87,6 +87,32 @@ describe('commit and rollback', () => {
     expect(await balance(1)).toBe(50)
   })
 
+  it('rolls back, and gives the connection back, whatever is thrown', async () => {
+    const pool = new pg.Pool({ connectionString: url, max: 1 })
+    const own = new Database(pool, { schema: database.schema, prepared: !viaPgBouncer })
+    const { proxy, revoke } = Proxy.revocable({}, {})
+    revoke()
+    const sly = Object.defineProperty(new Error('sly'), 'severity', {
+      get() {
+        throw new Error('do not ask')
+      },
+    })
+    for (const thrown of [proxy, sly])
+      await own
+        .transaction(async (tx) => {
+          await setBalance(tx, 1, 7)
+          throw thrown
+        })
+        .then(
+          () => expect.unreachable('it did not fail'),
+          () => {},
+        )
+    expect(await own.transaction(async () => 'free')).toBe('free')
+    expect(await balance(1)).toBe(50)
+    expect(pool.totalCount).toBe(1)
+    await pool.end()
+  })
+
   it('costs one round trip for begin and one for commit', async () => {
     const { roundTrips, commits } = await countTraffic(database.pool, () =>
       database.transaction(async (tx) => tx.query('select 1')),

@@ -119,8 +119,12 @@ async function runOnce<T>(
     value = await Promise.race([tx.run(fn), checkout.whenCut()])
     if (!tx.isLeft) await tx.commit()
   } catch (error) {
-    const verdict = tx.judge(error)
-    await checkout.rollback()
+    let verdict: unknown
+    try {
+      verdict = tx.judge(error)
+    } finally {
+      await checkout.rollback() // also after what throws when it is asked what it is
+    }
     throw verdict
   } finally {
     tx.stopWatching()

@@ -15,6 +15,13 @@ export const groundMutations = [
     tests: [postgres('transaction.test.ts')],
   },
   {
+    name: 'what throws when it is asked what it is keeps the connection',
+    file: postgres('transaction.ts'),
+    from: /try \{\n\s+(verdict = tx\.judge\(error\))\n\s+\} finally \{\n\s+(await checkout\.rollback\(\)).*\n\s+\}/,
+    to: 'verdict = tx.judge(error)\nawait checkout.rollback()',
+    tests: [postgres('transaction.test.ts')],
+  },
+  {
     name: 'a lost COMMIT is a lost connection',
     file: postgres('open-transaction.ts'),
     from: "throw new CommitOutcomeUnknownError('COMMIT', { cause: error })",

@@ -151,7 +151,9 @@ const ofAdding = [
     'case when false then',
     functions,
   ],
-  ['add_job: any number of attempts', 'max_attempts < 1 or', 'false or', functions],
+  ['add_job: any number of attempts', 'coalesce(max_attempts, 0) < 1 or', 'false or', functions],
+  ['add_job: a moment that never comes', 'if not pg_catalog.isfinite(v_run_at) or', 'if', [test('add')]],
+  ['add_job: an end that never comes', ' or not pg_catalog.isfinite(expires_at)', '', [test('add')]],
   ['add_job: an input of any size', 'if v_bytes > 1048576 then', 'if false then', [test('add')]],
   [
     'add_job: a correlation of any length',
@@ -558,8 +560,8 @@ const ofRecovering = [
   ['recover: all at once', lost(' limit p_limit'), '', functions],
   [
     'recover: one that cannot be taken keeps all others',
-    recover('exception when others then\n    -- point: before they are taken one by one'),
-    'exception when no_data then\n    -- point: before they are taken one by one',
+    recover('when others then\n    -- point: before they are taken one by one'),
+    'when no_data then\n    -- point: before they are taken one by one',
     functions,
   ],
   [
