@@ -561,7 +561,7 @@ const ofRecovering = [
   [
     'recover: one that cannot be taken keeps all others',
     recover('when others then\n    -- point: before they are taken one by one'),
-    'when no_data then\n    -- point: before they are taken one by one',
+    'when division_by_zero then\n    -- point: before they are taken one by one',
     functions,
   ],
   [
