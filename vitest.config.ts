@@ -20,12 +20,13 @@ const withTheSoak = process.env.DIBS_TEST_ALL
   ? []
   : [
       'src/postgres/embedded/{failures,keeper.abuse,keeper.kill,keeper.obstacles,users}.test.ts',
-      'src/testing/explore/reduce/{corpus,hostile,self-check}.test.ts',
+      'src/testing/explore/reduce/{corpus,hostile,self-check,classes}.test.ts',
       // What they look at has not changed for long, and takes a while.
       'src/claims/{kv,rate,quota,quota.many,singleton,acquire,acquire-holds,acquire-rates}.explore.test.ts',
       'src/claims/{once,acquire}.{crash,cut}.test.ts',
       'src/tables/{rows,aggregate,monitor,claim-rows}.{explore,crash}.test.ts',
       'src/locks/{lock,single-flight}.crash.test.ts',
+      'src/ops/maintenance.crash.test.ts',
       'src/locks/{row-lock,election,single-flight}.explore.test.ts',
       'src/testing/explore/{acceptance,hermitage}.test.ts',
       'src/testing/explore/stage/libraries.test.ts',

@@ -1,6 +1,6 @@
 import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { emit } from '../postgres/events.js'
-import { DUE_TOPIC } from './add-jobs.js'
+import { DUE_TOPIC, wasRefused } from './add-jobs.js'
 import type { EngineParts } from './engine-parts.js'
 import { historyValues } from './job-history.js'
 import { expireJobs, keepHistory, promoteJobs, recoverJobs } from './job-statements.js'
@@ -18,7 +18,9 @@ const REST = 20
 const MAX_REST_MS = 5_000
 /** Soon again after a failure. */
 const FAILED_MS = 1_000
-const BEHIND_MS = 100
+/** What was finished while the database was away is recorded before leases that have run out are looked for: here, and for so long after it is back elsewhere. */
+const AWAY_MS = 100
+const GRACE_MS = 3_000
 
 type Task = 'promotion' | 'recovery' | 'expiry' | 'history'
 
@@ -43,6 +45,8 @@ export class JobUpkeep {
   /** What is to run again after so long, once it is done. */
   readonly #again = new Map<string, number>()
   #dueAt = Number.POSITIVE_INFINITY
+  #isAway = false
+  #recoverAt = 0
 
   constructor(engine: EngineParts) {
     this.#engine = engine
@@ -69,6 +73,7 @@ export class JobUpkeep {
 
   stop(): void {
     this.#isRunning = false
+    this.#isAway = false
     this.#unsubscribe?.()
     for (const timer of this.#timers.values()) clearTimeout(timer)
     this.#timers.clear()
@@ -92,8 +97,8 @@ export class JobUpkeep {
   }
 
   async #run(what: Task): Promise<void> {
-    // What was finished here while the database was away is no loss, though its lease has run out.
-    if (what === 'recovery' && this.#engine.ender.isBehind) return this.#plan(what, BEHIND_MS)
+    const waitMs = what === 'recovery' ? this.#graceMs() : 0
+    if (waitMs > 0) return this.#plan(what, waitMs)
     this.#busy.add(what)
     if (what === 'promotion') this.#dueAt = Number.POSITIVE_INFINITY
     const startedAt = performance.now()
@@ -101,15 +106,26 @@ export class JobUpkeep {
     try {
       nextMs = await this[what]()
       this.#engine.onAnswer()
+      if (this.#isAway) this.#recoverAt = performance.now() + GRACE_MS
+      this.#isAway = false
       if (nextMs > 0) nextMs = Math.max(nextMs, Math.min(MAX_REST_MS, REST * (performance.now() - startedAt)))
     } catch (error) {
       // What was on its way when the last worker stopped lost its connection by that.
-      if (this.#isRunning) emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
+      if (this.#isRunning) {
+        emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
+        this.#isAway ||= !wasRefused(error)
+      }
     }
     this.#busy.delete(what)
     const againMs = this.#again.get(what) ?? nextMs
     this.#again.delete(what)
     this.#plan(what, Math.min(againMs, nextMs))
+  }
+
+  /** How long those who have finished something are waited for. */
+  #graceMs(): number {
+    if (this.#isAway || this.#engine.ender.isBehind) return AWAY_MS
+    return this.#recoverAt - performance.now()
   }
 
   /** Each answers after how long it is to run again. */

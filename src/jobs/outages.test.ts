@@ -140,19 +140,30 @@ it('keeps its leases while a partition of history has to wait for somebody', asy
   expect(await jobs.history(id)).toHaveLength(1)
 })
 
-it('records what has ended meanwhile before it looks for what has run out', async () => {
-  await using proxy = await PgProxy.start({ url })
-  const dibs = await through(proxy)
-  const jobs = dibs.jobs({ note: { leaseMs: 2_000 } })
-  const go = deferred()
-  await using worker = await jobs.work({ note: () => go.promise })
-  const { id } = await jobs.add('note', null)
-  await until(() => worker.stats.running === 1, 'it to run')
-  const away = proxy.inject({ kind: 'refuse' })
-  proxy.inject({ kind: 'reset' })
-  go.resolve()
-  await sleep(5_000)
-  away.end()
-  await jobs.result(id, { waitMs: 15_000 })
-  expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['succeeded'])
-})
+it.each([
+  ['by itself', 0],
+  ['beside others', 1],
+])(
+  'records what has ended meanwhile before leases that have run out are looked for: %s',
+  async (_, others) => {
+    await using proxy = await PgProxy.start({ url })
+    const define = async () => (await through(proxy)).jobs({ note: { leaseMs: 2_000 } })
+    const jobs = await define()
+    const go = deferred()
+    await using worker = await jobs.work({ note: () => go.promise })
+    const { id } = await jobs.add('note', null)
+    await until(() => worker.stats.running === 1, 'it to run')
+    const idle = await Promise.all(
+      Array.from({ length: others }, async () => await (await define()).work({ note: () => 'again' })),
+    )
+    await Promise.all(idle.map(({ ready }) => ready))
+    const away = proxy.inject({ kind: 'refuse' })
+    proxy.inject({ kind: 'reset' })
+    go.resolve()
+    await sleep(5_000)
+    away.end()
+    await jobs.result(id, { waitMs: 15_000 })
+    expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['succeeded'])
+    for (const other of idle) await other.stop()
+  },
+)

@@ -732,8 +732,15 @@ const around = [
   [
     'what has run out is looked for before what has ended is recorded',
     'src/jobs/job-upkeep.ts',
-    "if (what === 'recovery' && this.#engine.ender.isBehind)",
-    'if (false)',
+    'if (this.#isAway || this.#engine.ender.isBehind) return AWAY_MS',
+    '',
+    [test('outages')],
+  ],
+  [
+    'what has run out is looked for before others have recorded what has ended',
+    'src/jobs/job-upkeep.ts',
+    'return this.#recoverAt - performance.now()',
+    'return 0',
     [test('outages')],
   ],
   [
