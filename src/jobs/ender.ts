@@ -62,7 +62,7 @@ export class Ender {
 
   /** The database was away when it was to hear of some, and does not know of them yet. */
   get isBehind(): boolean {
-    return this.#failures > 0
+    return this.#failures > 0 && this.#size > 0
   }
 
   /** How many are not answered yet. */

@@ -91,8 +91,9 @@ const messageOf = ({ error }: JobRecord): string | undefined =>
 /** For whoever has waited in vain. That it cannot be told hides nothing. */
 async function whyNotOver(database: Database, job: JobRecord): Promise<string> {
   const { queue, name, version, state, attempt } = job
-  const failure = messageOf(job)
-  if (state !== 'ready') return failure ? ` (attempt ${attempt} has failed: ${failure})` : ''
+  const failure = state === 'scheduled' && messageOf(job)
+  if (failure) return ` (attempt ${attempt} has failed: ${failure})`
+  if (state !== 'ready') return ''
   const [row] = await database.send(readTakers, [queue, name, String(version)]).catch(() => [])
   if (row?.isPaused === 'true') return ' (its queue is paused)'
   return row?.isTaken === 'false' ? ' (no worker that is alive takes it)' : ''

@@ -106,14 +106,17 @@ export class JobUpkeep {
     try {
       nextMs = await this[what]()
       this.#engine.onAnswer()
-      if (this.#isAway) this.#recoverAt = performance.now() + GRACE_MS
-      this.#isAway = false
+      if (this.#isAway && what !== 'history') {
+        this.#isAway = false
+        this.#recoverAt = performance.now() + GRACE_MS
+      }
       if (nextMs > 0) nextMs = Math.max(nextMs, Math.min(MAX_REST_MS, REST * (performance.now() - startedAt)))
     } catch (error) {
       // What was on its way when the last worker stopped lost its connection by that.
       if (this.#isRunning) {
         emit('dibs:worker.failed', { ...this.#engine.origin, what, error })
-        this.#isAway ||= !wasRefused(error)
+        // History goes another way, which may be closed for as long as the server has no connection left.
+        this.#isAway ||= what !== 'history' && !wasRefused(error)
       }
     }
     this.#busy.delete(what)

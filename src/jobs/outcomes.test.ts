@@ -80,6 +80,20 @@ describe('a handler that throws', () => {
     expect(await fixture.logged()).toEqual(['2'])
   })
 
+  it('and is tried later: whoever has waited in vain hears why', async () => {
+    const jobs = fixture.dibs.jobs({ pay: { retry: { baseMs: HOUR_MS } } })
+    const { id } = await jobs.add('pay', null)
+    await using _ = await jobs.work({
+      pay: () => {
+        throw new Error('out of paper')
+      },
+    })
+    await until(async () => (await jobs.get(id))?.state === 'scheduled', 'it to fail', 10_000)
+    await expect(jobs.result(id, { waitMs: 20 })).rejects.toThrow(
+      `the end of job ${id} ("pay"), which is scheduled (attempt 1 has failed: out of paper)`,
+    )
+  })
+
   it('is run as often as it may, and no more', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry, maxAttempts: 3 } })
     const { id } = await jobs.add('pay', null)
