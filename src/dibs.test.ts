@@ -224,13 +224,19 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
     })
   })
 
-  it('an ended pool, and one of an older pg', async () => {
+  it('an ended pool, and one of native clients of an older pg', async () => {
     const ended = new pg.Pool({ connectionString: url })
     await ended.end()
     expect(await openFailure({ pool: ended })).toBeInstanceOf(ClosedError)
     await withPool(async (pool) => {
-      pool.on('connect', (client) => Object.assign(client, { getTransactionStatus: undefined }))
-      expect(await openFailure({ pool })).toMatchObject({ message: expect.stringContaining('Update pg.') })
+      // As with a native client: neither the status nor the messages of the server can be read.
+      pool.on('connect', (client) => {
+        Object.assign(client, { getTransactionStatus: undefined })
+        Object.assign(Reflect.get(client, 'connection'), { prependListener: undefined })
+      })
+      expect(await openFailure({ pool })).toMatchObject({
+        message: expect.stringContaining('Update pg to 8.21 or newer'),
+      })
     })
   })
 

@@ -16,8 +16,9 @@ export function installApp({ embedded }: { embedded: boolean }): {
   const dir = newFolder()
   const own = join(dir, 'node_modules/dibs')
   for (const part of ['dist', 'package.json']) cpSync(join(root, part), join(own, part), { recursive: true })
-  const { dependencies } = readPackage(own)
-  copyPackages(Object.keys(dependencies ?? {}), root, join(dir, 'node_modules'))
+  const { dependencies, peerDependencies = {}, peerDependenciesMeta = {} } = readPackage(own)
+  const peers = Object.keys(peerDependencies).filter((name) => !peerDependenciesMeta[name]?.optional)
+  copyPackages([...Object.keys(dependencies ?? {}), ...peers], root, join(dir, 'node_modules'))
   if (embedded) copyEmbedded(join(dir, 'node_modules'))
   cpSync(
     join(import.meta.dirname, 'children/open-embedded.mjs'),
@@ -28,6 +29,8 @@ export function installApp({ embedded }: { embedded: boolean }): {
 
 interface Package {
   readonly dependencies?: Record<string, string>
+  readonly peerDependencies?: Record<string, string>
+  readonly peerDependenciesMeta?: Record<string, { readonly optional?: boolean }>
 }
 
 export const readPackage = (dir: string): Package =>

@@ -2,6 +2,7 @@ import type { Pool, PoolClient } from 'pg'
 import { BusyError, ClosedError, StatementTimeoutError } from '../errors.js'
 import { type EventOrigin, emit, newOrigin } from './events.js'
 import { isUnusable, translateError } from './fault.js'
+import { transactionStatus } from './pg-client-state.js'
 
 /** The longest wait for a connection, of the pool or to the server. */
 export const CONNECT_MS = 5_000
@@ -112,6 +113,7 @@ export class Connections {
         checkout.release()
         throw new ClosedError()
       }
+      if (checkout.status === undefined) await checkout.learnStatus(until - performance.now())
       if (checkout.isIdle()) return checkout
       // Someone else gave it back to a shared pool with a transaction open: what we wrote would go under in it.
       checkout.discard(new Error('a transaction was left open on this connection'))
@@ -247,10 +249,24 @@ export class Checkout {
     }
   }
 
-  /** Undefined in versions of `pg` that are refused at `open`, whose client must still go back. */
+  /** Undefined on a client of an older pg until its first answer, and always on a native one, which `open` refuses. */
+  get status(): ReturnType<typeof transactionStatus> {
+    return transactionStatus(this.client)
+  }
+
+  /** Asks a client whose status is not known whether a transaction is open on it. */
+  async learnStatus(ms: number): Promise<void> {
+    this.bound(ms)
+    try {
+      await this.client.query('select 1')
+    } catch {
+      // The next statement fails as well, and says why.
+    }
+    this.bound(Number.POSITIVE_INFINITY)
+  }
+
   isIdle(): boolean {
-    const status: unknown = this.client.getTransactionStatus?.()
-    return status === 'I' || status === undefined
+    return this.status === 'I' || this.status === undefined
   }
 
   discard(error: unknown): void {

@@ -2,6 +2,7 @@ import type { ClientBase } from 'pg'
 import { NotInTransactionError } from '../errors.js'
 import type { Tx } from './executor.js'
 import { hasMethods, nameGiven } from './name-given.js'
+import { transactionStatus } from './pg-client-state.js'
 import { isSession, PgSession, type Session } from './session.js'
 
 /** Takes what a caller gave as `tx` and returns it as a transaction that is known to be open. */
@@ -18,14 +19,12 @@ function isPgClient(value: unknown): value is ClientBase {
   return hasMethods(value, 'query', 'escapeIdentifier', 'escapeLiteral')
 }
 
-/** `pg` remembers the status that came with the last answer. Older clients are asked by a statement that fails outside. */
+/** Where the status is not known yet, sends a statement that fails outside a transaction. */
 async function isInTransaction(client: ClientBase): Promise<boolean> {
-  if (typeof client.getTransactionStatus === 'function') {
-    const status = client.getTransactionStatus()
-    return status === 'T' || status === 'E'
-  }
+  const status = transactionStatus(client)
+  if (status !== undefined) return status === 'T' || status === 'E'
   try {
-    await (client as ClientBase).query('savepoint dibs_probe; release savepoint dibs_probe')
+    await client.query('savepoint dibs_probe; release savepoint dibs_probe')
     return true
   } catch (error) {
     if ((error as { code?: unknown }).code === '25P01') return false

@@ -10,7 +10,7 @@ export interface OpenOptions {
    * either a PostgreSQL is started in `./.dibs`, unless NODE_ENV is `production`.
    */
   readonly url?: string | undefined
-  /** A pool of your own in place of `url`. `close()` leaves it open. */
+  /** A pool of your own in place of `url`, of pg 8.11 or newer (native clients: 8.21). `close()` leaves it open. */
   readonly pool?: pg.Pool | undefined
   /** A PostgreSQL of our own in place of `url`, shared by all processes that name the same folder. */
   readonly embedded?: EmbeddedOptions | undefined

@@ -12,6 +12,7 @@ import {
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
+import { transactionStatus } from './pg-client-state.js'
 import { forgetNames } from './session.js'
 import type { TextRow } from './text-values.js'
 import { control, type Part, queryTogether } from './together.js'
@@ -109,7 +110,7 @@ export class OpenTransaction implements TransactionCore {
       const result = await run()
       this.#noticeEnd()
       // What failed before was undone by a savepoint of the caller's own.
-      if (this.client.getTransactionStatus() === 'T') this.#failure = undefined
+      if (transactionStatus(this.client) === 'T') this.#failure = undefined
       await this.#repeatUndone()
       return result
     } catch (error) {
@@ -150,7 +151,7 @@ export class OpenTransaction implements TransactionCore {
 
   /** Someone with `tx.client` in hand, or hidden in a statement, has ended the transaction. */
   #noticeEnd(): void {
-    const isIdle = this.#checkout.broken === undefined && this.client.getTransactionStatus() === 'I'
+    const isIdle = this.#checkout.broken === undefined && transactionStatus(this.client) === 'I'
     if (this.#scope.isOpen && (this.#control.seen > 0 || isIdle)) this.#doom ??= new TransactionEndedError()
   }
 
@@ -191,7 +192,7 @@ export class OpenTransaction implements TransactionCore {
 
   /** A savepoint that is not ours was rolled back. What was begun inside of it cannot be told from the rest. */
   async #repeatUndone(): Promise<void> {
-    if (this.#undone === this.#control.undone || this.client.getTransactionStatus() !== 'T') return
+    if (this.#undone === this.#control.undone || transactionStatus(this.client) !== 'T') return
     this.#undone = this.#control.undone
     const inner = this.#handles.at(-1) ?? this.#whole
     const all = this.#handles.flatMap(({ repeated }) => [...repeated])

@@ -1,6 +1,7 @@
 import { BusyError, ClosedError, ConnectionLostError, type DibsError, SetupError } from '../errors.js'
 import { CONNECT_MS, type Connections } from './connections.js'
 import { readFault } from './fault.js'
+import { transactionStatus } from './pg-client-state.js'
 import { queryText } from './session.js'
 import type { TextRow } from './text-values.js'
 
@@ -24,9 +25,9 @@ export async function inspectServer(connections: Connections, where: string): Pr
 async function ask(connections: Connections, where: string): Promise<TextRow> {
   try {
     const [row] = await connections.use(({ client }) => {
-      if (typeof client.getTransactionStatus !== 'function') {
+      if (transactionStatus(client) === undefined) {
         throw new SetupError(
-          'The given pool is of a version of pg that cannot tell whether a connection is inside a transaction. Update pg.',
+          'The given pool has native clients, and its version of pg cannot tell whether they are inside a transaction. Update pg to 8.21 or newer, or use the JavaScript client.',
         )
       }
       return queryText(client, inspection)

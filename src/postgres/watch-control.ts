@@ -1,4 +1,5 @@
 import type { ClientBase, Connection } from 'pg'
+import { activeQuery } from './pg-client-state.js'
 
 export interface ControlWatch {
   /** How many statements have begun or ended a transaction since the watch began. */
@@ -28,7 +29,7 @@ export function watchControl(client: ClientBase): ControlWatch {
 
   /** ROLLBACK TO SAVEPOINT answers with the same word as ROLLBACK. */
   function isPartial(): boolean {
-    const query: { text?: unknown } | null | undefined = Reflect.get(client, '_getActiveQuery')?.call(client)
+    const query = activeQuery(client)
     if (typeof query?.text !== 'string') return false
     const left = partial.get(query) ?? countPartial(query.text)
     partial.set(query, left - 1)

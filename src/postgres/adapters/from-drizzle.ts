@@ -1,6 +1,8 @@
+import type { ClientBase } from 'pg'
 import { NotInTransactionError } from '../../errors.js'
 import type { QueryResult, Row, Tx } from '../executor.js'
 import { hasMethods, nameGiven } from '../name-given.js'
+import { transactionStatus } from '../pg-client-state.js'
 import { adaptSession } from '../session.js'
 import { fromPostgresJs, isPostgresJsTransaction } from './from-postgres-js.js'
 import { runWhileOpen } from './run-while-open.js'
@@ -60,10 +62,9 @@ function readResult(result: unknown): QueryResult {
 function watchClient(client: unknown): () => boolean {
   if (typeof client !== 'object' || client === null) return () => true
   const release: unknown = Reflect.get(client, 'release')
-  const status: unknown = Reflect.get(client, 'getTransactionStatus')
   return () => {
     if (Reflect.get(client, 'release') !== release) return false
-    return typeof status !== 'function' || status.call(client) !== 'I'
+    return transactionStatus(client as ClientBase) !== 'I'
   }
 }
 

@@ -1,4 +1,5 @@
 import pg, { type PoolClient, type PoolConfig } from 'pg'
+import { queuedQueries } from '../../postgres/pg-client-state.js'
 import { type Actor, bindToActor, isOfEarlierRun, NEVER } from './actor.js'
 import { GatedSocket } from './gated-socket.js'
 import type { Permits } from './permits.js'
@@ -19,8 +20,7 @@ export interface ActorPoolOptions {
 /** What listeners to `connect` have asked of a new client is its owner's, and what comes from now on is the actor's. */
 function handOver(client: PoolClient): void {
   // What is not queued was sent, and has been counted.
-  const { _queryQueue } = client as unknown as { _queryQueue?: readonly unknown[] }
-  socketOf(client)?.handOver(_queryQueue?.length ?? 0)
+  socketOf(client)?.handOver(queuedQueries(client))
 }
 
 function socketOf(client: PoolClient): GatedSocket | undefined {

@@ -1,0 +1,48 @@
+import type { ClientBase, Connection } from 'pg'
+
+/** Outside a transaction, inside one, or inside one that has failed. */
+type TransactionStatus = 'I' | 'T' | 'E'
+
+interface TrackedStatus {
+  status: TransactionStatus | undefined
+}
+
+const tracked = new WeakMap<Connection, TrackedStatus>()
+
+/**
+ * The transaction status that came with the last answer on this client.
+ *
+ * pg 8.21 and newer remember it. For an older client, the first call starts to track it and returns undefined; the
+ * status is known after the next answer. The native client of an older pg never tells.
+ */
+export function transactionStatus(client: ClientBase): TransactionStatus | null | undefined {
+  const read: unknown = Reflect.get(client, 'getTransactionStatus')
+  if (typeof read === 'function') return read.call(client)
+  const wire: Connection | undefined = Reflect.get(client, 'connection')
+  if (typeof wire?.prependListener !== 'function') return undefined
+  const known = tracked.get(wire) ?? trackStatus(wire)
+  return known.status
+}
+
+/** Before the listener of pg itself, which runs callbacks that may ask for the status. */
+function trackStatus(wire: Connection): TrackedStatus {
+  const known: TrackedStatus = { status: undefined }
+  wire.prependListener('readyForQuery', ({ status }: { status: TransactionStatus }) => {
+    known.status = status
+  })
+  tracked.set(wire, known)
+  return known
+}
+
+/** The query whose answer is being read. Before pg 8.17 it was a property, which newer versions warn about. */
+export function activeQuery(client: ClientBase): { readonly text?: unknown } | null | undefined {
+  const read: unknown = Reflect.get(client, '_getActiveQuery')
+  return typeof read === 'function' ? read.call(client) : Reflect.get(client, 'activeQuery')
+}
+
+/** How many queries wait to be sent. pg 8.17 renamed the property. */
+export function queuedQueries(client: ClientBase): number {
+  const queue: readonly unknown[] | undefined =
+    Reflect.get(client, '_queryQueue') ?? Reflect.get(client, 'queryQueue')
+  return queue?.length ?? 0
+}
