@@ -1,7 +1,7 @@
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { type BytesOf, refuseStream, UnstorableResponse } from './exchange.js'
 import { isStream, type ResponseParts } from './response-parts.js'
-import { endWith, sendResponse, writeHead } from './send-response.js'
+import { endWith, hasStatusMessage, sendResponse, writeHead } from './send-response.js'
 
 type HeaderPairs = readonly (readonly [string, OutgoingHttpHeader])[]
 
@@ -31,7 +31,7 @@ export class CapturedResponse {
   /** What others before us have put in the same places. */
   readonly #replaced = new Map<string, PropertyDescriptor | undefined>()
   #length = 0
-  #head: { readonly status: number; readonly message: string } | undefined
+  #head: { readonly statusCode: number; readonly statusMessage?: string } | undefined
   #hasEnded = false
   #resolve!: (parts: ResponseParts) => void
   #reject!: (error: Error) => void
@@ -58,6 +58,7 @@ export class CapturedResponse {
       flushHeaders: () => this.#reject(refuseStream()),
       destroy: (error?: Error) => this.#destroy(error),
       addTrailers: () => this.#reject(refuseStream()),
+      setTrailer: () => this.#reject(refuseStream()), // HTTP/2
     })
     this.#guardHeaders(this.#response)
     const asks = {
@@ -72,7 +73,8 @@ export class CapturedResponse {
   /** Headers are kept where they are until the response has begun, and are not changed afterwards. */
   #guardHeaders(where: ServerResponse): void {
     for (const name of ['setHeader', 'setHeaders', 'appendHeader', 'removeHeader'] as const) {
-      const method = where[name] as (...args: unknown[]) => unknown
+      const method = where[name] as ((...args: unknown[]) => unknown) | undefined
+      if (!method) continue // HTTP/2 lacks some of them
       const guarded = (...args: unknown[]): unknown => {
         if (this.#head) throw headersSent(name === 'removeHeader' ? 'remove' : 'set')
         return method.apply(where, args)
@@ -83,9 +85,8 @@ export class CapturedResponse {
 
   /** One who comes too late writes to a response that leads nowhere, and is whole some time all the same. */
   #divert(headers: OutgoingHttpHeaders): void {
-    const { statusCode, statusMessage, req } = this.#response
-    const nowhere = new ServerResponse(req)
-    Object.assign(nowhere, { statusCode, statusMessage })
+    const nowhere = new ServerResponse(this.#response.req)
+    Object.assign(nowhere, headOf(this.#response))
     for (const [name, value] of toPairs(headers)) nowhere.setHeader(name, value)
     this.#replace()
     this.#guardHeaders(nowhere)
@@ -143,7 +144,7 @@ export class CapturedResponse {
       else response.setHeader(name, value)
       named.add(name.toLowerCase())
     }
-    this.#head = { status: response.statusCode, message: response.statusMessage }
+    this.#head = headOf(response)
     if (isStream({ get: (name) => textOf(response.getHeader(name)) })) this.#reject(refuseStream())
     return response
   }
@@ -195,7 +196,7 @@ export class CapturedResponse {
     if (callback) this.#callbacks.push(callback)
     this.#hasEnded = true
     this.#resolve({
-      status: this.#head?.status ?? this.#response.statusCode,
+      status: this.#head?.statusCode ?? this.#response.statusCode,
       headers: this.#headers(),
       body: this.#fits ? Buffer.concat(this.#chunks) : null,
     })
@@ -217,8 +218,7 @@ export class CapturedResponse {
   send(parts: ResponseParts): void {
     this.#restore()
     const response = this.#response
-    if (this.#head)
-      Object.assign(response, { statusCode: this.#head.status, statusMessage: this.#head.message })
+    Object.assign(response, this.#head)
     this.#callBack()
     response.end(parts.body ?? undefined)
   }
@@ -259,6 +259,13 @@ export class CapturedResponse {
     }
     this.#response.off('pipe', this.#onPipe)
   }
+}
+
+const headOf = (
+  response: ServerResponse,
+): { readonly statusCode: number; readonly statusMessage?: string } => {
+  const { statusCode } = response
+  return hasStatusMessage(response) ? { statusCode, statusMessage: response.statusMessage } : { statusCode }
 }
 
 const textOf = (value: OutgoingHttpHeader | undefined): string | null =>

@@ -5,8 +5,9 @@ import type { Dibs } from '../dibs.js'
 import { CapturedResponse } from './captured-response.js'
 import { Idempotency } from './idempotency.js'
 import { mistake } from './mistake.js'
-import { answerOverNode, parsedBody } from './node-exchange.js'
+import { answerOverNode } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
+import { parsedBody } from './parsed-body.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 
 export { type Claimed, claimed } from './claimed.js'
@@ -81,7 +82,7 @@ function hookOf(gate: Idempotency<FastifyRequest>) {
       request: request.raw,
       response: reply.raw,
       target: request.originalUrl,
-      body: () => parsedBody(request.raw, { body: request.body }, advice),
+      body: () => parsedBody(request.raw, request, advice),
       letGo: () => next(),
       before: reply.getHeaders() as OutgoingHttpHeaders,
       send: (response) => sendStored(reply, response),

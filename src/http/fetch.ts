@@ -3,6 +3,7 @@ import { BusinessRuleError, PermanentError } from '../errors.js'
 import { Claimed, remember } from './claimed.js'
 import { type BytesOf, refuseStream } from './exchange.js'
 import { Idempotency } from './idempotency.js'
+import { mistake } from './mistake.js'
 import type { IdempotencyOptions } from './options.js'
 import { explainPrecondition } from './precondition-problem.js'
 import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
@@ -77,6 +78,11 @@ export function idempotent<A extends unknown[] = []>(
 }
 
 async function readRequest(request: Request, mostBytes: number): Promise<Uint8Array> {
+  if (request.bodyUsed)
+    throw mistake(
+      'body',
+      'of the request was read before the middleware: give it a clone of the request instead',
+    )
   const body = request.body ? await readBytes(request.body, mostBytes) : new Uint8Array()
   if (body === null) throw requestTooLarge(mostBytes)
   return body

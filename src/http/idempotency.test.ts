@@ -69,6 +69,18 @@ describe('a handler on Fetch types', () => {
     expect(claims).toMatchObject([{ scope: 'http:POST /orders', key: 'k', status: 'active' }])
   })
 
+  it('is not reached by a request whose body was read before: every body would look the same', async () => {
+    let runs = 0
+    const handle = make({}, () => new Response(String(++runs)))
+    const read = ask()
+    await read.text()
+    await expect(handle(read)).rejects.toMatchObject({
+      status: 500,
+      message: expect.stringContaining('`body` of the request was read before the middleware'),
+    })
+    expect(runs).toBe(0)
+  })
+
   it('is run again after a conflict, from its start, with its body', async () => {
     let runs = 0
     const handle = make({}, async (request, { tx }) => {

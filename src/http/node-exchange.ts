@@ -2,8 +2,7 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:
 import { CapturedResponse } from './captured-response.js'
 import { assertOnce, type Claimed, remember } from './claimed.js'
 import type { Idempotency } from './idempotency.js'
-import { mistake } from './mistake.js'
-import { bodyUnread } from './refuse-request.js'
+import { requestCutOff } from './refuse-request.js'
 import type { RequestBody } from './request-body.js'
 import { toResponse } from './response-parts.js'
 import { sendResponse } from './send-response.js'
@@ -16,8 +15,8 @@ export interface NodeExchange<R> {
   readonly response: ServerResponse
   /** Path and query, as the client sent them. */
   readonly target: string
-  /** What a parser has made of the body. */
-  readonly body: () => RequestBody
+  /** The body as a parser left it. */
+  readonly body: () => RequestBody | Promise<RequestBody>
   readonly prepare?: () => Promise<void>
   /** Goes on to the handler. */
   readonly letGo: () => void
@@ -41,7 +40,10 @@ export async function answerOverNode<R>(gate: Idempotency<R>, exchange: NodeExch
     header: (name) => headerOf(request, name),
     body: exchange.body,
     isRepeatable: false,
-    ...(exchange.prepare ? { prepare: exchange.prepare } : {}),
+    prepare: async () => {
+      await exchange.prepare?.()
+      if (isCutOff(request)) throw requestCutOff()
+    },
     ...(exchange.hasBegun ? { hasBegun: exchange.hasBegun } : {}),
     run(claimed, mostBytes) {
       claimedBy(claimed)
@@ -61,46 +63,11 @@ export async function answerOverNode<R>(gate: Idempotency<R>, exchange: NodeExch
   await (exchange.send ? exchange.send(other) : sendResponse(response, other))
 }
 
+/** An HTTP/2 request that the client resets ends as if it were complete, and `complete` says so too. */
+const isCutOff = ({ aborted, complete, httpVersionMajor }: IncomingMessage): boolean =>
+  aborted && (httpVersionMajor >= 2 || !complete)
+
 function headerOf(request: IncomingMessage, name: string): string | undefined {
   const value = request.headers[name]
   return Array.isArray(value) ? value.join(', ') : value
 }
-
-/** A file as multer leaves it. */
-interface ParsedFile {
-  readonly fieldname?: string
-  readonly originalname?: string
-  readonly mimetype?: string
-  readonly buffer?: Uint8Array
-}
-
-interface ParsedRequest {
-  readonly body?: unknown
-  readonly file?: ParsedFile | undefined
-  readonly files?: readonly ParsedFile[] | Readonly<Record<string, readonly ParsedFile[]>> | undefined
-}
-
-/** What a parser before us has left of the body; refuses one that nobody has read, of which we could not know whether it is the same. */
-export function parsedBody(raw: IncomingMessage, parsed: ParsedRequest, advice: string): RequestBody {
-  const { body } = parsed
-  if (!hasBody(raw)) return undefined
-  if (!raw.readableEnded && isEmpty(body)) throw bodyUnread(advice)
-  if (body instanceof Uint8Array) return body
-  const files = [parsed.file ?? [], parsed.files ? Object.values(parsed.files).flat() : []].flat()
-  return files.length === 0 ? { value: body } : { value: { body, files: files.map(toPart) } }
-}
-
-function toPart({ fieldname, originalname, mimetype, buffer }: ParsedFile): object {
-  if (!buffer)
-    throw mistake(
-      'body',
-      'of the request has a file that is not in memory, so it cannot be compared: give `fingerprint`',
-    )
-  return { fieldname, originalname, mimetype, buffer }
-}
-
-const hasBody = ({ headers }: IncomingMessage): boolean =>
-  headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
-
-const isEmpty = (body: unknown): boolean =>
-  body === undefined || body === null || (typeof body === 'object' && Object.keys(body).length === 0)

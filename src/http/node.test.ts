@@ -100,3 +100,23 @@ it('a rate limit whose rules, or whose handler, fail does not end the process', 
     'boom',
   ])
 })
+
+it('refuses a request whose body was read before: every body would look the same', async () => {
+  const handle = idempotent(
+    fixture.dibs,
+    { scope: 'anonymous' },
+    (_request, response) => void response.end('done'),
+  )
+  const port = await listen((request, response) => {
+    request.on('end', () => handle(request, response)).resume()
+  })
+  const send = (body?: Buffer) =>
+    ask(port, '/', { headers: { 'idempotency-key': 'k' }, ...(body ? { body } : {}) })
+  const failures = await failuresOf(async () => {
+    expect((await send(Buffer.from('tea'))).status).toBe(500)
+  })
+  expect(failures).toMatchObject([
+    { error: { message: expect.stringContaining('`body` of the request was read before the middleware') } },
+  ])
+  expect((await send()).status).toBe(200)
+})

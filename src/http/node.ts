@@ -4,10 +4,11 @@ import type { Dibs } from '../dibs.js'
 import { emit } from '../postgres/events.js'
 import { databaseOf } from '../postgres/instances.js'
 import { Idempotency } from './idempotency.js'
+import { mistake } from './mistake.js'
 import { answerOverNode } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
-import { requestTooLarge } from './refuse-request.js'
+import { requestCutOff, requestTooLarge } from './refuse-request.js'
 import { pathOf } from './request-address.js'
 import { sendResponse } from './send-response.js'
 
@@ -83,9 +84,20 @@ function endWithError(response: ServerResponse): void {
 
 const call = async (fn: () => void | Promise<void>): Promise<void> => await fn()
 
-/** What is too long is read to its end all the same, so that the connection can be used again, and not kept. */
+/**
+ * Reads the whole body, also one that is too long, so that the connection can be used again. Bytes past the limit are
+ * not kept.
+ */
 function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<ArrayBuffer>> {
   return new Promise((resolve, reject) => {
+    if (request.readableDidRead)
+      throw mistake(
+        'body',
+        'of the request was read before the middleware: read it from the `body` that the handler gets',
+      )
+    if (request.readableEnded) return resolve(Buffer.alloc(0))
+    const hangUp = (): void => reject(requestCutOff())
+    if (request.destroyed) return hangUp()
     const chunks: Buffer[] = []
     let length = 0
     request.on('data', (chunk: Buffer) => {
@@ -96,8 +108,9 @@ function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<A
       if (length > mostBytes) reject(requestTooLarge(mostBytes))
       else resolve(Buffer.concat(chunks))
     })
-    // A client that goes away in the middle of its request.
     request.on('error', reject)
+    // An HTTP/2 stream that the client resets closes without an error.
+    request.on('close', hangUp)
   })
 }
 

@@ -27,3 +27,11 @@ export const bodyTooDeep = (most: number): Refusal =>
     state: 'not started',
     detail: `The body of the request is nested deeper than ${most} levels.`,
   })
+
+/** Half a body must not be taken for the whole: the key would belong to a request that the client never made. */
+export const requestCutOff = (): Refusal =>
+  new Refusal({
+    name: 'bodyInvalid',
+    state: 'not started',
+    detail: 'The connection closed before the request was complete.',
+  })

@@ -2,11 +2,13 @@ import { once } from 'node:events'
 import { type ServerResponse, STATUS_CODES } from 'node:http'
 import { bodiless } from './response-parts.js'
 
+/** HTTP/2 has no status message: Node warns when a program reads or sets one. */
+export const hasStatusMessage = ({ req }: ServerResponse): boolean => req.httpVersionMajor < 2
+
 /** Status and headers of a response. Headers that are there and not named by it stay. */
 export function writeHead(to: ServerResponse, { status, headers }: Response): void {
   to.statusCode = status
-  // HTTP/2 has none, and complains.
-  if (to.req.httpVersionMajor < 2) to.statusMessage = STATUS_CODES[status] ?? ''
+  if (hasStatusMessage(to)) to.statusMessage = STATUS_CODES[status] ?? ''
   for (const [name, value] of headers) if (name !== 'set-cookie') to.setHeader(name, value)
   const cookies = headers.getSetCookie()
   if (cookies.length > 0) to.setHeader('set-cookie', cookies)

@@ -9,6 +9,8 @@ const run = http('handler-run.ts')
 const capture = http('captured-response.ts')
 const parts = http('response-parts.ts')
 const fingerprint = http('request-fingerprint.ts')
+const body = http('parsed-body.ts')
+const bodies = [http('parsed-body.test.ts')]
 const suite = [http('express5.http.test.ts')]
 const onHono = [http('hono.http.test.ts')]
 const onNest = [http('nest-express.http.test.ts')]
@@ -351,8 +353,8 @@ export const httpMutations = [
   {
     name: 'capture: the status is that of later',
     file: capture,
-    from: 'Object.assign(response, { statusCode: this.#head.status, statusMessage: this.#head.message })',
-    to: '{}',
+    from: 'Object.assign(response, this.#head)',
+    to: '',
     tests: captured,
   },
   {
@@ -434,16 +436,37 @@ export const httpMutations = [
   },
   {
     name: 'express: a body that nobody has read is not noticed',
-    file: http('node-exchange.ts'),
-    from: 'if (!raw.readableEnded && isEmpty(body)) throw bodyUnread(advice)',
-    to: '',
+    file: body,
+    from: 'throw bodyUnread(advice)',
+    to: 'return undefined',
     tests: neighbors,
   },
   {
-    name: 'express: files do not count',
+    name: 'body: only headers tell that there is one',
+    file: body,
+    from: 'return await hasBytes(raw)',
+    to: 'return false',
+    tests: [http('http2.test.ts')],
+  },
+  {
+    name: 'body: one that was consumed and left nowhere is taken for none',
+    file: body,
+    from: 'if (raw.readableEnded && isParsed(body, raw))',
+    to: 'if (raw.readableEnded)',
+    tests: bodies,
+  },
+  {
+    name: 'body: half of one is taken for the whole',
     file: http('node-exchange.ts'),
-    from: 'return files.length === 0 ? { value: body }',
-    to: 'return files.length >= 0 ? { value: body }',
+    from: 'if (isCutOff(request)) throw requestCutOff()',
+    to: '',
+    tests: [http('http2.test.ts')],
+  },
+  {
+    name: 'express: files do not count',
+    file: body,
+    from: 'if (files.length > 0)',
+    to: 'if (files.length < 0)',
     tests: neighbors,
   },
   {
