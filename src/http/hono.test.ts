@@ -1,6 +1,7 @@
 import { Hono } from 'hono'
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
+import { onEvent } from '../postgres/events.js'
 import { claimed, idempotency } from './hono.js'
 
 const fixture = openClaims()
@@ -85,5 +86,64 @@ describe('Hono', () => {
     })
     const answer = await post(app, 'tea')
     expect([answer.status, answer.headers.getSetCookie()]).toEqual([500, ['a=1', 'b=2']])
+  })
+
+  const streamOf = (...chunks: unknown[]) =>
+    new ReadableStream({
+      start(controller) {
+        for (const chunk of chunks) controller.enqueue(chunk)
+        controller.close()
+      },
+    })
+
+  it.each<[string, unknown[]]>([
+    ['one string', ['téa']],
+    ['several strings', ['t', 'é', 'a']],
+    ['strings and bytes', ['t', new TextEncoder().encode('é'), 'a']],
+  ])('stores a stream of %s as UTF-8', async (_, chunks) => {
+    const app = new Hono()
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), (c) => c.body(streamOf(...chunks)))
+    for (const isReplay of [false, true]) {
+      const answer = await post(app, '{}')
+      expect(answer.headers.has('idempotency-replayed')).toBe(isReplay)
+      expect(await answer.text()).toBe('téa')
+    }
+  })
+
+  it('sends a long response again that is rebuilt as a stream of strings', async () => {
+    const app = new Hono()
+    const large = { reference: () => 1, rebuild: () => new Response(streamOf('t', 'é', 'a')) }
+    const options = { scope: 'anonymous', maxResponseBytes: 0, large } as const
+    app.post('/', idempotency(fixture.dibs, options), (c) => c.text('tea'))
+    for (const _ of [1, 2]) expect(await (await post(app, '{}')).text()).toBe('téa')
+  })
+
+  it.each<[string, unknown]>([
+    ['a number', 1],
+    ['null', null],
+    ['an object', {}],
+    ['an ArrayBuffer', new ArrayBuffer(1)],
+    ['a Uint16Array', new Uint16Array(1)],
+  ])('refuses a stream with %s as a chunk, and stores nothing', async (_, chunk) => {
+    let runs = 0
+    const app = new Hono()
+    app.post('/', idempotency(fixture.dibs, { scope: 'anonymous' }), (c) => {
+      runs++
+      return c.body(streamOf('tea', chunk))
+    })
+    const said: string[] = []
+    const stop = onEvent('dibs:http.failed', ({ error }) => void said.push((error as Error).message))
+    for (const _run of [1, 2]) {
+      const answer = await post(app, '{}')
+      expect([answer.status, await answer.json()]).toMatchObject([
+        500,
+        { type: 'urn:dibs:problem:response-not-kept', operationState: 'not done' },
+      ])
+    }
+    stop()
+    expect(runs).toBe(2)
+    expect(said[0]).toMatch(
+      /^The response is a stream with .+ as a chunk\. Enqueue strings or Uint8Arrays\.$/,
+    )
   })
 })

@@ -69,6 +69,26 @@ describe('a handler on Fetch types', () => {
     expect(claims).toMatchObject([{ scope: 'http:POST /orders', key: 'k', status: 'active' }])
   })
 
+  it('may answer with a stream of strings, and not with one of other things', async () => {
+    const answerWith = (chunk: unknown) =>
+      make({}, () => new Response(ReadableStream.from(['t', chunk]) as never))
+    for (const _ of [1, 2]) expect(await (await answerWith('é')(ask())).text()).toBe('té')
+    const refused = await answerWith(1)(ask({ 'idempotency-key': 'other' }))
+    expect([refused.status, await refused.json()]).toMatchObject([500, { operationState: 'not done' }])
+    expect((await fixture.dibs.claims.list({ scope: 'http' })).claims).toHaveLength(1)
+  })
+
+  it('leased, has done its work when its response is no stream that can be stored', async () => {
+    let runs = 0
+    const handle = make({ mode: 'leased' }, () => {
+      runs++
+      return new Response(ReadableStream.from([1]) as never)
+    })
+    for (const _ of [1, 2])
+      expect(await (await handle(ask())).json()).toMatchObject({ operationState: 'done', status: 500 })
+    expect(runs).toBe(1)
+  })
+
   it('is not reached by a request whose body was read before: every body would look the same', async () => {
     let runs = 0
     const handle = make({}, () => new Response(String(++runs)))

@@ -45,6 +45,7 @@ import {
   type ResponseParts,
   readResponse,
   type StoredResponse,
+  toByteStream,
   toResponse,
   toStored,
 } from './response-parts.js'
@@ -274,7 +275,7 @@ export class Idempotency<R> {
     })
     const headers = new Headers(stored.headers.map(([name, value]): [string, string] => [name, value]))
     for (const [name, value] of rebuilt.headers) if (name !== 'set-cookie') headers.set(name, value)
-    return new Response(rebuilt.body, { status: stored.status, headers })
+    return new Response(rebuilt.body && toByteStream(rebuilt.body), { status: stored.status, headers })
   }
 
   /** A request that need not have a key: each time it comes, it is carried out. */

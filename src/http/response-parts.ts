@@ -1,4 +1,6 @@
 import type { Json } from '../postgres/json.js'
+import { nameGiven } from '../postgres/name-given.js'
+import { UnstorableResponse } from './exchange.js'
 
 /** A response that is whole: what a handler has made, before anything of it is sent. */
 export interface ResponseParts {
@@ -112,24 +114,42 @@ export async function readResponse(
   return { status, headers, body: body ? await readBytes(body, mostBytes(status)) : new Uint8Array() }
 }
 
-/** All of a stream; null if it is longer. */
+/** Reads a stream to its end. Null: it is longer than `mostBytes`. */
 export async function readBytes(
-  stream: ReadableStream<Uint8Array>,
+  stream: ReadableStream<unknown>,
   mostBytes: number,
 ): Promise<Uint8Array | null> {
   const chunks: Uint8Array[] = []
   let length = 0
   const reader = stream.getReader()
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return chunks.length === 1 ? (chunks[0] as Uint8Array) : Buffer.concat(chunks)
-    length += value.byteLength
-    if (length > mostBytes) {
-      await reader.cancel().catch(() => {})
-      return null
+  try {
+    for (;;) {
+      const { done, value } = await reader.read()
+      if (done) return chunks.length === 1 ? (chunks[0] as Uint8Array) : Buffer.concat(chunks)
+      const bytes = toBytes(value)
+      length += bytes.byteLength
+      if (length > mostBytes) return null
+      chunks.push(bytes)
     }
-    chunks.push(value)
+  } finally {
+    reader.cancel().catch(() => {}) // nothing happens if the stream has ended
   }
+}
+
+/** Servers such as @hono/node-server send the strings of a stream as UTF-8. `Response` itself takes bytes alone. */
+export const toByteStream = (stream: ReadableStream<unknown>): ReadableStream<Uint8Array> =>
+  stream.pipeThrough(
+    new TransformStream<unknown, Uint8Array>({
+      transform: (chunk, controller) => controller.enqueue(toBytes(chunk)),
+    }),
+  )
+
+function toBytes(chunk: unknown): Uint8Array {
+  if (typeof chunk === 'string') return Buffer.from(chunk)
+  if (chunk instanceof Uint8Array) return chunk
+  throw new UnstorableResponse(
+    `The response is a stream with ${nameGiven(chunk)} as a chunk. Enqueue strings or Uint8Arrays.`,
+  )
 }
 
 /** It says itself that it is a stream: there is no end of it to wait for. */
