@@ -6,7 +6,7 @@ import { deferred } from '../../test/deferred.js'
 import { type Answer, ask } from '../../test/http/ask.js'
 import { listen } from '../../test/http/listen.js'
 import { CapturedResponse } from './captured-response.js'
-import { UnstorableResponse } from './exchange.js'
+import { UnstorableResponse } from './unstorable-response.js'
 
 type Handler = (response: ServerResponse, request: IncomingMessage) => void
 

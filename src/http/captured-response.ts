@@ -1,7 +1,8 @@
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from 'node:http'
-import { type BytesOf, refuseStream, UnstorableResponse } from './exchange.js'
+import type { BytesOf } from './exchange.js'
 import { isStream, type ResponseParts } from './response-parts.js'
 import { endWith, hasStatusMessage, sendResponse, writeHead } from './send-response.js'
+import { refuseStream, UnstorableResponse } from './unstorable-response.js'
 
 type HeaderPairs = readonly (readonly [string, OutgoingHttpHeader])[]
 

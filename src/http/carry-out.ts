@@ -7,12 +7,13 @@ import type { Dibs } from '../dibs.js'
 import { TransientError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import { Claimed } from './claimed.js'
-import { NotKept, UnstorableResponse } from './exchange.js'
+import { NotKept } from './exchange.js'
 import { Refusal } from './explain-error.js'
 import { inTime, timedOut } from './in-time.js'
 import { mistake } from './mistake.js'
 import type { OwnTransaction, ReadOptions } from './options.js'
 import type { StoredResponse } from './response-parts.js'
+import { UnstorableResponse } from './unstorable-response.js'
 
 /** What a request comes to be known by. */
 export interface Address {

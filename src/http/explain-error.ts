@@ -11,9 +11,9 @@ import {
   PermanentError,
   StatementTimeoutError,
 } from '../errors.js'
-import { UnstorableResponse } from './exchange.js'
 import { explainPrecondition } from './precondition-problem.js'
 import type { OperationState, ProblemDetails, ProblemName } from './problem.js'
+import { UnstorableResponse } from './unstorable-response.js'
 
 export interface Explained extends ProblemDetails {
   readonly name: ProblemName

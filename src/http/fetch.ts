@@ -1,7 +1,7 @@
 import type { Dibs } from '../dibs.js'
 import { BusinessRuleError, PermanentError } from '../errors.js'
 import { Claimed, remember } from './claimed.js'
-import { type BytesOf, refuseStream } from './exchange.js'
+import type { BytesOf } from './exchange.js'
 import { Idempotency } from './idempotency.js'
 import { mistake } from './mistake.js'
 import type { IdempotencyOptions } from './options.js'
@@ -9,6 +9,7 @@ import { explainPrecondition } from './precondition-problem.js'
 import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
 import { requestTooLarge } from './refuse-request.js'
 import { isStream, type ResponseParts, readBytes, readResponse, toResponse } from './response-parts.js'
+import { refuseStream } from './unstorable-response.js'
 
 /** What handles a request, and how it came to be: for every runtime that speaks Fetch. */
 export type FetchHandler<A extends unknown[] = []> = (

@@ -1,7 +1,8 @@
 import { TransientError } from '../errors.js'
 import type { Claimed } from './claimed.js'
-import { type BytesOf, type Exchange, NotKept, UnstorableResponse } from './exchange.js'
+import { type BytesOf, type Exchange, NotKept } from './exchange.js'
 import type { ResponseParts } from './response-parts.js'
+import { UnstorableResponse } from './unstorable-response.js'
 
 /** Lets the handler of one request go: most frameworks do that only once, and nobody does it when the client has its answer. */
 export class HandlerRun<R> {

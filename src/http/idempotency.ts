@@ -17,14 +17,7 @@ import {
   type Work,
 } from './carry-out.js'
 import { Claimed } from './claimed.js'
-import {
-  type BytesOf,
-  type Exchange,
-  NotKept,
-  refuseStream,
-  UnstorableResponse,
-  type Verdict,
-} from './exchange.js'
+import { type BytesOf, type Exchange, NotKept, type Verdict } from './exchange.js'
 import { explainError, Refusal } from './explain-error.js'
 import { HandlerRun } from './handler-run.js'
 import { readIdempotencyKey } from './idempotency-key.js'
@@ -49,6 +42,7 @@ import {
   toResponse,
   toStored,
 } from './response-parts.js'
+import { refuseStream, UnstorableResponse } from './unstorable-response.js'
 
 /**
  * The middleware without its framework: decides about one request after another, and lets a handler go for those that are

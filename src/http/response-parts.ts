@@ -1,6 +1,6 @@
 import type { Json } from '../postgres/json.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { UnstorableResponse } from './exchange.js'
+import { UnstorableResponse } from './unstorable-response.js'
 
 /** A response that is whole: what a handler has made, before anything of it is sent. */
 export interface ResponseParts {
