@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { mutations } from '../test/mutations/index.mjs'
 import { checkArrows, findCircles, readGraph } from './imports.mjs'
+import { findRaces } from './promise-races.mjs'
 
 const root = join(import.meta.dirname, '..')
 process.chdir(root)
@@ -53,6 +54,10 @@ const graph = readGraph(
 )
 check('imports go down only', checkArrows(graph))
 check('no import circle', findCircles(graph))
+check(
+  'no race that keeps its results in memory',
+  modules.map((file) => join('src', file)).flatMap((file) => findRaces(file, readFileSync(file, 'utf8'))),
+)
 
 const { exports } = JSON.parse(readFileSync('package.json', 'utf8'))
 const entries = Object.values(exports).flatMap((entry) =>

@@ -4,6 +4,7 @@ import {
   ConnectionLostError,
   StatementTimeoutError,
 } from '../errors.js'
+import { withTimeout } from '../postgres/with-timeout.js'
 
 /** How long a store that failed is left alone before it is tried again. */
 const REST_MS = 1_000
@@ -37,15 +38,11 @@ export class StoreWatch {
   async ask<T>(fn: () => Promise<T>): Promise<T> {
     this.assertUp()
     if (this.#failure) this.#rest()
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      const ms = this.#downAfterMs
-      const end = (): void => reject(new ConnectionLostError(`No answer came within ${ms} ms.`))
-      // In a process that stood still the answer may be there, and timers come before it is read.
-      timer = setTimeout(() => setImmediate(end), ms)
-    })
+    const fail = (): never => {
+      throw new ConnectionLostError(`No answer came within ${this.#downAfterMs} ms.`)
+    }
     try {
-      const answer = await Promise.race([fn(), late])
+      const answer = await withTimeout(fn(), this.#downAfterMs, fail)
       this.#failure = undefined
       return answer
     } catch (error) {
@@ -57,8 +54,6 @@ export class StoreWatch {
       this.#failure = { error }
       this.#rest()
       throw new StoreDown('down', { cause: error })
-    } finally {
-      clearTimeout(timer)
     }
   }
 

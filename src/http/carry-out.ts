@@ -6,13 +6,14 @@ import type { AmbiguousVerdict, OnceResult } from '../claims/once-spec.js'
 import type { Dibs } from '../dibs.js'
 import { TransientError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
+import { withTimeout } from '../postgres/with-timeout.js'
 import { Claimed } from './claimed.js'
 import { NotKept } from './exchange.js'
 import { Refusal } from './explain-error.js'
-import { inTime, timedOut } from './in-time.js'
 import { mistake } from './mistake.js'
 import type { OwnTransaction, ReadOptions } from './options.js'
 import type { StoredResponse } from './response-parts.js'
+import { timedOut } from './timed-out.js'
 import { UnstorableResponse } from './unstorable-response.js'
 
 /** What a request comes to be known by. */
@@ -47,9 +48,8 @@ export function carryOutJoined<R>(
     return keepsWrites(stored.status) ? stored : new WithoutWrites(stored)
   })
   // It may be committed by then, and still be busy with what was left for afterwards.
-  return inTime(running, leftMs() + GRACE_MS, () => {
-    running.catch(() => {})
-    return timedOut('unknown')
+  return withTimeout(running, leftMs() + GRACE_MS, () => {
+    throw timedOut('unknown')
   })
 }
 
@@ -66,9 +66,8 @@ export async function runInside(
     await work(handle, tx)
     if (leftMs() === 0) throw timedOut('not done')
   })
-  await inTime(running, leftMs(), () => {
-    running.catch(() => {})
-    return timedOut('unknown')
+  await withTimeout(running, leftMs(), () => {
+    throw timedOut('unknown')
   })
 }
 
@@ -92,7 +91,9 @@ export async function carryOutInside<R>(
   await runInside(transaction, claim, leftMs)
   if (!result) throw mistake('transaction', 'must call the function that it is given, and wait for it')
   if (!result.replayed)
-    await inTime(assertCommitted(dibs, address, result.id), leftMs() + GRACE_MS, () => unknownCommit())
+    await withTimeout(assertCommitted(dibs, address, result.id), leftMs() + GRACE_MS, () => {
+      throw unknownCommit()
+    })
   return result
 }
 
@@ -140,18 +141,18 @@ export function carryOutLeased<R>(
       onAmbiguous:
         typeof onAmbiguous === 'function'
           ? (claim) =>
-              inTime(means.lookInto(claim), deadlineMs, () => new Error('`onAmbiguous` does not answer.'))
+              withTimeout(means.lookInto(claim), deadlineMs, () => {
+                throw new Error('`onAmbiguous` does not answer.')
+              })
           : onAmbiguous,
     },
     async (claim): Promise<unknown> => {
       held = claim
       const carried = carryOut(new Claimed(address.key, { claim }))
       try {
-        return await inTime(
-          carried,
-          deadlineMs + leaseMs,
-          () => new Abandoned('The handler does not answer.'),
-        )
+        return await withTimeout(carried, deadlineMs + leaseMs, () => {
+          throw new Abandoned('The handler does not answer.')
+        })
       } catch (error) {
         if (error instanceof UnstorableResponse && error.isOutcome) return means.unkept(error)
         // It was refused before anything happened, so that also one who holds what is ambiguous may run it again.
@@ -161,10 +162,9 @@ export function carryOutLeased<R>(
       }
     },
   )
-  return inTime(running, leftMs(), () => {
+  return withTimeout(running, leftMs(), () => {
     // From now on its lease runs out; its outcome is stored if it comes before another has taken over.
     if (held instanceof HeldClaim) held.stop()
-    running.catch(() => {})
-    return timedOut('running')
+    throw timedOut('running')
   })
 }

@@ -47,12 +47,14 @@ async function write(to: ServerResponse, chunk: Uint8Array): Promise<boolean> {
   if (to.destroyed) return false
   if (to.write(chunk)) return true
   const gone = new AbortController()
+  const leave = (): void => gone.abort()
+  to.once('close', leave)
   try {
-    await Promise.race(['drain', 'close'].map((event) => once(to, event, { signal: gone.signal })))
+    await once(to, 'drain', { signal: gone.signal })
   } catch {
     return false
   } finally {
-    gone.abort()
+    to.off('close', leave)
   }
   return !to.destroyed
 }

@@ -1,6 +1,7 @@
 import { workerData } from 'node:worker_threads'
 import pg from 'pg'
 import { ScramClient } from '../postgres/embedded/scram-client.js'
+import { withTimeout } from '../postgres/with-timeout.js'
 import type { KeptLease, ThreadOrder, ThreadReport, ThreadSetup } from './heartbeat-thread.js'
 
 // The heartbeat's own thread: it goes on while a handler keeps the main one busy. It knows nothing but leases, and asks for them over a connection of its own.
@@ -94,17 +95,10 @@ async function send(own: pg.Client, values: readonly string[]): Promise<string> 
   return `${rows[0]?.told}`
 }
 
-async function inTime<T>(promise: Promise<T>, ms: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${Math.round(ms)} ms`)), ms)
+function inTime<T>(promise: Promise<T>, ms: number): Promise<T> {
+  return withTimeout(promise, ms, () => {
+    throw new Error(`no answer within ${Math.round(ms)} ms`)
   })
-  promise.catch(() => {})
-  try {
-    return await Promise.race([promise, late])
-  } finally {
-    clearTimeout(timer)
-  }
 }
 
 async function connect(): Promise<pg.Client> {

@@ -3,6 +3,7 @@ import { toOutcome } from '../postgres/json.js'
 import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
 import { repeatTransaction } from '../postgres/transaction.js'
 import type { FramedTransaction } from '../postgres/transaction-handle.js'
+import { unlessAborted, withTimeout } from '../postgres/with-timeout.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
 import type { AnyHandler } from './handlers.js'
@@ -45,7 +46,14 @@ export function runAttempt(
     ? runInTransaction(engine, attempt, handler)
     : runAlone(engine, attempt, handler)
   if (timeoutMs === undefined) running.then(onEnd, (error) => onEnd(threw(error)))
-  else void inTime(running.catch(threw), attempt, timeoutMs).then(onEnd)
+  else {
+    const timeOut = (): Run => {
+      const error = new JobTimeoutError(attempt.subject, timeoutMs)
+      attempt.abort(error)
+      return threw(error)
+    }
+    void withTimeout(running.catch(threw), timeoutMs, timeOut).then(onEnd)
+  }
   return running
 }
 
@@ -70,10 +78,9 @@ async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHa
   const input = await readInput(attempt)
   return await inOwnTransaction(engine, attempt, async (tx) => {
     attempt.isCommitting = false // it may be the next run, after a conflict
-    const value = await Promise.race([
-      Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx))),
-      whenAborted(attempt),
-    ])
+    const handling = Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx)))
+    // A transaction is not kept open for a handler that ignores its signal.
+    const value = await unlessAborted(handling, attempt.signal)
     const result = await readResult(attempt, value)
     const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
     tx.closeWith([database.bind(completeJobWith, values)])
@@ -107,14 +114,6 @@ async function inOwnTransaction(
   }
 }
 
-/** A transaction is not held open for a handler that does not listen. */
-function whenAborted({ signal }: Attempt): Promise<never> {
-  return new Promise((_, reject) => {
-    if (signal.aborted) reject(signal.reason)
-    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
-  })
-}
-
 async function readInput({ definition, job, subject }: Attempt): Promise<unknown> {
   if (!definition.input) return job.input
   return await parseStored(definition.input, job.input, `the input of ${subject}`)
@@ -131,20 +130,4 @@ async function readResult(attempt: Attempt, value: unknown): Promise<string | nu
 
 function textOf({ subject }: Attempt, value: unknown): string | null {
   return value === undefined || value === null ? null : toOutcome(`the result of ${subject}`, value)
-}
-
-async function inTime(run: Promise<Run>, attempt: Attempt, timeoutMs: number): Promise<Run> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<Run>((resolve) => {
-    timer = setTimeout(() => {
-      const error = new JobTimeoutError(attempt.subject, timeoutMs)
-      attempt.abort(error)
-      resolve({ state: 'threw', error })
-    }, timeoutMs)
-  })
-  try {
-    return await Promise.race([run, late])
-  } finally {
-    clearTimeout(timer)
-  }
 }

@@ -8,6 +8,7 @@ import { emit, isHeard } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { storeFailure } from '../postgres/stored-failure.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
+import { withTimeout } from '../postgres/with-timeout.js'
 import { Attempt } from './attempt.js'
 import type { ClaimedJob } from './claimed-job.js'
 import type { EndState } from './ender.js'
@@ -407,12 +408,7 @@ export class RunningWorker implements Worker, Member, Kept {
       while (this.#reserved > 0 || this.#ending > 0 || this.#isCommitting()) await sleep(5)
       await this.#engine.upkeep.send(leaveWorker, [`{"${this.id}"}`]).catch(() => {})
     }
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, FAREWELL_MS)
-    })
-    await Promise.race([said(), late])
-    clearTimeout(timer)
+    await withTimeout(said(), FAREWELL_MS, () => {})
   }
 }
 

@@ -16,6 +16,7 @@ import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { checkKey, keyOf, MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { sleep } from '../postgres/sleep.js'
+import { unlessAborted } from '../postgres/with-timeout.js'
 import type { FencedWrite } from './fenced-write.js'
 import { checkLock, type GuardOptions, type Lock, type TookOver } from './lock.js'
 
@@ -212,10 +213,8 @@ export class Election implements AsyncDisposable {
     const [stopping, closed] = [this.#stopping.signal, this.#closed]
     const mostAt = performance.now() + mostMs
     let timer: NodeJS.Timeout | undefined
-    let end = (): void => {}
-    const over = new Promise<void>((resolve) => {
-      end = resolve
-    })
+    const over = new AbortController()
+    const end = (): void => over.abort()
     const watch = (): void => {
       clearTimeout(timer)
       const endsAt = Math.min(mostAt, this.#drainedAt)
@@ -225,7 +224,7 @@ export class Election implements AsyncDisposable {
     stopping.addEventListener('abort', watch)
     closed?.addEventListener('abort', end)
     if (closed?.aborted) end()
-    await Promise.race([work, over])
+    await unlessAborted(work, over.signal).catch(() => {}) // `work` never fails
     stopping.removeEventListener('abort', watch)
     closed?.removeEventListener('abort', end)
     clearTimeout(timer)

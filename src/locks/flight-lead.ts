@@ -88,13 +88,9 @@ export class FlightLead {
     this.#lock = new HeldLock(parts, lead, told, sentAt)
   }
 
-  /** Resolves when the lead is lost, and the load may go on for ever. */
-  whenLost(): Promise<void> {
-    const { signal } = this.#lock
-    return new Promise((resolve) => {
-      if (signal.aborted) resolve()
-      signal.addEventListener('abort', () => resolve(), { once: true })
-    })
+  /** Fires when the lead is lost. The load may go on forever then. */
+  get signal(): AbortSignal {
+    return this.#lock.signal
   }
 
   /** Nobody wants it any more. */

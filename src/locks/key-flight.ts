@@ -4,6 +4,7 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { sleep } from '../postgres/sleep.js'
 import { restoreShared } from '../postgres/stored-failure.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
+import { unlessAborted } from '../postgres/with-timeout.js'
 import { Bell } from './bell.js'
 import type { Ending, FlightCall } from './flight-call.js'
 import { FlightLead, type LeadEnd, readLoaded } from './flight-lead.js'
@@ -319,7 +320,13 @@ export class KeyFlight {
         onEnd()
         this.#land(end, flight.fence, { present: new Set(present), waiting })
       })
-    const isLost = await Promise.race([landed.then(() => false), flight.whenLost().then(() => true)])
+    const isLost = await unlessAborted(
+      landed.then(() => false),
+      flight.signal,
+    ).catch((error) => {
+      if (error !== flight.signal.reason) throw error
+      return true
+    })
     this.#leading = undefined
     if (isLost) {
       // It may hang. Whoever waits for it waits for the next one as well, and takes what is there first.

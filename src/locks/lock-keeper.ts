@@ -2,6 +2,7 @@ import { CONNECT_MS } from '../postgres/connections.js'
 import type { Database } from '../postgres/database.js'
 import { lineOf, NoAnswerError, type ReservedLine, sendEitherWay } from '../postgres/reserved-line.js'
 import type { TextRow } from '../postgres/text-values.js'
+import { firstFulfilled } from '../postgres/with-timeout.js'
 import { renewLock, renewLocks } from './lock-statements.js'
 
 /** A lock as its keeper sees it. */
@@ -146,7 +147,7 @@ export class LockKeeper {
   ): Promise<TextRow[]> {
     if (line.isBusy) return await sendEitherWay(this.#database, renewLocks, [asked], { withinMs: patienceMs })
     if (!line.isOpen)
-      return await Promise.any([line.send(renewLocks, [asked], patienceMs, CONNECT_MS), overPool()])
+      return await firstFulfilled([line.send(renewLocks, [asked], patienceMs, CONNECT_MS), overPool()])
     return await line.send(renewLocks, [asked], patienceMs).catch((error) => {
       if (error instanceof NoAnswerError) throw error
       return overPool()

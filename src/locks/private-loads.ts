@@ -1,6 +1,7 @@
 import { ClosedError } from '../errors.js'
 import { toOutcome } from '../postgres/json.js'
 import { checkOutcome } from '../postgres/standard-schema.js'
+import { unlessAborted } from '../postgres/with-timeout.js'
 import { readLoaded } from './flight-lead.js'
 import type { FlightSpec } from './flight-spec.js'
 
@@ -15,13 +16,10 @@ export class PrivateLoads {
     // One for each, also if many callers share theirs: what a load leaves on it goes with it.
     const ending = new AbortController()
     const end = (): void => ending.abort(signal?.reason)
-    const ended = new Promise<never>((_, reject) => {
-      ending.signal.addEventListener('abort', () => reject(ending.signal.reason))
-    })
     signal?.addEventListener('abort', end)
     this.#endings.add(ending)
     try {
-      return await Promise.race([load(spec, ending.signal), ended])
+      return await unlessAborted(load(spec, ending.signal), ending.signal)
     } finally {
       this.#endings.delete(ending)
       signal?.removeEventListener('abort', end)

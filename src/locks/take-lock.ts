@@ -10,6 +10,7 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
+import { unlessAborted, withTimeout } from '../postgres/with-timeout.js'
 import { Bell } from './bell.js'
 import { type Asker, giveBackUnseen, giveBackUnwanted } from './give-back-unseen.js'
 import { HeldLock, type LockParts, type ToldLock } from './held-lock.js'
@@ -159,7 +160,10 @@ export class LockCall {
   async #send(values: readonly string[]): Promise<Answer | undefined> {
     const { signal } = this.#spec
     const asking = this.#askInTime(values)
-    const answer = await untilAborted(asking, signal)
+    const answer = await unlessAborted(asking, signal).catch((error) => {
+      if (!signal?.aborted) throw error
+      return undefined
+    })
     if (!signal?.aborted) return answer
     const given = asking.then(
       ({ told: late }) => (late.state === 'taken' ? this.#giveBack(late) : undefined),
@@ -179,30 +183,20 @@ export class LockCall {
     let sentAt: number | undefined
     let isLate = false
     const clientMs = Math.max(MIN_CLIENT_MS, this.#until - startedAt)
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      const end = (): void => {
-        // Else one is just being made.
-        if (database.pool.waitingCount === 0) return
-        isLate = true
-        this.#noClient = database.busy(performance.now() - startedAt)
-        reject(this.#noClient)
-      }
-      timer = setTimeout(end, clientMs)
-    })
     const asking = database.sendPart(acquireLock, values, ANSWER_MS, () => {
       if (isLate) throw this.#noClient
       this.#spec.signal?.throwIfAborted()
-      clearTimeout(timer)
       // The lease lasts from here on: not while others had the pool.
       sentAt = performance.now()
     })
-    try {
-      const [row] = await Promise.race([asking, late])
-      return { told: JSON.parse(`${row?.told}`), sentAt: sentAt ?? startedAt }
-    } finally {
-      clearTimeout(timer)
-    }
+    const [row] = await withTimeout(asking, clientMs, () => {
+      // The statement was sent, or the pool is just opening a connection for it.
+      if (sentAt !== undefined || database.pool.waitingCount === 0) return asking
+      isLate = true
+      this.#noClient = database.busy(performance.now() - startedAt)
+      throw this.#noClient
+    })
+    return { told: JSON.parse(`${row?.told}`), sentAt: sentAt ?? startedAt }
   }
 
   /** See giveBackUnseen. */
@@ -249,21 +243,5 @@ export class LockCall {
 
   get #origin() {
     return originOf(this.#parts.database, this.#spec.name)
-  }
-}
-
-/** Resolves with it, or with nothing as soon as the signal fires. */
-async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T | undefined> {
-  if (!signal) return await promise
-  let end: (() => void) | undefined
-  const aborted = new Promise<undefined>((resolve) => {
-    end = () => resolve(undefined)
-    signal.addEventListener('abort', end)
-    if (signal.aborted) end()
-  })
-  try {
-    return await Promise.race([promise, aborted])
-  } finally {
-    if (end) signal.removeEventListener('abort', end)
   }
 }

@@ -1,11 +1,10 @@
 import { InvalidInputError } from '../errors.js'
 import { nameGiven } from './name-given.js'
 
+export { MAX_TIMER_MS } from './max-timer-ms.js'
+
 /** A hundred years: beyond it a number is more likely a mistake than a duration. */
 const MAX_MS = 100 * 365 * 24 * 3_600_000
-
-/** The longest that a timer, or a `lock_timeout`, can be set to: 24 days. */
-export const MAX_TIMER_MS = 2 ** 31 - 1
 
 /** A duration as a caller may give it: a whole number of milliseconds. */
 export function checkDuration(field: string, ms: unknown, leastMs = 1, mostMs = MAX_MS): number {

@@ -223,10 +223,11 @@ export class Checkout {
     this.#timer = timer
   }
 
-  /** Rejected when the connection is cut or taken away, for work that may be waiting for something else. */
-  whenCut(): Promise<never> {
-    return new Promise((_, reject) => {
+  /** Waits for `work`, which may be waiting for something else; rejects when the connection is cut or taken away. */
+  unlessCut<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
       this.#giveUp = reject
+      work.then(resolve, reject)
     })
   }
 

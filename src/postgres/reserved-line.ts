@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events'
 import type { Client } from 'pg'
 import { CommitOutcomeUnknownError } from '../errors.js'
 import { endClient, newClient } from './client.js'
@@ -8,6 +9,7 @@ import { sleep } from './sleep.js'
 import type { Statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 import { control, queryTogether } from './together.js'
+import { firstFulfilled, unlessAborted, withTimeout } from './with-timeout.js'
 
 /** Where a session's own settings do not fit what our functions expect. */
 const BEGIN = control('begin isolation level read committed read write')
@@ -30,9 +32,7 @@ class Line {
   readonly connected: Promise<void>
   /** It is connected, and has answered what it was asked before. */
   ready: Promise<unknown>
-  /** Rejected when it is given up: `connect` of a client that is ended meanwhile never settles. */
-  readonly ended: Promise<never>
-  readonly #giveUp: (reason: Error) => void
+  readonly #ending = new AbortController()
 
   constructor(database: Database) {
     this.client = newClient(database.pool, {})
@@ -44,33 +44,26 @@ class Line {
       this.isOpen = true
     })
     this.ready = this.connected
-    let giveUp: (reason: Error) => void = () => {}
-    this.ended = new Promise<never>((_, reject) => {
-      giveUp = reject
-    })
-    this.#giveUp = giveUp
-    // Whoever asks hears of it.
-    for (const one of [this.connected, this.ended]) one.catch(() => {})
+    this.connected.catch(() => {}) // `send` reports the error
+    setMaxListeners(0, this.ended) // any number of statements may wait for their answers
+  }
+
+  /** Fires when the connection is given up. `connect` of a client that is ended meanwhile never settles. */
+  get ended(): AbortSignal {
+    return this.#ending.signal
   }
 
   end(): void {
-    this.#giveUp(new NoAnswerError('the connection was given up'))
+    this.#ending.abort(new NoAnswerError('the connection was given up'))
     void endClient(this.client)
   }
 
-  /** Resolves with it, unless it takes too long, or the connection is given up. */
-  async within<T>(promise: Promise<T>, ms: number): Promise<T> {
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      const end = (): void => reject(new NoAnswerError(`no answer within ${ms} ms`))
-      // In a process that stood still the answer may be there, and timers come before it is read.
-      timer = setTimeout(() => setImmediate(end), ms)
-    })
-    try {
-      return await Promise.race([promise, this.ended, late])
-    } finally {
-      clearTimeout(timer)
+  /** Waits for `promise` at most `ms`, and no longer than the connection is kept. */
+  within<T>(promise: Promise<T>, ms: number): Promise<T> {
+    const fail = (): never => {
+      throw new NoAnswerError(`no answer within ${ms} ms`)
     }
+    return withTimeout(promise, ms, fail, this.ended)
   }
 }
 
@@ -102,7 +95,7 @@ export class ReservedLine {
   /** Resolves when it has answered what it was asked before, or never will. */
   async whenFree(): Promise<void> {
     for (let line = this.#line; line && this.isBusy; line = this.#line)
-      await Promise.race([line.ready, line.ended]).catch(() => {})
+      await unlessAborted(line.ready, line.ended).catch(() => {})
   }
 
   enter(): void {
@@ -175,7 +168,9 @@ export class ReservedLine {
         ? await ask().catch((error) => (forgetNames(client, error) ? ask() : Promise.reject(error)))
         : [...(await queryTogether(client, [BEGIN, bound, COMMIT], false)).rows],
     )
-    line.ready = answer.catch(() => {})
+    // Without the rows, which would stay in memory until the next answer.
+    const done = (): void => {}
+    line.ready = answer.then(done, done)
     return answer
   }
 }
@@ -244,7 +239,7 @@ export async function sendEitherWay(
   }
   const askLine = async (): Promise<TextRow[]> => {
     await sleep(afterMs, overPool.signal)
-    await Promise.race([line.whenFree(), sleep(withinMs, overPool.signal)])
+    await withTimeout(line.whenFree(), withinMs, () => {}, overPool.signal)
     if (overPool.signal.aborted || line.isBusy) throw new NotSentError('it was not free in time')
     isSent.line = true
     try {
@@ -257,7 +252,7 @@ export async function sendEitherWay(
   line.enter()
   const byPool = askPool()
   try {
-    return await Promise.any([byPool, askLine()])
+    return await firstFulfilled([byPool, askLine()])
   } catch (error) {
     const [told] = (error as AggregateError).errors.filter((one) => one instanceof NotFinalError)
     // What the pool says is what went wrong.

@@ -116,7 +116,7 @@ async function runOnce<T>(
   let value: T
   try {
     // A function that waits elsewhere is left to itself when its time is over.
-    value = await Promise.race([tx.run(fn), checkout.whenCut()])
+    value = await checkout.unlessCut(tx.run(fn))
     if (!tx.isLeft) await tx.commit()
   } catch (error) {
     let verdict: unknown

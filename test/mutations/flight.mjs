@@ -301,7 +301,7 @@ const around = [
   [
     'private-loads.ts',
     'a load for one caller that does not listen is waited for',
-    'await Promise.race([load(spec, ending.signal), ended])',
+    'await unlessAborted(load(spec, ending.signal), ending.signal)',
     'await load(spec, ending.signal)',
     calls,
   ],

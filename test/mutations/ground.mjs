@@ -7,6 +7,23 @@ const proxy = (file) => `src/testing/proxy/${file}`
 
 /** @type {import('./mutation.mjs').Mutation[]} */
 export const groundMutations = [
+  ...[
+    ['a wait leaves its listener behind', "      signal?.removeEventListener('abort', onAbort)\n", ''],
+    ['a wait leaves its timer behind', '      clearTimeout(timer)\n', ''],
+    ['a wait times out before the socket is read', 'setImmediate(expire)', 'expire()'],
+    ['a wait that is over times out', '      if (isSettled) return\n', ''],
+    [
+      'a wait that is aborted drops a result that is there',
+      'queueMicrotask(() => settle(() => reject(signal?.reason)))',
+      'settle(() => reject(signal?.reason))',
+    ],
+  ].map(([name, from, to]) => ({
+    name,
+    file: postgres('with-timeout.ts'),
+    from,
+    to,
+    tests: [postgres('with-timeout.test.ts')],
+  })),
   {
     name: 'the answer to COMMIT is not read',
     file: postgres('open-transaction.ts'),

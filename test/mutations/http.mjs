@@ -184,9 +184,9 @@ export const httpMutations = [
   },
   {
     name: 'http: nobody stops waiting for a leased handler',
-    file: http('in-time.ts'),
-    from: 'return await Promise.race([running, ended])',
-    to: 'ended.catch(() => {})\n    return await running',
+    file: http('carry-out.ts'),
+    from: 'return withTimeout(running, leftMs(), () => {',
+    to: 'return withTimeout(running, Number.POSITIVE_INFINITY, () => {',
     tests: inside,
   },
   {
@@ -556,20 +556,20 @@ export const httpMutations = [
   {
     name: 'http: a client waits for what follows the commit for ever',
     file: modes,
-    from: 'inTime(running, leftMs() + GRACE_MS, () => {',
-    to: 'inTime(running, 2 ** 30, () => {',
+    from: 'withTimeout(running, leftMs() + GRACE_MS, () => {',
+    to: 'withTimeout(running, 2 ** 30, () => {',
     tests: inside,
   },
   {
     name: 'http: a question that is never answered keeps its lease',
     file: modes,
-    from: 'inTime(means.lookInto(claim), deadlineMs,',
-    to: 'inTime(means.lookInto(claim), 2 ** 30,',
+    from: 'withTimeout(means.lookInto(claim), deadlineMs,',
+    to: 'withTimeout(means.lookInto(claim), 2 ** 30,',
     tests: inside,
   },
   {
     name: 'http: the longest deadline is none at all',
-    file: http('in-time.ts'),
+    file: 'src/postgres/with-timeout.ts',
     from: 'Math.min(ms, MAX_TIMER_MS)',
     to: 'ms',
     tests: inside,

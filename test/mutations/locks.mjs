@@ -734,7 +734,7 @@ const around = [
   [
     'take-lock.ts',
     'the signal is not heard while the server is asked',
-    'await untilAborted(asking, signal)',
+    'await unlessAborted(asking, signal)',
     'await asking',
     held,
   ],
@@ -881,14 +881,14 @@ const beneath = [
   [
     'src/postgres/reserved-line.ts',
     'nobody is let go of when it is ended',
-    'Promise.race([promise, this.ended, late])',
-    'Promise.race([promise, late])',
+    'withTimeout(promise, ms, fail, this.ended)',
+    'withTimeout(promise, ms, fail)',
     ['src/postgres/reserved-line.test.ts'],
   ],
   [
     'src/postgres/reserved-line.ts',
     'whoever waits for it to be free waits on when it is ended',
-    'Promise.race([line.ready, line.ended])',
+    'unlessAborted(line.ready, line.ended)',
     'line.ready',
     ['src/postgres/reserved-line.test.ts'],
   ],

@@ -403,8 +403,8 @@ export const rateMutations = [
   {
     name: 'rate: silence is waited for',
     file: claims('store-watch.ts'),
-    from: 'await Promise.race([fn(), late])',
-    to: 'await Promise.race([fn(), late.catch(() => new Promise<never>(() => {}))])',
+    from: 'await withTimeout(fn(), this.#downAfterMs, fail)',
+    to: 'await withTimeout(fn(), Number.POSITIVE_INFINITY, fail)',
     tests: watch,
   },
   {

@@ -4,6 +4,7 @@ import { dirname, join, resolve } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 import { fullJitterMs } from '../backoff.js'
 import { sleep } from '../sleep.js'
+import { withTimeout } from '../with-timeout.js'
 import type { EmbeddedOptions } from './embedded-options.js'
 import { asEmbeddedServerError, isFault } from './explain-failure.js'
 import { keeperAddress } from './keeper-address.js'
@@ -85,10 +86,8 @@ export class HeldServer {
   async close(): Promise<void> {
     if (this.#closing.signal.aborted) return
     this.#closing.abort()
-    const expired = new AbortController()
     const closeMs = this.#options.temporary ? CLOSE_TEMPORARY_MS : CLOSE_MS
-    await Promise.race([this.#leave(closeMs), sleep(closeMs, expired.signal).catch(() => {})])
-    expired.abort()
+    await withTimeout(this.#leave(closeMs), closeMs, () => {})
     this.#isOver = true
     this.#link?.destroy()
   }

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import { dirname } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 import { sleep } from '../sleep.js'
+import { unlessAborted } from '../with-timeout.js'
 import type { ServerSettings } from './embedded-options.js'
 import { EmbeddedServer, type OwnedServer, type ServerRequest } from './embedded-server.js'
 import { asEmbeddedServerError, explainFailure, isFault } from './explain-failure.js'
@@ -99,7 +100,6 @@ export class Keeper {
     removeLitter(dirname(this.#path))
     removeLitter(this.#config.folder)
     if (this.#config.temporary) markTemporary(this.#config.folder, server.home.dir)
-    const retired = signal.aborted ? Promise.resolve() : once(signal, 'abort')
     let { resume } = this.#config
     const ends: number[] = []
     for (;;) {
@@ -107,7 +107,7 @@ export class Keeper {
       if ('owner' in claimed) return this.#giveWay(claimed.owner)
       this.#attending = setInterval(() => this.#attend(server, claimed), ATTEND_MS)
       this.#serve(claimed)
-      await Promise.race([claimed.ownership.lost, retired])
+      await unlessAborted(claimed.ownership.lost, signal).catch(() => {}) // rejects when this keeper retires
       clearInterval(this.#attending)
       if (signal.aborted) return this.#end()
       claimed.ownership.end()

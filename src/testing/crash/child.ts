@@ -1,5 +1,6 @@
 import type { ChildProcess } from 'node:child_process'
 import { ExplorationError } from '../../errors.js'
+import { withTimeout } from '../../postgres/with-timeout.js'
 
 /** How long a process that was killed may take to be gone. */
 const GONE_MS = 10_000
@@ -62,11 +63,8 @@ export class Child {
   async kill(): Promise<void> {
     if (this.#isGone) return
     this.#process.kill('SIGKILL')
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
-      const error = new ExplorationError(`The child process ${this.#process.pid} does not end.`, 'stalled')
-      timer = setTimeout(() => reject(error), GONE_MS)
+    await withTimeout(this.#exited, GONE_MS, () => {
+      throw new ExplorationError(`The child process ${this.#process.pid} does not end.`, 'stalled')
     })
-    await Promise.race([this.#exited, late]).finally(() => clearTimeout(timer))
   }
 }

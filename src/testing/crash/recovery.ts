@@ -1,5 +1,5 @@
 import { ExplorationError } from '../../errors.js'
-import { sleep } from '../../postgres/sleep.js'
+import { withTimeout } from '../../postgres/with-timeout.js'
 import { errorOf, isWrite } from '../explore/search/failure.js'
 import type { Actor } from '../gate/actor.js'
 import type { Child } from './child.js'
@@ -96,7 +96,7 @@ export class Recovery {
     moving.catch(() => {}) // awaited below
     const until = performance.now() + this.#scene.patienceMs
     while (!isOver) {
-      await Promise.race([moving, sleep(LOOK_MS)])
+      await withTimeout(moving, LOOK_MS, () => {})
       if (isOver) break
       if (!(await this.#isBlockedByLeft(stage.cast.setup.actor))) {
         if (performance.now() > until) throw this.#stalled()
