@@ -115,7 +115,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/{claims,locks}/*-input.test.ts',
       'src/errors.test.ts',
       'src/claims/{batches,rate-local,store-watch}.test.ts',
-      'src/postgres/identifier.test.ts',
+      'src/postgres/{identifier,with-timeout}.test.ts',
       'src/postgres/migrations/{check-applied,read-migrations}.test.ts',
       'src/testing/seeded-random.test.ts',
       // They wait for seconds for what is the same everywhere.
@@ -123,6 +123,8 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/locks/{lock-loss,flight-loss,lock-full-pool,lock-keeper,held-lock,bell}.test.ts',
       'src/claims/{acquire-leased,once-lease}.test.ts',
       'src/jobs/{slow-look,heartbeat-thread}.test.ts',
+      // What a process keeps in memory does not depend on the server.
+      'src/heap.test.ts',
       // They start processes, or go to the server over a way of their own.
       'src/jobs/{poison,strays,job-commit,history-day}.test.ts',
       // They start servers and processes.
