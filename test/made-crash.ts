@@ -57,6 +57,7 @@ export function madeCrash(points: readonly CrashPoint[], more: Partial<CrashRepo
     modes: DEFAULT_MODES,
     seconds: 1.23,
     seed: 1,
+    identity: '8c1f20',
     points,
     paths: [],
     notes: [],

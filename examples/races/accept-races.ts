@@ -20,7 +20,7 @@ export async function acceptRaces(runs: number): Promise<readonly ExploredTopic[
   return explored
 }
 
-function acceptRace({ race, reports }: ExploredRace, runs: number): void {
+function acceptRace({ id, race, reports }: ExploredRace, runs: number): void {
   const { url } = exploredSchema(schemaOf(race))
 
   it.each(race.variants)('$name: $verdict', { timeout: 20_000 * runs }, async (variant) => {
@@ -29,6 +29,7 @@ function acceptRace({ race, reports }: ExploredRace, runs: number): void {
     for (let run = 0; run < runs; run++) {
       const report = await explore({
         url,
+        name: `${id}: ${variant.name}`,
         actors,
         setup: variant.setup ?? race.setup,
         invariant: variant.invariant ?? race.invariant,

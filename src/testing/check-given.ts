@@ -10,6 +10,7 @@ export const FUNCTION: Kind = [(value) => typeof value === 'function', 'a functi
 export const BOOLEAN: Kind = [(value) => typeof value === 'boolean', 'true or false']
 export const NUMBER: Kind = [Number.isFinite, 'a number']
 export const TEXT: Kind = [(value) => typeof value === 'string', 'a string']
+export const NAME: Kind = [(value) => typeof value === 'string' && value !== '', 'a string that is not empty']
 export const LIST: Kind = [Array.isArray, 'a list of names']
 export const MILLISECONDS: Kind = [(value) => typeof value === 'number' && value > 0, 'more than 0']
 export const PATH: Kind = [(value) => typeof value === 'string' && value !== '', 'the path of a file']
@@ -26,6 +27,7 @@ const POOL: Kind = [
 
 /** What the explorer and the crash loop are both given. */
 export const COMMON = {
+  name: NAME,
   pool: POOL,
   url: TEXT,
   setup: FUNCTION,

@@ -23,13 +23,13 @@ export async function acceptCrashes(runs: number): Promise<readonly TriedCrash[]
   return tried
 }
 
-function acceptCrash({ crash, reports }: TriedCrash, runs: number): void {
+function acceptCrash({ id, crash, reports }: TriedCrash, runs: number): void {
   const { url } = exploredSchema(crash.tables)
 
   it.each(crash.variants)('$name fails at: $failsAt', { timeout: 30_000 * runs }, async (variant) => {
     const stories = new Set<string>()
     for (let run = 0; run < runs; run++) {
-      const report = await crashLoop({ ...optionsOf(crash, variant), url })
+      const report = await crashLoop({ ...optionsOf(crash, variant), name: `${id}: ${variant.name}`, url })
       const failed = report.points.find(({ verdict }) => verdict === 'failed')
       expect(failed?.replay ?? null, report.printout).toBe(variant.failsAt)
       stories.add(shown(report))

@@ -1,7 +1,6 @@
 import { InvalidInputError } from '../../errors.js'
 import { BOOLEAN, COMMON, checkBounds, checkGiven, FUNCTION, type Kind } from '../check-given.js'
 import { currentActor } from '../gate/actor.js'
-import { givenReplay } from '../given-replay.js'
 import { RecordedEffects } from './effects.js'
 import { decodeFault, MODES } from './fault.js'
 import type { CrashLoopOptions } from './options.js'
@@ -33,7 +32,7 @@ const KINDS: Readonly<Record<keyof CrashLoopOptions, Kind>> = {
 const isListOf = (value: unknown, isRight: (one: unknown) => boolean): boolean =>
   Array.isArray(value) && value.length > 0 && value.every(isRight)
 
-export function checkOptions(options: CrashLoopOptions): CrashLoopOptions {
+export function checkOptions(options: CrashLoopOptions): void {
   if (currentActor())
     throw new InvalidInputError(
       'run',
@@ -48,14 +47,15 @@ export function checkOptions(options: CrashLoopOptions): CrashLoopOptions {
       'or `progress` or `effects` must be given: else nothing is judged',
     )
   checkBounds(options.bound, { recoveries: 1, statements: 1, processPoints: 1 })
-  const { replay = givenReplay('crashLoop') } = options
-  const fault = replay === undefined ? undefined : decodeFault(replay)
-  if ((modes?.includes('process') || fault?.mode === 'process') && !child)
-    throw new InvalidInputError(
-      'child',
-      'must be given for mode `process`: it starts the program as a process',
-    )
+  if (modes?.includes('process') && !child) throw childMissing()
   if (duringRecovery && modes && !modes.includes('crash'))
     throw new InvalidInputError('duringRecovery', 'goes with mode `crash`, which is not among the modes')
-  return replay ? { ...options, replay } : options
 }
+
+/** Apart from the other options, because `DIBS_REPLAY` may be for another loop. */
+export function checkReplay({ replay, child }: CrashLoopOptions): void {
+  if (replay !== undefined && decodeFault(replay)?.mode === 'process' && !child) throw childMissing()
+}
+
+const childMissing = (): InvalidInputError =>
+  new InvalidInputError('child', 'must be given for mode `process`: it starts the program as a process')

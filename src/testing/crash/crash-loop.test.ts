@@ -1,8 +1,9 @@
 import { createTestSchema, explore } from 'dibs/testing'
 import pg, { type Pool } from 'pg'
-import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { Dibs } from '../../dibs.js'
+import type { CrashFoundError } from '../../errors.js'
 import { crashLoop } from './crash-loop.js'
 import type { CrashLoopOptions } from './options.js'
 
@@ -40,10 +41,10 @@ describe('what it says', () => {
     expect(error).toMatchObject({
       name: 'CrashFoundError',
       code: 'DIBS_CRASH_FOUND',
-      replay: 'crash:after-1',
+      replay: expect.stringMatching(/^crash:after-1@[0-9a-f]{6}$/),
     })
     expect(
-      error.message.replace(/\d\.\d s/, '0.1 s'),
+      error.message.replace(/\d\.\d s/, '0.1 s').replace(/@[0-9a-f]{6}$/m, '@123abc'),
     ).toBe(`Harm at 2 of 4 points: crash 4 (2 statements, 7 runs, 0.1 s).
 
 crash after statement 1: insert into claim values ('k', 'pending') on conflict do nothing
@@ -51,7 +52,7 @@ crash after statement 1: insert into claim values ('k', 'pending') on conflict d
   ✕ the process is killed
   recovery 1  1  insert into claim values ('k', 'pending') on conflict do nothing  -> 0 rows
   Wrong: 0 events
-  Replay: DIBS_REPLAY=crash:after-1
+  Replay: DIBS_REPLAY=crash:after-1@123abc
 
 Also
   0 events
@@ -70,7 +71,7 @@ Ways that recovery took
       name: 'CrashFoundError',
       message: error.message,
       code: 'DIBS_CRASH_FOUND',
-      replay: 'crash:after-1',
+      replay: error.replay,
     })
   })
 
@@ -89,18 +90,77 @@ Ways that recovery took
     })
   })
 
-  it('one point is run again by its string, from the options or from the environment', async () => {
+  it('one point is run again by its string', async () => {
     const report = await crashLoop({ ...wrong, replay: 'crash:after-1', throws: false })
     expect(report.points.map(({ replay }) => replay)).toEqual(['none', 'crash:after-1'])
-    vi.stubEnv('DIBS_REPLAY', 'crash:before-1')
-    expect((await crashLoop(wrong)).points.map(({ replay }) => replay)).toEqual(['none', 'crash:before-1'])
-    // Not the explorer's concern.
-    const { mode } = await explore({ url, actors: { alice: (db) => db.query('select from event') } })
-    expect(mode).toBe('search')
-    vi.stubEnv('DIBS_REPLAY', 'crsh:before-1')
-    await expect(crashLoop(wrong)).rejects.toThrow('`replay` must be the string of a printout')
-    vi.stubEnv('DIBS_REPLAY', 'v1:aa:0000')
-    await expect(crashLoop(wrong)).rejects.toThrow('Harm at 2 of 4 points')
+    const again = await crashLoop({ ...wrong, replay: `crash:after-1@${report.identity}`, throws: false })
+    expect(again.points.map(({ replay }) => replay)).toEqual(['none', 'crash:after-1'])
+  })
+
+  describe('DIBS_REPLAY', () => {
+    const warnings: string[] = []
+    const replaysOf = async (options: CrashLoopOptions): Promise<string[]> =>
+      (await crashLoop({ ...options, throws: false })).points.map(({ replay }) => replay)
+    const inFull = ['none', 'crash:before-1', 'crash:after-1', 'crash:before-2', 'crash:after-2']
+    beforeEach(async () => {
+      const { replay } = (await crashLoop(wrong).catch((error) => error)) as CrashFoundError
+      expect(replay).toMatch(/^crash:after-1@[0-9a-f]{6}$/)
+      vi.stubEnv('DIBS_REPLAY', replay)
+      vi.spyOn(console, 'warn').mockImplementation((text) => void warnings.push(text))
+    })
+    afterEach(() => {
+      vi.restoreAllMocks()
+      warnings.length = 0
+    })
+
+    it('runs that one point of the loop that printed it', async () => {
+      expect(await replaysOf(wrong)).toEqual(['none', 'crash:after-1'])
+      expect(warnings).toEqual([])
+    })
+
+    it('is ignored by other loops and by explorations, which say so', async () => {
+      expect(await replaysOf({ ...wrong, name: 'another' })).toEqual(inFull)
+      expect(await replaysOf({ ...wrong, invariant: () => true })).toEqual(inFull)
+      const { mode } = await explore({ url, actors: { alice: (db) => db.query('select from event') } })
+      expect(mode).toBe('search')
+      expect(warnings).toEqual([
+        expect.stringMatching(
+          /^DIBS_REPLAY=\S+ is not for the crash loop "another" at .*crash-loop\.test\.ts/,
+        ),
+        expect.stringMatching(/^DIBS_REPLAY=\S+ is not for the crash loop at .*crash-loop\.test\.ts/),
+        expect.stringMatching(/^DIBS_REPLAY=\S+ is not for the exploration at /),
+      ])
+    })
+
+    it('of an exploration is ignored', async () => {
+      vi.stubEnv('DIBS_REPLAY', 'v1:aa:0000@000000')
+      expect(await replaysOf(wrong)).toEqual(inFull)
+    })
+
+    it('gives way to a full loop where the code has changed so that the point is gone', async () => {
+      vi.stubEnv('DIBS_REPLAY', `crash:before-9@${(await crashLoop({ ...wrong, throws: false })).identity}`)
+      warnings.length = 0
+      expect(await replaysOf(wrong)).toEqual(inFull)
+      expect(warnings).toEqual([
+        expect.stringMatching(
+          / no longer fits the crash loop at .*, whose steps have changed: it runs in full\.\n.*not reached, crash:before-9/,
+        ),
+      ])
+    })
+
+    it('without an identity counts for every loop that has such a point', async () => {
+      vi.stubEnv('DIBS_REPLAY', 'crash:before-1')
+      expect(await replaysOf({ ...wrong, name: 'another' })).toEqual(['none', 'crash:before-1'])
+      vi.stubEnv('DIBS_REPLAY', 'process:before-1:SIGKILL')
+      warnings.length = 0
+      expect(await replaysOf(wrong)).toEqual(inFull)
+      expect(warnings).toEqual([expect.stringContaining(' does not fit the crash loop at ')])
+    })
+
+    it('that is no such string is refused', async () => {
+      vi.stubEnv('DIBS_REPLAY', 'crsh:before-1')
+      await expect(crashLoop(wrong)).rejects.toThrow('`DIBS_REPLAY` must be the string of a printout')
+    })
   })
 
   it('what is right alone and not when it is run again says so', async () => {
@@ -272,7 +332,7 @@ describe('what it does with a database', () => {
 
 describe('what it refuses', () => {
   it.each<[string, Partial<Record<keyof CrashLoopOptions | 'rum', unknown>>, RegExp]>([
-    ['a misspelled option', { rum: 1 }, /^`rum` is no option of crashLoop: pool, url, setup/],
+    ['a misspelled option', { rum: 1 }, /^`rum` is no option of crashLoop: name, pool, url, setup/],
     ['no program', { run: undefined }, /^`run` must be given: the program under test/],
     [
       'nothing to judge by',

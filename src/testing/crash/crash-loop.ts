@@ -1,7 +1,8 @@
 import { CrashFoundError } from '../../errors.js'
 import { inTurn } from '../explore/stage/in-turn.js'
 import { Stage } from '../explore/stage/stage.js'
-import { checkOptions } from './check-options.js'
+import { runReplayable } from '../run-replayable.js'
+import { checkOptions, checkReplay } from './check-options.js'
 import { CrashSearch } from './crash-search.js'
 import type { CrashLoopOptions } from './options.js'
 import { makeReport } from './report/make-report.js'
@@ -26,14 +27,16 @@ import { InstanceTimers } from './timers.js'
  * })
  */
 export async function crashLoop(options: CrashLoopOptions): Promise<CrashReport> {
-  const checked = checkOptions(options)
-  const report = await withPage(await inTurn(() => loopNow(checked)), checked)
+  checkOptions(options)
+  const run = (asked: CrashLoopOptions) => inTurn(() => loopNow(asked))
+  const report = await withPage(await runReplayable('crash loop', options, run), options)
   const failed = report.points.find(({ verdict }) => verdict === 'failed')
   if (!failed || options.throws === false) return report
-  throw new CrashFoundError(report.printout, failed.replay, report)
+  throw new CrashFoundError(report.printout, `${failed.replay}@${report.identity}`, report)
 }
 
 async function loopNow(options: CrashLoopOptions): Promise<CrashReport> {
+  checkReplay(options)
   const { run, recover = run, pool } = options
   const stage = await Stage.open({
     ...options,

@@ -61,9 +61,11 @@ export function encodeFault(fault: Fault | undefined): string {
   ].join(':')
 }
 
+/** The identity of the loop, which a printout adds, says nothing of the fault. */
 export function decodeFault(text: string): Fault | undefined {
-  if (text === NO_FAULT) return undefined
-  const [, mode, side, statement, code, signal, againSide, again] = FORM.exec(text) ?? []
+  const fault = text.replace(/@[0-9a-f]{6}$/, '')
+  if (fault === NO_FAULT) return undefined
+  const [, mode, side, statement, code, signal, againSide, again] = FORM.exec(fault) ?? []
   const isWhole =
     (mode === 'error') === Boolean(code) &&
     (mode === 'process') === Boolean(signal) &&

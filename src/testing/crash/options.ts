@@ -72,7 +72,9 @@ export interface CrashLoopOptions {
   readonly seed?: number | undefined
   /** Where the instances' clock (`Date`) stands when they start; each look at it moves it a millisecond. Default: real time. */
   readonly clock?: Date | undefined
-  /** The string of a printout: that point alone. Default: the environment's `DIBS_REPLAY`. */
+  /** Identifies this loop for `DIBS_REPLAY`. Default: its options. */
+  readonly name?: string | undefined
+  /** The string of a printout: that point alone. Default: the environment's `DIBS_REPLAY`, if this loop has printed it. */
   readonly replay?: string | undefined
   /** False: what was found is not thrown but reported. */
   readonly throws?: boolean | undefined

@@ -10,7 +10,6 @@ import {
   LIST,
 } from '../check-given.js'
 import { currentActor } from '../gate/actor.js'
-import { givenReplay } from '../given-replay.js'
 import type { ExploreOptions } from './options.js'
 import { actorOf } from './schedule/trace.js'
 
@@ -26,7 +25,7 @@ const KINDS: Readonly<Record<keyof ExploreOptions, Kind>> = {
   slowDeadlocks: BOOLEAN,
 }
 
-export function checkOptions(options: ExploreOptions): ExploreOptions {
+export function checkOptions(options: ExploreOptions): void {
   if (currentActor())
     throw new InvalidInputError(
       'actors',
@@ -35,8 +34,6 @@ export function checkOptions(options: ExploreOptions): ExploreOptions {
   checkGiven(options, { of: 'explore', kinds: KINDS })
   checkActors(options)
   checkBounds(options.bound, { preemptions: 0, schedules: 1, random: 0, steps: 1 })
-  const { replay = givenReplay('explore') } = options
-  return replay ? { ...options, replay } : options
 }
 
 function checkActors({ actors, schedule = [] }: ExploreOptions): void {

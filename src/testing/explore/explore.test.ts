@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg, { type Pool } from 'pg'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { exploredSchema } from '../../../test/explored-schema.js'
 import { RaceFoundError, ScheduleDivergedError } from '../../errors.js'
 import { explore } from './explore.js'
@@ -59,7 +59,7 @@ describe('a race', () => {
         `  Replay: DIBS_REPLAY=${replay}`,
       ].join('\n'),
     )
-    expect(replay).toMatch(/^v1:abbbaa:[0-9a-f]{12}$/)
+    expect(replay).toMatch(/^v1:abbbaa:[0-9a-f]{12}@[0-9a-f]{6}$/)
   })
 
   it('is written as a page as well, and names it at its end', async () => {
@@ -280,15 +280,94 @@ describe('a replay', () => {
     await expect(explore({ ...lostUpdate, replay: 'abba' })).rejects.toThrow('"abba"')
   })
 
-  it('may come from the environment', async () => {
+  it('does not need the identity of its exploration', async () => {
     const { replay } = await caught(lostUpdate)
-    process.env.DIBS_REPLAY = replay
-    try {
-      const { report } = await caught(lostUpdate)
-      expect(report).toMatchObject({ schedules: 1 })
-    } finally {
-      delete process.env.DIBS_REPLAY
+    const { report } = await caught({ ...lostUpdate, replay: replay.replace(/@.*/, '') })
+    expect(report).toMatchObject({ mode: 'replay' })
+  })
+})
+
+describe('DIBS_REPLAY', () => {
+  let replay: string
+  const warnings: string[] = []
+  beforeEach(async () => {
+    replay = (await caught(lostUpdate)).replay
+    vi.stubEnv('DIBS_REPLAY', replay)
+    vi.spyOn(console, 'warn').mockImplementation((text) => void warnings.push(text))
+  })
+  afterEach(() => {
+    vi.unstubAllEnvs()
+    vi.restoreAllMocks()
+    warnings.length = 0
+  })
+
+  it('runs that one schedule of the exploration that printed it', async () => {
+    expect((await caught(lostUpdate)).report).toMatchObject({ mode: 'replay', schedules: 1 })
+    expect(warnings).toEqual([])
+  })
+
+  it('says so when that schedule passes', async () => {
+    vi.stubEnv('DIBS_REPLAY', (await caught({ ...lostUpdate, name: 'counter', replay })).replay)
+    const passes = { ...lostUpdate, name: 'counter', invariant: () => true }
+    expect(await explore(passes)).toMatchObject({ mode: 'replay', verdict: 'passed' })
+    expect(warnings).toEqual([
+      expect.stringMatching(
+        /^DIBS_REPLAY=v1:\S+: the exploration "counter" at .*explore\.test\.ts.* ran this/,
+      ),
+    ])
+  })
+
+  const others: [string, Partial<ExploreOptions>][] = [
+    ['another setup', { setup: (db) => db.query('insert into counter (id, n) values (1, 0)') }],
+    ['another invariant', { invariant: async (db) => (await n(db)) === 2 }],
+    ['other actors', { actors: { carol: addOne, dan: addOne } }],
+    ['actors that run another function', { actors: { alice: addOne, bob: (db: Pool) => addOne(db) } }],
+    ['another isolation level', { isolation: 'read committed' }],
+    ['another bound', { bound: { preemptions: 1 } }],
+    ['a name', { name: 'another' }],
+  ]
+  it.each(others)('is ignored by an exploration with %s, which says so', async (_, other) => {
+    const { report } = await caught({ ...lostUpdate, ...other })
+    expect(report).toMatchObject({ mode: 'search', schedules: 3, notes: [] })
+    expect(warnings).toEqual([expect.stringMatching(/^DIBS_REPLAY=v1:\S+ is not for the exploration /)])
+  })
+
+  it('is ignored by an exploration with more or fewer actors', async () => {
+    const report = await explore({ url, setup: start, actors: { alice: addOne }, invariant: () => true })
+    expect(report).toMatchObject({ mode: 'search', isExhaustive: true })
+  })
+
+  it('gives way to the option `replay`', async () => {
+    vi.stubEnv('DIBS_REPLAY', 'v1:aaabbb:000000000000@000000')
+    expect((await caught({ ...lostUpdate, replay })).report).toMatchObject({ mode: 'replay' })
+    expect(warnings).toEqual([])
+  })
+
+  it('gives way to a full exploration where the code has changed since, with the step that changed', async () => {
+    // A function of the same name, as after an edit.
+    const mended = {
+      addOne: (db: Pool) => db.query('update counter set n = n + 1 where id = $1', [1]),
     }
+    const report = await explore({ ...lostUpdate, actors: { alice: mended.addOne, bob: mended.addOne } })
+    expect(report).toMatchObject({ mode: 'search', verdict: 'passed', isExhaustive: true, notes: [] })
+    expect(warnings).toEqual([
+      expect.stringMatching(
+        /^DIBS_REPLAY=v1:\S+ no longer fits the exploration at .*, whose steps have changed: it runs in full\.\n.* at step 3\.\n {2}before: bob could go on\n {2}now: /,
+      ),
+    ])
+  })
+
+  it('without an identity counts for every exploration that it fits', async () => {
+    vi.stubEnv('DIBS_REPLAY', replay.replace(/@.*/, ''))
+    const invariant: ExploreOptions['invariant'] = async (db) => (await n(db)) === 2
+    expect((await caught({ ...lostUpdate, invariant })).report).toMatchObject({ mode: 'replay' })
+    expect(await explore({ url, setup: start, actors: { alice: addOne } })).toMatchObject({ mode: 'search' })
+    expect(warnings).toEqual([expect.stringContaining(' does not fit the exploration at ')])
+  })
+
+  it('that is no such string is refused', async () => {
+    vi.stubEnv('DIBS_REPLAY', 'abba')
+    await expect(explore(lostUpdate)).rejects.toThrow('`DIBS_REPLAY` must be the string of a printout')
   })
 })
 

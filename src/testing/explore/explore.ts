@@ -1,4 +1,5 @@
 import { RaceFoundError } from '../../errors.js'
+import { runReplayable } from '../run-replayable.js'
 import { checkOptions } from './check-options.js'
 import type { ExploreOptions } from './options.js'
 import type { ExploreReport } from './report/report.js'
@@ -32,8 +33,9 @@ export async function explore(options: ExploreOptions): Promise<ExploreReport> {
 
 /** For tests of the explorer itself. */
 export async function exploreWith(options: ExploreOptions, insight: Insight = {}): Promise<ExploreReport> {
-  const checked = checkOptions(options)
-  return withPage(await inTurn(() => exploreNow(checked, insight)), checked)
+  checkOptions(options)
+  const run = (asked: ExploreOptions) => inTurn(() => exploreNow(asked, insight))
+  return withPage(await runReplayable('exploration', options, run), options)
 }
 
 async function exploreNow(options: ExploreOptions, insight: Insight): Promise<ExploreReport> {

@@ -49,7 +49,12 @@ export interface ExploreOptions {
   readonly seed?: number | undefined
   /** Where the actors' clock (`Date`) stands when they start; each look at it moves it a millisecond. Default: real time. */
   readonly clock?: Date | undefined
-  /** The string of a printout: runs that schedule alone. Default: the environment's `DIBS_REPLAY`. */
+  /** Identifies this exploration for `DIBS_REPLAY`. Default: the names of the actors, with the other options. */
+  readonly name?: string | undefined
+  /**
+   * The string of a printout: runs that schedule alone. Default: the environment's `DIBS_REPLAY`, if this exploration has
+   * printed it.
+   */
   readonly replay?: string | undefined
   /** One order, by the names of the actors, a name a step; once it is used up, whoever can go on does. */
   readonly schedule?: readonly string[] | undefined

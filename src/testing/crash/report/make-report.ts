@@ -1,4 +1,5 @@
 import { showStatement } from '../../explore/report/printout.js'
+import { identityOf } from '../../identity-of.js'
 import { count } from '../count.js'
 import type { Findings } from '../crash-search.js'
 import { type CrashMode, DEFAULT_MODES, encodeFault } from '../fault.js'
@@ -23,6 +24,7 @@ export function makeReport(findings: Findings, options: CrashLoopOptions): Crash
     modes: modesOf(points, options),
     seconds,
     seed: options.seed ?? 1,
+    identity: identityOf(options),
     points,
     paths: paths.all,
     notes: [...notesOn(points, options), ...notesOnStatements(findings, options)],

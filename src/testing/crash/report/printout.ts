@@ -79,12 +79,12 @@ function wrap(text: string, width: number): readonly string[] {
 }
 
 /** One point in full. */
-export function showPoint(point: CrashPoint): string {
+export function showPoint(point: CrashPoint, identity: string): string {
   return [
     showPlace(point),
     showStory(point.story),
     ...(point.failure ? `Wrong: ${point.failure.message}`.split('\n').map((line) => `  ${line}`) : []),
-    ...(point.fault ? [`  Replay: DIBS_REPLAY=${point.replay}`] : []),
+    ...(point.fault ? [`  Replay: DIBS_REPLAY=${point.replay}@${identity}`] : []),
   ].join('\n')
 }
 
@@ -183,14 +183,14 @@ function showOthers(others: readonly CrashPoint[]): string {
 
 /** The whole report as text: first what went wrong, in full once; then all points. */
 export function printReport(report: Omit<CrashReport, 'printout'>): string {
-  const { summary, points, notes } = report
+  const { summary, points, notes, identity } = report
   const [first, ...others] = points.filter(({ verdict }) => verdict === 'failed')
   // One point that was asked for is shown, however it went.
   const [, asked] = points.length === 2 ? points : []
   const shown = first ?? asked
   return [
     summary,
-    ...(shown ? [showPoint(shown)] : []),
+    ...(shown ? [showPoint(shown, identity)] : []),
     ...(others.length > 0 ? [showOthers(others)] : []),
     ...(points.length > 1 ? [showTable(points), showPaths(report)] : []),
     ...notes.map((note) => `Note: ${note}`),

@@ -17,6 +17,8 @@ export interface CrashReport {
   readonly modes: readonly CrashMode[]
   readonly seconds: number
   readonly seed: number
+  /** Tells this loop from others: `DIBS_REPLAY` is the `replay` of a point, `@`, and this. */
+  readonly identity: string
   /** Every point at which something was done, in order; the first is the run without a fault. */
   readonly points: readonly CrashPoint[]
   /** The ways that recovery took. */

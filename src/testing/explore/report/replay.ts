@@ -8,17 +8,22 @@ export interface Replay {
   readonly checks: readonly string[]
 }
 
-const FORM = /^v1:((?:[a-z]\d*)*):((?:[0-9a-f]{2})*)$/
+const FORM = /^v1:((?:[a-z]\d*)*):((?:[0-9a-f]{2})*)(?:@[0-9a-f]{6})?$/
 
 export const checkOf = (step: TraceStep): string =>
   createHash('sha256').update(signStep(step)).digest('hex').slice(0, 2)
 
-export function encodeReplay(steps: readonly TraceStep[], actors: readonly string[]): string {
+/** @param identity which exploration it is, for `DIBS_REPLAY` */
+export function encodeReplay(
+  steps: readonly TraceStep[],
+  actors: readonly string[],
+  identity: string,
+): string {
   const letters = steps.map(({ unit }) => {
     const letter = String.fromCharCode(97 + actors.indexOf(actorOf(unit)))
     return letter + unit.slice(actorOf(unit).length + 1)
   })
-  return `v1:${letters.join('')}:${steps.map(checkOf).join('')}`
+  return `v1:${letters.join('')}:${steps.map(checkOf).join('')}@${identity}`
 }
 
 export function decodeReplay(text: string, actors: readonly string[]): Replay {
@@ -31,7 +36,7 @@ export function decodeReplay(text: string, actors: readonly string[]): Replay {
   if (!found || units.length !== checks.length || units.includes(undefined))
     throw new InvalidInputError(
       'replay',
-      `must be the string of a printout of these actors (${actors.join(', ')}), like v1:aabba:3fc2097e11, not ${JSON.stringify(text)}`,
+      `must be the string of a printout of these actors (${actors.join(', ')}), like v1:aabba:3fc2097e11@8c1f20, not ${JSON.stringify(text)}`,
     )
   return { units: units as string[], checks }
 }

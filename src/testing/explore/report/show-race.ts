@@ -14,11 +14,11 @@ type Facts = Omit<ExploreReport, 'summary' | 'race'>
 /** The printout of a schedule that went wrong. */
 export function showRace(
   { trace, failure, turnedAt }: Failed,
-  facts: Facts,
+  facts: Facts & { readonly identity: string },
   knowledge: Knowledge,
 ): FoundRace {
   const { steps } = trace
-  const replay = encodeReplay(steps, facts.actors)
+  const replay = encodeReplay(steps, facts.actors, facts.identity)
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
   const history = historyOf(trace, knowledge)
   const anomaly = isSerial ? undefined : anomalyOf(trace, history)

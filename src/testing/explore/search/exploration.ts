@@ -1,5 +1,6 @@
 import { ExplorationError, ScheduleDivergedError } from '../../../errors.js'
 import { callSite } from '../../gate/call-site.js'
+import { identityOf } from '../../identity-of.js'
 import { seededRandom } from '../../seeded-random.js'
 import type { ExploreOptions } from '../options.js'
 import type { DependentPair } from '../reduce/dependence.js'
@@ -8,6 +9,7 @@ import { checkOf, decodeReplay } from '../report/replay.js'
 import type { ExploreReport, RandomPart } from '../report/report.js'
 import { showRace } from '../report/show-race.js'
 import { summarize } from '../report/summarize.js'
+import type { PendingStep } from '../schedule/pending-step.js'
 import { actorOf, isContested, signStep, type Trace, type TraceStep } from '../schedule/trace.js'
 import type { Stage } from '../stage/stage.js'
 import type { Failed } from './failure.js'
@@ -150,11 +152,12 @@ export class Exploration {
       notes: [...this.#notes],
     }
     if (!detailed) return { ...facts, summary: summarize(facts) }
-    const race = showRace(detailed, facts, {
-      footprintOf: (pending) => this.#reduction.footprintOf(pending),
+    const knowledge = {
+      footprintOf: (pending: PendingStep) => this.#reduction.footprintOf(pending),
       lore: this.#stage.catalog,
       isolation: this.#stage.isolation,
-    })
+    }
+    const race = showRace(detailed, { ...facts, identity: identityOf(this.#options) }, knowledge)
     return { ...facts, summary: race.printout.split('\n')[0] as string, race }
   }
 

@@ -39,7 +39,12 @@ function showPoints(report: CrashReport, stories: Stories): Html {
   const matrix = matrixOf(report)
   const shown = firstShown(report.points)
   const ways = waysOf(report)
-  const context = { stories, shown, ways: new Set(ways.shown.map(({ name }) => name)) }
+  const context = {
+    stories,
+    identity: report.identity,
+    shown,
+    ways: new Set(ways.shown.map(({ name }) => name)),
+  }
   return html`<div class="points${faulty.length === 0 && ' alone'}">
 ${
   faulty.length > 0 &&

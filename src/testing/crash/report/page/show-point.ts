@@ -13,7 +13,7 @@ export function showPoint(point: CrashPoint, context: Context): Html {
   const { replay, fault, failure } = point
   return html`<div class="point"${fault !== null && html` id="${replay}"`}>${failure && html`<p class="failure"><b>${failure.kind}</b> <span>${failure.message}</span></p>`}
 <div class="known"><dl class="facts">${factsOf(point, context).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
-${fault !== null && html`<p class="replay">${showReplay(replay, `replay=${replay}`)}</p>`}</div>
+${fault !== null && html`<p class="replay">${showReplay(`${replay}@${context.identity}`, `replay=${replay}`)}</p>`}</div>
 ${context.stories.get(point) ?? html`<p class="left-out">Its story is not on this page, to keep it small. A replay tells it, and <code>report.points</code> has it.</p>`}</div>`
 }
 
