@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isDeep, itInDepth } from '../../test/depth.js'
+import { exploreDibs } from '../../test/explore-dibs.js'
 import { exploredSchema } from '../../test/explored-schema.js'
 import {
   claim,
@@ -18,7 +19,7 @@ import {
   swap,
 } from '../../test/kv-model.js'
 import { Dibs } from '../dibs.js'
-import { createTestSchema, type ExploreBound, explore } from '../testing/index.js'
+import { createTestSchema, type ExploreBound } from '../testing/index.js'
 
 const { url } = exploredSchema('')
 const pool = new pg.Pool({ connectionString: url })
@@ -57,7 +58,7 @@ interface Scene {
 /** In every order of their statements, the calls answer and leave what they would one after the other. */
 async function expectAtomic({ start, calls, beside = {}, bound }: Scene): Promise<void> {
   const isLive = start === 'live'
-  const report = await explore({
+  const report = await exploreDibs({
     pool,
     bound: { random: 0, ...bound },
     setup: async (db) => {

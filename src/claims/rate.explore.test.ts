@@ -1,8 +1,9 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { exploreDibs } from '../../test/explore-dibs.js'
 import { exploredSchema } from '../../test/explored-schema.js'
 import { Dibs } from '../dibs.js'
-import { createTestSchema, type ExploreBound, explore, type TestSchema } from '../testing/index.js'
+import { createTestSchema, type ExploreBound, type TestSchema } from '../testing/index.js'
 import type { RateAlgorithm, RateLimitOptions } from './rate-spec.js'
 
 const { url } = exploredSchema('')
@@ -48,7 +49,7 @@ async function expectExact({ algorithm, used, costs, beside = {}, take, bound }:
   const options = { algorithm, limit: LIMIT, perMs: 1_000, burst: algorithm === 'gcra' ? LIMIT : undefined }
   const unit = 1_000_000
   const run = take ?? alone(options)
-  const report = await explore({
+  const report = await exploreDibs({
     pool,
     bound: { random: 0, ...bound },
     setup: async (db) => {
@@ -170,7 +171,7 @@ describe('who waits for nobody', () => {
 
   it.each([[undefined], [{ cost: 1 }]])('is told, or is busy: %j', async (used) => {
     let busy = 0
-    const report = await explore({
+    const report = await exploreDibs({
       pool,
       bound: { random: 0, ...two },
       setup: async (db) => {

@@ -16,9 +16,9 @@ import {
 import { Database } from '../../src/postgres/database.js'
 import type { Tx } from '../../src/postgres/executor.js'
 import type { Transaction } from '../../src/postgres/transaction-types.js'
-import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreBound, ExploreOptions, Isolation } from '../../src/testing/explore/options.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
+import { exploreDibs } from '../explore-dibs.js'
 import { EARLIER, exploredClaims, LATER, putClaim } from './explored-claims.js'
 
 /** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
@@ -89,7 +89,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
     options: Omit<ExploreOptions, 'pool' | 'setup'> & { claim?: Parameters<typeof putClaim>[1] },
   ) {
     const { claim, ...rest } = options
-    const report = await explore({
+    const report = await exploreDibs({
       pool: fixture.pool,
       setup: putClaim(fixture, claim),
       bound: bound(2),

@@ -8,10 +8,10 @@ import { AcquireRefusedError } from '../../src/errors.js'
 import { Database } from '../../src/postgres/database.js'
 import { onEvent } from '../../src/postgres/events.js'
 import type { Transaction } from '../../src/postgres/transaction-types.js'
-import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreBound, ExploreOptions } from '../../src/testing/explore/options.js'
 import type { ExploreReport } from '../../src/testing/explore/report/report.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
+import { exploreDibs } from '../explore-dibs.js'
 import { type ExploredClaims, exploredClaims, putClaim } from './explored-claims.js'
 
 /** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
@@ -71,7 +71,7 @@ export function exploredAcquire(bound: Depth) {
     // A deadlock would be repeated, and be gone.
     let repeated = 0
     const stop = onEvent('dibs:transaction.retried', () => void repeated++)
-    const report = await explore({
+    const report = await exploreDibs({
       pool: fixture.pool,
       setup: async (db) => {
         await put(db)

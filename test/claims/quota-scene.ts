@@ -12,7 +12,8 @@ import {
 } from '../../src/errors.js'
 import type { Tx } from '../../src/postgres/executor.js'
 import type { Isolation } from '../../src/postgres/transaction-types.js'
-import { createTestSchema, type ExploreBound, explore } from '../../src/testing/index.js'
+import { createTestSchema, type ExploreBound } from '../../src/testing/index.js'
+import { exploreDibs } from '../explore-dibs.js'
 import { exploredSchema } from '../explored-schema.js'
 import { type Entry, QuotaModel, type Told } from './quota-model.js'
 
@@ -206,7 +207,7 @@ export function quotaScenes(depth: Depth) {
       for (const entry of start.entries) made.add(completed(entry, start.window ?? 0))
       return made
     }
-    const report = await explore({
+    const report = await exploreDibs({
       pool,
       bound: { random: 0, ...depth(Object.keys(calls).length) },
       setup: (db) => db.query(rowsOf(scene)),

@@ -3,11 +3,11 @@ import type { Pool } from 'pg'
 import { beforeAll, expect } from 'vitest'
 import { Database } from '../../src/postgres/database.js'
 import type { Transaction } from '../../src/postgres/transaction-types.js'
-import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreBound, ExploreOptions } from '../../src/testing/explore/options.js'
 import type { ExploreReport } from '../../src/testing/explore/report/report.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { exploredClaims, NOW } from '../claims/explored-claims.js'
+import { exploreDibs } from '../explore-dibs.js'
 import { withoutLine } from '../locks/without-line.js'
 import { type JobCalls, jobCalls } from './job-calls.js'
 
@@ -130,7 +130,7 @@ export function exploredJobs(bound: Depth) {
   ): Promise<ExploreReport> {
     const { jobs, before, invariant, mayBeDiscarded = false, ...others } = options
     const ids = jobs.map(({ id }) => id)
-    const report = await explore({
+    const report = await exploreDibs({
       pool: fixture.pool,
       setup: async (db) => {
         await putJobs(db, jobs)

@@ -5,11 +5,11 @@ import { LockDesk } from '../../src/locks/lock-desk.js'
 import { Flights } from '../../src/locks/single-flight.js'
 import { Database } from '../../src/postgres/database.js'
 import { Wakeups } from '../../src/postgres/wakeups.js'
-import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreOptions } from '../../src/testing/explore/options.js'
 import type { ExploreReport } from '../../src/testing/explore/report/report.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { NOW } from '../claims/explored-claims.js'
+import { exploreDibs } from '../explore-dibs.js'
 import { type Depth, exploredLocks, TTL_MS } from './explored-locks.js'
 import { withoutLine } from './without-line.js'
 
@@ -88,7 +88,7 @@ export function exploredFlights(bound: Depth) {
     options: Omit<ExploreOptions, 'pool' | 'setup'> & { readonly before?: string },
   ): Promise<ExploreReport> {
     const { before = '', ...others } = options
-    const report = await explore({
+    const report = await exploreDibs({
       pool: fixture.pool,
       setup: async (db) => {
         await db.query("select setval('public.tick', 1)")

@@ -9,10 +9,10 @@ import { Locks } from '../../src/locks/locks.js'
 import { Database } from '../../src/postgres/database.js'
 import type { Isolation, Transaction } from '../../src/postgres/transaction-types.js'
 import { Wakeups } from '../../src/postgres/wakeups.js'
-import { explore } from '../../src/testing/explore/explore.js'
 import type { ExploreBound, ExploreOptions } from '../../src/testing/explore/options.js'
 import type { ExploreReport } from '../../src/testing/explore/report/report.js'
 import { exploredClaims, NOW } from '../claims/explored-claims.js'
+import { exploreDibs } from '../explore-dibs.js'
 import { withoutLine } from './without-line.js'
 
 /** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
@@ -93,7 +93,7 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
     },
   ): Promise<ExploreReport> {
     const { held = 1, before, ...others } = options
-    const report = await explore({
+    const report = await exploreDibs({
       pool: fixture.pool,
       setup: async (db) => {
         await db.query("select setval('public.tick', 1)")

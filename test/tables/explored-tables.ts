@@ -4,7 +4,8 @@ import { afterAll, beforeAll, expect } from 'vitest'
 import { Dibs } from '../../src/dibs.js'
 import type { ExploreOptions } from '../../src/testing/explore/options.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
-import { createTestSchema, explore, type TestSchema } from '../../src/testing/index.js'
+import { createTestSchema, type TestSchema } from '../../src/testing/index.js'
+import { exploreDibs } from '../explore-dibs.js'
 import { exploredSchema } from '../explored-schema.js'
 
 const expected = [
@@ -47,7 +48,7 @@ export function exploredTables(tables: string, names: readonly string[]): Explor
     pool,
     /** All schedules up to the bound, and it says so. */
     async exploreAll(options: Omit<ExploreOptions, 'pool'>): Promise<void> {
-      const report = await explore({
+      const report = await exploreDibs({
         pool,
         ...options,
         bound: { random: 0, schedules: 5_000, ...options.bound },

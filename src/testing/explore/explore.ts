@@ -24,18 +24,18 @@ import { Stage } from './stage/stage.js'
  *   },
  * })
  */
-export async function explore(options: ExploreOptions): Promise<ExploreReport> {
-  const report = await exploreWith(options)
+export function explore(options: ExploreOptions): Promise<ExploreReport> {
+  return exploreWith(options, {})
+}
+
+/** For tests of Dibs itself. */
+export async function exploreWith(options: ExploreOptions, insight: Insight): Promise<ExploreReport> {
+  checkOptions(options)
+  const run = (asked: ExploreOptions) => inTurn(() => exploreNow(asked, insight))
+  const report = await withPage(await runReplayable('exploration', options, run), options)
   const { race } = report
   if (!race || options.throws === false) return report
   throw new RaceFoundError(race.printout, race.schedule, race.replay, report)
-}
-
-/** For tests of the explorer itself. */
-export async function exploreWith(options: ExploreOptions, insight: Insight = {}): Promise<ExploreReport> {
-  checkOptions(options)
-  const run = (asked: ExploreOptions) => inTurn(() => exploreNow(asked, insight))
-  return withPage(await runReplayable('exploration', options, run), options)
 }
 
 async function exploreNow(options: ExploreOptions, insight: Insight): Promise<ExploreReport> {

@@ -25,6 +25,8 @@ export interface Insight {
   /** Which steps do not commute. */
   readonly pairs?: readonly DependentPair[]
   readonly onTrace?: OnTrace
+  /** Notes name each function of Dibs that has no yield point. */
+  readonly namesFunctionsOfDibs?: boolean
 }
 
 /** One call of `explore`: which schedules are run, and what they say together. */
@@ -36,9 +38,15 @@ export class Exploration {
   readonly #startedAt = performance.now()
   readonly #notes = new Set<string>()
   readonly #reduction: Reduction
+  readonly #namesFunctionsOfDibs: boolean
 
-  constructor(stage: Stage, options: ExploreOptions, { pairs, onTrace }: Insight) {
+  constructor(
+    stage: Stage,
+    options: ExploreOptions,
+    { pairs, onTrace, namesFunctionsOfDibs = false }: Insight,
+  ) {
     this.#stage = stage
+    this.#namesFunctionsOfDibs = namesFunctionsOfDibs
     this.#reduction = new Reduction(stage.catalog, stage.sessions, pairs)
     this.#options = options
     this.#actors = Object.keys(options.actors)
@@ -180,7 +188,10 @@ export class Exploration {
         this.#notes.add(
           `${name} did not wait for what it began, at ${callSite(late) ?? 'a place unknown'}: that came after the schedule was over, and was not run.`,
         )
-    for (const name of catalog.atomicFunctions)
+    for (const schema of catalog.dibsSchemas)
+      this.#notes.add(`Functions of Dibs in schema ${schema} run as one step each.`)
+    const ofDibs = this.#namesFunctionsOfDibs ? catalog.atomicFunctionsOfDibs : []
+    for (const name of [...catalog.atomicFunctions, ...ofDibs])
       this.#notes.add(`${name} runs as one step: it has no yield point (perform dibs_point('name')).`)
     if (cast.keptClients > 0)
       this.#notes.add(

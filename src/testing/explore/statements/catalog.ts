@@ -60,6 +60,10 @@ export class Catalog {
   /** Tables whose triggers are known. */
   readonly #fired = new Set<string>()
   readonly #atomic = new Set<string>()
+  /** The same of functions of Dibs. */
+  readonly #atomicInDibs = new Set<string>()
+  /** Schemas in which Dibs has such functions, but for those of tests. */
+  readonly #dibsSchemas = new Set<string>()
   #hasHiddenWriters = false
   #setter: string | undefined
   #hasHidden: boolean | undefined
@@ -115,9 +119,15 @@ export class Catalog {
       if (found.length === 0) this.#surprises.set(name, `${name}() is not known`)
       else if (!isPlain) this.#surprises.set(name, `it calls ${found[0]?.name}`)
     }
-    for (const found of rows) if (isAtomic(found)) this.#atomic.add(found.name)
+    for (const found of rows) if (isAtomic(found)) this.#noteAtomic(found)
     this.#setter ??= rows.find(({ source, isBuiltIn }) => !isBuiltIn && SETTINGS.test(source ?? ''))?.name
     this.#hasHiddenWriters ||= rows.some(({ isVolatile, isBuiltIn }) => isVolatile && !isBuiltIn)
+  }
+
+  #noteAtomic({ name, dibsSchema, isTestSchema }: FoundFunction): void {
+    if (dibsSchema === null) return void this.#atomic.add(name)
+    this.#atomicInDibs.add(name)
+    if (!isTestSchema) this.#dibsSchemas.add(dibsSchema)
   }
 
   async #askForHidden(): Promise<boolean> {
@@ -199,11 +209,21 @@ export class Catalog {
   }
 
   /**
-   * Functions met so far that run statements of their own and have no yield point between them, so that the
+   * Functions of the user met so far that run statements of their own and have no yield point between them, so that the
    * explorer tries no order of these: `app.take(text)`, sorted.
    */
   get atomicFunctions(): readonly string[] {
     return [...this.#atomic].sort()
+  }
+
+  /** The same of functions of Dibs, which its own tests look at. */
+  get atomicFunctionsOfDibs(): readonly string[] {
+    return [...this.#atomicInDibs].sort()
+  }
+
+  /** Schemas of Dibs whose functions were met. Not those made for tests, whose functions have yield points. */
+  get dibsSchemas(): readonly string[] {
+    return [...this.#dibsSchemas].sort()
   }
 
   /** To be called when the schema was changed. */
@@ -217,6 +237,8 @@ export class Catalog {
     this.#tables.clear()
     this.#fired.clear()
     this.#atomic.clear()
+    this.#atomicInDibs.clear()
+    this.#dibsSchemas.clear()
   }
 }
 

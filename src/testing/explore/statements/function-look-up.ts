@@ -1,3 +1,5 @@
+import { TEST_MARK } from '../../../postgres/migrations/test-mark.js'
+
 /** One function that a statement reaches. */
 export interface FoundFunction {
   /** The name it was asked for under, or null for the function of a trigger. */
@@ -6,6 +8,10 @@ export interface FoundFunction {
   readonly name: string
   readonly proname: string
   readonly isBuiltIn: boolean
+  /** It is part of Dibs: the schema that Dibs has installed it in, by whatever name. */
+  readonly dibsSchema: string | null
+  /** That schema was made by `createTestSchema`, so its functions have yield points where they need them. */
+  readonly isTestSchema: boolean
   readonly isVolatile: boolean
   readonly language: string
   /** Null for functions in C. */
@@ -16,11 +22,18 @@ export interface FoundFunction {
  * Finds functions by name ($1), the functions of triggers on tables by name ($2), and what these call in turn,
  * by words before a parenthesis in their sources. A name without a schema is what the control connection sees
  * under it, else whatever bears it: an actor may have another search_path. Reads catalogs alone; a loop of calls
- * ends because `union` drops what was met. Triggers of foreign keys come along, and are built in.
+ * ends because `union` drops what was met. Triggers of foreign keys come along, and are built in. A schema of Dibs
+ * is known by its table of applied migrations.
  */
 export const FUNCTION_LOOK_UP = `
 with recursive built_in as (
   select oid from pg_catalog.pg_namespace where nspname in ('pg_catalog', 'information_schema')
+), dibs as (
+  select n.oid, n.nspname, pg_catalog.obj_description(n.oid, 'pg_namespace') as comment
+  from pg_catalog.pg_class c
+  join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attname = 'compatible_from'
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+  where c.relname = 'migration' and c.relkind = 'r'
 ), asked as (
   select name, parts[cardinality(parts)] as proname, parts[cardinality(parts) - 1] as nspname
   from unnest($1::text[]) name, lateral pg_catalog.parse_ident(name) parts
@@ -62,11 +75,13 @@ with recursive built_in as (
 )
 select r.asked, f.oid::pg_catalog.regprocedure::text as name, f.proname, l.lanname as language,
        f.pronamespace in (select oid from built_in) as "isBuiltIn", f.provolatile = 'v' as "isVolatile",
+       d.nspname as "dibsSchema", coalesce(d.comment = '${TEST_MARK}', false) as "isTestSchema",
        case when l.lanname not in ('c', 'internal') then
          coalesce(pg_catalog.pg_get_function_sqlbody(f.oid), f.prosrc) end as source
 from reached r
 join pg_catalog.pg_proc f on f.oid = r.oid
-join pg_catalog.pg_language l on l.oid = f.prolang`
+join pg_catalog.pg_language l on l.oid = f.prolang
+left join dibs d on d.oid = f.pronamespace`
 
 /** Triggers, views and policies: what may run functions that no statement names. */
 export const ANYTHING_HIDDEN = `
