@@ -1,6 +1,6 @@
 // What it takes to crash a program of twenty statements at each of its points.
 import pg from 'pg'
-import { crashLoop } from '../dist/testing/index.js'
+import { crashLoop } from '../dist/testing.js'
 
 /** Five pieces of work of four statements each: a claim of its own, a read, and a transaction of two steps. */
 async function work(db) {

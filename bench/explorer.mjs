@@ -1,6 +1,6 @@
 // How many schedules the explorer runs in a second, for two actors of four statements each; the bar is 200.
 import pg from 'pg'
-import { explore } from '../dist/testing/index.js'
+import { explore } from '../dist/testing.js'
 
 async function inTransaction(db, id) {
   const client = await db.connect()

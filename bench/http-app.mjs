@@ -1,9 +1,9 @@
 // The application that bench/http.mjs asks: the same routes with and without the middleware, in a process of its own.
 import { createServer } from 'node:http'
 import express from 'express'
-import { claimed, idempotency } from '../dist/http/express.js'
-import { claimed as claimedByNode, idempotent } from '../dist/http/node.js'
+import { claimed, idempotency } from '../dist/express.js'
 import { Dibs } from '../dist/index.js'
+import { claimed as claimedByNode, idempotent } from '../dist/node.js'
 
 const dibs = await Dibs.open({ listen: false })
 dibs.pool.on('error', () => {})

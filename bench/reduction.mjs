@@ -1,6 +1,6 @@
 // What it takes to run every schedule of three actors that can be told apart, and every order there is, up to a bound.
 import pg from 'pg'
-import { explore } from '../dist/testing/index.js'
+import { explore } from '../dist/testing.js'
 
 const READ = 'select n from reduced where id = 1'
 const ADD = 'update reduced set n = n + 1 where id = 1'

@@ -2,9 +2,9 @@
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import * as http from '../dist/http/index.js'
+import * as http from '../dist/http.js'
 import * as face from '../dist/index.js'
-import * as testing from '../dist/testing/index.js'
+import * as testing from '../dist/testing.js'
 
 const root = join(import.meta.dirname, '..')
 const out = join(root, 'generated/examples')

@@ -60,9 +60,8 @@ check(
 )
 
 const { exports } = JSON.parse(readFileSync('package.json', 'utf8'))
-const entries = Object.values(exports).flatMap((entry) =>
-  typeof entry === 'string' ? [entry] : Object.values(entry),
-)
+const targetsOf = (entry) => (typeof entry === 'string' ? [entry] : Object.values(entry).flatMap(targetsOf))
+const entries = targetsOf(exports)
 check(
   'every export has its file and loads',
   (

@@ -1,4 +1,5 @@
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 
-rmSync(join(import.meta.dirname, '../dist'), { recursive: true, force: true })
+for (const folder of ['build', 'dist'])
+  rmSync(join(import.meta.dirname, '..', folder), { recursive: true, force: true })

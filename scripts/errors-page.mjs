@@ -1,7 +1,7 @@
 // docs/errors.md, made from the registry in the built package: --write writes it, else it is compared.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { errorRegistry } from '../dist/errors.js'
+import { errorRegistry } from '../build/errors.js'
 
 const yesNo = (value) => (value ? 'yes' : 'no')
 const rows = errorRegistry.map(

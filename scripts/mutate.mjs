@@ -21,6 +21,7 @@ for (const part of [
   'examples',
   'scripts',
   'sql',
+  'build',
   'dist',
   'package.json',
   'tsconfig.json',
@@ -65,6 +66,7 @@ process.exitCode = survivors.length > 0 ? 1 : 0
 function build() {
   spawnSync(process.execPath, ['scripts/generate-migrations.mjs'], { cwd: copy })
   spawnSync(bin('tsc'), ['-p', 'tsconfig.build.json'], { cwd: copy })
+  spawnSync(process.execPath, ['scripts/bundle.mjs'], { cwd: copy })
 }
 
 function findFailure(stdout) {

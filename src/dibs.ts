@@ -49,7 +49,6 @@ import type { Row } from './postgres/executor.js'
 import { checkSchemaName } from './postgres/identifier.js'
 import { bindInstance } from './postgres/instances.js'
 import { logEvents } from './postgres/log-events.js'
-import { migrations } from './postgres/migrations/generated/migrations.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
 import { checkOpenOptions, type OpenOptions } from './postgres/open-options.js'
 import { Rows } from './postgres/rows/rows.js'
@@ -168,7 +167,7 @@ export class Dibs implements AsyncDisposable {
     checkOpenOptions(options)
     const schema = checkSchemaName(options.schema ?? 'dibs')
     const origin = newOrigin(schema)
-    const stopLogging = options.logger ? logEvents(options.logger, origin.instance) : () => {}
+    const stopLogging = options.logger ? await logEvents(options.logger, origin.instance) : () => {}
     try {
       const way = await findWayIn(options, origin)
       const database = new Database(way.pool, { schema, prepared: options.prepared ?? true, origin })
@@ -183,6 +182,8 @@ export class Dibs implements AsyncDisposable {
   async #start(mode: 'auto' | 'check' | 'off'): Promise<this> {
     try {
       await this.#inspect()
+      if (mode === 'off') return this
+      const { migrations } = await import('./postgres/migrations/generated/migrations.js')
       if (mode === 'auto') await migrate(this.#database, migrations)
       if (mode === 'check') await checkMigrations(this.#database, migrations)
       return this

@@ -2,9 +2,9 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 // Built, because the keeper is a process of its own, and below the face, which refuses what some tests need.
-import type { EmbeddedOptions } from '../dist/postgres/embedded/embedded-options.js'
-import { HeldServer } from '../dist/postgres/embedded/held-server.js'
-import { fastSettings } from '../dist/postgres/embedded/settings.js'
+import type { EmbeddedOptions } from '../build/postgres/embedded/embedded-options.js'
+import { HeldServer } from '../build/postgres/embedded/held-server.js'
+import { fastSettings } from '../build/postgres/embedded/settings.js'
 import { until } from './until.js'
 
 export interface PostgresServer {

@@ -14,7 +14,7 @@ export function urlWithPassword(url: string = directUrl): string {
   return target.href
 }
 
-const main = join(import.meta.dirname, '../dist/cli/main.js')
+const main = join(import.meta.dirname, '../dist/cli.js')
 
 export interface StartedCli {
   /** What it wrote so far. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { Command } from 'commander'
 import { describeError } from './describe-error.js'
 import { migrateCommand } from './migrate-command.js'
@@ -10,9 +10,7 @@ const EXIT_MS = 1_000
 // Whoever read our output may go away before us, which is no reason to end halfway.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
 
-const { version }: { version: string } = JSON.parse(
-  readFileSync(new URL('../../package.json', import.meta.url), 'utf8'),
-)
+const { version }: { version: string } = createRequire(import.meta.url)('dibs/package.json')
 
 try {
   await new Command('dibs')

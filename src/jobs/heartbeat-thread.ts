@@ -4,7 +4,6 @@ import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from '
 import type { ClientConfig } from 'pg'
 import { InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
-import { ScramClient } from '../postgres/embedded/scram-client.js'
 import type { Attempt } from './attempt.js'
 import { beatJobs } from './job-statements.js'
 
@@ -68,7 +67,7 @@ export class HeartbeatThread {
     const setup: ThreadSetup = {
       port: port2,
       config: configOf(database),
-      proves: database.pool.options.Client === ScramClient,
+      proves: Reflect.get(database.pool.options.Client ?? {}, 'provesPassword') === true,
       text: database.render(beatJobs).text,
       autocommitFits: database.autocommitFits,
     }

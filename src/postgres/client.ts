@@ -1,11 +1,11 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { CONNECT_MS } from './connections.js'
 
 /** A client of its own to where `pool` leads, for what must not wait for the pool or keep a client of it. */
 export function newClient(pool: pg.Pool, config: pg.ClientConfig): pg.Client {
   const { options } = pool
-  // Typed as if it took no arguments; pg-pool gives it these.
-  const Client = (options.Client as typeof pg.Client | undefined) ?? pg.Client
+  // The class that the pool makes its own clients of. Its types do not name it.
+  const Client: typeof pg.Client = Reflect.get(pool, 'Client')
   return new Client({
     ...options,
     password: options.password, // a pool hides it from enumeration

@@ -1,4 +1,3 @@
-import { pino } from 'pino'
 import { InvalidInputError } from '../errors.js'
 import { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './events.js'
 import { hasMethods } from './name-given.js'
@@ -108,8 +107,8 @@ function toFields(payload: EventOrigin & { readonly error?: unknown }): object {
 }
 
 /** Writes the events of one instance to a logger, `true` for a pino of our own; returns what ends it. */
-export function logEvents(logger: Logger | true, instance: number): () => void {
-  const target: Logger = logger === true ? pino({ name: 'dibs' }) : logger
+export async function logEvents(logger: Logger | true, instance: number): Promise<() => void> {
+  const target: Logger = logger === true ? (await import('pino')).pino({ name: 'dibs' }) : logger
   if (!hasMethods(target, 'debug', 'info', 'warn', 'error')) {
     throw new InvalidInputError('logger', 'must be true, or have the methods debug, info, warn and error')
   }

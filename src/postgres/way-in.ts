@@ -1,8 +1,7 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { InvalidInputError } from '../errors.js'
 import { CONNECT_MS } from './connections.js'
-import { HeldServer } from './embedded/held-server.js'
-import { ScramClient } from './embedded/scram-client.js'
+import type { HeldServer } from './embedded/held-server.js'
 import { type EventOrigin, emit } from './events.js'
 import type { OpenOptions } from './open-options.js'
 import { parseUrl } from './url.js'
@@ -21,7 +20,7 @@ export async function findWayIn(options: OpenOptions, origin: EventOrigin): Prom
       throw new InvalidInputError('pool', 'must be a Pool of pg')
     return { pool }
   }
-  if (url !== undefined) return { pool: newPool(parseUrl(url)) }
+  if (url !== undefined) return { pool: await newPool(parseUrl(url)) }
   if (!embedded && process.env.NODE_ENV === 'production') {
     throw new InvalidInputError(
       'url',
@@ -29,6 +28,9 @@ export async function findWayIn(options: OpenOptions, origin: EventOrigin): Prom
     )
   }
   let own: pg.Pool | undefined
+  // The driver and the embedded server are loaded when they are needed: each takes as long to load as all the rest.
+  const { HeldServer } = await import('./embedded/held-server.js')
+  const { ScramClient } = await import('./embedded/scram-client.js')
   const server = await HeldServer.open(embedded ?? {}, {
     onStep: (step, folder) => emit('dibs:embedded.starting', { ...origin, step, folder }),
     onLost: (error, retryInMs) => emit('dibs:embedded.lost', { ...origin, error, retryInMs }),
@@ -36,11 +38,12 @@ export async function findWayIn(options: OpenOptions, origin: EventOrigin): Prom
       if (own) own.options.connectionString = moved // for connections made from now on
     },
   })
-  own = newPool(server.url, { Client: ScramClient })
+  own = await newPool(server.url, { Client: ScramClient })
   return { pool: own, server }
 }
 
-function newPool(connectionString: string, config: pg.PoolConfig = {}): pg.Pool {
+async function newPool(connectionString: string, config: pg.PoolConfig = {}): Promise<pg.Pool> {
+  const { default: pg } = await import('pg')
   return new pg.Pool({
     ...config,
     connectionString,

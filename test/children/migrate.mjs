@@ -1,10 +1,10 @@
 // One of many processes that migrate at the same moment: tells that it is ready, waits for the word, migrates.
 import { once } from 'node:events'
 import pg from 'pg'
-import { Dibs } from '../../dist/index.js'
-import { Database } from '../../dist/postgres/database.js'
-import { migrate } from '../../dist/postgres/migrations/migrate.js'
-import { readMigrations } from '../../dist/postgres/migrations/read-migrations.js'
+import { Dibs } from '../../build/index.js'
+import { Database } from '../../build/postgres/database.js'
+import { migrate } from '../../build/postgres/migrations/migrate.js'
+import { readMigrations } from '../../build/postgres/migrations/read-migrations.js'
 
 process.on('message', async ({ url, schema, sources, prepared }) => {
   try {

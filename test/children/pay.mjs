@@ -1,7 +1,7 @@
 import pg from 'pg'
-import { onceOn } from '../../dist/claims/once.js'
-import { Operation } from '../../dist/claims/operation.js'
-import { Database } from '../../dist/postgres/database.js'
+import { onceOn } from '../../build/claims/once.js'
+import { Operation } from '../../build/claims/operation.js'
+import { Database } from '../../build/postgres/database.js'
 import { pay } from './pay-code.mjs'
 
 const { DATABASE_URL, PAY_HOW, PAY_SCHEMA } = process.env

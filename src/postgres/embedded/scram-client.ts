@@ -6,6 +6,8 @@ import pg from 'pg'
  * for it in clear, and its statements to whoever asks for nothing.
  */
 export class ScramClient extends pg.Client {
+  static readonly provesPassword = true
+
   constructor(config?: string | pg.ClientConfig) {
     super(config)
     const { connection } = this

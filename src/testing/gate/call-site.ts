@@ -1,6 +1,4 @@
-import { fileURLToPath } from 'node:url'
-
-const here = fileURLToPath(new URL('..', import.meta.url))
+import { ownFolder } from '../own-folder.js'
 
 /** The first line of the stack that is neither ours nor a library's, with its path: `buy (/app/shop.ts:12:20)`. */
 export function callSite(error: Error | undefined): string | undefined {
@@ -13,6 +11,6 @@ export function callSite(error: Error | undefined): string | undefined {
         !line.includes('node:') &&
         !line.includes('/node_modules/') &&
         !line.includes('<anonymous>') &&
-        (!line.includes(here) || line.includes('.test.')),
+        (!line.includes(ownFolder) || line.includes('.test.')),
     )
 }

@@ -35,7 +35,7 @@ export function pageDocument({ title, isBad, body, files, style = '' }: PagePart
 </head>
 <body>
 ${body}
-${scripts.map((text) => html`<script>${new Html(text)}</script>\n`)}</body>
+${new Html(scripts.map((text) => `<script>${text}</script>\n`).join(''))}</body>
 </html>
 `.text
 }

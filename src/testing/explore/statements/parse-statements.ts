@@ -1,4 +1,3 @@
-import { loadModule, parseSync, scanSync } from 'libpg-query'
 import { isSchemaChange, NEEDS_BLOCK, type StatementKind, statementKind } from './statement-kind.js'
 import { isRecord, treeNames } from './tree-names.js'
 
@@ -29,11 +28,23 @@ export interface Statement {
 const MAX_CACHED_TEXTS = 2_000
 const cache = new Map<string, readonly Statement[]>()
 let loading: Promise<void> | undefined
+let parser: typeof import('libpg-query') | undefined
 
 /** To be awaited once before `parseStatements`; again is free. */
 export function loadParser(): Promise<void> {
-  loading ??= loadModule()
+  loading ??= load()
   return loading
+}
+
+async function load(): Promise<void> {
+  const loaded = await import('libpg-query')
+  await loaded.loadModule()
+  parser = loaded
+}
+
+function loadedParser(): typeof import('libpg-query') {
+  if (!parser) throw new Error('await loadParser() before a statement is parsed')
+  return parser
 }
 
 /** Takes what one message carries apart; nothing but blanks and comments gives no statement. */
@@ -48,7 +59,7 @@ export function parseStatements(text: string): readonly Statement[] {
 }
 
 function parse(text: string): Statement[] {
-  parseSync(';') // throws if the parser was not loaded, which is no matter of the text
+  const { parseSync } = loadedParser()
   if (text.trim() === '') return []
   try {
     // The parser counts in bytes of UTF-8.
@@ -96,7 +107,9 @@ function describe(tree: unknown, bytes: Buffer): Statement {
 function withoutTail(bytes: Buffer): string {
   const text = bytes.toString().trim()
   if (!text.includes('--') && !text.includes('/*')) return text
-  const last = scanSync(text).tokens.findLast(({ tokenName }) => !tokenName.endsWith('_COMMENT'))
+  const last = loadedParser()
+    .scanSync(text)
+    .tokens.findLast(({ tokenName }) => !tokenName.endsWith('_COMMENT'))
   return Buffer.from(text).subarray(0, last?.end).toString()
 }
 
