@@ -238,6 +238,19 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     expect(replay).toMatchObject({ replayed: true, cause: { name: 'AcquireRefusedError' } })
   })
 
+  it('is a 409 that no retry helps if a stock is sold out', async () => {
+    await coins().take('ann', 5)
+    await points().take('ann', 8)
+    for (const list of [[coins().claim('ann', 1)], [coins().claim('ann', 1), points().claim('ann', 4)]]) {
+      const refusal = await refusalOf(acquire(list, write('x')))
+      expect(refusal).toMatchObject({ status: 409, retryable: false })
+      expect(refusal).not.toHaveProperty('retryAfterMs')
+    }
+    expect(await refusalOf(acquire([points().claim('ann', 4)], write('x')))).toMatchObject({
+      ...{ status: 429, retryable: true },
+    })
+  })
+
   it('does not store a refusal that may pass', async () => {
     const taken = await points().take('ann', 8)
     const refusal = await refusalOf(acquire(all(), write('x')))

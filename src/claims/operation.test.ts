@@ -360,6 +360,7 @@ describe('an operation', () => {
       )
       expect(value).toBeInstanceOf(InvalidInputError)
       expect(value.message).toBe('`input` does not fit its schema: amount: must be above 0.')
+      expect(value.status).toBe(400)
       expect(roundTrips).toBe(0)
       const answer = await charge.run({ amount: '7' as never }, { key: 'a' })
       expect(answer.receipt satisfies string).toBe('7')

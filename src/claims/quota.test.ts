@@ -87,10 +87,18 @@ describe('take', () => {
     const stock = fixture.dibs.quota('stock', { limit: 3 })
     await stock.take('sku', 2)
     const error = (await thrownBy(stock.take('sku', 2))) as QuotaExceededError
-    expect(error).toMatchObject({ used: 2, remaining: 1 })
+    expect(error).toMatchObject({ used: 2, remaining: 1, status: 409, retryable: false })
     expect(error).not.toHaveProperty('retryAfterMs')
     expect(error).not.toHaveProperty('resetsAt')
     expect(error.message).toMatch(/Nothing becomes free by itself/)
+  })
+
+  it('can be retried while a reservation of a stock may run out', async () => {
+    const stock = fixture.dibs.quota('stock', { limit: 3 })
+    await stock.reserve('sku', 3, { ttlMs: 1_000 })
+    expect(await thrownBy(stock.take('sku', 1))).toMatchObject({
+      ...{ status: 429, retryable: true, retryAfterMs: 1_000 },
+    })
   })
 
   it('refuses what can never fit, before it asks', async () => {

@@ -9,10 +9,11 @@ import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.
 export class InvalidInputError extends DibsError {
   static override readonly entry: ErrorEntry = {
     code: 'DIBS_INVALID_INPUT',
-    status: 400,
+    status: 500,
     retryable: false,
     means: 'An argument is not acceptable. Nothing was sent to the database.',
-    remedy: 'Correct the argument named in `field`.',
+    remedy:
+      'Correct the argument named in `field`. It is a mistake in the program, hence 500. `status` is 400 where programs pass on what their own client sent: an `If-Match` header, input that does not fit its schema, a value that does not fit its column, the id of a job, the place in a list.',
   }
 
   constructor(
@@ -20,7 +21,7 @@ export class InvalidInputError extends DibsError {
     readonly field: string,
     /** What is wrong, in a form that follows "`field` ": `must be positive, not -1`. */
     problem: string,
-    /** `status`: where it is not the caller of a server who has made the mistake. */
+    /** `status`: 400 if the value usually comes from a client of the program (see `refuseValue`). */
     options?: DibsErrorOptions & { readonly status?: number },
   ) {
     super(`\`${field}\` ${problem}.`, options)

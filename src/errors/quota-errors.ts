@@ -25,7 +25,7 @@ export class QuotaExceededError extends DibsError {
     retryable: true,
     means: 'What was asked for does not fit into what is left of a quota. Nothing was taken.',
     remedy:
-      'Ask for less (`remaining`), or again after `retryAfterMs`; where that is missing (and `retryable` is false), only a refund or a higher limit makes room.',
+      'Ask for less (`remaining`), or again after `retryAfterMs`. Without `retryAfterMs` a stock is sold out: `status` is 409, `retryable` is false, and only a refund or a higher limit makes room.',
   }
 
   readonly quota: string
@@ -53,7 +53,8 @@ export class QuotaExceededError extends DibsError {
         : `It fits in ${retryAfterMs} ms at the earliest.`
     super(
       `Quota "${quota}" of "${subject}" has ${remaining} left, and ${requested} ${requested === 1 ? 'was' : 'were'} asked for: ${used} of ${limit} used${reserved}. Nothing was taken. ${when}`,
-      { cause, retryable: retryAfterMs !== undefined },
+      // Clients retry a 429, and no wait helps with a stock that is sold out.
+      { cause, ...(retryAfterMs === undefined ? { retryable: false, status: 409 } : {}) },
     )
     this.quota = quota
     this.subject = subject

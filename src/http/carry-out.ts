@@ -4,13 +4,12 @@ import { WithoutWrites } from '../claims/once-joined.js'
 import { Abandoned } from '../claims/once-leased.js'
 import type { AmbiguousVerdict, OnceResult } from '../claims/once-spec.js'
 import type { Dibs } from '../dibs.js'
-import { TransientError } from '../errors.js'
+import { InvalidInputError, TransientError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import { withTimeout } from '../postgres/with-timeout.js'
 import { Claimed } from './claimed.js'
 import { NotKept } from './exchange.js'
 import { Refusal } from './explain-error.js'
-import { mistake } from './mistake.js'
 import type { OwnTransaction, ReadOptions } from './options.js'
 import type { StoredResponse } from './response-parts.js'
 import { timedOut } from './timed-out.js'
@@ -89,7 +88,8 @@ export async function carryOutInside<R>(
     })
   }
   await runInside(transaction, claim, leftMs)
-  if (!result) throw mistake('transaction', 'must call the function that it is given, and wait for it')
+  if (!result)
+    throw new InvalidInputError('transaction', 'must call the function that it is given, and wait for it')
   if (!result.replayed)
     await withTimeout(assertCommitted(dibs, address, result.id), leftMs() + GRACE_MS, () => {
       throw unknownCommit()
@@ -110,7 +110,10 @@ async function assertCommitted(dibs: Dibs, { scope, key }: Address, id: string):
     name: 'failed',
     state: 'unknown',
     detail: 'It was not committed. Repeat the request, with the same key.',
-    cause: mistake('transaction', 'has resolved, and nothing was committed: a statement in it has failed'),
+    cause: new InvalidInputError(
+      'transaction',
+      'has resolved, and nothing was committed: a statement in it has failed',
+    ),
   })
 }
 

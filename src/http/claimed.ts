@@ -1,7 +1,7 @@
 import type { Claim } from '../claims/claim.js'
+import { InvalidInputError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { mistake } from './mistake.js'
 
 /** What a handler works with behind the middleware. */
 export class Claimed<T = Transaction> {
@@ -22,14 +22,14 @@ export class Claimed<T = Transaction> {
   /** Joined: what is written in it commits together with the response, or not at all. */
   get tx(): T {
     if (this.#tx === undefined)
-      throw mistake('tx', "is there in mode 'joined'; this route is 'leased' and has a claim")
+      throw new InvalidInputError('tx', "is there in mode 'joined'; this route is 'leased' and has a claim")
     return this.#tx
   }
 
   /** Leased: its `idempotencyKey`, to hand on, its `signal`, its steps. */
   get claim(): Claim {
     if (this.#claim === undefined)
-      throw mistake(
+      throw new InvalidInputError(
         'claim',
         this.#tx === undefined
           ? 'is there when the client has sent a key; this one has not, and `required` is false'
@@ -48,7 +48,8 @@ export function remember(claimed: Claimed<unknown>, ...requests: readonly object
 
 /** Behind itself it would wait for its own claim. */
 export function assertOnce(request: object): void {
-  if (known.has(request)) throw mistake('middleware', 'of idempotency stands twice in front of this route')
+  if (known.has(request))
+    throw new InvalidInputError('middleware', 'of idempotency stands twice in front of this route')
 }
 
 /**
@@ -64,7 +65,7 @@ export function assertOnce(request: object): void {
 export function claimed<T = Transaction>(request: object): Claimed<T> {
   const found = typeof request === 'object' && request !== null ? known.get(request) : undefined
   if (!found)
-    throw mistake(
+    throw new InvalidInputError(
       'request',
       `did not pass the idempotency middleware: it is not in front of this route, or not for this method (${nameGiven(request)})`,
     )

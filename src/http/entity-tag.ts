@@ -1,5 +1,5 @@
+import { InvalidInputError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { mistake } from './mistake.js'
 
 /** An entity tag, RFC 9110 §8.8.3, without its quotes. */
 export interface EntityTag {
@@ -22,7 +22,7 @@ export function etagOf(version: number | string, { weak = false }: { readonly we
   if (!isVersion || !opaque.test(String(version))) {
     const given =
       typeof version === 'string' || typeof version === 'number' ? String(version) : nameGiven(version)
-    throw mistake(
+    throw new InvalidInputError(
       'version',
       `must be a whole number, or a text of what an entity tag may hold (no blanks, no quotes), not ${JSON.stringify(given)}`,
     )

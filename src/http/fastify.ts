@@ -2,9 +2,9 @@ import type { OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { RateLimit } from '../claims/rate-limit.js'
 import type { Dibs } from '../dibs.js'
+import { InvalidInputError } from '../errors.js'
 import { CapturedResponse } from './captured-response.js'
 import { Idempotency } from './idempotency.js'
-import { mistake } from './mistake.js'
 import { answerOverNode } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
 import { parsedBody } from './parsed-body.js'
@@ -58,7 +58,7 @@ export function idempotency(
   app.addHook('preHandler', async ({ routeOptions: { config } }) => {
     const { idempotency: asked, [GUARDED]: isGuarded } = config as { idempotency?: unknown; [GUARDED]?: true }
     if (asked && !isGuarded)
-      throw mistake(
+      throw new InvalidInputError(
         'config.idempotency',
         'is of a route that was made before the plugin: await `app.register` first',
       )

@@ -1,9 +1,8 @@
 import type { Dibs } from '../dibs.js'
-import { BusinessRuleError, PermanentError } from '../errors.js'
+import { BusinessRuleError, InvalidInputError, PermanentError } from '../errors.js'
 import { Claimed, remember } from './claimed.js'
 import type { BytesOf } from './exchange.js'
 import { Idempotency } from './idempotency.js'
-import { mistake } from './mistake.js'
 import type { IdempotencyOptions } from './options.js'
 import { explainPrecondition } from './precondition-problem.js'
 import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
@@ -80,7 +79,7 @@ export function idempotent<A extends unknown[] = []>(
 
 async function readRequest(request: Request, mostBytes: number): Promise<Uint8Array> {
   if (request.bodyUsed)
-    throw mistake(
+    throw new InvalidInputError(
       'body',
       'of the request was read before the middleware: give it a clone of the request instead',
     )

@@ -2,9 +2,9 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Context, Env, MiddlewareHandler } from 'hono'
 import type { RateLimit } from '../claims/rate-limit.js'
 import type { Dibs } from '../dibs.js'
+import { InvalidInputError } from '../errors.js'
 import { assertOnce, type Claimed, remember } from './claimed.js'
 import { Idempotency } from './idempotency.js'
-import { mistake } from './mistake.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { requestTooLarge } from './refuse-request.js'
@@ -112,7 +112,7 @@ async function readBody({ req }: Context, mostBytes: number): Promise<RequestBod
   if (form) return { value: form }
   if (Object.keys(req.bodyCache).length > 0) return new Uint8Array(await req.arrayBuffer())
   if (req.raw.bodyUsed)
-    throw mistake(
+    throw new InvalidInputError(
       'body',
       'of the request was read through `c.req.raw`: read it with `c.req`, or give `fingerprint`',
     )

@@ -627,7 +627,8 @@ describe('a rate limit', () => {
     const refused = await of(2)
     expect([refused.status, refused.headers.get('ratelimit')]).toEqual([503, expect.stringMatching(/;r=1;/)])
     const never = await of(6)
-    expect([never.status, never.headers.get('retry-after')]).toEqual([503, null])
+    expect([never.status, never.headers.get('retry-after')]).toEqual([422, null]) // no retry helps
+    expect(await never.json()).toMatchObject({ type: 'urn:dibs:problem:never-fits', status: 422 })
     expect((await of(1)).status).toBe(200)
   })
 })

@@ -1,7 +1,7 @@
 import type { Claim } from '../claims/claim.js'
 import type { AmbiguousVerdict, OnceResult } from '../claims/once-spec.js'
 import type { Dibs } from '../dibs.js'
-import { DibsError } from '../errors.js'
+import { DibsError, InvalidInputError } from '../errors.js'
 import { type EventOrigin, emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { databaseOf } from '../postgres/instances.js'
@@ -21,7 +21,6 @@ import { type BytesOf, type Exchange, NotKept, type Verdict } from './exchange.j
 import { explainError, Refusal } from './explain-error.js'
 import { HandlerRun } from './handler-run.js'
 import { readIdempotencyKey } from './idempotency-key.js'
-import { mistake } from './mistake.js'
 import {
   DEFAULT_RESPONSE_BYTES,
   type IdempotencyOptions,
@@ -129,7 +128,7 @@ export class Idempotency<R> {
     }
     // A key that the application has found is taken as it is.
     if (find && typeof found !== 'string' && typeof found !== 'number')
-      throw mistake('key', `must say a text or a number, not ${nameGiven(found)}`)
+      throw new InvalidInputError('key', `must say a text or a number, not ${nameGiven(found)}`)
     const read = readIdempotencyKey(find ? JSON.stringify(String(found)) : String(found), keyPattern)
     if ('key' in read) return read.key
     throw new Refusal({ name: 'keyInvalid', state: 'not started', detail: `The key ${read.problem}.` })
@@ -260,7 +259,7 @@ export class Idempotency<R> {
     const { large } = this.#options
     const rebuild = async (): Promise<Response> => {
       if (large) return await large.rebuild(stored.reference as Json, exchange.source)
-      throw mistake('large', 'must be given as long as responses are stored that were too long')
+      throw new InvalidInputError('large', 'must be given as long as responses are stored that were too long')
     }
     const rebuilt = await rebuild().catch((cause) => {
       const detail =
@@ -295,7 +294,7 @@ export class Idempotency<R> {
       await this.#dibs.transaction((tx: Transaction) => carryOut(tx), { deadlineMs })
     }
     if (own) return { kind: 'own', parts: own }
-    throw mistake('transaction', 'must call the function that it is given, and wait for it')
+    throw new InvalidInputError('transaction', 'must call the function that it is given, and wait for it')
   }
 }
 

@@ -1,10 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { RateLimit } from '../claims/rate-limit.js'
 import type { Dibs } from '../dibs.js'
+import { InvalidInputError } from '../errors.js'
 import { emit } from '../postgres/events.js'
 import { databaseOf } from '../postgres/instances.js'
 import { Idempotency } from './idempotency.js'
-import { mistake } from './mistake.js'
 import { answerOverNode } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
@@ -91,7 +91,7 @@ const call = async (fn: () => void | Promise<void>): Promise<void> => await fn()
 function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<ArrayBuffer>> {
   return new Promise((resolve, reject) => {
     if (request.readableDidRead)
-      throw mistake(
+      throw new InvalidInputError(
         'body',
         'of the request was read before the middleware: read it from the `body` that the handler gets',
       )

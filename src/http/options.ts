@@ -11,6 +11,10 @@ import { DEFAULT_STYLE, type Problem, type ProblemName, type ProblemStyle, probl
 import { isRepeatable, replayedHeaders } from './response-parts.js'
 import { readStorePolicy, type StorePolicy } from './store-policy.js'
 
+/** Problems of a rate limit, which has its own options. */
+type RateProblem = 'rateLimited' | 'neverFits'
+const rateProblems: readonly string[] = ['rateLimited', 'neverFits'] satisfies RateProblem[]
+
 /** Tenant and principal: whose keys they are. Parts are escaped and joined. */
 export type RequestScope = string | readonly (string | number | bigint)[]
 
@@ -71,7 +75,7 @@ export interface IdempotencyOptions<R> {
   /** What to do about a longer one: without this it is refused. */
   readonly large?: LargeResponses<R> | undefined
   /** Other statuses than the usual ones. */
-  readonly statuses?: Readonly<Partial<Record<Exclude<ProblemName, 'rateLimited'>, number>>> | undefined
+  readonly statuses?: Readonly<Partial<Record<Exclude<ProblemName, RateProblem>, number>>> | undefined
   /** What the types of problems begin with. Default `urn:dibs:problem:`. */
   readonly problemTypes?: string | undefined
   /** The body of a problem, in your own form. */
@@ -293,7 +297,7 @@ export function checkStatus(field: string, status: unknown): void {
 function checkStatuses(statuses: unknown): Readonly<Partial<Record<ProblemName, number>>> {
   checkOptions(
     statuses,
-    Object.keys(problems).filter((name) => name !== 'rateLimited'),
+    Object.keys(problems).filter((name) => !rateProblems.includes(name)),
   )
   for (const [name, status] of Object.entries(statuses as object)) checkStatus(`statuses.${name}`, status)
   return statuses as Readonly<Partial<Record<ProblemName, number>>>

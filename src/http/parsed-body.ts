@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import { mistake } from './mistake.js'
+import { InvalidInputError } from '../errors.js'
 import { bodyUnread } from './refuse-request.js'
 import type { RequestBody } from './request-body.js'
 
@@ -47,7 +47,7 @@ function filesOf({ file, files }: ParsedRequest): readonly ParsedFile[] {
 
 function toPart({ fieldname, originalname, mimetype, buffer }: ParsedFile): object {
   if (!buffer)
-    throw mistake(
+    throw new InvalidInputError(
       'body',
       'of the request has a file that is not in memory, so it cannot be compared: give `fingerprint`',
     )

@@ -1,5 +1,6 @@
-import { InvalidInputError, PreconditionFailedError, PreconditionRequiredError } from '../errors.js'
+import { PreconditionFailedError, PreconditionRequiredError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
+import { refuseValue } from '../postgres/refuse-value.js'
 import { etagOf, readEntityTags } from './entity-tag.js'
 import { type RequestHeaders, readHeader } from './request-headers.js'
 
@@ -99,7 +100,7 @@ function readTags(headers: RequestHeaders, header: 'If-Match' | 'If-None-Match')
   if (value === undefined) return undefined
   const tags = readEntityTags(value)
   if (tags) return tags
-  throw new InvalidInputError(header, 'must be a list of entity tags in double quotes, or *')
+  throw refuseValue(header, 'must be a list of entity tags in double quotes, or *')
 }
 
 /** 412, with what is there. */

@@ -36,6 +36,7 @@ export const problems = {
     status: 428,
     title: 'The request must name a version',
   },
+  neverFits: { type: 'never-fits', status: 422, title: 'More than can be had at once' },
   rateLimited: { type: 'rate-limited', status: 429, title: 'Too many requests' },
 } as const
 

@@ -5,7 +5,15 @@ import { checkOptions } from '../postgres/check-options.js'
 import { MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkStatus } from './options.js'
-import { DEFAULT_STYLE, type Problem, type ProblemStyle, problemResponse, toProblem } from './problem.js'
+import {
+  DEFAULT_STYLE,
+  type Problem,
+  type ProblemDetails,
+  type ProblemName,
+  type ProblemStyle,
+  problemResponse,
+  toProblem,
+} from './problem.js'
 
 /** How a rate limit stands in front of a route. `R` is the request as the framework hands it over. */
 export interface RateLimitedOptions<R> {
@@ -15,7 +23,7 @@ export interface RateLimitedOptions<R> {
   readonly cost?: ((request: R) => number | Promise<number>) | undefined
   /** Also `X-RateLimit-Limit`, `-Remaining` and `-Reset`. Default false. */
   readonly legacyHeaders?: boolean | undefined
-  /** The status of a refusal. Default 429. */
+  /** The status of a request that comes too soon. Default 429. */
   readonly status?: number | undefined
   /** What the types of problems begin with. Default `urn:dibs:problem:`. */
   readonly problemTypes?: string | undefined
@@ -67,26 +75,28 @@ export class RateGate<R> {
       const answer = await limit.tryTake(shorten(await subject(request)), cost ? await cost(request) : 1)
       const headers = this.#headers(limit, answer)
       if (answer.granted) return { headers, refusal: undefined }
-      return {
-        headers,
-        refusal: this.#refuse('Too much was asked for of late.', answer.retryAfterMs, headers),
-      }
+      const detail = 'Too many requests were made recently. Repeat this one later.'
+      const refusal = this.#refuse('rateLimited', { detail, retryAfterMs: answer.retryAfterMs })
+      for (const [name, value] of headers) refusal.headers.set(name, value)
+      return { headers, refusal }
     } catch (error) {
       if (error instanceof NeverFitsError)
-        return { headers: [], refusal: this.#refuse('More was asked for at once than is ever allowed.') }
+        // Clients retry a 429, and no wait helps here.
+        return {
+          headers: [],
+          refusal: this.#refuse('neverFits', {
+            detail: 'The request costs more than the limit allows at once.',
+          }),
+        }
       if (!(error instanceof DibsError) || error instanceof InvalidInputError || !error.retryable) throw error
-      const details = { detail: 'This attempt has done nothing. Repeat the request.' } as const
+      const detail = 'This attempt has done nothing. Repeat the request.'
       const retryAfterMs = error instanceof BusyError ? error.retryAfterMs : 1_000
-      const problem = toProblem('unavailable', { ...details, retryAfterMs }, this.#style)
-      return { headers: [], refusal: problemResponse(problem, this.#style) }
+      return { headers: [], refusal: this.#refuse('unavailable', { detail, retryAfterMs }) }
     }
   }
 
-  #refuse(detail: string, retryAfterMs?: number, headers: RateVerdict['headers'] = []): Response {
-    const problem = toProblem('rateLimited', { detail, retryAfterMs }, this.#style)
-    const response = problemResponse(problem, this.#style)
-    for (const [name, value] of headers) response.headers.set(name, value)
-    return response
+  #refuse(name: ProblemName, details: ProblemDetails): Response {
+    return problemResponse(toProblem(name, details, this.#style), this.#style)
   }
 
   /** As draft-ietf-httpapi-ratelimit-headers has them. */

@@ -1,5 +1,5 @@
+import { InvalidInputError } from '../errors.js'
 import { Refusal } from './explain-error.js'
-import { mistake } from './mistake.js'
 
 /** The request is longer than is read. */
 export const requestTooLarge = (mostBytes: number): Refusal =>
@@ -15,7 +15,7 @@ export const bodyUnread = (advice: string): Refusal =>
     name: 'bodyUnread',
     state: 'not started',
     detail: 'The body of the request was not read: this service reads no bodies of its content type here.',
-    cause: mistake(
+    cause: new InvalidInputError(
       'body',
       `of the request was not read before the middleware, so it cannot tell whether a repetition is the same: ${advice}, or give \`fingerprint\``,
     ),

@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import { InvalidInputError } from '../errors.js'
 import { keyOf } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { mistake } from './mistake.js'
 
 type Part = string | number | bigint
 
@@ -17,7 +16,7 @@ export function scopeOf(principal: readonly Part[], method: string, path: string
     )
   } catch (error) {
     if (!(error instanceof InvalidInputError)) throw error
-    throw mistake('scope', error.message.replace(/^\S+ |\.$/g, ''))
+    throw new InvalidInputError('scope', error.message.replace(/^\S+ |\.$/g, ''))
   }
 }
 
@@ -36,7 +35,7 @@ export function readPrincipal(principal: unknown): readonly Part[] {
   if (parts.length > 0 && parts.every(isSaid)) return parts
   const name = (part: unknown) => (part === '' ? 'an empty text' : nameGiven(part))
   const said = Array.isArray(principal) ? `[${parts.map(name).join(', ')}]` : name(principal)
-  throw mistake(
+  throw new InvalidInputError(
     'scope',
     `must say for each request whose key it is, and said ${said}; refuse those who are not known before they come here`,
   )

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto'
 import { promisify } from 'node:util'
 import { brotliDecompress, gunzip, inflate } from 'node:zlib'
 import { writeCanonical } from '../claims/fingerprint.js'
+import { InvalidInputError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { mistake } from './mistake.js'
 import { bodyTooDeep, requestTooLarge } from './refuse-request.js'
 import type { RequestBody } from './request-body.js'
 
@@ -167,4 +167,4 @@ function plain(value: unknown, above: object[]): unknown {
 }
 
 const unknownBody = (problem: string) =>
-  mistake('body', `as it was parsed ${problem}, which cannot be compared: give \`fingerprint\``)
+  new InvalidInputError('body', `as it was parsed ${problem}, which cannot be compared: give \`fingerprint\``)

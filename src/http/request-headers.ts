@@ -1,5 +1,5 @@
+import { InvalidInputError } from '../errors.js'
 import { hasMethods, nameGiven } from '../postgres/name-given.js'
-import { mistake } from './mistake.js'
 
 /** The headers of a request, as any framework has them: `Headers`, those of Node, or what has a `get`, such as a request of Express. */
 export type RequestHeaders =
@@ -11,7 +11,7 @@ export function readHeader(headers: RequestHeaders, name: string): string | unde
   if (hasMethods(headers, 'get')) return (headers as Headers).get(name) ?? undefined
   // A request has no header of any name, and a write would go through that nobody has checked.
   if (typeof headers !== 'object' || headers === null || typeof Reflect.get(headers, 'headers') === 'object')
-    throw mistake(
+    throw new InvalidInputError(
       'headers',
       `must be the headers of a request, not ${nameGiven(headers)}: give \`request.headers\``,
     )

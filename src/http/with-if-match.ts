@@ -1,4 +1,5 @@
-import { ConflictError, InvalidInputError, PreconditionRequiredError } from '../errors.js'
+import { ConflictError, PreconditionRequiredError } from '../errors.js'
+import { refuseValue } from '../postgres/refuse-value.js'
 import { mayRepeat, repeatOnConflict } from '../postgres/retry-on-conflict.js'
 import { ifMatch, refuse } from './precondition.js'
 import type { RequestHeaders } from './request-headers.js'
@@ -41,7 +42,7 @@ function readVersion(headers: RequestHeaders): number {
   // It asks for no version, so that the update of somebody else would be lost.
   if (expected.any) throw new PreconditionRequiredError('If-Match')
   const { versions } = expected
-  if (versions.length > 1) throw new InvalidInputError('If-Match', 'must be one entity tag here')
+  if (versions.length > 1) throw refuseValue('If-Match', 'must be one entity tag here')
   const [text = ''] = versions
   const version = Number(text)
   // What no version of ours looks like is not the current one.

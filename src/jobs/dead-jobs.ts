@@ -3,6 +3,7 @@ import { checkAmount } from '../postgres/check-amount.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { refuseValue } from '../postgres/refuse-value.js'
 import { textArray } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { queueTopic } from './add-jobs.js'
@@ -61,7 +62,7 @@ export class DeadJobs {
     const { limit = 100, after = '0:0', ...filter } = options
     if (checkAmount('limit', limit) > MOST) throw new InvalidInputError('limit', `must be at most ${MOST}`)
     const place = /^(\d{1,10}):(\d{1,16})$/.exec(after)
-    if (!place) throw new InvalidInputError('after', 'must be `next` of the page before')
+    if (!place) throw refuseValue('after', 'must be `next` of the page before')
     // One more tells whether there is a next page.
     const found = await this.#list(filter, place.slice(1), limit + 1)
     const rows = found.slice(0, limit)

@@ -160,9 +160,7 @@ export class Jobs<D extends JobDefinitions> {
       throw new InvalidInputError(
         `jobs[${n}]`,
         `is not right, and none was added: ${error.message.replace(/\.$/, '')}`,
-        {
-          cause: error,
-        },
+        { cause: error, status: error.status },
       )
     }
   }

@@ -5,6 +5,7 @@ import { emit } from '../postgres/events.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkCharacters, checkKey } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { refuseValue } from '../postgres/refuse-value.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { originOf, topicOf } from './lock-origin.js'
@@ -63,7 +64,7 @@ export class Locks {
     if (!Number.isSafeInteger(limit) || limit < 1 || limit > 1_000)
       throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${String(limit)}`)
     if (after !== undefined && !isPermit(after?.permit))
-      throw new InvalidInputError('after', 'must have the name and the permit of a lock that was listed')
+      throw refuseValue('after', 'must have the name and the permit of a lock that was listed')
     const from = after ? [checkKey('after', after.name), String(after.permit)] : ['', '-1']
     const rows = await this.#database.send(listLocks, [prefix, ...from, String(limit)])
     return rows.map(readInfo)

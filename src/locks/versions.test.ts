@@ -183,6 +183,18 @@ describe('refused before it is sent', () => {
     expect(error.message).toContain(problem)
   })
 
+  it('with 400 for a value that a client may have sent, and with 500 for a mistake in the call', async () => {
+    const statusOf = async (version: unknown, patch: object, options: object = {}) =>
+      (await update(undefined, version as never, patch, options).catch((error) => error)).status
+    expect(await statusOf('one', { note: '' })).toBe(400)
+    expect(await statusOf(1, { note: 5 })).toBe(400)
+    expect(await statusOf(1, { note: 'a\0' })).toBe(400)
+    expect(await statusOf(1, {})).toBe(500)
+    expect(await statusOf(1, { nte: 'x' })).toBe(500)
+    expect(await statusOf(1, { note: undefined })).toBe(500)
+    expect(await statusOf(1, { note: '' }, { wait: 1 })).toBe(500)
+  })
+
   it('what is no object, no id, or no transaction', async () => {
     const { updateVersioned } = fixture.dibs
     await expect(updateVersioned(undefined, at('orders'), 1 as never, {})).rejects.toThrow(

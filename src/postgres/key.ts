@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { InvalidInputError } from '../errors.js'
 import { nameGiven } from './name-given.js'
+import { refuseValue } from './refuse-value.js'
 
 /** In UTF-8. Two of these, a scope and a key, fit into one index entry of PostgreSQL. */
 export const MAX_KEY_BYTES = 512
@@ -44,9 +45,9 @@ export function checkKey(field: string, key: unknown): string {
 }
 
 export function checkCharacters(field: string, text: string): void {
-  if (text.includes('\0')) throw new InvalidInputError(field, 'must not hold a NUL character')
+  if (text.includes('\0')) throw refuseValue(field, 'must not hold a NUL character')
   if (/\p{Surrogate}/u.test(text))
-    throw new InvalidInputError(field, 'must not hold half of a surrogate pair, which is no character')
+    throw refuseValue(field, 'must not hold half of a surrogate pair, which is no character')
 }
 
 /**

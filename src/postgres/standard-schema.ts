@@ -1,4 +1,5 @@
 import { InvalidInputError, InvalidOutcomeError, StoredValueError } from '../errors.js'
+import { refuseValue } from './refuse-value.js'
 
 /** What Zod, Valibot, ArkType and others agree on (standardschema.dev): enough of it to parse with. */
 export interface StandardSchema<Input = unknown, Output = Input> {
@@ -53,10 +54,7 @@ export async function parseInput<T>(
   if (!schema) return value as T
   const result = await schema['~standard'].validate(value)
   if (result.issues)
-    throw new InvalidInputError(
-      'input',
-      `does not fit its schema: ${result.issues.map(describeIssue).join('; ')}`,
-    )
+    throw refuseValue('input', `does not fit its schema: ${result.issues.map(describeIssue).join('; ')}`)
   return result.value
 }
 

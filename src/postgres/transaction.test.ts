@@ -644,7 +644,7 @@ describe('misuse', () => {
     'refuses to be sent %j',
     async (text) => {
       const work = database.transaction((tx) => tx.query(text))
-      await expect(work).rejects.toMatchObject({ name: 'InvalidInputError', field: 'text' })
+      await expect(work).rejects.toMatchObject({ name: 'InvalidInputError', field: 'text', status: 500 })
     },
   )
 

@@ -738,8 +738,8 @@ export const httpMutations = [
   {
     name: 'rate: a refusal has no headers',
     file: http('rate-gate.ts'),
-    from: 'answer.retryAfterMs, headers)',
-    to: 'answer.retryAfterMs)',
+    from: 'for (const [name, value] of headers) refusal.headers.set(name, value)',
+    to: '',
     tests: suite,
   },
 ]

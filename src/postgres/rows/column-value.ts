@@ -1,6 +1,7 @@
 import { InvalidInputError } from '../../errors.js'
 import { checkCharacters } from '../key.js'
 import { nameGiven } from '../name-given.js'
+import { refuseValue } from '../refuse-value.js'
 import type { TextValue } from '../text-values.js'
 import { type ColumnType, integerRanges } from './table.js'
 
@@ -52,7 +53,7 @@ function refuse(field: string, wanted: string, value: unknown): InvalidInputErro
     : ['number', 'bigint', 'boolean'].includes(typeof value)
       ? `${value}`
       : nameGiven(value)
-  return new InvalidInputError(field, `must be ${wanted}, not ${given}`)
+  return refuseValue(field, `must be ${wanted}, not ${given}`)
 }
 
 /** Exactly as given: a number that is not safe may have been rounded before it came here. */
@@ -99,13 +100,12 @@ function readJson(field: string, value: unknown): string {
   try {
     text = JSON.stringify(value)
   } catch (cause) {
-    throw new InvalidInputError(field, 'must be JSON', { cause })
+    throw refuseValue(field, 'must be JSON', { cause })
   }
   if (text === undefined) throw refuse(field, 'JSON', value)
-  if (/\\u0000/.test(text.replaceAll('\\\\', '')))
-    throw new InvalidInputError(field, 'must not hold a NUL character')
+  if (/\\u0000/.test(text.replaceAll('\\\\', ''))) throw refuseValue(field, 'must not hold a NUL character')
   if (/\\ud[89a-f]/i.test(text.replaceAll('\\\\', '')))
-    throw new InvalidInputError(field, 'must not hold half of a surrogate pair, which is no character')
+    throw refuseValue(field, 'must not hold half of a surrogate pair, which is no character')
   return text
 }
 
@@ -166,10 +166,7 @@ function readText(field: string, value: unknown, { maxLength }: ColumnType): str
   if (typeof value !== 'string') throw refuse(field, 'a text', value)
   checkCharacters(field, value)
   if (maxLength !== undefined && value.length > maxLength && [...value].length > maxLength)
-    throw new InvalidInputError(
-      field,
-      `must be at most ${maxLength} characters long, and has ${[...value].length}`,
-    )
+    throw refuseValue(field, `must be at most ${maxLength} characters long, and has ${[...value].length}`)
   return value
 }
 
@@ -177,10 +174,7 @@ function readText(field: string, value: unknown, { maxLength }: ColumnType): str
 function checkBytes(field: string, text: string, most: number): string {
   const bytes = Buffer.byteLength(text)
   if (bytes <= most) return text
-  throw new InvalidInputError(
-    field,
-    `must be at most ${most} ${most === 1 ? 'byte' : 'bytes'} long, and has ${bytes}`,
-  )
+  throw refuseValue(field, `must be at most ${most} ${most === 1 ? 'byte' : 'bytes'} long, and has ${bytes}`)
 }
 
 function checkLabel(field: string, labels: readonly string[], value: unknown): string {
