@@ -69,6 +69,21 @@ describe('a handler on Fetch types', () => {
     expect(claims).toMatchObject([{ scope: 'http:POST /orders', key: 'k', status: 'active' }])
   })
 
+  it.each<[string, unknown]>([
+    ['undefined', undefined],
+    ['an empty string', ''],
+    ['an object of the class Promise', Promise.resolve('/')],
+    ['a string of 16385 characters', '/'.repeat(16_385)],
+  ])('is not run if `normalizePath` returns %s', async (said, path) => {
+    let runs = 0
+    const handle = make({ normalizePath: () => path as string }, () => new Response(String(++runs)))
+    await expect(handle(ask())).rejects.toMatchObject({
+      ...{ field: 'normalizePath', status: 500 },
+      message: `\`normalizePath\` must return a string of 1 to 16384 characters, not ${said}.`,
+    })
+    expect(runs).toBe(0)
+  })
+
   it('may answer with a stream of strings, and not with one of other things', async () => {
     const answerWith = (chunk: unknown) =>
       make({}, () => new Response(ReadableStream.from(['t', chunk]) as never))

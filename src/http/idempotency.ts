@@ -29,7 +29,7 @@ import {
   readOptions,
 } from './options.js'
 import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
-import { pathOf, readPrincipal, scopeOf } from './request-address.js'
+import { normalizeTarget, pathOf, readPrincipal, scopeOf } from './request-address.js'
 import { fingerprintRequest } from './request-fingerprint.js'
 import {
   fromStored,
@@ -161,21 +161,22 @@ export class Idempotency<R> {
   }
 
   async #addressOf(exchange: Exchange<R>, key: string): Promise<Address> {
-    const { method, target } = exchange
-    const { scope, fingerprint, requestId } = this.#options
+    const { method } = exchange
+    const { scope, fingerprint, requestId, normalizePath } = this.#options
+    const target = normalizeTarget(exchange.target, normalizePath)
     const principal = scope === 'anonymous' ? [] : readPrincipal(await scope(exchange.source))
     return {
       scope: scopeOf(principal, method, pathOf(target)),
       key,
       fingerprint: fingerprint
         ? ((await fingerprint(exchange.source)) ?? null)
-        : await this.#fingerprintOf(exchange),
+        : await this.#fingerprintOf(exchange, target),
       requestId: requestId?.(exchange.source),
     }
   }
 
-  async #fingerprintOf(exchange: Exchange<R>): Promise<string> {
-    const { method, target } = exchange
+  async #fingerprintOf(exchange: Exchange<R>, target: string): Promise<string> {
+    const { method } = exchange
     const headers = this.#options.fingerprintHeaders.map(
       (name) => [name, exchange.header(name) ?? ''] as const,
     )

@@ -125,6 +125,21 @@ describe('Express, beside others', () => {
     expect(await fixture.logged()).toEqual([])
   })
 
+  it.each([
+    ['is carried out twice without `normalizePath`', undefined, 2],
+    ['is carried out once with it', (path: string) => path.toLowerCase().replace(/\/$/, ''), 1],
+  ])('one key under two spellings of a path that reach one route %s', async (_, normalizePath, runs) => {
+    const app = express()
+    app.post('/x/orders', idempotency(fixture.dibs, { scope: 'anonymous', normalizePath }), handler)
+    const port = await listen(app)
+    for (const path of ['/x/orders', '/X/Orders/']) {
+      const headers = { 'idempotency-key': 'k' }
+      const answer = await fetch(`http://127.0.0.1:${port}${path}`, { method: 'POST', headers })
+      expect(answer.status).toBe(200)
+    }
+    expect(await fixture.logged()).toHaveLength(runs)
+  })
+
   it('a handler outside of it is told so', async () => {
     const app = express()
     app.post('/', (request) => void claimed(request))

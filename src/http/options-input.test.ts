@@ -36,6 +36,7 @@ describe('options', () => {
     [{ replayHeaders: ['Connection'] }, 'is never replayed'],
     [{ fingerprintHeaders: 'x' }, '`fingerprintHeaders` must be a list of names'],
     [{ key: 'x' }, '`key` must be a function'],
+    [{ normalizePath: '/' }, '`normalizePath` must be a function'],
     [{ keyPattern: 'x' }, '`keyPattern` must be a regular expression'],
     [{ waitMs: -1 }, '`waitMs` must be a whole number'],
     [{ keepMs: 0 }, '`keepMs` must be a whole number'],

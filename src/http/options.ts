@@ -42,6 +42,11 @@ export interface IdempotencyOptions<R> {
     | undefined
   /** What keys must look like, beside 1 to 255 characters: for a UUID, say. */
   readonly keyPattern?: RegExp | undefined
+  /**
+   * Makes one path of several spellings that reach the same handler, as Express and others ignore case and a trailing slash. Gets the
+   * path without its query; the result stands for it in the scope and in the fingerprint. Default: the path as the client sent it.
+   */
+  readonly normalizePath?: ((path: string) => string) | undefined
   /** What must be the same in a repetition, as JSON, in place of method, path, query and body. */
   readonly fingerprint?: ((request: R) => unknown) | undefined
   /** Headers that must be the same as well. */
@@ -113,7 +118,7 @@ export interface ReadOptions<R>
   readonly style: ProblemStyle
 }
 
-type Optional = 'key' | 'keyPattern' | 'fingerprint' | 'large' | 'transaction' | 'requestId'
+type Optional = 'key' | 'keyPattern' | 'normalizePath' | 'fingerprint' | 'large' | 'transaction' | 'requestId'
 
 /** In base64, with its headers, it must fit into an outcome. */
 const MAX_RESPONSE_BYTES = 700_000
@@ -145,6 +150,7 @@ const optional = [
   'scope',
   'key',
   'keyPattern',
+  'normalizePath',
   'fingerprint',
   'large',
   'problemTypes',
@@ -174,6 +180,7 @@ export function readOptions<R>(options: IdempotencyOptions<R>): ReadOptions<R> {
   for (const [field, list] of Object.entries(names)) checkHeaderNames(field, list)
   for (const name of [
     'key',
+    'normalizePath',
     'fingerprint',
     'keepsWrites',
     'transaction',

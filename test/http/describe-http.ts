@@ -371,6 +371,18 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
       expect(await effects()).toEqual([])
     })
 
+    it('is the same under all paths that `normalizePath` makes one', async () => {
+      const key = randomUUID()
+      const first = await send('/paths/Tea', { ...item, key })
+      expect(first.status).toBe(201)
+      const again = await send('/paths/tEA', { ...item, key })
+      expect([again.status, again.headers['idempotency-replayed']]).toEqual([201, 'true'])
+      expect(again.body.equals(first.body)).toBe(true)
+      expect((await send('/paths/coffee', { ...item, key })).headers['idempotency-replayed']).toBeUndefined()
+      expectProblem(await send('/paths/tea?x=1', { ...item, key }), 422, 'key-reused')
+      expect(await effects()).toHaveLength(2)
+    })
+
     it('must have the form that a route asks for', async () => {
       for (let n = 0; n < 3; n++) expect((await send('/uuid', item)).status).toBe(201)
       expectProblem(await send('/uuid', { ...item, key: 'not-one' }), 400, 'key-invalid')

@@ -64,6 +64,12 @@ export const routes = [
   { method: 'DELETE', path: '/deletable', options: { methods: ['DELETE'] }, handle: created },
   { method: 'DELETE', path: '/orders', handle: async () => ({ status: 200, body: 'untouched' }) },
   { method: 'GET', path: '/orders', handle: async () => ({ status: 200, body: 'untouched' }) },
+  {
+    method: 'POST',
+    path: '/paths/:name',
+    options: { normalizePath: (path) => path.toLowerCase() },
+    handle: created,
+  },
   { method: 'POST', path: '/gate', handle: waitsAtGate },
   { method: 'POST', path: '/waits', options: { waitMs: 10_000 }, handle: waitsAtGate },
   {

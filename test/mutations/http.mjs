@@ -442,6 +442,13 @@ export const httpMutations = [
     tests: neighbors,
   },
   {
+    name: 'http: a path is not normalized',
+    file: address,
+    from: 'if (!normalizePath) return target',
+    to: 'return target',
+    tests: neighbors,
+  },
+  {
     name: 'body: only headers tell that there is one',
     file: body,
     from: 'return await hasBytes(raw)',
