@@ -50,6 +50,7 @@ import { checkSchemaName } from './postgres/identifier.js'
 import { bindInstance } from './postgres/instances.js'
 import { logEvents } from './postgres/log-events.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
+import { trackJoined } from './postgres/open-calls.js'
 import { checkOpenOptions, type OpenOptions } from './postgres/open-options.js'
 import { Rows } from './postgres/rows/rows.js'
 import { inspectServer } from './postgres/server.js'
@@ -126,20 +127,21 @@ export class Dibs implements AsyncDisposable {
     this.#server = server
     this.#database = database
     this.claims = new Claims(database)
-    this.onceDetailed = onceOn(database)
-    this.once = withoutDetails(this.onceDetailed)
-    this.acquire = acquireOn(database)
-    this.singleton = singletonOn(database)
-    this.voidSlot = voidSlotOn(database)
+    const onceDetailed = onceOn(database)
+    this.onceDetailed = trackJoined('dibs.onceDetailed', 0, onceDetailed)
+    this.once = trackJoined('dibs.once', 0, withoutDetails(onceDetailed))
+    this.acquire = trackJoined('dibs.acquire', 2, acquireOn(database))
+    this.singleton = trackJoined('dibs.singleton', 0, singletonOn(database))
+    this.voidSlot = trackJoined('dibs.voidSlot', 0, voidSlotOn(database))
     const rows = new Rows(database)
     this.#rows = rows
-    this.rowLock = rowLockOn(rows)
-    this.updateVersioned = updateVersionedOn(rows)
-    this.lastWriteWins = lastWriteWinsOn(rows)
-    this.insertOnce = insertOnceOn(rows)
-    this.transition = transitionOn(rows)
-    this.claimRows = claimRowsOn(rows)
-    this.adjust = adjustOn(rows)
+    this.rowLock = trackJoined('dibs.rowLock', 0, rowLockOn(rows))
+    this.updateVersioned = trackJoined('dibs.updateVersioned', 0, updateVersionedOn(rows))
+    this.lastWriteWins = trackJoined('dibs.lastWriteWins', 0, lastWriteWinsOn(rows))
+    this.insertOnce = trackJoined('dibs.insertOnce', 0, insertOnceOn(rows))
+    this.transition = trackJoined('dibs.transition', 0, transitionOn(rows))
+    this.claimRows = trackJoined('dibs.claimRows', 1, claimRowsOn(rows))
+    this.adjust = trackJoined('dibs.adjust', 0, adjustOn(rows))
     bindInstance(this, database)
     this.#maintenance = new Maintenance(database, {
       operations: this.#operations,

@@ -12,6 +12,7 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import type { Tx } from '../postgres/executor.js'
 import { isConflict } from '../postgres/fault.js'
 import { toOutcome } from '../postgres/json.js'
+import { MarkedCall } from '../postgres/marked-call.js'
 import { isInside } from '../postgres/open-transaction.js'
 import { sleep } from '../postgres/sleep.js'
 import { storeFailure } from '../postgres/stored-failure.js'
@@ -195,24 +196,25 @@ export async function acquireInside<X extends Tx>(
   tx: X,
   fn: (tx: X, grants: unknown[]) => Promise<unknown>,
 ): Promise<unknown> {
+  const marked = new MarkedCall(call.database, tx, `${call.settings.calledAs} of ${call.describe()}`)
   for (;;) {
-    const [row] = await call.database.send(acquireClaims, call.values(), tx)
+    const [row] = await marked.first(acquireClaims, call.values())
     const verdict = call.judge(row)
     if (verdict.todo === 'answer') return call.answer(verdict.claim, false)
     if (verdict.todo === 'refuse') throw verdict.error
-    if (verdict.todo === 'run') return runInside(call, tx, verdict.told, fn)
+    if (verdict.todo === 'run') return runInside(call, marked, tx, verdict.told, fn)
     await sleep(verdict.pauseMs)
   }
 }
 
 async function runInside<X extends Tx>(
   call: AcquireCall,
+  marked: MarkedCall,
   tx: X,
   told: ToldAcquire,
   fn: (tx: X, grants: unknown[]) => Promise<unknown>,
 ): Promise<unknown> {
-  const end = (ending: Ending) =>
-    call.database.send(endAcquired, endValues(call, told, ending, null, false), tx)
+  const end = (ending: Ending) => marked.last(endAcquired, endValues(call, told, ending, null, false))
   let read: { readonly value: unknown; readonly text: string | null }
   try {
     read = await withSavepoint(call.database, tx, async () =>
@@ -229,7 +231,10 @@ async function runInside<X extends Tx>(
     }).catch(() => {})
     throw error
   }
-  if (!call.stores) return read.value
+  if (!call.stores) {
+    await marked.close()
+    return read.value
+  }
   const [row] = await end({ isDone: true, text: read.text, keepsOnce: false, restMs: null })
   if (JSON.parse(`${row?.told}`).state !== 'ended')
     throw new FenceLostError(call.describe(), told.once?.fence ?? 0)

@@ -1,5 +1,6 @@
 import { HoldEndedError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
+import { trackJoinedMethods } from '../postgres/open-calls.js'
 import type { SubjectOptions } from './quota-spec.js'
 import type { QuotaUse } from './quota-told.js'
 
@@ -70,3 +71,5 @@ export class Hold implements AsyncDisposable {
     return true
   }
 }
+
+trackJoinedMethods(Hold, 'hold', { settle: 1, void: 0 })

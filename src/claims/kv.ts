@@ -6,6 +6,7 @@ import type { Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { type Json, MAX_JSON_BYTES, type Stored, toJson } from '../postgres/json.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
+import { trackJoinedMethods } from '../postgres/open-calls.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
 import {
@@ -247,6 +248,11 @@ export class Kv {
     emit('dibs:kv.conflict', { ...origin, call, template: templateOf(key), keyHash: hashKey(key) })
   }
 }
+
+trackJoinedMethods(Kv, 'kv', {
+  ...{ get: 1, getMany: 1, scan: 1, delete: 1 },
+  ...{ set: 2, setIfAbsent: 2, patch: 2, compareAndSet: 3 },
+})
 
 /** What a caller stored is of the type that callers agree on; nobody can check that here. */
 function parse<T>(row: TextRow): T {

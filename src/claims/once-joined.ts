@@ -9,6 +9,7 @@ import {
 import { fullJitterMs } from '../postgres/backoff.js'
 import type { Tx } from '../postgres/executor.js'
 import { toOutcome } from '../postgres/json.js'
+import { MarkedCall } from '../postgres/marked-call.js'
 import { isInside } from '../postgres/open-transaction.js'
 import { sleep } from '../postgres/sleep.js'
 import { parseStored } from '../postgres/standard-schema.js'
@@ -190,28 +191,29 @@ export async function onceInside<X extends Tx>(
   tx: X,
   fn: (tx: X) => Promise<unknown>,
 ): Promise<OnceResult<unknown>> {
+  const marked = new MarkedCall(call.database, tx, `dibs.once of ${call.subject}`)
   for (;;) {
-    const [row] = await call.database.send(call.beginJoined, call.joinedValues(), tx)
+    const [row] = await marked.first(call.beginJoined, call.joinedValues())
     const { todo, claim } = call.judge(row)
     if (todo === 'answer') return call.answer(claim, true)
-    if (todo === 'run') return runInside(call, tx, claim, fn)
+    if (todo === 'run') return runInside(call, marked, claim, () => fn(tx))
     await sleep(call.pauseMs)
   }
 }
 
-async function runInside<X extends Tx>(
+async function runInside(
   call: OnceCall,
-  tx: X,
+  marked: MarkedCall,
   claim: ToldClaim,
-  fn: (tx: X) => Promise<unknown>,
+  fn: () => Promise<unknown>,
 ): Promise<OnceResult<unknown>> {
-  const { database, spec } = call
+  const { spec } = call
   const { fence } = claim
   const finish = (status: 'active' | 'failed', outcome: string | null) =>
-    database.send(finishClaim, finishValues(call, fence, status, outcome, false), tx)
+    marked.last(finishClaim, finishValues(call, fence, status, outcome, false))
   let outcome: string | null
   try {
-    outcome = await readOutcome(call, await fn(tx))
+    outcome = await readOutcome(call, await fn())
   } catch (error) {
     // If the caller goes on and commits, the claim must not stay behind half done. If the transaction is aborted, this fails
     // like everything else in it, and the claim goes with it.
@@ -227,7 +229,7 @@ async function runInside<X extends Tx>(
     ]
     await (isTerminalError(error, spec.isTerminal)
       ? finish('failed', storeFailure(error))
-      : database.send(endClaim, release, tx)
+      : marked.last(endClaim, release)
     ).catch(() => {})
     throw error
   }

@@ -15,6 +15,7 @@ import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
+import { trackJoinedMethods } from '../postgres/open-calls.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
 import { QuotaClaim } from './acquire-claims.js'
@@ -464,6 +465,11 @@ export class Quota {
     return `a turn at quota "${this.name}" of "${subject}"`
   }
 }
+
+trackJoinedMethods(Quota, 'quota', {
+  ...{ take: 2, tryTake: 2, reserve: 2 },
+  ...{ settle: 2, void: 1, refund: 1, peek: 1 },
+})
 
 interface Decided {
   readonly take: ToldTake

@@ -7,6 +7,7 @@ import type { Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { bindInstance } from '../postgres/instances.js'
 import { checkKey, hashKey } from '../postgres/key.js'
+import { trackJoinedMethods } from '../postgres/open-calls.js'
 import type { Statement } from '../postgres/statement.js'
 import { type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
 import { RateClaim } from './acquire-claims.js'
@@ -262,6 +263,8 @@ export class RateLimit {
     return { ...this.#database.origin, template: `${name}:*`, keyHash: hashKey(`${name}:${subject}`) }
   }
 }
+
+trackJoinedMethods(RateLimit, 'rateLimit', { take: 2, tryTake: 2, peek: 1 })
 
 const toMs = (us: number): number => Math.ceil(us / 1_000)
 

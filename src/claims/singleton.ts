@@ -10,6 +10,7 @@ import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import type { Stored } from '../postgres/json.js'
 import { addressOf, checkKey, nameScope, scopeOfSingleton } from '../postgres/key.js'
+import { MarkedCall } from '../postgres/marked-call.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isInside } from '../postgres/open-transaction.js'
 import type { Transaction } from '../postgres/transaction-types.js'
@@ -150,7 +151,8 @@ async function voidIn(
   const subject = `slot ${key} ${nameScope(scope)}`
   const mark = JSON.stringify({ name: VOID, message: `${subject} was voided.` })
   const startedAt = performance.now()
-  const [row] = await database.send(voidSingleton, [scope, key, id, String(frees), mark, WAIT_MS], tx)
+  const marked = new MarkedCall(database, tx, `dibs.voidSlot of ${subject}`)
+  const [row] = await marked.first(voidSingleton, [scope, key, id, String(frees), mark, WAIT_MS])
   const told = readTold(row)
   if (told.state === 'busy')
     throw new BusyError(
@@ -162,9 +164,11 @@ async function voidIn(
   if (told.state !== 'voided') return { voided: false }
   const isFailed = told.status === 'failed'
   // What a transaction did was rolled back.
-  if (!fn || (isFailed && told.holder.startsWith('tx:'))) return { voided: true }
+  const isUndone = !fn || (isFailed && told.holder.startsWith('tx:'))
   const result = told.hasOutcome && !isFailed ? told.outcome : undefined
-  return { voided: true, value: await fn(tx, result, isFailed ? 'failed' : 'active') }
+  const value = isUndone ? undefined : await fn(tx, result, isFailed ? 'failed' : 'active')
+  await marked.close()
+  return isUndone ? { voided: true } : { voided: true, value }
 }
 
 /** There is nothing to undo yet, or nobody knows whether there is. */

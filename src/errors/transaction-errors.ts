@@ -98,6 +98,38 @@ export class NestedRetryError extends DibsError {
 }
 
 /**
+ * A function given to `dibs.transaction` or `tx.savepoint` returned while calls that had joined it still ran.
+ *
+ * @example
+ * if (error instanceof NotAwaitedError) console.error(`await ${error.calls.join(' and ')}`)
+ */
+export class NotAwaitedError extends DibsError {
+  static override readonly entry: ErrorEntry = {
+    code: 'DIBS_NOT_AWAITED',
+    status: 500,
+    retryable: false,
+    means:
+      'The function of a transaction, or of `tx.savepoint`, returned while a call that was given its `tx` still ran. COMMIT would have kept a part of that call, so everything was rolled back.',
+    remedy: 'Await every call that is given `tx` before the function returns.',
+  }
+
+  constructor(
+    /** What was rolled back. */
+    readonly part: 'transaction' | 'savepoint',
+    /** The calls that still ran, in the order in which they began. */
+    readonly calls: readonly string[],
+    options?: DibsErrorOptions,
+  ) {
+    const named = [...new Set(calls)]
+    const list = named.length > 5 ? [...named.slice(0, 5), `${named.length - 5} more`] : named
+    super(
+      `The ${part} was rolled back: its function returned while ${list.join(', ')} still ran. Await every call that is given \`tx\` before the function returns.`,
+      options,
+    )
+  }
+}
+
+/**
  * COMMIT was answered with ROLLBACK.
  *
  * @example

@@ -3,7 +3,9 @@ import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import { toJson } from '../postgres/json.js'
+import { MarkedCall } from '../postgres/marked-call.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
+import { trackJoinedMethods } from '../postgres/open-calls.js'
 import { parseInput } from '../postgres/standard-schema.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { addAlone, inBatches, type NewJob, sendJobs } from './add-jobs.js'
@@ -139,9 +141,13 @@ export class Jobs<D extends JobDefinitions> {
   async #addJoined(jobs: readonly NewJob[], tx: Tx, wake: 'in-transaction' | undefined): Promise<AddedJob[]> {
     const { database, wakeups } = this.#parts
     const ids: string[] = []
-    for (const batch of inBatches(jobs))
-      ids.push(...(await sendJobs((statement, values) => database.send(statement, values, tx), batch)))
+    const batches = [...inBatches(jobs)]
+    const marked = new MarkedCall(database, tx, `jobs.addMany of ${jobs.length} jobs`)
+    if (batches.length > 1) await marked.open()
+    for (const batch of batches)
+      ids.push(...(await sendJobs((statement, values) => marked.next(statement, values), batch)))
     await hintAfterCommit(database, wakeups, jobs, tx, wake)
+    await marked.close()
     return addedOf(ids)
   }
 
@@ -285,3 +291,5 @@ export class Jobs<D extends JobDefinitions> {
     return this.#dead.discard(which)
   }
 }
+
+trackJoinedMethods(Jobs, 'jobs', { add: 2, addMany: 1 })

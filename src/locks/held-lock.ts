@@ -16,6 +16,7 @@ import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { joinTransaction } from '../postgres/join.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { trackJoinedMethods } from '../postgres/open-calls.js'
 import { sendEitherWay } from '../postgres/reserved-line.js'
 import type { Session } from '../postgres/session.js'
 import { sleep } from '../postgres/sleep.js'
@@ -386,3 +387,5 @@ export class HeldLock implements Lock, Kept {
     }
   }
 }
+
+trackJoinedMethods(HeldLock, 'lock', { guard: 0 })

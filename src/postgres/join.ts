@@ -1,9 +1,12 @@
 import type { ClientBase } from 'pg'
 import { NotInTransactionError } from '../errors.js'
-import type { Tx } from './executor.js'
+import type { QueryResult, Tx } from './executor.js'
 import { hasMethods, nameGiven } from './name-given.js'
 import { transactionStatus } from './pg-client-state.js'
+import { runWhileOpen } from './run-while-open.js'
 import { isSession, PgSession, type Session } from './session.js'
+import type { RenderedStatement } from './statement.js'
+import type { TextRow, TextValue } from './text-values.js'
 
 /** Takes what a caller gave as `tx` and returns it as a transaction that is known to be open. */
 export async function joinTransaction(tx: Tx, { prepared }: { prepared: boolean }): Promise<Session> {
@@ -12,7 +15,27 @@ export async function joinTransaction(tx: Tx, { prepared }: { prepared: boolean 
   if (!(await isInTransaction(tx))) {
     throw new NotInTransactionError('a pg client that has no open transaction', 'Send BEGIN on it first.')
   }
-  return new PgSession(tx, prepared)
+  return new ForeignPgSession(tx, prepared)
+}
+
+/** A `pg` client whose transaction somebody else ends. No statement runs outside of it unnoticed. */
+class ForeignPgSession extends PgSession {
+  readonly #client: ClientBase
+
+  constructor(client: ClientBase, prepared: boolean) {
+    super(client, prepared)
+    this.#client = client
+  }
+
+  override query(text: string, values?: unknown[]): Promise<QueryResult> {
+    return runWhileOpen('pg', this.#isOpen, () => super.query(text, values), this.#client)
+  }
+
+  override send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
+    return runWhileOpen('pg', this.#isOpen, () => super.send(statement, values), this.#client)
+  }
+
+  readonly #isOpen = (): boolean => transactionStatus(this.#client) !== 'I'
 }
 
 function isPgClient(value: unknown): value is ClientBase {

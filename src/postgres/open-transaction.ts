@@ -12,6 +12,7 @@ import {
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
+import { assertAllAwaited } from './open-calls.js'
 import { transactionStatus } from './pg-client-state.js'
 import { forgetNames } from './session.js'
 import type { TextRow } from './text-values.js'
@@ -54,6 +55,7 @@ export class OpenTransaction implements TransactionCore {
   closed: readonly TextRow[] = []
   closing: readonly Part[] | undefined
   isLeft = false
+  keepsNothing = false
   readonly #connections: Connections
   readonly #checkout: Checkout
   readonly #deadlineAt: number
@@ -167,8 +169,7 @@ export class OpenTransaction implements TransactionCore {
       isSet = true
       const value = await fn(handle)
       this.assertOpen()
-      if (handle !== this.#handles.at(-1))
-        throw new InvalidInputError('savepoint', 'has another in it that was not awaited')
+      assertAllAwaited('savepoint', [handle])
       await this.#release(name)
       outer.afterCommits.push(...handle.afterCommits)
       for (const repeat of handle.repeated) outer.repeated.add(repeat)
@@ -231,7 +232,6 @@ export class OpenTransaction implements TransactionCore {
   }
 
   async commit(): Promise<void> {
-    const isWhole = this.#handles.length === 1
     await this.#repeatUndone() // by `tx.client`
     this.#noticeEnd()
     this.#scope.isOpen = false
@@ -243,7 +243,8 @@ export class OpenTransaction implements TransactionCore {
       throw this.#idleEnd ?? new ConnectionLostError(lost, { cause: this.#checkout.broken })
     }
     if (this.#doom !== undefined) throw this.#doom
-    if (!isWhole) throw new InvalidInputError('savepoint', 'was not awaited before the function returned')
+    // After a failure all writes are undone, also those of calls that are still open.
+    if (!this.keepsNothing) assertAllAwaited('transaction', [this.#whole, this.client])
     const command = await this.#sendCommit()
     if (this.#control.seen > 1) throw new TransactionEndedError() // ours is one
     if (command === 'COMMIT') return

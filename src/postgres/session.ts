@@ -13,6 +13,8 @@ export interface Session extends Executor {
   send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]>
   /** Nobody listens on its client, nor can we: if the server ended its connection while nothing runs, that would end the process. */
   readonly isDeaf?: boolean
+  /** COMMIT is ours, and is refused while a joined call is open. Where it is missing, another library sends COMMIT. */
+  readonly refusesOpenCalls?: true
   /** Whatever its function does, this transaction is not to commit. */
   refuseCommit?(reason: unknown): void
   /** Something of this transaction that a savepoint would undo with its rollback, and that is then to be done again outside of it. */

@@ -2,6 +2,7 @@ import type { PoolClient } from 'pg'
 import { InvalidInputError } from '../errors.js'
 import type { QueryResult } from './executor.js'
 import { nameGiven } from './name-given.js'
+import { joinedCall, STATEMENT } from './open-calls.js'
 import { PgSession, type Session } from './session.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
@@ -38,6 +39,8 @@ export interface TransactionCore {
   readonly closed: readonly TextRow[]
   closing: readonly Part[] | undefined
   isLeft: boolean
+  /** The function failed: its writes are undone, and only its failure is committed. */
+  keepsNothing: boolean
   runAfterCommit(): Promise<void>
   refuseCommit(reason: unknown): void
   assertOpen(): void
@@ -54,6 +57,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   readonly attempt: number
   readonly isolation: Isolation
   readonly client: PoolClient
+  readonly refusesOpenCalls = true
   readonly #core: TransactionCore
   readonly afterCommits: (() => void | Promise<void>)[] = []
   /** What a savepoint that is rolled back leaves to the one around it. */
@@ -67,10 +71,14 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
     this.#core = core
   }
 
-  override async query<R extends object = Record<string, unknown>>(
+  override query<R extends object = Record<string, unknown>>(
     text: string,
     values?: unknown[],
   ): Promise<QueryResult<R>> {
+    return joinedCall(this, 'tx.query', () => this.#query<R>(text, values))
+  }
+
+  async #query<R extends object>(text: string, values?: unknown[]): Promise<QueryResult<R>> {
     if (typeof text !== 'string')
       throw new InvalidInputError('text', `must be a string, not ${nameGiven(text)}`)
     if (control.test(text)) {
@@ -83,7 +91,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   }
 
   override send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
-    return this.#core.guard(this, () => super.send(statement, values))
+    return joinedCall(this, STATEMENT, () => this.#core.guard(this, () => super.send(statement, values)))
   }
 
   afterCommit(fn: () => void | Promise<void>): void {
@@ -107,6 +115,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
 
   dropAfterCommits(): void {
     this.afterCommits.length = 0
+    this.#core.keepsNothing = true
   }
 
   runAfterCommit(): Promise<void> {
@@ -126,6 +135,6 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   }
 
   savepoint<T>(fn: (tx: Transaction) => Promise<T>): Promise<T> {
-    return this.#core.savepoint(this, fn)
+    return joinedCall(this, 'tx.savepoint', () => this.#core.savepoint(this, fn))
   }
 }

@@ -2,6 +2,7 @@ import { BusyError, DatabaseError, InvalidInputError, NotFoundError, NotWrittenE
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
+import { trackJoinedMethods } from '../postgres/open-calls.js'
 import { toColumnText } from '../postgres/rows/column-value.js'
 import { RowArgs } from '../postgres/rows/row-args.js'
 import { nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
@@ -296,6 +297,8 @@ export class Aggregate<R extends object = Row> {
     throw new NotWrittenError(subject, parent, which)
   }
 }
+
+trackJoinedMethods(Aggregate, 'aggregate', { recompute: 1, markDirty: 1, transition: 2, derived: 1 })
 
 function toList(given: RowId | readonly RowId[]): readonly RowId[] {
   const ids: readonly RowId[] = Array.isArray(given) ? given : [given as RowId]

@@ -8,6 +8,7 @@ import { describeErrors } from './describe-errors.js'
 import { describeKv } from './describe-kv.js'
 import { describeLock } from './describe-lock.js'
 import { describeOnce } from './describe-once.js'
+import { describeOpenCalls } from './describe-open-calls.js'
 import { describeRate } from './describe-rate.js'
 import { describeRefusals } from './describe-refusals.js'
 import { describeRows } from './describe-rows.js'
@@ -68,6 +69,7 @@ export function describeConformance(name: string, harness: Harness): void {
     describe('locks', () => describeLock(context))
     describe('rate limits', () => describeRate(context))
     describe('rows', () => describeRows(context))
+    describe('calls that are not awaited', () => describeOpenCalls(context))
     if (harness.adapt) describe('what is no open transaction', () => describeRefusals(context))
   })
 }

@@ -3,9 +3,9 @@ import { NotInTransactionError } from '../../errors.js'
 import type { QueryResult, Row, Tx } from '../executor.js'
 import { hasMethods, nameGiven } from '../name-given.js'
 import { transactionStatus } from '../pg-client-state.js'
+import { runWhileOpen } from '../run-while-open.js'
 import { adaptSession } from '../session.js'
 import { fromPostgresJs, isPostgresJsTransaction } from './from-postgres-js.js'
-import { runWhileOpen } from './run-while-open.js'
 
 /** A `PgTransaction` of Drizzle. */
 export interface DrizzleTransaction {
@@ -35,7 +35,7 @@ export function fromDrizzle(tx: DrizzleTransaction): Tx {
   const isOpen = watchClient(client)
   if (!isOpen()) throw new NotInTransactionError('a Drizzle transaction that has ended', advice)
   const run = async (text: string, values: unknown[]) =>
-    readResult(await runWhileOpen('Drizzle', isOpen, () => tx.execute(finished(text, values))))
+    readResult(await runWhileOpen('Drizzle', isOpen, () => tx.execute(finished(text, values)), client))
   return Object.assign(adaptSession(run), { client })
 }
 

@@ -1,6 +1,7 @@
 import { NotInTransactionError } from '../../errors.js'
 import type { Executor, Tx } from '../executor.js'
 import { hasMethods, nameGiven } from '../name-given.js'
+import { runWhileOpen } from '../run-while-open.js'
 import { adaptSession } from '../session.js'
 
 /** A `Knex.Transaction`. */
@@ -38,7 +39,12 @@ export function fromKnex(trx: KnexTransaction): Tx {
         'Use Knex with client "pg".',
       )
     }
-    return connection.query(text, values)
+    return runWhileOpen(
+      'Knex',
+      () => !trx.isCompleted(),
+      () => connection.query(text, values),
+      connection,
+    )
   })
 }
 

@@ -1,8 +1,8 @@
 import { NotInTransactionError } from '../../errors.js'
 import type { Row, Tx } from '../executor.js'
 import { hasMethods, nameGiven } from '../name-given.js'
+import { runWhileOpen } from '../run-while-open.js'
 import { adaptSession } from '../session.js'
-import { runWhileOpen } from './run-while-open.js'
 
 /** A query that is text already: what `CompiledQuery.raw` of Kysely returns. */
 interface RawQuery {

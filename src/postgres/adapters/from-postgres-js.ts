@@ -1,11 +1,11 @@
 import { NotInTransactionError } from '../../errors.js'
 import type { QueryResult, Row, Tx } from '../executor.js'
 import { hasMethods, nameGiven } from '../name-given.js'
+import { endedMeanwhile, runWhileOpen } from '../run-while-open.js'
 import { adaptSession, type Session } from '../session.js'
 import { restoreColumnNames } from './postgres-js-columns.js'
 import { watchConnection } from './postgres-js-connection.js'
-import type { PostgresJsAnswer, PostgresJsTransaction } from './postgres-js-transaction.js'
-import { runWhileOpen } from './run-while-open.js'
+import type { PostgresJsAnswer, PostgresJsRows, PostgresJsTransaction } from './postgres-js-transaction.js'
 
 export const isPostgresJsTransaction = (value: unknown): value is PostgresJsTransaction =>
   typeof value === 'function' && hasMethods(value, 'unsafe', 'savepoint')
@@ -32,14 +32,17 @@ export function fromPostgresJs(sql: PostgresJsTransaction): Tx {
     throw new NotInTransactionError(what, 'Pass the `sql` of sql.begin(async (sql) => …).')
   }
   const watched = watchConnection(sql)
-  const nameColumns = restoreColumnNames(sql)
+  const untilEnd = async (query: PostgresJsRows) => cancelAtEnd(await watched, query)
+  const nameColumns = restoreColumnNames(sql, untilEnd)
 
-  const run = async (text: string, query: () => PromiseLike<PostgresJsAnswer>): Promise<QueryResult> => {
-    const answer = await runWhileOpen('postgres.js', await watched, query)
+  const run = async (text: string, query: () => PostgresJsRows): Promise<QueryResult> => {
+    const answer = await runWhileOpen('postgres.js', await watched, () => untilEnd(query()))
     const names = await nameColumns(
       text,
       Array.from(answer.columns ?? [], ({ name }) => name),
-    )
+    ).catch((error) => {
+      throw error instanceof NotInTransactionError ? endedMeanwhile('postgres.js', error) : error
+    })
     return { rows: Array.from(answer, (values) => toRow(names, values)), rowCount: answer.count }
   }
   // When the server ends its connection while nothing runs, 3.4 throws what nobody can catch.
@@ -54,6 +57,40 @@ export function fromPostgresJs(sql: PostgresJsTransaction): Tx {
   })
   const joined: Session = { ...session, send }
   return joined
+}
+
+const ADVICE = 'Await all its work before its function returns.'
+
+/** How often a statement without an answer looks whether its transaction has ended. */
+const LOOK_MS = 200
+
+/**
+ * A statement that comes behind a COMMIT under way may stay in the queue of postgres.js, which sends it much later, on any
+ * connection. So it is canceled once its transaction has ended.
+ */
+async function cancelAtEnd(isOpen: () => boolean, query: PostgresJsRows): Promise<PostgresJsAnswer> {
+  let isCanceled = false
+  const timer = setInterval(() => {
+    if (isCanceled || !hasEnded(isOpen)) return
+    isCanceled = true
+    void Promise.resolve(query.cancel?.()).catch(() => {})
+  }, LOOK_MS)
+  try {
+    return await query
+  } catch (cause) {
+    if (!isCanceled) throw cause
+    throw new NotInTransactionError('a postgres.js transaction that has ended', ADVICE, { cause })
+  } finally {
+    clearInterval(timer)
+  }
+}
+
+function hasEnded(isOpen: () => boolean): boolean {
+  try {
+    return !isOpen()
+  } catch {
+    return true // the connection is lost, and postgres.js rejects the statement
+  }
 }
 
 function toRow(names: readonly string[], values: ArrayLike<unknown>): Row {

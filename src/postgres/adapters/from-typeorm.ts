@@ -1,8 +1,8 @@
 import { ConnectionLostError, NotInTransactionError } from '../../errors.js'
 import type { Row, Tx } from '../executor.js'
 import { hasMethods, nameGiven } from '../name-given.js'
+import { runWhileOpen } from '../run-while-open.js'
 import { adaptSession } from '../session.js'
-import { runWhileOpen } from './run-while-open.js'
 
 /** A `QueryRunner` of TypeORM 0.3 or later. */
 export interface TypeORMQueryRunner {
@@ -41,13 +41,15 @@ export function fromTypeORM(transaction: TypeORMQueryRunner | TypeORMEntityManag
     throw new NotInTransactionError('a TypeORM query runner that has no open transaction', advice)
   }
   return adaptSession(async (text, values) => {
-    const { records, affected } = await runWhileOpen('TypeORM', isOpen, () => {
+    const send = () => {
       // Nobody ended the transaction: TypeORM releases a runner by itself when its connection breaks.
       if (runner.isReleased)
         throw new ConnectionLostError('The connection of this TypeORM transaction is lost.')
       // Structured, because the raw answer to UPDATE and DELETE is a pair and to the rest a list of rows.
       return runner.query(text, values, true)
-    })
+    }
+    const client: unknown = Reflect.get(runner, 'databaseConnection')
+    const { records, affected } = await runWhileOpen('TypeORM', isOpen, send, client)
     return { rows: (records ?? []) as Row[], rowCount: affected ?? null }
   })
 }

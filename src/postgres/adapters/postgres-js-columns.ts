@@ -1,4 +1,4 @@
-import type { PostgresJsTransaction } from './postgres-js-transaction.js'
+import type { PostgresJsAnswer, PostgresJsRows, PostgresJsTransaction } from './postgres-js-transaction.js'
 
 /** PostgreSQL allows 1664 columns in a list. */
 const MAX_PROBED_NAMES = 1600
@@ -10,7 +10,10 @@ const MAX_PROBED_NAMES = 1600
  * for `select *`. So when a name is not among these words, the words are sent as names of columns, and what comes
  * back tells which word became which name.
  */
-export function restoreColumnNames(sql: Pick<PostgresJsTransaction, 'unsafe'>) {
+export function restoreColumnNames(
+  sql: Pick<PostgresJsTransaction, 'unsafe'>,
+  send: (query: PostgresJsRows) => Promise<PostgresJsAnswer>,
+) {
   const known = new Map<string, string>()
 
   return async (text: string, names: readonly string[]): Promise<readonly string[]> => {
@@ -23,7 +26,7 @@ export function restoreColumnNames(sql: Pick<PostgresJsTransaction, 'unsafe'>) {
   async function probe(words: ReadonlySet<string>): Promise<void> {
     const list = [...words].slice(0, MAX_PROBED_NAMES)
     const columns = list.map((word) => `null as "${word.replaceAll('"', '""')}"`)
-    const answer = await sql.unsafe(`select ${columns.join(', ')}`).values()
+    const answer = await send(sql.unsafe(`select ${columns.join(', ')}`).values())
     for (const [index, { name }] of Array.from(answer.columns ?? []).entries()) {
       const word = list[index]
       if (word !== undefined && !known.has(name)) known.set(name, word)

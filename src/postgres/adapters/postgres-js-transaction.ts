@@ -5,8 +5,12 @@ export interface PostgresJsAnswer extends ArrayLike<ArrayLike<unknown>> {
 }
 
 export interface PostgresJsQuery extends PromiseLike<unknown> {
-  values(): PromiseLike<PostgresJsAnswer>
-  raw(): PromiseLike<PostgresJsAnswer>
+  values(): PostgresJsRows
+  raw(): PostgresJsRows
+}
+
+export interface PostgresJsRows extends PromiseLike<PostgresJsAnswer> {
+  cancel?(): unknown
 }
 
 /** The `TransactionSql` of postgres.js. */

@@ -1,0 +1,64 @@
+-- compatible_from: 1
+--
+-- A joined call of several statements, from its first statement to its last, in a transaction that another library commits.
+--
+-- Such a transaction must not commit while the call is open: a claim would stay pending although its writes are kept, or a
+-- quota would stay charged although the work was never done. So the first statement inserts a row here, and the last one
+-- deletes it. `call` refers to a table that is always empty. PostgreSQL checks this at COMMIT, which then fails, and its
+-- error names the call. No row of this table is ever committed. `dibs.transaction` refuses COMMIT itself and inserts nothing.
+
+create table {schema}.no_call (
+  call text primary key,
+  constraint no_call_is_empty check (false)
+);
+
+create unlogged table {schema}.joined_call (
+  id bigint generated always as identity primary key,
+  call text not null,
+  constraint await_joined_calls_before_commit foreign key (call) references {schema}.no_call (call)
+    deferrable initially deferred
+);
+
+-- Marks a call as open. `p_told` is the answer of its first statement: a call that was refused, or only reads a stored
+-- answer, ends there and needs no mark. Null marks it in any case.
+create function {schema}.joined_call_open(p_call text, p_told json) returns bigint
+  language plpgsql volatile
+  set search_path = ''
+as $$
+declare
+  v_id bigint;
+begin
+  if p_told is not null and p_told ->> 'state' not in ('claimed', 'taken over', 'granted', 'voided') then
+    return null;
+  end if;
+  -- The caller may have said `set constraints all immediate`, which would refuse the call itself.
+  set constraints {schema}.await_joined_calls_before_commit deferred;
+  insert into {schema}.joined_call (call) values (p_call) returning id into v_id;
+  return v_id;
+end
+$$;
+
+-- Raises unless the call is open in this very transaction. A statement between the first and the last must not run behind a
+-- COMMIT that was refused, alone and outside of any transaction.
+create function {schema}.joined_call_check(p_id bigint) returns boolean
+  language plpgsql volatile
+  set search_path = ''
+as $$
+begin
+  perform from {schema}.joined_call where id = p_id;
+  if not found then
+    raise exception 'the transaction of this call has ended' using errcode = 'DIB03';
+  end if;
+  return true;
+end
+$$;
+
+create function {schema}.joined_call_close(p_id bigint) returns boolean
+  language plpgsql volatile
+  set search_path = ''
+as $$
+begin
+  delete from {schema}.joined_call where id = p_id;
+  return found;
+end
+$$;

@@ -1,0 +1,106 @@
+import { DatabaseError, NotInTransactionError } from '../errors.js'
+import type { Database } from './database.js'
+import type { Tx } from './executor.js'
+import { isSession } from './session.js'
+import { type Statement, statement } from './statement.js'
+import type { TextRow, TextValue } from './text-values.js'
+
+const MAX_NAME = 200
+
+/** Raised by `joined_call_check`. */
+const ENDED = 'DIB03'
+
+const openCall = statement(`select {schema}.joined_call_open($1::text::text, null)::text as call`)
+const closeCall = statement(`select {schema}.joined_call_close($1::text::bigint)::text as closed`)
+
+/**
+ * A joined call of several statements. In a transaction that another library commits, a mark in the database makes COMMIT
+ * fail from the first statement to the last: see sql/0026_joined_call.sql. The mark travels with those two statements and
+ * costs no round trip. In `dibs.transaction` there is no mark, since that refuses COMMIT itself.
+ */
+export class MarkedCall {
+  readonly #database: Database
+  readonly #tx: Tx
+  readonly #name: string
+  readonly #isMarked: boolean
+  #mark: string | null = null
+
+  /** `name` appears in the error of a refused COMMIT. */
+  constructor(database: Database, tx: Tx, name: string) {
+    this.#database = database
+    this.#tx = tx
+    this.#name = name.slice(0, MAX_NAME)
+    this.#isMarked = !(isSession(tx) && tx.refusesOpenCalls)
+  }
+
+  /** Opens the call without a statement of its own. */
+  async open(): Promise<void> {
+    if (!this.#isMarked) return
+    this.#readMark(await this.#database.send(openCall, [this.#name], this.#tx))
+  }
+
+  /** Sends the first statement, whose column `told` says whether the call goes on. */
+  async first(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    if (!this.#isMarked) return this.#database.send(source, values, this.#tx)
+    const rows = await this.#database.send(opening(source, values.length), [...values, this.#name], this.#tx)
+    this.#readMark(rows)
+    return rows
+  }
+
+  /** Sends a statement between the first and the last. */
+  async next(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    if (this.#mark === null) return this.#database.send(source, values, this.#tx)
+    try {
+      return await this.#database.send(checking(source, values.length), [...values, this.#mark], this.#tx)
+    } catch (error) {
+      if (!(error instanceof DatabaseError && error.sqlState === ENDED)) throw error
+      throw new NotInTransactionError('a transaction that has ended', `Await ${this.#name} before COMMIT.`, {
+        cause: error,
+      })
+    }
+  }
+
+  /** Sends the last statement. */
+  async last(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    if (this.#mark === null) return this.#database.send(source, values, this.#tx)
+    return this.#database.send(closing(source, values.length), [...values, this.#mark], this.#tx)
+  }
+
+  /** Closes the call where no last statement does. */
+  async close(): Promise<void> {
+    if (this.#mark !== null) await this.#database.send(closeCall, [this.#mark], this.#tx)
+  }
+
+  #readMark([row]: TextRow[]): void {
+    this.#mark = row?.call ?? null
+  }
+}
+
+/** The schema's statements are rendered once each, so that these must be the same objects each time. */
+const openings = new WeakMap<Statement, Statement>()
+const checks = new WeakMap<Statement, Statement>()
+const closings = new WeakMap<Statement, Statement>()
+
+function opening(source: Statement, count: number): Statement {
+  const place = `$${count + 1}::text::text`
+  return remember(
+    openings,
+    source,
+    `{schema}.joined_call_open(${place}, f.told::pg_catalog.json)::text as call`,
+  )
+}
+
+function checking(source: Statement, count: number): Statement {
+  return remember(checks, source, `{schema}.joined_call_check($${count + 1}::text::bigint)::text as checked`)
+}
+
+function closing(source: Statement, count: number): Statement {
+  return remember(closings, source, `{schema}.joined_call_close($${count + 1}::text::bigint)::text as closed`)
+}
+
+/** `offset 0`: the inner statement runs once, and before the mark. */
+function remember(known: WeakMap<Statement, Statement>, source: Statement, column: string): Statement {
+  const marked = known.get(source) ?? statement(`select f.*, ${column} from (${source.text} offset 0) f`)
+  known.set(source, marked)
+  return marked
+}
