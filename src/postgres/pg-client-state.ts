@@ -40,9 +40,16 @@ export function activeQuery(client: ClientBase): { readonly text?: unknown } | n
   return typeof read === 'function' ? read.call(client) : Reflect.get(client, 'activeQuery')
 }
 
-/** How many queries wait to be sent. pg 8.17 renamed the property. */
-export function queuedQueries(client: ClientBase): number {
-  const queue: readonly unknown[] | undefined =
-    Reflect.get(client, '_queryQueue') ?? Reflect.get(client, 'queryQueue')
-  return queue?.length ?? 0
+/** The queries that wait to be sent. pg 8.17 renamed the property. */
+function queueOf(client: object): readonly unknown[] {
+  const queue: unknown = Reflect.get(client, '_queryQueue') ?? Reflect.get(client, 'queryQueue')
+  return Array.isArray(queue) ? queue : []
+}
+
+export const queuedQueries = (client: ClientBase): number => queueOf(client).length
+
+/** What runs now, what waits to be sent, and what a pipelining client has sent. */
+export function pendingQueries(client: ClientBase): readonly unknown[] {
+  const sent: unknown = Reflect.get(client, '_sentQueryQueue')
+  return [activeQuery(client), ...queueOf(client), ...(Array.isArray(sent) ? sent : [])]
 }

@@ -1,3 +1,7 @@
+import type { ClientBase } from 'pg'
+import { hasMethods } from './name-given.js'
+import { pendingQueries } from './pg-client-state.js'
+
 /** Statements that end a transaction. ROLLBACK TO SAVEPOINT does not. */
 const ends =
   /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b))\b/i
@@ -7,12 +11,8 @@ const ends =
  * outside of the transaction. The status of the client does not tell: it changes when the answer comes.
  */
 export function hasQueuedEnd(client: unknown): boolean {
-  if (typeof client !== 'object' || client === null) return false
-  return fields.flatMap((field) => (field in client ? Reflect.get(client, field) : [])).some(isEnd)
+  return hasMethods(client, 'query', 'escapeIdentifier') && pendingQueries(client as ClientBase).some(isEnd)
 }
-
-/** What runs now, what waits to be sent, and what a pipelining client has sent. */
-const fields = ['_activeQuery', '_queryQueue', '_sentQueryQueue']
 
 function isEnd(query: unknown): boolean {
   if (typeof query !== 'object' || query === null) return false

@@ -402,7 +402,7 @@ describe('statements that fail', () => {
       part.catch(() => {})
       await written.promise
     })
-    await expect(work).rejects.toMatchObject({ field: 'savepoint' })
+    await expect(work).rejects.toMatchObject({ code: 'DIBS_NOT_AWAITED', calls: ['tx.savepoint'] })
     mayFail.resolve()
     await expect(part).rejects.toThrow(TransientError)
     expect(await balance(1)).toBe(50)
