@@ -60,13 +60,21 @@ export const joinedCalls: Readonly<Record<string, Call>> = {
   'dibs.onceDetailed': (parts, tx, key) =>
     parts.dibs.onceDetailed({ scope: 'joined', key, tx }, (own) => writeLate(parts, own, key)),
   'dibs.singleton': (parts, tx, key) =>
-    parts.dibs.singleton({ scope: key, per: 'day', timeZone: 'UTC', tx }, (own) => writeLate(parts, own, key)),
+    parts.dibs.singleton({ scope: key, per: 'day', timeZone: 'UTC', tx }, (own) =>
+      writeLate(parts, own, key),
+    ),
   'dibs.acquire': (parts, tx, key) =>
-    parts.dibs.acquire([quotaOf(parts.dibs).claim(key, 5), claims.lock(key)], (own) => writeLate(parts, own, key), {
-      tx,
-    }),
+    parts.dibs.acquire(
+      [quotaOf(parts.dibs).claim(key, 5), claims.lock(key)],
+      (own) => writeLate(parts, own, key),
+      {
+        tx,
+      },
+    ),
   'dibs.voidSlot': (parts, tx, key) =>
-    parts.dibs.voidSlot({ scope: key, slot: expectPrepared(parts.slot), tx }, (own) => writeLate(parts, own, key)),
+    parts.dibs.voidSlot({ scope: key, slot: expectPrepared(parts.slot), tx }, (own) =>
+      writeLate(parts, own, key),
+    ),
   'hold.settle': ({ hold }, tx) => expectPrepared(hold).settle(1, { tx }),
   'hold.void': ({ hold }, tx) => expectPrepared(hold).void({ tx }),
   'quota.take': ({ dibs }, tx, key) => quotaOf(dibs).take(key, 1, { tx }),
