@@ -33,6 +33,7 @@ begin
   end if;
   -- The caller may have said `set constraints all immediate`, which would refuse the call itself.
   set constraints {schema}.await_joined_calls_before_commit deferred;
+  -- point: before the mark
   insert into {schema}.joined_call (call) values (p_call) returning id into v_id;
   return v_id;
 end
@@ -45,6 +46,7 @@ create function {schema}.joined_call_check(p_id bigint) returns boolean
   set search_path = ''
 as $$
 begin
+  -- point: before the look
   perform from {schema}.joined_call where id = p_id;
   if not found then
     raise exception 'the transaction of this call has ended' using errcode = 'DIB03';
@@ -58,6 +60,7 @@ create function {schema}.joined_call_close(p_id bigint) returns boolean
   set search_path = ''
 as $$
 begin
+  -- point: before the mark goes
   delete from {schema}.joined_call where id = p_id;
   return found;
 end
