@@ -163,6 +163,26 @@ describe('Dibs.open', () => {
     },
   )
 
+  it('closes an instance whose own pool was ended by its user', async () => {
+    const schema = freshName()
+    const dibs = await Dibs.open({ ...wayIn, schema })
+    await dibs.pool.end()
+    await dibs.close()
+    await dropSchema(schema)
+  })
+
+  it('leaves a given pool as it was when it fails to open', async () => {
+    await withPool(async (pool) => {
+      const listeners = pool.listenerCount('error')
+      expect(
+        await openFailure({ ...throughPool, pool, schema: freshName(), migrate: 'check' }),
+      ).toBeInstanceOf(SchemaVersionError)
+      expect(pool.listenerCount('error')).toBe(listeners)
+      expect(pool.idleCount).toBe(pool.totalCount)
+      expect((await pool.query('select 1 as one')).rows).toEqual([{ one: 1 }])
+    })
+  })
+
   it('costs two round trips to learn about a server that is up to date', async () => {
     const schema = freshName()
     await (await Dibs.open({ ...wayIn, schema })).close()
@@ -212,9 +232,17 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
     ['postgres://localhost/x', 'options', 'must be an object such as { url }, not a string'],
     [{ url, shcema: 'x' }, 'shcema', 'is no option'],
     [{ url, listen: 'no' }, 'listen', 'must be true or false'],
-    [{ url, logger: 'x' }, 'logger', 'must be true, or have the methods'],
-    [{ pool: {} }, 'pool', 'must be a Pool of pg'],
+    [{ url, logger: 'x' }, 'logger', 'must be true or false, or have the methods'],
     [{ pool: {}, url }, 'pool', 'are two ways to say'],
+    [{ url, schema: null }, 'schema', 'not null'],
+    [{ url: null }, 'url', 'not null'],
+    [{ embedded: null }, 'embedded', 'not null'],
+    [{ embedded: 0 }, 'embedded', 'not a number'],
+    [{ url, logger: null }, 'logger', 'not null'],
+    [{ url, logger: 0 }, 'logger', 'not a number'],
+    [{ url, migrate: null }, 'migrate', 'not null'],
+    [{ url, listen: null }, 'listen', 'not null'],
+    [{ url, prepared: 0 }, 'prepared', 'not a number'],
   ])('options %j', async (options, field, message) => {
     const error = await openFailure(options as never)
     expect(error).toMatchObject({
@@ -222,6 +250,36 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
       field,
       message: expect.stringContaining(message),
     })
+  })
+
+  it.each([
+    ['null', null],
+    ['0', 0],
+    ['NaN', Number.NaN],
+    ['an empty string', ''],
+    ['a string', 'postgres://localhost/x'],
+    ['false', false],
+    ['true', true],
+    ['a plain object', {}],
+    ['an object with connect alone', { connect: () => {}, options: {} }],
+    ['a client', new pg.Client()],
+    ['a function', () => {}],
+  ])('a pool that is %s: no embedded server is started in its place', async (_, pool) => {
+    vi.stubEnv('DATABASE_URL', undefined)
+    expect(await openFailure({ pool: pool as never })).toMatchObject({
+      name: 'InvalidInputError',
+      field: 'pool',
+      message: expect.stringContaining('must be a Pool of pg'),
+    })
+  })
+
+  it('options that cannot be written as JSON', async () => {
+    for (const options of [
+      { url, migrate: 1n },
+      { url, schema: 1n },
+    ]) {
+      expect(await openFailure(options as never)).toBeInstanceOf(InvalidInputError)
+    }
   })
 
   it('an ended pool, and one of native clients of an older pg', async () => {

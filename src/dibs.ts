@@ -43,10 +43,8 @@ import {
   type MaintenanceReport,
 } from './ops/maintenance.js'
 import { Database } from './postgres/database.js'
-import type { HeldServer } from './postgres/embedded/held-server.js'
 import { newOrigin } from './postgres/events.js'
 import type { Row } from './postgres/executor.js'
-import { checkSchemaName } from './postgres/identifier.js'
 import { bindInstance } from './postgres/instances.js'
 import { logEvents } from './postgres/log-events.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
@@ -61,7 +59,7 @@ import type { TransactionOptions } from './postgres/transaction.js'
 import type { Transaction } from './postgres/transaction-types.js'
 import { describeUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
-import { findWayIn } from './postgres/way-in.js'
+import { findWayIn, type WayIn } from './postgres/way-in.js'
 import { type Adjust, adjustOn } from './tables/adjust.js'
 import { Aggregate } from './tables/aggregate.js'
 import { type AggregateOptions, checkAggregate } from './tables/aggregate-spec.js'
@@ -110,21 +108,15 @@ export class Dibs implements AsyncDisposable {
   readonly #workers = new Set<() => Promise<void>>()
   /** Maintenance on behalf of the workers. */
   #upkeep: MaintenanceLoop | undefined
-  readonly #server: HeldServer | undefined
+  readonly #way: WayIn
   readonly #database: Database
   readonly #wakeups: Wakeups
-  readonly #ownsPool: boolean
   readonly #stopLogging: () => void
   #closing: Promise<void> | undefined
 
-  private constructor(
-    database: Database,
-    server: HeldServer | undefined,
-    options: OpenOptions,
-    stopLogging: () => void,
-  ) {
+  private constructor(database: Database, way: WayIn, options: OpenOptions, stopLogging: () => void) {
     this.schema = database.schema
-    this.#server = server
+    this.#way = way
     this.#database = database
     this.claims = new Claims(database)
     const onceDetailed = onceOn(database)
@@ -158,41 +150,36 @@ export class Dibs implements AsyncDisposable {
     this.queues = new Queues(database, this.#wakeups)
     this.#adder = new JobAdder(database, this.#wakeups)
     this.#engine = new Engine(database, this.#wakeups)
-    this.#ownsPool = options.pool === undefined
     this.#stopLogging = stopLogging
-    // An idle connection that dies is replaced at the next use; without a listener it would end the process.
-    database.pool.on('error', ignore)
   }
 
   /** Connects, checks the server and brings the schema up to date. Whatever is wrong is told within seconds. */
   static async open(options: OpenOptions = {}): Promise<Dibs> {
     checkOpenOptions(options)
-    const schema = checkSchemaName(options.schema ?? 'dibs')
+    const { schema = 'dibs', prepared = true, logger = false, migrate: mode = 'auto' } = options
     const origin = newOrigin(schema)
-    const stopLogging = options.logger ? await logEvents(options.logger, origin.instance) : () => {}
+    const stopLogging = logger ? await logEvents(logger, origin.instance) : () => {}
+    let way: WayIn | undefined
+    let dibs: Dibs | undefined
     try {
-      const way = await findWayIn(options, origin)
-      const database = new Database(way.pool, { schema, prepared: options.prepared ?? true, origin })
-      const dibs = new Dibs(database, way.server, options, stopLogging)
-      return await dibs.#start(options.migrate ?? 'auto')
+      way = await findWayIn(options, origin)
+      dibs = new Dibs(new Database(way.pool, { schema, prepared, origin }), way, options, stopLogging)
+      await dibs.#start(mode)
+      return dibs
     } catch (error) {
+      // Callers must learn why `open` failed, also when closing fails too.
+      await (dibs ?? way)?.close().catch(() => {})
       stopLogging()
       throw error
     }
   }
 
-  async #start(mode: 'auto' | 'check' | 'off'): Promise<this> {
-    try {
-      await this.#inspect()
-      if (mode === 'off') return this
-      const { migrations } = await import('./postgres/migrations/generated/migrations.js')
-      if (mode === 'auto') await migrate(this.#database, migrations)
-      if (mode === 'check') await checkMigrations(this.#database, migrations)
-      return this
-    } catch (error) {
-      await this.close()
-      throw error
-    }
+  async #start(mode: 'auto' | 'check' | 'off'): Promise<void> {
+    await this.#inspect()
+    if (mode === 'off') return
+    const { migrations } = await import('./postgres/migrations/generated/migrations.js')
+    if (mode === 'auto') await migrate(this.#database, migrations)
+    if (mode === 'check') await checkMigrations(this.#database, migrations)
   }
 
   /** An embedded server that someone just killed is back soon. */
@@ -201,7 +188,8 @@ export class Dibs implements AsyncDisposable {
       try {
         return await inspectServer(this.#database, describeUrl(this.url))
       } catch (error) {
-        if (!this.#server || !(error instanceof ConnectionLostError) || tries === EMBEDDED_TRIES) throw error
+        if (!this.#way.isEmbedded || !(error instanceof ConnectionLostError) || tries === EMBEDDED_TRIES)
+          throw error
         await sleep(200 * tries)
       }
     }
@@ -729,6 +717,14 @@ export class Dibs implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    try {
+      await this.#stop()
+    } finally {
+      await this.#way.close().finally(() => this.#stopLogging())
+    }
+  }
+
+  async #stop(): Promise<void> {
     // Handlers may use what is closed next.
     if (this.#workers.size > 0) await Promise.all([...this.#workers].map((stop) => stop()))
     // What they have begun is among the work that is waited for.
@@ -741,12 +737,5 @@ export class Dibs implements AsyncDisposable {
     this.#lockDesk.close()
     this.#flights.close()
     await this.#wakeups.close()
-    // Our own pool keeps its listener: its sockets may still report an error after it has ended.
-    if (this.#ownsPool) await this.pool.end()
-    else this.pool.off('error', ignore)
-    await this.#server?.close()
-    this.#stopLogging()
   }
 }
-
-function ignore(): void {}

@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../errors.js'
+import { showGiven } from './name-given.js'
 
 const SCHEMA_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,49}$/
 
@@ -18,7 +19,7 @@ export function checkSchemaName(name: unknown): string {
   if (typeof name !== 'string' || !SCHEMA_NAME.test(name) || /^pg_|^information_schema$/i.test(name)) {
     throw new InvalidInputError(
       'schema',
-      `must be 1 to 50 letters, digits and underscores that do not start with a digit or "pg_", not ${JSON.stringify(name)}`,
+      `must be 1 to 50 letters, digits and underscores that do not start with a digit or "pg_", not ${showGiven(name)}`,
     )
   }
   return name

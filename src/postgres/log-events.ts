@@ -1,6 +1,6 @@
 import { InvalidInputError } from '../errors.js'
 import { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './events.js'
-import { hasMethods } from './name-given.js'
+import { hasMethods, nameGiven } from './name-given.js'
 
 /** What a logger must be able to do; a pino logger is one. */
 export interface Logger {
@@ -106,12 +106,17 @@ function toFields(payload: EventOrigin & { readonly error?: unknown }): object {
   }
 }
 
+export function checkLogger(logger: unknown): void {
+  if (hasMethods(logger, 'debug', 'info', 'warn', 'error')) return
+  throw new InvalidInputError(
+    'logger',
+    `must be true or false, or have the methods debug, info, warn and error, not ${nameGiven(logger)}`,
+  )
+}
+
 /** Writes the events of one instance to a logger, `true` for a pino of our own; returns what ends it. */
 export async function logEvents(logger: Logger | true, instance: number): Promise<() => void> {
   const target: Logger = logger === true ? (await import('pino')).pino({ name: 'dibs' }) : logger
-  if (!hasMethods(target, 'debug', 'info', 'warn', 'error')) {
-    throw new InvalidInputError('logger', 'must be true, or have the methods debug, info, warn and error')
-  }
   const stops = (Object.keys(lines) as DibsEventName[]).map((name) => {
     const [level, message] = lines[name]
     return onEvent(name, (payload: DibsEvents[DibsEventName]) => {

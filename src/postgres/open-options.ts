@@ -1,8 +1,10 @@
 import type pg from 'pg'
 import { InvalidInputError } from '../errors.js'
 import { checkEmbeddedOptions, type EmbeddedOptions } from './embedded/embedded-options.js'
-import type { Logger } from './log-events.js'
-import { nameGiven } from './name-given.js'
+import { checkSchemaName } from './identifier.js'
+import { checkLogger, type Logger } from './log-events.js'
+import { hasMethods, nameGiven, showGiven } from './name-given.js'
+import { parseUrl } from './url.js'
 
 export interface OpenOptions {
   /**
@@ -16,8 +18,8 @@ export interface OpenOptions {
   readonly embedded?: EmbeddedOptions | undefined
   /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
   readonly schema?: string | undefined
-  /** Where events go: a pino logger or one like it, or `true` for one that writes to standard output. Default: nowhere. */
-  readonly logger?: Logger | true | undefined
+  /** Where events go: a pino logger or one like it, `true` for one that writes to standard output, `false` (default) for nowhere. */
+  readonly logger?: Logger | boolean | undefined
   /**
    * What to do about the schema's version: `auto` (default) brings it up to date, `check` refuses what does not
    * fit, `off` asks nothing.
@@ -31,16 +33,16 @@ export interface OpenOptions {
 
 const optionNames = ['url', 'pool', 'embedded', 'schema', 'logger', 'migrate', 'listen', 'prepared']
 
-/** For those without types: a name that is misspelled would otherwise be taken for its default. */
+/** Callers without types may give anything. Only `undefined` means that an option was not given. */
 export function checkOpenOptions(options: OpenOptions): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
   }
   const unknown = Object.keys(options).find((name) => !optionNames.includes(name))
   if (unknown) throw new InvalidInputError(unknown, `is no option; there are ${optionNames.join(', ')}`)
-  const { migrate: mode = 'auto', url, pool, embedded } = options
+  const { migrate: mode = 'auto', url, pool, embedded, schema, logger } = options
   if (!['auto', 'check', 'off'].includes(mode)) {
-    throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${JSON.stringify(mode)}`)
+    throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${showGiven(mode)}`)
   }
   for (const name of ['listen', 'prepared'] as const) {
     const value = options[name]
@@ -48,6 +50,8 @@ export function checkOpenOptions(options: OpenOptions): void {
       throw new InvalidInputError(name, `must be true or false, not ${nameGiven(value)}`)
     }
   }
+  if (schema !== undefined) checkSchemaName(schema)
+  if (logger !== undefined && typeof logger !== 'boolean') checkLogger(logger)
   const ways = Object.entries({ url, pool, embedded }).filter(([, value]) => value !== undefined)
   if (ways.length > 1) {
     const [first, second] = ways.map(([name]) => name)
@@ -56,5 +60,19 @@ export function checkOpenOptions(options: OpenOptions): void {
       `and \`${first}\` are two ways to say where to connect; give one`,
     )
   }
+  if (pool !== undefined) checkPool(pool)
+  if (url !== undefined) parseUrl(url)
   if (embedded !== undefined) checkEmbeddedOptions(embedded)
 }
+
+/** A `pg.Client` has these methods, too, but no `options`. */
+function checkPool(pool: unknown): void {
+  if (
+    hasMethods(pool, 'connect', 'query', 'on', 'off', 'end') &&
+    isObject(Reflect.get(Object(pool), 'options'))
+  )
+    return
+  throw new InvalidInputError('pool', `must be a Pool of pg, not ${nameGiven(pool)}`)
+}
+
+const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null

@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../errors.js'
+import { nameGiven } from './name-given.js'
 
 const EXAMPLE = 'postgres://user:password@host:5432/database'
 
@@ -11,7 +12,7 @@ export function parseUrl(url: unknown): string {
     )
   }
   if (typeof url !== 'string')
-    throw new InvalidInputError('url', `must be text like ${EXAMPLE}, not ${typeof url}`)
+    throw new InvalidInputError('url', `must be text like ${EXAMPLE}, not ${nameGiven(url)}`)
   // Nothing of the text is repeated, nor the error of URL kept: both may hold a password.
   if (!URL.canParse(url)) {
     throw new InvalidInputError(

@@ -1,54 +1,79 @@
 import type pg from 'pg'
 import { InvalidInputError } from '../errors.js'
 import { CONNECT_MS } from './connections.js'
-import type { HeldServer } from './embedded/held-server.js'
+import type { EmbeddedOptions } from './embedded/embedded-options.js'
 import { type EventOrigin, emit } from './events.js'
 import type { OpenOptions } from './open-options.js'
 import { parseUrl } from './url.js'
 
-interface WayIn {
+/** The pool that an instance uses. */
+export interface WayIn {
   readonly pool: pg.Pool
-  /** Ours to let go of. */
-  readonly server?: HeldServer
+  readonly isEmbedded: boolean
+  /** Closes what `findWayIn` opened. A pool that the caller gave stays open. */
+  close(): Promise<void>
 }
 
-/** The pool to go in by: the caller's own, or one of ours. */
+/** Returns the caller's own pool, or opens one of ours. */
 export async function findWayIn(options: OpenOptions, origin: EventOrigin): Promise<WayIn> {
   const { pool, embedded, url = embedded ? undefined : process.env.DATABASE_URL } = options
-  if (pool) {
-    if (typeof pool.connect !== 'function' || !pool.options)
-      throw new InvalidInputError('pool', 'must be a Pool of pg')
-    return { pool }
+  if (pool !== undefined) {
+    // Without a listener, an idle connection that dies would end the process. The next use replaces that connection.
+    pool.on('error', ignore)
+    return { pool, isEmbedded: false, close: async () => void pool.off('error', ignore) }
   }
-  if (url !== undefined) return { pool: await newPool(parseUrl(url)) }
+  if (url !== undefined) {
+    const own = await newPool(parseUrl(url))
+    return { pool: own, isEmbedded: false, close: () => endPool(own) }
+  }
   if (!embedded && process.env.NODE_ENV === 'production') {
     throw new InvalidInputError(
       'url',
       'must be given, or the variable DATABASE_URL set: under NODE_ENV=production no PostgreSQL is started unasked. Give `embedded: {}`, or --dir on the command line, if that is what you want',
     )
   }
+  return openEmbedded(embedded ?? {}, origin)
+}
+
+async function openEmbedded(options: EmbeddedOptions, origin: EventOrigin): Promise<WayIn> {
   let own: pg.Pool | undefined
   // The driver and the embedded server are loaded when they are needed: each takes as long to load as all the rest.
   const { HeldServer } = await import('./embedded/held-server.js')
   const { ScramClient } = await import('./embedded/scram-client.js')
-  const server = await HeldServer.open(embedded ?? {}, {
+  const server = await HeldServer.open(options, {
     onStep: (step, folder) => emit('dibs:embedded.starting', { ...origin, step, folder }),
     onLost: (error, retryInMs) => emit('dibs:embedded.lost', { ...origin, error, retryInMs }),
     onMoved: (moved) => {
       if (own) own.options.connectionString = moved // for connections made from now on
     },
   })
-  own = await newPool(server.url, { Client: ScramClient })
-  return { pool: own, server }
+  try {
+    const pool = await newPool(server.url, { Client: ScramClient })
+    pool.options.connectionString = server.url // which may have changed while the driver was loaded
+    own = pool
+    return { pool, isEmbedded: true, close: () => endPool(pool).finally(() => server.close()) }
+  } catch (error) {
+    await server.close()
+    throw error
+  }
 }
 
 async function newPool(connectionString: string, config: pg.PoolConfig = {}): Promise<pg.Pool> {
   const { default: pg } = await import('pg')
-  return new pg.Pool({
+  const pool = new pg.Pool({
     ...config,
     connectionString,
     connectionTimeoutMillis: CONNECT_MS,
     keepAlive: true,
     fallback_application_name: 'dibs',
   })
+  // This listener stays for good: sockets may report an error after the pool has ended.
+  return pool.on('error', ignore)
 }
+
+/** Ends a pool of ours, unless the user of the instance has ended that pool already. */
+async function endPool(pool: pg.Pool): Promise<void> {
+  if (!pool.ending) await pool.end()
+}
+
+function ignore(): void {}
