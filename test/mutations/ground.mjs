@@ -480,6 +480,27 @@ export const groundMutations = [
     tests: [embedded('keeper.test.ts')],
   },
   {
+    name: 'symbolic links in the folder are followed',
+    file: embedded('own-file.ts'),
+    from: 'flags | O_NOFOLLOW',
+    to: 'flags',
+    tests: [embedded('hostile-folder.test.ts')],
+  },
+  {
+    name: 'hard links in the folder are followed',
+    file: embedded('own-file.ts'),
+    from: 'if (fstatSync(opened).nlink <= 1) return opened',
+    to: 'return opened',
+    tests: [embedded('hostile-folder.test.ts')],
+  },
+  {
+    name: 'root uses a folder of another user',
+    file: embedded('folder-owner.ts'),
+    from: 'if (uid !== 0) {',
+    to: 'if (false) {',
+    tests: [embedded('hostile-folder.test.ts')],
+  },
+  {
     name: 'programs behind a strict umask stay there',
     file: embedded('binaries.ts'),
     from: 'letAllRead(draft)',

@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, realpathSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, realpathSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
@@ -7,6 +7,7 @@ import { sleep } from '../sleep.js'
 import { withTimeout } from '../with-timeout.js'
 import type { EmbeddedOptions } from './embedded-options.js'
 import { asEmbeddedServerError, isFault } from './explain-failure.js'
+import { checkFolderOwner, checkLinkOwner } from './folder-owner.js'
 import { keeperAddress } from './keeper-address.js'
 import { KeeperLink } from './keeper-link.js'
 import { PROTOCOL, type StartStep } from './keeper-messages.js'
@@ -168,10 +169,7 @@ export class HeldServer {
   /** Only where nobody else can listen: the record outlives the folder for temporary files that it leads to. */
   #recordedAddress(): string | undefined {
     const address = readRecord(this.#folder)?.keeper.address
-    const uid = process.getuid?.()
-    // Root may join the server of the folder's owner.
-    const owners = uid === 0 ? [uid, statSync(this.#folder, { throwIfNoEntry: false })?.uid] : [uid]
-    return address && owners.some((owner) => isPrivate(dirname(address), owner)) ? address : undefined
+    return address && isPrivate(dirname(address), process.getuid?.()) ? address : undefined
   }
 
   #unusableKeeper(what: string): EmbeddedServerError {
@@ -233,7 +231,9 @@ export class HeldServer {
 function prepareFolder(dir: string): string {
   const wanted = resolve(dir)
   makeFolder(wanted)
+  checkLinkOwner(wanted, wanted)
   const folder = realpathSync(wanted)
+  checkFolderOwner(folder)
   try {
     writeFileSync(join(folder, '.gitignore'), '*\n', { flag: 'wx' })
   } catch (error) {
@@ -247,7 +247,7 @@ function makeFolder(path: string): void {
   if (existsSync(path)) return
   makeFolder(dirname(path))
   try {
-    mkdirSync(path)
+    mkdirSync(path, 0o755) // whatever the umask: root refuses a folder that others may write to
   } catch (error) {
     if (!existsSync(path)) throw error // else another process was first
   }

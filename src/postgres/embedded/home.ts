@@ -1,7 +1,9 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 import { folderHash } from './folder-hash.js'
+import { checkFolderOwner, checkLinkOwner } from './folder-owner.js'
+import { readOwn, replaceFile } from './own-file.js'
 import { canEnter, type ServerUser, serverUser } from './server-user.js'
 
 /** Where root keeps what the server's user could not reach. */
@@ -28,6 +30,7 @@ const NOTE = 'WHERE-THE-DATA-IS.txt'
  * enter, such as a checkout below root's own, keeps a note that leads elsewhere.
  */
 export function prepareHome(folder: string): Home {
+  checkFolderOwner(folder)
   const user = serverUser(folder, join(folder, 'data'))
   const noted = user && readNote(folder)
   if (noted) {
@@ -50,6 +53,7 @@ export function prepareHome(folder: string): Home {
 
 function at(folder: string, dir: string): Home {
   const data = join(dir, 'data')
+  checkLinkOwner(data, folder)
   return { folder, dir, data, log: join(dir, 'postgres.log'), user: serverUser(folder, data) }
 }
 
@@ -70,8 +74,7 @@ function newPlace(folder: string): string {
 
 /** Another folder, one that still is there, has its data in `dir`. */
 function belongsToAnother(dir: string, folder: string): boolean {
-  const file = join(dir, 'folder')
-  const owner = existsSync(file) ? readFileSync(file, 'utf8').trim() : folder
+  const owner = readText(join(dir, 'folder'))?.trim() ?? folder
   return owner !== folder && placeNoted(owner) === dir
 }
 
@@ -81,14 +84,22 @@ function isLeftOver(dir: string, folder: string): boolean {
 }
 
 function placeNoted(folder: string): string | undefined {
-  const file = join(folder, NOTE)
-  const dir = existsSync(file) ? readFileSync(file, 'utf8').split('\n')[1]?.trim() : undefined
+  const dir = readText(join(folder, NOTE))?.split('\n')[1]?.trim()
   return dir && isPlace.test(dir) ? dir : undefined
 }
 
+/** Undefined also for a file that another user has put there. */
+function readText(file: string): string | undefined {
+  try {
+    return readOwn(file, dirname(file))?.toString()
+  } catch {
+    return undefined
+  }
+}
+
 function writeNote(folder: string, dir: string, user: ServerUser): void {
-  writeFileSync(join(dir, 'folder'), `${folder}\n`)
-  writeFileSync(
+  replaceFile(join(dir, 'folder'), `${folder}\n`, 0o644)
+  replaceFile(
     join(folder, NOTE),
     `The data of the embedded PostgreSQL of this folder is in
 ${dir}
@@ -96,5 +107,6 @@ PostgreSQL does not run as root, so it runs as ${user.name}, who cannot enter
 ${folder}
 To begin anew, stop what uses it and remove this folder; then the other is not needed any more.
 `,
+    0o644,
   )
 }

@@ -19,8 +19,11 @@ import { EmbeddedServerError } from '../../errors.js'
 import type { Binaries } from './binaries.js'
 import { childEnvironment } from './child-environment.js'
 import { explainFailure } from './explain-failure.js'
+import { checkLinkOwner } from './folder-owner.js'
 import type { Home } from './home.js'
+import { readOwn } from './own-file.js'
 import { removeLitter } from './remove-litter.js'
+import { removeTree } from './remove-tree.js'
 import type { ServerUser } from './server-user.js'
 
 /** The one role, a superuser, and the database everyone has. */
@@ -39,7 +42,7 @@ export async function initialize(
   if (existsSync(home.data)) return checkVersion(home, major)
   onStart()
   const draft = join(home.dir, `data.new.${process.pid}`)
-  rmSync(draft, { recursive: true, force: true }) // of an earlier process with our number
+  removeTree(draft) // of an earlier process with our number
   mkdirSync(draft, { mode: 0o700 })
   const passwordFile = join(draft, 'password')
   writeNew(passwordFile, ensurePassword(home), home.user)
@@ -53,13 +56,15 @@ export async function initialize(
     // Another keeper may have been first; its data is as good, and was made with the same password.
     if (!existsSync(home.data)) throw error
   } finally {
-    rmSync(draft, { recursive: true, force: true })
+    removeTree(draft)
   }
+  // The server's user could have put a link in the place of what initdb made.
+  checkLinkOwner(home.data, home.folder)
 }
 
 export function readPassword({ dir, folder }: Home): string {
   const file = join(dir, 'password')
-  const password = existsSync(file) ? readFileSync(file, 'utf8').trim() : ''
+  const password = readOwn(file, folder)?.toString().trim()
   if (password) return password
   throw new EmbeddedServerError(
     `${file} is missing or empty, and the embedded PostgreSQL lets nobody in without it. Restore it, or remove ${join(dir, 'data')} to begin anew.`,
@@ -69,10 +74,11 @@ export function readPassword({ dir, folder }: Home): string {
 }
 
 /** Its owner alone may read it. The first to give it its name wins, and it is there whole or not at all. */
-function ensurePassword({ dir }: Home): string {
+function ensurePassword({ dir, folder }: Home): string {
   const file = join(dir, 'password')
-  if (existsSync(file) && readFileSync(file, 'utf8').trim() === '') rmSync(file)
-  if (!existsSync(file)) {
+  const before = readOwn(file, folder)?.toString()
+  if (before?.trim() === '') rmSync(file)
+  if (!before?.trim()) {
     const draft = `${file}.${process.pid}`
     rmSync(draft, { force: true })
     writeNew(draft, `${randomBytes(24).toString('base64url')}\n`)
@@ -84,7 +90,7 @@ function ensurePassword({ dir }: Home): string {
       rmSync(draft)
     }
   }
-  return readFileSync(file, 'utf8')
+  return String(readOwn(file, folder))
 }
 
 /** A file that its owner alone may read, on the disk before this returns, as what it opens is. */

@@ -1,11 +1,21 @@
 import { execFileSync, spawn } from 'node:child_process'
-import { closeSync, linkSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
+import {
+  closeSync,
+  fstatSync,
+  linkSync,
+  lstatSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { sleep } from '../sleep.js'
 import { childEnvironment } from './child-environment.js'
 import type { ServerSettings } from './embedded-options.js'
 import { explainFailure } from './explain-failure.js'
 import type { Home } from './home.js'
+import { openLog, readOwn } from './own-file.js'
 import { processIdentity, worksIn } from './process-identity.js'
 import { toArguments } from './settings.js'
 
@@ -81,8 +91,8 @@ export async function startPostmaster(
 /** The server, or what it said before it ended. */
 async function startOnce(home: Home, program: string, args: string[]): Promise<Postmaster | string> {
   if (sizeOf(home.log) > LOG_BYTES) renameSync(home.log, `${home.log}.1`)
-  const from = sizeOf(home.log)
-  const log = openSync(home.log, 'a', 0o600)
+  const log = openLog(home.log, home.folder)
+  const from = fstatSync(log).size
   const { uid, gid } = home.user ?? {}
   // Not through a pipe, and a group of its own: it outlives us if we are killed.
   const child = spawn(program, args, {
@@ -114,10 +124,10 @@ async function startOnce(home: Home, program: string, args: string[]): Promise<P
     }
     await sleep(POLL_MS)
   }
-  return failure || readFileSync(home.log).subarray(from).toString()
+  return failure || (readOwn(home.log, home.folder)?.subarray(from).toString() ?? '')
 }
 
-const sizeOf = (file: string): number => statSync(file, { throwIfNoEntry: false })?.size ?? 0
+const sizeOf = (file: string): number => lstatSync(file, { throwIfNoEntry: false })?.size ?? 0
 
 /**
  * Removes a `postmaster.pid` that no server of ours stands behind. PostgreSQL takes its number for a running server if

@@ -1,6 +1,6 @@
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { isAbsolute, join } from 'node:path'
 import type { ServerSettings } from './embedded-options.js'
+import { readOwn, replaceFile } from './own-file.js'
 
 /** What a folder remembers of its server: how it was started last, and who keeps it. */
 export interface ServerRecord {
@@ -17,7 +17,7 @@ const fileOf = (folder: string): string => join(folder, 'server.json')
 /** Undefined for whatever is no record: then a port is chosen anew, and a keeper looked for at its usual address. */
 export function readRecord(folder: string): ServerRecord | undefined {
   try {
-    const found: unknown = JSON.parse(readFileSync(fileOf(folder), 'utf8'))
+    const found: unknown = JSON.parse(String(readOwn(fileOf(folder), folder)))
     return isRecord(found) ? found : undefined
   } catch {
     return undefined
@@ -25,14 +25,7 @@ export function readRecord(folder: string): ServerRecord | undefined {
 }
 
 export function writeRecord(folder: string, record: ServerRecord): void {
-  const draft = `${fileOf(folder)}.${process.pid}`
-  try {
-    writeFileSync(draft, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o600 })
-    renameSync(draft, fileOf(folder))
-  } catch (error) {
-    rmSync(draft, { force: true })
-    throw error
-  }
+  replaceFile(fileOf(folder), `${JSON.stringify(record, null, 2)}\n`, 0o600)
 }
 
 function isRecord(found: unknown): found is ServerRecord {

@@ -38,6 +38,12 @@ export function unprivilegedUser(): ServerUser | undefined {
   return undefined
 }
 
+/** For messages: `user "alice" (1000)`. */
+export function nameUser(uid: number): string {
+  const { status, stdout } = spawnSync('id', ['-nu', String(uid)], { encoding: 'utf8' })
+  return status === 0 ? `user "${stdout.trim()}" (${uid})` : `user ${uid}`
+}
+
 /** Tried for real, as modes alone do not tell: access lists, supplementary groups, parents further up. */
 export function canEnter(folder: string, { uid, gid }: ServerUser): boolean {
   return (

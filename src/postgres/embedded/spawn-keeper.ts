@@ -1,10 +1,11 @@
 import { spawn } from 'node:child_process'
-import { closeSync, existsSync, openSync, readFileSync, statSync, truncateSync } from 'node:fs'
+import { closeSync, existsSync, fstatSync, ftruncateSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { EmbeddedServerError } from '../../errors.js'
 import { explainFailure } from './explain-failure.js'
 import type { KeeperConfig } from './keeper.js'
+import { openLog, readOwn } from './own-file.js'
 
 export interface SpawnedKeeper {
   readonly hasEnded: boolean
@@ -29,9 +30,9 @@ export function findKeeperProgram(folder: string): string {
 export function spawnKeeper({ folder, ...rest }: KeeperConfig): SpawnedKeeper {
   const program = findKeeperProgram(folder)
   const file = join(folder, 'keeper.log')
-  const log = openSync(file, 'a', 0o600)
-  if (statSync(file).size > LOG_BYTES) truncateSync(file)
-  const from = statSync(file).size
+  const log = openLog(file, folder)
+  if (fstatSync(log).size > LOG_BYTES) ftruncateSync(log)
+  const from = fstatSync(log).size
   const child = spawn(process.execPath, [program, folder], {
     cwd: '/',
     detached: true, // Ctrl-C goes to the whole group of the terminal, and must not reach it
@@ -49,7 +50,7 @@ export function spawnKeeper({ folder, ...rest }: KeeperConfig): SpawnedKeeper {
     keeper.hasEnded = true
     if (code === 0 || signal === 'SIGKILL' || signal === 'SIGTERM') return
     keeper.failure = explainFailure(
-      readFrom(file, from) || `its keeper ended with ${code ?? signal}`,
+      readFrom(file, folder, from) || `its keeper ended with ${code ?? signal}`,
       folder,
       file,
     )
@@ -57,11 +58,11 @@ export function spawnKeeper({ folder, ...rest }: KeeperConfig): SpawnedKeeper {
   return keeper
 }
 
-function readFrom(file: string, from: number): string {
+function readFrom(file: string, folder: string, from: number): string {
   try {
-    return readFileSync(file).subarray(from).toString()
+    return readOwn(file, folder)?.subarray(from).toString() ?? ''
   } catch {
-    return '' // it was removed meanwhile
+    return '' // it was replaced meanwhile
   }
 }
 

@@ -3,6 +3,7 @@ import { dirname, join } from 'node:path'
 import { answers, keeperAddress } from './keeper-address.js'
 import { findPostmaster, stopPostmaster } from './postmaster.js'
 import { processIdentity } from './process-identity.js'
+import { removeTree } from './remove-tree.js'
 
 /**
  * What is left of temporary servers when their keeper and their process were both killed: a mark for each beside the
@@ -40,7 +41,7 @@ function writeMark(mark: Mark): void {
 }
 
 export function removeTemporary(folder: string, dir = folder): void {
-  for (const place of [dir, folder]) rmSync(place, { recursive: true, force: true })
+  for (const place of [dir, folder]) removeTree(place)
   rmSync(markOf(folder), { force: true })
 }
 
