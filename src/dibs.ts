@@ -39,9 +39,9 @@ import {
   checkMaintain,
   type MaintainOptions,
   Maintenance,
-  type MaintenanceLoop,
   type MaintenanceReport,
 } from './ops/maintenance.js'
+import type { MaintenanceLoop } from './ops/maintenance-loop.js'
 import { Database } from './postgres/database.js'
 import { newOrigin } from './postgres/events.js'
 import type { Row } from './postgres/executor.js'
@@ -106,8 +106,6 @@ export class Dibs implements AsyncDisposable {
   readonly #adder: JobAdder
   readonly #engine: Engine
   readonly #workers = new Set<() => Promise<void>>()
-  /** Maintenance on behalf of the workers. */
-  #upkeep: MaintenanceLoop | undefined
   readonly #way: WayIn
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -156,7 +154,13 @@ export class Dibs implements AsyncDisposable {
   /** Connects, checks the server and brings the schema up to date. Whatever is wrong is told within seconds. */
   static async open(options: OpenOptions = {}): Promise<Dibs> {
     checkOpenOptions(options)
-    const { schema = 'dibs', prepared = true, logger = false, migrate: mode = 'auto' } = options
+    const {
+      schema = 'dibs',
+      prepared = true,
+      logger = false,
+      migrate: mode = 'auto',
+      maintain = true,
+    } = options
     const origin = newOrigin(schema)
     const stopLogging = logger ? await logEvents(logger, origin.instance) : () => {}
     let way: WayIn | undefined
@@ -165,6 +169,7 @@ export class Dibs implements AsyncDisposable {
       way = await findWayIn(options, origin)
       dibs = new Dibs(new Database(way.pool, { schema, prepared, origin }), way, options, stopLogging)
       await dibs.#start(mode)
+      if (maintain) dibs.#maintenance.start(undefined, { isAutomatic: true })
       return dibs
     } catch (error) {
       // Callers must learn why `open` failed, also when closing fails too.
@@ -614,7 +619,7 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Runs jobs in this process, until `stop` or `close`. All workers of an instance share three connections that handlers cannot starve, one heartbeat and one completer. It also starts `maintain`.
+   * Runs jobs in this process, until `stop` or `close`. All workers of an instance share three connections that handlers cannot starve, one heartbeat and one completer.
    *
    * @example
    * const worker = await dibs.work([jobs.handle({ email: async (input, ctx) => mailer.send(input.to, ctx.signal) })], {
@@ -625,8 +630,6 @@ export class Dibs implements AsyncDisposable {
   async work(parts: readonly Handled[], options: WorkOptions = {}): Promise<Worker> {
     if (this.#closing) throw new ClosedError()
     const worker = startWorker(this.#engine, parts, options)
-    // One for all workers of this instance, as long as there are any.
-    this.#upkeep ??= this.maintain()
     const stop = async (): Promise<void> => {
       const stopped = worker.stop()
       this.#database.finish(stopped)
@@ -637,9 +640,6 @@ export class Dibs implements AsyncDisposable {
     void worker.stopped.then(() => {
       this.#stops.delete(stop)
       this.#workers.delete(stop)
-      if (this.#workers.size > 0) return
-      void this.#upkeep?.stop()
-      this.#upkeep = undefined
     })
     return worker
   }
@@ -655,8 +655,9 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Removes what is over, finishes operations that dead processes have left, counts aggregates that were marked and runs the monitors: round after round until `stop`, or
-   * `close`. Any number of processes may do so at once, and each should. With `once`, one round to its end.
+   * Removes expired rows, finishes operations that dead processes have left, counts aggregates that were marked and runs the monitors. `Dibs.open` does so in
+   * the background unless it was given `maintain: false`; call this for another interval, or to keep the process alive for it. All calls share one loop, which
+   * ends with `close`. With `once`, one round to its end, whichever process's turn it is.
    *
    * @example
    * const maintenance = dibs.maintain()
@@ -670,15 +671,7 @@ export class Dibs implements AsyncDisposable {
     const everyMs = checkMaintain(options)
     if (everyMs === undefined) return this.#maintenance.run()
     if (this.#closing) throw new ClosedError()
-    const controller = new AbortController()
-    const ended = this.#maintenance.repeat(everyMs, controller.signal)
-    const stop = async (): Promise<void> => {
-      controller.abort()
-      this.#stops.delete(stop)
-      await ended
-    }
-    this.#stops.add(stop)
-    return { stop, [Symbol.asyncDispose]: stop }
+    return this.#maintenance.start(everyMs)
   }
 
   /**
@@ -729,6 +722,7 @@ export class Dibs implements AsyncDisposable {
     if (this.#workers.size > 0) await Promise.all([...this.#workers].map((stop) => stop()))
     // What they have begun is among the work that is waited for.
     for (const stop of this.#stops) void stop()
+    void this.#maintenance.stop()
     this.#lockDesk.stopWaiting()
     this.#flights.stopWaiting()
     await this.#database.close()

@@ -102,7 +102,8 @@ export type { ForceReleaseOptions, ListLocksOptions, LockInfo, Locks } from './l
 export type { RowLock, RowLockMode, RowLockOptions } from './locks/row-lock.js'
 export type { UpdateVersioned, UpdateVersionedOptions, VersionedId } from './locks/versions.js'
 export type { Health } from './ops/health.js'
-export type { MaintainOptions, MaintenanceLoop, MaintenanceReport } from './ops/maintenance.js'
+export type { MaintainOptions, MaintenanceReport } from './ops/maintenance.js'
+export type { MaintenanceLoop } from './ops/maintenance-loop.js'
 export * from './postgres/adapters/index.js'
 export type { EmbeddedOptions, ServerSettings } from './postgres/embedded/embedded-options.js'
 export {

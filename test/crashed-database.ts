@@ -18,7 +18,7 @@ export function crashedDatabase(tables: string): CrashedDatabase {
   let schema: TestSchema | undefined
   beforeAll(async () => {
     schema = await createTestSchema(pool)
-    await (await Dibs.open({ pool, schema: schema.name, listen: false })).close()
+    await (await Dibs.open({ pool, schema: schema.name, listen: false, maintain: false })).close()
   })
   afterAll(() => pool.end())
   return {

@@ -20,8 +20,8 @@ function findUrl(): string {
 /** The way in that this run tests. */
 export const url = viaPgBouncer ? (inject('pgBouncerUrl') ?? directUrl) : directUrl
 
-/** What `Dibs.open` needs to know about the way in, with `url` or with a `pool`. */
-export const throughPool = viaPgBouncer ? { prepared: false, listen: false } : {}
+/** What `Dibs.open` needs to know about the way in, with `url` or with a `pool`. No test wants rounds of maintenance that it did not ask for. */
+export const throughPool = { maintain: false, ...(viaPgBouncer ? { prepared: false, listen: false } : {}) }
 export const wayIn = { url, ...throughPool }
 
 /** A name that no other test has. */

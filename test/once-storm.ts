@@ -34,7 +34,7 @@ export interface StormOptions extends CallsOptions {
 export async function onceStorm(options: StormOptions): Promise<StormReport> {
   const pool = new pg.Pool({ connectionString: options.url, max: 3 })
   pool.on('error', () => {})
-  const dibs = await Dibs.open({ pool, schema: options.schema, listen: false })
+  const dibs = await Dibs.open({ pool, schema: options.schema, listen: false, maintain: false })
   await createWorld(pool, options.schema, options.world)
   const storm = new Storm(options, dibs)
   try {

@@ -23,7 +23,6 @@ export async function serve({ host, port, ...database }: ServeOptions): Promise<
     dibs = await open(database, stop)
     if (!dibs) return
     server.opened(dibs)
-    dibs.maintain()
     const health = await dibs.health()
     if (stop.aborted) return
     sayReady(server.url, describeUrl(dibs.url), health)

@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { url } from '../../test/database.js'
+import { throughPool, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
+import { Dibs } from '../dibs.js'
 import { BusyError, ClosedError, ConnectionLostError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { onEvent } from '../postgres/events.js'
+import { markUnderTest } from '../postgres/pools-under-test.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { type Maintained, Maintenance } from './maintenance.js'
 
@@ -68,6 +70,17 @@ describe('one round', () => {
 })
 
 describe('a loop', () => {
+  const monitored = (run: (signal?: AbortSignal) => Promise<never>, everyMs: number): Maintained => ({
+    monitors: new Map([['m', { name: 'm', everyMs, run }]]),
+  })
+  const repeat = async (maintained: Maintained, fn: () => Promise<void>) => {
+    const database = new Database(fixture.pool, { schema: fixture.schema.name, prepared: false })
+    const loop = new Maintenance(database, maintained).start(100)
+    await fn()
+    await loop.stop()
+    await database.close()
+  }
+
   it('goes on until it is stopped, and tells of each round', async () => {
     await roundsOf(async (rounds) => {
       await using loop = fixture.dibs.maintain({ everyMs: 100 })
@@ -77,6 +90,82 @@ describe('a loop', () => {
       await fixture.dibs.maintain({ once: true })
       expect(rounds).toHaveLength(length + 1)
     })
+  })
+
+  it('is one for all who ask, at the shortest interval, until the last has stopped it', async () => {
+    await roundsOf(async (rounds) => {
+      await using _ = fixture.dibs.maintain({ everyMs: 600_000 })
+      const [first, second] = [
+        fixture.dibs.maintain({ everyMs: 100 }),
+        fixture.dibs.maintain({ everyMs: 100 }),
+      ]
+      await expect.poll(() => rounds.length, soon).toBeGreaterThan(1)
+      await first.stop()
+      await first.stop() // twice is fine
+      const { length } = rounds
+      await expect.poll(() => rounds.length, soon).toBeGreaterThan(length + 1)
+      await second.stop()
+    })
+  })
+
+  it('in each interval one process removes expired rows', async () => {
+    const { dibs, other, schema } = fixture
+    const rounds: number[] = []
+    const stop = onEvent('dibs:maintenance.done', ({ instance, counts }) => {
+      if (counts.keysForgotten) rounds.push(instance)
+    })
+    await dibs.kv.setIfAbsent('turn', 1, { ttlMs: 1_000 })
+    await schema.clock.advance(HOUR_MS)
+    await using _ = dibs.maintain({ everyMs: 100 })
+    await expect.poll(() => rounds.length, soon).toBe(1)
+    // Now this test has the turn, for an hour: neither instance removes anything.
+    await expect.poll(() => dibs.tryLock('dibs:maintenance', { ttlMs: HOUR_MS }), soon).not.toBeNull()
+    await dibs.kv.setIfAbsent('turn', 1, { ttlMs: 1 })
+    await using __ = other.maintain({ everyMs: 100 })
+    const monitor = deferred()
+    let runs = 0
+    const run = async () => {
+      if (++runs === 3) monitor.resolve()
+      return undefined as never
+    }
+    // What a process has defined is run in each round of its own, whoever has the turn.
+    await repeat(monitored(run, 100), () => monitor.promise)
+    expect(rounds).toHaveLength(1)
+    stop()
+    await dibs.locks.forceRelease('dibs:maintenance')
+  })
+
+  it('says once that a schema has no tables, then asks less and less often', async () => {
+    await using dibs = await Dibs.open({
+      ...throughPool,
+      pool: fixture.pool,
+      schema: 'missing',
+      migrate: 'off',
+    })
+    const times: number[] = []
+    const stop = onEvent('dibs:maintenance.failed', ({ schema, error }) => {
+      if (schema !== 'missing') return
+      expect(error).toMatchObject({ sqlState: '3F000' })
+      times.push(performance.now())
+    })
+    await using _ = dibs.maintain({ everyMs: 100 })
+    await expect.poll(() => times.length, soon).toBe(3)
+    stop()
+    expect(Number(times[2]) - Number(times[1])).toBeGreaterThan(250) // 400 ms, less a fifth
+  })
+
+  it('that `Dibs.open` has started sends nothing through a pool that the test kit orders or counts', async () => {
+    const [automatic, byHand] = [{ runs: 0 }, { runs: 0 }]
+    const countIn = (counter: { runs: number }) => monitored(async () => void counter.runs++ as never, 100)
+    const database = new Database(fixture.pool, { schema: fixture.schema.name, prepared: false })
+    const unmark = markUnderTest(fixture.pool)
+    const loop = new Maintenance(database, countIn(automatic)).start(100, { isAutomatic: true })
+    await repeat(countIn(byHand), () => expect.poll(() => byHand.runs, soon).toBeGreaterThan(3))
+    expect(automatic.runs).toBe(0)
+    unmark()
+    await expect.poll(() => automatic.runs, soon).toBeGreaterThan(0)
+    await loop.stop()
+    await database.close()
   })
 
   it('ends with its instance, and is refused afterwards', async () => {
@@ -113,19 +202,6 @@ describe('a loop', () => {
     )
   })
 
-  const monitored = (run: (signal?: AbortSignal) => Promise<never>, everyMs: number): Maintained => ({
-    monitors: new Map([['m', { name: 'm', everyMs, run }]]),
-  })
-  const repeat = async (maintained: Maintained, fn: () => Promise<void>) => {
-    const database = new Database(fixture.pool, { schema: fixture.schema.name, prepared: false })
-    const controller = new AbortController()
-    const ended = new Maintenance(database, maintained).repeat(100, controller.signal)
-    await fn()
-    controller.abort()
-    await ended
-    await database.close()
-  }
-
   it('sends out a monitor as often as that is to be', async () => {
     let runs = 0
     const run = async () => void runs++ as never
@@ -145,15 +221,14 @@ describe('a loop', () => {
       return undefined as never
     }
     const database = new Database(fixture.pool, { schema: fixture.schema.name, prepared: false })
-    const controller = new AbortController()
     let isEnded = false
     await roundsOf(async (rounds) => {
-      const ended = new Maintenance(database, monitored(run, 100)).repeat(100, controller.signal).then(() => {
-        isEnded = true
-      })
+      const loop = new Maintenance(database, monitored(run, 100)).start(100)
       await expect.poll(() => rounds.length, soon).toBeGreaterThan(3)
       expect(runs).toBe(1)
-      controller.abort()
+      const ended = loop.stop().then(() => {
+        isEnded = true
+      })
       await fixture.dibs.now()
       expect(isEnded).toBe(false)
       hung.resolve()

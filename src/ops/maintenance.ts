@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { forgetExpiredClaims } from '../claims/claim-statements.js'
 import { forgetExpiredKeys } from '../claims/kv-statements.js'
 import type { Unfinished } from '../claims/operation.js'
@@ -13,17 +14,20 @@ import {
 import { forgetJobDays } from '../jobs/job-history.js'
 import { expireJobs, forgetWorkers } from '../jobs/job-statements.js'
 import { forgetFlights } from '../locks/flight-statements.js'
-import { forgetLocks } from '../locks/lock-statements.js'
+import { acquireLock, forgetLocks } from '../locks/lock-statements.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { isUnderTest } from '../postgres/pools-under-test.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Statement } from '../postgres/statement.js'
+import { THIS_PROCESS } from '../postgres/this-process.js'
 import type { Aggregate } from '../tables/aggregate.js'
 import type { Monitor, MonitorReport } from '../tables/monitor.js'
 import { type AggregateRefresh, forgetMarks } from '../tables/refresh-marked.js'
+import { type MaintenanceLoop, type RoundEnd, SharedLoop } from './maintenance-loop.js'
 
 /** What a round of maintenance has done. */
 export interface MaintenanceReport {
@@ -75,20 +79,15 @@ const MAX_TAKEN = 5
 
 /** How often, if nothing is said. Each round is a handful of statements that find nothing to do. */
 const EVERY_MS = 30_000
-/** A database that is away is asked less and less often, down to this. */
-const MAX_PAUSE_MS = 300_000
+/** The lock that decides which process of a schema removes expired rows, and how much of an interval its lease lasts. */
+const TURN = 'dibs:maintenance'
+const TURN_SHARE = 0.75
 
 export interface MaintainOptions {
   /** One round, to its end, in place of a loop: for a function that is called by a timer elsewhere, and for tests. */
   readonly once?: boolean | undefined
-  /** How long from one round to the next, give or take a fifth: 100 to 2^30. Default 30,000. */
+  /** How long from one round to the next, give or take a fifth: 100 to 2^30. Default 30,000. All loops of an instance are one, at the shortest interval. */
   readonly everyMs?: number | undefined
-}
-
-/** Maintenance that goes on until it is stopped. */
-export interface MaintenanceLoop extends AsyncDisposable {
-  /** Begins nothing any more, and resolves when what was begun has ended. */
-  stop(): Promise<void>
 }
 
 /** What is defined in this process and needs to be looked after, by name. */
@@ -122,7 +121,7 @@ export class Maintenance {
 
   /** One round, to the end of what it has taken over. */
   async run(): Promise<MaintenanceReport> {
-    const { attempts, errors, isAway: _, ...report } = await this.#round()
+    const { attempts, errors, isAway: _, isIdle: __, ...report } = await this.#round({})
     const reports = await Promise.all(
       [...this.#maintained.monitors.values()].map((monitor) =>
         monitor.run().catch((error) => void errors.push(error)),
@@ -138,26 +137,35 @@ export class Maintenance {
     return { ...counts, monitors: reports.flatMap((one) => one ?? []) }
   }
 
-  /** Round after round, until `signal`; work that was taken over holds up no other. */
-  async repeat(everyMs: number, signal: AbortSignal): Promise<void> {
-    // Spread from the first on: pods start together.
-    await sleep((everyMs / 2) * Math.random(), signal).catch(() => {})
-    let failures = 0
-    while (!signal.aborted) {
-      const { errors, isAway, attempts, ...counts } = await this.#round(signal)
-      if (errors.some((error) => error instanceof ClosedError)) break
-      for (const error of errors) this.#emitFailed(error)
-      failures = isAway ? failures + 1 : 0
-      if (failures === 0) {
-        this.#watch(signal)
-        emit('dibs:maintenance.done', { ...this.#database.origin, counts })
-      }
-      const pauseMs = Math.min(everyMs * 2 ** Math.min(failures, 20), Math.max(everyMs, MAX_PAUSE_MS))
-      // Spread, so that pods that started together do not all come at once.
-      await sleep(pauseMs * (0.8 + 0.4 * Math.random()), signal).catch(() => {})
-    }
-    await Promise.all([...this.#taken.values()].flatMap((taken) => [...taken]))
-    await Promise.all(this.#watching.values())
+  /** Requests round after round. All requests share one loop, at the shortest interval. */
+  start(everyMs: number = EVERY_MS, { isAutomatic = false } = {}): MaintenanceLoop {
+    return this.#loop.add({ everyMs, isAutomatic })
+  }
+
+  /** Ends the loop. What rounds have begun is waited for. */
+  stop(): Promise<void> {
+    return this.#loop.stop()
+  }
+
+  readonly #loop = new SharedLoop({
+    round: (everyMs, isAutomatic, signal) =>
+      isAutomatic && isUnderTest(this.#database.pool)
+        ? Promise.resolve('done')
+        : this.#runInLoop(everyMs, signal),
+    drain: () =>
+      Promise.all([...this.#watching.values(), ...[...this.#taken.values()].flatMap((taken) => [...taken])]),
+  })
+
+  /** Work that was taken over holds up no other. */
+  async #runInLoop(everyMs: number, signal: AbortSignal): Promise<RoundEnd> {
+    const leaseMs = Math.floor(TURN_SHARE * Math.min(everyMs, EVERY_MS))
+    const { errors, isAway, isIdle, attempts, ...counts } = await this.#round({ leaseMs, signal })
+    if (errors.some((error) => error instanceof ClosedError)) return 'closed'
+    for (const error of errors) this.#emitFailed(error)
+    if (isAway) return 'away'
+    this.#watch(signal)
+    if (!isIdle) emit('dibs:maintenance.done', { ...this.#database.origin, counts })
+    return 'done'
   }
 
   /** Sends the monitors out that are due, and waits for none. */
@@ -177,8 +185,11 @@ export class Maintenance {
     emit('dibs:maintenance.failed', { ...this.#database.origin, error })
   }
 
-  /** What fails in one part holds up no other, unless no part can have the database. */
-  async #round(signal?: AbortSignal) {
+  /**
+   * What fails in one part holds up no other, unless no part can have the database. With `leaseMs`, only one process of
+   * the schema removes expired rows in that time. What is defined in a process, that process looks after.
+   */
+  async #round({ leaseMs, signal }: { leaseMs?: number; signal?: AbortSignal }) {
     const errors: unknown[] = []
     let isAway = false
     const part = async <T>(
@@ -193,7 +204,10 @@ export class Maintenance {
         return otherwise
       })
     }
-    const forget = (statement: Statement) => part(() => this.#forget(statement), 0)
+    const hasTurn = leaseMs === undefined || (await part(() => this.#takeTurn(leaseMs), false))
+    // A role without the right to write here, or a schema without our tables: every other statement would fail as well.
+    isAway ||= errors.length > 0
+    const forget = (statement: Statement) => (hasTurn ? part(() => this.#forget(statement), 0) : 0)
     const claimsForgotten = await forget(forgetExpiredClaims)
     const keysForgotten = await forget(forgetExpiredKeys)
     const quotasForgotten = await forget(forgetQuotas)
@@ -202,7 +216,7 @@ export class Maintenance {
     const ratesForgotten = await forget(forgetExpiredRates)
     const jobsExpired = await forget(expireJobs)
     const workersForgotten = await forget(forgetWorkers)
-    const jobDaysForgotten = await part(() => forgetJobDays(this.#database), 0)
+    const jobDaysForgotten = hasTurn ? await part(() => forgetJobDays(this.#database), 0) : 0
     const marksForgotten = await forget(forgetMarks)
     const attempts: Promise<boolean>[] = []
     let operationsGivenUp = 0
@@ -245,7 +259,17 @@ export class Maintenance {
       attempts,
       errors,
       isAway,
+      /** It was another process's turn, and nothing is defined here. */
+      isIdle: !hasTurn && Object.values(this.#maintained).every(({ size }) => size === 0),
     }
+  }
+
+  /** One process gets the lease. Nobody renews it or gives it back, so that the others rest until it runs out. */
+  async #takeTurn(leaseMs: number): Promise<boolean> {
+    // Each call is a holder of its own: a holder that asks again is given what it has.
+    const values = [TURN, '1', `${THIS_PROCESS}/${randomUUID()}`, String(leaseMs), '0']
+    const [row] = await this.#database.sendWithin(ANSWER_MS, acquireLock, values)
+    return JSON.parse(`${row?.told}`).state === 'taken'
   }
 
   async #forget(statement: Statement): Promise<number> {

@@ -29,9 +29,24 @@ export interface OpenOptions {
   readonly listen?: boolean | undefined
   /** Let the server keep the plans of our statements by name. Turn off behind PgBouncer in transaction mode. Default true. */
   readonly prepared?: boolean | undefined
+  /**
+   * Do maintenance in the background, such as removing expired rows. One process for each schema does so every
+   * 30 seconds; the first round comes 15 to 30 seconds after `open`, and does not keep the process from ending. Default true.
+   */
+  readonly maintain?: boolean | undefined
 }
 
-const optionNames = ['url', 'pool', 'embedded', 'schema', 'logger', 'migrate', 'listen', 'prepared']
+const optionNames = [
+  'url',
+  'pool',
+  'embedded',
+  'schema',
+  'logger',
+  'migrate',
+  'listen',
+  'prepared',
+  'maintain',
+]
 
 /** Callers without types may give anything. Only `undefined` means that an option was not given. */
 export function checkOpenOptions(options: OpenOptions): void {
@@ -44,7 +59,7 @@ export function checkOpenOptions(options: OpenOptions): void {
   if (!['auto', 'check', 'off'].includes(mode)) {
     throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${showGiven(mode)}`)
   }
-  for (const name of ['listen', 'prepared'] as const) {
+  for (const name of ['listen', 'prepared', 'maintain'] as const) {
     const value = options[name]
     if (value !== undefined && typeof value !== 'boolean') {
       throw new InvalidInputError(name, `must be true or false, not ${nameGiven(value)}`)

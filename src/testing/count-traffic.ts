@@ -1,4 +1,5 @@
 import type { Connection, Pool, PoolClient } from 'pg'
+import { markUnderTest } from '../postgres/pools-under-test.js'
 
 export interface Traffic<T> {
   readonly value: T
@@ -21,12 +22,14 @@ export async function countTraffic<T>(pool: Pool, fn: () => Promise<T>): Promise
   const onAcquire = (client: PoolClient): void => {
     if (!taps.has(client)) taps.set(client, tap(client, counts))
   }
+  const unmark = markUnderTest(pool)
   pool.on('acquire', onAcquire)
   try {
     const value = await fn()
     return { value, ...counts }
   } finally {
     pool.off('acquire', onAcquire)
+    unmark()
     for (const untap of taps.values()) untap()
   }
 }

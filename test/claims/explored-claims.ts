@@ -45,7 +45,13 @@ export function exploredClaims(): ExploredClaims {
     const pool = new pg.Pool({ connectionString: target.href })
     pool.on('error', () => {})
     const schema = await createTestSchema(pool)
-    const dibs = await Dibs.open({ pool, schema: schema.name, listen: false, prepared: false })
+    const dibs = await Dibs.open({
+      pool,
+      schema: schema.name,
+      listen: false,
+      maintain: false,
+      prepared: false,
+    })
     await schema.waits.never()
     await pool.query('create table done (key text not null, by text not null); create sequence tick')
     // Fences come from the clock, and are part of the statements: it must be the same in every run of a schedule, and go on.

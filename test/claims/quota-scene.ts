@@ -109,7 +109,7 @@ export function quotaScenes(depth: Depth) {
   let schedules = 0
   beforeAll(async () => {
     const made = await createTestSchema(pool, SCHEMA)
-    dibs = await Dibs.open({ pool, schema: SCHEMA, listen: false })
+    dibs = await Dibs.open({ pool, schema: SCHEMA, listen: false, maintain: false })
     await made.waits.never()
     // Time is a row, so that moving it is a step like any other.
     await pool.query(`create table ${SCHEMA}.test_time (at timestamptz not null);

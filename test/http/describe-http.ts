@@ -36,7 +36,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
   }
 
   beforeAll(async () => {
-    dibs = await Dibs.open({ url: directUrl, schema, listen: false })
+    dibs = await Dibs.open({ url: directUrl, schema, listen: false, maintain: false })
     pool = dibs.pool
     await pool.query(`
       create schema ${tables};

@@ -68,7 +68,7 @@ const keyOf = ({ id, fence }: { readonly id: string; readonly fence: number | st
 export async function jobStorm(options: JobStormOptions): Promise<JobStormReport> {
   const pool = new pg.Pool({ connectionString: options.server.url, max: 4 })
   pool.on('error', () => {})
-  const dibs = await Dibs.open({ pool, schema: SCHEMA, listen: false })
+  const dibs = await Dibs.open({ pool, schema: SCHEMA, listen: false, maintain: false })
   await createWorld(pool, SCHEMA, WORLD)
   const run = new JobStorm(options, pool, dibs)
   try {

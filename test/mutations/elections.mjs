@@ -110,16 +110,13 @@ const elections = [
 
 const maintenance = 'src/ops/maintenance.ts'
 const loops = [
-  [
-    'a database that is away is asked as often as ever',
-    'failures = isAway ? failures + 1 : 0',
-    'failures = 0',
-    loop,
-  ],
   ['one aggregate whose tables are locked ends the round', '        away,\n', '', loop],
   ['a monitor is sent out while it runs', 'this.#watching.has(monitor.name) || ', '', loop],
   ['a monitor is sent out in each round', ' || now < (this.#dueAt.get(monitor.name) ?? 0)', '', loop],
-  ['a monitor that runs is not waited for', '    await Promise.all(this.#watching.values())\n', '', loop],
+  ['a monitor that runs is not waited for', '...this.#watching.values(), ', '', loop],
+  ['each process removes expired rows', ").state === 'taken'", ') !== undefined', loop],
+  ['a pool under test is maintained', 'isAutomatic && isUnderTest(this.#database.pool)', 'false', loop],
+  ['a schema without tables is asked as often as ever', '    isAway ||= errors.length > 0\n', '', loop],
   [
     'a monitor that fails is not told of',
     'const run = monitor.run(signal).catch((error) => void this.#emitFailed(error))',
@@ -142,6 +139,20 @@ export const electionMutations = [
     from: '    const stop = (): Promise<void> => election.stop()\n    this.#stops.add(stop)\n',
     to: '    const stop = (): Promise<void> => election.stop()\n',
     tests: elected,
+  },
+  {
+    name: 'maintenance: a database that is away is asked as often as ever',
+    file: 'src/ops/maintenance-loop.ts',
+    from: "this.#failures = end === 'away' ? this.#failures + 1 : 0",
+    to: 'this.#failures = 0',
+    tests: loop,
+  },
+  {
+    name: 'maintenance: a request that is stopped ends those of others',
+    file: 'src/ops/maintenance-loop.ts',
+    from: '    if (this.#requests.size > 0) return\n',
+    to: '    this.#requests.clear()\n',
+    tests: loop,
   },
   ...loops.map(([name, from, to, tests]) => ({
     name: `maintenance: ${name}`,

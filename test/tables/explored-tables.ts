@@ -32,7 +32,13 @@ export function exploredTables(tables: string, names: readonly string[]): Explor
   const fixture: { dibs?: Dibs; schema?: TestSchema } = {}
   beforeAll(async () => {
     const schema = await createTestSchema(pool, 'explored_dibs')
-    const dibs = await Dibs.open({ pool, schema: schema.name, listen: false, prepared: false })
+    const dibs = await Dibs.open({
+      pool,
+      schema: schema.name,
+      listen: false,
+      maintain: false,
+      prepared: false,
+    })
     // Steps must not depend on how long they take.
     await schema.waits.never()
     await schema.clock.freeze(new Date('2030-01-01T00:00:00Z'))

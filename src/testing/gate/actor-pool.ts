@@ -1,5 +1,6 @@
 import pg, { type PoolClient, type PoolConfig } from 'pg'
 import { queuedQueries } from '../../postgres/pg-client-state.js'
+import { markUnderTest } from '../../postgres/pools-under-test.js'
 import { type Actor, bindToActor, isOfEarlierRun, NEVER } from './actor.js'
 import { GatedSocket } from './gated-socket.js'
 import type { Permits } from './permits.js'
@@ -70,6 +71,7 @@ export class ActorPool extends pg.Pool {
     } as PoolConfig)
     this.#options = options
     this.url = options.url
+    markUnderTest(this)
     this.on('error', () => {}) // a connection that was cut while idle
     // And while it was out: whoever waits for an answer hears of it, and nobody else must.
     this.on('connect', (client) => {

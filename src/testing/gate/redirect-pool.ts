@@ -1,4 +1,5 @@
 import type { Pool } from 'pg'
+import { markUnderTest } from '../../postgres/pools-under-test.js'
 import { type Actor, currentActor, isOfEarlierRun } from './actor.js'
 import type { ActorPool } from './actor-pool.js'
 
@@ -13,6 +14,7 @@ export function redirectPool(
   poolOf: (actor: Actor) => ActorPool | undefined,
   onStranger: (parameters: readonly unknown[]) => void,
 ): () => void {
+  const unmark = markUnderTest(pool)
   const original = { connect: pool.connect, query: pool.query, end: pool.end }
   const own = NAMES.map((name) => Object.getOwnPropertyDescriptor(pool, name))
   let stop = (): void => {}
@@ -47,6 +49,7 @@ export function redirectPool(
       if (before) Object.defineProperty(pool, name, before)
       else Reflect.deleteProperty(pool, name)
     }
+    unmark()
     stop()
   }
 }

@@ -1,0 +1,97 @@
+/** A request for maintenance, which lasts until it is stopped. */
+export interface MaintenanceLoop extends AsyncDisposable {
+  /** Takes the request back. If it was the last, nothing more begins, and this resolves when what was begun has ended. */
+  stop(): Promise<void>
+}
+
+interface Request {
+  readonly everyMs: number
+  /** Made by `Dibs.open`. It does not keep the process from ending. */
+  readonly isAutomatic: boolean
+}
+
+/** How a round ended. `away`: the database could not be used. `closed`: the instance is closed. */
+export type RoundEnd = 'done' | 'away' | 'closed'
+
+export interface LoopEvents {
+  /** Must not reject. */
+  readonly round: (everyMs: number, isAutomatic: boolean, signal: AbortSignal) => Promise<RoundEnd>
+  /** Waits for what rounds have begun and not waited for. */
+  readonly drain: () => Promise<unknown>
+}
+
+/** After failures the pause doubles, up to this. */
+const MAX_PAUSE_MS = 300_000
+
+/** The one maintenance loop of an instance. It runs while there is a request, at the shortest interval requested. */
+export class SharedLoop {
+  readonly #events: LoopEvents
+  readonly #requests = new Set<Request>()
+  #stopping = new AbortController()
+  #timer: NodeJS.Timeout | undefined
+  #round: Promise<void> | undefined
+  /** By `performance.now()`. */
+  #dueAt = Number.POSITIVE_INFINITY
+  #failures = 0
+
+  constructor(events: LoopEvents) {
+    this.#events = events
+  }
+
+  add(request: Request): MaintenanceLoop {
+    this.#requests.add(request)
+    if (this.#stopping.signal.aborted) this.#stopping = new AbortController()
+    // Spread by chance, since pods start together. A script that ends within half an interval of `open` pays nothing.
+    const wait = request.isAutomatic ? 0.5 + 0.5 * Math.random() : 0.5 * Math.random()
+    this.#dueAt = Math.min(this.#dueAt, performance.now() + request.everyMs * wait)
+    this.#schedule()
+    let stopped: Promise<void> | undefined
+    const stop = (): Promise<void> => {
+      stopped ??= this.#remove(request)
+      return stopped
+    }
+    return { stop, [Symbol.asyncDispose]: stop }
+  }
+
+  /** Takes all requests back. */
+  async stop(): Promise<void> {
+    await Promise.all([...this.#requests].map((request) => this.#remove(request)))
+  }
+
+  async #remove(request: Request): Promise<void> {
+    this.#requests.delete(request)
+    this.#schedule()
+    if (this.#requests.size > 0) return
+    this.#dueAt = Number.POSITIVE_INFINITY
+    this.#stopping.abort()
+    await this.#round
+    await this.#events.drain()
+  }
+
+  get #isAutomatic(): boolean {
+    return [...this.#requests].every(({ isAutomatic }) => isAutomatic)
+  }
+
+  #schedule(): void {
+    clearTimeout(this.#timer)
+    if (this.#round || this.#requests.size === 0) return
+    this.#timer = setTimeout(
+      () => {
+        this.#round = this.#run()
+      },
+      Math.max(0, this.#dueAt - performance.now()),
+    )
+    if (this.#isAutomatic) this.#timer.unref()
+  }
+
+  async #run(): Promise<void> {
+    const everyMs = Math.min(...[...this.#requests].map((request) => request.everyMs))
+    const end = await this.#events.round(everyMs, this.#isAutomatic, this.#stopping.signal)
+    if (end === 'closed') this.#requests.clear()
+    this.#failures = end === 'away' ? this.#failures + 1 : 0
+    const pauseMs = Math.min(everyMs * 2 ** Math.min(this.#failures, 20), Math.max(everyMs, MAX_PAUSE_MS))
+    this.#dueAt = performance.now() + pauseMs * (0.8 + 0.4 * Math.random())
+    this.#round = undefined
+    this.#schedule()
+  }
+}
