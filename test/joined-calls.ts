@@ -143,10 +143,13 @@ export async function prepareCall(
   name: string,
   key: string,
 ): Promise<Pick<JoinedParts, 'slot' | 'hold'>> {
-  if (name === 'dibs.voidSlot')
-    return {
-      slot: await dibs.singleton({ scope: key, per: 'day', timeZone: 'UTC' }, async (_, slot) => slot),
-    }
+  if (name === 'dibs.voidSlot') {
+    let used: Slot | undefined
+    await dibs.singleton({ scope: key, per: 'day', timeZone: 'UTC' }, async (_, slot) => {
+      used = slot
+    })
+    return { slot: used }
+  }
   if (name.startsWith('hold.')) return { hold: await quotaOf(dibs).reserve(key, 5, { ttlMs: 600_000 }) }
   return {}
 }

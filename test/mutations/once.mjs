@@ -390,7 +390,7 @@ const around = [
   [
     'once-joined.ts',
     "an error in the caller's transaction leaves the claim as it is",
-    'database.send(endClaim, release, tx)',
+    'marked.last(endClaim, release)',
     'Promise.resolve()',
     joined,
   ],
