@@ -106,21 +106,21 @@ export type { MaintainOptions, MaintenanceReport } from './ops/maintenance.js'
 export type { MaintenanceLoop } from './ops/maintenance-loop.js'
 export * from './postgres/adapters/index.js'
 export type { EmbeddedOptions, ServerSettings } from './postgres/embedded/embedded-options.js'
-export {
-  type DibsEventName,
-  type DibsEvents,
-  type EventOrigin,
-  type FlightOrigin,
-  type KeyOrigin,
-  type LockOrigin,
-  type MonitorOrigin,
-  onEvent,
-  type RateOrigin,
+export type {
+  DibsEventName,
+  DibsEvents,
+  EventOrigin,
+  FlightOrigin,
+  KeyOrigin,
+  LockOrigin,
+  MonitorOrigin,
+  RateOrigin,
 } from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export type { Json, Stored } from './postgres/json.js'
 export { keyOf } from './postgres/key.js'
 export type { Logger } from './postgres/log-events.js'
+export { onEvent } from './postgres/on-event.js'
 export type { OpenOptions } from './postgres/open-options.js'
 export {
   type RetryContext,

@@ -3,6 +3,7 @@ import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { checkKey, scopeOfSingleton } from '../postgres/key.js'
+import { showGiven } from '../postgres/name-given.js'
 import { explainGivingUp } from './once-call.js'
 import { type LeasedSpec, readLease, readScope } from './once-spec.js'
 import { type CalendarUnit, type CronSlots, type Interval, type PeriodAt, readPeriod } from './period.js'
@@ -129,7 +130,10 @@ export class SingletonClaim implements AcquireClaim<Slot> {
     this.keeps = onFailure === 'keep'
     this.keepMs = checkDuration('keepMs', keepMs)
     if (!(Number.isSafeInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= 1_000))
-      throw new InvalidInputError('maxAttempts', `must be a whole number from 1 to 1000, not ${maxAttempts}`)
+      throw new InvalidInputError(
+        'maxAttempts',
+        `must be a whole number from 1 to 1000, not ${showGiven(maxAttempts)}`,
+      )
     this.maxAttempts = maxAttempts
   }
 

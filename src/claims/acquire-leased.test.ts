@@ -194,7 +194,7 @@ describe('acquire, leased', () => {
     expect(await states()).toEqual(['failed', 'failed'])
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
     expect(await isLockHeld()).toBe(false)
-    await expect(fixture.dibs.acquire(all(), async () => 2, leased)).rejects.toThrow('`outcome` must be JSON')
+    await expect(fixture.dibs.acquire(all(), async () => 2, leased)).rejects.toThrow('`outcome` is a bigint')
     // Where nothing is stored, it may be anything.
     expect(await fixture.dibs.acquire([claims.lock('x')], async () => 1n, leased)).toBe(1n)
   })

@@ -1,11 +1,12 @@
 import { InvalidInputError } from '../errors.js'
 import { hintWanted } from '../locks/hint-wanted.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
 import type { Stored } from '../postgres/json.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { showGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import { AcquireCall, type AcquireSettings } from './acquire-call.js'
 import type { AcquireClaim, AnyClaim, Grants, LockClaim, QuotaClaim, RateClaim } from './acquire-claims.js'
@@ -82,7 +83,7 @@ const names = { joined: ['mode', 'waitMs', 'tx', 'deadlineMs'], leased: ['mode',
 export function checkModeOptions(options: { readonly mode?: unknown }, others: readonly string[] = []): void {
   const mode: unknown = options?.mode ?? 'joined'
   if (mode !== 'joined' && mode !== 'leased')
-    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
+    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${showGiven(mode)}`)
   checkOptions(options, [...others, ...names[mode]])
 }
 
@@ -95,7 +96,7 @@ export function runAcquire(
   calledAs: AcquireSettings['calledAs'] = 'dibs.acquire',
 ): Promise<unknown> {
   checkModeOptions(options)
-  if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+  checkFunction('fn', fn)
   const { waitMs = 500 } = options
   checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
   const work = fn as (handle: unknown, grants: unknown[]) => Promise<unknown>

@@ -12,7 +12,7 @@ import {
   scopeOfSingleton,
   singletonOf,
 } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import { decideClaim } from './claim-statements.js'
@@ -163,14 +163,18 @@ export class Claims {
       throw new InvalidInputError('status', "must be 'pending', 'active' or 'failed'")
     if (!holds.includes(held))
       throw new InvalidInputError('held', "must be 'held', 'resting', 'abandoned' or 'released'")
+    if (typeof gaveUp !== 'boolean')
+      throw new InvalidInputError('gaveUp', `must be true or false, not ${showGiven(gaveUp)}`)
     if (!(Number.isSafeInteger(limit) && limit >= 1 && limit <= 1_000))
-      throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${limit}`)
+      throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${showGiven(limit)}`)
     const ways = { scope, operation, singleton }
     const [way, second] = Object.entries(ways).filter(([, value]) => value !== undefined)
     if (second)
       throw new InvalidInputError(second[0], `and \`${way?.[0]}\` are two ways to say which; give one`)
     const wanted = way ? scopeOf(ways) : null
-    const from = after ? [checkKey('after', after.scope), checkKey('after', after.key)] : [null, null]
+    const { scope: afterScope, key: afterKey } = Object(after)
+    const from =
+      after === undefined ? [null, null] : [checkKey('after', afterScope), checkKey('after', afterKey)]
     const values = [
       wanted,
       status ?? null,

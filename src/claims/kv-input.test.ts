@@ -57,7 +57,8 @@ describe('what is refused before anything is sent', () => {
       for (const value of given) {
         const error = await call(value as never).catch((thrown: unknown) => thrown)
         expect(error).toBeInstanceOf(InvalidInputError)
-        expect(error).toMatchObject({ field })
+        // A refusal inside a value names the path to it.
+        expect((error as InvalidInputError).field.startsWith(field)).toBe(true)
       }
     })
     expect(roundTrips).toBe(0)

@@ -26,11 +26,11 @@ describe('bad input is refused before anything is sent', () => {
     [
       'a fingerprint that is no JSON',
       { fingerprint: { n: 1n } },
-      '`fingerprint` must be JSON, and holds a bigint at `n`',
+      '`fingerprint.n` is a bigint, which JSON cannot store',
     ],
     ['NUL in a fingerprint', { fingerprint: 'a\0' }, '`fingerprint` must not hold a NUL'],
-    ['a misspelled option', { fingerPrint: 1 }, '`fingerPrint` is no option here; there are scope, key'],
-    ['an option of the other mode', { leaseMs: 1_000 }, '`leaseMs` is no option here'],
+    ['a misspelled option', { fingerPrint: 1 }, 'Unknown option "fingerPrint". Expected one of: scope, key'],
+    ['an option of the other mode', { leaseMs: 1_000 }, 'Unknown option "leaseMs"'],
     ['another mode', { mode: 'safe' }, "`mode` must be 'joined' or 'leased'"],
     [
       'a lease that is too short',
@@ -56,21 +56,21 @@ describe('bad input is refused before anything is sent', () => {
   })
 
   const values: [string, unknown, string][] = [
-    ['a bigint', { n: 1n }, 'must be JSON, and holds a bigint at `n`'],
-    ['NaN', [Number.NaN], 'must be JSON, and holds NaN at `0`'],
+    ['a bigint', { n: 1n }, '`outcome.n` is a bigint, which JSON cannot store'],
+    ['NaN', [Number.NaN], '`outcome[0]` is NaN, which JSON cannot store'],
     // biome-ignore lint/suspicious/noSparseArray: what is not there is undefined
-    ['a hole', [1, , 2], 'must be JSON, and holds undefined in an array'],
-    ['a function', () => {}, 'must be JSON, and holds a function'],
+    ['a hole', [1, , 2], '`outcome[1]` is undefined, which JSON cannot store in an array'],
+    ['a function', () => {}, '`outcome` is a function, which JSON cannot store'],
     [
       'an array that says it is a Set',
       [Object.assign([1], { toJSON: () => new Set() })],
-      'must be JSON, and holds a function at `0.toJSON`',
+      '`outcome[0]` is a Set, which JSON cannot store',
     ],
-    ['a Map', { m: new Map() }, 'must be JSON, and holds an object of the class Map at `m`'],
-    ['a NUL', { t: 'a\0' }, 'must not hold a NUL character'],
-    ['half a surrogate pair', ['\ud800'], 'must not hold half of a surrogate pair'],
-    ['too much', 'x'.repeat(1_048_577), 'must be at most 1048576 bytes as JSON, and is 1048579'],
-    ['a depth without end', deep(600), 'must not be nested deeper than 500 levels'],
+    ['a Map', { m: new Map() }, '`outcome.m` is a Map, which JSON cannot store'],
+    ['a NUL', { t: 'a\0' }, '`outcome.t` must not hold a NUL character'],
+    ['half a surrogate pair', ['\ud800'], '`outcome[0]` must not hold half of a surrogate pair'],
+    ['too much', 'x'.repeat(1_048_577), '`outcome` must be at most 1048576 bytes as JSON, and is 1048579'],
+    ['a depth without end', deep(600), '`outcome` must not be nested deeper than 500 levels'],
   ]
   it.each(values)('an outcome that is %s leaves nothing behind', async (_, value, message) => {
     const failed = fixture.dibs.once(at, async (tx) => {
@@ -78,7 +78,7 @@ describe('bad input is refused before anything is sent', () => {
       return value
     })
     await expect(failed).rejects.toThrow(InvalidOutcomeError)
-    await expect(failed).rejects.toThrow(`\`outcome\` ${message}`)
+    await expect(failed).rejects.toThrow(message)
     expect(await fixture.logged()).toEqual([])
     expect(await fixture.dibs.claims.get(at)).toBeUndefined()
   })
@@ -94,7 +94,7 @@ describe('bad input is refused before anything is sent', () => {
       },
     }
     await expect(fixture.dibs.once(at, async () => broken as never)).rejects.toThrow(
-      '`outcome` must be JSON: no text',
+      '`outcome.text` cannot be read: no text',
     )
   })
 
@@ -102,7 +102,7 @@ describe('bad input is refused before anything is sent', () => {
     const circle: Record<string, unknown> = {}
     circle.self = circle
     await expect(fixture.dibs.once(at, async () => circle as never)).rejects.toThrow(
-      '`outcome` must be JSON: Converting circular',
+      '`outcome.self` refers back to an object that contains it',
     )
   })
 })

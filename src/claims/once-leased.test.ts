@@ -115,7 +115,7 @@ describe('once, leased', () => {
 
   it('never releases after the work was done: an outcome that is no JSON is a failure for all', async () => {
     await expect(fixture.dibs.once(at, async () => 1n as never)).rejects.toThrow(InvalidOutcomeError)
-    await expect(fixture.dibs.once(at, async () => 2)).rejects.toThrow('`outcome` must be JSON')
+    await expect(fixture.dibs.once(at, async () => 2)).rejects.toThrow('`outcome` is a bigint')
     expect(await fixture.dibs.claims.get(address)).toMatchObject({ status: 'failed' })
   })
 
@@ -421,7 +421,7 @@ describe('steps', () => {
     const failed = fixture.dibs.once(at, (claim) => claim.step('pay', () => 1n as never))
     await expect(failed).rejects.toThrow(PermanentError)
     await expect(fixture.dibs.once(at, async () => 2)).rejects.toThrow(
-      'A step is done, but its outcome cannot be kept: `step "pay"` must be JSON',
+      'A step is done, but its outcome cannot be kept: `step "pay"` is a bigint',
     )
     const much = fixture.dibs.once({ ...at, key: 'much' }, async (claim) => {
       await claim.step('a', () => 'x'.repeat(600_000))

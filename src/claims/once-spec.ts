@@ -1,10 +1,11 @@
 import { InvalidInputError } from '../errors.js'
 import { checkDuration, checkLifetime, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
 import type { Stored } from '../postgres/json.js'
 import { checkKey, keyOf } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { Claim } from './claim.js'
@@ -147,7 +148,7 @@ export function readMode(spec: OnceSpec): 'joined' | 'leased' {
     throw new InvalidInputError('spec', `must be an object such as { scope, key }, not ${nameGiven(spec)}`)
   const { mode = 'joined' } = spec
   if (mode !== 'joined' && mode !== 'leased')
-    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${JSON.stringify(mode)}`)
+    throw new InvalidInputError('mode', `must be 'joined' or 'leased', not ${showGiven(mode)}`)
   checkOptions(spec, names[mode])
   return mode
 }
@@ -163,8 +164,7 @@ export function readSpec(spec: OnceSpec, waitsByDefault: boolean): ReadSpec {
   if (typeof wait !== 'boolean')
     throw new InvalidInputError('wait', `must be true or false, not ${nameGiven(wait)}`)
   if (!wait && waitMs) throw new InvalidInputError('waitMs', 'contradicts `wait: false`')
-  if (isTerminal !== undefined && typeof isTerminal !== 'function')
-    throw new InvalidInputError('isTerminal', `must be a function, not ${nameGiven(isTerminal)}`)
+  if (isTerminal !== undefined) checkFunction('isTerminal', isTerminal)
   if (requestId !== undefined && typeof requestId !== 'string')
     throw new InvalidInputError('requestId', `must be a text, not ${nameGiven(requestId)}`)
   checkSchema('result', spec.result)
@@ -185,7 +185,10 @@ export function readLease(
 ): Pick<ReadLeasedSpec, 'leaseMs' | 'maxAttempts' | 'onAmbiguous'> {
   const { leaseMs = 30_000, maxAttempts = 5, onAmbiguous = 'retry' } = spec
   if (!(Number.isSafeInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= 1_000))
-    throw new InvalidInputError('maxAttempts', `must be a whole number from 1 to 1000, not ${maxAttempts}`)
+    throw new InvalidInputError(
+      'maxAttempts',
+      `must be a whole number from 1 to 1000, not ${showGiven(maxAttempts)}`,
+    )
   if (onAmbiguous !== 'retry' && onAmbiguous !== 'hold' && typeof onAmbiguous !== 'function')
     throw new InvalidInputError(
       'onAmbiguous',

@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
+import { checkFunction } from '../postgres/check-function.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
 import { OnceCall } from './once-call.js'
 import { onceAlone, onceInside } from './once-joined.js'
 import { onceLeased } from './once-leased.js'
@@ -24,8 +24,7 @@ export function onceOn(database: Database): OnceDetailed {
     fn: (handle: unknown) => Promise<unknown>,
   ): Promise<OnceResult<unknown>> => {
     const mode = readMode(spec)
-    if (typeof fn !== 'function')
-      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    checkFunction('fn', fn)
     return await start(new OnceCall(database, readSpec(spec, mode === 'joined')), spec, fn)
   }
   return run as OnceDetailed

@@ -374,7 +374,7 @@ describe('an operation', () => {
       expect(() => dibs.operation('', {}, async () => 1)).toThrow(InvalidInputError)
       expect(() => dibs.operation('a', { leaseMs: -1 }, async () => 1)).toThrow('`leaseMs` must be')
       expect(() => dibs.operation('a', { retries: 1 } as never, async () => 1)).toThrow(
-        '`retries` is no option here',
+        'Unknown option "retries"',
       )
       expect(() => dibs.operation('a', {}, 7 as never)).toThrow('`fn` must be a function')
       expect(() => dibs.operation('a', { input: {} as never }, async () => 1)).toThrow(

@@ -1,10 +1,9 @@
-import { InvalidInputError } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
+import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { type Stored, toJson } from '../postgres/json.js'
 import { checkKey, scopeOfOperation } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
 import { checkSchema, parseInput, type StandardSchema } from '../postgres/standard-schema.js'
 import { isTerminalError } from '../postgres/stored-failure.js'
 import type { Claim } from './claim.js'
@@ -46,8 +45,7 @@ export class Operation<Raw, A> {
     fn: (input: never, claim: Claim) => Promise<unknown>,
   ) {
     checkKey('name', name)
-    if (typeof fn !== 'function')
-      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    checkFunction('fn', fn)
     checkOptions(options, [
       'input',
       'result',

@@ -3,7 +3,7 @@ import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { checkZone } from '../postgres/check-zone.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 
 /** A period of the calendar, by the clocks of a time zone. A week begins on Monday. */
 export type CalendarUnit = 'hour' | 'day' | 'week' | 'month' | 'year'
@@ -57,10 +57,9 @@ export function readPeriod(
     '{ everyMs }',
     ...(kinds.includes('cron') ? ['{ cron }'] : []),
   ]
-  const given = typeof per === 'string' ? `'${per}'` : nameGiven(per)
   throw new InvalidInputError(
     'per',
-    `must be ${names.slice(0, -1).join(', ')} or ${names.at(-1)}, not ${given}`,
+    `must be ${names.slice(0, -1).join(', ')} or ${names.at(-1)}, not ${showGiven(per)}`,
   )
 }
 

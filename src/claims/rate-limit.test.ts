@@ -506,7 +506,10 @@ describe('what is not acceptable is refused before anything is sent', () => {
       expect(error).toBeInstanceOf(InvalidInputError)
     }
     const error = thrownBy(() => rate.claim('s', 1, { limit: 7 } as never))
-    expect(error).toMatchObject({ field: 'limit', message: '`limit` is no option here; there are none.' })
+    expect(error).toMatchObject({
+      field: 'limit',
+      message: 'Unknown option "limit". This call has no options.',
+    })
     expect(rate.claim('s', 1, {})).toEqual(rate.claim('s'))
   })
 

@@ -3,7 +3,7 @@ import { checkAmount } from '../postgres/check-amount.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { checkKey } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { showGiven } from '../postgres/name-given.js'
 
 const algorithms = ['gcra', 'token-bucket', 'fixed-window', 'sliding-window'] as const
 const policies = ['closed', 'open', 'local'] as const
@@ -96,10 +96,9 @@ function checkBurst(algorithm: RateAlgorithm, limit: number, burst: unknown): nu
 
 function checkOneOf(field: string, names: readonly string[], value: unknown): void {
   if (typeof value === 'string' && names.includes(value)) return
-  const given = typeof value === 'string' ? JSON.stringify(value) : nameGiven(value)
   throw new InvalidInputError(
     field,
-    `must be one of ${names.map((name) => `'${name}'`).join(', ')}, not ${given}`,
+    `must be one of ${names.map((name) => `'${name}'`).join(', ')}, not ${showGiven(value)}`,
   )
 }
 

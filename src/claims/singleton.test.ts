@@ -672,18 +672,18 @@ describe('what is no singleton', () => {
     [{ scope: [] }, '`scope` must not be empty'],
     [{ mode: 'both' }, "`mode` must be 'joined' or 'leased'"],
     [{ mode: 'lease', leaseMs: 1_000 }, "`mode` must be 'joined' or 'leased'"],
-    [{ leaseMs: 1_000 }, '`leaseMs` is no option here'],
+    [{ leaseMs: 1_000 }, 'Unknown option "leaseMs"'],
     [
       { timezone: 'UTC' },
-      '`timezone` is no option here; there are scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
+      'Unknown option "timezone". Expected one of: scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
     ],
     [
       { mode: 'leased', lease: 1 },
-      '`lease` is no option here; there are scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
+      'Unknown option "lease". Expected one of: scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
     ],
-    [{ mode: 'leased', deadlineMs: 1_000 }, '`deadlineMs` is no option here'],
+    [{ mode: 'leased', deadlineMs: 1_000 }, 'Unknown option "deadlineMs"'],
     [{ mode: 'leased', leaseMs: 1 }, '`leaseMs` must be'],
-    [{ pre: 'day' }, '`pre` is no option here'],
+    [{ pre: 'day' }, 'Unknown option "pre"'],
   ])('is refused before anything is asked: %j', async (spec, message) => {
     const call = fixture.dibs.singleton({ ...at, ...spec } as never, async () => 1)
     await expect(call).rejects.toThrow(InvalidInputError)
@@ -704,7 +704,7 @@ describe('what is no singleton', () => {
     [{ slot: { key: 'k' } }, '`slot.id` must be'],
     [{ slot: { id: 'i' } }, '`slot.key` must be'],
     [{ frees: 'yes' }, '`frees` must be'],
-    [{ free: true }, '`free` is no option here'],
+    [{ free: true }, 'Unknown option "free"'],
   ])('nor is this voided: %j', async (spec, message) => {
     const slot = { key: 'day:2026-06-15', id: 'i' }
     const call = fixture.dibs.voidSlot({ scope: 's', slot, ...spec } as never)

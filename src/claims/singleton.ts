@@ -5,6 +5,7 @@ import {
   InvalidInputError,
   NestedTransactionError,
 } from '../errors.js'
+import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
@@ -67,8 +68,7 @@ export function singletonOn(database: Database): Singleton {
   ): Promise<unknown> => {
     if (typeof spec !== 'object' || spec === null)
       throw new InvalidInputError('spec', `must be an object such as { scope, per }, not ${nameGiven(spec)}`)
-    if (typeof fn !== 'function')
-      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    checkFunction('fn', fn)
     const { mode, waitMs, tx, deadlineMs, leaseMs, ...claim } = spec as Loose
     const given = { mode, tx, deadlineMs, leaseMs, waitMs }
     const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
@@ -132,8 +132,7 @@ function readVoid(spec: VoidSlotSpec, fn: unknown): ReadVoid {
     throw new InvalidInputError('slot', `must be an object with key and id, not ${nameGiven(slot)}`)
   if (typeof frees !== 'boolean')
     throw new InvalidInputError('frees', `must be true or false, not ${nameGiven(frees)}`)
-  if (fn !== undefined && typeof fn !== 'function')
-    throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+  if (fn !== undefined) checkFunction('fn', fn)
   return {
     scope: scopeOfSingleton(readScope(spec.scope)),
     key: checkKey('slot.key', slot.key),

@@ -21,10 +21,10 @@ export class InvalidInputError extends DibsError {
     readonly field: string,
     /** What is wrong, in a form that follows "`field` ": `must be positive, not -1`. */
     problem: string,
-    /** `status`: 400 if the value usually comes from a client of the program (see `refuseValue`). */
-    options?: DibsErrorOptions & { readonly status?: number },
+    /** `status`: 400 if the value usually comes from a client of the program (see `refuseValue`). `message`: the whole message, in place of `problem`. */
+    options?: DibsErrorOptions & { readonly status?: number; readonly message?: string },
   ) {
-    super(`\`${field}\` ${problem}.`, options)
+    super(options?.message ?? `\`${field}\` ${problem}.`, options)
   }
 }
 

@@ -95,7 +95,7 @@ export class SnoozeError extends DibsError {
     if (!Number.isFinite(delayMs) || delayMs < 0) {
       throw new InvalidInputError(
         'delayMs',
-        `must be a duration in milliseconds of 0 or more, not ${delayMs}`,
+        `must be a duration in milliseconds of 0 or more, not ${typeof delayMs === 'number' ? delayMs : `a ${typeof delayMs}`}`,
       )
     }
     super(`Snoozed for ${delayMs} ms: ${reason}.`, options)

@@ -41,7 +41,7 @@ describe('the fragment', () => {
     })
     expect(parameter).toMatchObject({ name: 'X-Key', required: false, schema: { pattern: '^\\w+$' } })
     expect(Object.keys(responses)).toEqual(['409', '428', '500', '503'])
-    expect(() => openApi({ wrong: 1 } as never)).toThrow('`wrong` is no option here')
+    expect(() => openApi({ wrong: 1 } as never)).toThrow('Unknown option "wrong"')
   })
 })
 
@@ -68,6 +68,6 @@ describe('the fragment of a precondition', () => {
     const optional = preconditionOpenApi({ required: false })
     expect(optional.parameter).toMatchObject({ required: false })
     expect(Object.keys(optional.responses)).toEqual(['412'])
-    expect(() => preconditionOpenApi({ wrong: 1 } as never)).toThrow('`wrong` is no option here')
+    expect(() => preconditionOpenApi({ wrong: 1 } as never)).toThrow('Unknown option "wrong"')
   })
 })

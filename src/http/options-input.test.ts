@@ -12,7 +12,7 @@ describe('options', () => {
   it.each<[object, string]>([
     [{}, '`scope` must be a function that says whose keys they are'],
     [{ scope: 'tenant' }, '`scope` must be a function'],
-    [{ wrong: 1 }, '`wrong` is no option here'],
+    [{ wrong: 1 }, 'Unknown option "wrong"'],
     [{ mode: 'both' }, "`mode` must be 'joined' or 'leased', not \"both\""],
     [{ leaseMs: 1_000 }, "`leaseMs` is no option in mode 'joined'"],
     [{ mode: 'leased', keepsWrites: () => true }, "`keepsWrites` is no option in mode 'leased'"],
@@ -30,7 +30,7 @@ describe('options', () => {
     [{ key: () => 'k', header: 'x' }, '`header` does nothing beside `key`; give one'],
     [{ waitMs: 30_000 }, '`waitMs` must be less than deadlineMs, which is 30000'],
     [{ problemTypes: 5 }, '`problemTypes` must be a text'],
-    [{ statuses: { rateLimited: 429 } }, '`rateLimited` is no option here'],
+    [{ statuses: { rateLimited: 429 } }, 'Unknown option "rateLimited"'],
     [{ header: 'no name' }, '`header` has what is no name of a header: "no name"'],
     [{ replayHeaders: ['Set-Cookie'] }, '`replayHeaders` has "set-cookie", which belongs to one client'],
     [{ replayHeaders: ['Connection'] }, 'is never replayed'],
@@ -48,7 +48,7 @@ describe('options', () => {
     [{ maxResponseBytes: 700_001 }, '`maxResponseBytes` must be a number of bytes from 0 to 700000'],
     [{ large: {} }, '`large.reference` must be a function'],
     [{ large: { reference: () => 1 } }, '`large.rebuild` must be a function'],
-    [{ statuses: { missing: 400 } }, '`missing` is no option here'],
+    [{ statuses: { missing: 400 } }, 'Unknown option "missing"'],
     [{ statuses: { keyMissing: 200 } }, '`statuses.keyMissing` must be a status from 400 to 599, not 200'],
   ])('%j is refused: %s', (options, message) => {
     const all = Object.keys(options).length === 0 ? options : { scope: 'anonymous', ...options }
@@ -68,7 +68,7 @@ describe('options', () => {
     expect(() => rateLimited(limit, {} as never, handler)).toThrow(
       '`subject` must be a function that says who is limited',
     )
-    expect(() => rateLimited(limit, { subject: () => 'a', wrong: 1 } as never, handler)).toThrow('`wrong`')
+    expect(() => rateLimited(limit, { subject: () => 'a', wrong: 1 } as never, handler)).toThrow('"wrong"')
     expect(() => rateLimited({} as never, { subject: () => 'a' }, handler)).toThrow(
       '`limit` must be what `dibs.rateLimit()` gave, not a plain object',
     )

@@ -2,7 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { checkAmount } from '../postgres/check-amount.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { refuseValue } from '../postgres/refuse-value.js'
 import { textArray } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
@@ -61,7 +61,7 @@ export class DeadJobs {
     checkOptions(options, ['name', 'error', 'limit', 'after'])
     const { limit = 100, after = '0:0', ...filter } = options
     if (checkAmount('limit', limit) > MOST) throw new InvalidInputError('limit', `must be at most ${MOST}`)
-    const place = /^(\d{1,10}):(\d{1,16})$/.exec(after)
+    const place = typeof after === 'string' ? /^(\d{1,10}):(\d{1,16})$/.exec(after) : null
     if (!place) throw refuseValue('after', 'must be `next` of the page before')
     // One more tells whether there is a next page.
     const found = await this.#list(filter, place.slice(1), limit + 1)
@@ -80,7 +80,7 @@ export class DeadJobs {
     if (defined.length === 0)
       throw new InvalidInputError(
         'name',
-        `is of no job that is defined here: "${name}"; there are ${this.#definitions.map((one) => one.name).join(', ')}`,
+        `is of no job that is defined here: ${showGiven(name)}; there are ${this.#definitions.map((one) => one.name).join(', ')}`,
       )
     const of = (field: 'queue' | 'name') => textArray(defined.map((one) => one[field]))
     return await this.#database.send(listDead, [

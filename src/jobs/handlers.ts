@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../errors.js'
+import { checkFunction } from '../postgres/check-function.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { JobContext, TransactionalContext } from './job-context.js'
 import type { JobDefinitions, JobInput, JobResult, ReadDefinition } from './job-spec.js'
@@ -42,8 +43,7 @@ export function readHandlers(
         'handlers',
         `has "${name}", which is no job here; there are ${[...definitions.keys()].join(', ')}`,
       )
-    if (typeof handler !== 'function')
-      throw new InvalidInputError(`handlers.${name}`, `must be a function, not ${nameGiven(handler)}`)
+    checkFunction(`handlers.${name}`, handler)
     return { definition, handler: handler as AnyHandler }
   })
   if (handled.length === 0)

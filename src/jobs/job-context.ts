@@ -2,6 +2,7 @@ import { FenceLostError, InvalidInputError } from '../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { emit } from '../postgres/events.js'
 import { toJson } from '../postgres/json.js'
+import { showGiven } from '../postgres/name-given.js'
 import { surely } from '../postgres/send-surely.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import { askRow } from './ask-row.js'
@@ -113,10 +114,14 @@ export class AttemptContext implements JobContext {
     const write = (level: keyof JobLog) => (message: string, fields?: object) => {
       // Loggers are called in both ways, and without types nobody says which.
       const isTurned = typeof message === 'object'
+      const text = isTurned ? (fields ?? '') : message
       emit('dibs:job.logged', {
         ...this.#engine.origin,
         ...{ id: this.id, name: this.name, attempt: this.attempt, level },
-        ...{ message: String(isTurned ? (fields ?? '') : message), fields: isTurned ? message : fields },
+        ...{
+          message: typeof text === 'string' ? text : showGiven(text),
+          fields: isTurned ? message : fields,
+        },
       })
     }
     return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }

@@ -2,7 +2,7 @@ import { BusyError, JobCanceledError, JobExpiredError, NotFoundError } from '../
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { showGiven } from '../postgres/name-given.js'
 import { refuseValue } from '../postgres/refuse-value.js'
 import { sleep } from '../postgres/sleep.js'
 import { parseStored } from '../postgres/standard-schema.js'
@@ -22,10 +22,7 @@ const LAST_MS = 250
 
 export function checkId(id: unknown): string {
   if (typeof id === 'string' && /^[1-9]\d{0,15}$/.test(id)) return id
-  throw refuseValue(
-    'id',
-    `must be the id of a job, as \`add\` gives it, not ${typeof id === 'string' ? `"${id}"` : nameGiven(id)}`,
-  )
+  throw refuseValue('id', `must be the id of a job, as \`add\` gives it, not ${showGiven(id)}`)
 }
 
 export async function readJobOn(database: Database, id: string): Promise<JobRecord | undefined> {

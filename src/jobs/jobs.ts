@@ -185,7 +185,7 @@ export class Jobs<D extends JobDefinitions> {
     if (definition) return definition
     throw new InvalidInputError(
       'name',
-      `is of no job that is defined here: "${name}"; there are ${[...this.#definitions.keys()].join(', ')}`,
+      `is of no job that is defined here: ${showGiven(name)}; there are ${[...this.#definitions.keys()].join(', ')}`,
     )
   }
 

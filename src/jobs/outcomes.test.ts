@@ -297,7 +297,7 @@ describe('dead letters', () => {
     expect((await jobs.get(`${ids[2]}`))?.state).toBe('dead')
     expect((await jobs.redrive({ all: true })).ids.length).toBe(2)
     await expect(jobs.redrive('no id')).rejects.toThrow(/`id` must be the id of a job/)
-    await expect(jobs.redrive({ nmae: 'email' } as never)).rejects.toThrow(/`nmae` is no option here/)
+    await expect(jobs.redrive({ nmae: 'email' } as never)).rejects.toThrow(/Unknown option "nmae"/)
   })
 
   it.each<[string, unknown, RegExp]>([

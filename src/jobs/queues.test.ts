@@ -79,7 +79,7 @@ describe('pause', () => {
     [() => fixture.dibs.queues.pause('a', { by: 7 as never }), /`by` must be a text/],
     [() => fixture.dibs.queues.pause('a', { by: '\0' }), /`by`/],
     [() => fixture.dibs.queues.pause('a', { by: 'x'.repeat(100_000) }), /`by`/],
-    [() => fixture.dibs.queues.pause('a', { reason: 'x' } as never), /`reason` is no option here/],
+    [() => fixture.dibs.queues.pause('a', { reason: 'x' } as never), /Unknown option "reason"/],
     [() => fixture.dibs.queues.resume(''), /`queue`/],
   ])('refuses what is wrong (%#)', async (fn, said) => {
     const error = await fn().catch((error) => error)

@@ -92,7 +92,7 @@ describe('stop', () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     await using worker = await jobs.work({ pay: () => 'paid' })
     for (const [options, said] of [
-      [{ drain: 1 }, /^`drain` is no option here; there are drainMs\.$/],
+      [{ drain: 1 }, /^Unknown option "drain". Expected one of: drainMs\.$/],
       [{ drainMs: '5' }, /^`drainMs` must be a whole number of milliseconds from 0 to .*, not a string\.$/],
       [{ drainMs: -1 }, /^`drainMs` must be .*, not -1\.$/],
       [7, /^`options` must be an object, not a number\.$/],

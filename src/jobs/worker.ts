@@ -5,6 +5,7 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { emit, isHeard } from '../postgres/events.js'
+import { showError } from '../postgres/name-given.js'
 import { sleep } from '../postgres/sleep.js'
 import { storeFailure } from '../postgres/stored-failure.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
@@ -279,7 +280,8 @@ export class RunningWorker implements Worker, Member, Kept {
     this.#record(attempt, undefined, result, (state) => {
       if (state === 'done') this.#succeeded(attempt)
       else if (state === 'lost') this.#late(attempt)
-      else this.#fail(attempt, new Error(`the result could not be stored: ${sayOf(attempt.refusal)}`), true)
+      else
+        this.#fail(attempt, new Error(`the result could not be stored: ${showError(attempt.refusal)}`), true)
     })
   }
 
@@ -411,8 +413,6 @@ export class RunningWorker implements Worker, Member, Kept {
     await withTimeout(said(), FAREWELL_MS, () => {})
   }
 }
-
-const sayOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
 /** How many were finished of late. */
 class FinishRate {

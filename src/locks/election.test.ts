@@ -475,7 +475,7 @@ describe('an election', () => {
     ['onLost', 'x', { onLost: {} }, /`onLost` must be a function/],
     ['signal', 'x', { signal: 1 }, /`signal` must be an AbortSignal/],
     ['by', 'x', { by: '' }, /`by` must not be empty/],
-    ['option', 'x', { waitMs: 1 }, /`waitMs` is no option here/],
+    ['option', 'x', { waitMs: 1 }, /Unknown option "waitMs"/],
   ])('refuses a bad %s at once', (_, name, options, message) => {
     expect(() => fixture.dibs.elect(name as string, options as ElectOptions)).toThrow(message)
   })

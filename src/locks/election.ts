@@ -9,6 +9,7 @@ import {
 } from '../errors.js'
 import { fullJitterMs } from '../postgres/backoff.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
@@ -113,9 +114,9 @@ export class Election implements AsyncDisposable {
     this.#options = options
     this.#closed = closed
     this.#drainMs = checkDuration('drainMs', drainMs, 0, MAX_TIMER_MS)
-    const pollMs = Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, ttlMs / 3))
     const waits = { ttlMs, by, waitMs: MAX_TIMER_MS, signal: this.#stopping.signal }
-    this.#spec = { ...checkLock(keyOf('leader', name), waits, true), pollMs }
+    const spec = checkLock(keyOf('leader', name), waits, true)
+    this.#spec = { ...spec, pollMs: Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, spec.ttlMs / 3)) }
     // Any number of them may share one; Node.js would warn of a leak.
     for (const shared of [signal, closed]) if (shared) setMaxListeners(0, shared)
     if (signal?.aborted) this.#stopping.abort()
@@ -321,8 +322,7 @@ function checkElect(name: string, options: ElectOptions): void {
   checkOptions(options, names)
   for (const option of ['onElected', 'onLost'] as const) {
     const fn = options[option]
-    if (fn !== undefined && typeof fn !== 'function')
-      throw new InvalidInputError(option, `must be a function, not ${nameGiven(fn)}`)
+    if (fn !== undefined) checkFunction(option, fn)
   }
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
     throw new InvalidInputError('signal', `must be an AbortSignal, not ${nameGiven(options.signal)}`)

@@ -1,9 +1,10 @@
 import { InvalidInputError } from '../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Stored } from '../postgres/json.js'
 import { checkKey, MAX_KEY_BYTES } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js'
 
 /** What a function that loads is given. */
@@ -128,8 +129,7 @@ export function checkFlightKey(key: unknown): string {
 
 export function checkFlight(key: unknown, load: unknown, options: SingleFlightOptions = {}): FlightSpec {
   const checked = checkFlightKey(key)
-  if (typeof load !== 'function')
-    throw new InvalidInputError('load', `must be a function, not ${nameGiven(load)}`)
+  checkFunction('load', load)
   if (typeof options === 'object' && options !== null && 'tx' in options)
     throw new InvalidInputError(
       'tx',
@@ -148,7 +148,7 @@ export function checkFlight(key: unknown, load: unknown, options: SingleFlightOp
   if (!['throw', 'load', 'stale'].includes(onTimeout))
     throw new InvalidInputError(
       'onTimeout',
-      `must be 'throw', 'load' or 'stale', not ${typeof onTimeout === 'string' ? JSON.stringify(onTimeout) : nameGiven(onTimeout)}`,
+      `must be 'throw', 'load' or 'stale', not ${showGiven(onTimeout)}`,
     )
   if (typeof refreshEarly !== 'number' || !(refreshEarly >= 0 && refreshEarly <= MAX_EARLY))
     throw new InvalidInputError(

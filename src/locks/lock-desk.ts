@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events'
-import { ClosedError, InvalidInputError } from '../errors.js'
+import { ClosedError } from '../errors.js'
+import { checkFunction } from '../postgres/check-function.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { HeldLock, type LockParts } from './held-lock.js'
 import { checkLock, type Lock, type LockOptions, type LockSpec, type TryLockOptions } from './lock.js'
@@ -45,8 +45,7 @@ export class LockDesk {
     ...rest: [(lock: Lock) => Promise<T>] | [LockOptions | undefined, (lock: Lock) => Promise<T>]
   ): Promise<T> => {
     const [options = {}, fn] = rest.length === 1 ? [{}, rest[0]] : rest
-    if (typeof fn !== 'function')
-      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    checkFunction('fn', fn)
     const spec = checkLock(name, options, true)
     // What runs in here is waited for by `close`, and its lock is renewed until then.
     return await this.parts.database.work(async () => runUnder(await this.#wait(spec), fn))

@@ -3,7 +3,7 @@ import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import type { FencedWrite } from './fenced-write.js'
 import { POLL_MS } from './look-again.js'
 
@@ -121,7 +121,7 @@ export function checkLock(name: string, options: LockOptions, waits: boolean): L
   if (!Number.isSafeInteger(permits) || permits < 1 || permits > MAX_PERMITS)
     throw new InvalidInputError(
       'permits',
-      `must be a whole number from 1 to ${MAX_PERMITS}, not ${String(permits)}`,
+      `must be a whole number from 1 to ${MAX_PERMITS}, not ${showGiven(permits)}`,
     )
   if (by !== undefined && Buffer.byteLength(checkKey('by', by)) > MAX_BY_BYTES)
     throw new InvalidInputError('by', `must be at most ${MAX_BY_BYTES} bytes long`)

@@ -188,7 +188,7 @@ describe('forceRelease', () => {
   it.each([
     [{ ifFence: 1.5 }, 'ifFence', 'not 1.5'],
     [{ ifFence: '7' }, 'ifFence', 'not a string'],
-    [{ ifFenced: 1 }, 'ifFenced', 'is no option'],
+    [{ ifFenced: 1 }, 'ifFenced', 'Unknown option'],
   ])('refuses %o', async (options, field, reason) => {
     const error = await fixture.dibs.locks.forceRelease('till', options as never).catch((e) => e)
     expect(error).toBeInstanceOf(InvalidInputError)

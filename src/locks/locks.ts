@@ -4,7 +4,7 @@ import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkCharacters, checkKey } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { refuseValue } from '../postgres/refuse-value.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
@@ -62,7 +62,7 @@ export class Locks {
       throw new InvalidInputError('prefix', `must be a text, not ${nameGiven(prefix)}`)
     checkCharacters('prefix', prefix)
     if (!Number.isSafeInteger(limit) || limit < 1 || limit > 1_000)
-      throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${String(limit)}`)
+      throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${showGiven(limit)}`)
     if (after !== undefined && !isPermit(after?.permit))
       throw refuseValue('after', 'must have the name and the permit of a lock that was listed')
     const from = after ? [checkKey('after', after.name), String(after.permit)] : ['', '-1']

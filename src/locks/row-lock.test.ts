@@ -267,7 +267,7 @@ describe('refused before anything is sent', () => {
     ['wait', [1], { wait: 0 }, 'must be a whole number of milliseconds from 1'],
     ['wait', [1], { wait: 'never' }, 'must be a whole number of milliseconds'],
     ['missing', [1], { missing: 'ignore' }, "must be 'refuse' or 'leave out'"],
-    ['waitMs', [1], { waitMs: 1 }, 'is no option here'],
+    ['waitMs', [1], { waitMs: 1 }, 'Unknown option'],
   ])('%s', async (field, ids, options, problem) => {
     const error = await ask(ids, options).catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)

@@ -2,7 +2,7 @@ import { InvalidInputError, NotFoundError, NotInTransactionError } from '../erro
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { ROW, RowArgs } from '../postgres/rows/row-args.js'
 import { type KeyPart, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
 import { lockersOf, type RowCall, type Rows, WAIT_MS } from '../postgres/rows/rows.js'
@@ -59,14 +59,14 @@ export function rowLockOn(rows: Rows): RowLock {
     if (tx === undefined || tx === null) throw new NotInTransactionError(`${tx}`, ADVICE)
     checkOptions(options, ['mode', 'wait', 'missing'])
     const { mode = 'no key update', wait = WAIT_MS, missing = 'refuse' } = options
-    const clause = clauses[mode]
-    if (!Object.hasOwn(clauses, mode) || clause === undefined)
+    const clause = typeof mode === 'string' && Object.hasOwn(clauses, mode) ? clauses[mode] : undefined
+    if (clause === undefined)
       throw new InvalidInputError(
         'mode',
-        `must be one of ${Object.keys(clauses).join(', ')}, not ${String(mode)}`,
+        `must be one of ${Object.keys(clauses).join(', ')}, not ${showGiven(mode)}`,
       )
     if (!['refuse', 'leave out'].includes(missing))
-      throw new InvalidInputError('missing', `must be 'refuse' or 'leave out', not ${String(missing)}`)
+      throw new InvalidInputError('missing', `must be 'refuse' or 'leave out', not ${showGiven(missing)}`)
     const waits = readWait(wait)
     checkIds(ids)
     const told = await rows

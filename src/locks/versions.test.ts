@@ -175,7 +175,7 @@ describe('refused before it is sent', () => {
     ['versionColumn', 1, { note: '' }, { versionColumn: 'revision' }, 'names the column "revision"'],
     ['versionColumn', 1, { note: '' }, { versionColumn: 'tag' }, 'must be a column of whole numbers'],
     ['waitMs', 1, { note: '' }, { waitMs: 0 }, 'must be a whole number of milliseconds from 1'],
-    ['wait', 1, { note: '' }, { wait: 1 }, 'is no option here'],
+    ['wait', 1, { note: '' }, { wait: 1 }, 'Unknown option'],
   ])('%s', async (field, version, patch, options, problem) => {
     const error = await update(undefined, version, patch, options).catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)

@@ -3,6 +3,7 @@ import { BusyError, ClosedError, ConnectionLostError, StatementTimeoutError } fr
 import type { Connections } from '../postgres/connections.js'
 import { translateError } from '../postgres/fault.js'
 import { selectApplied } from '../postgres/migrations/register.js'
+import { showError } from '../postgres/name-given.js'
 
 /** Whether an instance can do its work, as of now. */
 export interface Health {
@@ -37,7 +38,7 @@ export async function readHealth(connections: Connections): Promise<Health> {
     return tell({ ok: false, database: 'reachable', schemaVersion, problem })
   } catch (error) {
     const reason = translateError(error)
-    const problem = reason instanceof Error ? reason.message : String(reason)
+    const problem = showError(reason)
     return tell({ ok: false, database: placeOf(reason, connections.pool), schemaVersion: undefined, problem })
   }
 }

@@ -63,7 +63,7 @@ describe('one round', () => {
     ['once', { once: 1 }, /`once` must be true or false/],
     ['everyMs', { everyMs: 0 }, /`everyMs` must be a whole number of milliseconds from 100/],
     ['both', { once: true, everyMs: 100 }, /`everyMs` must not be given with `once`/],
-    ['option', { every: 1 }, /`every` is no option here/],
+    ['option', { every: 1 }, /Unknown option "every"/],
   ])('refuses a bad %s', (_, options, message) => {
     expect(() => fixture.dibs.maintain(options as never)).toThrow(message)
   })

@@ -1,5 +1,5 @@
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from './name-given.js'
+import { showGiven } from './name-given.js'
 
 /**
  * Names alone: `+01:00` means the opposite to PostgreSQL, and abbreviations something else: `IST` is Israel there, and `CET` has no
@@ -14,9 +14,8 @@ export function checkZone(zone: unknown): string {
   } catch {
     // It says so below.
   }
-  const given = typeof zone === 'string' ? `"${zone}"` : nameGiven(zone)
   throw new InvalidInputError(
     'timeZone',
-    `must be the name of a time zone such as "Europe/Berlin", not ${given}`,
+    `must be the name of a time zone such as "Europe/Berlin", not ${showGiven(zone)}`,
   )
 }

@@ -1,6 +1,7 @@
 import { ConflictError, InvalidInputError } from '../errors.js'
 import { fullJitterMs } from './backoff.js'
 import { translateError } from './fault.js'
+import { showGiven } from './name-given.js'
 import { sleep } from './sleep.js'
 
 export interface RetryOptions {
@@ -21,14 +22,11 @@ export function readLimits({ deadlineMs = 30_000, attempts = 10 }: RetryOptions)
   if (!(typeof deadlineMs === 'number' && deadlineMs > 0)) {
     throw new InvalidInputError(
       'deadlineMs',
-      `must be a number of milliseconds above 0, not ${JSON.stringify(deadlineMs)}`,
+      `must be a number of milliseconds above 0, not ${showGiven(deadlineMs)}`,
     )
   }
   if (!(Number.isSafeInteger(attempts) && attempts >= 1)) {
-    throw new InvalidInputError(
-      'attempts',
-      `must be a whole number of 1 or more, not ${JSON.stringify(attempts)}`,
-    )
+    throw new InvalidInputError('attempts', `must be a whole number of 1 or more, not ${showGiven(attempts)}`)
   }
   const startedAt = performance.now()
   return { attempts, startedAt, deadlineAt: startedAt + deadlineMs }

@@ -383,12 +383,7 @@ export function emit<N extends DibsEventName>(name: N, payload: DibsEvents[N]): 
 /** Somebody listens: for events that cost something to describe. */
 export const isHeard = (name: DibsEventName): boolean => channel(name).hasSubscribers
 
-/**
- * Listens to one kind of event in this process; returns what ends it.
- *
- * @example
- * const stop = onEvent('dibs:transaction.retried', ({ schema, attempt }) => retries.inc({ schema, attempt }))
- */
+/** Calls `listener` for each event of one kind in this process; returns a function that stops it. Without checks: the public `onEvent` is in on-event.ts. */
 export function onEvent<N extends DibsEventName>(
   name: N,
   listener: (payload: DibsEvents[N]) => void,

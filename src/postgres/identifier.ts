@@ -6,10 +6,7 @@ const SCHEMA_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,49}$/
 /** The one place where a name becomes part of SQL text. */
 export function quoteIdentifier(name: string): string {
   if (name === '' || name.includes('\0') || Buffer.byteLength(name) > 63) {
-    throw new InvalidInputError(
-      'identifier',
-      `must be 1 to 63 bytes without NUL, not ${JSON.stringify(name)}`,
-    )
+    throw new InvalidInputError('identifier', `must be 1 to 63 bytes without NUL, not ${showGiven(name)}`)
   }
   return `"${name.replaceAll('"', '""')}"`
 }

@@ -1,7 +1,9 @@
+import { types } from 'node:util'
 import { InvalidInputError, InvalidOutcomeError } from '../errors.js'
-import { nameGiven } from './name-given.js'
+import { nameGiven, showError, showGiven } from './name-given.js'
+import { refuseValue } from './refuse-value.js'
 
-/** What JSON can say. */
+/** What JSON can say. docs/kv.md has a table of what is stored, left out and refused. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
 
 /**
@@ -20,61 +22,93 @@ export type Stored<T> = T extends Json | undefined
           ? { [K in keyof T as T[K] extends (...args: never[]) => unknown ? never : K]: Stored<T[K]> }
           : T
 
-/** The most that a value, or an outcome, may take as JSON, in UTF-8. */
+/** The most that a stored value may take as JSON, in UTF-8. */
 export const MAX_JSON_BYTES = 1_048_576
 
-/** PostgreSQL's own limit depends on its stack; this is well within. */
+/** PostgreSQL limits the depth by its stack, far above this. */
 const MAX_DEPTH = 500
 
+/** Deeper data takes the careful path, which recognizes a cycle. */
+const PLAIN_DEPTH = 20
+
+/** A value cannot be stored as JSON: where in the value, and why. */
+class JsonProblem extends Error {
+  constructor(
+    /** From the value down: `.items[3].photo`, or empty for the value itself. */
+    readonly path: string,
+    /** In a form that follows the path: `is a Map, which JSON cannot store`. */
+    readonly problem: string,
+  ) {
+    super(problem)
+  }
+}
+
 /**
- * A value as JSON text that PostgreSQL takes and gives back the same. What JSON.stringify would change without a word (NaN,
- * a Map, a function) is refused; an absent field (`undefined`) is absent.
+ * Writes a value as JSON that PostgreSQL stores and returns unchanged. A value that `JSON.stringify` would silently
+ * destroy (a Map, an Error, NaN, a function) is refused, with the path to it. A property that is `undefined` is left out, and
+ * so are symbol keys; an object with `toJSON` is stored as what that returns.
  */
 export function toJson(field: string, value: unknown): string {
-  const refuse = (problem: string): Error => new InvalidInputError(field, problem)
-  const plain = plainText(value)
-  if (plain !== undefined) {
-    checkText(plain, refuse)
-    return plain
-  }
-  let text: string | undefined
-  let problem: string | undefined
   try {
-    text = JSON.stringify(value, function (this: unknown, _: string, inner: unknown) {
-      problem ??= findProblem(inner, Array.isArray(this))
-      return inner
-    })
+    return writeJson(value, MAX_JSON_BYTES)
   } catch (error) {
-    // A bigint, or a circle.
-    problem ??= findAt(value)?.problem
-    if (!problem)
-      throw refuse(`must be JSON: ${error instanceof Error ? error.message.split('\n')[0] : error}`)
+    if (!(error instanceof JsonProblem)) throw error
+    throw new InvalidInputError(`${field}${error.path}`, error.problem)
   }
-  if (problem !== undefined) {
-    const { path = '', problem: said = problem } = findAt(value) ?? {}
-    throw refuse(`must be JSON, and holds ${said}${path === '' ? '' : ` at \`${path}\``}`)
+}
+
+/** Writes a value as JSON for a column of a user's table, whose size is not ours to limit. */
+export function toColumnJson(field: string, value: unknown): string {
+  try {
+    return writeJson(value, Number.POSITIVE_INFINITY)
+  } catch (error) {
+    if (!(error instanceof JsonProblem)) throw error
+    throw refuseValue(`${field}${error.path}`, error.problem)
   }
-  if (text === undefined) throw refuse(`must be JSON, not ${nameGiven(value)}`)
-  checkText(text, refuse)
+}
+
+/** Writes what a function returned as JSON. A refusal is `InvalidOutcomeError`, since the function made the mistake, not the caller. */
+export function toOutcome(field: string, value: unknown): string {
+  try {
+    return writeJson(value, MAX_JSON_BYTES)
+  } catch (error) {
+    if (!(error instanceof JsonProblem)) throw error
+    const { path, problem } = error
+    // A field such as `the result of job 7 ("email")` is a phrase, to which no path can be added.
+    if (path === '' || !field.startsWith('the ')) throw new InvalidOutcomeError(`${field}${path}`, problem)
+    throw new InvalidOutcomeError(field, `cannot be stored: \`result${path}\` ${problem}`)
+  }
+}
+
+function writeJson(value: unknown, maxBytes: number): string {
+  const text = writePlain(value) ?? writeCarefully(value, maxBytes)
+  const bytes = Buffer.byteLength(text)
+  if (bytes > maxBytes) throw tooLarge(maxBytes, `${bytes}`)
   return text
 }
 
-/** How deep data is looked through before it is taken for something else: a circle, say. */
-const PLAIN_DEPTH = 20
+const tooLarge = (maxBytes: number, size: string): JsonProblem =>
+  new JsonProblem(
+    '',
+    `must be at most ${maxBytes} bytes as JSON, and is ${size}; store it elsewhere and keep its address here`,
+  )
 
-/** Of data with nothing in it that `JSON.stringify` would change, or ask: most often so, and then that need not look at each value, which takes it several times as long. */
-function plainText(value: unknown): string | undefined {
+/** The fast path: data in which `JSON.stringify` changes nothing, as most data is. Undefined for all other values. */
+function writePlain(value: unknown): string | undefined {
   try {
-    return isPlain(value, PLAIN_DEPTH) ? JSON.stringify(value) : undefined
+    if (!isPlain(value, PLAIN_DEPTH)) return undefined
+    const text = JSON.stringify(value)
+    return text.includes('\\u') && hasBadCharacter(text) ? undefined : text
   } catch {
-    return undefined // whatever is wrong is found out with more care
+    return undefined // The careful path finds the reason.
   }
 }
 
 function isPlain(value: unknown, depth: number): boolean {
   if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true
   if (typeof value === 'number') return Number.isFinite(value)
-  if (typeof value !== 'object' || depth === 0 || 'toJSON' in value) return false
+  if (typeof value !== 'object' || depth === 0) return false
+  if ('toJSON' in value) return isPlainDate(value)
   if (Array.isArray(value)) {
     for (let n = 0; n < value.length; n++) if (!isPlain(value[n], depth - 1)) return false
     return true
@@ -87,81 +121,140 @@ function isPlain(value: unknown, depth: number): boolean {
   return true
 }
 
-interface Found {
-  readonly path: string
-  readonly problem: string
-}
+const isPlainDate = (value: { toJSON: unknown }): boolean =>
+  value instanceof Date && value.toJSON === Date.prototype.toJSON && !Number.isNaN(value.getTime())
 
-/** Where the first of them is. Looked for only once it is known that there is one. */
-function findAt(value: unknown): Found | undefined {
+/** `JSON.stringify` escapes NUL and halves of surrogate pairs, and nothing else that begins with `\u0000` or `\ud`. */
+const hasBadCharacter = (json: string): boolean => /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f]..)/.test(json)
+
+/** Looks at every value: throws a `JsonProblem` with the path of the first that JSON would destroy. */
+function writeCarefully(value: unknown, maxBytes: number): string {
+  const copy = new JsonCopier(maxBytes).run(value)
+  if (copy === undefined) throw new JsonProblem('', `must be JSON, not ${nameGiven(value)}`)
   try {
-    return findDeep(value)
+    return JSON.stringify(copy)
   } catch {
-    return undefined // a getter that throws
+    throw tooLarge(maxBytes, 'longer than the longest string')
   }
 }
 
-function findDeep(
-  value: unknown,
-  path = '',
-  isInArray = false,
-  above: readonly unknown[] = [],
-): Found | undefined {
-  const problem = findProblem(value, isInArray)
-  if (problem) return { path, problem }
-  if (typeof value !== 'object' || value === null || above.includes(value) || above.length > MAX_DEPTH)
-    return undefined
-  for (const [name, inner] of Object.entries(value)) {
-    const found = findDeep(inner, path === '' ? name : `${path}.${name}`, Array.isArray(value), [
-      ...above,
-      value,
-    ])
-    if (found) return found
+/** Makes a copy in which every `toJSON` was called once and every value was checked. */
+class JsonCopier {
+  readonly #maxBytes: number
+  /** The objects around the current value, to recognize a cycle. */
+  readonly #around = new Set<object>()
+  readonly #path: (string | number)[] = []
+  /** A lower bound of the size so far. An object whose parts share parts is far larger as JSON than in memory. */
+  #bytes = 0
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes
   }
-  return undefined
+
+  run(value: unknown): unknown {
+    try {
+      return this.#copy(value, '')
+    } catch (error) {
+      if (error instanceof JsonProblem) throw error
+      // Code of the value itself: a getter, a `toJSON`, a proxy.
+      throw this.#problem(`cannot be read: ${showError(error)}`)
+    }
+  }
+
+  #copy(value: unknown, key: string): unknown {
+    if (++this.#bytes > this.#maxBytes) throw tooLarge(this.#maxBytes, 'more')
+    if (typeof value === 'object' && (ArrayBuffer.isView(value) || types.isAnyArrayBuffer(value)))
+      throw this.#unstorable(value, 'Convert it first, for example to a base64 string')
+    const data = this.#callToJson(value, key)
+    if (typeof data === 'object' && data !== null) return this.#copyObject(data)
+    if (data === null && types.isDate(value))
+      throw this.#problem('is an invalid Date, which JSON cannot store')
+    if (typeof data === 'string') this.#checkString(data)
+    if (typeof data === 'number' && !Number.isFinite(data))
+      throw this.#problem(`is ${data}, which JSON cannot store. Use null or a string`)
+    if (typeof data === 'bigint') throw this.#unstorable(data, 'Convert it first, for example to a string')
+    if (typeof data === 'symbol' || typeof data === 'function') throw this.#unstorable(data, 'Leave it out')
+    return data
+  }
+
+  /** As `JSON.stringify` does, also for a bigint if the application has given that type a `toJSON`. */
+  #callToJson(value: unknown, key: string): unknown {
+    if (value === null || (typeof value !== 'object' && typeof value !== 'bigint')) return value
+    const toJson: unknown = Reflect.get(Object(value), 'toJSON')
+    return typeof toJson === 'function' ? toJson.call(value, key) : value
+  }
+
+  #copyObject(value: object): unknown {
+    if (types.isBoxedPrimitive(value)) return this.#copy(value.valueOf(), '')
+    if (this.#around.has(value)) throw this.#problem('refers back to an object that contains it')
+    if (this.#around.size === MAX_DEPTH)
+      throw new JsonProblem('', `must not be nested deeper than ${MAX_DEPTH} levels`)
+    this.#around.add(value)
+    const copy = Array.isArray(value) ? this.#copyArray(value) : this.#copyProperties(value)
+    this.#around.delete(value)
+    return copy
+  }
+
+  #copyArray(values: readonly unknown[]): unknown[] {
+    const copy: unknown[] = []
+    for (let n = 0; n < values.length; n++) {
+      this.#path.push(n)
+      const inner = this.#copy(values[n], `${n}`)
+      if (inner === undefined)
+        throw this.#problem('is undefined, which JSON cannot store in an array. Use null')
+      copy.push(inner)
+      this.#path.pop()
+    }
+    return copy
+  }
+
+  #copyProperties(value: object): object {
+    const names = Object.keys(value)
+    if (hidesData(value, names)) throw this.#unstorable(value, 'Convert it first, to plain data')
+    const copy: Record<string, unknown> = {}
+    for (const name of names) {
+      this.#path.push(name)
+      this.#checkString(name)
+      this.#bytes += name.length + '"":'.length
+      const inner = this.#copy(Reflect.get(value, name), name)
+      // An assignment would set the prototype.
+      if (name === '__proto__') Object.defineProperty(copy, name, { value: inner, enumerable: true })
+      else copy[name] = inner
+      this.#path.pop()
+    }
+    return copy
+  }
+
+  #checkString(text: string): void {
+    if (text.includes('\0')) throw this.#problem('must not hold a NUL character')
+    if (/\p{Surrogate}/u.test(text))
+      throw this.#problem('must not hold half of a surrogate pair, which is no character')
+  }
+
+  #unstorable(value: unknown, advice: string): JsonProblem {
+    return this.#problem(`is ${nameGiven(value)}, which JSON cannot store. ${advice}`)
+  }
+
+  #problem(problem: string): JsonProblem {
+    return new JsonProblem(this.#path.map(showKey).join(''), problem)
+  }
 }
 
-function findProblem(value: unknown, isInArray: boolean): string | undefined {
-  if (typeof value === 'number') return Number.isFinite(value) ? undefined : String(value)
-  if (typeof value === 'bigint' || typeof value === 'symbol' || typeof value === 'function')
-    return nameGiven(value)
-  if (value instanceof Map || value instanceof Set) return nameGiven(value)
-  if (value === undefined && isInArray) return 'undefined in an array'
-  return undefined
-}
+const showKey = (key: string | number): string =>
+  typeof key === 'string' && /^[A-Za-z_$][\w$]{0,99}$/.test(key) ? `.${key}` : `[${showGiven(key)}]`
 
-function checkText(text: string, refuse: (problem: string) => Error): void {
-  const bytes = Buffer.byteLength(text)
-  if (bytes > MAX_JSON_BYTES) {
-    throw refuse(
-      `must be at most ${MAX_JSON_BYTES} bytes as JSON, and is ${bytes}; store it elsewhere and keep its address here`,
-    )
-  }
-  // JSON.stringify escapes these two, and nothing else that begins with `\u0000` or `\ud`.
-  const escaped = text.match(/(?<!\\)(?:\\\\)*\\u(0000|d[89a-f]..)/)?.[1]
-  if (escaped === '0000') throw refuse('must not hold a NUL character')
-  if (escaped) throw refuse('must not hold half of a surrogate pair, which is no character')
-  // Each level takes two characters at least.
-  if (text.length > 2 * MAX_DEPTH && depthOf(text) > MAX_DEPTH)
-    throw refuse(`must not be nested deeper than ${MAX_DEPTH} levels`)
-}
-
-function depthOf(text: string): number {
-  let depth = 0
-  let deepest = 0
-  for (const [mark] of text.matchAll(/"(?:[^"\\]|\\.)*"|[[{\]}]/g)) {
-    if (mark === '[' || mark === '{') deepest = Math.max(deepest, ++depth)
-    else if (mark === ']' || mark === '}') depth--
-  }
-  return deepest
-}
-
-/** The same for what a function returned: not the caller's mistake. */
-export function toOutcome(field: string, value: unknown): string {
-  try {
-    return toJson(field, value)
-  } catch (error) {
-    if (!(error instanceof InvalidInputError)) throw error
-    throw new InvalidOutcomeError(field, error.message.slice(field.length + 3, -1), { cause: error })
-  }
+/** True if the data of an object is not in properties that JSON would write. */
+function hidesData(value: object, names: readonly string[]): boolean {
+  const isKnown =
+    types.isMap(value) ||
+    types.isSet(value) ||
+    types.isRegExp(value) ||
+    types.isPromise(value) ||
+    types.isNativeError(value) ||
+    value instanceof Error
+  if (isKnown || names.length > 0) return isKnown
+  // An instance of a class without properties keeps its data in private fields, as URLSearchParams, Headers and Blob do.
+  // `Object.prototype` is recognized by having no prototype itself, since that of another realm is another object.
+  const prototype = Object.getPrototypeOf(value)
+  return prototype !== null && Object.getPrototypeOf(prototype) !== null
 }

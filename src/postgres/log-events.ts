@@ -88,6 +88,8 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
 }
 
+export const isEventName = (name: unknown): boolean => typeof name === 'string' && Object.hasOwn(lines, name)
+
 /**
  * pino writes a field `err` with type, message and stack; other names would lose the stack. And its own fields stay as they are: a logger has a `name`, and each line a `level` and a message.
  */

@@ -9,6 +9,7 @@ import {
   StatementTimeoutError,
   TransactionEndedError,
 } from '../errors.js'
+import { checkFunction } from './check-function.js'
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
@@ -158,6 +159,7 @@ export class OpenTransaction implements TransactionCore {
   }
 
   async savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T> {
+    checkFunction('fn', fn)
     this.#assertTurn(outer)
     const name = `dibs_${++this.#savepoints}`
     const failure = this.#failure

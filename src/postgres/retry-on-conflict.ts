@@ -1,6 +1,7 @@
 import { setMaxListeners } from 'node:events'
 import { InvalidInputError, NestedRetryError, StatementTimeoutError } from '../errors.js'
 import { MAX_TIMER_MS } from './check-duration.js'
+import { checkFunction } from './check-function.js'
 import { checkOptions } from './check-options.js'
 import { backOff, type RetryLimits, type RetryOptions, readLimits } from './conflict-retry.js'
 import { isConflict } from './fault.js'
@@ -40,7 +41,7 @@ export async function retryOnConflict<T>(
   fn: (context: RetryContext) => Promise<T>,
   options: RetryOnConflictOptions = {},
 ): Promise<T> {
-  if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+  checkFunction('fn', fn)
   checkOptions(options, ['deadlineMs', 'attempts', 'signal'])
   // No instance is given here, and none is asked for: whatever is open would stay so through all attempts.
   if (isInsideAny()) throw new NestedRetryError('dibs.transaction')

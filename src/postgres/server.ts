@@ -1,6 +1,7 @@
 import { BusyError, ClosedError, ConnectionLostError, type DibsError, SetupError } from '../errors.js'
 import { CONNECT_MS, type Connections } from './connections.js'
 import { readFault } from './fault.js'
+import { showError } from './name-given.js'
 import { transactionStatus } from './pg-client-state.js'
 import { queryText } from './session.js'
 import type { TextRow } from './text-values.js'
@@ -51,7 +52,7 @@ const refusals = new Set(['28000', '28P01', '3D000', '42501', '0A000'])
 function explain(error: unknown, where: string): DibsError {
   if (error instanceof SetupError || error instanceof ClosedError) return error
   const fault = readFault(error)
-  const why = (fault?.message ?? (error instanceof Error ? error.message : String(error))).replace(/\.$/, '')
+  const why = (fault?.message ?? showError(error)).replace(/\.$/, '')
   if (fault?.sqlState && refusals.has(fault.sqlState)) {
     const message = `The server at ${where} refuses the connection: ${why}. Check user, password and database.`
     return new SetupError(message, { cause: error })

@@ -1,6 +1,8 @@
 import type { ClientBase, CustomTypesConfig, QueryConfig } from 'pg'
+import { InvalidInputError } from '../errors.js'
 import type { Executor, QueryResult } from './executor.js'
 import { readFault, translateError } from './fault.js'
+import { nameGiven } from './name-given.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 
@@ -90,12 +92,23 @@ export class PgSession implements Session {
   }
 }
 
+/** Refuses what a library would ignore or crash on: a callback, values that are no array. */
+export function checkQuery(text: unknown, values: unknown, callback: unknown): void {
+  if (typeof text !== 'string')
+    throw new InvalidInputError('text', `must be a string, not ${nameGiven(text)}`)
+  if (typeof values === 'function' || callback !== undefined)
+    throw new InvalidInputError('callback', 'is not supported by query; await the promise that it returns')
+  if (values !== undefined && !Array.isArray(values))
+    throw new InvalidInputError('values', `must be an array, not ${nameGiven(values)}`)
+}
+
 /** An open transaction of another library, reduced to one function. */
 export function adaptSession(
   run: (text: string, values: unknown[]) => Promise<QueryResult>,
   { isDeaf = false } = {},
 ): Session {
-  const query = async (text: string, values: unknown[] = []): Promise<QueryResult> => {
+  const query = async (text: string, values: unknown[] = [], callback?: never): Promise<QueryResult> => {
+    checkQuery(text, values, callback)
     try {
       return await run(text, values)
     } catch (error) {

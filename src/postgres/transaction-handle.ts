@@ -1,9 +1,9 @@
 import type { PoolClient } from 'pg'
 import { InvalidInputError } from '../errors.js'
+import { checkFunction } from './check-function.js'
 import type { QueryResult } from './executor.js'
-import { nameGiven } from './name-given.js'
 import { joinedCall, STATEMENT } from './open-calls.js'
-import { PgSession, type Session } from './session.js'
+import { checkQuery, PgSession, type Session } from './session.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 import type { Part } from './together.js'
@@ -74,13 +74,17 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   override query<R extends object = Record<string, unknown>>(
     text: string,
     values?: unknown[],
+    callback?: never,
   ): Promise<QueryResult<R>> {
-    return joinedCall(this, 'tx.query', () => this.#query<R>(text, values))
+    return joinedCall(this, 'tx.query', () => this.#query<R>(text, values, callback))
   }
 
-  async #query<R extends object>(text: string, values?: unknown[]): Promise<QueryResult<R>> {
-    if (typeof text !== 'string')
-      throw new InvalidInputError('text', `must be a string, not ${nameGiven(text)}`)
+  async #query<R extends object>(
+    text: string,
+    values: unknown[] | undefined,
+    callback: never | undefined,
+  ): Promise<QueryResult<R>> {
+    checkQuery(text, values, callback)
     if (control.test(text)) {
       throw new InvalidInputError(
         'text',
@@ -96,8 +100,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
 
   afterCommit(fn: () => void | Promise<void>): void {
     this.#core.assertOpen()
-    if (typeof fn !== 'function')
-      throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+    checkFunction('fn', fn)
     this.afterCommits.push(fn)
   }
 

@@ -1,9 +1,11 @@
 import { InvalidInputError, NestedTransactionError } from '../errors.js'
+import { checkFunction } from './check-function.js'
+import { checkOptions } from './check-options.js'
 import { backOff, type RetryOptions, readLimits } from './conflict-retry.js'
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isUnusable, readFault, translateError } from './fault.js'
-import { nameGiven } from './name-given.js'
+import { showGiven } from './name-given.js'
 import { isInside, OpenTransaction } from './open-transaction.js'
 import { isRepeated } from './retry-scope.js'
 import { forgetNames } from './session.js'
@@ -50,7 +52,8 @@ export async function runTransaction<T>(
   fn: (tx: Transaction) => Promise<T>,
   options: TransactionOptions = {},
 ): Promise<T> {
-  if (typeof fn !== 'function') throw new InvalidInputError('fn', `must be a function, not ${nameGiven(fn)}`)
+  checkFunction('fn', fn)
+  checkOptions(options, ['isolation', 'deadlineMs', 'attempts'])
   if (isInside(connections)) throw new NestedTransactionError()
   const isRepeatedAround = options.attempts === undefined && isRepeated()
   return await repeatTransaction(connections, fn, options, { isRepeatedAround })
@@ -96,7 +99,7 @@ function readOptions({ isolation = 'read committed', ...limits }: TransactionOpt
   if (!levels.includes(isolation)) {
     throw new InvalidInputError(
       'isolation',
-      `must be one of ${levels.join(', ')}, not ${JSON.stringify(isolation)}`,
+      `must be one of ${levels.join(', ')}, not ${showGiven(isolation)}`,
     )
   }
   return { isolation, ...readLimits(limits) }

@@ -173,7 +173,7 @@ describe('refused before it is sent', () => {
     ['column', 'twice', 1, {}, 'which the database makes'],
     ['column', 'id', 1, {}, 'which says which row it is'],
     ['column', 'left', 1, {}, 'there are id, left_over'],
-    ['most', 'left_over', 1, { most: 5 }, 'is no option here'],
+    ['most', 'left_over', 1, { most: 5 }, 'Unknown option'],
   ])('%s of %s: %s', async (field, column, delta, options, problem) => {
     const error = await adjust(column, delta, options).catch((error) => error)
     if (problem === undefined) return expect(error).toBeInstanceOf(InsufficientError)

@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { checkCharacters, checkKey } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { isPlain } from '../postgres/rows/row-args.js'
 import { readTableName } from '../postgres/rows/table-name.js'
 
@@ -63,7 +63,7 @@ function checkColumns(columns: unknown): AggregateSpec['columns'] {
     if (typeof expression !== 'string' || expression.trim() === '' || expression.length > MAX_EXPRESSION)
       throw new InvalidInputError(
         field,
-        `must be an SQL expression such as 'count(*)', 1 to ${MAX_EXPRESSION} characters long, not ${typeof expression === 'string' && expression.length <= 100 ? JSON.stringify(expression) : nameGiven(expression)}`,
+        `must be an SQL expression such as 'count(*)', 1 to ${MAX_EXPRESSION} characters long, not ${showGiven(expression)}`,
       )
     checkCharacters(field, expression)
     return [column, expression] as const

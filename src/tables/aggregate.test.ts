@@ -264,7 +264,7 @@ describe('what is declared', () => {
     ['columns', 'p', { columns: {} }, /columns` must name 1 to 100/],
     ['columns', 'p', { columns: ['count(*)'] }, /columns` must be an object/],
     ['columns.total', 'p', { columns: { total: ' ' } }, /columns\.total` must be an SQL expression/],
-    ['tx', 'p', { tx: 1 }, /tx` is no option/],
+    ['tx', 'p', { tx: 1 }, /Unknown option "tx"/],
   ])('refuses at once a bad %s', (_, name, over, message) => {
     expect(() => aggregate(over as object, name as string)).toThrow(message)
   })

@@ -1,6 +1,6 @@
 import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import type { Table } from '../postgres/rows/table.js'
 
 /** A column to sort by. */
@@ -32,6 +32,6 @@ function readItem(table: Table, field: string, item: unknown): string {
   if (typeof descending !== 'boolean')
     throw new InvalidInputError(`${field}.descending`, `must be true or false`)
   if (nulls !== undefined && nulls !== 'first' && nulls !== 'last')
-    throw new InvalidInputError(`${field}.nulls`, `must be 'first' or 'last', not ${String(nulls)}`)
+    throw new InvalidInputError(`${field}.nulls`, `must be 'first' or 'last', not ${showGiven(nulls)}`)
   return `${table.own(table.column(field, column))}${descending ? ' desc' : ''}${nulls ? ` nulls ${nulls}` : ''}`
 }

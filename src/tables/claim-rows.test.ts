@@ -238,7 +238,7 @@ describe('refused before it is sent', () => {
     ['where.values[0]', { set: sent, where: { sql: 'true', values: [1] } }, 'is not used'],
     ['where.values[0]', { set: sent, where: { sql: 'id = $1', values: [{}] } }, 'must be a text'],
     ['where.value', { set: sent, where: { sql: 'true', value: [1] } }, 'is no part of'],
-    ['lease', { lease: 1 }, 'is no option here'],
+    ['lease', { lease: 1 }, 'Unknown option'],
   ])('%s', async (field, options, problem) => {
     const error = await claim(options as never).catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)

@@ -3,6 +3,7 @@ import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Row, Tx } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
+import { showGiven } from '../postgres/name-given.js'
 import { checkPatch, ROW, RowArgs, type RowPatch, type Taken, writable } from '../postgres/rows/row-args.js'
 import { keyTaken } from '../postgres/rows/row-id.js'
 import { checkWait, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
@@ -55,7 +56,7 @@ export function claimRowsOn(rows: Rows): ClaimRows {
     if (!Number.isSafeInteger(limit) || limit < 1 || limit > MAX_LIMIT)
       throw new InvalidInputError(
         'limit',
-        `must be a whole number from 1 to ${MAX_LIMIT}, not ${String(limit)}`,
+        `must be a whole number from 1 to ${MAX_LIMIT}, not ${showGiven(limit)}`,
       )
     checkDuration('leaseMs', leaseMs)
     if (options.leaseMs !== undefined && leaseColumn === undefined)

@@ -1,5 +1,5 @@
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { showGiven } from '../postgres/name-given.js'
 
 const PLAIN = /^([+-]?)(\d{1,500})(?:\.(\d{1,500}))?$/
 
@@ -22,15 +22,9 @@ export function readDecimal(field: string, value: unknown): Decimal {
       (!Number.isInteger(value) || Number.isSafeInteger(value)))
   const [, sign, whole, fraction = ''] = (isExact && PLAIN.exec(`${value}`)) || []
   if (whole === undefined) {
-    const given =
-      typeof value === 'string'
-        ? JSON.stringify(value.slice(0, 100))
-        : typeof value === 'number'
-          ? `${value}`
-          : nameGiven(value)
     throw new InvalidInputError(
       field,
-      `must be a number given exactly: a safe integer, a bigint, or digits as text, not ${given}`,
+      `must be a number given exactly: a safe integer, a bigint, or digits as text, not ${showGiven(value)}`,
     )
   }
   const trimmed = fraction.replace(/0+$/, '')

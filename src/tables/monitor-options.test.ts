@@ -70,8 +70,8 @@ describe('refused where it is defined', () => {
     ['reason', { ...fail, errorColumn: 'error', reason: 7 }, 'must be a text, not a number'],
     ['set', { set: [] }, 'must be an object of columns and values'],
     ['name', { name: '' }, 'must not be empty'],
-    ['olderThen', { olderThen: 1 }, 'is no option here'],
-    ['tx', { tx: {} }, 'is no option here'],
+    ['olderThen', { olderThen: 1 }, 'Unknown option'],
+    ['tx', { tx: {} }, 'Unknown option'],
   ])('%s: %j', (field, options, problem) => {
     const error = given(() => define(options))
     expect(error).toBeInstanceOf(InvalidInputError)

@@ -4,7 +4,7 @@ import { checkOptions } from '../postgres/check-options.js'
 import { checkZone } from '../postgres/check-zone.js'
 import type { Row } from '../postgres/executor.js'
 import { checkCharacters, checkKey } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { checkPatch, type RowPatch } from '../postgres/rows/row-args.js'
 import { readTableName } from '../postgres/rows/table-name.js'
 import type { Transaction } from '../postgres/transaction-types.js'
@@ -163,10 +163,7 @@ function checkAction(options: MonitorOptions<never>, stuck: readonly State[]): v
   const { action, requeueTo, failTo, attemptsColumn, countsAttempts } = options
   const isGiven = typeof action === 'function'
   if (!isGiven && action !== 'requeue' && action !== 'fail')
-    throw new InvalidInputError(
-      'action',
-      `must be 'requeue', 'fail' or a function, not ${typeof action === 'string' ? JSON.stringify(action) : nameGiven(action)}`,
-    )
+    throw new InvalidInputError('action', `must be 'requeue', 'fail' or a function, not ${showGiven(action)}`)
   for (const [field, to] of Object.entries({ requeueTo, failTo })) {
     if (to === undefined) continue
     checkState(field, to)

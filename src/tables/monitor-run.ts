@@ -12,7 +12,7 @@ import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Row } from '../postgres/executor.js'
 import { readFault } from '../postgres/fault.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { showGiven } from '../postgres/name-given.js'
 import { isPlain } from '../postgres/rows/row-args.js'
 import { nameRow, showId } from '../postgres/rows/row-id.js'
 import type { RowCall, Rows, ToldRow } from '../postgres/rows/rows.js'
@@ -204,6 +204,8 @@ function readVerdict(verdict: MonitorVerdict | unknown): MonitorWrite | undefine
   if (verdict === 'requeue' || verdict === 'fail') return verdict
   if (isPlain(verdict) && isPlain(verdict.set) && Object.keys(verdict).length === 1)
     return { set: verdict.set }
-  const given = typeof verdict === 'string' ? JSON.stringify(verdict) : nameGiven(verdict)
-  throw new InvalidInputError('action', `must answer 'requeue', 'fail', 'leave' or { set }, not ${given}`)
+  throw new InvalidInputError(
+    'action',
+    `must answer 'requeue', 'fail', 'leave' or { set }, not ${showGiven(verdict)}`,
+  )
 }

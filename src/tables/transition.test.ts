@@ -107,7 +107,7 @@ describe('refused before it is sent', () => {
     ['to', { to: undefined }, {}, 'must not be undefined'],
     ['to', { to: 'done' }, {}, 'must be one of new, held, paid, sent'],
     ['column', { column: 'state' }, {}, 'did you mean'],
-    ['when', { when: 1 }, {}, 'is no option here'],
+    ['when', { when: 1 }, {}, 'Unknown option'],
     ['patch.status', {}, { status: 'new' }, 'it is the state, which `to` says'],
     ['patch.id', {}, { id: 1 }, 'it says which row it is'],
   ])('%s', async (field, step, patch, problem) => {

@@ -8,7 +8,7 @@ import {
 import { checkOptions } from '../postgres/check-options.js'
 import { emit } from '../postgres/events.js'
 import type { Row } from '../postgres/executor.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { RowArgs } from '../postgres/rows/row-args.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import type { Column } from '../postgres/rows/table.js'
@@ -74,7 +74,7 @@ export async function verifyAggregate(
   if (!Number.isSafeInteger(batch) || batch < 1 || batch > MAX_BATCH)
     throw new InvalidInputError(
       'batch',
-      `must be a whole number from 1 to ${MAX_BATCH}, not ${String(batch)}`,
+      `must be a whole number from 1 to ${MAX_BATCH}, not ${showGiven(batch)}`,
     )
   const run = new Verification(call, repair, signal)
   const { drifted, report } = run

@@ -1,4 +1,6 @@
 import { InvalidInputError } from '../errors.js'
+import { unknownOption } from '../postgres/check-options.js'
+import { showGiven } from '../postgres/name-given.js'
 
 /** What an option must be, and how to say so. */
 export type Kind = readonly [isRight: (value: unknown) => boolean, what: string]
@@ -43,11 +45,6 @@ export const COMMON = {
   patienceMs: MILLISECONDS,
 } as const satisfies Record<string, Kind>
 
-const describe = (value: unknown): string =>
-  typeof value === 'string' || typeof value === 'number' || value === null || Array.isArray(value)
-    ? JSON.stringify(value)
-    : typeof value
-
 interface Given {
   readonly pool?: unknown
   readonly url?: unknown
@@ -58,29 +55,27 @@ export function checkGiven<Options extends Given>(
   options: Options,
   { of, kinds }: { readonly of: string; readonly kinds: Readonly<Record<keyof Options, Kind>> },
 ): void {
-  if (typeof options !== 'object' || options === null)
-    throw new InvalidInputError('options', `of ${of} must be an object, not ${describe(options)}`)
+  if (typeof options !== 'object' || options === null || Array.isArray(options))
+    throw new InvalidInputError('options', `of ${of} must be an object, not ${showGiven(options)}`)
   for (const name of Object.keys(options))
-    if (!Object.hasOwn(kinds, name))
-      throw new InvalidInputError(name, `is no option of ${of}: ${Object.keys(kinds).join(', ')} are`)
+    if (!Object.hasOwn(kinds, name)) throw unknownOption(name, Object.keys(kinds))
   if (Boolean(options.pool) === Boolean(options.url))
     throw new InvalidInputError('pool', 'or `url` must be given, and not both')
   for (const [name, [isRight, what]] of Object.entries<Kind>(kinds)) {
     const value = options[name as keyof Options]
     if (value !== undefined && !isRight(value))
-      throw new InvalidInputError(name, `must be ${what}, not ${describe(value)}`)
+      throw new InvalidInputError(name, `must be ${what}, not ${showGiven(value)}`)
   }
 }
 
 /** @param least what each bound must be at least */
 export function checkBounds(bound: object | undefined, least: Readonly<Record<string, number>>): void {
-  for (const [name, value] of Object.entries(bound ?? {}) as [string, number | undefined][]) {
+  for (const [name, value] of Object.entries<unknown>({ ...bound })) {
     const lowest = least[name]
-    if (lowest === undefined)
-      throw new InvalidInputError(`bound.${name}`, `is no bound: ${Object.keys(least).join(', ')} are`)
-    if (value !== undefined && !(value >= lowest))
-      throw new InvalidInputError(`bound.${name}`, `must be ${lowest} or more, not ${value}`)
-    if (value !== undefined && value % 1 > 0)
+    if (lowest === undefined) throw unknownOption(`bound.${name}`, Object.keys(least))
+    if (value !== undefined && !(typeof value === 'number' && value >= lowest))
+      throw new InvalidInputError(`bound.${name}`, `must be ${lowest} or more, not ${showGiven(value)}`)
+    if (typeof value === 'number' && value % 1 > 0)
       throw new InvalidInputError(`bound.${name}`, `must be a whole number, not ${value}`)
   }
 }

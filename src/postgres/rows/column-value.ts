@@ -1,6 +1,7 @@
 import { InvalidInputError } from '../../errors.js'
+import { toColumnJson } from '../json.js'
 import { checkCharacters } from '../key.js'
-import { nameGiven } from '../name-given.js'
+import { showGiven } from '../name-given.js'
 import { refuseValue } from '../refuse-value.js'
 import type { TextValue } from '../text-values.js'
 import { type ColumnType, integerRanges } from './table.js'
@@ -33,8 +34,8 @@ const readers: Readonly<Record<string, Reader>> = {
   float8: readFloat,
   bool: readBoolean,
   uuid: readUuid,
-  json: readJson,
-  jsonb: readJson,
+  json: toColumnJson,
+  jsonb: toColumnJson,
   bytea: readBytes,
   date: readTime,
   timestamp: readTime,
@@ -46,15 +47,8 @@ const readers: Readonly<Record<string, Reader>> = {
   char: (field, value, type) => checkBytes(field, readText(field, value, type), 1),
 }
 
-function refuse(field: string, wanted: string, value: unknown): InvalidInputError {
-  const isShort = typeof value === 'string' && value.length <= 100
-  const given = isShort
-    ? JSON.stringify(value)
-    : ['number', 'bigint', 'boolean'].includes(typeof value)
-      ? `${value}`
-      : nameGiven(value)
-  return refuseValue(field, `must be ${wanted}, not ${given}`)
-}
+const refuse = (field: string, wanted: string, value: unknown): InvalidInputError =>
+  refuseValue(field, `must be ${wanted}, not ${showGiven(value)}`)
 
 /** Exactly as given: a number that is not safe may have been rounded before it came here. */
 function readInteger(field: string, value: unknown, { base = '' }: ColumnType): string {
@@ -93,20 +87,6 @@ function readBoolean(field: string, value: unknown): string {
 function readUuid(field: string, value: unknown): string {
   if (typeof value === 'string' && UUID.test(value)) return value
   throw refuse(field, 'a UUID', value)
-}
-
-function readJson(field: string, value: unknown): string {
-  let text: string | undefined
-  try {
-    text = JSON.stringify(value)
-  } catch (cause) {
-    throw refuseValue(field, 'must be JSON', { cause })
-  }
-  if (text === undefined) throw refuse(field, 'JSON', value)
-  if (/\\u0000/.test(text.replaceAll('\\\\', ''))) throw refuseValue(field, 'must not hold a NUL character')
-  if (/\\ud[89a-f]/i.test(text.replaceAll('\\\\', '')))
-    throw refuseValue(field, 'must not hold half of a surrogate pair, which is no character')
-  return text
 }
 
 function readBytes(field: string, value: unknown): string {

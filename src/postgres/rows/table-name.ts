@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../../errors.js'
 import { quoteIdentifier } from '../identifier.js'
 import { checkCharacters } from '../key.js'
-import { nameGiven } from '../name-given.js'
+import { nameGiven, showGiven } from '../name-given.js'
 
 /** A table as a caller names it. */
 export interface TableName {
@@ -28,7 +28,7 @@ export function readTableName(given: unknown, field = 'table'): TableName {
   if (!parts || name === undefined || parts.length > 2 || parts.some((part) => Buffer.byteLength(part) > 63))
     throw new InvalidInputError(
       field,
-      `must be a name such as 'orders' or 'shop.orders', each part 1 to 63 bytes long, not ${JSON.stringify(given)}`,
+      `must be a name such as 'orders' or 'shop.orders', each part 1 to 63 bytes long, not ${showGiven(given)}`,
     )
   const schema = parts.length === 2 ? parts[0] : undefined
   return { given, schema, name, quoted: parts.map(quoteIdentifier).join('.') }

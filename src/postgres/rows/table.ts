@@ -1,5 +1,6 @@
 import { InvalidInputError } from '../../errors.js'
 import { quoteIdentifier } from '../identifier.js'
+import { nameGiven, showGiven } from '../name-given.js'
 import { offerNames } from './nearest-name.js'
 import type { TableName } from './table-name.js'
 
@@ -130,10 +131,10 @@ export class Table {
   column(field: string, name: unknown): Column {
     const column = typeof name === 'string' ? this.columns.get(name) : undefined
     if (column) return column
-    const offer = offerNames(String(name), [...this.columns.keys()])
+    const offer = offerNames(typeof name === 'string' ? name.slice(0, 100) : '', [...this.columns.keys()])
     throw new InvalidInputError(
       field,
-      `names ${typeof name === 'string' ? `the column "${name}"` : String(name)}, which table ${this.name.given} does not have; ${offer}`,
+      `names ${typeof name === 'string' ? `the column ${showGiven(name)}` : nameGiven(name)}, which table ${this.name.given} does not have; ${offer}`,
     )
   }
 

@@ -332,7 +332,7 @@ describe('what it does with a database', () => {
 
 describe('what it refuses', () => {
   it.each<[string, Partial<Record<keyof CrashLoopOptions | 'rum', unknown>>, RegExp]>([
-    ['a misspelled option', { rum: 1 }, /^`rum` is no option of crashLoop: name, pool, url, setup/],
+    ['a misspelled option', { rum: 1 }, /^Unknown option "rum"\. Expected one of: name, pool, url, setup/],
     ['no program', { run: undefined }, /^`run` must be given: the program under test/],
     [
       'nothing to judge by',
@@ -343,7 +343,7 @@ describe('what it refuses', () => {
     [
       'an unknown mode',
       { modes: ['crush'] },
-      /^`modes` must be a list of crash, error, half-open, zombie, server, process, not \["crush"\]/,
+      /^`modes` must be a list of crash, error, half-open, zombie, server, process, not an array/,
     ],
     [
       'a pool that is none',
@@ -352,7 +352,11 @@ describe('what it refuses', () => {
     ],
     ['no modes', { modes: [] }, /^`modes` must be a list of/],
     ['a code that is none', { errors: ['deadlock'] }, /^`errors` must be a list of SQLSTATEs/],
-    ['a bound that is none', { bound: { points: 3 } }, /^`bound.points` is no bound: recoveries, statements/],
+    [
+      'a bound that is none',
+      { bound: { points: 3 } },
+      /^Unknown option "bound\.points"\. Expected one of: recoveries, statements/,
+    ],
     ['no recoveries', { bound: { recoveries: 0 } }, /^`bound.recoveries` must be 1 or more, not 0/],
     [
       'a string of nobody',

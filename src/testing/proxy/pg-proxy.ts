@@ -1,6 +1,8 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { InvalidInputError } from '../../errors.js'
+import { checkOptions } from '../../postgres/check-options.js'
+import { nameGiven, showGiven } from '../../postgres/name-given.js'
 import { sleep } from '../../postgres/sleep.js'
 import { seededRandom } from '../seeded-random.js'
 import type { WirePorts } from '../wire/wire.js'
@@ -27,6 +29,19 @@ export interface PgProxyOptions {
 }
 
 const MAX_STEPS = 10_000
+
+function checkProxyOptions(options: PgProxyOptions): void {
+  checkOptions(options, ['url', 'seed', 'tls'])
+  const { url, seed = 1, tls = 'refuse' } = options
+  if (typeof url !== 'string' || !URL.canParse(url))
+    throw new InvalidInputError(
+      'url',
+      `must be a URL such as postgres://localhost/shop, not ${nameGiven(url)}`,
+    )
+  if (!Number.isFinite(seed)) throw new InvalidInputError('seed', `must be a number, not ${showGiven(seed)}`)
+  if (tls !== 'refuse' && tls !== 'pass')
+    throw new InvalidInputError('tls', `must be 'refuse' or 'pass', not ${showGiven(tls)}`)
+}
 
 /**
  * A network that fails when it is told to: stands on this machine between clients and a PostgreSQL server or a PgBouncer,
@@ -76,6 +91,7 @@ export class PgProxy implements AsyncDisposable {
 
   /** @param connectOwner for our own tools: who sits on each connection in place of the faults that read statements */
   static async start(options: PgProxyOptions, connectOwner?: ConnectOwner): Promise<PgProxy> {
+    checkProxyOptions(options)
     const history = new History()
     const listener = createServer({ allowHalfOpen: true })
     listener.listen(0, '127.0.0.1')

@@ -1,6 +1,9 @@
 import pg, { type ClientBase } from 'pg'
-import { ExplorationError } from '../../../errors.js'
+import { ExplorationError, InvalidInputError } from '../../../errors.js'
+import { checkDuration } from '../../../postgres/check-duration.js'
+import { checkOptions } from '../../../postgres/check-options.js'
 import { endClient } from '../../../postgres/client.js'
+import { hasMethods, nameGiven } from '../../../postgres/name-given.js'
 import { sleep } from '../../../postgres/sleep.js'
 import { BlockingProbe } from './blocking-probe.js'
 
@@ -23,8 +26,12 @@ const PAUSE_MS = 5
  */
 export async function untilBlocked(
   client: ClientBase,
-  { withinMs = 5_000 }: UntilBlockedOptions = {},
+  options: UntilBlockedOptions = {},
 ): Promise<readonly number[]> {
+  if (!hasMethods(client, 'query', 'escapeIdentifier'))
+    throw new InvalidInputError('client', `must be a client of pg, not ${nameGiven(client)}`)
+  checkOptions(options, ['withinMs'])
+  const withinMs = checkDuration('withinMs', options.withinMs ?? 5_000)
   const {
     host,
     port,
