@@ -383,11 +383,8 @@ export function emit<N extends DibsEventName>(name: N, payload: DibsEvents[N]): 
 /** Somebody listens: for events that cost something to describe. */
 export const isHeard = (name: DibsEventName): boolean => channel(name).hasSubscribers
 
-/** Calls `listener` for each event of one kind in this process; returns a function that stops it. Without checks: the public `onEvent` is in on-event.ts. */
-export function onEvent<N extends DibsEventName>(
-  name: N,
-  listener: (payload: DibsEvents[N]) => void,
-): () => void {
+/** Calls `listener` for each event of one kind in this process, without checks; returns a function that stops it. */
+function subscribe<N extends DibsEventName>(name: N, listener: (payload: DibsEvents[N]) => void): () => void {
   const target = channel(name)
   const receive = (message: unknown): void => listener(message as DibsEvents[N])
   target.subscribe(receive)
@@ -395,3 +392,6 @@ export function onEvent<N extends DibsEventName>(
     target.unsubscribe(receive)
   }
 }
+
+// For use inside Dibs. The public `onEvent` is in on-event.ts.
+export { subscribe as onEvent }

@@ -186,7 +186,8 @@ class JsonCopier {
 
   #copyObject(value: object): unknown {
     if (types.isBoxedPrimitive(value)) return this.#copy(value.valueOf(), '')
-    if (this.#around.has(value)) throw this.#problem('refers back to an object that contains it')
+    if (this.#around.has(value))
+      throw this.#problem('refers back to an object that contains it, which JSON cannot store')
     if (this.#around.size === MAX_DEPTH)
       throw new JsonProblem('', `must not be nested deeper than ${MAX_DEPTH} levels`)
     this.#around.add(value)
