@@ -19,7 +19,7 @@ export interface JobOptions {
   readonly maxAttempts?: number | undefined
   /** After how long without a heartbeat others may take it. Renewed by itself while the handler runs. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** After how long its handler is given up, and the attempt has failed; with `transactional` the wait for a connection counts. Default: never. */
+  /** After how long its handler is given up, and the attempt has failed; with `transactional` the wait for a connection is not part of it. Default: never. */
   readonly timeoutMs?: number | undefined
   /** How long its attempts and its result are kept, rounded up to whole days; 0: not at all. Default 7 days. */
   readonly keepMs?: number | undefined

@@ -3,7 +3,7 @@ import { toOutcome } from '../postgres/json.js'
 import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
 import { repeatTransaction } from '../postgres/transaction.js'
 import type { FramedTransaction } from '../postgres/transaction-handle.js'
-import { unlessAborted, withTimeout } from '../postgres/with-timeout.js'
+import { unlessAborted } from '../postgres/with-timeout.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
 import type { AnyHandler } from './handlers.js'
@@ -18,6 +18,8 @@ export type Run =
   /** The answer to its COMMIT was lost: the row itself will tell. */
   | { readonly state: 'unknown' }
   | { readonly state: 'threw'; readonly error: unknown }
+  /** No transaction could be begun for the handler, which has not run. */
+  | { readonly state: 'not-started'; readonly error: unknown }
 
 /** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
 const WAIT_MS = 10_000
@@ -42,18 +44,12 @@ export function runAttempt(
   onEnd: (run: Run) => void,
 ): Promise<unknown> {
   const { transactional, timeoutMs } = attempt.definition
+  const limit = timeoutMs === undefined ? undefined : new TimeLimit(attempt, timeoutMs)
   const running = transactional
-    ? runInTransaction(engine, attempt, handler)
+    ? runInTransaction(engine, attempt, handler, limit)
     : runAlone(engine, attempt, handler)
-  if (timeoutMs === undefined) running.then(onEnd, (error) => onEnd(threw(error)))
-  else {
-    const timeOut = (): Run => {
-      const error = new JobTimeoutError(attempt.subject, timeoutMs)
-      attempt.abort(error)
-      return threw(error)
-    }
-    void withTimeout(running.catch(threw), timeoutMs, timeOut).then(onEnd)
-  }
+  if (limit === undefined) running.then(onEnd, (error) => onEnd(threw(error)))
+  else void limit.race(running.catch(threw)).then(onEnd)
   return running
 }
 
@@ -72,11 +68,16 @@ const NOT_HELD = 'DIB01'
 const SPARE_MS = 1_000
 
 /** Effect and end commit together. Until then nobody can tell that it runs, but by its lease: a claim that was lost meanwhile fails here, and nothing is kept. */
-async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
+async function runInTransaction(
+  engine: Engine,
+  attempt: Attempt,
+  handler: AnyHandler,
+  limit: TimeLimit | undefined,
+): Promise<Run> {
   const { job } = attempt
   const { database } = engine
   const input = await readInput(attempt)
-  return await inOwnTransaction(engine, attempt, async (tx) => {
+  return await inOwnTransaction(engine, attempt, limit, async (tx) => {
     attempt.isCommitting = false // it may be the next run, after a conflict
     const handling = Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx)))
     // A transaction is not kept open for a handler that ignores its signal.
@@ -88,28 +89,39 @@ async function runInTransaction(engine: Engine, attempt: Attempt, handler: AnyHa
   })
 }
 
-/** As many run at once as the pool has clients. The others wait for theirs as long as they have the job: that they have to is no failure of theirs. */
+/**
+ * Begins the transaction of a handler. While all clients of the pool are in use, the attempt waits for one, no longer than its lease. The wait is not part of `timeoutMs`. If no transaction can be
+ * begun, the handler has not started, and the attempt does not count.
+ */
 async function inOwnTransaction(
   { database }: Engine,
   attempt: Attempt,
+  limit: TimeLimit | undefined,
   fn: (tx: FramedTransaction) => Promise<void>,
 ): Promise<Run> {
-  const { timeoutMs = Number.POSITIVE_INFINITY } = attempt.definition
-  let hasBegun = false
-  const begin = (tx: FramedTransaction): Promise<void> => {
-    hasBegun = true
+  const { timeoutMs = Number.POSITIVE_INFINITY, leaseMs } = attempt.definition
+  const waitUntil = performance.now() + leaseMs
+  let hasStarted = false
+  const start = (tx: FramedTransaction): Promise<void> => {
+    attempt.signal.throwIfAborted() // the job may have been given back during the wait
+    if (!hasStarted) limit?.restart()
+    hasStarted = true
     return fn(tx)
   }
+  limit?.pause()
   for (;;) {
     try {
-      await repeatTransaction(database, begin, { deadlineMs: timeoutMs + SPARE_MS })
+      const connectMs = Math.max(1, waitUntil - performance.now())
+      await repeatTransaction(database, start, { deadlineMs: timeoutMs + SPARE_MS }, { connectMs })
       return { state: 'completed' }
     } catch (error) {
       // A handler that has lost an answer of its own has failed, as with any other error.
       if (attempt.isCommitting && error instanceof CommitOutcomeUnknownError) return { state: 'unknown' }
       if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'late' }
-      if (hasBegun || !(error instanceof BusyError)) throw error
+      if (hasStarted) throw error
       attempt.signal.throwIfAborted()
+      if (!(error instanceof BusyError) || performance.now() >= waitUntil)
+        return { state: 'not-started', error }
     }
   }
 }
@@ -130,4 +142,45 @@ async function readResult(attempt: Attempt, value: unknown): Promise<string | nu
 
 function textOf({ subject }: Attempt, value: unknown): string | null {
   return value === undefined || value === null ? null : toOutcome(`the result of ${subject}`, value)
+}
+
+/** Ends an attempt with `JobTimeoutError` when its time is over. */
+class TimeLimit {
+  readonly #attempt: Attempt
+  readonly #timeoutMs: number
+  #onTimeout: (run: Run) => void = () => {}
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(attempt: Attempt, timeoutMs: number) {
+    this.#attempt = attempt
+    this.#timeoutMs = timeoutMs
+    this.restart()
+  }
+
+  /** The whole time from now on. */
+  restart(): void {
+    this.pause()
+    this.#timer = setTimeout(() => this.#expire(), this.#timeoutMs)
+  }
+
+  pause(): void {
+    clearTimeout(this.#timer)
+  }
+
+  /** How `run`, which does not reject, ends: by itself or by this limit, whichever comes first. */
+  race(run: Promise<Run>): Promise<Run> {
+    return new Promise((resolve) => {
+      this.#onTimeout = resolve
+      void run.then((ended) => {
+        this.pause()
+        resolve(ended)
+      })
+    })
+  }
+
+  #expire(): void {
+    const error = new JobTimeoutError(this.#attempt.subject, this.#timeoutMs)
+    this.#attempt.abort(error)
+    this.#onTimeout(threw(error))
+  }
 }

@@ -33,6 +33,10 @@ const STALE_MS = 1_000
 /** How long a stop waits for the database to hear of it, beyond the time to drain. */
 const FAREWELL_MS = 5_000
 
+/** Pauses after a transaction that could not begin grow from `START_PAUSE_MS` to `MAX_START_PAUSE_MS`. */
+const START_PAUSE_MS = 200
+const MAX_START_PAUSE_MS = 5_000
+
 const BACK: Settlement = { to: 'back', delayMs: 0, error: null }
 
 interface Waiting {
@@ -56,6 +60,7 @@ export class RunningWorker implements Worker, Member, Kept {
   #reserved = 0
   #staleTimer: NodeJS.Timeout | undefined
   readonly #rate = new FinishRate()
+  readonly #startPauses = new StartPauses()
   readonly #counts = {
     started: 0,
     succeeded: 0,
@@ -238,6 +243,11 @@ export class RunningWorker implements Worker, Member, Kept {
   }
 
   #ended(attempt: Attempt, outcome: Run, running: Promise<unknown>): void {
+    if (outcome.state === 'not-started') {
+      this.#notStarted(attempt, outcome.error)
+      return
+    }
+    if (attempt.definition.transactional) this.#startPauses.reset()
     this.#rate.count()
     this.#conclude(attempt, outcome)
     const { room } = this.#engine.ender
@@ -247,13 +257,24 @@ export class RunningWorker implements Worker, Member, Kept {
     else this.#leave(attempt)
   }
 
+  /** The handler has not run. The job is released without counting the attempt, and its slot stays empty for as long as the job waits, so that claims do not spin. */
+  #notStarted(attempt: Attempt, error: unknown): void {
+    this.#counts.started--
+    const retryInMs = this.#startPauses.next()
+    emit('dibs:job.not-started', { ...this.#about(attempt), retryInMs, error })
+    this.#settle(attempt, { to: 'back', delayMs: retryInMs, error: storeFailure(error) })
+    void sleep(retryInMs, this.#stopping.signal)
+      .catch(() => {})
+      .then(() => this.#leave(attempt))
+  }
+
   #leave(attempt: Attempt): void {
     attempt.unwatch?.()
     if (attempt.isStuck) this.#stuck--
     this.#free(attempt)
   }
 
-  #conclude(attempt: Attempt, outcome: Run): void {
+  #conclude(attempt: Attempt, outcome: Exclude<Run, { readonly state: 'not-started' }>): void {
     if (outcome.state === 'completed') {
       attempt.state = 'ended'
       this.#engine.keeper.remove(attempt)
@@ -433,5 +454,25 @@ class FinishRate {
       this.#count = 0
     }
     return Math.floor(this.#perMs * ms)
+  }
+}
+
+/** Pauses that grow while transactions cannot begin. Failures of the same moment get pauses of the same step. */
+class StartPauses {
+  #failures = 0
+  #growsAt = 0
+
+  next(): number {
+    const now = performance.now()
+    if (now >= this.#growsAt) this.#failures++
+    const jitterMs = fullJitterMs(this.#failures, START_PAUSE_MS, MAX_START_PAUSE_MS - START_PAUSE_MS)
+    const pauseMs = Math.ceil(START_PAUSE_MS + jitterMs)
+    this.#growsAt = now + pauseMs
+    return pauseMs
+  }
+
+  reset(): void {
+    this.#failures = 0
+    this.#growsAt = 0
   }
 }

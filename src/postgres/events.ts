@@ -333,6 +333,8 @@ export interface DibsEvents {
     readonly retryInMs: number
     readonly error: unknown
   }
+  /** No transaction could be begun for a handler, so it has not run. The job is released for `retryInMs`, and the attempt does not count. */
+  'dibs:job.not-started': JobOrigin & { readonly retryInMs: number; readonly error: unknown }
   /** Somebody has given up a job that a worker had, and its end is recorded. Of one that waited nothing is told: whoever cancels it knows. */
   'dibs:job.canceled': JobOrigin
   /** A worker has lost a job while its handler ran: another has it, or may have it. */

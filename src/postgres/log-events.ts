@@ -77,6 +77,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:worker.breaker-closed': ['info', 'database is there again: jobs are claimed'],
   'dibs:job.succeeded': ['debug', 'job done'],
   'dibs:job.failed': ['warn', 'job failed'],
+  'dibs:job.not-started': ['warn', 'job released: no transaction could be begun for its handler'],
   'dibs:job.canceled': ['debug', 'job canceled'],
   'dibs:job.lost': ['warn', 'job lost while its handler ran'],
   'dibs:job.refused': ['warn', 'late end of a job refused: another has it'],

@@ -67,6 +67,8 @@ export interface Framing {
   readonly isPart?: boolean | undefined
   /** What surrounds it runs again after a conflict, with what was read there: alone it would repeat in vain, and attempts would multiply. */
   readonly isRepeatedAround?: boolean | undefined
+  /** Waits this long for the first connection, outside of `deadlineMs`: the deadline starts when the connection is there. */
+  readonly connectMs?: number | undefined
 }
 
 /** The same without a look at what surrounds it: for our own statements, which are meant to run apart. */
@@ -74,14 +76,21 @@ export async function repeatTransaction<T>(
   connections: Connections,
   fn: (tx: FramedTransaction) => Promise<T>,
   options: TransactionOptions = {},
-  { opening, isPart, isRepeatedAround }: Framing = {},
+  { opening, isPart, isRepeatedAround, connectMs }: Framing = {},
 ): Promise<T> {
-  const limits = readOptions(options)
+  let limits = readOptions(options)
   const { origin } = connections
   return await connections.work(async () => {
+    let first: Checkout | undefined
+    if (connectMs !== undefined) {
+      first = await connections.take(connectMs)
+      limits = readOptions(options)
+    }
     for (let attempt = 1; ; attempt++) {
       try {
-        return await runOnce(connections, fn, limits, attempt, opening)
+        const checkout = first ?? (await connections.take(limits.deadlineAt - performance.now()))
+        first = undefined
+        return await runOnce(connections, checkout, fn, limits, attempt, opening)
       } catch (error) {
         if (!isConflict(error)) throw error
         if (isRepeatedAround) throw error // not the end of it, so nobody is told that it is
@@ -107,12 +116,12 @@ function readOptions({ isolation = 'read committed', ...limits }: TransactionOpt
 
 async function runOnce<T>(
   connections: Connections,
+  checkout: Checkout,
   fn: (tx: FramedTransaction) => Promise<T>,
   limits: Limits,
   attempt: number,
   opening: Framing['opening'],
 ): Promise<T> {
-  const checkout = await connections.take(limits.deadlineAt - performance.now())
   checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
   const opened = await begin(checkout, beginning(limits, connections), opening, connections.prepared)
   const tx = new OpenTransaction(checkout, connections, limits, attempt, opened)

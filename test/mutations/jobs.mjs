@@ -818,6 +818,20 @@ const around = [
     ['src/claims/once-input.test.ts'],
   ],
   [
+    'an attempt counts though its handler has not started',
+    'src/jobs/run-attempt.ts',
+    'if (hasStarted) throw error',
+    'if (hasStarted || !(error instanceof BusyError)) throw error',
+    [test('not-started')],
+  ],
+  [
+    'a handler starts though its job was given back',
+    'src/jobs/run-attempt.ts',
+    'attempt.signal.throwIfAborted() // the job may have been given back during the wait',
+    '',
+    [test('not-started')],
+  ],
+  [
     'a filter that names nothing takes everything',
     'src/jobs/dead-jobs.ts',
     'if (!all && ',
