@@ -53,7 +53,7 @@ const patient = [
   'src/claims/{singleton-leased,quota.joined,operation}.test.ts',
   'src/claims/*.cut.test.ts',
   'src/jobs/{transactional,worker,outages,stop,outcomes,incident,quiet,cut}.test.ts',
-  'src/jobs/{bots,poison,strays,worker-breaker,job-commit,slow-look,heartbeat-thread}.test.ts',
+  'src/jobs/{bots,poison,strays,shutdown,worker-breaker,job-commit,slow-look,heartbeat-thread}.test.ts',
   'src/tables/{aggregate,aggregate-verify,changing-table}.test.ts',
   'src/postgres/{transaction,migrations/migrate}.test.ts',
   'src/testing/crash/{crash,zombie}.test.ts',
@@ -126,7 +126,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       // What a process keeps in memory does not depend on the server.
       'src/heap.test.ts',
       // They start processes, or go to the server over a way of their own.
-      'src/jobs/{poison,strays,job-commit,history-day}.test.ts',
+      'src/jobs/{poison,strays,job-commit,history-day,shutdown,not-started}.test.ts',
       // They start servers and processes.
       'src/testing/crash/server.test.ts',
       'src/testing/crash/process.test.ts',

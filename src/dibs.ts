@@ -42,6 +42,7 @@ import {
   type MaintenanceReport,
 } from './ops/maintenance.js'
 import type { MaintenanceLoop } from './ops/maintenance-loop.js'
+import { CLOSE_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
 import { newOrigin } from './postgres/events.js'
 import type { Row } from './postgres/executor.js'
@@ -50,6 +51,7 @@ import { logEvents } from './postgres/log-events.js'
 import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
 import { trackJoined } from './postgres/open-calls.js'
 import { checkOpenOptions, type OpenOptions } from './postgres/open-options.js'
+import { END_MS } from './postgres/own-pool.js'
 import { Rows } from './postgres/rows/rows.js'
 import { inspectServer } from './postgres/server.js'
 import { sleep } from './postgres/sleep.js'
@@ -72,6 +74,9 @@ import { type Transition, transitionOn } from './tables/transition.js'
 
 const EMBEDDED_TRIES = 8
 
+/** How long `close` waits for work that still runs if handlers go on after their `drainMs`: they ignore their signal. */
+const IGNORED_CLOSE_MS = 4_000
+
 const readClock = statement('select {schema}.micros({schema}.clock())::text as "micros"', { readOnly: true })
 
 /**
@@ -92,7 +97,7 @@ export class Dibs implements AsyncDisposable {
   readonly #monitors = new Map<string, Monitor>()
   readonly #rows: Rows
   readonly #maintenance: Maintenance
-  readonly #stops = new Set<() => Promise<void>>()
+  readonly #stops = new Set<() => Promise<unknown>>()
   /** Fires when `close` waits no longer for what still runs. */
   readonly #closed = new AbortController()
   /** Values by key, with versions and expiry. */
@@ -105,7 +110,8 @@ export class Dibs implements AsyncDisposable {
   readonly queues: Queues
   readonly #adder: JobAdder
   readonly #engine: Engine
-  readonly #workers = new Set<() => Promise<void>>()
+  /** Stops a worker. True if a handler goes on all the same. */
+  readonly #workers = new Set<() => Promise<boolean>>()
   readonly #way: WayIn
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -625,15 +631,16 @@ export class Dibs implements AsyncDisposable {
    * const worker = await dibs.work([jobs.handle({ email: async (input, ctx) => mailer.send(input.to, ctx.signal) })], {
    *   concurrency: 20,
    * })
-   * process.once('SIGTERM', () => void worker.stop({ drainMs: 25_000 }))
+   * await worker.stop({ drainMs: 25_000 }) // `close()` stops it too
    */
   async work(parts: readonly Handled[], options: WorkOptions = {}): Promise<Worker> {
     if (this.#closing) throw new ClosedError()
     const worker = startWorker(this.#engine, parts, options)
-    const stop = async (): Promise<void> => {
+    const stop = async (): Promise<boolean> => {
       const stopped = worker.stop()
       this.#database.finish(stopped)
       await stopped
+      return worker.stats.running + worker.stats.stuck > 0
     }
     this.#workers.add(stop)
     this.#stops.add(stop)
@@ -661,7 +668,7 @@ export class Dibs implements AsyncDisposable {
    *
    * @example
    * const maintenance = dibs.maintain()
-   * process.once('SIGTERM', () => void maintenance.stop())
+   * await maintenance.stop() // `close()` stops it too
    *
    * const { operationsFinished } = await dibs.maintain({ once: true })
    */
@@ -699,6 +706,13 @@ export class Dibs implements AsyncDisposable {
   /**
    * Stops everything this instance started. Work that still runs is waited for, 30 seconds at most, then
    * it loses its connection; calls made later are `ClosedError`. Called from inside a transaction, it waits for itself.
+   *
+   * Workers have their `drainMs` first. If handlers go on after that, all is closed within ten more seconds. A timer or a socket of yours keeps the
+   * process alive all the same, so exit when `close` has resolved.
+   *
+   * @example
+   * const stop = () => dibs.close().then(() => process.exit(0), () => process.exit(1))
+   * process.once('SIGTERM', stop).once('SIGINT', stop)
    */
   close(): Promise<void> {
     this.#closing ??= this.#close()
@@ -710,26 +724,35 @@ export class Dibs implements AsyncDisposable {
   }
 
   async #close(): Promise<void> {
+    let endsAt = 0
     try {
-      await this.#stop()
+      endsAt = await this.#stop()
     } finally {
-      await this.#way.close().finally(() => this.#stopLogging())
+      const waitMs = Math.max(END_MS, endsAt - performance.now())
+      await this.#way.close(waitMs).finally(() => this.#stopLogging())
     }
   }
 
-  async #stop(): Promise<void> {
-    // Handlers may use what is closed next.
-    if (this.#workers.size > 0) await Promise.all([...this.#workers].map((stop) => stop()))
+  /** Stops what uses the connections. Returns until when those have time to end, by `performance.now()`. */
+  async #stop(): Promise<number> {
+    let waitMs = CLOSE_MS
+    if (this.#workers.size > 0) {
+      // Handlers may use what is closed next.
+      const goOn = await Promise.all([...this.#workers].map((stop) => stop()))
+      if (goOn.includes(true)) waitMs = IGNORED_CLOSE_MS
+    }
+    const endsAt = performance.now() + waitMs
     // What they have begun is among the work that is waited for.
     for (const stop of this.#stops) void stop()
     void this.#maintenance.stop()
     this.#lockDesk.stopWaiting()
     this.#flights.stopWaiting()
-    await this.#database.close()
+    await this.#database.close(waitMs)
     this.#closed.abort()
     this.#engine.close()
     this.#lockDesk.close()
     this.#flights.close()
     await this.#wakeups.close()
+    return endsAt
   }
 }

@@ -11,17 +11,17 @@ onEvent('dibs:job.lost', ({ id }) => tell({ what: 'lost', id }))
 const worker = await defineSums(dibs).work(
   { sum: sumHandler(Number(process.env.WORK_MS)) },
   // Nothing is claimed ahead, so that a bot holds what it runs, and no more.
-  { concurrency: 2, prefetch: 0 },
+  { concurrency: 2, prefetch: 0, drainMs: 5_000 },
 )
 await worker.ready
 tell({ what: 'ready' })
 
-async function end() {
-  await worker.stop({ drainMs: 5_000 })
-  await dibs.close()
-  if (process.connected) process.disconnect()
-}
-process.once('SIGTERM', end)
+const stop = () =>
+  dibs.close().then(
+    () => process.exit(0),
+    () => process.exit(1),
+  )
+process.once('SIGTERM', stop)
 // Ctrl-C is for main.mjs, whose end is noticed here.
 process.on('SIGINT', () => {})
-process.once('disconnect', end)
+process.once('disconnect', stop)

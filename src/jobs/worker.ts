@@ -410,13 +410,11 @@ export class RunningWorker implements Worker, Member, Kept {
 
   async #drain(drainMs: number): Promise<void> {
     if (this.#running.size === 0 && this.#reserved === 0) return
-    let timer: NodeJS.Timeout | undefined
-    await new Promise<void>((resolve) => {
+    const idle = new Promise<void>((resolve) => {
       this.#onIdle = resolve
-      timer = setTimeout(resolve, drainMs)
       if (this.#running.size === 0) resolve()
     })
-    clearTimeout(timer)
+    await withTimeout(idle, drainMs, () => {})
   }
 
   #isCommitting(): boolean {

@@ -121,7 +121,9 @@ export class Election implements AsyncDisposable {
     for (const shared of [signal, closed]) if (shared) setMaxListeners(0, shared)
     if (signal?.aborted) this.#stopping.abort()
     signal?.addEventListener('abort', this.#onAbort, { once: true })
-    this.ended = this.#campaign()
+    // A lock does not keep the process alive; a candidate and a leader do.
+    const alive = setInterval(() => {}, MAX_TIMER_MS)
+    this.ended = this.#campaign().finally(() => clearInterval(alive))
   }
 
   /** The term in which this process leads, undefined if it does not. */
@@ -138,7 +140,7 @@ export class Election implements AsyncDisposable {
    * Is no candidate any more. A leader's `term.signal` fires; when `onElected` has ended, or after `drainMs`, it hands over, and another is elected: at once if it listens.
    *
    * @example
-   * process.once('SIGTERM', () => void election.stop())
+   * await election.stop() // another process may lead from now on
    */
   stop(): Promise<void> {
     this.#drainedAt = Math.min(this.#drainedAt, performance.now() + this.#drainMs)
@@ -167,7 +169,7 @@ export class Election implements AsyncDisposable {
         this.#emitFailed(error)
         failures++
       }
-      // Another is to be elected, or the server to come back. It keeps the process, as waiting and leading do: else one whose only work it is would end.
+      // Another is to be elected, or the server to come back.
       if (failures > 0)
         await sleep(fullJitterMs(failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal).catch(() => {})
     }

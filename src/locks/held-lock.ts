@@ -246,7 +246,8 @@ export class HeldLock implements Lock, Kept {
     }
     // Timers come before what the server has said meanwhile is read: that it was renewed, if this process stood still.
     const lookAfterReading = (): unknown => setImmediate(look)
-    this.#timer = setTimeout(lookAfterReading, Math.ceil(Math.max(0, this.endsAt - performance.now())))
+    const leftMs = Math.ceil(Math.max(0, this.endsAt - performance.now()))
+    this.#timer = setTimeout(lookAfterReading, leftMs).unref()
   }
 
   /** Timers may be late: this process may have stood still. */

@@ -86,7 +86,8 @@ export class LockKeeper {
     clearTimeout(this.#timer)
     this.#nextAt = at
     if (at === Number.POSITIVE_INFINITY) return
-    this.#timer = setTimeout(() => this.#renewDue(), Math.max(0, at - performance.now()))
+    // A lock that is held keeps no process alive.
+    this.#timer = setTimeout(() => this.#renewDue(), Math.max(0, at - performance.now())).unref()
   }
 
   #schedule(): void {

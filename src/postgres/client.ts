@@ -1,3 +1,4 @@
+import { Socket } from 'node:net'
 import type pg from 'pg'
 import { CONNECT_MS } from './connections.js'
 
@@ -13,6 +14,12 @@ export function newClient(pool: pg.Pool, config: pg.ClientConfig): pg.Client {
     connectionTimeoutMillis: CONNECT_MS,
     ...config,
   })
+}
+
+/** An open connection alone does not keep the process alive. While a statement is on its way, its timer does. */
+export function unrefClient(client: pg.Client): void {
+  const stream = client.connection?.stream
+  if (stream instanceof Socket) stream.unref()
 }
 
 const END_MS = 500

@@ -11,7 +11,7 @@ export const CONNECT_MS = 5_000
 export const ANSWER_MS = 60_000
 
 /** How long `close` waits for work that still runs. */
-const CLOSE_MS = 30_000
+export const CLOSE_MS = 30_000
 
 export interface ConnectionsOptions {
   readonly schema: string

@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { fullJitterMs } from './backoff.js'
-import { endClient, newClient } from './client.js'
+import { endClient, newClient, unrefClient } from './client.js'
 import { quoteIdentifier } from './identifier.js'
 
 export interface ListenerEvents {
@@ -80,6 +80,7 @@ class Listener {
     this.#current = client
     try {
       await client.connect()
+      unrefClient(client)
       if (this.#current !== client) return
       this.#client = client
       await this.#listen(client, [...this.#channels.keys()])

@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events'
 import type { Client } from 'pg'
 import { CommitOutcomeUnknownError } from '../errors.js'
-import { endClient, newClient } from './client.js'
+import { endClient, newClient, unrefClient } from './client.js'
 import type { Database } from './database.js'
 import { readFault } from './fault.js'
 import { forgetNames, toQueryConfig } from './session.js'
@@ -42,6 +42,7 @@ class Line {
       })
     this.connected = this.client.connect().then(() => {
       this.isOpen = true
+      unrefClient(this.client)
     })
     this.ready = this.connected
     this.connected.catch(() => {}) // `send` reports the error

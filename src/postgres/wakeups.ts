@@ -4,6 +4,7 @@ import { listenOn } from './listener.js'
 import { queryText } from './session.js'
 import { nameStatement, statement } from './statement.js'
 import type { BoundStatement } from './together.js'
+import { withTimeout } from './with-timeout.js'
 
 /** A NOTIFY payload must stay under 8,000 bytes; beyond this many bytes everyone is woken instead. */
 const PAYLOAD_BYTES = 7_000
@@ -12,6 +13,8 @@ const MAX_TOPICS = 1_000
 const EVERYONE = '*'
 /** How long a notification may take, so that a silent network does not hold up the next one, or `close`. */
 const NOTIFY_MS = 5_000
+/** How long `close` waits for the last notification. */
+const CLOSE_MS = 1_000
 
 /** A hint that a crash takes away is none that anybody depends on: it does not wait for the disk. */
 const NOTIFY = nameStatement(
@@ -106,7 +109,7 @@ export class Wakeups {
 
   async close(): Promise<void> {
     this.#closing.abort()
-    await Promise.all([this.#sending, this.#stopListening?.()])
+    await Promise.all([this.#sending && withTimeout(this.#sending, CLOSE_MS, () => {}), this.#stopListening?.()])
     this.#stopListening = undefined
   }
 

@@ -1,17 +1,17 @@
 import type pg from 'pg'
 import { InvalidInputError } from '../errors.js'
-import { CONNECT_MS } from './connections.js'
 import type { EmbeddedOptions } from './embedded/embedded-options.js'
 import { type EventOrigin, emit } from './events.js'
 import type { OpenOptions } from './open-options.js'
+import { endPool, openPool } from './own-pool.js'
 import { parseUrl } from './url.js'
 
 /** The pool that an instance uses. */
 export interface WayIn {
   readonly pool: pg.Pool
   readonly isEmbedded: boolean
-  /** Closes what `findWayIn` opened. A pool that the caller gave stays open. */
-  close(): Promise<void>
+  /** Closes what `findWayIn` opened. A pool that the caller gave stays open. Clients that nobody releases are cut after `waitMs`. */
+  close(waitMs?: number): Promise<void>
 }
 
 /** Returns the caller's own pool, or opens one of ours. */
@@ -23,8 +23,8 @@ export async function findWayIn(options: OpenOptions, origin: EventOrigin): Prom
     return { pool, isEmbedded: false, close: async () => void pool.off('error', ignore) }
   }
   if (url !== undefined) {
-    const own = await newPool(parseUrl(url))
-    return { pool: own, isEmbedded: false, close: () => endPool(own) }
+    const own = await openPool(parseUrl(url))
+    return { pool: own, isEmbedded: false, close: (waitMs) => endPool(own, waitMs) }
   }
   if (!embedded && process.env.NODE_ENV === 'production') {
     throw new InvalidInputError(
@@ -48,32 +48,18 @@ async function openEmbedded(options: EmbeddedOptions, origin: EventOrigin): Prom
     },
   })
   try {
-    const pool = await newPool(server.url, { Client: ScramClient })
+    const pool = await openPool(server.url, { Client: ScramClient })
     pool.options.connectionString = server.url // which may have changed while the driver was loaded
     own = pool
-    return { pool, isEmbedded: true, close: () => endPool(pool).finally(() => server.close()) }
+    return {
+      pool,
+      isEmbedded: true,
+      close: (waitMs) => endPool(pool, waitMs).finally(() => server.close()),
+    }
   } catch (error) {
     await server.close()
     throw error
   }
-}
-
-async function newPool(connectionString: string, config: pg.PoolConfig = {}): Promise<pg.Pool> {
-  const { default: pg } = await import('pg')
-  const pool = new pg.Pool({
-    ...config,
-    connectionString,
-    connectionTimeoutMillis: CONNECT_MS,
-    keepAlive: true,
-    fallback_application_name: 'dibs',
-  })
-  // This listener stays for good: sockets may report an error after the pool has ended.
-  return pool.on('error', ignore)
-}
-
-/** Ends a pool of ours, unless the user of the instance has ended that pool already. */
-async function endPool(pool: pg.Pool): Promise<void> {
-  if (!pool.ending) await pool.end()
 }
 
 function ignore(): void {}
