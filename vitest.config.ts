@@ -212,6 +212,8 @@ if (older) {
 export default defineConfig({
   test: {
     globalSetup: ['test/global-setup.ts'],
+    // Many tests make things fail, and each failure is a line on stderr.
+    silent: 'passed-only',
     // By default two cores would get one worker. With three there is always one that does not wait for its server.
     maxWorkers: availableParallelism() + 1,
     projects,

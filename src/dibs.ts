@@ -163,12 +163,12 @@ export class Dibs implements AsyncDisposable {
     const {
       schema = 'dibs',
       prepared = true,
-      logger = false,
+      logger,
       migrate: mode = 'auto',
       maintain = true,
     } = options
     const origin = newOrigin(schema)
-    const stopLogging = logger ? await logEvents(logger, origin.instance) : () => {}
+    const stopLogging = logEvents(logger, origin.instance)
     let way: WayIn | undefined
     let dibs: Dibs | undefined
     try {

@@ -2,7 +2,8 @@
 import { Dibs, onEvent } from 'dibs'
 import { defineSums, sumHandler } from './sums.mjs'
 
-const dibs = await Dibs.open({ migrate: 'check' })
+// What goes wrong here is the point, and main.mjs shows it.
+const dibs = await Dibs.open({ migrate: 'check', logger: false })
 const tell = (message) => process.connected && process.send?.(message)
 
 onEvent('dibs:job.recovered', ({ id, worker, state }) => tell({ what: 'recovered', id, worker, state }))

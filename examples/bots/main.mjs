@@ -19,7 +19,7 @@ const KILLS = Math.min(number('KILLS', 3), Math.max(0, BOTS - 2))
 const FROZEN_MS = 2_500
 const DEADLINE_MS = number('DEADLINE_MS', 120_000)
 
-const dibs = await Dibs.open()
+const dibs = await Dibs.open({ logger: false })
 await dibs.pool.query(LEDGER)
 const jobs = defineSums(dibs)
 const view = new View()

@@ -31,14 +31,22 @@ export function settlementOf(
   job: { readonly attempt: number; readonly maxAttempts: number },
   retry: Retry | undefined,
 ): Settlement {
-  const stored = storeFailure(error)
-  if (error instanceof SnoozeError)
-    return { to: 'snooze', delayMs: Math.min(MAX_SNOOZE_MS, Math.ceil(error.delayMs)), error: stored }
+  if (error instanceof SnoozeError) {
+    const delayMs = Math.min(MAX_SNOOZE_MS, Math.ceil(error.delayMs))
+    return { to: 'snooze', delayMs, error: storeFailure(error) }
+  }
   const isOver = final.some((type) => error instanceof type) || job.attempt >= job.maxAttempts
   const delayMs = isOver ? null : retryDelayMs(retry, job.attempt, error)
-  if (delayMs === null) return { to: 'dead', delayMs: 0, error: stored }
-  return { to: 'retry', delayMs: Math.max(delayMs, asksFor(error)), error: stored }
+  if (delayMs === null) return deadWith(error)
+  return { to: 'retry', delayMs: Math.max(delayMs, asksFor(error)), error: storeFailure(error) }
 }
+
+/** The job is dead. Its stack is kept with it, for whoever looks at dead letters. */
+export const deadWith = (error: unknown): Settlement => ({
+  to: 'dead',
+  delayMs: 0,
+  error: storeFailure(error, { withStack: true }),
+})
 
 /** Some errors say when it makes sense to come again. */
 function asksFor(error: unknown): number {

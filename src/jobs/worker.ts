@@ -18,7 +18,7 @@ import type { Fetcher, Lane, Member } from './fetcher.js'
 import type { HandledJob } from './handlers.js'
 import { enterWorker, findLane, leaveWorker } from './job-statements.js'
 import type { Kept } from './lease-keeper.js'
-import { type Settlement, settlementOf } from './outcome.js'
+import { deadWith, type Settlement, settlementOf } from './outcome.js'
 import { type Run, runAttempt } from './run-attempt.js'
 import type { ReadWorkOptions, StopOptions, Worker, WorkerStats } from './work-options.js'
 
@@ -325,7 +325,7 @@ export class RunningWorker implements Worker, Member, Kept {
 
   #fail(attempt: Attempt, error: unknown, isFinal = false): void {
     const settlement: Settlement = isFinal
-      ? { to: 'dead', delayMs: 0, error: storeFailure(error) }
+      ? deadWith(error)
       : settlementOf(error, attempt.job, attempt.definition.retry)
     emit('dibs:job.failed', {
       ...this.#about(attempt),

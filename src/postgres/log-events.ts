@@ -1,6 +1,7 @@
 import { InvalidInputError } from '../errors.js'
 import { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './events.js'
 import { hasMethods, nameGiven } from './name-given.js'
+import { StderrLogger } from './stderr-logger.js'
 
 /** What a logger must be able to do; a pino logger is one. */
 export interface Logger {
@@ -10,7 +11,9 @@ export interface Logger {
   error(fields: object, message: string): void
 }
 
-const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, message: string] } = {
+type Line = readonly [level: keyof Logger, message: string]
+
+const lines: { readonly [N in DibsEventName]: Line } = {
   'dibs:transaction.retried': ['debug', 'transaction met a conflict and runs again'],
   'dibs:transaction.gave-up': ['warn', 'transaction met a conflict and gave up'],
   'dibs:commit.unknown': ['error', 'connection lost while committing: the outcome is unknown'],
@@ -76,7 +79,7 @@ const lines: { readonly [N in DibsEventName]: readonly [level: keyof Logger, mes
   'dibs:worker.breaker-opened': ['error', 'database is away: no jobs are claimed for 30 seconds'],
   'dibs:worker.breaker-closed': ['info', 'database is there again: jobs are claimed'],
   'dibs:job.succeeded': ['debug', 'job done'],
-  'dibs:job.failed': ['warn', 'job failed'],
+  'dibs:job.failed': ['warn', 'job failed; it is tried again'],
   'dibs:job.not-started': ['warn', 'job released: no transaction could be begun for its handler'],
   'dibs:job.canceled': ['debug', 'job canceled'],
   'dibs:job.lost': ['warn', 'job lost while its handler ran'],
@@ -109,31 +112,62 @@ function toFields(payload: EventOrigin & { readonly error?: unknown }): object {
   }
 }
 
+/** Events whose level depends on what they tell. */
+const changing: { readonly [N in DibsEventName]?: (payload: DibsEvents[N]) => Line | undefined } = {
+  // What a handler says has its own level, and its own words.
+  'dibs:job.logged': ({ level, message }) => [level, message],
+  'dibs:job.failed': ({ isFinal, isSnoozed }) => {
+    if (isSnoozed) return ['debug', 'job snoozed']
+    return isFinal ? ['error', 'job is dead: its handler failed for good'] : undefined
+  },
+  'dibs:job.recovered': ({ state }) =>
+    state === 'dead' ? ['error', 'job is dead: its last worker is gone'] : undefined,
+}
+
 export function checkLogger(logger: unknown): void {
   if (hasMethods(logger, 'debug', 'info', 'warn', 'error')) return
   throw new InvalidInputError(
     'logger',
-    `must be true or false, or have the methods debug, info, warn and error, not ${nameGiven(logger)}`,
+    `must be false, or have the methods debug, info, warn and error, as a pino logger has, not ${nameGiven(logger)}`,
   )
 }
 
-/** Writes the events of one instance to a logger, `true` for a pino of our own; returns what ends it. */
-export async function logEvents(logger: Logger | true, instance: number): Promise<() => void> {
-  const target: Logger = logger === true ? (await import('pino')).pino({ name: 'dibs' }) : logger
-  const stops = (Object.keys(lines) as DibsEventName[]).map((name) => {
-    const [level, message] = lines[name]
-    return onEvent(name, (payload: DibsEvents[DibsEventName]) => {
+/** Writes the events of one instance to a logger; without one, failures go to stderr. `false`: nothing is written. Returns what ends it. */
+export function logEvents(logger: Logger | false | undefined, instance: number): () => void {
+  if (logger === false) return () => {}
+  if (logger === undefined) {
+    const own = new StderrLogger()
+    const stop = subscribe(own, instance, failures)
+    return () => {
+      stop()
+      own.close()
+    }
+  }
+  return subscribe(logger, instance, Object.keys(lines) as DibsEventName[])
+}
+
+/** Events that stderr gets. Nobody listens to the others, which some statements tell for each call. */
+const failures = (Object.keys(lines) as DibsEventName[]).filter(
+  (name) => ['warn', 'error'].includes(lines[name][0]) || changing[name] !== undefined,
+)
+
+function subscribe(logger: Logger, instance: number, names: readonly DibsEventName[]): () => void {
+  const stops = names.map((name) =>
+    onEvent(name, (payload: DibsEvents[DibsEventName]) => {
       if (payload.instance !== instance) return
       try {
-        // What a handler says has its own level, and its own words.
-        const said = name === 'dibs:job.logged' ? (payload as DibsEvents['dibs:job.logged']) : undefined
-        target[said?.level ?? level]({ event: name, ...toFields(payload) }, said?.message ?? message)
+        const [level, message] = lineOf(name, payload)
+        logger[level]({ event: name, ...toFields(payload) }, message)
       } catch {
         // A log that is full or broken is no reason to end the process, and there is nowhere to say so.
       }
-    })
-  })
+    }),
+  )
   return () => {
     for (const stop of stops) stop()
   }
+}
+
+function lineOf<N extends DibsEventName>(name: N, payload: DibsEvents[N]): Line {
+  return changing[name]?.(payload) ?? lines[name]
 }

@@ -18,8 +18,8 @@ export interface OpenOptions {
   readonly embedded?: EmbeddedOptions | undefined
   /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
   readonly schema?: string | undefined
-  /** Where events go: a pino logger or one like it, `true` for one that writes to standard output, `false` (default) for nowhere. */
-  readonly logger?: Logger | boolean | undefined
+  /** Where events go: a pino logger or one like it. Default: failures go to stderr, one line each. `false`: nothing is written. */
+  readonly logger?: Logger | false | undefined
   /**
    * What to do about the schema's version: `auto` (default) brings it up to date, `check` refuses what does not
    * fit, `off` asks nothing.
@@ -66,7 +66,7 @@ export function checkOpenOptions(options: OpenOptions): void {
     }
   }
   if (schema !== undefined) checkSchemaName(schema)
-  if (logger !== undefined && typeof logger !== 'boolean') checkLogger(logger)
+  if (logger !== undefined && logger !== false) checkLogger(logger)
   const ways = Object.entries({ url, pool, embedded }).filter(([, value]) => value !== undefined)
   if (ways.length > 1) {
     const [first, second] = ways.map(([name]) => name)

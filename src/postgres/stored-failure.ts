@@ -10,12 +10,19 @@ export interface StoredFailure {
   readonly isRule?: true
   /** Its thrower says that it will never work. */
   readonly isPermanent?: true
+  /** Of a job that is dead: where it was thrown, and its causes. */
+  readonly stack?: string
   /** What else the error carries. */
   readonly fields?: Readonly<Record<string, unknown>>
 }
 
 /** The most of a message that is kept, and of the fields as JSON. */
 const MAX_LENGTH = 4_000
+
+/** The most of a stack that is kept: of the message in it, and in all. */
+const MAX_HEAD = 500
+const MAX_STACK = 4_000
+const MAX_CAUSES = 3
 
 /** Of every error of ours, made anew by its class; or not to be shown. */
 const OWN = new Set(['name', 'message', 'stack', 'cause', 'code', 'status', 'retryable', 'replayed'])
@@ -31,9 +38,10 @@ export function isTerminalError(error: unknown, rule: ((error: unknown) => boole
 }
 
 /** An error as JSON; whatever was thrown, this does not fail. */
-export function storeFailure(error: unknown): string {
+export function storeFailure(error: unknown, { withStack = false } = {}): string {
   try {
-    return JSON.stringify(describe(error))
+    const stack = withStack ? stackOf(error) : undefined
+    return JSON.stringify({ ...describe(error), ...(stack ? { stack } : {}) })
   } catch {
     return '{"name":"Error","message":"An error that cannot be shown."}'
   }
@@ -53,6 +61,24 @@ function describe(error: unknown): StoredFailure {
     ...(error instanceof PermanentError ? { isPermanent: true } : {}),
     ...(fields ? { fields } : {}),
   }
+}
+
+/** The stack of an error and of its causes, of bounded length; undefined if it has none. Does not fail. */
+export function stackOf(error: unknown): string | undefined {
+  const parts: string[] = []
+  try {
+    for (let one = error; one instanceof Error && parts.length <= MAX_CAUSES; one = one.cause)
+      if (typeof one.stack === 'string') parts.push(shorten(one.stack))
+  } catch {
+    // What was thrown may do anything when it is looked at.
+  }
+  return parts.length > 0 ? clean(parts.join('\nCaused by: ')).slice(0, MAX_STACK) : undefined
+}
+
+/** A long message must not take the place of the lines that say where it was thrown. */
+function shorten(stack: string): string {
+  const at = stack.search(/\n {4}at /)
+  return at > MAX_HEAD ? stack.slice(0, MAX_HEAD) + stack.slice(at) : stack
 }
 
 /** Only if all of them can be kept: half of them would be something else. */

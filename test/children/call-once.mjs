@@ -35,7 +35,7 @@ onEvent('dibs:commit.unknown', () => tell({ at: 'event', name: 'unknown' }))
 const pool = new pg.Pool({ connectionString: url, max: 6, connectionTimeoutMillis: 5_000 })
 pool.on('connect', (client) => tell({ at: 'connected', pid: client.processID }))
 pool.on('remove', (client) => tell({ at: 'disconnected', pid: client.processID }))
-const dibs = await Dibs.open({ pool, schema, migrate: 'off', listen: false })
+const dibs = await Dibs.open({ pool, schema, logger: false, migrate: 'off', listen: false })
 // The world outside has connections of its own, which nobody ends.
 const world = new pg.Pool({ connectionString: url, max: 2 })
 const context = { tell, world, worldSchema }

@@ -4,7 +4,7 @@ import { Dibs, job } from '../../dist/index.js'
 const { url, schema, leaseMs, computeMs, heartbeatThread } = JSON.parse(process.argv[2])
 process.on('disconnect', () => process.exit())
 
-const dibs = await Dibs.open({ url, schema, migrate: 'off', prepared: false })
+const dibs = await Dibs.open({ url, schema, logger: false, migrate: 'off', prepared: false })
 const jobs = dibs.jobs({ compute: job({ leaseMs, timeoutMs: 2 * computeMs }) })
 const worker = await jobs.work(
   {

@@ -13,7 +13,7 @@ process.on('message', () => {
 
 const pool = new pg.Pool({ connectionString: url, max: 3 })
 pool.on('error', () => {})
-const dibs = await Dibs.open({ pool, schema, migrate: 'off' })
+const dibs = await Dibs.open({ pool, schema, logger: false, migrate: 'off' })
 const tell = (told) => process.send(told)
 
 /** As the library does it; and as a holder would that has no idea how late it is, so that the server alone is there to refuse it. */

@@ -8,7 +8,7 @@ process.on('disconnect', () => process.exit())
 
 const pool = new pg.Pool({ connectionString: url, max: 3 })
 pool.on('error', () => {})
-const dibs = await Dibs.open({ pool, schema, migrate: 'off' })
+const dibs = await Dibs.open({ pool, schema, logger: false, migrate: 'off' })
 const tell = (told) => process.send(told)
 const landings = new Map()
 

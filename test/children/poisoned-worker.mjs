@@ -3,7 +3,7 @@ import { Dibs } from '../../dist/index.js'
 
 const { url, schema, definitions } = JSON.parse(process.argv[2])
 process.on('disconnect', () => process.exit())
-const dibs = await Dibs.open({ url, schema, migrate: 'off' })
+const dibs = await Dibs.open({ url, schema, logger: false, migrate: 'off' })
 const handlers = {
   poison: (_input, { id, attempt }) => {
     process.send({ at: 'poison', id, attempt }, () => process.kill(process.pid, 'SIGKILL'))

@@ -15,7 +15,7 @@ process.on('message', (told) => {
 
 const pool = new pg.Pool({ connectionString: url, max: callers })
 pool.on('error', () => {})
-const dibs = await Dibs.open({ pool, schema, migrate: 'off', listen: false })
+const dibs = await Dibs.open({ pool, schema, logger: false, migrate: 'off', listen: false })
 const options = { limit, ledger: true, waitMs: 2_000 }
 const quotas = [
   dibs.quota('stock', options),

@@ -4,7 +4,7 @@ import { Dibs } from '../../dist/index.js'
 
 const { url, schema, name, ttlMs, ...options } = JSON.parse(process.argv[2])
 const pool = new pg.Pool({ connectionString: url, allowExitOnIdle: true })
-const dibs = await Dibs.open({ pool, schema, migrate: 'off', ...options, listen: false })
+const dibs = await Dibs.open({ pool, schema, logger: false, migrate: 'off', ...options, listen: false })
 let terms = 0
 const election = dibs.elect(name, {
   ttlMs,

@@ -21,7 +21,7 @@ pool.on('error', () => {})
 async function open() {
   for (;;) {
     try {
-      return await Dibs.open({ pool, schema, migrate: 'off' })
+      return await Dibs.open({ pool, schema, logger: false, migrate: 'off' })
     } catch (error) {
       if (!error.retryable) throw error
       await new Promise((resolve) => setTimeout(resolve, 50))

@@ -1,0 +1,120 @@
+import type { Logger } from './log-events.js'
+import { stackOf } from './stored-failure.js'
+
+/** Of one event, level and subject, so many lines are written in this time. The rest is counted. */
+const MAX_LINES = 10
+const WINDOW_MS = 10_000
+
+const MAX_VALUE_CHARS = 300
+const MAX_ERROR_CHARS = 500
+
+/** Errors of the user's own code that nobody else reports. Their stack follows the line. */
+const WITH_STACK: readonly unknown[] = [
+  'dibs:job.failed',
+  'dibs:after-commit.failed',
+  'dibs:monitor.row-failed',
+]
+
+type Fields = Readonly<Record<string, unknown>>
+
+interface Window {
+  lines: number
+  suppressed: number
+  readonly timer: NodeJS.Timeout
+}
+
+/**
+ * The logger of an instance that was given none. Writes warnings and errors to stderr, one line each: time, level, message, fields as `key=value`. A storm of failures cannot
+ * flood it: what is beyond `MAX_LINES` is counted, and told in one line.
+ */
+export class StderrLogger implements Logger {
+  readonly #windows = new Map<string, Window>()
+  readonly #write: (text: string) => void
+
+  /** `console.error` does not fail either when stderr is closed. */
+  constructor(write: (text: string) => void = (text) => console.error(text)) {
+    this.#write = write
+  }
+
+  debug(): void {}
+
+  info(): void {}
+
+  warn(fields: Fields, message: string): void {
+    this.#log('WARN', fields, message)
+  }
+
+  error(fields: Fields, message: string): void {
+    this.#log('ERROR', fields, message)
+  }
+
+  /** Tells what was suppressed so far. */
+  close(): void {
+    for (const key of [...this.#windows.keys()]) this.#endWindow(key)
+  }
+
+  #log(level: 'WARN' | 'ERROR', fields: Fields, message: string): void {
+    const { event, subject, err, instance: _, ...rest } = fields
+    const key = [level, event, subject].filter((part) => part !== undefined).join(' ')
+    if (!this.#mayWrite(key)) return
+    const shown = { event, subject, ...rest }
+    const pairs = Object.entries(shown).flatMap(([name, value]) =>
+      value === undefined ? [] : [`${name}=${show(value)}`],
+    )
+    if (err !== undefined) pairs.push(`err=${JSON.stringify(describeError(err))}`)
+    const hasStack = level === 'ERROR' && WITH_STACK.includes(event)
+    const stack = hasStack ? stackOf(err) : undefined
+    const following = stack ? `\n${stack.replace(/^/gm, '    ')}` : ''
+    this.#write(`${new Date().toISOString()} ${level} dibs: ${message} ${pairs.join(' ')}${following}`)
+  }
+
+  #mayWrite(key: string): boolean {
+    let window = this.#windows.get(key)
+    if (!window) {
+      const timer = setTimeout(() => this.#endWindow(key), WINDOW_MS).unref()
+      window = { lines: 0, suppressed: 0, timer }
+      this.#windows.set(key, window)
+    }
+    if (window.lines < MAX_LINES) {
+      window.lines++
+      return true
+    }
+    window.suppressed++
+    return false
+  }
+
+  #endWindow(key: string): void {
+    const window = this.#windows.get(key)
+    if (!window) return
+    this.#windows.delete(key)
+    clearTimeout(window.timer)
+    if (window.suppressed === 0) return
+    const [level, ...about] = key.split(' ')
+    this.#write(
+      `${new Date().toISOString()} ${level} dibs: suppressed ${window.suppressed} more lines about ${about.join(' ')}`,
+    )
+  }
+}
+
+/** A value in one line, in quotes where it could be mistaken for something else. */
+function show(value: unknown): string {
+  const text = typeof value === 'object' ? toJson(value) : String(value)
+  const cut = text.slice(0, MAX_VALUE_CHARS)
+  return /^[\w.:@/+*-]+$/.test(cut) ? cut : JSON.stringify(cut)
+}
+
+function toJson(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? String(value)
+  } catch {
+    return 'an object that cannot be shown'
+  }
+}
+
+function describeError(error: unknown): string {
+  try {
+    return String(error).slice(0, MAX_ERROR_CHARS)
+  } catch {
+    return 'an error that cannot be shown'
+  }
+}
