@@ -31,8 +31,7 @@ export class StderrLogger implements Logger {
   readonly #windows = new Map<string, Window>()
   readonly #write: (text: string) => void
 
-  /** `console.error` does not fail either when stderr is closed. */
-  constructor(write: (text: string) => void = (text) => console.error(text)) {
+  constructor(write: (text: string) => void = writeToStderr) {
     this.#write = write
   }
 
@@ -94,6 +93,15 @@ export class StderrLogger implements Logger {
       `${new Date().toISOString()} ${level} dibs: suppressed ${window.suppressed} more lines about ${about.join(' ')}`,
     )
   }
+}
+
+let isGuarded = false
+
+function writeToStderr(text: string): void {
+  // Without a listener, a stderr that is closed (EPIPE) would end the process.
+  if (!isGuarded) process.stderr.on('error', () => {})
+  isGuarded = true
+  console.error(text)
 }
 
 /** A value in one line, in quotes where it could be mistaken for something else. */
