@@ -119,7 +119,7 @@ export type {
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
 export type { Json, Stored } from './postgres/json.js'
 export { keyOf } from './postgres/key.js'
-export type { Logger } from './postgres/log-events.js'
+export type { Logger } from './postgres/logger.js'
 export { onEvent } from './postgres/on-event.js'
 export type { OpenOptions } from './postgres/open-options.js'
 export {

@@ -1,15 +1,8 @@
 import { InvalidInputError } from '../errors.js'
 import { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './events.js'
+import type { Logger } from './logger.js'
 import { hasMethods, nameGiven } from './name-given.js'
 import { StderrLogger } from './stderr-logger.js'
-
-/** What a logger must be able to do; a pino logger is one. */
-export interface Logger {
-  debug(fields: object, message: string): void
-  info(fields: object, message: string): void
-  warn(fields: object, message: string): void
-  error(fields: object, message: string): void
-}
 
 type Line = readonly [level: keyof Logger, message: string]
 

@@ -1,4 +1,4 @@
-import type { Logger } from './log-events.js'
+import type { Logger } from './logger.js'
 import { stackOf } from './stored-failure.js'
 
 /** Of one event, level and subject, so many lines are written in this time. The rest is counted. */
