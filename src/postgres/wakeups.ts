@@ -109,7 +109,10 @@ export class Wakeups {
 
   async close(): Promise<void> {
     this.#closing.abort()
-    await Promise.all([this.#sending && withTimeout(this.#sending, CLOSE_MS, () => {}), this.#stopListening?.()])
+    await Promise.all([
+      this.#sending && withTimeout(this.#sending, CLOSE_MS, () => {}),
+      this.#stopListening?.(),
+    ])
     this.#stopListening = undefined
   }
 
