@@ -160,13 +160,7 @@ export class Dibs implements AsyncDisposable {
   /** Connects, checks the server and brings the schema up to date. Whatever is wrong is told within seconds. */
   static async open(options: OpenOptions = {}): Promise<Dibs> {
     checkOpenOptions(options)
-    const {
-      schema = 'dibs',
-      prepared = true,
-      logger,
-      migrate: mode = 'auto',
-      maintain = true,
-    } = options
+    const { schema = 'dibs', prepared = true, logger, migrate: mode = 'auto', maintain = true } = options
     const origin = newOrigin(schema)
     const stopLogging = logEvents(logger, origin.instance)
     let way: WayIn | undefined
