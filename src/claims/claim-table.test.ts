@@ -303,7 +303,7 @@ describe('a claim', () => {
     await expect(other).rejects.toThrow(FingerprintMismatchError)
   })
 
-  it('of a transaction that ended without its outcome can be claimed by the next', async () => {
+  it('of a transaction that is committed before the outcome keeps it from committing', async () => {
     const client = await fixture.pool.connect()
     await client.query('begin')
     const began = deferred()
@@ -314,8 +314,10 @@ describe('a claim', () => {
     })
     forgotten.catch(() => {})
     await began.promise
-    await client.query('commit') // somebody forgot to await
-    expect(await fixture.dibs.onceDetailed(at, async () => 2)).toMatchObject({ value: 2, attempt: 2 })
+    await expect(client.query('commit')).rejects.toMatchObject({
+      constraint: 'await_joined_calls_before_commit',
+    })
+    expect(await fixture.dibs.onceDetailed(at, async () => 2)).toMatchObject({ value: 2, attempt: 1 })
     goOn.resolve()
     await expect(forgotten).rejects.toThrow()
     client.release()

@@ -72,7 +72,7 @@ describe('a handler on Fetch types', () => {
   it.each<[string, unknown]>([
     ['undefined', undefined],
     ['an empty string', ''],
-    ['an object of the class Promise', Promise.resolve('/')],
+    ['a Promise', Promise.resolve('/')],
     ['a string of 16385 characters', '/'.repeat(16_385)],
   ])('is not run if `normalizePath` returns %s', async (said, path) => {
     let runs = 0
