@@ -501,6 +501,13 @@ export const groundMutations = [
     tests: [embedded('hostile-folder.test.ts')],
   },
   {
+    name: 'root empties a folder that was put in the place of a file',
+    file: embedded('remove-tree.ts'),
+    from: 'unlinkSync(path)',
+    to: 'rmSync(path, { recursive: true, force: true })',
+    tests: [embedded('remove-tree.test.ts')],
+  },
+  {
     name: 'programs behind a strict umask stay there',
     file: embedded('binaries.ts'),
     from: 'letAllRead(draft)',

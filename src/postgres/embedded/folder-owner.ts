@@ -7,11 +7,13 @@ const isRoot = (): boolean => process.getuid?.() === 0
 
 /**
  * As root, refuses a folder that another user can change: links put there would make root write to files elsewhere.
- * Folders above it may belong to anyone, as in a container that mounts a user's checkout.
+ * Folders above it are not checked, since a container may mount a user's checkout. Their owners can replace the folder later.
  */
 export function checkFolderOwner(folder: string): void {
   if (!isRoot()) return
-  const { uid, gid, mode } = statSync(folder)
+  const found = statSync(folder)
+  if (!found.isDirectory()) return // a file, on which the first write into the folder fails
+  const { uid, gid, mode } = found
   if (uid !== 0) {
     throw refusal(
       folder,

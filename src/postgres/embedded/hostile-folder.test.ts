@@ -139,6 +139,13 @@ describe('root refuses a folder', () => {
   })
 })
 
+it('root is told that a file is in the way, and not to change the rights of that file', async (context) => {
+  needsRoot(context)
+  expect(await failureOf('/dev/null')).toMatchObject({
+    message: expect.stringMatching(/a file is in the way/),
+  })
+})
+
 it('root accepts its own folder below one of another user', async (context) => {
   needsRoot(context)
   const base = newFolder()

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { lstatSync, readdirSync, rmdirSync, rmSync } from 'node:fs'
+import { lstatSync, readdirSync, rmdirSync, rmSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
 
 /**
@@ -8,8 +8,14 @@ import { join } from 'node:path'
  */
 export function removeTree(path: string): void {
   const found = lstatSync(path, { throwIfNoEntry: false })
-  if (process.getuid?.() !== 0 || !found?.isDirectory()) {
+  if (process.getuid?.() !== 0) {
     rmSync(path, { recursive: true, force: true })
+    return
+  }
+  if (!found) return
+  if (!found.isDirectory()) {
+    // Unlike `rmSync`, `unlinkSync` fails for a folder that another user has put here since `lstatSync`.
+    unlinkSync(path)
     return
   }
   const { uid, gid } = found
