@@ -48,8 +48,10 @@ function queueOf(client: object): readonly unknown[] {
 
 export const queuedQueries = (client: ClientBase): number => queueOf(client).length
 
-/** What runs now, what waits to be sent, and what a pipelining client has sent. */
-export function pendingQueries(client: ClientBase): readonly unknown[] {
+/** The queries that wait to be sent, that a pipelining client has sent, and that runs now: the newest first. */
+export function* pendingQueries(client: ClientBase): Iterable<unknown> {
   const sent: unknown = Reflect.get(client, '_sentQueryQueue')
-  return [activeQuery(client), ...queueOf(client), ...(Array.isArray(sent) ? sent : [])]
+  for (const queue of [queueOf(client), Array.isArray(sent) ? sent : []])
+    for (let n = queue.length - 1; n >= 0; n--) yield queue[n]
+  yield activeQuery(client)
 }
