@@ -1,7 +1,8 @@
 import { DatabaseError, NotInTransactionError } from '../errors.js'
 import type { Database } from './database.js'
 import type { Tx } from './executor.js'
-import { isSession } from './session.js'
+import { joinTransaction } from './join.js'
+import { isSession, type Session } from './session.js'
 import { type Statement, statement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 
@@ -11,7 +12,7 @@ const MAX_NAME = 200
 const ENDED = 'DIB03'
 
 const openCall = statement(`select {schema}.joined_call_open($1::text::text, null)::text as call`)
-const closeCall = statement(`select {schema}.joined_call_close($1::text::bigint)::text as closed`)
+const closeCall = statement(`select {schema}.joined_call_close($1::text::text)::text as closed`)
 
 /**
  * A joined call of several statements. In a transaction that another library commits, a mark in the database makes COMMIT
@@ -23,6 +24,7 @@ export class MarkedCall {
   readonly #tx: Tx
   readonly #name: string
   readonly #isMarked: boolean
+  #session: Session | undefined
   #mark: string | null = null
 
   /** `name` appears in the error of a refused COMMIT. */
@@ -36,22 +38,22 @@ export class MarkedCall {
   /** Opens the call without a statement of its own. */
   async open(): Promise<void> {
     if (!this.#isMarked) return
-    this.#readMark(await this.#database.send(openCall, [this.#name], this.#tx))
+    this.#readMark(await this.#send(openCall, [this.#name]))
   }
 
   /** Sends the first statement, whose column `told` says whether the call goes on. */
   async first(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
-    if (!this.#isMarked) return this.#database.send(source, values, this.#tx)
-    const rows = await this.#database.send(opening(source, values.length), [...values, this.#name], this.#tx)
+    if (!this.#isMarked) return this.#send(source, values)
+    const rows = await this.#send(opening(source, values.length), [...values, this.#name])
     this.#readMark(rows)
     return rows
   }
 
   /** Sends a statement between the first and the last. */
   async next(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
-    if (this.#mark === null) return this.#database.send(source, values, this.#tx)
+    if (this.#mark === null) return this.#send(source, values)
     try {
-      return await this.#database.send(checking(source, values.length), [...values, this.#mark], this.#tx)
+      return await this.#send(checking(source, values.length), [...values, this.#mark])
     } catch (error) {
       if (!(error instanceof DatabaseError && error.sqlState === ENDED)) throw error
       throw new NotInTransactionError('a transaction that has ended', `Await ${this.#name} before COMMIT.`, {
@@ -62,13 +64,19 @@ export class MarkedCall {
 
   /** Sends the last statement. */
   async last(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
-    if (this.#mark === null) return this.#database.send(source, values, this.#tx)
-    return this.#database.send(closing(source, values.length), [...values, this.#mark], this.#tx)
+    if (this.#mark === null) return this.#send(source, values)
+    return this.#send(closing(source, values.length), [...values, this.#mark])
   }
 
   /** Closes the call where no last statement does. */
   async close(): Promise<void> {
-    if (this.#mark !== null) await this.#database.send(closeCall, [this.#mark], this.#tx)
+    if (this.#mark !== null) await this.#send(closeCall, [this.#mark])
+  }
+
+  /** The session is the same for the whole call, so that no statement gets into the next transaction of the same client. */
+  async #send(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    this.#session ??= await joinTransaction(this.#tx, this.#database)
+    return this.#database.send(source, values, this.#session)
   }
 
   #readMark([row]: TextRow[]): void {
@@ -91,11 +99,11 @@ function opening(source: Statement, count: number): Statement {
 }
 
 function checking(source: Statement, count: number): Statement {
-  return remember(checks, source, `{schema}.joined_call_check($${count + 1}::text::bigint)::text as checked`)
+  return remember(checks, source, `{schema}.joined_call_check($${count + 1}::text::text)::text as checked`)
 }
 
 function closing(source: Statement, count: number): Statement {
-  return remember(closings, source, `{schema}.joined_call_close($${count + 1}::text::bigint)::text as closed`)
+  return remember(closings, source, `{schema}.joined_call_close($${count + 1}::text::text)::text as closed`)
 }
 
 /** `offset 0`: the inner statement runs once, and before the mark. */

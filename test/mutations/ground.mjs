@@ -160,8 +160,8 @@ export const groundMutations = [
   {
     name: 'another library commits while a joined call is open',
     file: 'sql/0026_joined_call.sql',
-    from: 'insert into {schema}.joined_call (call) values (p_call) returning id into v_id;',
-    to: 'v_id := 0;',
+    from: "insert into {schema}.joined_call (call) values (p_call) returning ctid::text || ' ' || id into v_mark;",
+    to: "v_mark := '(0,1) 0';",
     tests: [postgres('adapters/pg-client.test.ts')],
   },
   {
