@@ -377,7 +377,7 @@ describe('in a transaction of the caller', () => {
         },
         { tx },
       )
-      await expect(call).rejects.toMatchObject({ code: '25P02' })
+      await expect(call).rejects.toMatchObject({ sqlState: '25P02' })
       expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
     })
     expect(await fixture.dibs.singleton(monthly, async () => 'done')).toBe('done')

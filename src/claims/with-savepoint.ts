@@ -9,20 +9,21 @@ let count = 0
  * parts within parts do not end each other.
  */
 export async function withSavepoint<T>(database: Database, tx: Tx, fn: () => Promise<T>): Promise<T> {
-  await joinTransaction(tx, database) // refuses what is none
+  const session = await joinTransaction(tx, database)
   const name = `dibs_part_${++count}`
-  await tx.query(`savepoint ${name}`)
+  await session.query(`savepoint ${name}`)
   // Released either way: within each other, hundreds of them would slow down every later statement.
   const release = `release savepoint ${name}`
   try {
     const value = await fn()
     // Fails if a statement has failed that nobody told of.
-    await tx.query(release)
+    await session.query(release)
     return value
   } catch (error) {
     // If that fails too, the transaction is at its end, and nothing is left in any case.
-    await Promise.resolve(tx.query(`rollback to savepoint ${name}`))
-      .then(() => tx.query(release))
+    await session
+      .query(`rollback to savepoint ${name}`)
+      .then(() => session.query(release))
       .catch(() => {})
     throw error
   }

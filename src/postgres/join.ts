@@ -2,7 +2,7 @@ import type { ClientBase } from 'pg'
 import { NotInTransactionError } from '../errors.js'
 import type { QueryResult, Tx } from './executor.js'
 import { hasMethods, nameGiven } from './name-given.js'
-import { transactionStatus } from './pg-client-state.js'
+import { transactionNumber, transactionStatus } from './pg-client-state.js'
 import { runWhileOpen } from './run-while-open.js'
 import { isSession, PgSession, type Session } from './session.js'
 import type { RenderedStatement } from './statement.js'
@@ -21,10 +21,12 @@ export async function joinTransaction(tx: Tx, { prepared }: { prepared: boolean 
 /** A `pg` client whose transaction somebody else ends. No statement runs outside of it unnoticed. */
 class ForeignPgSession extends PgSession {
   readonly #client: ClientBase
+  readonly #number: number
 
   constructor(client: ClientBase, prepared: boolean) {
     super(client, prepared)
     this.#client = client
+    this.#number = transactionNumber(client)
   }
 
   override query(text: string, values?: unknown[]): Promise<QueryResult> {
@@ -35,7 +37,8 @@ class ForeignPgSession extends PgSession {
     return runWhileOpen('pg', this.#isOpen, () => super.send(statement, values), this.#client)
   }
 
-  readonly #isOpen = (): boolean => transactionStatus(this.#client) !== 'I'
+  readonly #isOpen = (): boolean =>
+    transactionStatus(this.#client) !== 'I' && transactionNumber(this.#client) === this.#number
 }
 
 function isPgClient(value: unknown): value is ClientBase {

@@ -5,6 +5,8 @@ type TransactionStatus = 'I' | 'T' | 'E'
 
 interface TrackedStatus {
   status: TransactionStatus | undefined
+  /** How many answers came outside of a transaction. */
+  idleAnswers: number
 }
 
 const tracked = new WeakMap<Connection, TrackedStatus>()
@@ -24,11 +26,22 @@ export function transactionStatus(client: ClientBase): TransactionStatus | null 
   return known.status
 }
 
+/**
+ * Changes whenever a transaction of this client has ended, so that one transaction can be told from the next. Does not
+ * change on the native client.
+ */
+export function transactionNumber(client: ClientBase): number {
+  const wire: Connection | undefined = Reflect.get(client, 'connection')
+  if (typeof wire?.prependListener !== 'function') return 0
+  return (tracked.get(wire) ?? trackStatus(wire)).idleAnswers
+}
+
 /** Before the listener of pg itself, which runs callbacks that may ask for the status. */
 function trackStatus(wire: Connection): TrackedStatus {
-  const known: TrackedStatus = { status: undefined }
+  const known: TrackedStatus = { status: undefined, idleAnswers: 0 }
   wire.prependListener('readyForQuery', ({ status }: { status: TransactionStatus }) => {
     known.status = status
+    if (status === 'I') known.idleAnswers++
   })
   tracked.set(wire, known)
   return known

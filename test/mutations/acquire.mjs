@@ -655,14 +655,14 @@ const around = [
   [
     'acquire joined: a savepoint is left behind',
     'with-savepoint.ts',
-    '    await tx.query(release)\n',
+    '    await session.query(release)\n',
     '',
     edges,
   ],
   [
     'acquire joined: a savepoint is left behind after an error',
     'with-savepoint.ts',
-    '.then(() => tx.query(release))',
+    '.then(() => session.query(release))',
     '',
     edges,
   ],
