@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { directUrl, dropSchema, freshName, wayIn } from '../../test/database.js'
+import { directUrl, dropSchema, freshName, until, wayIn } from '../../test/database.js'
 import {
   type JoinedParts,
   ownCalls,
@@ -10,9 +10,10 @@ import {
 } from '../../test/joined-calls.js'
 import { Dibs } from '../dibs.js'
 import { BusinessRuleError, NotAwaitedError } from '../errors.js'
-import { job } from '../index.js'
+import { claims, job, type Tx } from '../index.js'
 import type { Lock } from '../locks/lock.js'
 import { trackedNames } from './open-calls.js'
+import type { Transaction } from './transaction-types.js'
 
 const schema = freshName('open_calls')
 const tables = freshName('tables')
@@ -33,6 +34,8 @@ afterAll(async () => {
   await dropSchema(schema)
   await dropSchema(tables)
 })
+
+type Work = (tx: Transaction) => Promise<void>
 
 const all = () => snapshot(admin, [schema, tables])
 
@@ -123,6 +126,72 @@ it('stores a failure of `once` though a sibling still runs, and keeps nothing of
   expect(await dibs.claims.get({ scope: 'outer', key })).toMatchObject({ status: 'failed' })
   expect(await dibs.kv.get(key)).toBeUndefined()
 })
+
+/** Vitest fails a run in which a rejection is not handled. */
+describe.each([
+  { end: 'fails', run: (fn: Work) => dibs.transaction(fn) },
+  {
+    end: 'stores a failure',
+    run: (fn: Work, key: string) => dibs.once({ scope: 'outer', key }, fn),
+  },
+  { end: 'undoes a savepoint', run: (fn: Work) => dibs.transaction((tx) => tx.savepoint(fn)) },
+])('a transaction that $end', ({ run }) => {
+  it('handles the rejection of a call that is still running', async () => {
+    const key = freshName('key')
+    const { parts, open } = gated()
+    let hasEnded = false
+    const failed = run(async (tx) => {
+      void dibs.once({ scope: 'joined', key, tx }, async (own) => {
+        await parts.gate
+        await dibs.kv.set(key, 1, { tx: own }).finally(() => {
+          hasEnded = true
+        })
+      })
+      throw new BusinessRuleError('sold out')
+    }, key)
+    await expect(failed).rejects.toThrow('sold out')
+    open()
+    await until(() => hasEnded, 'the end of the call')
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(await dibs.kv.get(key)).toBeUndefined()
+  })
+})
+
+it.each([
+  {
+    name: 'dibs.once',
+    call: (tx: Tx, key: string, fn: () => Promise<void>) => dibs.once({ scope: 'joined', key, tx }, fn),
+  },
+  {
+    name: 'dibs.acquire',
+    call: (tx: Tx, key: string, fn: () => Promise<void>) => dibs.acquire([claims.lock(key)], fn, { tx }),
+  },
+])(
+  '$name that a transaction of a pg client has left running does not get into the next one',
+  async ({ call }) => {
+    const client = await admin.connect()
+    try {
+      const key = freshName('key')
+      const { parts, open } = gated()
+      let hasStarted = false
+      await client.query('begin')
+      const left = call(client, key, async () => {
+        hasStarted = true
+        await parts.gate
+      })
+      const outcome = left.catch((error) => error.code)
+      await until(() => hasStarted, 'the function of the call')
+      await expect(client.query('commit')).rejects.toThrow('await_joined_calls_before_commit')
+      await client.query('begin')
+      await client.query(`insert into ${tables}.thing (id) values ($1)`, [key])
+      open()
+      expect(await outcome).toBe('DIBS_NOT_IN_TRANSACTION')
+      expect((await client.query('commit')).command).toBe('COMMIT')
+    } finally {
+      client.release()
+    }
+  },
+)
 
 it('commits when a call that nobody awaited has ended in time', async () => {
   const key = freshName('key')

@@ -39,16 +39,22 @@ async function settle<T>(run: () => Promise<T>, onEnd: () => void): Promise<T> {
   }
 }
 
-/**
- * Throws if a call that joined one of these transactions is still open. The error names the calls; their own rejections,
- * which follow when the transaction is gone, count as handled.
- */
+/** Throws if a call that joined one of these transactions is still open. The error names the calls. */
 export function assertAllAwaited(part: 'transaction' | 'savepoint', transactions: readonly object[]): void {
-  const calls = transactions.flatMap((tx) => [...(openCalls.get(tx) ?? [])])
+  const calls = ignoreOpenCalls(transactions)
   if (calls.length === 0) return
-  for (const { promise } of calls) promise?.catch(() => {})
   const named = calls.map(({ name }) => name).filter((name) => name !== STATEMENT)
   throw new NotAwaitedError(part, named.length > 0 ? named : [STATEMENT])
+}
+
+/**
+ * The rejections of the calls that are still open count as handled from here on. For a transaction that fails: its error is
+ * reported, the calls fail because of it, and a rejection that nobody handles would end the process.
+ */
+export function ignoreOpenCalls(transactions: readonly object[]): readonly OpenCall[] {
+  const calls = transactions.flatMap((tx) => [...(openCalls.get(tx) ?? [])])
+  for (const { promise } of calls) promise?.catch(() => {})
+  return calls
 }
 
 /**

@@ -13,7 +13,7 @@ import { checkFunction } from './check-function.js'
 import type { Checkout, Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
-import { assertAllAwaited } from './open-calls.js'
+import { assertAllAwaited, ignoreOpenCalls } from './open-calls.js'
 import { transactionStatus } from './pg-client-state.js'
 import { forgetNames } from './session.js'
 import type { TextRow } from './text-values.js'
@@ -177,6 +177,7 @@ export class OpenTransaction implements TransactionCore {
       for (const repeat of handle.repeated) outer.repeated.add(repeat)
       return value
     } catch (error) {
+      ignoreOpenCalls([handle])
       // If it is not there any more, one around it has ended, and this with it.
       if (isSet && this.#handles[depth] === handle && (await this.#undo(name))) {
         this.#failure = failure
@@ -247,6 +248,7 @@ export class OpenTransaction implements TransactionCore {
     if (this.#doom !== undefined) throw this.#doom
     // After a failure all writes are undone, also those of calls that are still open.
     if (!this.keepsNothing) assertAllAwaited('transaction', [this.#whole, this.client])
+    if (this.keepsNothing) ignoreOpenCalls(this.#joined)
     const command = await this.#sendCommit()
     if (this.#control.seen > 1) throw new TransactionEndedError() // ours is one
     if (command === 'COMMIT') return
@@ -287,8 +289,14 @@ export class OpenTransaction implements TransactionCore {
     }
   }
 
+  /** Everything that a call can be given to join this transaction. */
+  get #joined(): readonly object[] {
+    return [...this.#handles, this.client]
+  }
+
   /** Closes after `error` ended the function or the commit, and says what to tell the caller. */
   judge(error: unknown): unknown {
+    ignoreOpenCalls(this.#joined)
     this.#noticeEnd()
     this.#scope.isOpen = false
     // From `tx.client`; others of its errors show on the connection itself.
