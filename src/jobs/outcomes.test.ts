@@ -665,7 +665,9 @@ describe('a result', () => {
       /must be the id of a job, as `add` gives it, not "seven"/,
     )
     await expect(jobs.result('seven')).rejects.toMatchObject({ status: 400 })
-    await expect(jobs.result(7 as never)).rejects.toThrow(/must be the id of a job, as .add. gives it, not \d/)
+    await expect(jobs.result(7 as never)).rejects.toThrow(
+      /must be the id of a job, as .add. gives it, not \d/,
+    )
     await expect(jobs.result(id, { waitMs: -1 })).rejects.toThrow(/`waitMs`/)
     expect(await jobs.get('99999999')).toBeUndefined()
     expect(await jobs.history(id)).toEqual([])

@@ -20,7 +20,8 @@ export async function openPool(connectionString: string, config: pg.PoolConfig =
   })
   const clients = new Set<pg.PoolClient>()
   clientsOf.set(pool, clients)
-  pool.on('connect', (client) => clients.add(client))
+  // Not `connect`: a listener to that may set up the session, so the explorer would have to assume that it does.
+  pool.on('acquire', (client) => clients.add(client))
   pool.on('remove', (client) => clients.delete(client))
   // This listener stays for good: sockets may report an error after the pool has ended.
   return pool.on('error', () => {})
