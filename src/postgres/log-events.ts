@@ -150,7 +150,8 @@ function subscribe(logger: Logger, instance: number, names: readonly DibsEventNa
       if (payload.instance !== instance) return
       try {
         const [level, message] = lineOf(name, payload)
-        logger[level]({ event: name, ...toFields(payload) }, message)
+        const written: unknown = logger[level]({ event: name, ...toFields(payload) }, message)
+        if (written instanceof Promise) written.catch(() => {})
       } catch {
         // A log that is full or broken is no reason to end the process, and there is nowhere to say so.
       }

@@ -74,3 +74,34 @@ it('survives whatever it is given', () => {
   expect(written).toHaveLength(1)
   expect(`${written[0]}`.length).toBeLessThan(1_000)
 })
+
+it('keeps a line a line, whatever characters a name, a message or a stack holds', () => {
+  const forged = '\n2026-03-01T10:00:00.000Z ERROR dibs: forged\r\u2028\u0085\u001b[2J\u009b31m\u202e'
+  const error = new Error(forged)
+  const fields = { event: 'dibs:job.failed', subject: `email${forged}`, fields: { a: forged }, err: error }
+  for (let n = 0; n < 11; n++) logger.error(fields, `a handler says${forged}`)
+  logger.close()
+  expect(written).toHaveLength(11)
+  for (const text of written) {
+    const [first = '', ...rest] = text.split('\n')
+    expect(first).toMatch(/^2026-03-01T10:00:00\.000Z ERROR dibs: (?:a handler says|suppressed 1 more)/)
+    for (const line of rest) expect(line).toMatch(/^ {4}/)
+    expect(text.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\u2028\u2029\u202e]/u)
+  }
+})
+
+it('bounds the message of a handler', () => {
+  logger.warn({ event: 'dibs:job.logged' }, 'x'.repeat(1_000_000))
+  expect(`${written[0]}`.length).toBeLessThan(1_000)
+})
+
+it('does not throw if console.error does', () => {
+  const consoleError = vi.spyOn(console, 'error').mockImplementation(() => {
+    throw new Error('console.error is not to be used')
+  })
+  const own = new StderrLogger()
+  for (let n = 0; n < 11; n++) own.warn({ event: 'dibs:job.failed' }, 'job failed')
+  expect(() => own.close()).not.toThrow()
+  expect(consoleError).toHaveBeenCalledTimes(11)
+  consoleError.mockRestore()
+})

@@ -6,7 +6,7 @@ const MAX_LINES = 10
 const WINDOW_MS = 10_000
 
 const MAX_VALUE_CHARS = 300
-const MAX_ERROR_CHARS = 500
+const MAX_MESSAGE_CHARS = 500
 
 /** Errors of the user's own code that nobody else reports. Their stack follows the line. */
 const WITH_STACK: readonly unknown[] = [
@@ -63,8 +63,14 @@ export class StderrLogger implements Logger {
     if (err !== undefined) pairs.push(`err=${JSON.stringify(describeError(err))}`)
     const hasStack = level === 'ERROR' && WITH_STACK.includes(event)
     const stack = hasStack ? stackOf(err) : undefined
-    const following = stack ? `\n${stack.replace(/^/gm, '    ')}` : ''
-    this.#write(`${new Date().toISOString()} ${level} dibs: ${message} ${pairs.join(' ')}${following}`)
+    this.#writeLine(level, `${message.slice(0, MAX_MESSAGE_CHARS)} ${pairs.join(' ')}`, stack)
+  }
+
+  /** Names, messages and stacks may hold what a user typed: control characters are escaped, so that nobody can forge a line or command a terminal. */
+  #writeLine(level: string, text: string, stack = ''): void {
+    const following = stack === '' ? [] : stack.split('\n').map((line) => `    ${line}`)
+    const lines = [`${new Date().toISOString()} ${level} dibs: ${text}`, ...following]
+    this.#write(lines.map(escapeControls).join('\n'))
   }
 
   #mayWrite(key: string): boolean {
@@ -88,10 +94,8 @@ export class StderrLogger implements Logger {
     this.#windows.delete(key)
     clearTimeout(window.timer)
     if (window.suppressed === 0) return
-    const [level, ...about] = key.split(' ')
-    this.#write(
-      `${new Date().toISOString()} ${level} dibs: suppressed ${window.suppressed} more lines about ${about.join(' ')}`,
-    )
+    const [level = '', ...about] = key.split(' ')
+    this.#writeLine(level, `suppressed ${window.suppressed} more lines about ${about.join(' ')}`)
   }
 }
 
@@ -101,8 +105,20 @@ function writeToStderr(text: string): void {
   // Without a listener, a stderr that is closed (EPIPE) would end the process.
   if (!isGuarded) process.stderr.on('error', () => {})
   isGuarded = true
-  console.error(text)
+  try {
+    console.error(text)
+  } catch {
+    // A program may have replaced console.error, and there is nowhere else to write to.
+  }
 }
+
+/** Control characters but the tab, line separators, and marks that reorder text. */
+const CONTROLS = /[^\P{Cc}\t]|[\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu
+
+const escapeControls = (text: string): string =>
+  text.replace(CONTROLS, (one) =>
+    one === '\n' ? '\\n' : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 
 /** A value in one line, in quotes where it could be mistaken for something else. */
 function show(value: unknown): string {
@@ -121,7 +137,7 @@ function toJson(value: unknown): string {
 
 function describeError(error: unknown): string {
   try {
-    return String(error).slice(0, MAX_ERROR_CHARS)
+    return String(error).slice(0, MAX_MESSAGE_CHARS)
   } catch {
     return 'an error that cannot be shown'
   }
