@@ -1,5 +1,6 @@
 import type pg from 'pg'
 import { InvalidInputError } from '../errors.js'
+import { checkOptions } from './check-options.js'
 import { checkEmbeddedOptions, type EmbeddedOptions } from './embedded/embedded-options.js'
 import { checkSchemaName } from './identifier.js'
 import { checkLogger } from './log-events.js'
@@ -54,8 +55,7 @@ export function checkOpenOptions(options: OpenOptions): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
   }
-  const unknown = Object.keys(options).find((name) => !optionNames.includes(name))
-  if (unknown) throw new InvalidInputError(unknown, `is no option; there are ${optionNames.join(', ')}`)
+  checkOptions(options, optionNames)
   const { migrate: mode = 'auto', url, pool, embedded, schema, logger } = options
   if (!['auto', 'check', 'off'].includes(mode)) {
     throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${showGiven(mode)}`)

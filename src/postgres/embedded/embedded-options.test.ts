@@ -11,7 +11,7 @@ it.each([
   ['embedded', 'x', 'must be an object such as { dir }, not a string'],
   ['embedded', null, 'must be an object such as { dir }, not null'],
   ['embedded', true, 'must be an object such as { dir }, not a boolean'],
-  ['embedded.folder', { folder: '/x' }, 'is no option; there are dir, port'],
+  ['embedded.folder', { folder: '/x' }, 'Unknown option "embedded.folder". Expected one of: dir, port'],
   ['embedded.dir', { dir: '' }, 'must be a path'],
   ['embedded.dir', { dir: 5 }, 'must be a path, not a number'],
   ['embedded.dir', { dir: '/x', temporary: true }, 'cannot be chosen for a temporary server'],

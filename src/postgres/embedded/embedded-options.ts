@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../../errors.js'
+import { checkOptions } from '../check-options.js'
 import { nameGiven } from '../name-given.js'
 
 /** Settings of the server by PostgreSQL's names, as in `postgresql.conf`. */
@@ -34,9 +35,7 @@ export function checkEmbeddedOptions(options: EmbeddedOptions): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new InvalidInputError('embedded', `must be an object such as { dir }, not ${nameGiven(options)}`)
   }
-  const unknown = Object.keys(options).find((name) => !names.includes(name))
-  if (unknown)
-    throw new InvalidInputError(`embedded.${unknown}`, `is no option; there are ${names.join(', ')}`)
+  checkOptions(options, names, 'embedded')
   const { dir, port, temporary, settings, binaries } = options
   for (const [name, value] of Object.entries({ dir, binaries })) {
     if (value !== undefined && (typeof value !== 'string' || value === '' || value.includes('\0')))
