@@ -158,6 +158,15 @@ describe('a value that JSON would destroy', () => {
     expect(error.message).toContain(problem)
   })
 
+  it('is named by a path of bounded length', () => {
+    const key = 'k'.repeat(90)
+    const deep = Array.from({ length: 400 }).reduce<unknown>((inner) => ({ [key]: inner }), [1n])
+    const { message, field } = refusal(deep)
+    expect(message).toMatch(/^`input\.kkk.*….*kkk\[0\]` is a bigint/)
+    expect(message.length).toBeLessThan(1_000)
+    expect(field.length).toBeLessThan(1_000)
+  })
+
   it('is refused in what a function returned, too', () => {
     const outcome = (field: string, value: unknown) => () => toOutcome(field, value)
     expect(outcome('outcome', { a: [new Map()] })).toThrow(InvalidOutcomeError)

@@ -28,6 +28,9 @@ export const MAX_JSON_BYTES = 1_048_576
 /** PostgreSQL limits the depth by its stack, far above this. */
 const MAX_DEPTH = 500
 
+/** The most of either end of a path that a message shows. */
+const MAX_PATH_END = 200
+
 /** Deeper data takes the careful path, which recognizes a cycle. */
 const PLAIN_DEPTH = 20
 
@@ -237,9 +240,13 @@ class JsonCopier {
   }
 
   #problem(problem: string): JsonProblem {
-    return new JsonProblem(this.#path.map(showKey).join(''), problem)
+    return new JsonProblem(shortenPath(this.#path.map(showKey).join('')), problem)
   }
 }
+
+/** The two ends of a path say the most about where a value is. */
+const shortenPath = (path: string): string =>
+  path.length > 2 * MAX_PATH_END ? `${path.slice(0, MAX_PATH_END)}…${path.slice(-MAX_PATH_END)}` : path
 
 const showKey = (key: string | number): string =>
   typeof key === 'string' && /^[A-Za-z_$][\w$]{0,99}$/.test(key) ? `.${key}` : `[${showGiven(key)}]`
