@@ -252,7 +252,7 @@ const calls: Readonly<Record<string, Call>> = {
   ),
 }
 
-/** What a call answers: its value, or what it throws or is rejected with. Gives back what it has opened. */
+/** Runs a call and returns its value, or the error it throws or rejects with. Releases what the call opened. */
 async function outcomeOf({ run }: Call, args: readonly unknown[]): Promise<unknown> {
   try {
     const value = await run(...(args as never[]))

@@ -114,7 +114,7 @@ export class NotAwaitedError extends DibsError {
   }
 
   constructor(
-    /** What was rolled back. */
+    /** The part that was rolled back. */
     readonly part: 'transaction' | 'savepoint',
     /** The calls that still ran, in the order in which they began. */
     readonly calls: readonly string[],

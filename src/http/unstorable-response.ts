@@ -1,7 +1,7 @@
 /** A response that should be stored, or at least kept until all is committed, and cannot be. */
 export class UnstorableResponse extends Error {
   override readonly name = 'UnstorableResponse'
-  /** It says that the work is done: leased, it must not be done again. */
+  /** The response says that the work is done. In mode `leased` the work must not be done again. */
   readonly isOutcome: boolean
 
   constructor(message: string, options: { readonly cause?: unknown; readonly isOutcome?: boolean } = {}) {

@@ -9,7 +9,7 @@ import type { OpenOptions } from '../postgres/open-options.js'
 
 const fixture = openJobs()
 
-/** What an instance writes to stderr about one job that fails twice, and is dead. */
+/** Returns the lines that an instance writes to stderr about one job that fails twice and is dead. */
 async function linesOfFailure(options: OpenOptions, error: () => Error) {
   const spy = vi.spyOn(console, 'error').mockImplementation(() => {})
   onTestFinished(() => spy.mockRestore())

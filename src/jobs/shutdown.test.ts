@@ -11,7 +11,7 @@ const read = (path: string): string => readFileSync(join(root, path), 'utf8')
 const library = join(root, 'dist/index.js')
 const schema = freshName()
 
-/** What README.md tells users to do at a signal. */
+/** The code that README.md tells users to run at a signal. */
 const [snippet = ''] = /const stop = [^`]*process\.once\('SIGTERM'[^\n]*/.exec(read('README.md')) ?? []
 
 const DRAIN_MS = 1_000

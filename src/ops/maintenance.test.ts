@@ -128,7 +128,7 @@ describe('a loop', () => {
       if (++runs === 3) monitor.resolve()
       return undefined as never
     }
-    // What a process has defined is run in each round of its own, whoever has the turn.
+    // Each process runs what it has defined in its own rounds, whichever process has the turn.
     await repeat(monitored(run, 100), () => monitor.promise)
     expect(rounds).toHaveLength(1)
     stop()

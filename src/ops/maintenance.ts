@@ -186,7 +186,7 @@ export class Maintenance {
   }
 
   /**
-   * What fails in one part holds up no other, unless no part can have the database. With `leaseMs`, only one process of
+   * A part that fails does not stop the others, unless no part can use the database. With `leaseMs`, only one process of
    * the schema removes expired rows in that time. What is defined in a process, that process looks after.
    */
   async #round({ leaseMs, signal }: { leaseMs?: number; signal?: AbortSignal }) {
@@ -259,7 +259,7 @@ export class Maintenance {
       attempts,
       errors,
       isAway,
-      /** It was another process's turn, and nothing is defined here. */
+      /** Another process has the turn, and this one has defined nothing to run. */
       isIdle: !hasTurn && Object.values(this.#maintained).every(({ size }) => size === 0),
     }
   }

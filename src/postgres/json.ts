@@ -3,7 +3,7 @@ import { InvalidInputError, InvalidOutcomeError } from '../errors.js'
 import { nameGiven, showError, showGiven } from './name-given.js'
 import { refuseValue } from './refuse-value.js'
 
-/** What JSON can say. docs/kv.md has a table of what is stored, left out and refused. */
+/** A value that JSON can represent. docs/kv.md has a table of what is stored, left out and refused. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
 
 /**

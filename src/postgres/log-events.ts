@@ -107,7 +107,7 @@ function toFields(payload: EventOrigin & { readonly error?: unknown }): object {
 
 /** Events whose level depends on what they tell. */
 const changing: { readonly [N in DibsEventName]?: (payload: DibsEvents[N]) => Line | undefined } = {
-  // What a handler says has its own level, and its own words.
+  // A message of a handler has its own level and text.
   'dibs:job.logged': ({ level, message }) => [level, message],
   'dibs:job.failed': ({ isFinal, isSnoozed }) => {
     if (isSnoozed) return ['debug', 'job snoozed']

@@ -1,4 +1,4 @@
-/** What a logger must be able to do; a pino logger is one. */
+/** The methods that a logger must have. A pino logger has them. */
 export interface Logger {
   debug(fields: object, message: string): void
   info(fields: object, message: string): void

@@ -58,7 +58,7 @@ export function ignoreOpenCalls(transactions: readonly object[]): readonly OpenC
 }
 
 /**
- * The same function, as a call that counts as open until it settles. The argument at `place` holds `tx`, or is the transaction
+ * Wraps a function so that each call counts as open until it settles. The argument at `place` holds `tx`, or is the transaction
  * itself.
  */
 export function trackJoined<F extends (...given: never[]) => Promise<unknown>>(
@@ -73,7 +73,7 @@ export function trackJoined<F extends (...given: never[]) => Promise<unknown>>(
   return tracked as F
 }
 
-/** The same for methods of a class: `places` by the name of the method. */
+/** Wraps methods of a class in the same way. `places` has the place of the argument for each method. */
 export function trackJoinedMethods<C extends object>(
   type: { readonly prototype: C },
   prefix: string,
