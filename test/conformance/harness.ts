@@ -24,6 +24,8 @@ export interface Harness {
   open(schema: string): Promise<Library>
   /** Without the types. Absent for plain `pg`, which has no adapter. */
   readonly adapt?: (given: never) => Tx
+  /** The library may never send COMMIT while a statement of a call that nobody awaits is on its way. */
+  readonly losesCommit?: boolean
   /** The library does not say how many rows a statement without `returning` changed. */
   readonly hidesCount?: boolean
 }

@@ -38,6 +38,7 @@ describeConformance('a transaction of Drizzle over pg', {
 
 describeConformance('a transaction of Drizzle over postgres.js', {
   adapt: fromDrizzle,
+  losesCommit: true, // postgres.js 3.4 may queue COMMIT behind such a statement and never send it, most often without prepared statements
   async open(schema) {
     const sql = postgres(url, {
       max: 1,
@@ -61,7 +62,7 @@ describeConformance('a transaction of Drizzle over postgres.js', {
           { isolationLevel: isolationLevel ?? 'read committed' },
         ),
       impostors: { 'a Drizzle database that is no transaction': db },
-      close: () => sql.end(),
+      close: () => sql.end({ timeout: 5 }),
     }
   },
 })

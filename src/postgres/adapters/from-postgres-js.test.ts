@@ -15,6 +15,7 @@ const transform = { ...postgres.camel, value: { from: (value: unknown) => value 
 for (const [name, options] of Object.entries({ plain: {}, 'with transforms': { transform } })) {
   describeConformance(`a transaction of postgres.js, ${name}`, {
     adapt: fromPostgresJs,
+    losesCommit: true, // postgres.js 3.4 may queue COMMIT behind such a statement and never send it, most often without prepared statements
     async open(schema) {
       const sql = openSql(options)
       return {
@@ -29,7 +30,7 @@ for (const [name, options] of Object.entries({ plain: {}, 'with transforms': { t
             ),
           ),
         impostors: { 'an `sql` of postgres.js that is no transaction': sql },
-        close: () => sql.end(),
+        close: () => sql.end({ timeout: 5 }),
       }
     },
   })

@@ -66,23 +66,27 @@ const LOOK_MS = 200
 
 /**
  * A statement that comes behind a COMMIT under way may stay in the queue of postgres.js, which sends it much later, on any
- * connection. So it is canceled once its transaction has ended.
+ * connection, or never. So it is canceled once its transaction has ended, and its answer is not waited for.
  */
-async function cancelAtEnd(isOpen: () => boolean, query: PostgresJsRows): Promise<PostgresJsAnswer> {
-  let isCanceled = false
-  const timer = setInterval(() => {
-    if (isCanceled || !hasEnded(isOpen)) return
-    isCanceled = true
-    void Promise.resolve(query.cancel?.()).catch(() => {})
-  }, LOOK_MS)
-  try {
-    return await query
-  } catch (cause) {
-    if (!isCanceled) throw cause
-    throw new NotInTransactionError('a postgres.js transaction that has ended', ADVICE, { cause })
-  } finally {
-    clearInterval(timer)
-  }
+function cancelAtEnd(isOpen: () => boolean, query: PostgresJsRows): Promise<PostgresJsAnswer> {
+  return new Promise((resolve, reject) => {
+    const timer = setInterval(() => {
+      if (!hasEnded(isOpen)) return
+      clearInterval(timer)
+      reject(new NotInTransactionError('a postgres.js transaction that has ended', ADVICE))
+      void Promise.resolve(query.cancel?.()).catch(() => {})
+    }, LOOK_MS)
+    query.then(
+      (answer) => {
+        clearInterval(timer)
+        resolve(answer)
+      },
+      (error) => {
+        clearInterval(timer)
+        reject(error)
+      },
+    )
+  })
 }
 
 function hasEnded(isOpen: () => boolean): boolean {
