@@ -1,7 +1,7 @@
 import type { Logger } from './logger.js'
 import { stackOf } from './stored-failure.js'
 
-/** Of one event, level and subject, so many lines are written in this time. The rest is counted. */
+/** The logger writes at most this many lines per event, level and subject in this time, and counts the rest. */
 const MAX_LINES = 10
 const WINDOW_MS = 10_000
 

@@ -10,7 +10,7 @@ export interface StoredFailure {
   readonly isRule?: true
   /** Its thrower says that it will never work. */
   readonly isPermanent?: true
-  /** Of a job that is dead: where it was thrown, and its causes. */
+  /** The stack of a dead job's error, with its causes. */
   readonly stack?: string
   /** What else the error carries. */
   readonly fields?: Readonly<Record<string, unknown>>
@@ -70,7 +70,7 @@ export function stackOf(error: unknown): string | undefined {
     for (let one = error; one instanceof Error && parts.length <= MAX_CAUSES; one = one.cause)
       if (typeof one.stack === 'string') parts.push(shorten(one.stack))
   } catch {
-    // What was thrown may do anything when it is looked at.
+    // A thrown value may throw again when its properties are read.
   }
   return parts.length > 0 ? clean(parts.join('\nCaused by: ')).slice(0, MAX_STACK) : undefined
 }

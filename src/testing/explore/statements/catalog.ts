@@ -60,7 +60,7 @@ export class Catalog {
   /** Tables whose triggers are known. */
   readonly #fired = new Set<string>()
   readonly #atomic = new Set<string>()
-  /** The same of functions of Dibs. */
+  /** Functions of Dibs that run as one step. */
   readonly #atomicInDibs = new Set<string>()
   /** Schemas in which Dibs has such functions, but for those of tests. */
   readonly #dibsSchemas = new Set<string>()
@@ -216,7 +216,7 @@ export class Catalog {
     return [...this.#atomic].sort()
   }
 
-  /** The same of functions of Dibs, which its own tests look at. */
+  /** Functions of Dibs that run as one step. The tests of Dibs check them. */
   get atomicFunctionsOfDibs(): readonly string[] {
     return [...this.#atomicInDibs].sort()
   }

@@ -8,7 +8,7 @@ export interface FoundFunction {
   readonly name: string
   readonly proname: string
   readonly isBuiltIn: boolean
-  /** It is part of Dibs: the schema that Dibs has installed it in, by whatever name. */
+  /** The schema that Dibs installed this function in, or null for a function of the user. */
   readonly dibsSchema: string | null
   /** That schema was made by `createTestSchema`, so its functions have yield points where they need them. */
   readonly isTestSchema: boolean
