@@ -29,20 +29,22 @@ as $$
     else (p_left_ms / p_parts::double precision * (2 + 2 * pg_catalog.random()) / 3)::integer end)
 $$;
 
--- How long a wait may be: less than `statement_timeout`, which would abort a caller's transaction.
+-- How long a wait may be: less than `statement_timeout`, which would abort a caller's transaction. A second is left for what
+-- the statement does besides, and for a lock that is given up late on a busy machine; half of the time where that is less.
 create function {schema}.bounded_wait(p_wait_ms integer) returns integer
   language sql stable
 as $$
-  select case when t.ms > 0 then greatest(1, least(p_wait_ms, t.ms * 0.9, t.ms - 50))::integer else p_wait_ms end
+  select case when t.ms > 0 then greatest(1, least(p_wait_ms, greatest(t.ms * 0.5, t.ms - 1000)))::integer else p_wait_ms end
   from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t
 $$;
 
--- When the waits of a statement must be over, however late each of them ends: before `statement_timeout`. Null: at no time.
+-- When the waits of a statement must be over, however late each of them ends: before `statement_timeout`,
+-- which counts from the beginning of the statement. Null: at no time.
 create function {schema}.wait_end() returns timestamptz
   language sql volatile
 as $$
   select case when pg_catalog.current_setting('statement_timeout') <> '0'
-    then pg_catalog.clock_timestamp() + {schema}.bounded_wait(2147483647) * interval '1 millisecond' end
+    then pg_catalog.statement_timestamp() + {schema}.bounded_wait(2147483647) * interval '1 millisecond' end
 $$;
 
 create function {schema}.left_of_wait(p_left_ms integer, p_wait_end timestamptz) returns integer

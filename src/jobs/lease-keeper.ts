@@ -195,7 +195,7 @@ export class LeaseKeeper {
       emit('dibs:worker.failed', { ...this.#engine.origin, what: 'heartbeat', error })
       for (const attempt of due)
         attempt.renewAt = performance.now() + Math.max(RETRY_MS, attempt.definition.leaseMs / 10)
-      if (due.length === 0) this.#workersAt = performance.now() + 1_000
+      if (due.length === 0 && this.#workers.size > 0) this.#workersAt = performance.now() + 1_000
     }
     this.#isSending = false
     this.#tick()

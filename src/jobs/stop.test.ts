@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
+import { pendingTimers } from '../../test/watch-timers.js'
 import { ClosedError, WorkerStoppedError } from '../errors.js'
 import { PgProxy } from '../testing/index.js'
 
@@ -154,5 +155,35 @@ describe('stop', () => {
     await dibs.close()
     await dibs.pool.end()
     await until(() => proxy.connections === 0, 'all connections to be closed', 10_000)
+  })
+
+  it('sends no heartbeat after it has stopped, though the last one failed', async () => {
+    await using proxy = await PgProxy.start({ url })
+    const dibs = await fixture.elsewhere({}, { connectionString: proxy.url })
+    const jobs = dibs.jobs({ slow: {} })
+    const worker = await jobs.work({ slow: async () => {} })
+    await worker.ready
+    const failures = fixture.listen('dibs:worker.failed')
+    const others = fixture.dibs.jobs({ other: {} })
+    const inside = deferred()
+    const other = await others.work({
+      other: async (_, { signal }) => {
+        inside.resolve()
+        await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+      },
+    })
+    const { id } = await others.add('other', null)
+    await inside.promise
+    proxy.inject({ kind: 'cut', when: 'before', how: 'black-hole', times: 'always', statement: '/job_beat/' })
+    // Until the answer to its last statement is there, the worker hears of what is canceled: each time it sends a heartbeat.
+    proxy.inject({ kind: 'latency', ms: 500 })
+    const stopping = worker.stop()
+    await others.cancel(id)
+    await Promise.all([stopping, other.stop()])
+    await until(() => failures.some(({ what }) => what === 'heartbeat'), 'the heartbeat to fail')
+    await new Promise((resolve) => setTimeout(resolve, 100))
+    expect(pendingTimers().filter((line) => line.includes('LeaseKeeper'))).toEqual([])
+    await dibs.close()
+    await dibs.pool.end()
   })
 })
