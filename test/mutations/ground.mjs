@@ -480,6 +480,13 @@ export const groundMutations = [
     tests: [embedded('keeper.test.ts')],
   },
   {
+    name: 'what a failed open has opened stays open',
+    file: 'src/dibs.ts',
+    from: 'await (dibs ?? way)?.close().catch(() => {})',
+    to: '',
+    tests: [embedded('failed-open.test.ts')],
+  },
+  {
     name: 'symbolic links in the folder are followed',
     file: embedded('own-file.ts'),
     from: 'flags | O_NOFOLLOW',

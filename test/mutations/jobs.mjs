@@ -825,6 +825,13 @@ const around = [
     [test('not-started')],
   ],
   [
+    'a heartbeat that failed is sent again though no worker is left',
+    'src/jobs/lease-keeper.ts',
+    'due.length === 0 && this.#workers.size > 0',
+    'due.length === 0',
+    [test('stop')],
+  ],
+  [
     'a handler starts though its job was given back',
     'src/jobs/run-attempt.ts',
     'attempt.signal.throwIfAborted() // the job may have been given back during the wait',
