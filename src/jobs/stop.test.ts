@@ -157,7 +157,8 @@ describe('stop', () => {
     await until(() => proxy.connections === 0, 'all connections to be closed', 10_000)
   })
 
-  it('sends no heartbeat after it has stopped, though the last one failed', async () => {
+  // Through PgBouncer nobody hears that a job is canceled, so that the heartbeat would come ten seconds later.
+  it.skipIf(viaPgBouncer)('sends no heartbeat after it has stopped, though the last one failed', async () => {
     await using proxy = await PgProxy.start({ url })
     const dibs = await fixture.elsewhere({}, { connectionString: proxy.url })
     const jobs = dibs.jobs({ slow: {} })
