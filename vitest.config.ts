@@ -60,7 +60,8 @@ const patient = [
   'src/testing/explore/{exploration-errors,schedule/waits}.test.ts',
 ]
 
-const storms = ['src/**/*.storm.test.ts']
+/** Storms of eight processes each, and tests that measure speed. They run when all others are done. */
+const storms = ['src/**/*.{storm,timing}.test.ts']
 
 const direct = {
   test: {
@@ -71,7 +72,6 @@ const direct = {
   },
 }
 
-/** Eight processes each, which find the machine to themselves when all the others are done. */
 const stormy = {
   test: { ...common, name: 'direct-storms', include: storms, maxWorkers: 2, sequence: { groupOrder: 3 } },
 }
@@ -109,7 +109,7 @@ const again = (name: string, env: Record<string, string>, left: readonly string[
       'src/testing/crash/report/**',
       'src/testing/page/**',
       // Exhaustive, or with processes and servers of their own; what they rest on is tested everywhere.
-      'src/{claims,locks,tables,ops,jobs}/**/*.{explore,crash,cut,storm,property}.test.ts',
+      'src/{claims,locks,tables,ops,jobs}/**/*.{explore,crash,cut,storm,timing,property}.test.ts',
       // They ask no server, or are refused before they do.
       'src/**/*.types.test.ts',
       'src/{claims,locks}/*-input.test.ts',

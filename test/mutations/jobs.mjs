@@ -679,7 +679,7 @@ const around = [
       '!isBehind',
     ],
     ['a look that has found much is not followed by the next', 'isFollowed ? 0 : ', ''],
-  ].map(([name, from, to]) => [name, 'src/jobs/fetcher.ts', from, to, [test('looks')]]),
+  ].map(([name, from, to]) => [name, 'src/jobs/fetcher.ts', from, to, [test('looks.timing')]]),
   [
     'partitions are made in front of heartbeats',
     'src/jobs/job-upkeep.ts',
