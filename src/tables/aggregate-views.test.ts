@@ -32,11 +32,12 @@ describe('derived', () => {
 
   it('can be made by all who start at once', async () => {
     const totals = aggregate()
-    await Promise.all(Array.from({ length: 8 }, () => totals.derived(fixture.at('made_by_all'))))
+    const waitMs = 30_000
+    await Promise.all(Array.from({ length: 8 }, () => totals.derived(fixture.at('made_by_all'), { waitMs })))
     const view = fixture.at('made_by_two')
     await fixture.withClient(async (tx) => {
       await totals.derived(view, { tx })
-      const other = totals.derived(view)
+      const other = totals.derived(view, { waitMs })
       const waits = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema.name}%aggregate_view%'`
       await until(async () => (await fixture.pool.query(waits)).rowCount === 1, 'the other to wait')
       await tx.query('commit')

@@ -119,7 +119,7 @@ export const routes = [
   {
     method: 'POST',
     path: '/paid-too-late',
-    options: { mode: 'leased', deadlineMs: 300 },
+    options: { mode: 'leased', deadlineMs: 2_000 },
     async handle({ header }) {
       await insert(pool, 'paid')
       await atGate(header('x-gate'))
