@@ -16,12 +16,12 @@ async function throughProxy(fn: (dibs: Dibs, proxy: PgProxy) => Promise<void>): 
   await using proxy = await PgProxy.start({ url: directUrl })
   const pool = new pg.Pool({ connectionString: proxy.url, max: 2 })
   pool.on('error', () => {})
+  const dibs = await Dibs.open({ pool, schema: schema.name, migrate: 'off', listen: false })
   try {
-    const dibs = await Dibs.open({ pool, schema: schema.name, migrate: 'off', listen: false })
     await fn(dibs, proxy)
+  } finally {
     await proxy.close()
     await dibs.close()
-  } finally {
     await pool.end()
   }
 }

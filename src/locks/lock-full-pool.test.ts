@@ -263,7 +263,7 @@ describe('a release that was sent twice', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 1_000 })
+        const lock = await dibs.lock('till', { ttlMs: 6_000 })
         const cut = proxy.inject({
           ...{ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'reset', times: 'always' },
         })

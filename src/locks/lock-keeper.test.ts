@@ -88,7 +88,7 @@ it('a lock does not wait behind another for a connection that is silent', async 
       add(keeper, unanswered, 'long')
       await cut.happened
       add(keeper, unanswered, 'short', 6_000)
-      await until(() => keeper.held.length === 1, 'the short one to be asked for')
+      await until(() => keeper.held.length <= 1, 'the short one to be asked for')
       expect(unanswered).toEqual([])
       await until(() => keeper.held.length === 0, 'the long one to be asked for again')
       cut.end()

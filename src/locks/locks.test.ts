@@ -73,7 +73,7 @@ describe('inspect', () => {
 
 describe('forceRelease', () => {
   it('takes a lock away, and its holder learns of it', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 3_000 })
+    const mine = await fixture.dibs.lock('till', { ttlMs: 9_000 })
     const events = await fixture.eventsOf(async () => {
       expect(await fixture.other.locks.forceRelease('till')).toBe(1)
       await until(() => mine.signal.aborted, 'the holder to learn of it')

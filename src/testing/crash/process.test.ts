@@ -39,7 +39,7 @@ const options: CrashLoopOptions = {
 }
 
 it('a real process that is killed or stopped does the same as one within this process, at 30 points', {
-  timeout: 120_000,
+  timeout: 300_000,
 }, async () => {
   const report = await crashLoop({
     ...options,
