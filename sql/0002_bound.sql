@@ -29,8 +29,8 @@ as $$
     else (p_left_ms / p_parts::double precision * (2 + 2 * pg_catalog.random()) / 3)::integer end)
 $$;
 
--- How long a wait may be: less than `statement_timeout`, which would abort a caller's transaction. A second is left for what
--- the statement does besides, and for a lock that is given up late on a busy machine; half of the time where that is less.
+-- How long a wait may be: less than `statement_timeout`, which would abort the caller's transaction. The wait ends a second
+-- before the timeout, because `lock_timeout` fires late on a busy machine; a timeout below two seconds is halved.
 create function {schema}.bounded_wait(p_wait_ms integer) returns integer
   language sql stable
 as $$
@@ -38,8 +38,8 @@ as $$
   from (select pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::interval) * 1000 as ms) t
 $$;
 
--- When the waits of a statement must be over, however late each of them ends: before `statement_timeout`,
--- which counts from the beginning of the statement. Null: at no time.
+-- When all waits of the current statement must be over. `statement_timeout` counts from the start of the statement, so this
+-- does too. Null without a timeout.
 create function {schema}.wait_end() returns timestamptz
   language sql volatile
 as $$

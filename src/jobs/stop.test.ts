@@ -176,7 +176,7 @@ describe('stop', () => {
     const { id } = await others.add('other', null)
     await inside.promise
     proxy.inject({ kind: 'cut', when: 'before', how: 'black-hole', times: 'always', statement: '/job_beat/' })
-    // Until the answer to its last statement is there, the worker hears of what is canceled: each time it sends a heartbeat.
+    // While the worker waits for the answer to its last statement, it still listens. A canceled job makes it send a heartbeat.
     proxy.inject({ kind: 'latency', ms: 500 })
     const stopping = worker.stop()
     await others.cancel(id)
