@@ -17,7 +17,8 @@ describe('takes of many subjects at once', () => {
         ).flat(),
       ),
     )
-    expect(commits).toBeLessThan(40)
+    // With one statement per subject: one for the first take of each, and one for the four that came meanwhile.
+    expect(commits).toBeLessThan(2 * subjects.length)
     const refused = value.filter(({ status }) => status === 'rejected')
     expect(value.length - refused.length).toBe(3 * subjects.length)
     for (const one of refused)
