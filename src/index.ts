@@ -122,6 +122,7 @@ export { keyOf } from './postgres/key.js'
 export type { Logger } from './postgres/logger.js'
 export { onEvent } from './postgres/on-event.js'
 export type { OpenOptions } from './postgres/open-options.js'
+export type { Page, PageOptions } from './postgres/page.js'
 export {
   type RetryContext,
   type RetryOnConflictOptions,
