@@ -11,7 +11,7 @@ export default defineConfig({
       'src/claims/{once,acquire}.{crash,cut}.test.ts',
       'src/locks/{lock,single-flight}.crash.test.ts',
       'src/claims/{kv,rate,quota,quota.many,singleton,acquire,acquire-holds,acquire-rates}.explore.test.ts',
-      'src/{locks/row-lock,locks/election,locks/single-flight,tables/*}.explore.test.ts',
+      'src/{locks/election,locks/single-flight,tables/*}.explore.test.ts',
       'src/ops/maintenance.crash.test.ts',
       'src/jobs/job.crash.test.ts',
       'src/tables/aggregate{,-verify}.test.ts',

@@ -76,8 +76,8 @@ export async function acquireContest(url) {
         points.claim(who),
         claims.lock(key),
       ],
-      async () => 1,
       { waitMs: 5_000 },
+      async () => 1,
     )
   }
 

@@ -117,7 +117,7 @@ const atomic = {
     })
     if (rowCount !== 1) throw new Error('sold out')
   },
-  'atomic SQL: adjust': ({ dibs }, id) => dibs.adjust(undefined, 'choosing_stock', id, 'n', -1),
+  'atomic SQL: adjust': ({ dibs }, id) => dibs.rows.adjust('choosing_stock', id, { n: -1 }),
 }
 
 const nothing = () => {}
@@ -143,7 +143,7 @@ function general({ table, column, change }, work = nothing) {
     'pessimistic: rowLock': ({ dibs }, id, begins) =>
       dibs.transaction(async (tx) => {
         begins()
-        const [row] = await dibs.rowLock(tx, table, [id])
+        const [row] = await dibs.rows.lock(table, [id], { tx })
         await work()
         await write(tx.client, id, change(row[column]))
       }),
@@ -168,7 +168,7 @@ function general({ table, column, change }, work = nothing) {
         begins()
         const { value, version } = await read(pool, id)
         await work()
-        await dibs.updateVersioned(undefined, table, { id, version }, { [column]: change(value) })
+        await dibs.rows.update(table, { id, version }, { [column]: change(value) })
       }),
     'optimistic, by hand: 3 attempts, 50 and 100 ms apart': async ({ pool }, id, begins) => {
       for (let attempt = 1; attempt <= 3; attempt++) {
@@ -204,7 +204,7 @@ function general({ table, column, change }, work = nothing) {
       begins()
       const { value } = await read(pool, id)
       await work()
-      await dibs.lastWriteWins(undefined, table, id, { [column]: change(value) })
+      await dibs.rows.lastWriteWins(table, id, { [column]: change(value) })
     },
   }
 }
@@ -213,7 +213,7 @@ function general({ table, column, change }, work = nothing) {
 const taken = {
   'atomic SQL: adjust, then the work': async ({ dibs }, id, begins) => {
     begins()
-    await dibs.adjust(undefined, 'choosing_stock', id, 'n', -1)
+    await dibs.rows.adjust('choosing_stock', id, { n: -1 })
     await outside()
   },
 }

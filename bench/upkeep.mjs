@@ -26,7 +26,7 @@ export async function upkeepContest(url) {
     columns: { total: 'count(*)', done: "count(*) filter (where status = 'done')" },
   })
   await totals.recompute(1)
-  await dibs.singleFlight('k', async () => ({ a: 1 }), { ttlMs: 86_400_000, refreshEarly: 0 })
+  await dibs.singleFlight('k', { ttlMs: 86_400_000, refreshEarly: 0 }, async () => ({ a: 1 }))
 
   /** A child is changed and its parent made right, as `how` does it, in one transaction. */
   const change = (parentOf, how) => () =>
@@ -74,7 +74,7 @@ export async function upkeepContest(url) {
               text: 'select value from bench_cache where key = $1 and fresh_until > now()',
               values: ['k'],
             }),
-          singleFlight: () => dibs.singleFlight('k', async () => ({ a: 2 }), { refreshEarly: 0 }),
+          singleFlight: () => dibs.singleFlight('k', { refreshEarly: 0 }, async () => ({ a: 2 })),
         },
       },
     ],

@@ -31,9 +31,7 @@ import type { SingleFlight } from './locks/flight-spec.js'
 import type { Lock, LockOptions, TryLockOptions } from './locks/lock.js'
 import { LockDesk, type WithLock } from './locks/lock-desk.js'
 import { Locks } from './locks/locks.js'
-import { type RowLock, rowLockOn } from './locks/row-lock.js'
 import { Flights } from './locks/single-flight.js'
-import { type UpdateVersioned, updateVersionedOn } from './locks/versions.js'
 import { type Health, readHealth } from './ops/health.js'
 import {
   checkMaintain,
@@ -62,15 +60,11 @@ import type { Transaction } from './postgres/transaction-types.js'
 import { describeUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
 import { findWayIn, type WayIn } from './postgres/way-in.js'
-import { type Adjust, adjustOn } from './tables/adjust.js'
 import { Aggregate } from './tables/aggregate.js'
 import { type AggregateOptions, checkAggregate } from './tables/aggregate-spec.js'
-import { type ClaimRows, claimRowsOn } from './tables/claim-rows.js'
-import { type InsertOnce, insertOnceOn } from './tables/insert-once.js'
-import { type LastWriteWins, lastWriteWinsOn } from './tables/last-write-wins.js'
 import { Monitor } from './tables/monitor.js'
 import type { MonitorOptions } from './tables/monitor-options.js'
-import { type Transition, transitionOn } from './tables/transition.js'
+import { TableRows } from './tables/table-rows.js'
 
 const EMBEDDED_TRIES = 8
 
@@ -100,6 +94,8 @@ export class Dibs implements AsyncDisposable {
   readonly #stops = new Set<() => Promise<unknown>>()
   /** Fires when `close` waits no longer for what still runs. */
   readonly #closed = new AbortController()
+  /** Safe reads and writes of rows in your own tables: `lock`, `update`, `insertOnce`, `transition`, `claim`, `adjust`, `lastWriteWins`. */
+  readonly rows: TableRows
   /** Values by key, with versions and expiry. */
   readonly kv: Kv
   /** The locks that are held, for operators: `list`, `inspect`, `forceRelease`. */
@@ -126,18 +122,12 @@ export class Dibs implements AsyncDisposable {
     const onceDetailed = onceOn(database)
     this.onceDetailed = trackJoined('dibs.onceDetailed', 0, onceDetailed)
     this.once = trackJoined('dibs.once', 0, withoutDetails(onceDetailed))
-    this.acquire = trackJoined('dibs.acquire', 2, acquireOn(database))
+    this.acquire = trackJoined('dibs.acquire', 1, acquireOn(database))
     this.singleton = trackJoined('dibs.singleton', 0, singletonOn(database))
     this.voidSlot = trackJoined('dibs.voidSlot', 0, voidSlotOn(database))
     const rows = new Rows(database)
     this.#rows = rows
-    this.rowLock = trackJoined('dibs.rowLock', 0, rowLockOn(rows))
-    this.updateVersioned = trackJoined('dibs.updateVersioned', 0, updateVersionedOn(rows))
-    this.lastWriteWins = trackJoined('dibs.lastWriteWins', 0, lastWriteWinsOn(rows))
-    this.insertOnce = trackJoined('dibs.insertOnce', 0, insertOnceOn(rows))
-    this.transition = trackJoined('dibs.transition', 0, transitionOn(rows))
-    this.claimRows = trackJoined('dibs.claimRows', 1, claimRowsOn(rows))
-    this.adjust = trackJoined('dibs.adjust', 0, adjustOn(rows))
+    this.rows = new TableRows(rows)
     bindInstance(this, database)
     this.#maintenance = new Maintenance(database, {
       operations: this.#operations,
@@ -422,97 +412,15 @@ export class Dibs implements AsyncDisposable {
    * `load` may run more than once at a time where the lead was lost meanwhile, so it should only read. `BusyError` if the load of another takes longer than `waitMs`.
    *
    * @example
-   * const rates = await dibs.singleFlight(
-   *   'fx:EUR',
-   *   async ({ signal }) => {
+   * const rates = await dibs.singleFlight('fx:EUR', { ttlMs: 60_000, staleMs: 600_000 }, async ({ signal }) => {
    *     const response = await fetch('https://example.com/rates/EUR', { signal })
    *     return (await response.json()) as { usd: number }
-   *   },
-   *   { ttlMs: 60_000, staleMs: 600_000 },
-   * )
+   *   })
    * console.log(rates.usd)
    *
    * await dibs.singleFlight.forget('fx:EUR')
    */
   readonly singleFlight: SingleFlight
-
-  /**
-   * Locks rows of a table of yours until the transaction ends, in the order of their key, whatever the order of `ids`: two who lock the
-   * same rows do not wait for each other in a circle. Answers the rows as they are under the lock, in the order of `ids`.
-   *
-   * A wait that ends is `BusyError` with `blockers`, an id without a row `NotFoundError`; the transaction lives on, and has none of the locks.
-   *
-   * @example
-   * await dibs.transaction(async (tx) => {
-   *   const [from, to] = await dibs.rowLock(tx, 'account', [body.from, body.to], { wait: 1_000 })
-   *   console.log(from, to)
-   * })
-   */
-  readonly rowLock: RowLock
-
-  /**
-   * Writes a row if it still has the version that you have read, and adds one to it. Else `ConflictError` says which version it has: read again, and
-   * decide anew. Inside `dibs.transaction` it makes that run again from its start. Without `tx` it is kept at once.
-   *
-   * @example
-   * const order = await dibs.updateVersioned(undefined, 'orders', { id, version: row.version }, { note: 'urgent' })
-   */
-  readonly updateVersioned: UpdateVersioned
-
-  /**
-   * Writes the named columns of a row and no others, whatever is there: of two who write the same column, the last wins, and what the first wrote is
-   * lost. For what nobody computes from what it was before.
-   *
-   * @example
-   * await dibs.lastWriteWins(undefined, 'profile', id, { last_seen_at: new Date() })
-   */
-  readonly lastWriteWins: LastWriteWins
-
-  /**
-   * Inserts a row unless there is one with the same values in these columns, which must be those of a unique index. Of any number of callers one
-   * makes it (`created`); all are given the row that is there.
-   *
-   * @example
-   * const { row: user, created } = await dibs.insertOnce(undefined, 'users', ['email'], { email: 'ann@example.org' })
-   * if (created) console.log('welcome', user)
-   */
-  readonly insertOnce: InsertOnce
-
-  /**
-   * Moves a row from one of the states in `from` to the state `to`, and writes `patch` with it. Of several who try, one does; the others are
-   * `StateConflictError` with the `current` state.
-   *
-   * @example
-   * const order = await dibs.transition(undefined, 'orders', id, { from: ['new', 'held'], to: 'paid' }, { paid_at: new Date() })
-   */
-  readonly transition: Transition
-
-  /**
-   * Takes rows that nobody else takes, in one statement that waits for nobody: work to be done, tickets to be given out. With a `leaseColumn`
-   * they are taken for `leaseMs`, and come again if they are not finished by then; with a `fenceColumn`, whoever was too late can be told from who holds them.
-   *
-   * @example
-   * const [email] = await dibs.claimRows<{ id: string; fence: string }>('email', {
-   *   where: { sent_at: null },
-   *   order: 'created_at',
-   *   leaseColumn: 'lease_until',
-   *   fenceColumn: 'fence',
-   * })
-   * if (email) {
-   *   await mailer.send(email.id)
-   *   await pool.query('update email set sent_at = now() where id = $1 and fence = $2', [email.id, email.fence])
-   * }
-   */
-  readonly claimRows: ClaimRows
-
-  /**
-   * Adds to an amount, or takes from it, if it stays between `min` (0) and `max`; else `InsufficientError`, and nothing is changed. Exact: amounts are
-   * whole, or digits as text.
-   *
-   * @example
-   * const stock = await dibs.adjust(undefined, 'stock', sku, 'left_over', -1)
-   */
-  readonly adjust: Adjust
 
   /**
    * Names what a parent row keeps of its children: counts, sums, the latest of something. Defining sends nothing. All who share the tables should say the same under the

@@ -68,6 +68,7 @@ const on = (find: (dibs: Dibs) => unknown, name: string): Loose =>
     return Reflect.apply(Reflect.get(Object(owner), name), owner, args)
   }) as Loose
 const root = (name: string): Loose => on((dibs) => dibs, name)
+const rows = (name: string): Loose => on((dibs) => dibs.rows, name)
 const kv = (name: string): Loose => on((dibs) => dibs.kv, name)
 const quota = (name: string): Loose => on((dibs) => dibs.quota('q', { limit: 5 }), name)
 const rate = (name: string): Loose =>
@@ -141,7 +142,7 @@ const calls: Readonly<Record<string, Call>> = {
   'rateLimit.tryTake': call(rate('tryTake'), ['subject', 1, {}], 2),
   'rateLimit.peek': call(rate('peek'), ['subject', {}], 1),
   'rateLimit.claim': call(rate('claim'), ['subject', 1, {}], 2),
-  acquire: call(root('acquire'), [[claims.lock('odd')], work, {}], 2),
+  acquire: call(root('acquire'), [[claims.lock('odd')], {}, work], 1),
   'claims.once': call(claims.once as Loose, [{ scope: 'odd', key: 'x' }], 0),
   'claims.singleton': call(claims.singleton as Loose, [{ scope: 'odd', per: 'day', timeZone: 'UTC' }], 0),
   'claims.lock': call(claims.lock as Loose, ['odd']),
@@ -184,29 +185,29 @@ const calls: Readonly<Record<string, Call>> = {
     1,
   ),
   elect: call(root('elect'), ['odd', {}], 1),
-  singleFlight: call(root('singleFlight'), ['odd', work, {}], 2),
+  singleFlight: call(root('singleFlight'), ['odd', {}, work], 1),
   'singleFlight.forget': call(
     on((dibs) => dibs.singleFlight, 'forget'),
     ['odd'],
   ),
-  rowLock: call(
-    ((...args: unknown[]) =>
+  'rows.lock': call(
+    ((table: unknown, ids: unknown, options: object) =>
       fixture.dibs.transaction((tx) =>
-        Reflect.apply(fixture.dibs.rowLock, undefined, [tx, ...args]),
+        Reflect.apply(fixture.dibs.rows.lock, undefined, [
+          table,
+          ids,
+          Object.getPrototypeOf(Object(options)) === Object.prototype ? { tx, ...options } : options,
+        ]),
       )) as Loose,
     ['nowhere', [1], {}],
     2,
   ),
-  updateVersioned: call(
-    root('updateVersioned'),
-    [undefined, 'nowhere', { id: 1, version: 1 }, { a: 1 }, {}],
-    4,
-  ),
-  lastWriteWins: call(root('lastWriteWins'), [undefined, 'nowhere', 1, { a: 1 }, {}], 4),
-  insertOnce: call(root('insertOnce'), [undefined, 'nowhere', ['a'], { a: 1 }, {}], 4),
-  transition: call(root('transition'), [undefined, 'nowhere', 1, { from: 'a', to: 'b' }, {}, {}], 5),
-  claimRows: call(root('claimRows'), ['nowhere', {}], 1),
-  adjust: call(root('adjust'), [undefined, 'nowhere', 1, 'a', 1, {}], 5),
+  'rows.update': call(rows('update'), ['nowhere', { id: 1, version: 1 }, { a: 1 }, {}], 3),
+  'rows.lastWriteWins': call(rows('lastWriteWins'), ['nowhere', 1, { a: 1 }, {}], 3),
+  'rows.insertOnce': call(rows('insertOnce'), ['nowhere', ['a'], { a: 1 }, {}], 3),
+  'rows.transition': call(rows('transition'), ['nowhere', 1, { from: 'a', to: 'b' }, {}], 3),
+  'rows.claim': call(rows('claim'), ['nowhere', {}], 1),
+  'rows.adjust': call(rows('adjust'), ['nowhere', 1, { a: 1 }, {}], 3),
   aggregate: call(
     root('aggregate'),
     ['odd', { parent: 'p', child: 'c', foreignKey: 'x', columns: { n: 'count(*)' } }],
@@ -345,10 +346,10 @@ const optionNames: Readonly<Record<string, readonly string[]>> = {
   'locks.forceRelease': ['ifFence'],
   elect: ['ttlMs', 'onElected', 'onLost', 'by'],
   singleFlight: ['ttlMs', 'staleMs', 'waitMs', 'leaseMs', 'onTimeout', 'result', 'signal'],
-  rowLock: ['mode', 'wait', 'missing'],
-  updateVersioned: ['versionColumn', 'waitMs'],
-  claimRows: ['where', 'order', 'limit', 'leaseColumn', 'fenceColumn', 'leaseMs', 'set', 'tx'],
-  adjust: ['min', 'max', 'versionColumn', 'waitMs'],
+  'rows.lock': ['mode', 'ifLocked', 'waitMs', 'ifMissing'],
+  'rows.update': ['tx', 'versionColumn', 'waitMs'],
+  'rows.claim': ['where', 'order', 'limit', 'leaseColumn', 'fenceColumn', 'leaseMs', 'set', 'tx'],
+  'rows.adjust': ['tx', 'min', 'max', 'versionColumn', 'waitMs'],
   aggregate: ['parent', 'child', 'foreignKey', 'columns'],
   'aggregate.verify': ['repair', 'batch', 'signal'],
   'aggregate.derived': ['tx', 'create', 'waitMs'],

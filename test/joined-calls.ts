@@ -66,10 +66,10 @@ export const joinedCalls: Readonly<Record<string, Call>> = {
   'dibs.acquire': (parts, tx, key) =>
     parts.dibs.acquire(
       [quotaOf(parts.dibs).claim(key, 5), claims.lock(key)],
-      (own) => writeLate(parts, own, key),
       {
         tx,
       },
+      (own) => writeLate(parts, own, key),
     ),
   'dibs.voidSlot': (parts, tx, key) =>
     parts.dibs.voidSlot({ scope: key, slot: expectPrepared(parts.slot), tx }, (own) =>
@@ -87,18 +87,18 @@ export const joinedCalls: Readonly<Record<string, Call>> = {
   'rateLimit.take': ({ dibs }, tx, key) => rateOf(dibs).take(key, 1, { tx }),
   'rateLimit.tryTake': ({ dibs }, tx, key) => rateOf(dibs).tryTake(key, 1, { tx }),
   'rateLimit.peek': ({ dibs }, tx, key) => rateOf(dibs).peek(key, { tx }),
-  'dibs.rowLock': ({ dibs, schema }, tx) => dibs.rowLock(tx, `${schema}.thing`, ['known']),
-  'dibs.updateVersioned': ({ dibs, schema }, tx) =>
-    dibs.updateVersioned(tx, `${schema}.thing`, { id: 'known', version: 1 }, { state: 'held' }),
-  'dibs.lastWriteWins': ({ dibs, schema }, tx) =>
-    dibs.lastWriteWins(tx, `${schema}.thing`, 'known', { state: 'held' }),
-  'dibs.insertOnce': ({ dibs, schema }, tx, key) =>
-    dibs.insertOnce(tx, `${schema}.thing`, ['id'], { id: key }),
-  'dibs.transition': ({ dibs, schema }, tx) =>
-    dibs.transition(tx, `${schema}.thing`, 'known', { column: 'state', from: 'new', to: 'held' }),
-  'dibs.claimRows': ({ dibs, schema }, tx) =>
-    dibs.claimRows(`${schema}.thing`, { where: { id: 'known' }, set: { state: 'held' }, tx }),
-  'dibs.adjust': ({ dibs, schema }, tx) => dibs.adjust(tx, `${schema}.thing`, 'known', 'n', -1),
+  'rows.lock': ({ dibs, schema }, tx) => dibs.rows.lock(`${schema}.thing`, ['known'], { tx }),
+  'rows.update': ({ dibs, schema }, tx) =>
+    dibs.rows.update(`${schema}.thing`, { id: 'known', version: 1 }, { state: 'held' }, { tx }),
+  'rows.lastWriteWins': ({ dibs, schema }, tx) =>
+    dibs.rows.lastWriteWins(`${schema}.thing`, 'known', { state: 'held' }, { tx }),
+  'rows.insertOnce': ({ dibs, schema }, tx, key) =>
+    dibs.rows.insertOnce(`${schema}.thing`, ['id'], { id: key }, { tx }),
+  'rows.transition': ({ dibs, schema }, tx) =>
+    dibs.rows.transition(`${schema}.thing`, 'known', { column: 'state', from: 'new', to: 'held' }, { tx }),
+  'rows.claim': ({ dibs, schema }, tx) =>
+    dibs.rows.claim(`${schema}.thing`, { where: { id: 'known' }, set: { state: 'held' }, tx }),
+  'rows.adjust': ({ dibs, schema }, tx) => dibs.rows.adjust(`${schema}.thing`, 'known', { n: -1 }, { tx }),
   'aggregate.recompute': (parts, tx) => totalsOf(parts).recompute(1, { tx }),
   'aggregate.markDirty': (parts, tx) => totalsOf(parts).markDirty(1, { tx }),
   'aggregate.transition': (parts, tx) =>

@@ -25,14 +25,14 @@ export async function transfer(dibs, { from, to, amount }, tx) {
 
 async function move(dibs, { from, to, amount }, tx) {
   // Both at once, in the order of the key: a transfer the other way waits here, before it holds anything.
-  await dibs.rowLock(tx, 'account', [from, to])
+  await dibs.rows.lock('account', [from, to], { tx })
   try {
-    await dibs.adjust(tx, 'account', from, 'balance', -BigInt(amount))
+    await dibs.rows.adjust('account', from, { balance: -BigInt(amount) }, { tx })
   } catch (error) {
     if (error?.code !== InsufficientError.entry.code) throw error
     throw new BusinessRuleError(`account ${from} has ${error.current}`, 'insufficient-funds', {
       cause: error,
     })
   }
-  await dibs.adjust(tx, 'account', to, 'balance', BigInt(amount))
+  await dibs.rows.adjust('account', to, { balance: BigInt(amount) }, { tx })
 }

@@ -79,8 +79,8 @@ it('a slot that is not kept is free after an error, though it is not known what 
   const run = (n: number) =>
     fixture.dibs.acquire(
       [claims.once({ scope: 'pay', key: `${n}`, onAmbiguous: 'hold' }), claims.singleton(monthly)],
-      () => Promise.reject(new Error(`no ${n}`)),
       { mode: 'leased' },
+      () => Promise.reject(new Error(`no ${n}`)),
     )
   for (let n = 0; n < 7; n++) expect(await errorOf(run(n))).toMatchObject({ message: `no ${n}` })
 })
@@ -130,9 +130,13 @@ it.each([
   await began.promise
   const granted = await inTransaction(async (tx) => {
     await points.take('ann', 1, { tx })
-    const call = fixture.other.acquire([key, points.claim('ann')], async (_, [, use]) => use.used, {
-      waitMs: 2_000,
-    })
+    const call = fixture.other.acquire(
+      [key, points.claim('ann')],
+      {
+        waitMs: 2_000,
+      },
+      async (_, [, use]) => use.used,
+    )
     await expect.poll(lockWaiters, { timeout: 30_000 }).toBeGreaterThan(0)
     // Together longer than it may wait for all.
     await sleep(1_200)
@@ -146,7 +150,7 @@ it.each([
     await points.take('ann', 1, { tx })
     const other = claims.once({ scope: 'pay', key: 'other' })
     const refused = await errorOf(
-      fixture.dibs.acquire([other, points.claim('ann')], async () => 1, { waitMs: 60 }),
+      fixture.dibs.acquire([other, points.claim('ann')], { waitMs: 60 }, async () => 1),
     )
     expect(refused).toMatchObject({ name: 'AcquireRefusedError', failures: [{ kind: 'quota' }] })
     const waited = (refused as AcquireRefusedError).failures.map(({ error }) => (error as BusyError).waitedMs)
@@ -212,13 +216,9 @@ describe('what ended with an answer that was lost', () => {
     expect(await end()).toMatchObject({ state: 'ended' })
     const before = await query('select * from {schema}.claim')
     await fixture.schema.clock.advance(1_000)
-    await fixture.dibs.acquire(
-      [claims.lock('l')],
-      async () => {
-        expect(await end()).toMatchObject({ state: 'stored' })
-      },
-      { mode: 'leased' },
-    )
+    await fixture.dibs.acquire([claims.lock('l')], { mode: 'leased' }, async () => {
+      expect(await end()).toMatchObject({ state: 'stored' })
+    })
     expect(await query('select * from {schema}.claim')).toEqual(before)
   })
 })
@@ -232,10 +232,10 @@ it('what ended with an answer that was lost has ended, also if only its reservat
   await fixture.beside(
     async (dibs) => {
       const stop = onEvent('dibs:commit.unknown', () => {
-        other = fixture.dibs.acquire([claims.lock('l')], () => ended.promise, { mode: 'leased' })
+        other = fixture.dibs.acquire([claims.lock('l')], { mode: 'leased' }, () => ended.promise)
       })
       const list = [claims.lock('l'), dibs.quota('points', { limit: 10 }).claim('ann', 4)] as const
-      expect(await dibs.acquire(list, async () => 'done', { mode: 'leased' })).toBe('done')
+      expect(await dibs.acquire(list, { mode: 'leased' }, async () => 'done')).toBe('done')
       stop()
     },
     { connectionString: proxy.url },
@@ -270,10 +270,10 @@ describe('in a transaction of the caller', () => {
     const list = () => subjects.flatMap((subject) => [points.claim(subject), rate.claim(subject)])
     await inTransaction(
       async (other) => {
-        await fixture.dibs.acquire(list(), async () => 1, { tx: other })
+        await fixture.dibs.acquire(list(), { tx: other }, async () => 1)
         await inTransaction(async (tx) => {
           await tx.query("set local statement_timeout = '1s'")
-          const refused = await errorOf(fixture.dibs.acquire(list(), async () => 1, { tx, waitMs: 0 }))
+          const refused = await errorOf(fixture.dibs.acquire(list(), { tx, waitMs: 0 }, async () => 1))
           expect((refused as AcquireRefusedError).failures).toHaveLength(40)
           await tx.query('select 1')
         })
@@ -310,10 +310,14 @@ describe('in a transaction of the caller', () => {
           await points.take('ann', 5, { id: 'x', tx: first })
           await inTransaction(async (tx) => {
             const refused = await errorOf(
-              fixture.dibs.acquire([points.claim(subject, 5, { id: 'x' })], async () => 1, {
-                tx,
-                waitMs: 50,
-              }),
+              fixture.dibs.acquire(
+                [points.claim(subject, 5, { id: 'x' })],
+                {
+                  tx,
+                  waitMs: 50,
+                },
+                async () => 1,
+              ),
             )
             expect(refused).toBeInstanceOf(AcquireRefusedError)
             expect((refused as AcquireRefusedError).failures[0]?.error).toBeInstanceOf(BusyError)
@@ -330,15 +334,11 @@ describe('in a transaction of the caller', () => {
     await points.take('kid', 20)
     await inTransaction(async (tx) => {
       const failed = await errorOf(
-        fixture.dibs.acquire(
-          [points.claim('kid', 10, { id: 'event' })],
-          async (_, [use]) => {
-            await tx.query(`insert into ${fixture.log} (name) values ('undone')`)
-            await points.refund(`${use.id}`, { tx })
-            await tx.query('select 1 / 0')
-          },
-          { tx },
-        ),
+        fixture.dibs.acquire([points.claim('kid', 10, { id: 'event' })], { tx }, async (_, [use]) => {
+          await tx.query(`insert into ${fixture.log} (name) values ('undone')`)
+          await points.refund(`${use.id}`, { tx })
+          await tx.query('select 1 / 0')
+        }),
       )
       expect(failed).toMatchObject({ message: expect.stringContaining('division by zero') })
       await tx.query(`insert into ${fixture.log} (name) values ('kept')`)
@@ -356,8 +356,8 @@ describe('in a transaction of the caller', () => {
         if (typeof given[0] === 'string') sent.push(given[0])
         return send.apply(tx, given as never)
       }) as never
-      await fixture.dibs.acquire([claims.lock('x')], async () => 1, { tx })
-      await errorOf(fixture.dibs.acquire([claims.lock('y')], () => Promise.reject(new Error('no')), { tx }))
+      await fixture.dibs.acquire([claims.lock('x')], { tx }, async () => 1)
+      await errorOf(fixture.dibs.acquire([claims.lock('y')], { tx }, () => Promise.reject(new Error('no'))))
       await fixture.dibs.voidSlot({ scope: 's', slot: { key: 'day:2026-06-10', id: 'gone' }, tx })
       tx.query = send
       const names = (word: string) =>
@@ -369,14 +369,10 @@ describe('in a transaction of the caller', () => {
 
   it('nothing is left of a function that says nothing of a statement that failed', async () => {
     await inTransaction(async (tx) => {
-      const call = fixture.dibs.acquire(
-        [claims.singleton(monthly)],
-        async () => {
-          await tx.query('select 1 / 0').catch(() => {})
-          return 'done'
-        },
-        { tx },
-      )
+      const call = fixture.dibs.acquire([claims.singleton(monthly)], { tx }, async () => {
+        await tx.query('select 1 / 0').catch(() => {})
+        return 'done'
+      })
       await expect(call).rejects.toMatchObject({ sqlState: '25P02' })
       expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
     })
@@ -403,7 +399,7 @@ it('a lock is in nobody’s way whose claim was refused for another reason', asy
       values ('l', 'x', 1, '-infinity', now())`)
     await tx.query('savepoint before')
     const refused = await errorOf(
-      fixture.dibs.acquire([points.claim('full'), claims.lock('l')], async () => 1, { tx }),
+      fixture.dibs.acquire([points.claim('full'), claims.lock('l')], { tx }, async () => 1),
     )
     expect((refused as AcquireRefusedError).failures.map(({ kind }) => kind)).toEqual(['quota'])
   })
@@ -413,9 +409,13 @@ it('a lock is in nobody’s way whose claim was refused for another reason', asy
 it('an attempt that asks for another amount than one that was given back', async () => {
   const tokens = fixture.dibs.quota('tokens', { limit: 50 })
   const run = (amount: number, fn: () => Promise<unknown>) =>
-    fixture.dibs.acquire([claims.once({ scope: 'ask', key: 'k' }), tokens.claim('ann', amount)], fn, {
-      mode: 'leased',
-    })
+    fixture.dibs.acquire(
+      [claims.once({ scope: 'ask', key: 'k' }), tokens.claim('ann', amount)],
+      {
+        mode: 'leased',
+      },
+      fn,
+    )
   await errorOf(run(10, () => Promise.reject(new Error('no'))))
   await run(12, async () => 'yes')
   expect(await tokens.peek('ann')).toMatchObject({ used: 12, held: 0 })

@@ -27,7 +27,7 @@ const named = (amount = 4) => points().claim('ann', amount, { id: 'event-1' })
 
 type Given = [AcquireLease, [...unknown[], QuotaGrant]]
 const hold = (list: readonly unknown[], options: object = leased) =>
-  slowly<Given>((work) => fixture.dibs.acquire(list as never, work as never, options as never))
+  slowly<Given>((work) => fixture.dibs.acquire(list as never, options as never, work as never))
 const entries = () => query('select state, holder, is_done, amount::int from {schema}.quota_entry')
 const lookAt = async () => {
   const { used, held } = await points().peek('ann')
@@ -86,7 +86,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
   it.each([1, 2 * HOUR_MS])('is known by its id %d ms later, and charged once', async (laterMs) => {
     await finishDuring(() => 'done')
     await fixture.schema.clock.advance(laterMs)
-    const seen = await fixture.dibs.acquire([named()], async (_, [use]) => use, leased)
+    const seen = await fixture.dibs.acquire([named()], leased, async (_, [use]) => use)
     expect(seen).toMatchObject({ replayed: true })
     await fixture.schema.clock.advance(2 * HOUR_MS)
     await points().take('ann', 1)
@@ -122,7 +122,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
     await finishDuring(() => {
       throw new Error('no')
     })
-    expect(await fixture.dibs.acquire([named()], async (_, [use]) => use.replayed, leased)).toBe(false)
+    expect(await fixture.dibs.acquire([named()], leased, async (_, [use]) => use.replayed)).toBe(false)
     expect(await lookAt()).toEqual({ used: 6, held: 0 })
   })
 
@@ -294,20 +294,20 @@ describe('an id that two calls give', () => {
     const first = hold([named()])
     await first.began
     const refused: AcquireRefusedError = await fixture.other
-      .acquire([named()], async () => 2, leased)
+      .acquire([named()], leased, async () => 2)
       .catch((error) => error)
     expect(refused.failures.map(({ error }) => error.constructor)).toEqual([BusyError])
     expect(refused.retryable).toBe(true)
     first.finish()
     await first.ended
-    expect(await fixture.other.acquire([named()], async (_, [use]) => use.replayed, leased)).toBe(true)
+    expect(await fixture.other.acquire([named()], leased, async (_, [use]) => use.replayed)).toBe(true)
     expect(await lookAt()).toEqual({ used: 4, held: 0 })
   })
 
   it('that was reserved otherwise is left alone', async () => {
     const reserved = await points().reserve('ann', 4, { id: 'event-1' })
     // At once: no wait would help.
-    const error = await fixture.dibs.acquire([named()], async () => 2, leased).catch((reason) => reason)
+    const error = await fixture.dibs.acquire([named()], leased, async () => 2).catch((reason) => reason)
     expect(error).toMatchObject({
       retryable: false,
       failures: [{ error: expect.any(FingerprintMismatchError) }],
@@ -368,18 +368,18 @@ describe('an id that two calls give', () => {
     const first = hold([once(), named()])
     await first.began
     await fixture.schema.clock.advance(HOUR_MS)
-    await fixture.dibs.acquire([named()], () => Promise.reject(new Error('no')), leased).catch(() => {})
+    await fixture.dibs.acquire([named()], leased, () => Promise.reject(new Error('no'))).catch(() => {})
     first.finish()
     expect(await first.ended).toBe('done')
     expect(await lookAt()).toEqual({ used: 4, held: 0 })
-    expect(await fixture.dibs.acquire([named()], async (_, [use]) => use.replayed, leased)).toBe(true)
+    expect(await fixture.dibs.acquire([named()], leased, async (_, [use]) => use.replayed)).toBe(true)
   })
 
   it('is charged to it also if others have the counter', async () => {
     const first = hold([once(), named()])
     await first.began
     await fixture.schema.clock.advance(HOUR_MS)
-    await fixture.dibs.acquire([named()], () => Promise.reject(new Error('no')), leased).catch(() => {})
+    await fixture.dibs.acquire([named()], leased, () => Promise.reject(new Error('no'))).catch(() => {})
     await inTransaction(async (tx) => {
       await points().take('ann', 1, { tx })
       first.finish()
@@ -488,7 +488,7 @@ it('is charged with its own amount, whatever another has reserved under the id m
   const late = hold([claims.lock('l'), named(9)])
   await late.began
   await fixture.schema.clock.advance(HOUR_MS)
-  const failed = fixture.dibs.acquire([named(3)], () => Promise.reject(new Error('no')), leased)
+  const failed = fixture.dibs.acquire([named(3)], leased, () => Promise.reject(new Error('no')))
   await expect(failed).rejects.toThrow('no')
   late.finish()
   await late.ended

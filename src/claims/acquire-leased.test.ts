@@ -50,7 +50,7 @@ const leased = { mode: 'leased', leaseMs: HOUR_MS } as const
 
 type Given = [AcquireLease, [OnceGrant, Slot, QuotaGrant, LockGrant]]
 const hold = (list: readonly unknown[] = all(), options: object = leased, dibs: Dibs = fixture.dibs) =>
-  slowly<Given>((work) => dibs.acquire(list as never, work as never, options as never))
+  slowly<Given>((work) => dibs.acquire(list as never, options as never, work as never))
 
 /** A holder that is never heard of again: its leases have run out. */
 async function abandon(list: readonly unknown[] = all()) {
@@ -72,14 +72,14 @@ const isLockHeld = async () =>
 
 describe('acquire, leased', () => {
   it('commits all claims before the function runs, and their end after it, in two round trips', async () => {
-    await fixture.dibs.acquire([claims.once({ ...key, key: 'warm' })], async () => 1, leased)
+    await fixture.dibs.acquire([claims.once({ ...key, key: 'warm' })], leased, async () => 1)
     await fixture.dibs.claims.forget({ ...key, key: 'warm' })
-    const first = await countTraffic(fixture.pool, () => fixture.dibs.acquire(all(), async () => 1, leased))
+    const first = await countTraffic(fixture.pool, () => fixture.dibs.acquire(all(), leased, async () => 1))
     expect(first).toMatchObject({ roundTrips: 2, commits: 2, value: 1 })
     expect(await states()).toEqual(['active', 'active'])
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
     expect(await isLockHeld()).toBe(false)
-    const replay = await countTraffic(fixture.pool, () => fixture.dibs.acquire(all(), async () => 2, leased))
+    const replay = await countTraffic(fixture.pool, () => fixture.dibs.acquire(all(), leased, async () => 2))
     expect(replay).toMatchObject({ roundTrips: 1, value: 1 })
   })
 
@@ -95,14 +95,14 @@ describe('acquire, leased', () => {
     expect(await states()).toEqual(['held', 'held'])
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 4 })
     // Whoever comes meanwhile: by the same key it is in progress, by another each is in the way.
-    await expect(fixture.dibs.acquire(all(), async () => 2, leased)).rejects.toThrow(InProgressError)
+    await expect(fixture.dibs.acquire(all(), leased, async () => 2)).rejects.toThrow(InProgressError)
     const [, otherSlot, , otherLock] = all()
     const others = [
       ...[claims.once({ ...key, key: 'other' }), otherSlot, otherLock],
       points().claim('ann', 7),
     ]
     for (const options of [leased, {}] as const) {
-      const refusal = await refusalOf(fixture.dibs.acquire(others, async () => 2, options as object))
+      const refusal = await refusalOf(fixture.dibs.acquire(others, options as object, async () => 2))
       expect(typesOf(refusal)).toEqual([SingletonConflictError, LockHeldError, QuotaExceededError])
       expect(refusal.failures[0]?.error).toMatchObject({ state: 'pending', by: 'bob' })
       for (const { error } of refusal.failures) {
@@ -119,7 +119,7 @@ describe('acquire, leased', () => {
   it('refuses without a trace, and leaves no lock', async () => {
     await points().take('ann', 8)
     const before = await everything()
-    const refusal = await refusalOf(fixture.dibs.acquire(all(), async () => 1, leased))
+    const refusal = await refusalOf(fixture.dibs.acquire(all(), leased, async () => 1))
     expect(typesOf(refusal)).toEqual([QuotaExceededError])
     expect(await everything()).toEqual(before)
     expect(await lockedRows()).toEqual([])
@@ -127,10 +127,10 @@ describe('acquire, leased', () => {
 
   it('stores a refusal under its key if it is final', async () => {
     await fixture.dibs.singleton(slot, async () => 'was first')
-    expect(await refusalOf(fixture.dibs.acquire(all(), async () => 1, leased))).toMatchObject({
+    expect(await refusalOf(fixture.dibs.acquire(all(), leased, async () => 1))).toMatchObject({
       replayed: false,
     })
-    const again = await refusalOf(fixture.dibs.acquire(all(), async () => 1, leased))
+    const again = await refusalOf(fixture.dibs.acquire(all(), leased, async () => 1))
     expect(again).toMatchObject({ replayed: true, isFinal: true })
     expect(again.failures).toMatchObject([{ index: 1, kind: 'singleton', error: { result: 'was first' } }])
   })
@@ -138,16 +138,12 @@ describe('acquire, leased', () => {
   it('gives all of it back after an error, and the next attempt has the same id', async () => {
     const ids: unknown[] = []
     for (const attempt of [1, 2, 3]) {
-      const failed = fixture.dibs.acquire(
-        all(),
-        async (lease, [once, , use]) => {
-          ids.push(lease.idempotencyKey)
-          expect([lease.attempt, once.attempt]).toEqual([attempt, attempt])
-          expect(use).toMatchObject({ used: 0, held: 4, remaining: 6 })
-          throw new TransientError('the bank is down')
-        },
-        leased,
-      )
+      const failed = fixture.dibs.acquire(all(), leased, async (lease, [once, , use]) => {
+        ids.push(lease.idempotencyKey)
+        expect([lease.attempt, once.attempt]).toEqual([attempt, attempt])
+        expect(use).toMatchObject({ used: 0, held: 4, remaining: 6 })
+        throw new TransientError('the bank is down')
+      })
       await expect(failed).rejects.toThrow('the bank is down')
       expect(await states()).toEqual(['released', 'released'])
       expect(await points().peek('ann')).toMatchObject({ used: 0, held: 0 })
@@ -155,14 +151,14 @@ describe('acquire, leased', () => {
       expect(await points().verify()).toEqual([])
     }
     expect(new Set(ids).size).toBe(1)
-    expect(await fixture.dibs.acquire(all(), async () => 'done', leased)).toBe('done')
+    expect(await fixture.dibs.acquire(all(), leased, async () => 'done')).toBe('done')
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
   })
 
   it('refuses an attempt whose reservation was given back and does not fit any more, with its reason', async () => {
-    await fixture.dibs.acquire(all(), () => Promise.reject(new Error('no')), leased).catch(() => {})
+    await fixture.dibs.acquire(all(), leased, () => Promise.reject(new Error('no'))).catch(() => {})
     await points().take('ann', 8)
-    const refusal = await refusalOf(fixture.dibs.acquire(all(), async () => 1, leased))
+    const refusal = await refusalOf(fixture.dibs.acquire(all(), leased, async () => 1))
     expect(refusal.failures).toMatchObject([{ kind: 'quota', error: { used: 8, held: 0, requested: 4 } }])
     expect(await states()).toEqual(['released', 'released'])
     expect(await points().verify()).toEqual([])
@@ -170,17 +166,17 @@ describe('acquire, leased', () => {
 
   it('stores a final error under its key, and gives back the rest', async () => {
     const declined = new PermanentError('declined')
-    await expect(fixture.dibs.acquire(all(), () => Promise.reject(declined), leased)).rejects.toBe(declined)
-    await expect(fixture.dibs.acquire(all(), async () => 1, leased)).rejects.toThrow('declined')
+    await expect(fixture.dibs.acquire(all(), leased, () => Promise.reject(declined))).rejects.toBe(declined)
+    await expect(fixture.dibs.acquire(all(), leased, async () => 1)).rejects.toThrow('declined')
     expect(await fixture.dibs.claims.get(key)).toMatchObject({ status: 'failed' })
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 0 })
     expect(await isLockHeld()).toBe(false)
-    expect(await fixture.dibs.acquire(all({ key: 'other' }), async () => 1, leased)).toBe(1)
+    expect(await fixture.dibs.acquire(all({ key: 'other' }), leased, async () => 1)).toBe(1)
   })
 
   it('keeps a slot that is to be kept', async () => {
     const list = [claims.singleton({ ...slot, onFailure: 'keep' }), points().claim('ann', 4)]
-    await expect(fixture.dibs.acquire(list, () => Promise.reject(new Error('boom')), leased)).rejects.toThrow(
+    await expect(fixture.dibs.acquire(list, leased, () => Promise.reject(new Error('boom')))).rejects.toThrow(
       'boom',
     )
     expect(await states()).toEqual(['failed'])
@@ -188,21 +184,21 @@ describe('acquire, leased', () => {
   })
 
   it('does not do it again if what came of it is no JSON, and charges for it', async () => {
-    await expect(fixture.dibs.acquire(all(), async () => 1n as never, leased)).rejects.toThrow(
+    await expect(fixture.dibs.acquire(all(), leased, async () => 1n as never)).rejects.toThrow(
       InvalidOutcomeError,
     )
     expect(await states()).toEqual(['failed', 'failed'])
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
     expect(await isLockHeld()).toBe(false)
-    await expect(fixture.dibs.acquire(all(), async () => 2, leased)).rejects.toThrow('`outcome` is a bigint')
+    await expect(fixture.dibs.acquire(all(), leased, async () => 2)).rejects.toThrow('`outcome` is a bigint')
     // Where nothing is stored, it may be anything.
-    expect(await fixture.dibs.acquire([claims.lock('x')], async () => 1n, leased)).toBe(1n)
+    expect(await fixture.dibs.acquire([claims.lock('x')], leased, async () => 1n)).toBe(1n)
   })
 
   it('with hold, an error that does not say so may have had its effect', async () => {
     const run = (error: Error) =>
       fixture.dibs
-        .acquire(all({ onAmbiguous: 'hold' }), () => Promise.reject(error), leased)
+        .acquire(all({ onAmbiguous: 'hold' }), leased, () => Promise.reject(error))
         .catch((reason) => reason)
     expect(await run(new TransientError('refused'))).toBeInstanceOf(TransientError)
     expect(await run(new Error('socket hang up'))).toMatchObject({ message: 'socket hang up' })
@@ -211,12 +207,12 @@ describe('acquire, leased', () => {
 
   it('charges an id once, in whatever attempt', async () => {
     const claim = () => [points().claim('ann', 4, { id: 'event-1' })]
-    await fixture.dibs.acquire(claim(), async () => 1, leased)
-    await fixture.dibs.acquire(claim(), async () => 2, leased)
-    await fixture.dibs.acquire(claim(), () => Promise.reject(new Error('no')), leased).catch(() => {})
+    await fixture.dibs.acquire(claim(), leased, async () => 1)
+    await fixture.dibs.acquire(claim(), leased, async () => 2)
+    await fixture.dibs.acquire(claim(), leased, () => Promise.reject(new Error('no'))).catch(() => {})
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
     await points().refund('event-1', { amount: 1 })
-    const refused = await fixture.dibs.acquire(claim(), async () => 3, leased).catch((error) => error)
+    const refused = await fixture.dibs.acquire(claim(), leased, async () => 3).catch((error) => error)
     expect(refused).toMatchObject({ isFinal: true, retryable: false, status: 409 })
     expect(refused.failures[0].error).toMatchObject({ name: 'HoldEndedError', state: 'refunded' })
     expect(await points().peek('ann')).toMatchObject({ used: 3, held: 0 })
@@ -226,7 +222,7 @@ describe('acquire, leased', () => {
   it('has a name of its own without a key or a slot', async () => {
     const seen: string[] = []
     for (let n = 0; n < 2; n++)
-      await fixture.dibs.acquire([claims.lock('x')], async (lease) => seen.push(lease.idempotencyKey), leased)
+      await fixture.dibs.acquire([claims.lock('x')], leased, async (lease) => seen.push(lease.idempotencyKey))
     expect(new Set(seen).size).toBe(2)
   })
 })
@@ -311,10 +307,10 @@ describe('after a crash', () => {
     const list = () => all({ maxAttempts: 2 })
     await abandon(list())
     await abandon(list())
-    await expect(fixture.dibs.acquire(list(), async () => 3, leased)).rejects.toThrow(
+    await expect(fixture.dibs.acquire(list(), leased, async () => 3)).rejects.toThrow(
       'Given up after 2 attempts',
     )
-    await expect(fixture.dibs.acquire(all(), async () => 3, leased)).rejects.toThrow(
+    await expect(fixture.dibs.acquire(all(), leased, async () => 3)).rejects.toThrow(
       'Given up after 2 attempts',
     )
     expect((await fixture.dibs.claims.list({ gaveUp: true })).claims.length).toBe(1)
@@ -327,7 +323,7 @@ describe('after a crash', () => {
       claims.lock('till-7'),
     ]
     await abandon(list('first'))
-    const refusal = await refusalOf(fixture.dibs.acquire(list('second'), async () => 1, leased))
+    const refusal = await refusalOf(fixture.dibs.acquire(list('second'), leased, async () => 1))
     expect(refusal).toMatchObject({
       isFinal: true,
       failures: [{ kind: 'singleton', error: { state: 'failed' } }],
@@ -339,19 +335,19 @@ describe('after a crash', () => {
   it('with hold nobody runs, joined or leased, until it is decided', async () => {
     await abandon()
     for (const options of [leased, {}] as const) {
-      const call = fixture.dibs.acquire(all({ onAmbiguous: 'hold' }), async () => 2, options as object)
+      const call = fixture.dibs.acquire(all({ onAmbiguous: 'hold' }), options as object, async () => 2)
       await expect(call).rejects.toThrow(AmbiguousOutcomeError)
     }
     expect(await fixture.dibs.claims.resolve(key, { outcome: 'was done' })).toBe(true)
-    expect(await fixture.dibs.acquire(all(), async () => 2, leased)).toBe('was done')
+    expect(await fixture.dibs.acquire(all(), leased, async () => 2)).toBe('was done')
   })
 
   it('a lock alone is another’s when its lease has run out', async () => {
     const late = await abandon([claims.lock('till-7')])
     await inTransaction(async (tx) => {
-      await fixture.dibs.acquire([claims.lock('till-7')], async () => 1, { tx })
+      await fixture.dibs.acquire([claims.lock('till-7')], { tx }, async () => 1)
       expect(
-        await refusalOf(fixture.dibs.acquire([claims.lock('till-7')], async () => 2, leased)),
+        await refusalOf(fixture.dibs.acquire([claims.lock('till-7')], leased, async () => 2)),
       ).toMatchObject({
         retryAfterMs: 100,
       })
@@ -375,7 +371,7 @@ describe('the lease', () => {
     await until(async () => Math.min(...(await ends())) > begun, 'all of them to be renewed')
     expect((await ends()).length).toBe(4)
     expect(lease.signal.aborted).toBe(false)
-    await refusalOf(fixture.other.acquire(all({ key: 'other' }), async () => 2, leased))
+    await refusalOf(fixture.other.acquire(all({ key: 'other' }), leased, async () => 2))
     holder.finish(() => 1)
     expect(await holder.ended).toBe(1)
     expect(await points().verify()).toEqual([])
@@ -406,7 +402,7 @@ describe('the lease', () => {
     const holder = hold(all(), { mode: 'leased', leaseMs: 4_500 })
     const [lease] = await holder.began
     await fixture.schema.clock.advance(HOUR_MS)
-    await fixture.dibs.acquire(list, async () => 2, leased)
+    await fixture.dibs.acquire(list, leased, async () => 2)
     await until(() => lease.signal.aborted, 'the signal')
     expect(lease.signal.reason).toBeInstanceOf(FenceLostError)
     const before = await everything()
@@ -422,6 +418,7 @@ describe('the lease', () => {
         const startedAt = performance.now()
         const ended = dibs.acquire(
           [claims.lock('till-7'), points().claim('ann', 1)],
+          { mode: 'leased', leaseMs: 1_500 },
           async (lease) => {
             proxy.inject({ kind: 'black-hole' })
             await new Promise((resolve) => lease.signal.addEventListener('abort', resolve))
@@ -429,7 +426,6 @@ describe('the lease', () => {
             proxy.inject({ kind: 'reset' })
             return performance.now() - startedAt
           },
-          { mode: 'leased', leaseMs: 1_500 },
         )
         expect(await ended).toBeGreaterThan(1_000)
       },
@@ -464,7 +460,7 @@ describe('answers that are lost', () => {
         lease.attempt,
         use.replayed,
       ]
-      expect(await dibs.acquire(list, run as never, leased)).toEqual([1, 1, false])
+      expect(await dibs.acquire(list, leased, run as never)).toEqual([1, 1, false])
     })
     expect(await states()).toEqual(['active', 'active'])
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
@@ -480,7 +476,7 @@ describe('answers that are lost', () => {
     const rule = { algorithm: 'fixed-window', limit: 1, perMs: 24 * HOUR_MS } as const
     await cutOff('acquire(', 1, async (dibs) => {
       const list = [claim(), dibs.rateLimit('calls', rule).claim(name)] as const
-      const seen = await dibs.acquire(list as never, async (_lease, grants) => grants[1], leased)
+      const seen = await dibs.acquire(list as never, leased, async (_lease, grants) => grants[1])
       expect(seen).toMatchObject({ remaining: 0 })
     })
     expect(await fixture.dibs.rateLimit('calls', rule).peek(name)).toMatchObject({ remaining: 0 })
@@ -507,25 +503,21 @@ describe('answers that are lost', () => {
           select lease_until as ends from {schema}.claim union all select expires_at from {schema}.lock) e`)
         return Number(row?.left)
       }
-      await dibs.acquire(
-        list(),
-        async () => {
-          await until(
-            async () => (await left()) > leaseMs / 2,
-            'the renewal of a lease that is about to run out',
-            5_000,
-          )
-        },
-        { mode: 'leased', leaseMs },
-      )
+      await dibs.acquire(list(), { mode: 'leased', leaseMs }, async () => {
+        await until(
+          async () => (await left()) > leaseMs / 2,
+          'the renewal of a lease that is about to run out',
+          5_000,
+        )
+      })
       stop()
     })
   })
 
   it('of the end: it has ended, once, and the caller has its answer', async () => {
     await cutOff('acquire_end', 1, async (dibs) => {
-      expect(await dibs.acquire(all(), async () => 1, leased)).toBe(1)
-      expect(await dibs.acquire([claims.lock('x'), points().claim('bob', 1)], async () => 2, leased)).toBe(2)
+      expect(await dibs.acquire(all(), leased, async () => 1)).toBe(1)
+      expect(await dibs.acquire([claims.lock('x'), points().claim('bob', 1)], leased, async () => 2)).toBe(2)
     })
     expect(await states()).toEqual(['active', 'active'])
     expect([await points().peek('ann'), await points().peek('bob')]).toMatchObject([{ used: 4 }, { used: 1 }])
@@ -533,7 +525,7 @@ describe('answers that are lost', () => {
 
   it('of the end of a lock alone: it has ended', async () => {
     await cutOff('acquire_end', 1, async (dibs) => {
-      expect(await dibs.acquire([claims.lock('x'), points().claim('bob', 1)], async () => 2, leased)).toBe(2)
+      expect(await dibs.acquire([claims.lock('x'), points().claim('bob', 1)], leased, async () => 2)).toBe(2)
     })
     expect(await points().peek('bob')).toMatchObject({ used: 1, held: 0 })
     expect(await points().verify()).toEqual([])
@@ -541,7 +533,7 @@ describe('answers that are lost', () => {
 
   it('of a release: it is released, once', async () => {
     await cutOff('acquire_end', 1, async (dibs) => {
-      const failed = dibs.acquire(all(), () => Promise.reject(new TransientError('not now')), leased)
+      const failed = dibs.acquire(all(), leased, () => Promise.reject(new TransientError('not now')))
       await expect(failed).rejects.toThrow('not now')
     })
     expect(await states()).toEqual(['released', 'released'])
@@ -558,29 +550,25 @@ describe('answers that are lost', () => {
     ]
     await fixture.beside(
       async (dibs) => {
-        const done = dibs.acquire(
-          all(),
-          async () => {
-            proxy.inject({ kind: 'cut', when: 'before', statement: 'acquire_end', times: 'always' })
-            return 1
-          },
-          leased,
-        )
+        const done = dibs.acquire(all(), leased, async () => {
+          proxy.inject({ kind: 'cut', when: 'before', statement: 'acquire_end', times: 'always' })
+          return 1
+        })
         const error = await done.catch((reason) => reason)
         expect(error).toBeInstanceOf(OutcomeNotStoredError)
         expect(error).toMatchObject({ retryable: true, id: (await fixture.dibs.claims.get(key))?.id })
         // Nothing is done that could be done twice: nobody needs to know.
-        const failed = dibs.acquire([claims.lock('x')], () => Promise.reject(new Error('not now')), leased)
+        const failed = dibs.acquire([claims.lock('x')], leased, () => Promise.reject(new Error('not now')))
         await expect(failed).rejects.toThrow('not now')
       },
       { connectionString: proxy.url },
     )
     for (const stop of stops) stop()
     expect(heard).toEqual([key.scope, ['once', 'singleton', 'quota', 'lock']])
-    await expect(fixture.dibs.acquire(all(), async () => 2, leased)).rejects.toThrow(InProgressError)
+    await expect(fixture.dibs.acquire(all(), leased, async () => 2)).rejects.toThrow(InProgressError)
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 4 })
     await expect(
-      fixture.dibs.acquire([claims.once({ ...key, waitMs: 40 })], async () => 2, leased),
+      fixture.dibs.acquire([claims.once({ ...key, waitMs: 40 })], leased, async () => 2),
     ).rejects.toThrow(BusyError)
   })
 })

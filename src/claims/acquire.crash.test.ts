@@ -139,9 +139,9 @@ describe('leased', () => {
       duringRecovery: twice,
       run: (db) =>
         asProcess(db, (own, points) =>
-          acquireOn(own)(four(points), (lease) => effects.perform('pay', lease.idempotencyKey), {
-            ...{ mode: 'leased', leaseMs: LEASE_MS, waitMs: 500 },
-          }),
+          acquireOn(own)(four(points), { mode: 'leased', leaseMs: LEASE_MS, waitMs: 500 }, (lease) =>
+            effects.perform('pay', lease.idempotencyKey),
+          ),
         ),
       invariant: async (db) => {
         assert.equal(effects.count('pay'), 1)

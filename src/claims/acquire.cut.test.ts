@@ -130,16 +130,16 @@ describe('the end of a connection in the middle of an answer to a leased call', 
         let runs = 0
         await fixture.beside(
           async (dibs) => {
-            await dibs.acquire(listOf(dibs, `warm-${name}`, 'keyed'), async () => 1, { mode: 'leased' })
+            await dibs.acquire(listOf(dibs, `warm-${name}`, 'keyed'), { mode: 'leased' }, async () => 1)
             if (where === 'the opening') cutter.cutAfter(cuts)
             const call = dibs.acquire(
               listOf(dibs, name, 'keyed'),
+              { mode: 'leased', leaseMs: 60_000 },
               async ({ attempt }) => {
                 runs++
                 if (where === 'the end') cutter.cutAfter(cuts)
                 return attempt
               },
-              { mode: 'leased', leaseMs: 60_000 },
             )
             expect([await call, runs]).toEqual([1, 1])
           },
@@ -165,7 +165,7 @@ it.each([
   [
     'several claims',
     (dibs: Dibs, fn: (tx: Transaction) => Promise<string>) =>
-      dibs.acquire([claims.singleton(slow), claims.lock('x')], fn, { waitMs: 0 }),
+      dibs.acquire([claims.singleton(slow), claims.lock('x')], { waitMs: 0 }, fn),
   ],
 ])(
   'a COMMIT that goes on after its connection has ended is not taken for one that is in the way: %s',

@@ -57,7 +57,7 @@ const ways: [
     'in a transaction of a plain client',
     (list, fn, dibs = fixture.dibs) =>
       inTransaction(async (tx) => {
-        const ended = await dibs.acquire(list, fn, { tx }).then(
+        const ended = await dibs.acquire(list, { tx }, fn).then(
           (value) => () => value,
           (error) => () => Promise.reject(error),
         )
@@ -69,7 +69,7 @@ const ways: [
     (list, fn, dibs = fixture.dibs) =>
       dibs
         .transaction(async (tx) => {
-          const ended = await dibs.acquire(list, fn, { tx }).then(
+          const ended = await dibs.acquire(list, { tx }, fn).then(
             (value) => () => value,
             (error) => () => Promise.reject(error),
           )
@@ -156,7 +156,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     await acquire(all(), async () => 1)
     const other = await held((tx) => tx.query(`select from ${fixture.schema.name}.quota for update`))
     // The quota is locked elsewhere, and full; the slot is taken; the lock is held.
-    const leased = slowly((work) => fixture.dibs.acquire([claims.lock('till-7')], work, { mode: 'leased' }))
+    const leased = slowly((work) => fixture.dibs.acquire([claims.lock('till-7')], { mode: 'leased' }, work))
     await leased.began
     const before = await everything()
     const list = all().map((claim) => (claim.kind === 'quota' ? points().claim('ann', 10) : claim))
@@ -171,7 +171,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     await points().take('ann', 8)
     await coins().take('ann', 5)
     const holder = slowly((work) =>
-      fixture.dibs.acquire([claims.lock('till-7')], work, { mode: 'leased', leaseMs: HOUR_MS }),
+      fixture.dibs.acquire([claims.lock('till-7')], { mode: 'leased', leaseMs: HOUR_MS }, work),
     )
     await holder.began
     const free = [
@@ -266,13 +266,13 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
   it.each([
     [
       'a lock that another transaction has made',
-      (tx: Tx) => fixture.dibs.acquire([claims.lock('till-7')], async () => 1, { tx }),
+      (tx: Tx) => fixture.dibs.acquire([claims.lock('till-7')], { tx }, async () => 1),
     ],
     [
       'a lock that is there, and that another transaction has',
       async (tx: Tx) => {
         await fixture.dibs.acquire([claims.lock('till-7')], async () => 1)
-        await fixture.dibs.acquire([claims.lock('till-7')], async () => 1, { tx })
+        await fixture.dibs.acquire([claims.lock('till-7')], { tx }, async () => 1)
       },
     ],
   ])('refuses %s at once', onTime, async (__, hold) => {
@@ -415,7 +415,7 @@ describe('acquire, alone', () => {
   })
 
   it('ends its transaction at its deadline', async () => {
-    const late = fixture.dibs.acquire(all(), (tx) => tx.query('select pg_sleep(5)'), { deadlineMs: 200 })
+    const late = fixture.dibs.acquire(all(), { deadlineMs: 200 }, (tx) => tx.query('select pg_sleep(5)'))
     await expect(late).rejects.toThrow(/cancel|deadline/i)
     expect(await everything()).toEqual({ claims: [], locks: [], quotas: [], entries: [] })
   })
@@ -430,7 +430,7 @@ describe('a refusal', () => {
     const others = [claims.singleton({ scope: 'released', per: 'day' }), points().claim('bob', 1)]
     await inTransaction((tx) =>
       fixture.dibs
-        .acquire([...all(), ...others], () => Promise.reject(new Error('no')), { tx })
+        .acquire([...all(), ...others], { tx }, () => Promise.reject(new Error('no')))
         .catch(() => {}),
     )
     if (isFinal) await fixture.dibs.singleton({ scope: 'taken', per: 'day' }, async () => 1)
@@ -438,7 +438,7 @@ describe('a refusal', () => {
     const list = [...all(), ...others, ...(isFinal ? [claims.singleton({ scope: 'taken', per: 'day' })] : [])]
     const before = await everything()
     await inTransaction(async (tx) => {
-      await refusalOf(fixture.dibs.acquire(list, write('x'), { tx }))
+      await refusalOf(fixture.dibs.acquire(list, { tx }, write('x')))
       // The outcome of the key is the one thing that was written.
       expect(await lockedRows()).toEqual(isFinal ? ['claim'] : [])
       if (!isFinal) expect(await everything()).toEqual(before)
@@ -449,7 +449,7 @@ describe('a refusal', () => {
 
   it('that is final is stored only if the transaction commits', async () => {
     await fixture.dibs.singleton(slot, async () => 1)
-    const refuse = (tx: Tx) => refusalOf(fixture.dibs.acquire(all(), write('x'), { tx: tx as never }))
+    const refuse = (tx: Tx) => refusalOf(fixture.dibs.acquire(all(), { tx: tx as never }, write('x')))
     await inTransaction(refuse, { last: 'rollback' })
     expect(await fixture.dibs.claims.get(key)).toBeUndefined()
     await inTransaction(refuse)
@@ -466,7 +466,7 @@ describe('a refusal', () => {
       claims.singleton({ scope: 'cron', per: { cron: '0 3 * * *' } }),
     ]
     for (const options of [{}, { mode: 'leased' }] as const) {
-      const refusal = await refusalOf(fixture.dibs.acquire(list, async () => 1, options as object))
+      const refusal = await refusalOf(fixture.dibs.acquire(list, options as object, async () => 1))
       expect(kindsOf(refusal)).toEqual([[1, 'singleton', SingletonConflictError]])
       expect(refusal).toMatchObject({ isFinal: true, replayed: false })
       expect(await fixture.dibs.claims.forget(key)).toBe(true)
@@ -483,7 +483,7 @@ describe('others that are undecided', () => {
   ])('are waited for in steps, then it goes on: %s', async (_, options) => {
     await points().take('ann', 1)
     const other = await held((tx) => points().take('ann', 1, { tx }))
-    const call = fixture.dibs.acquire(list(), async () => 'done', { waitMs: 10_000, ...options } as object)
+    const call = fixture.dibs.acquire(list(), { waitMs: 10_000, ...options } as object, async () => 'done')
     const pause = performance.now() + 150
     await until(() => performance.now() > pause, 'a few steps')
     // It waits without a connection, and without a lock.
@@ -502,7 +502,7 @@ describe('others that are undecided', () => {
     const other = await held((tx) => points().take('ann', 1, { tx }))
     const startedAt = performance.now()
     const refusal = await refusalOf(
-      fixture.dibs.acquire(list(), async () => 1, { waitMs, ...options } as object),
+      fixture.dibs.acquire(list(), { waitMs, ...options } as object, async () => 1),
     )
     const tookMs = performance.now() - startedAt
     expect(tookMs).toBeGreaterThanOrEqual(waitMs * 0.9)
@@ -520,7 +520,7 @@ describe('others that are undecided', () => {
     const other = await held((tx) => points().take('ann', 1, { tx }))
     const startedAt = performance.now()
     const both = [claims.singleton(slot), ...list()]
-    const refusal = await refusalOf(fixture.dibs.acquire(both, async () => 1, { waitMs: 5_000 }))
+    const refusal = await refusalOf(fixture.dibs.acquire(both, { waitMs: 5_000 }, async () => 1))
     expect(performance.now() - startedAt).toBeLessThan(2_500)
     expect(kindsOf(refusal)).toEqual([
       [0, 'singleton', SingletonConflictError],
@@ -530,7 +530,7 @@ describe('others that are undecided', () => {
   })
 
   it('of the key are waited for as once does, or are in progress', async () => {
-    const first = await held((tx) => fixture.dibs.acquire(all(), async () => 'first', { tx: tx as never }))
+    const first = await held((tx) => fixture.dibs.acquire(all(), { tx: tx as never }, async () => 'first'))
     const atOnce = fixture.other.acquire([claims.once({ ...key, wait: false })], async () => 2)
     await expect(atOnce).rejects.toThrow(InProgressError)
     const soon = fixture.other.acquire([claims.once({ ...key, waitMs: 60 })], async () => 2)
@@ -546,13 +546,17 @@ describe('others that are undecided', () => {
     const only = fixture.other.acquire([claims.singleton(slot)], async () => 2)
     await until(async () => (await waiters()) === 1, 'the second to wait')
     const soon = await refusalOf(
-      fixture.dibs.acquire([claims.singleton(slot)], async () => 2, { waitMs: 30 }),
+      fixture.dibs.acquire([claims.singleton(slot)], { waitMs: 30 }, async () => 2),
     )
     expect(kindsOf(soon)).toEqual([[0, 'singleton', BusyError]])
     const behind = await refusalOf(
-      fixture.dibs.acquire([claims.once({ ...key, waitMs: 5_000 }), claims.singleton(slot)], async () => 2, {
-        waitMs: 30,
-      }),
+      fixture.dibs.acquire(
+        [claims.once({ ...key, waitMs: 5_000 }), claims.singleton(slot)],
+        {
+          waitMs: 30,
+        },
+        async () => 2,
+      ),
     )
     expect(kindsOf(behind)).toEqual([[1, 'singleton', BusyError]])
     await first.end('rollback')
@@ -584,14 +588,14 @@ describe('others that are undecided', () => {
 
 describe("in the caller's transaction", () => {
   it('nothing is there if it rolls back', async () => {
-    await inTransaction((tx) => fixture.dibs.acquire(all(), write('x'), { tx }), { last: 'rollback' })
+    await inTransaction((tx) => fixture.dibs.acquire(all(), { tx }, write('x')), { last: 'rollback' })
     expect(await everything()).toEqual({ claims: [], locks: [], quotas: [], entries: [] })
     expect(await fixture.logged()).toEqual([])
   })
 
   it('is usable if the function aborts it, and nothing is held', async () => {
     await inTransaction(async (tx) => {
-      await fixture.dibs.acquire(all(), (own) => own.query('select 1 / 0'), { tx }).catch(() => {})
+      await fixture.dibs.acquire(all(), { tx }, (own) => own.query('select 1 / 0')).catch(() => {})
       await tx.query('select 1')
     })
     const { claims: left, quotas, entries } = await everything()
@@ -602,36 +606,30 @@ describe("in the caller's transaction", () => {
 
   it('one can be inside another, and knows what that has', async () => {
     await inTransaction((tx) =>
-      fixture.dibs.acquire(
-        all(),
-        async () => {
-          const inner = [
-            points().claim('ann', 5),
-            claims.lock('till-7'),
-            claims.once({ ...key, key: 'inner' }),
-          ] as const
-          expect(await fixture.dibs.acquire(inner, async (_, [use]) => use.used, { tx })).toBe(9)
-          const full = await refusalOf(
-            fixture.dibs.acquire([points().claim('ann', 2)], async () => 1, { tx }),
+      fixture.dibs.acquire(all(), { tx }, async () => {
+        const inner = [
+          points().claim('ann', 5),
+          claims.lock('till-7'),
+          claims.once({ ...key, key: 'inner' }),
+        ] as const
+        expect(await fixture.dibs.acquire(inner, { tx }, async (_, [use]) => use.used)).toBe(9)
+        const full = await refusalOf(fixture.dibs.acquire([points().claim('ann', 2)], { tx }, async () => 1))
+        expect(full.failures[0]?.error).toMatchObject({ used: 9, requested: 2 })
+        for (const again of [claims.once(key), claims.singleton(slot)])
+          await expect(fixture.dibs.acquire([again], { tx }, async () => 1)).rejects.toThrow(
+            InvalidInputError,
           )
-          expect(full.failures[0]?.error).toMatchObject({ used: 9, requested: 2 })
-          for (const again of [claims.once(key), claims.singleton(slot)])
-            await expect(fixture.dibs.acquire([again], async () => 1, { tx })).rejects.toThrow(
-              InvalidInputError,
-            )
-        },
-        { tx },
-      ),
+      }),
     )
     expect(await points().peek('ann')).toMatchObject({ used: 9 })
     expect(await points().verify()).toEqual([])
   })
 
   it('waits no longer than its statements may take, and leaves it usable', async () => {
-    const first = await held((tx) => fixture.dibs.acquire(all(), async () => 1, { tx: tx as never }))
+    const first = await held((tx) => fixture.dibs.acquire(all(), { tx: tx as never }, async () => 1))
     await inTransaction(async (tx) => {
       await tx.query("set local statement_timeout = '2s'")
-      await expect(fixture.other.acquire(all(), write('x'), { tx })).rejects.toThrow(BusyError)
+      await expect(fixture.other.acquire(all(), { tx }, write('x'))).rejects.toThrow(BusyError)
       await write('after')(tx)
     })
     await first.end()
@@ -641,7 +639,7 @@ describe("in the caller's transaction", () => {
   it('its own lock_timeout is as it was', async () => {
     await inTransaction(async (tx) => {
       await tx.query("set local lock_timeout = '7777ms'")
-      await fixture.dibs.acquire(all(), async () => 1, { tx })
+      await fixture.dibs.acquire(all(), { tx }, async () => 1)
       expect((await tx.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7777ms' }])
     })
   })
@@ -652,7 +650,7 @@ describe("in the caller's transaction", () => {
       async (tx) => {
         await tx.query('select 1')
         if (++tries === 1) await fixture.other.acquire(all().slice(1), async () => 'other')
-        return fixture.dibs.acquire(all(), async () => 'mine', { tx })
+        return fixture.dibs.acquire(all(), { tx }, async () => 'mine')
       },
       { isolation: 'repeatable read' },
     )
@@ -767,7 +765,7 @@ describe('what cannot be claimed', () => {
     [{ deadlineMs: 0 }, '`deadlineMs` must be'],
     [null, '`options` must be an object'],
   ])('with %j', async (options, message) => {
-    const call = (async () => fixture.dibs.acquire([claims.lock('x')], async () => 1, options as never))()
+    const call = (async () => fixture.dibs.acquire([claims.lock('x')], options as never, async () => 1))()
     await expect(call).rejects.toThrow(message)
   })
 

@@ -50,29 +50,38 @@ export interface Acquire {
   <const C extends Claims, T>(
     claims: C,
     fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
-    options?: JoinedAcquire & { readonly tx?: undefined },
+  ): Promise<AcquireAnswer<C, T>>
+  /** In a transaction of its own. */
+  <const C extends Claims, T>(
+    claims: C,
+    options: JoinedAcquire & { readonly tx?: undefined },
+    fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAnswer<C, T>>
   /** In your transaction. */
   <const C extends Claims, T, X extends Tx>(
     claims: C,
-    fn: (tx: X, grants: Grants<C>) => Promise<T>,
     options: JoinedAcquire & { readonly tx: X },
+    fn: (tx: X, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAnswer<C, T>>
   /** Leased. */
   <const C extends Claims, T>(
     claims: C,
-    fn: (lease: AcquireLease, grants: Grants<C>) => Promise<T>,
     options: LeasedAcquire,
+    fn: (lease: AcquireLease, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAnswer<C, T>>
 }
+
+type AcquireFunction = (handle: never, grants: unknown[]) => Promise<unknown>
 
 /** See `Dibs.acquire`. */
 export function acquireOn(database: Database): Acquire {
   const run = async (
     claims: readonly AnyClaim[],
-    fn: (handle: unknown, grants: unknown[]) => Promise<unknown>,
-    options: JoinedAcquire | LeasedAcquire = {},
-  ): Promise<unknown> => runAcquire(database, claims, fn, options)
+    ...rest: [AcquireFunction] | [JoinedAcquire | LeasedAcquire | undefined, AcquireFunction]
+  ): Promise<unknown> => {
+    const [options = {}, fn] = rest.length === 1 ? [{}, rest[0]] : rest
+    return runAcquire(database, claims, options, fn)
+  }
   return run as Acquire
 }
 
@@ -91,8 +100,8 @@ export function checkModeOptions(options: { readonly mode?: unknown }, others: r
 export function runAcquire(
   database: Database,
   claims: readonly AnyClaim[],
-  fn: (handle: never, grants: unknown[]) => Promise<unknown>,
   options: JoinedAcquire | LeasedAcquire,
+  fn: AcquireFunction,
   calledAs: AcquireSettings['calledAs'] = 'dibs.acquire',
 ): Promise<unknown> {
   checkModeOptions(options)

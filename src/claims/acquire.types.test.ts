@@ -18,28 +18,20 @@ it('acquire gives the function what was granted, each in its place', () => {
       expectTypeOf(tx).toEqualTypeOf<Transaction>()
       expectTypeOf(grants).toEqualTypeOf<[LockGrant, QuotaGrant, Slot, OnceGrant]>()
     })
-    await dibs.acquire(
-      [slot],
-      async (tx, [period]) => {
-        expectTypeOf(tx).toEqualTypeOf<PoolClient>()
-        expectTypeOf(period).toEqualTypeOf<Slot>()
-      },
-      { tx: client },
-    )
-    await dibs.acquire(
-      [once],
-      async (lease, [key]) => {
-        expectTypeOf(lease).toEqualTypeOf<AcquireLease>()
-        expectTypeOf(key).toEqualTypeOf<OnceGrant>()
-      },
-      { mode: 'leased', leaseMs: 1_000 },
-    )
+    await dibs.acquire([slot], { tx: client }, async (tx, [period]) => {
+      expectTypeOf(tx).toEqualTypeOf<PoolClient>()
+      expectTypeOf(period).toEqualTypeOf<Slot>()
+    })
+    await dibs.acquire([once], { mode: 'leased', leaseMs: 1_000 }, async (lease, [key]) => {
+      expectTypeOf(lease).toEqualTypeOf<AcquireLease>()
+      expectTypeOf(key).toEqualTypeOf<OnceGrant>()
+    })
     // @ts-expect-error: a pool is no transaction
-    await dibs.acquire([once], async () => 1, { tx: dibs.pool })
+    await dibs.acquire([once], { tx: dibs.pool }, async () => 1)
     // @ts-expect-error: a lease is for mode: 'leased'
-    await dibs.acquire([once], async () => 1, { leaseMs: 1_000 })
+    await dibs.acquire([once], { leaseMs: 1_000 }, async () => 1)
     // @ts-expect-error: a transaction is for mode: 'joined'
-    await dibs.acquire([once], async () => 1, { mode: 'leased', tx: client })
+    await dibs.acquire([once], { mode: 'leased', tx: client }, async () => 1)
     // @ts-expect-error: not made by claims
     await dibs.acquire([{ kind: 'thing' }], async () => 1)
     // @ts-expect-error: a question needs a claim of its own

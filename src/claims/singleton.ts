@@ -74,7 +74,7 @@ export function singletonOn(database: Database): Singleton {
     const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
     checkModeOptions({ ...claim, ...options, mode }, singletonNames)
     const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
-    return await runAcquire(database, [new SingletonClaim(claim)], work, options, 'dibs.singleton')
+    return await runAcquire(database, [new SingletonClaim(claim)], options, work, 'dibs.singleton')
   }
   return run as Singleton
 }

@@ -50,7 +50,7 @@ describe('what is no flight', () => {
     [null, 'options', 'must be an object, not null'],
     ['x', 'options', 'must be an object, not a string'],
   ])('options: %o', async (options, field, reason) => {
-    const error = await refusal(fixture.dibs.singleFlight('k', load, options as SingleFlightOptions<number>))
+    const error = await refusal(fixture.dibs.singleFlight('k', options as SingleFlightOptions<number>, load))
     expect(error.field).toBe(field)
     expect(error.message).toContain(reason)
   })

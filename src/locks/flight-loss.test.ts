@@ -67,11 +67,11 @@ const putDeadLead = (leftMs: number) =>
 /** Loads that another takes over from while they are under way. */
 async function takenOver<T, U>(first: T, second: U) {
   const late = heldLoad(first)
-  const lateCall = fixture.dibs.singleFlight('k', late.load, options)
+  const lateCall = fixture.dibs.singleFlight('k', options, late.load)
   await late.begun
   await fixture.schema.clock.advance(LEASE_MS + 1)
   const next = heldLoad(second)
-  const nextCall = fixture.other.singleFlight('k', next.load, options)
+  const nextCall = fixture.other.singleFlight('k', options, next.load)
   await next.begun
   return { late, lateCall, next, nextCall }
 }
@@ -80,14 +80,14 @@ describe('a leader that is dead', () => {
   it('is followed by the first who waits, when its lease has run out; the others wait for that one', async () => {
     await putDeadLead(900)
     const load = vi.fn(async () => 'v')
-    const calls = [fixture.dibs, fixture.other].map((dibs) => dibs.singleFlight('k', load, options))
+    const calls = [fixture.dibs, fixture.other].map((dibs) => dibs.singleFlight('k', options, load))
     expect(await Promise.all(calls)).toEqual(['v', 'v'])
     expect(load).toHaveBeenCalledTimes(1)
   })
 
   it('may have had its lead taken away by an operator, too', async () => {
     await putDeadLead(MINUTE_MS)
-    const call = fixture.dibs.singleFlight('k', async () => 'v', options)
+    const call = fixture.dibs.singleFlight('k', options, async () => 'v')
     await until(isWanted, 'it to wait')
     expect(await fixture.other.locks.forceRelease('flight:k')).toBe(1)
     expect(await call).toBe('v')
@@ -109,7 +109,7 @@ describe('a leader that wakes up late', () => {
 
   it('has nothing for whoever has come since then: not what its successor has loaded long ago', async () => {
     const late = heldLoad('late')
-    const lateCall = fixture.dibs.singleFlight('k', late.load, { leaseMs: LEASE_MS })
+    const lateCall = fixture.dibs.singleFlight('k', { leaseMs: LEASE_MS }, late.load)
     await late.begun
     await fixture.schema.clock.advance(LEASE_MS + 1)
     expect(await fixture.other.singleFlight('k', async () => 'long ago')).toBe('long ago')
@@ -123,11 +123,11 @@ describe('a leader that wakes up late', () => {
 
   it('has nothing for whoever has come after the key was forgotten, though its lead was gone by then', async () => {
     const late = heldLoad('before')
-    const lateCall = fixture.dibs.singleFlight('k', late.load, options)
+    const lateCall = fixture.dibs.singleFlight('k', options, late.load)
     await late.begun
     await fixture.other.locks.forceRelease('flight:k')
     await fixture.other.singleFlight.forget('k')
-    const call = fixture.dibs.singleFlight('k', async () => 'after', options)
+    const call = fixture.dibs.singleFlight('k', options, async () => 'after')
     late.land()
     expect(await call).toBe('after')
     await lateCall
@@ -143,10 +143,10 @@ describe('a leader that wakes up late', () => {
       },
     }
     const late = heldLoad(7)
-    const lateCall = fixture.dibs.singleFlight('k', late.load, { ...options, result: numbers })
+    const lateCall = fixture.dibs.singleFlight('k', { ...options, result: numbers }, late.load)
     await late.begun
     await fixture.other.locks.forceRelease('flight:k')
-    expect(await fixture.other.singleFlight('k', async () => 'another shape', options)).toBe('another shape')
+    expect(await fixture.other.singleFlight('k', options, async () => 'another shape')).toBe('another shape')
     late.land()
     expect(await lateCall).toBe(7)
     expect(late.count).toBe(2)
@@ -174,12 +174,12 @@ describe('a leader that wakes up late', () => {
 
   it('keeps what it has loaded if nobody has come meanwhile', async () => {
     const late = heldLoad('late')
-    const call = fixture.dibs.singleFlight('k', late.load, options)
+    const call = fixture.dibs.singleFlight('k', options, late.load)
     await late.begun
     await fixture.schema.clock.advance(LEASE_MS + 1)
     late.land()
     expect(await call).toBe('late')
-    expect(await fixture.other.singleFlight('k', async () => 'another', options)).toBe('late')
+    expect(await fixture.other.singleFlight('k', options, async () => 'another')).toBe('late')
   })
 
   it('learns by the signal that it has lost the lead, and then loads again', async () => {
@@ -191,10 +191,10 @@ describe('a leader that wakes up late', () => {
       reasons.push(signal.reason)
       throw signal.reason
     })
-    expect(await fixture.dibs.singleFlight('k', load, { ...options, leaseMs: 3_000 })).toBe('second')
+    expect(await fixture.dibs.singleFlight('k', { ...options, leaseMs: 3_000 }, load)).toBe('second')
     expect(reasons).toMatchObject([{ reason: 'stolen' }])
     expect(reasons[0]).toBeInstanceOf(FenceLostError)
-    expect(await fixture.other.singleFlight('k', async () => 'another', options)).toBe('second')
+    expect(await fixture.other.singleFlight('k', options, async () => 'another')).toBe('second')
   })
 
   it('by its own clock, and ends when it is told so, is followed by another; nobody hears of a failure', async () => {
@@ -206,10 +206,10 @@ describe('a leader that wakes up late', () => {
       throw signal.reason
     })
     const bounds = { ...options, errorTtlMs: MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
-    const own = fixture.dibs.singleFlight('k', load, bounds)
+    const own = fixture.dibs.singleFlight('k', bounds, load)
     await begun.promise
-    const beside = fixture.dibs.singleFlight('k', load, bounds)
-    const elsewhere = fixture.other.singleFlight('k', async () => 'elsewhere', bounds)
+    const beside = fixture.dibs.singleFlight('k', bounds, load)
+    const elsewhere = fixture.other.singleFlight('k', bounds, async () => 'elsewhere')
     const values = await Promise.all([own, beside, elsewhere])
     expect(new Set(values).size).toBe(1)
     expect(['second', 'elsewhere']).toContain(values[0])
@@ -226,7 +226,7 @@ describe('a leader that wakes up late', () => {
       while (performance.now() < until);
       throw new Error('too late')
     })
-    expect(await fixture.dibs.singleFlight('k', load, { ...options, leaseMs: 900 })).toBe('second')
+    expect(await fixture.dibs.singleFlight('k', { ...options, leaseMs: 900 }, load)).toBe('second')
   })
 
   it('after loads that went well is followed by another as well', async () => {
@@ -238,12 +238,12 @@ describe('a leader that wakes up late', () => {
     })
     const loads = [...good.map(({ load }) => load), lossy]
     const bounds = { ...options, leaseMs: 900, maxLoadMs: 900 }
-    let call = fixture.dibs.singleFlight<unknown>('k', good[0]?.load ?? lossy, options)
+    let call = fixture.dibs.singleFlight<unknown>('k', options, good[0]?.load ?? lossy)
     for (const [n, held] of good.entries()) {
       await held.begun
       // Who comes before the key is forgotten has nothing from this load, and the flight goes on.
       const isLast = n + 1 === good.length
-      const next = fixture.dibs.singleFlight<unknown>('k', loads[n + 1] ?? lossy, isLast ? bounds : options)
+      const next = fixture.dibs.singleFlight<unknown>('k', isLast ? bounds : options, loads[n + 1] ?? lossy)
       await fixture.other.singleFlight.forget('k')
       held.land()
       expect(await call).toBe(n + 1)
@@ -259,7 +259,7 @@ describe('a leader that wakes up late', () => {
       if (!one) throw new Error('a fourth load')
       return one.load(context)
     })
-    const own = fixture.dibs.singleFlight('k', load, { ...options, leaseMs: 1_200, maxLoadMs: 1_200 })
+    const own = fixture.dibs.singleFlight('k', { ...options, leaseMs: 1_200, maxLoadMs: 1_200 }, load)
     await held[2]?.begun
     const failed = new Promise<void>((resolve) => {
       const stop = onEvent('dibs:flight.failed', () => {
@@ -277,23 +277,23 @@ describe('a leader that wakes up late', () => {
   it('by far, and still hangs, is followed by another after `maxLoadMs`; whoever waits for it has that one’s value', async () => {
     const hangs = heldLoad('late')
     const bounds = { ttlMs: MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
-    const own = fixture.dibs.singleFlight('k', hangs.load, bounds)
+    const own = fixture.dibs.singleFlight('k', bounds, hangs.load)
     await hangs.begun
-    const beside = fixture.dibs.singleFlight('k', hangs.load, bounds)
-    const elsewhere = fixture.other.singleFlight('k', async () => 'in time', bounds)
+    const beside = fixture.dibs.singleFlight('k', bounds, hangs.load)
+    const elsewhere = fixture.other.singleFlight('k', bounds, async () => 'in time')
     const [first, second, third] = await Promise.all([own, beside, elsewhere])
     expect(new Set([first, second, third])).toEqual(new Set(['in time']))
     expect(hangs.signal?.reason).toMatchObject({ reason: 'max hold' })
     hangs.land()
-    expect(await fixture.dibs.singleFlight('k', async () => 'another', bounds)).toBe('in time')
+    expect(await fixture.dibs.singleFlight('k', bounds, async () => 'another')).toBe('in time')
   })
 
   it('by far, and still hangs, waits for whoever loads in its place as long as for anybody', async () => {
     const [hangs, slow] = [heldLoad('late'), heldLoad('slow')]
     const bounds = { leaseMs: 900, maxLoadMs: 900, waitMs: 2_000 }
-    const own = errorOf(fixture.dibs.singleFlight('k', hangs.load, bounds))
+    const own = errorOf(fixture.dibs.singleFlight('k', bounds, hangs.load))
     await hangs.begun
-    const theirs = fixture.other.singleFlight('k', slow.load, { waitMs: MINUTE_MS })
+    const theirs = fixture.other.singleFlight('k', { waitMs: MINUTE_MS }, slow.load)
     await slow.begun
     const error = await own
     expect(error).toBeInstanceOf(BusyError)
@@ -307,13 +307,13 @@ describe('a leader that wakes up late', () => {
 
   it('may have had the lead for no longer than a load may take', async () => {
     const hangs = heldLoad('late')
-    const own = fixture.dibs.singleFlight('k', hangs.load, { leaseMs: MINUTE_MS, maxLoadMs: 900 })
+    const own = fixture.dibs.singleFlight('k', { leaseMs: MINUTE_MS, maxLoadMs: 900 }, hangs.load)
     await hangs.begun
     const { rows } = await fixture.pool.query(
       `select expires_at - acquired_at < interval '2 s' as "isShort" from ${lockTable()}`,
     )
     expect(rows).toEqual([{ isShort: true }])
-    expect(await fixture.other.singleFlight('k', async () => 'in time', options)).toBe('in time')
+    expect(await fixture.other.singleFlight('k', options, async () => 'in time')).toBe('in time')
     expect(await own).toBe('in time')
     hangs.land()
   })
@@ -325,9 +325,9 @@ describe('a leader that wakes up late', () => {
       return load.mock.calls.length
     })
     const bounds = { leaseMs: 300, maxLoadMs: 300, waitMs: 4_000 }
-    const own = errorOf(fixture.dibs.singleFlight('k', load, bounds))
+    const own = errorOf(fixture.dibs.singleFlight('k', bounds, load))
     await until(() => load.mock.calls.length === 3, 'three of them')
-    const refused = await errorOf(fixture.dibs.singleFlight('k', load, bounds))
+    const refused = await errorOf(fixture.dibs.singleFlight('k', bounds, load))
     expect(refused).toBeInstanceOf(BusyError)
     expect(refused).toMatchObject({ subject: 'the load of "k" in this process' })
     expect(load).toHaveBeenCalledTimes(3)
@@ -343,21 +343,21 @@ describe('a leader that wakes up late', () => {
       return 'late'
     })
     const bounds = { ttlMs: 1, staleMs: 60 * MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
-    await fixture.dibs.singleFlight('k', async () => 'old', bounds)
+    await fixture.dibs.singleFlight('k', bounds, async () => 'old')
     await fixture.schema.clock.advance(1_000)
     const isFree = async () => (await fixture.dibs.locks.inspect('flight:k')).length === 0
     for (let begun = 1; begun <= 5; begun++) {
-      expect(await fixture.dibs.singleFlight('k', load, bounds)).toBe('old')
+      expect(await fixture.dibs.singleFlight('k', bounds, load)).toBe('old')
       await fixture.schema.clock.advance(1_000)
       await until(isFree, 'its lead to be over')
     }
     expect(load).toHaveBeenCalledTimes(3)
     await fixture.dibs.singleFlight.forget('k')
-    expect(await errorOf(fixture.dibs.singleFlight('k', load, bounds))).toBeInstanceOf(BusyError)
+    expect(await errorOf(fixture.dibs.singleFlight('k', bounds, load))).toBeInstanceOf(BusyError)
     expect(load).toHaveBeenCalledTimes(3)
     gate.resolve()
     await until(async () => {
-      const value = await fixture.dibs.singleFlight('k', async () => 'new', bounds).catch(() => undefined)
+      const value = await fixture.dibs.singleFlight('k', bounds, async () => 'new').catch(() => undefined)
       return value === 'new'
     }, 'them to have ended')
   })
@@ -372,7 +372,7 @@ describe('a leader that wakes up late', () => {
 
   it('is renewed while it loads', async () => {
     const held = heldLoad('v')
-    const call = fixture.dibs.singleFlight('k', held.load, { ...options, leaseMs: 3_000 })
+    const call = fixture.dibs.singleFlight('k', { ...options, leaseMs: 3_000 }, held.load)
     await held.begun
     const expiry = async () => Number((await fixture.dibs.locks.inspect('flight:k'))[0]?.expiresAt)
     const first = await expiry()
@@ -402,9 +402,9 @@ describe('a database that cannot be reached', () => {
       await proxy.inject({ kind: 'reset' }).happened
       const load = vi.fn(async () => 'own')
       const calls = [
-        errorOf(dibs.singleFlight('k', load, { waitMs: 1_500 })),
-        dibs.singleFlight('k', load, { onTimeout: 'load', waitMs: 60_000 }),
-        errorOf(dibs.singleFlight('k', load, { onTimeout: 'stale', waitMs: 0 })),
+        errorOf(dibs.singleFlight('k', { waitMs: 1_500 }, load)),
+        dibs.singleFlight('k', { onTimeout: 'load', waitMs: 60_000 }, load),
+        errorOf(dibs.singleFlight('k', { onTimeout: 'stale', waitMs: 0 }, load)),
       ]
       const [thrown, own, stale] = await Promise.all(calls)
       expect(thrown).toMatchObject({ retryable: true })
@@ -422,7 +422,7 @@ describe('a database that cannot be reached', () => {
       const subscribe = vi.spyOn(Wakeups.prototype, 'subscribe')
       const send = vi.spyOn(Database.prototype, 'sendPart')
       try {
-        const call = errorOf(dibs.singleFlight('k', async () => 'v', { waitMs: 1_000 }))
+        const call = errorOf(dibs.singleFlight('k', { waitMs: 1_000 }, async () => 'v'))
         await until(() => send.mock.calls.length > 0, 'it to be asked')
         for (const [topic, onWake] of subscribe.mock.calls) if (topic === 'lock:flight:k') onWake()
         await call
@@ -438,9 +438,9 @@ describe('a database that cannot be reached', () => {
   it('when a load has ended leaves it to its caller, and to nobody who has come since it began', async () => {
     await through(async (dibs, proxy) => {
       const held = heldLoad('v')
-      const first = dibs.singleFlight('k', held.load, options)
+      const first = dibs.singleFlight('k', options, held.load)
       await held.begun
-      const late = dibs.singleFlight('k', async () => 'own', { waitMs: 60_000, onTimeout: 'load' })
+      const late = dibs.singleFlight('k', { waitMs: 60_000, onTimeout: 'load' }, async () => 'own')
       const events = await fixture.eventsOf(async () => {
         const down = proxy.inject({ kind: 'refuse' })
         const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'flight_', how: 'reset' })
@@ -456,7 +456,7 @@ describe('a database that cannot be reached', () => {
 
   it('when a load has ended leaves the lead to others as soon as it can be', async () => {
     const held = heldLoad('v')
-    const first = fixture.dibs.singleFlight('k', held.load, { ...options, leaseMs: MINUTE_MS })
+    const first = fixture.dibs.singleFlight('k', { ...options, leaseMs: MINUTE_MS }, held.load)
     await held.begun
     const events = await fixture.eventsOf(() =>
       whileLocked(async () => {
@@ -465,7 +465,7 @@ describe('a database that cannot be reached', () => {
       }),
     )
     expect(events.map(([name]) => name)).toContain('dibs:flight.not-published')
-    expect(await fixture.other.singleFlight('k', async () => 'next', options)).toBe('next')
+    expect(await fixture.other.singleFlight('k', options, async () => 'next')).toBe('next')
   }, 30_000)
 
   it.each(['begin', 'finish'])(
@@ -481,12 +481,12 @@ describe('a database that cannot be reached', () => {
         })
         const load = vi.fn(async () => 'v')
         const events = await fixture.eventsOf(async () =>
-          expect(await dibs.singleFlight('k', load, options)).toBe('v'),
+          expect(await dibs.singleFlight('k', options, load)).toBe('v'),
         )
         expect(events.map(([event]) => event)).toEqual(['dibs:flight.loaded'])
         expect(load).toHaveBeenCalledTimes(1)
         cut.end()
-        expect(await fixture.dibs.singleFlight('k', load, options)).toBe('v')
+        expect(await fixture.dibs.singleFlight('k', options, load)).toBe('v')
         expect(await fixture.dibs.locks.inspect('flight:k')).toEqual([])
       })
     },
@@ -495,7 +495,7 @@ describe('a database that cannot be reached', () => {
 
 describe('whoever comes while the database is asked', () => {
   it('is not given what was read before a key was forgotten', async () => {
-    await fixture.dibs.singleFlight('k', async () => 'old', options)
+    await fixture.dibs.singleFlight('k', options, async () => 'old')
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs, pool) => {
@@ -507,10 +507,10 @@ describe('whoever comes while the database is asked', () => {
           return asked.rows[0].state === 'idle' && asked.rows[0].query.includes('flight_begin')
         }
         const slow = proxy.inject({ kind: 'black-hole', direction: 'toClient' })
-        const first = dibs.singleFlight('k', async () => 'never', options)
+        const first = dibs.singleFlight('k', options, async () => 'never')
         await until(isRead, 'it to be read')
         await fixture.other.singleFlight.forget('k')
-        const second = dibs.singleFlight('k', async () => 'new', options)
+        const second = dibs.singleFlight('k', options, async () => 'new')
         slow.end()
         expect(await Promise.all([first, second])).toEqual(['old', 'new'])
       },
@@ -526,8 +526,8 @@ describe('whoever comes while the lead is asked for', () => {
     await whileLocked(async () => {
       calls.push(fixture.dibs.singleFlight('k', held.load))
       await until(isBlocked('flight_begin'), 'it to be asked')
-      calls.push(errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 0 })))
-      calls.push(errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 3_000 })))
+      calls.push(errorOf(fixture.dibs.singleFlight('k', { waitMs: 0 }, held.load)))
+      calls.push(errorOf(fixture.dibs.singleFlight('k', { waitMs: 3_000 }, held.load)))
     })
     const [first, without, after] = calls
     await held.begun
@@ -540,12 +540,12 @@ describe('whoever comes while the lead is asked for', () => {
 
 describe('a value that is stale', () => {
   it('is not loaded anew for those who have gone meanwhile', async () => {
-    await fixture.dibs.singleFlight('k', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.dibs.singleFlight('k', { ttlMs: 1, staleMs: MINUTE_MS }, async () => 'old')
     await fixture.schema.clock.advance(1_000)
     const load = vi.fn(async () => 'new')
     const going = new AbortController()
     await whileLocked(async () => {
-      const call = errorOf(fixture.dibs.singleFlight('k', load, { signal: going.signal }))
+      const call = errorOf(fixture.dibs.singleFlight('k', { signal: going.signal }, load))
       await until(isBlocked('flight_begin'), 'it to be asked')
       going.abort(new Error('gone'))
       expect(await call).toMatchObject({ message: 'gone' })
@@ -562,14 +562,14 @@ describe('a value that is stale', () => {
   })
 
   it('is loaded anew by one who is still there', async () => {
-    await fixture.dibs.singleFlight('k', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.dibs.singleFlight('k', { ttlMs: 1, staleMs: MINUTE_MS }, async () => 'old')
     await fixture.schema.clock.advance(1_000)
     const going = new AbortController()
     const load = vi.fn(async () => 'not wanted')
     const calls: Promise<unknown>[] = []
     await whileLocked(async () => {
-      calls.push(errorOf(fixture.dibs.singleFlight('k', load, { signal: going.signal })))
-      calls.push(fixture.dibs.singleFlight('k', async () => 'new', options))
+      calls.push(errorOf(fixture.dibs.singleFlight('k', { signal: going.signal }, load)))
+      calls.push(fixture.dibs.singleFlight('k', options, async () => 'new'))
       await until(isBlocked('flight_begin'), 'it to be asked')
       going.abort()
     })
@@ -583,10 +583,10 @@ describe('what is loaded in the background', () => {
   const bounds = { ttlMs: 1_000, staleMs: MINUTE_MS, leaseMs: 10 * MINUTE_MS }
   /** It is under way, and what was there before is over. */
   async function begin(dibs: Dibs) {
-    await fixture.dibs.singleFlight('k', async () => 'old', bounds)
+    await fixture.dibs.singleFlight('k', bounds, async () => 'old')
     await fixture.schema.clock.advance(2_000)
     const held = heldLoad('new')
-    expect(await dibs.singleFlight('k', held.load, bounds)).toBe('old')
+    expect(await dibs.singleFlight('k', bounds, held.load)).toBe('old')
     await held.begun
     await fixture.schema.clock.advance(2 * MINUTE_MS)
     return held
@@ -600,9 +600,9 @@ describe('what is loaded in the background', () => {
 
   it('is a load of this process for those who wait for it', async () => {
     const held = await begin(fixture.dibs)
-    const here = await errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 1_000 }))
+    const here = await errorOf(fixture.dibs.singleFlight('k', { waitMs: 1_000 }, held.load))
     expect(here).toMatchObject({ subject: 'the load of "k" in this process', retryAfterMs: 100 })
-    const elsewhere = await errorOf(fixture.other.singleFlight('k', held.load, { waitMs: 1_000 }))
+    const elsewhere = await errorOf(fixture.other.singleFlight('k', { waitMs: 1_000 }, held.load))
     expect(elsewhere).toMatchObject({ subject: 'the load of "k" in another process' })
     held.land()
     await until(async () => (await stored()) === 'new', 'the new one')
@@ -611,7 +611,7 @@ describe('what is loaded in the background', () => {
   it('is waited for by `close`, and given to those who wait for it; nobody begins another', async () => {
     const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
     const held = await begin(dibs)
-    const waiting = dibs.singleFlight('k', held.load, bounds)
+    const waiting = dibs.singleFlight('k', bounds, held.load)
     await untilItWaits()
     const closing = dibs.close()
     await fixture.pool.query(`update ${lockTable()} set wanted_until = '-infinity'`)
@@ -625,7 +625,7 @@ describe('what is loaded in the background', () => {
   it('is nothing to wait for once another has the lead, and the instance is closed', async () => {
     const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
     const held = await begin(dibs)
-    const waiting = errorOf(dibs.singleFlight('k', held.load, { ...bounds, waitMs: MINUTE_MS }))
+    const waiting = errorOf(dibs.singleFlight('k', { ...bounds, waitMs: MINUTE_MS }, held.load))
     await untilItWaits()
     const closing = dibs.close()
     await fixture.pool.query(`update ${lockTable()} set holder = 'another', fence = fence + 1`)
@@ -638,7 +638,7 @@ describe('what is loaded in the background', () => {
     const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
     const held = await begin(dibs)
     const load = vi.fn(async () => 'newer')
-    const waiting = dibs.singleFlight('k', load, bounds)
+    const waiting = dibs.singleFlight('k', bounds, load)
     await untilItWaits()
     const closing = dibs.close()
     // The lead is free, and what was there before may be had again.
@@ -655,7 +655,7 @@ describe('what is loaded in the background', () => {
     await closingSoon(async () => {
       const dibs = await Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
       const held = await begin(dibs)
-      const waiting = errorOf(dibs.singleFlight('k', held.load, { ...bounds, waitMs: MINUTE_MS }))
+      const waiting = errorOf(dibs.singleFlight('k', { ...bounds, waitMs: MINUTE_MS }, held.load))
       await untilItWaits()
       await dibs.close()
       expect(await waiting).toBeInstanceOf(ClosedError)
@@ -669,7 +669,7 @@ describe('close', () => {
   const open = () => Dibs.open({ ...wayIn, schema: fixture.schema.name, migrate: 'off' })
 
   it('lets nothing begin in the background', async () => {
-    await fixture.dibs.singleFlight('k', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.dibs.singleFlight('k', { ttlMs: 1, staleMs: MINUTE_MS }, async () => 'old')
     await fixture.schema.clock.advance(1_000)
     const dibs = await open()
     const load = vi.fn(async () => 'new')
@@ -692,12 +692,12 @@ describe('close', () => {
     await closingSoon(async () => {
       const dibs = await open()
       const [alone, own] = [heldLoad('late'), heldLoad('own')]
-      const call = errorOf(dibs.singleFlight('k', alone.load, { waitMs: 0, onTimeout: 'load' }))
+      const call = errorOf(dibs.singleFlight('k', { waitMs: 0, onTimeout: 'load' }, alone.load))
       await alone.begun
       const first = errorOf(dibs.singleFlight('own', own.load))
       await own.begun
       const load = vi.fn(async () => 'too late')
-      const behind = errorOf(dibs.singleFlight('own', load, { waitMs: 100, onTimeout: 'load' }))
+      const behind = errorOf(dibs.singleFlight('own', { waitMs: 100, onTimeout: 'load' }, load))
       await dibs.close()
       expect(await call).toBeInstanceOf(ClosedError)
       expect(alone.signal?.reason).toBeInstanceOf(ClosedError)
@@ -712,17 +712,17 @@ describe('close', () => {
   })
 
   it('waits for what is being loaded, also in the background, and for nobody else’s load', async () => {
-    await fixture.dibs.singleFlight('old', async () => 'old', { ttlMs: 1, staleMs: MINUTE_MS })
+    await fixture.dibs.singleFlight('old', { ttlMs: 1, staleMs: MINUTE_MS }, async () => 'old')
     await fixture.schema.clock.advance(1_000)
     const theirs = heldLoad('theirs')
     const theirCall = fixture.dibs.singleFlight('theirs', theirs.load)
     await theirs.begun
     const dibs = await open()
     const [own, behind] = [heldLoad('own'), heldLoad('new')]
-    const first = dibs.singleFlight('k', own.load, options)
+    const first = dibs.singleFlight('k', options, own.load)
     await own.begun
     const joined = dibs.singleFlight('k', own.load)
-    expect(await dibs.singleFlight('old', behind.load, options)).toBe('old')
+    expect(await dibs.singleFlight('old', options, behind.load)).toBe('old')
     await behind.begun
     const waiting = errorOf(dibs.singleFlight('theirs', own.load))
     await until(isWanted, 'it to wait')
@@ -734,8 +734,8 @@ describe('close', () => {
     behind.land()
     await closing
     const next = async () => 'another'
-    expect(await fixture.dibs.singleFlight('k', next, options)).toBe('own')
-    expect(await fixture.dibs.singleFlight('old', next, options)).toBe('new')
+    expect(await fixture.dibs.singleFlight('k', options, next)).toBe('own')
+    expect(await fixture.dibs.singleFlight('old', options, next)).toBe('new')
     theirs.land()
     expect(await theirCall).toBe('theirs')
   })
@@ -744,27 +744,27 @@ describe('close', () => {
     await closingSoon(async () => {
       const dibs = await open()
       const hangs = heldLoad('late')
-      const first = errorOf(dibs.singleFlight('k', hangs.load, options))
+      const first = errorOf(dibs.singleFlight('k', options, hangs.load))
       await hangs.begun
-      const joined = errorOf(dibs.singleFlight('k', hangs.load, options))
+      const joined = errorOf(dibs.singleFlight('k', options, hangs.load))
       await dibs.close()
       expect(await first).toBeInstanceOf(ClosedError)
       expect(await joined).toBeInstanceOf(ClosedError)
       expect(hangs.signal?.reason).toMatchObject({ reason: 'closed' })
       hangs.land()
       await fixture.other.locks.forceRelease('flight:k')
-      expect(await fixture.dibs.singleFlight('k', async () => 'another', options)).toBe('another')
+      expect(await fixture.dibs.singleFlight('k', options, async () => 'another')).toBe('another')
     })
   })
 
   it('lets nobody begin anew whom a load under way is not for', async () => {
     const dibs = await open()
     const own = heldLoad('before')
-    const first = dibs.singleFlight('k', own.load, options)
+    const first = dibs.singleFlight('k', options, own.load)
     await own.begun
     await fixture.other.singleFlight.forget('k')
     const load = vi.fn(async () => 'after')
-    const late = errorOf(dibs.singleFlight('k', load, options))
+    const late = errorOf(dibs.singleFlight('k', options, load))
     const closing = dibs.close()
     own.land()
     expect(await first).toBe('before')
@@ -774,7 +774,7 @@ describe('close', () => {
   })
 
   it('lets nobody begin anew who has found a value that does not fit', async () => {
-    await fixture.dibs.singleFlight('k', async () => 'old shape', options)
+    await fixture.dibs.singleFlight('k', options, async () => 'old shape')
     const dibs = await open()
     const load = vi.fn(async () => 7)
     const validate = () => ({ issues: [{ message: 'no number' }] })
@@ -783,7 +783,7 @@ describe('close', () => {
     try {
       await client.query('begin')
       await client.query(`select from ${fixture.schema.name}.flight for update`)
-      const call = errorOf(dibs.singleFlight('k', load, { ...options, result }))
+      const call = errorOf(dibs.singleFlight('k', { ...options, result }, load))
       await until(isBlocked('flight_reject'), 'it to wait for the row')
       const closing = dibs.close()
       await client.query('rollback')
@@ -800,9 +800,9 @@ describe('events', () => {
   it('tell who has loaded, who has waited, and who has waited in vain', async () => {
     const held = heldLoad('v')
     const events = await fixture.eventsOf(async () => {
-      const first = fixture.dibs.singleFlight('fx:EUR', held.load, options)
+      const first = fixture.dibs.singleFlight('fx:EUR', options, held.load)
       await held.begun
-      expect(await errorOf(fixture.other.singleFlight('fx:EUR', held.load, { waitMs: 0 }))).toBeInstanceOf(
+      expect(await errorOf(fixture.other.singleFlight('fx:EUR', { waitMs: 0 }, held.load))).toBeInstanceOf(
         BusyError,
       )
       // Whoever was not to wait has left its mark, too.

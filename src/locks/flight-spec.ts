@@ -56,10 +56,11 @@ export interface SingleFlightOptions<R = unknown> {
 
 /** `dibs.singleFlight`. */
 export interface SingleFlight {
+  <T>(key: string, load: (context: LoadContext) => Promise<T>): Promise<Stored<T>>
   <T, R = Stored<T>>(
     key: string,
+    options: SingleFlightOptions<R> | undefined,
     load: (context: LoadContext) => Promise<T>,
-    options?: SingleFlightOptions<R>,
   ): Promise<NoInfer<R>>
   /**
    * What was loaded before is given to nobody who calls after this has returned. A load that is under way is for those who wait for it, and is not kept. Call
@@ -127,7 +128,7 @@ export function checkFlightKey(key: unknown): string {
   return checkKey('key', key)
 }
 
-export function checkFlight(key: unknown, load: unknown, options: SingleFlightOptions = {}): FlightSpec {
+export function checkFlight(key: unknown, options: SingleFlightOptions, load: unknown): FlightSpec {
   const checked = checkFlightKey(key)
   checkFunction('load', load)
   if (typeof options === 'object' && options !== null && 'tx' in options)

@@ -63,7 +63,7 @@ const undone: Record<string, (tx: Transaction, lock: Lock) => Promise<void>> = {
   },
   async acquire(tx, lock) {
     const guardAndFail = () => lock.guard(tx).then(fail)
-    const acquired = fixture.dibs.acquire([claims.lock('part')], guardAndFail, { tx })
+    const acquired = fixture.dibs.acquire([claims.lock('part')], { tx }, guardAndFail)
     await expect(acquired).rejects.toThrow('on purpose')
   },
   async 'acquire in a savepoint'(tx, lock) {

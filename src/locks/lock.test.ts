@@ -129,7 +129,7 @@ describe('a lock', () => {
   it('is the same as one that is claimed with other things', async () => {
     await using mine = await fixture.dibs.lock('till')
     const error = await fixture.other
-      .acquire([claims.lock('till')], async () => {}, { waitMs: 0 })
+      .acquire([claims.lock('till')], { waitMs: 0 }, async () => {})
       .catch((e) => e)
     expect(error).toBeInstanceOf(AcquireRefusedError)
     expect(error.failures[0].error.holder).toBe(mine.holder)
@@ -147,7 +147,7 @@ describe('a lock', () => {
       theirs = fixture.other.lock('till')
       await until(async () => (await wantedRows()) === 1, 'the other to wait')
     }
-    await fixture.dibs.acquire([claims.lock('till')], work, { mode: 'leased' })
+    await fixture.dibs.acquire([claims.lock('till')], { mode: 'leased' }, work)
     await until(() => hint.mock.calls.length > 0, 'the hint')
     expect(hint.mock.calls[0]).toEqual(['lock:till'])
     hint.mockRestore()

@@ -157,31 +157,23 @@ describe('forceRelease', () => {
   it.skipIf(viaPgBouncer)('waits for an open transaction that holds it, and says so', async () => {
     await (await fixture.dibs.lock('till')).release()
     await fixture.dibs.transaction((tx) =>
-      fixture.dibs.acquire(
-        [claims.lock('till'), claims.lock('new')],
-        async () => {
-          expect(await fixture.other.locks.list()).toEqual([])
-          const error = await fixture.other.locks.forceRelease('till').catch((e) => e)
-          expect(error).toBeInstanceOf(BusyError)
-          expect(error.message).toBe(
-            'Waited 5000 ms for an open transaction that holds lock "till", which cannot be taken away from it, in vain. Try again in 1000 ms.',
-          )
-          // Nobody knows of one that was never held before.
-          expect(await fixture.other.locks.forceRelease('new')).toBe(0)
-        },
-        { tx },
-      ),
+      fixture.dibs.acquire([claims.lock('till'), claims.lock('new')], { tx }, async () => {
+        expect(await fixture.other.locks.list()).toEqual([])
+        const error = await fixture.other.locks.forceRelease('till').catch((e) => e)
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error.message).toBe(
+          'Waited 5000 ms for an open transaction that holds lock "till", which cannot be taken away from it, in vain. Try again in 1000 ms.',
+        )
+        // Nobody knows of one that was never held before.
+        expect(await fixture.other.locks.forceRelease('new')).toBe(0)
+      }),
     )
   })
 
   it('takes away what is claimed with other things, too', async () => {
-    const run = fixture.dibs.acquire(
-      [claims.lock('till')],
-      async () => {
-        expect(await fixture.other.locks.forceRelease('till')).toBe(1)
-      },
-      { mode: 'leased' },
-    )
+    const run = fixture.dibs.acquire([claims.lock('till')], { mode: 'leased' }, async () => {
+      expect(await fixture.other.locks.forceRelease('till')).toBe(1)
+    })
     await expect(run).rejects.toThrow(FenceLostError)
   })
 

@@ -68,7 +68,7 @@ describe('whoever loads dies, sleeps or loses contact anywhere', () => {
   it.each(cases)('and the value is there in the end, and the lead is free: %s', async (_, twice) => {
     const report = await crash({
       duringRecovery: twice,
-      run: (db) => asProcess(db, (fly) => fly('k', load(db), options)),
+      run: (db) => asProcess(db, (fly) => fly('k', options, load(db))),
       invariant: async (db, { run, recoveries }) => {
         const rows = await flightRows(db)
         assert.deepEqual(
@@ -92,13 +92,13 @@ itInDepth(
       setup: async (db) => {
         await crashed.schema.clock.reset()
         await db.query('insert into source values (1)')
-        await asProcess(db, (fly) => fly('k', load(db), options))
+        await asProcess(db, (fly) => fly('k', options, load(db)))
       },
       run: (db) =>
         asProcess(db, async (fly) => {
           await db.query('update source set n = 2')
           await fly.forget('k')
-          return await fly('k', load(db), options)
+          return await fly('k', options, load(db))
         }),
       // Whoever forgets a key late makes others load once more, and does no harm.
       mayWriteLate: ({ table, row }) => table.endsWith('.flight') || row.expires_at === '-infinity',

@@ -41,7 +41,7 @@ const errorOf = (promise: Promise<unknown>): Promise<unknown> =>
     (reason) => reason,
   )
 const get = (dibs: Dibs, value: unknown, options = {}) =>
-  dibs.singleFlight('k', async () => value, { ttlMs: MINUTE_MS, ...options })
+  dibs.singleFlight('k', { ttlMs: MINUTE_MS, ...options }, async () => value)
 
 /** Reads numbers, as dates. */
 const dates: StandardSchema<unknown, Date> = {
@@ -132,8 +132,8 @@ describe('one load for all', () => {
   it('read by a schema, for whoever has loaded it as for the others', async () => {
     const result = dates
     const options = { ttlMs: MINUTE_MS, result }
-    expect(await fixture.dibs.singleFlight('k', async () => 7, options)).toEqual(new Date(7))
-    const other: Date = await fixture.other.singleFlight('k', async () => 8, options)
+    expect(await fixture.dibs.singleFlight('k', options, async () => 7)).toEqual(new Date(7))
+    const other: Date = await fixture.other.singleFlight('k', options, async () => 8)
     expect(other).toEqual(new Date(7))
   })
 })
@@ -143,10 +143,10 @@ describe('a value that does not fit `result`', () => {
 
   it('is not stored: whoever loads, and those who wait, are told so, and the next loads', async () => {
     const held = heldLoad<unknown>('x')
-    const first = errorOf(fixture.dibs.singleFlight('k', held.load, { ...kept, result: dates }))
+    const first = errorOf(fixture.dibs.singleFlight('k', { ...kept, result: dates }, held.load))
     await held.begun
-    const same = errorOf(fixture.dibs.singleFlight('k', held.load, kept))
-    const elsewhere = errorOf(fixture.other.singleFlight('k', held.load, kept))
+    const same = errorOf(fixture.dibs.singleFlight('k', kept, held.load))
+    const elsewhere = errorOf(fixture.other.singleFlight('k', kept, held.load))
     await until(isWanted, 'the other to wait')
     held.land()
     const error = await first
@@ -186,7 +186,7 @@ describe('a value that does not fit `result`', () => {
     const load = vi.fn(async () => 7)
     const events = await fixture.eventsOf(async () => {
       const calls = [fixture.dibs, fixture.dibs, fixture.other].map((dibs) =>
-        dibs.singleFlight('k', load, { ...kept, result: dates }),
+        dibs.singleFlight('k', { ...kept, result: dates }, load),
       )
       expect(await Promise.all(calls)).toEqual(Array(3).fill(new Date(7)))
     })
@@ -318,10 +318,10 @@ describe('a load that fails', () => {
   it('is nothing to those who wait for one that has ended well before', async () => {
     const bounds = { ttlMs: 1, staleMs: 10 * MINUTE_MS }
     const held = heldLoad('good')
-    const first = fixture.dibs.singleFlight('k', held.load, bounds)
+    const first = fixture.dibs.singleFlight('k', bounds, held.load)
     await held.begun
     await fixture.beside(async (deaf) => {
-      const waiting = deaf.singleFlight('k', held.load, bounds)
+      const waiting = deaf.singleFlight('k', bounds, held.load)
       await until(isWanted, 'the other to wait')
       held.land()
       await first
@@ -351,7 +351,7 @@ describe('a load that fails', () => {
     const fail = async () => {
       throw new Error('down')
     }
-    await expect(fixture.dibs.singleFlight('k', fail, { errorTtlMs: MINUTE_MS })).rejects.toThrow('down')
+    await expect(fixture.dibs.singleFlight('k', { errorTtlMs: MINUTE_MS }, fail)).rejects.toThrow('down')
     await expect(get(fixture.other, 1)).rejects.toThrow('down')
     await fixture.schema.clock.advance(MINUTE_MS + 1)
     expect(await get(fixture.other, 2)).toBe(2)
@@ -361,7 +361,7 @@ describe('a load that fails', () => {
     const fail = async () => {
       throw new Error('down')
     }
-    await expect(fixture.dibs.singleFlight('k', fail, { errorTtlMs: MINUTE_MS })).rejects.toThrow('down')
+    await expect(fixture.dibs.singleFlight('k', { errorTtlMs: MINUTE_MS }, fail)).rejects.toThrow('down')
     await fixture.dibs.singleFlight.forget('k')
     expect(await get(fixture.other, 1, { ttlMs: 1_000 })).toBe(1)
     await fixture.schema.clock.advance(2_000)
@@ -402,7 +402,7 @@ describe('a wait that is over', () => {
   /** Somebody else loads, and does not end; until `fn` has. */
   async function whileAnotherLoads(fn: () => Promise<void>): Promise<void> {
     const held = heldLoad('theirs')
-    const theirs = fixture.other.singleFlight('k', held.load, { ttlMs: MINUTE_MS })
+    const theirs = fixture.other.singleFlight('k', { ttlMs: MINUTE_MS }, held.load)
     await held.begun
     await fn().finally(held.land)
     expect(await theirs).toBe('theirs')
@@ -447,10 +447,10 @@ describe('a wait that is over', () => {
         contexts.push(context)
         return { at: new Date(0) }
       }
-      const value = await fixture.dibs.singleFlight('k', load, { waitMs: 50, onTimeout: 'load' })
+      const value = await fixture.dibs.singleFlight('k', { waitMs: 50, onTimeout: 'load' }, load)
       expect(value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
       expect(contexts).toMatchObject([{ key: 'k', fence: undefined }])
-      await fixture.dibs.singleFlight('k', load, { waitMs: 0, onTimeout: 'load' })
+      await fixture.dibs.singleFlight('k', { waitMs: 0, onTimeout: 'load' }, load)
       expect(new Set(contexts.map((context) => (context as LoadContext).signal)).size).toBe(2)
       expect(await flightRow()).toBeUndefined()
     })
@@ -507,7 +507,7 @@ describe('a wait that is over', () => {
       const own = heldLoad('late')
       const going = new AbortController()
       const options = { waitMs: 0, onTimeout: 'load', signal: going.signal } as const
-      const call = errorOf(fixture.dibs.singleFlight('k', own.load, options))
+      const call = errorOf(fixture.dibs.singleFlight('k', options, own.load))
       await own.begun
       going.abort(new Error('gone'))
       expect(await call).toMatchObject({ message: 'gone' })
@@ -518,9 +518,9 @@ describe('a wait that is over', () => {
 
   it('leaves the others alone', async () => {
     const held = heldLoad('v')
-    const first = fixture.dibs.singleFlight('k', held.load, { waitMs: 1_000 })
+    const first = fixture.dibs.singleFlight('k', { waitMs: 1_000 }, held.load)
     await held.begun
-    const short = errorOf(fixture.dibs.singleFlight('k', held.load, { waitMs: 1_050 }))
+    const short = errorOf(fixture.dibs.singleFlight('k', { waitMs: 1_050 }, held.load))
     const long = fixture.dibs.singleFlight('k', held.load)
     expect(await short).toBeInstanceOf(BusyError)
     held.land()
@@ -533,11 +533,11 @@ describe('the signal of a caller', () => {
   it('ends its wait, and no load', async () => {
     const held = heldLoad('v')
     const own = new AbortController()
-    const first = errorOf(fixture.dibs.singleFlight('k', held.load, { signal: own.signal, ttlMs: MINUTE_MS }))
+    const first = errorOf(fixture.dibs.singleFlight('k', { signal: own.signal, ttlMs: MINUTE_MS }, held.load))
     await held.begun
     const second = fixture.dibs.singleFlight('k', held.load)
     const elsewhere = new AbortController()
-    const third = errorOf(fixture.other.singleFlight('k', held.load, { signal: elsewhere.signal }))
+    const third = errorOf(fixture.other.singleFlight('k', { signal: elsewhere.signal }, held.load))
     await until(isWanted, 'the other to wait')
     own.abort(new Error('gone'))
     elsewhere.abort(new Error('gone too'))
@@ -552,7 +552,7 @@ describe('the signal of a caller', () => {
   it('that has fired before loads nothing', async () => {
     const load = vi.fn(async () => 1)
     const error = await errorOf(
-      fixture.dibs.singleFlight('k', load, { signal: AbortSignal.abort(new Error('before')) }),
+      fixture.dibs.singleFlight('k', { signal: AbortSignal.abort(new Error('before')) }, load),
     )
     expect(error).toMatchObject({ message: 'before' })
     expect(load).not.toHaveBeenCalled()
@@ -566,7 +566,7 @@ describe('a stale value', () => {
     await fixture.schema.clock.advance(2_000)
     const held = heldLoad('new')
     const values = [fixture.dibs, fixture.other, fixture.dibs].map((dibs) =>
-      dibs.singleFlight('k', held.load, options),
+      dibs.singleFlight('k', options, held.load),
     )
     expect(await Promise.all(values)).toEqual(['old', 'old', 'old'])
     await held.begun
@@ -585,9 +585,9 @@ describe('a stale value', () => {
       throw new Error('down')
     }
     const events = await fixture.eventsOf(async (told) => {
-      expect(await fixture.dibs.singleFlight('k', fail, options)).toBe('old')
+      expect(await fixture.dibs.singleFlight('k', options, fail)).toBe('old')
       await until(() => told.length === 1, 'it to fail')
-      expect(await fixture.dibs.singleFlight('k', async () => 'new', options)).toBe('old')
+      expect(await fixture.dibs.singleFlight('k', options, async () => 'new')).toBe('old')
       await until(() => told.length === 2, 'the new one')
     })
     expect(events.map(([name]) => name)).toEqual(['dibs:flight.failed', 'dibs:flight.loaded'])
@@ -601,12 +601,12 @@ describe('a stale value', () => {
     const load = vi.fn(async (): Promise<string> => {
       throw new Error('down')
     })
-    expect(await fixture.dibs.singleFlight('k', load, options)).toBe('old')
+    expect(await fixture.dibs.singleFlight('k', options, load)).toBe('old')
     await until(async () => (await flightRow())?.failure != null, 'it to fail')
-    expect(await fixture.other.singleFlight('k', load, options)).toBe('old')
+    expect(await fixture.other.singleFlight('k', options, load)).toBe('old')
     expect(load).toHaveBeenCalledTimes(1)
     await fixture.schema.clock.advance(MINUTE_MS + 1)
-    expect(await fixture.other.singleFlight('k', load, options)).toBe('old')
+    expect(await fixture.other.singleFlight('k', options, load)).toBe('old')
     await until(() => load.mock.calls.length === 2, 'it to be tried again')
   })
 
@@ -625,12 +625,12 @@ describe('a fresh value that soon is over', () => {
     const random = vi.spyOn(Math, 'random').mockReturnValue(1 - Math.exp(-5.5))
     try {
       const load = vi.fn(async () => 'new')
-      expect(await fixture.dibs.singleFlight('k', load, { ttlMs: MINUTE_MS })).toBe('old')
+      expect(await fixture.dibs.singleFlight('k', { ttlMs: MINUTE_MS }, load)).toBe('old')
       expect(load).not.toHaveBeenCalled()
       await fixture.schema.clock.advance(6_000)
-      expect(await fixture.dibs.singleFlight('k', load, { ttlMs: MINUTE_MS, refreshEarly: 0 })).toBe('old')
+      expect(await fixture.dibs.singleFlight('k', { ttlMs: MINUTE_MS, refreshEarly: 0 }, load)).toBe('old')
       expect(load).not.toHaveBeenCalled()
-      expect(await fixture.dibs.singleFlight('k', load, { ttlMs: MINUTE_MS })).toBe('old')
+      expect(await fixture.dibs.singleFlight('k', { ttlMs: MINUTE_MS }, load)).toBe('old')
       await until(async () => (await flightRow())?.value === 'new', 'the new one')
       expect(load).toHaveBeenCalledTimes(1)
     } finally {
@@ -651,15 +651,15 @@ describe('forget', () => {
 
   it('of what is being loaded: it is for those who wait, and not kept', async () => {
     const held = heldLoad('before')
-    const first = fixture.dibs.singleFlight('k', held.load, { ttlMs: MINUTE_MS, staleMs: MINUTE_MS })
+    const first = fixture.dibs.singleFlight('k', { ttlMs: MINUTE_MS, staleMs: MINUTE_MS }, held.load)
     await held.begun
-    const waiting = fixture.other.singleFlight('k', async () => 'never', { ttlMs: MINUTE_MS })
+    const waiting = fixture.other.singleFlight('k', { ttlMs: MINUTE_MS }, async () => 'never')
     await until(isWanted, 'the other to wait')
     await fixture.other.singleFlight.forget('k')
     // Both come after it, one into each process.
     const after = vi.fn(async () => 'after')
     const late = [fixture.dibs, fixture.other].map((dibs) =>
-      dibs.singleFlight('k', after, { ttlMs: MINUTE_MS }),
+      dibs.singleFlight('k', { ttlMs: MINUTE_MS }, after),
     )
     held.land()
     expect(await first).toBe('before')
@@ -674,7 +674,7 @@ describe('forget', () => {
     const fail = async () => {
       throw new Error('down')
     }
-    await expect(fixture.dibs.singleFlight('k', fail, { errorTtlMs: MINUTE_MS })).rejects.toThrow('down')
+    await expect(fixture.dibs.singleFlight('k', { errorTtlMs: MINUTE_MS }, fail)).rejects.toThrow('down')
     await fixture.other.singleFlight.forget('k')
     expect(await get(fixture.other, 1)).toBe(1)
   })
@@ -690,7 +690,7 @@ describe('maintenance', () => {
     expect(await flightRow('short')).toBeUndefined()
     await fixture.schema.clock.advance(61_000)
     const held = heldLoad('before')
-    const loading = fixture.dibs.singleFlight('k', held.load, { ttlMs: MINUTE_MS })
+    const loading = fixture.dibs.singleFlight('k', { ttlMs: MINUTE_MS }, held.load)
     await held.begun
     await fixture.dibs.singleFlight.forget('k')
     await fixture.schema.clock.advance(3 * MINUTE_MS)

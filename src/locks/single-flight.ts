@@ -36,10 +36,11 @@ export class Flights {
 
   constructor(parts: LockParts) {
     this.#parts = parts
-    const fly = (key: string, load: unknown, options?: SingleFlightOptions) =>
-      this.#fly(checkFlight(key, load, options))
+    const fly = (key: string, options: SingleFlightOptions, load: unknown) =>
+      this.#fly(checkFlight(key, options, load))
     // Checked first, and then rejected: never thrown.
-    const call = async (key: string, load: unknown, options?: SingleFlightOptions) => fly(key, load, options)
+    const call = async (key: string, ...rest: [unknown] | [SingleFlightOptions | undefined, unknown]) =>
+      rest.length === 1 ? fly(key, {}, rest[0]) : fly(key, rest[0] ?? {}, rest[1])
     const forget = (key: string): Promise<void> => this.#forget(key)
     this.singleFlight = Object.assign(call as unknown as SingleFlight, { forget })
   }

@@ -10,12 +10,12 @@ it('single-flight answers with what JSON, or its schema, makes of what was loade
   neverRun(async (dibs, rates) => {
     const load = async (context: LoadContext) => ({ at: new Date(), key: context.key })
     expectTypeOf(await dibs.singleFlight('k', load)).toEqualTypeOf<{ at: string; key: string }>()
-    expectTypeOf(await dibs.singleFlight('k', async () => 1, { ttlMs: 1 })).toEqualTypeOf<number>()
-    expectTypeOf(await dibs.singleFlight('k', load, { result: rates })).toEqualTypeOf<{ usd: number }>()
+    expectTypeOf(await dibs.singleFlight('k', { ttlMs: 1 }, async () => 1)).toEqualTypeOf<number>()
+    expectTypeOf(await dibs.singleFlight('k', { result: rates }, load)).toEqualTypeOf<{ usd: number }>()
     expectTypeOf(dibs.singleFlight.forget('k')).toEqualTypeOf<Promise<void>>()
     // @ts-expect-error: misspelled
-    await dibs.singleFlight('k', load, { ttl: 1 })
+    await dibs.singleFlight('k', { ttl: 1 }, load)
     // @ts-expect-error: no such policy
-    await dibs.singleFlight('k', load, { onTimeout: 'wait' })
+    await dibs.singleFlight('k', { onTimeout: 'wait' }, load)
   })
 })

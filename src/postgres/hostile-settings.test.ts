@@ -89,18 +89,18 @@ it('writes, locks and claims rows of tables on that path, whatever its operators
   })
   const seen = new Date('2030-02-03T04:05:06.789Z')
   const raw = Buffer.from("\\'")
-  expect(
-    await dibs.updateVersioned(undefined, 'item', { id: 1, version: 1 }, { at: seen, raw }),
-  ).toMatchObject({ version: 2 })
-  expect(await dibs.adjust(undefined, 'item', 1, 'n', -5)).toMatchObject({ n: 0 })
-  await expect(dibs.adjust(undefined, 'item', 1, 'n', -1)).rejects.toMatchObject({ current: '0' })
-  expect(await dibs.insertOnce(undefined, 'item', ['id'], { id: 2 })).toMatchObject({ created: false })
-  expect(await dibs.transition(undefined, 'item', 2, { from: 5, to: 6, column: 'n' })).toMatchObject({ n: 6 })
+  expect(await dibs.rows.update('item', { id: 1, version: 1 }, { at: seen, raw })).toMatchObject({
+    version: 2,
+  })
+  expect(await dibs.rows.adjust('item', 1, { n: -5 })).toMatchObject({ n: 0 })
+  await expect(dibs.rows.adjust('item', 1, { n: -1 })).rejects.toMatchObject({ current: '0' })
+  expect(await dibs.rows.insertOnce('item', ['id'], { id: 2 })).toMatchObject({ created: false })
+  expect(await dibs.rows.transition('item', 2, { from: 5, to: 6, column: 'n' })).toMatchObject({ n: 6 })
   const lease = { leaseColumn: 'at', fenceColumn: 'fence' }
-  expect(await dibs.claimRows('item', { where: { n: [6] }, ...lease })).toMatchObject([{ id: 2 }])
+  expect(await dibs.rows.claim('item', { where: { n: [6] }, ...lease })).toMatchObject([{ id: 2 }])
   await dibs.transaction(async (tx) => {
-    expect(await dibs.rowLock(tx, 'item', [2, 1])).toMatchObject([{ id: 2 }, { id: 1 }])
-    await expect(dibs.rowLock(tx, 'item', [3])).rejects.toThrow('There is no row 3')
+    expect(await dibs.rows.lock('item', [2, 1], { tx })).toMatchObject([{ id: 2 }, { id: 1 }])
+    await expect(dibs.rows.lock('item', [3], { tx })).rejects.toThrow('There is no row 3')
     const stored = await tx.query(
       "select extract(epoch from at)::text as at, encode(raw, 'hex') as raw from evil.item order by id",
     )

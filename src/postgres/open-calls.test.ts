@@ -164,7 +164,7 @@ it.each([
   },
   {
     name: 'dibs.acquire',
-    call: (tx: Tx, key: string, fn: () => Promise<void>) => dibs.acquire([claims.lock(key)], fn, { tx }),
+    call: (tx: Tx, key: string, fn: () => Promise<void>) => dibs.acquire([claims.lock(key)], { tx }, fn),
   },
 ])(
   '$name that a transaction of a pg client has left running does not get into the next one',

@@ -21,7 +21,7 @@ const fixture = openTables(
 )
 const { at, withClient } = fixture
 const adjust = (column: string, delta: unknown, options: object = {}, tx?: Tx, id = 1) =>
-  fixture.dibs.adjust(tx, at('stock'), id, column, delta as number, options)
+  fixture.dibs.rows.adjust(at('stock'), id, { [column]: delta as number }, { ...options, tx })
 
 describe('an amount', () => {
   it.runIf(hasRound)('of whole hundreds is one', async () => {

@@ -1,7 +1,7 @@
 import { InsufficientError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Row, Tx } from '../postgres/executor.js'
-import { ROW, RowArgs } from '../postgres/rows/row-args.js'
+import type { Row } from '../postgres/executor.js'
+import { checkPatch, ROW, RowArgs } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
 import { checkWait, expectRow, type RowCall, type Rows, rowWrite } from '../postgres/rows/rows.js'
 import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
@@ -11,80 +11,92 @@ import { compareDecimals, type Decimal, readDecimal, writeDecimal } from './deci
 /** An amount, exactly: a safe integer, a bigint, or digits as text (`'12.50'`). */
 export type ExactAmount = number | bigint | string
 
+/** Columns, and how much to add to each: a negative amount takes away. */
+export type AmountChange = Readonly<Record<string, ExactAmount>>
+
 export interface AdjustOptions extends CountedWriteOptions {
-  /** The least that may be left. Default 0; `null` for no limit. */
+  /** The least that each column may hold afterwards. Default 0; `null` for no limit. */
   readonly min?: ExactAmount | null | undefined
-  /** The most that may be there. Default: none. */
+  /** The most that each column may hold afterwards. Default: no limit. */
   readonly max?: ExactAmount | null | undefined
 }
 
 export type Adjust = <R extends object = Row>(
-  tx: Tx | undefined,
   table: string,
   id: RowId,
-  column: string,
-  delta: ExactAmount,
+  change: AmountChange,
   options?: AdjustOptions,
 ) => Promise<R>
 
 interface Asked {
-  readonly column: string
-  readonly delta: Decimal
+  readonly changes: readonly ColumnChange[]
   readonly min: Decimal | undefined
   readonly max: Decimal | undefined
   readonly counter: string | undefined
   readonly waitMs: number
 }
 
+interface ColumnChange {
+  readonly name: string
+  readonly delta: Decimal
+}
+
+/** See `TableRows.adjust`. */
 export function adjustOn(rows: Rows): Adjust {
   return async <R extends object>(
-    tx: Tx | undefined,
     table: string,
     id: RowId,
-    column: string,
-    delta: ExactAmount,
+    change: AmountChange,
     options: AdjustOptions = {},
   ) => {
-    checkOptions(options, ['min', 'max', 'versionColumn', 'waitMs'])
-    const asked = readAsked(column, delta, options)
-    let holds: AmountColumn | undefined
-    const told = await rows.call(tx, table, (known) => {
-      holds = amountColumn(known, column)
-      return adjustCall(known, id, asked, holds)
+    checkOptions(options, ['tx', 'min', 'max', 'versionColumn', 'waitMs'])
+    const asked = readAsked(change, options)
+    let columns: readonly AmountColumn[] = []
+    const told = await rows.call(options.tx, table, (known) => {
+      columns = asked.changes.map(({ name }) => amountColumn(known, name, `change.${name}`))
+      return adjustCall(known, id, asked, columns)
     })
     const found = expectRow(told, table, id)
     if (found.state === 'written') return found.row as R
+    const [, place = '0', amount = ''] = /^(\d+):(.*)$/s.exec(found.told ?? '') ?? []
+    const current = amount === '' ? null : amount
+    const { name = '', delta } = asked.changes[Number(place)] ?? {}
     throw new InsufficientError({
-      ...{ subject: nameRow(table, id), table, id: showId(id), column },
-      current: found.told,
-      delta: asked.delta.text,
+      ...{ subject: nameRow(table, id), table, id: showId(id), column: name },
+      current,
+      delta: `${delta?.text}`,
       min: asked.min?.text ?? null,
       max: asked.max?.text ?? null,
-      reason: explain(found.told, asked, holds),
+      reason: delta && explain(current, delta, asked, columns[Number(place)]),
     })
   }
 }
 
-function readAsked(column: string, delta: unknown, options: AdjustOptions): Asked {
+function readAsked(change: unknown, options: AdjustOptions): Asked {
   const { min = 0, max = null, versionColumn: counter, waitMs } = options
-  const by = readDecimal('delta', delta)
-  if (by.units === 0n) throw new InvalidInputError('delta', 'must not be 0')
+  const changes = Object.entries(checkPatch('change', change)).map(([name, given]) => {
+    const delta = readDecimal(`change.${name}`, given)
+    if (delta.units === 0n) throw new InvalidInputError(`change.${name}`, 'must not be 0')
+    return { name, delta }
+  })
+  if (changes.length === 0) throw new InvalidInputError('change', 'must name at least one column')
   const least = min === null ? undefined : readDecimal('min', min)
   const most = max === null ? undefined : readDecimal('max', max)
   if (least && most && compareDecimals(least, most) > 0)
     throw new InvalidInputError('min', `must not be more than \`max\`: ${least.text} > ${most.text}`)
-  return { column, delta: by, min: least, max: most, counter, waitMs: checkWait(waitMs) }
+  return { changes, min: least, max: most, counter, waitMs: checkWait(waitMs) }
 }
 
-/** Why a sum does not fit, if not by the caller's own bounds. */
+/** Why a sum does not fit, if the caller's own bounds are not the reason. */
 function explain(
   current: string | null,
-  { delta, min, max }: Asked,
+  delta: Decimal,
+  { min, max }: Asked,
   column?: AmountColumn,
 ): string | undefined {
   if (current === null) return 'Nothing can be added to null.'
   if (/[a-z]/i.test(current)) return 'Nothing can be added to what is no finite number.'
-  // More digits are not read here.
+  // `readDecimal` refuses more digits.
   if (current.length > 400) return undefined
   const now = readDecimal('current', current)
   const places = Math.max(now.places, delta.places)
@@ -94,40 +106,47 @@ function explain(
   return column?.most && `The column holds ${column.least} to ${column.most}.`
 }
 
-/** Sums are made in `numeric`, which does not overflow, and go back into the column only if they fit. */
+/** Sums are computed as `numeric`, which does not overflow. They are written back only if they fit the column. */
 function adjustCall(
   table: Table,
   id: RowId,
-  { column: name, delta, min, max, counter, waitMs }: Asked,
-  column: AmountColumn,
+  { changes, min, max, counter, waitMs }: Asked,
+  columns: readonly AmountColumn[],
 ): RowCall {
-  checkDelta('delta', delta, column)
   const parts = readId('id', table, id)
-  if ([...table.primary, ...parts.map((part) => part.column)].some((key) => key.name === name))
-    throw new InvalidInputError('column', `names "${name}", which says which row it is`)
-  const counted = countWrite(table, counter, [
-    ...keyTaken(table, parts),
-    { name, why: 'it is what is adjusted' },
-  ])
+  const keys = new Set([...table.primary, ...parts.map((part) => part.column)].map(({ name }) => name))
+  const taken = changes.map(({ name }) => ({ name, why: 'it is what is adjusted' }))
+  const counted = countWrite(table, counter, [...keyTaken(table, parts), ...taken])
   const args = new RowArgs()
   const match = matchId(parts, args)
   const numeric = 'pg_catalog.numeric'
-  const sum = `(${ROW}.${column.quoted}::${numeric} operator(pg_catalog.+) ${args.place(delta.text, numeric)})`
-  const bounds = [
-    ...[min?.text, column.least].map(
-      (text) => text && `${sum} operator(pg_catalog.>=) ${args.place(text, numeric)}`,
-    ),
-    ...[max?.text, column.most].map(
-      (text) => text && `${sum} operator(pg_catalog.<=) ${args.place(text, numeric)}`,
-    ),
-  ].filter(Boolean)
-  // There is a bound in any case, so that null never fits. NaN counts as more than any number, and with an infinity no sum says what was added.
-  const finite = `${sum} operator(pg_catalog.>) '-Infinity'::${numeric} and ${sum} operator(pg_catalog.<) 'Infinity'::${numeric}`
-  const fits = [...bounds, ...(column.most === undefined ? [finite] : [])].join(' and ')
+  const sums = columns.map((column, n) => {
+    const { name, delta } = changes[n] as ColumnChange
+    checkDelta(`change.${name}`, delta, column)
+    if (keys.has(name))
+      throw new InvalidInputError(`change.${name}`, 'must not be given: this column identifies the row')
+    const sum = `(${ROW}.${column.quoted}::${numeric} operator(pg_catalog.+) ${args.place(delta.text, numeric)})`
+    const bound = (operator: string) => (text: string | undefined) =>
+      text && `${sum} operator(pg_catalog.${operator}) ${args.place(text, numeric)}`
+    // There is always a bound, so that null never fits. NaN counts as more than any number, and a sum with an infinity does not show what was added.
+    const finite = `${sum} operator(pg_catalog.>) '-Infinity'::${numeric} and ${sum} operator(pg_catalog.<) 'Infinity'::${numeric}`
+    const fits = [
+      ...[min?.text, column.least].map(bound('>=')),
+      ...[max?.text, column.most].map(bound('<=')),
+      column.most === undefined ? finite : undefined,
+    ].filter(Boolean)
+    return { column, set: `${column.quoted} = ${sum}::${column.sql}`, fits: fits.join(' and ') }
+  })
+  const fits = sums.map((one) => one.fits).join(' and ')
+  // The first column that does not fit, and what it holds.
+  const refused = sums.map(
+    (one, n) =>
+      `when not coalesce(${one.fits}, false) then pg_catalog.concat('${n}:', ${ROW}.${one.column.quoted}::pg_catalog.text)`,
+  )
   return rowWrite({
     ...{ table, args, match, waitMs },
-    write: `update ${table.quoted} as ${ROW} set ${[`${column.quoted} = ${sum}::${column.sql}`, ...counted.sets].join(', ')} where ${match} and ${fits}`,
-    told: `${ROW}.${column.quoted}`,
+    write: `update ${table.quoted} as ${ROW} set ${[...sums.map(({ set }) => set), ...counted.sets].join(', ')} where ${match} and ${fits}`,
+    told: `case ${refused.join(' ')} end`,
     again: `coalesce(${fits}, false)`,
   })
 }

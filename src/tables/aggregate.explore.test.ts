@@ -288,7 +288,7 @@ describe('a transition that counts', () => {
         bob: () =>
           fixture.dibs.transaction(
             async (tx) => {
-              await fixture.dibs.rowLock(tx, 'parent', [1, 2])
+              await fixture.dibs.rows.lock('parent', [1, 2], { tx })
               await tx.query('update child set parent_id = 2 where id = 1')
               await totals.recompute([1, 2], { tx })
             },

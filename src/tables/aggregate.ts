@@ -6,7 +6,7 @@ import { trackJoinedMethods } from '../postgres/open-calls.js'
 import { toColumnText } from '../postgres/rows/column-value.js'
 import { RowArgs } from '../postgres/rows/row-args.js'
 import { nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
-import { checkWait, type Rows, type ToldRow, type WaitOptions } from '../postgres/rows/rows.js'
+import { checkWait, type RowOptions, type Rows, type ToldRow } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
 import { readTableName } from '../postgres/rows/table-name.js'
 import { statement } from '../postgres/statement.js'
@@ -33,14 +33,10 @@ const MOVED = new Set(['42P01', '42703', '42883', '42804', '42846'])
 /** What `aggregate_sees_all` raises. */
 const HIDDEN = '42D01'
 
-export interface RecomputeOptions extends WaitOptions {
-  /** Counts in your transaction, and sees what it has written. Without it, it is kept at once. */
-  readonly tx?: Tx | undefined
-}
+/** In your transaction (`tx`), the count includes what that has written. */
+export type RecomputeOptions = RowOptions
 
-export interface DerivedOptions extends WaitOptions {
-  /** Makes it in your transaction. */
-  readonly tx?: Tx | undefined
+export interface DerivedOptions extends RowOptions {
   /** False: only say how, for a migration of yours. Default true. */
   readonly create?: boolean | undefined
 }
@@ -170,7 +166,7 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Moves a child from one state to another, as `dibs.transition` does, and adds to its parent in the same statement: of several who try one does both, and the others
+   * Moves a child from one state to another, as `dibs.rows.transition` does, and adds to its parent in the same statement: of several who try one does both, and the others
    * neither. It costs no count; but nobody who writes children in another way may forget to add, so now and then `verify`.
    *
    * @example

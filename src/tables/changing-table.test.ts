@@ -65,7 +65,7 @@ async function migrateBeforeTheLook(
 describe('a migration between a write that is refused and the look why', () => {
   it('is waited for no longer than any other', onTime, async () => {
     const { error, tookMs } = await migrateBeforeTheLook('add column more int', 4_000, (tx) =>
-      fixture.dibs.adjust(tx, at('stock'), 1, 'n', -1, { waitMs: 800 }),
+      fixture.dibs.rows.adjust(at('stock'), 1, { n: -1 }, { tx, waitMs: 800 }),
     )
     expect(error).toBeInstanceOf(BusyError)
     expect(tookMs).toBeLessThan(3_500)
@@ -74,7 +74,9 @@ describe('a migration between a write that is refused and the look why', () => {
   it('that is over soon is read again, and the transaction goes on', async () => {
     let alive: unknown
     const { error } = await migrateBeforeTheLook('drop column extra', 0, async (tx) => {
-      const told = await fixture.dibs.adjust(tx, at('stock'), 1, 'n', -1).catch((reason: unknown) => reason)
+      const told = await fixture.dibs.rows
+        .adjust(at('stock'), 1, { n: -1 }, { tx })
+        .catch((reason: unknown) => reason)
       alive = await isAlive(tx)
       throw told
     })
@@ -91,7 +93,7 @@ it('all waits of a statement end before its statement_timeout', async () => {
       await second.query(`update ${at('stock')} set n = 4 where id = 2`)
       await withClient(async (tx) => {
         await tx.query("set local statement_timeout = '5s'")
-        const waiting = fixture.dibs.rowLock(tx, at('stock'), [1, 2], { wait: 10_000 })
+        const waiting = fixture.dibs.rows.lock(at('stock'), [1, 2], { tx, waitMs: 10_000 })
         setTimeout(() => void first.query('commit'), 2_500)
         await expect(waiting).rejects.toThrow(BusyError)
         expect(await isAlive(tx)).toEqual([{ n: 1 }])
@@ -104,7 +106,7 @@ it('rows that may be left out are there if they were made anew while they were w
   await withClient(async (other) => {
     await other.query(`delete from ${at('stock')} where id = 1; insert into ${at('stock')} values (1, 45)`)
     await withClient(async (tx) => {
-      const waiting = fixture.dibs.rowLock(tx, at('stock'), [1, 9], { missing: 'leave out' })
+      const waiting = fixture.dibs.rows.lock(at('stock'), [1, 9], { tx, ifMissing: 'skip' })
       await fixture.blocked(tx)
       await other.query('commit')
       expect(await waiting).toMatchObject([{ id: 1, n: 45 }])
@@ -117,7 +119,9 @@ describe('what only the server knows to be wrong leaves the transaction alive', 
     'as a value: %.20j',
     async (patch) => {
       await withClient(async (tx) => {
-        await expect(fixture.dibs.lastWriteWins(tx, at('typed'), 1, patch)).rejects.toThrow(DatabaseError)
+        await expect(fixture.dibs.rows.lastWriteWins(at('typed'), 1, patch, { tx })).rejects.toThrow(
+          DatabaseError,
+        )
         expect(await isAlive(tx)).toEqual([{ n: 1 }])
       })
     },
@@ -134,7 +138,7 @@ describe('what only the server knows to be wrong leaves the transaction alive', 
     [`currval('${at('counter')}') > 0`, []],
   ])('as a condition: %s', async (sql, values) => {
     await withClient(async (tx) => {
-      const asked = fixture.dibs.claimRows(at('typed'), { tx, where: { sql, values } })
+      const asked = fixture.dibs.rows.claim(at('typed'), { tx, where: { sql, values } })
       await expect(asked).rejects.toThrow(DatabaseError)
       expect(await isAlive(tx)).toEqual([{ n: 1 }])
     })
@@ -151,7 +155,7 @@ describe('what only the server knows to be wrong leaves the transaction alive', 
     try {
       await withClient(async (tx) => {
         await tx.query(`set local role ${role}`)
-        const asked = fixture.dibs.adjust(tx, at('stock'), 1, 'n', 20)
+        const asked = fixture.dibs.rows.adjust(at('stock'), 1, { n: 20 }, { tx })
         await expect(asked).rejects.toMatchObject({ sqlState: '42501' })
         expect(await isAlive(tx)).toEqual([{ n: 1 }])
       })
@@ -171,7 +175,7 @@ describe('claims', () => {
       // It has seen the row where it was, and comes to lock it when it is gone from there.
       const waits = `(select pg_advisory_xact_lock(4711)) is not null`
       await mover.query('select pg_advisory_xact_lock(4711)')
-      const claiming = fixture.dibs.claimRows<{ id: number }>(at('task'), {
+      const claiming = fixture.dibs.rows.claim<{ id: number }>(at('task'), {
         ...{ where: { sql: waits, values: [] }, attemptsColumn: 'tries', limit: 2 },
       })
       await until(
@@ -190,7 +194,7 @@ describe('claims', () => {
 
   it('of a row with as many attempts as can be counted do not stop', async () => {
     await fixture.pool.query(`update ${at('task')} set tries = 32767 where id = 1`)
-    const claimed = await fixture.dibs.claimRows(at('task'), { attemptsColumn: 'tries', limit: 2 })
+    const claimed = await fixture.dibs.rows.claim(at('task'), { attemptsColumn: 'tries', limit: 2 })
     expect(claimed).toMatchObject([
       { id: 1, tries: 32767 },
       { id: 2, tries: 1 },
@@ -199,7 +203,7 @@ describe('claims', () => {
 
   it('compare with a moment past the year 9999', async () => {
     const where = { sql: 'at is null or at > $1', values: [new Date(8.64e15)] }
-    expect(await fixture.dibs.claimRows(at('typed'), { where, set: { at: new Date(0) } })).toHaveLength(1)
+    expect(await fixture.dibs.rows.claim(at('typed'), { where, set: { at: new Date(0) } })).toHaveLength(1)
   })
 })
 
@@ -212,7 +216,7 @@ it('a refusal is about the table that the search path names this time', async ()
   const ask = (tenant: string | undefined, id: string) =>
     withClient(async (tx) => {
       await tx.query(`set local search_path = ${tenant}`)
-      return await fixture.dibs.lastWriteWins(tx, 'orders', id, { n: 1 })
+      return await fixture.dibs.rows.lastWriteWins('orders', id, { n: 1 }, { tx })
     })
   const id = '11111111-1111-4111-8111-111111111111'
   await expect(ask(tenants[0], id)).rejects.toThrow(InvalidInputError)
@@ -221,19 +225,18 @@ it('a refusal is about the table that the search path names this time', async ()
 })
 
 it('a state is a column that can be written, and not the key', async () => {
-  const { transition } = fixture.dibs
+  const { transition } = fixture.dibs.rows
   const id = { id: 1, part: 1 }
-  await expect(transition(undefined, at('task'), id, { column: 'doubled', from: 2, to: 4 })).rejects.toThrow(
+  await expect(transition(at('task'), id, { column: 'doubled', from: 2, to: 4 })).rejects.toThrow(
     'the database makes it',
   )
-  await expect(transition(undefined, at('task'), id, { column: 'id', from: 1, to: 2 })).rejects.toThrow(
+  await expect(transition(at('task'), id, { column: 'id', from: 1, to: 2 })).rejects.toThrow(
     'it says which row it is',
   )
 })
 
 it('a version that the column cannot hold is another version', async () => {
-  const asked = fixture.dibs.updateVersioned(
-    undefined,
+  const asked = fixture.dibs.rows.update(
     at('stock'),
     { id: 1, version: 3_000_000_000 },
     { extra: 'x' },

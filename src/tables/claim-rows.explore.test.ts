@@ -23,7 +23,7 @@ const options = {
   holderColumn: 'holder',
 } as const
 const claim = (holder: string, limit = 1) =>
-  fixture.dibs.claimRows<Task>('task', { ...options, holder, limit })
+  fixture.dibs.rows.claim<Task>('task', { ...options, holder, limit })
 const finish = (db: ExploreHandle, { id, fence }: Task, by: string) =>
   db.query(
     `with ended as (update task set state = 'done', lease_until = null where id = $1 and fence = $2 returning id)
@@ -117,7 +117,7 @@ describe('without a lease', () => {
         ['ann', 'bob'].map((holder) => [
           holder,
           () =>
-            fixture.dibs.claimRows('task', {
+            fixture.dibs.rows.claim('task', {
               where: { state: 'ready' },
               set: { state: 'taken', holder },
               limit: 2,
@@ -135,7 +135,7 @@ it.each(['read committed', 'repeatable read'] as const)(
     const inTransaction = (holder: string) => () =>
       fixture.dibs.transaction(
         async (tx) => {
-          const [task] = await fixture.dibs.claimRows<Task>('task', { ...options, holder, tx })
+          const [task] = await fixture.dibs.rows.claim<Task>('task', { ...options, holder, tx })
           if (task) await tx.query('insert into done values ($1, $2)', [task.id, holder])
         },
         { isolation, attempts: 1 },

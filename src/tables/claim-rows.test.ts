@@ -16,7 +16,7 @@ const fixture = openTables(
 )
 const { at, withClient } = fixture
 type Mail = { id: number; fence: string; lease_until: Date; holder: string; tries: number; sent_at: Date }
-const claim = (options: ClaimRowsOptions) => fixture.dibs.claimRows<Mail>(at('mail'), options)
+const claim = (options: ClaimRowsOptions) => fixture.dibs.rows.claim<Mail>(at('mail'), options)
 const ids = (rows: readonly { id: number }[]) => rows.map(({ id }) => id)
 const sent = { sent_at: new Date('2030-01-01') }
 const leased = { leaseColumn: 'lease_until', fenceColumn: 'fence' } as const
@@ -29,7 +29,9 @@ describe('which rows', () => {
         await tx.query(
           `set local search_path = ${fixture.shop}; create table ${name} (id int primary key, by text); insert into ${name} values (7)`,
         )
-        expect(await fixture.dibs.claimRows(name, { tx, set: { by: 'ann' } })).toEqual([{ id: 7, by: 'ann' }])
+        expect(await fixture.dibs.rows.claim(name, { tx, set: { by: 'ann' } })).toEqual([
+          { id: 7, by: 'ann' },
+        ])
       })
     },
   )
@@ -93,7 +95,7 @@ describe('which rows', () => {
 
   it('by a key of several columns', async () => {
     const set = { state: 'taken' }
-    const rows = await fixture.dibs.claimRows(at('part'), { where: { state: 'new' }, set, limit: 10 })
+    const rows = await fixture.dibs.rows.claim(at('part'), { where: { state: 'new' }, set, limit: 10 })
     expect(rows).toEqual([
       { tenant: 1, id: 1, state: 'taken' },
       { tenant: 1, id: 2, state: 'taken' },
@@ -247,7 +249,7 @@ describe('refused before it is sent', () => {
   })
 
   it('a table without a primary key, and what is no transaction', async () => {
-    await expect(fixture.dibs.claimRows(at('bare'), { set: { n: 1 } })).rejects.toThrow('has no primary key')
+    await expect(fixture.dibs.rows.claim(at('bare'), { set: { n: 1 } })).rejects.toThrow('has no primary key')
     await expect(claim({ set: sent, tx: fixture.pool as never })).rejects.toThrow(NotInTransactionError)
   })
 })

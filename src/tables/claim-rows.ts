@@ -1,12 +1,12 @@
 import { InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Row, Tx } from '../postgres/executor.js'
+import type { Row } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
 import { showGiven } from '../postgres/name-given.js'
 import { checkPatch, ROW, RowArgs, type RowPatch, type Taken, writable } from '../postgres/rows/row-args.js'
 import { keyTaken } from '../postgres/rows/row-id.js'
-import { checkWait, type RowCall, type Rows, type WaitOptions } from '../postgres/rows/rows.js'
+import { checkWait, type RowCall, type RowOptions, type Rows } from '../postgres/rows/rows.js'
 import type { Column, Table } from '../postgres/rows/table.js'
 import { countUp, leaseColumn, wholeColumn } from './claim-columns.js'
 import { type ClaimOrder, readOrder } from './claim-order.js'
@@ -15,7 +15,7 @@ import { type ClaimWhere, readWhere } from './claim-where.js'
 const MAX_LIMIT = 1_000
 const LEASE_MS = 60_000
 
-export interface ClaimRowsOptions extends WaitOptions {
+export interface ClaimRowsOptions extends RowOptions {
   /** Which rows may be taken. Default: all. */
   readonly where?: ClaimWhere | undefined
   /** Which first; the key decides where this does not. */
@@ -38,8 +38,6 @@ export interface ClaimRowsOptions extends WaitOptions {
   readonly holder?: string | undefined
   /** A column of whole numbers that counts the claims. */
   readonly attemptsColumn?: string | undefined
-  /** Claims in your transaction, and dies with it; without it, it is kept at once. */
-  readonly tx?: Tx | undefined
 }
 
 export type ClaimRows = <R extends object = Row>(table: string, options?: ClaimRowsOptions) => Promise<R[]>

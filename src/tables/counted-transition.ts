@@ -1,7 +1,6 @@
 import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Tx } from '../postgres/executor.js'
-import { checkPatch, ROW, type RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
+import { checkPatch, ROW, type RowArgs, writable } from '../postgres/rows/row-args.js'
 import { keyTaken, type RowId } from '../postgres/rows/row-id.js'
 import { checkWait, type RowCall, rowWrite, type SecondWrite } from '../postgres/rows/rows.js'
 import type { CountedWriteOptions } from '../postgres/rows/version-column.js'
@@ -14,34 +13,29 @@ import { readStep, type StateChange, transitionWrite } from './transition.js'
 export interface CountedTransitionOptions extends CountedWriteOptions {
   /** Columns of the parent, and what is added to each. */
   readonly add: Readonly<Record<string, ExactAmount>>
-  /** What else is written into the child. */
-  readonly patch?: RowPatch | undefined
-  /** Writes in your transaction. Without it, it is kept at once. */
-  readonly tx?: Tx | undefined
 }
 
 interface Counted extends ReturnType<typeof readStep> {
   readonly add: readonly (readonly [column: string, delta: Decimal])[]
-  readonly patch: RowPatch
   readonly counter: string | undefined
   readonly waitMs: number
 }
 
 export function readCounted(step: StateChange, options: CountedTransitionOptions): Counted {
-  checkOptions(options, ['add', 'patch', 'tx', 'versionColumn', 'waitMs'])
-  const { add, patch = {}, versionColumn: counter, waitMs } = options
+  checkOptions(options, ['add', 'tx', 'versionColumn', 'waitMs'])
+  const { add, versionColumn: counter, waitMs } = options
   const deltas = Object.entries(checkPatch('add', add)).map(
     ([column, delta]) => [column, readDecimal(`add.${column}`, delta)] as const,
   )
   if (deltas.length === 0) throw new InvalidInputError('add', 'must name at least one column of the parent')
-  return { ...readStep(step), add: deltas, patch, counter, waitMs: checkWait(waitMs) }
+  return { ...readStep(step), add: deltas, counter, waitMs: checkWait(waitMs) }
 }
 
 /** One statement for both: whoever finds the child in another state by now adds nothing. The child is locked first, then the parent, by everybody. */
 export function countedTransition(sql: AggregateSql, id: RowId, asked: Counted): RowCall {
-  const moved = sql.foreign.find(({ name }) => Object.hasOwn(asked.patch, name))
+  const moved = sql.foreign.find(({ name }) => Object.hasOwn(asked.set, name))
   if (moved)
-    throw new InvalidInputError(`patch.${moved.name}`, 'must not be given: it says which parent is added to')
+    throw new InvalidInputError(`set.${moved.name}`, 'must not be given: it says which parent is added to')
   const write = transitionWrite(sql.child, id, asked, asked.waitMs)
   return rowWrite({ ...write, also: (written) => addSql(sql, written, asked.add, write.args, write.match) })
 }

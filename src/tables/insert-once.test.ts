@@ -21,7 +21,7 @@ const fixture = openTables(
 )
 const { at, withClient } = fixture
 const insert = (tx: Tx | undefined, row: object = {}, columns: unknown = ['email'], options?: object) =>
-  fixture.dibs.insertOnce(tx, at('users'), columns as string[], { email: 'ann', ...row }, options)
+  fixture.dibs.rows.insertOnce(at('users'), columns as string[], { email: 'ann', ...row }, { ...options, tx })
 
 describe('the first', () => {
   it('makes the row, and the others are given it', async () => {
@@ -80,9 +80,9 @@ it.each([
       `create domain {shop}.cents as numeric(5, 2); create domain {shop}.price as {shop}.cents;
        create table {shop}.rounded (id ${type} primary key, n int)`.replaceAll('{shop}', fixture.shop),
     )
-    const first = await fixture.dibs.insertOnce(tx, at('rounded'), ['id'], { id, n: 1 })
+    const first = await fixture.dibs.rows.insertOnce(at('rounded'), ['id'], { id, n: 1 }, { tx })
     expect(first.created).toBe(true)
-    expect(await fixture.dibs.insertOnce(tx, at('rounded'), ['id'], { id, n: 2 })).toEqual({
+    expect(await fixture.dibs.rows.insertOnce(at('rounded'), ['id'], { id, n: 2 }, { tx })).toEqual({
       created: false,
       row: first.row,
     })
@@ -99,7 +99,7 @@ it('a key that a trigger changes is not found, and the error does not say why fo
         fixture.shop,
       ),
     )
-    const ask = (id: string) => fixture.dibs.insertOnce(tx, at('lowered'), ['id'], { id })
+    const ask = (id: string) => fixture.dibs.rows.insertOnce(at('lowered'), ['id'], { id }, { tx })
     expect(await ask('Ann')).toEqual({ created: true, row: { id: 'ann' } })
     const error = await ask('Ann').catch((error) => error)
     expect(error).toBeInstanceOf(NotWrittenError)
@@ -189,9 +189,9 @@ describe('refused before it is sent', () => {
   })
 
   it('a table without a unique index', async () => {
-    const asked = fixture.dibs.insertOnce(undefined, at('plain'), ['n'], { n: 1 })
+    const asked = fixture.dibs.rows.insertOnce(at('plain'), ['n'], { n: 1 })
     await expect(asked).rejects.toThrow('not (n); it has none')
-    await expect(fixture.dibs.insertOnce(undefined, at('plain'), ['n'], 1 as never)).rejects.toThrow(
+    await expect(fixture.dibs.rows.insertOnce(at('plain'), ['n'], 1 as never)).rejects.toThrow(
       '`row` must be an object',
     )
   })

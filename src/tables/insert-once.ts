@@ -1,6 +1,6 @@
 import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Row, Tx } from '../postgres/executor.js'
+import type { Row } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkPatch, ROW, RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
 import {
@@ -8,8 +8,8 @@ import {
   expectRow,
   lockersOf,
   type RowCall,
+  type RowOptions,
   type Rows,
-  type WaitOptions,
 } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
 
@@ -21,25 +21,25 @@ export interface Inserted<R extends object = Row> {
 }
 
 export type InsertOnce = <R extends object = Row>(
-  tx: Tx | undefined,
   table: string,
   conflictColumns: readonly string[],
   row: RowPatch,
-  options?: WaitOptions,
+  options?: RowOptions,
 ) => Promise<Inserted<R>>
 
 export function insertOnceOn(rows: Rows): InsertOnce {
   return async <R extends object>(
-    tx: Tx | undefined,
     table: string,
     conflictColumns: readonly string[],
     row: RowPatch,
-    options: WaitOptions = {},
+    options: RowOptions = {},
   ) => {
-    checkOptions(options, ['waitMs'])
+    checkOptions(options, ['tx', 'waitMs'])
     const waitMs = checkWait(options.waitMs)
     checkPatch('row', row)
-    const told = await rows.call(tx, table, (known) => insertCall(known, conflictColumns, row, waitMs))
+    const told = await rows.call(options.tx, table, (known) =>
+      insertCall(known, conflictColumns, row, waitMs),
+    )
     const id = Object.fromEntries(conflictColumns.map((name) => [name, row[name]]))
     const found = expectRow(told, table, id)
     return { row: found.row as R, created: found.state === 'written' }

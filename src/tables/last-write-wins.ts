@@ -1,6 +1,6 @@
 import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Row, Tx } from '../postgres/executor.js'
+import type { Row } from '../postgres/executor.js'
 import { ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, type RowId, readId } from '../postgres/rows/row-id.js'
 import { checkWait, expectRow, type RowCall, type Rows, rowWrite } from '../postgres/rows/rows.js'
@@ -8,7 +8,6 @@ import type { Table } from '../postgres/rows/table.js'
 import { type CountedWriteOptions, countWrite } from '../postgres/rows/version-column.js'
 
 export type LastWriteWins = <R extends object = Row>(
-  tx: Tx | undefined,
   table: string,
   id: RowId,
   patch: RowPatch,
@@ -17,15 +16,14 @@ export type LastWriteWins = <R extends object = Row>(
 
 export function lastWriteWinsOn(rows: Rows): LastWriteWins {
   return async <R extends object>(
-    tx: Tx | undefined,
     table: string,
     id: RowId,
     patch: RowPatch,
     options: CountedWriteOptions = {},
   ) => {
-    checkOptions(options, ['versionColumn', 'waitMs'])
+    checkOptions(options, ['tx', 'versionColumn', 'waitMs'])
     const waitMs = checkWait(options.waitMs)
-    const told = await rows.call(tx, table, (known) =>
+    const told = await rows.call(options.tx, table, (known) =>
       updateCall(known, id, patch, options.versionColumn, waitMs),
     )
     return expectRow(told, table, id).row as R

@@ -180,7 +180,7 @@ describe('of two monitors', () => {
 
 type Task = { id: number; fence: string }
 const take = (status: readonly string[], holder: string) =>
-  fixture.dibs.claimRows<Task>('task', {
+  fixture.dibs.rows.claim<Task>('task', {
     ...{ where: { status }, set: { status: 'PROCESSING' }, leaseColumn: 'lease_until', fenceColumn: 'fence' },
     ...{ holderColumn: 'holder', holder },
   })

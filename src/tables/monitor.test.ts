@@ -282,7 +282,7 @@ describe('requeue', () => {
   it('is taken again by claimRows, whose fence is above that of the worker before', async () => {
     await put({ status: 'PENDING', attempts: 0 })
     const take = () =>
-      fixture.dibs.claimRows<{ fence: string }>(at('item'), {
+      fixture.dibs.rows.claim<{ fence: string }>(at('item'), {
         ...{ where: { status: 'PENDING' }, set: { status: 'PROCESSING' }, attemptsColumn: 'attempts' },
         ...{ leaseColumn: 'lease_until', leaseMs: 1_000, fenceColumn: 'fence' },
       })

@@ -30,8 +30,8 @@ beforeAll(async () => {
   dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
   // Each table is read once; what is crashed is what comes after.
   for (const table of ['task', 'orders', 'stock', 'page', 'account'])
-    await dibs.transaction((tx) => dibs.claimRows(table, { tx }))
-  await dibs.insertOnce(undefined, 'payment', ['order_id'], { order_id: 0, by: 'nobody' })
+    await dibs.transaction((tx) => dibs.rows.claim(table, { tx }))
+  await dibs.rows.insertOnce('payment', ['order_id'], { order_id: 0, by: 'nobody' })
   await pool.query('truncate payment')
 })
 // No `dibs.close()`: it would wait for the calls of those that were killed, which never end.
@@ -48,7 +48,7 @@ it("a killed claimer's rows come again, and whoever wakes up late finishes nothi
       await db.query("insert into task (id, state) values (1, 'ready')")
     },
     run: async (db, { number }) => {
-      const [task] = await dibs.claimRows<{ id: number; fence: string }>('task', {
+      const [task] = await dibs.rows.claim<{ id: number; fence: string }>('task', {
         ...{ where: { state: 'ready' }, leaseColumn: 'lease_until', leaseMs: LEASE_MS, fenceColumn: 'fence' },
       })
       if (!task) return 'nothing to do'
@@ -76,13 +76,23 @@ it("a killed claimer's rows come again, and whoever wakes up late finishes nothi
 /** A payment, once for its order, with what belongs to it: all or nothing, whoever calls again. */
 const pay = (by: string): Promise<string> =>
   dibs.transaction(async (tx) => {
-    const { row, created } = await dibs.insertOnce<{ by: string }>(tx, 'payment', ['order_id'], {
-      order_id: 7,
-      by,
-    })
+    const { row, created } = await dibs.rows.insertOnce<{ by: string }>(
+      'payment',
+      ['order_id'],
+      {
+        order_id: 7,
+        by,
+      },
+      { tx },
+    )
     if (!created) return row.by
-    const order = await dibs.transition<{ sku: string }>(tx, 'orders', 7, { from: 'new', to: 'paid' })
-    await dibs.adjust(tx, 'stock', order.sku, 'left_over', -1)
+    const order = await dibs.rows.transition<{ sku: string }>(
+      'orders',
+      7,
+      { from: 'new', to: 'paid' },
+      { tx },
+    )
+    await dibs.rows.adjust('stock', order.sku, { left_over: -1 }, { tx })
     return by
   })
 
@@ -111,7 +121,7 @@ it('a transition alone is done once, also by whoever did not hear of it', async 
     pool,
     setup: (db) => db.query("insert into orders values (7, 'new', 'apple')"),
     run: () =>
-      dibs.transition(undefined, 'orders', 7, { from: 'new', to: 'paid' }).catch((error) => {
+      dibs.rows.transition('orders', 7, { from: 'new', to: 'paid' }).catch((error) => {
         // It was us, before.
         if (error instanceof StateConflictError && error.current === 'paid') return 'it is paid'
         throw error
@@ -135,8 +145,8 @@ it('updateVersioned under a lock of the row counts once, and whoever has read be
       return dibs
         .transaction(
           async (tx) => {
-            const [page] = await dibs.rowLock<{ hits: number }>(tx, 'page', [1])
-            await dibs.updateVersioned(tx, 'page', { id: 1, version }, { hits: (page?.hits ?? 0) + 1 })
+            const [page] = await dibs.rows.lock<{ hits: number }>('page', [1], { tx })
+            await dibs.rows.update('page', { id: 1, version }, { hits: (page?.hits ?? 0) + 1 }, { tx })
           },
           { attempts: 1 },
         )
@@ -158,7 +168,7 @@ it('lastWriteWins alone is what it was to be, whoever dies and wakes up', async 
   const report = await crashLoop({
     pool,
     setup: (db) => db.query('insert into page values (1, 0, 1)'),
-    run: () => dibs.lastWriteWins(undefined, 'page', 1, { hits: 7 }, { versionColumn: 'version' }),
+    run: () => dibs.rows.lastWriteWins('page', 1, { hits: 7 }, { versionColumn: 'version' }),
     invariant: async (db) => {
       const { rows } = await db.query('select hits, version from page')
       assert.equal(rows[0].hits, 7)
@@ -176,7 +186,7 @@ it('retryOnConflict around a read and a write counts once for each call that was
       retryOnConflict(async () => {
         const { rows } = await db.query('select hits, version from page')
         const [{ hits, version }] = rows
-        return dibs.updateVersioned(undefined, 'page', { id: 1, version }, { hits: hits + 1 })
+        return dibs.rows.update('page', { id: 1, version }, { hits: hits + 1 })
       }),
     invariant: async (db, { run, recoveries }) => {
       const { rows } = await db.query('select hits, version from page')
@@ -195,7 +205,12 @@ it('a transfer moves all or nothing: the sum stays, and an order that was heard 
     setup: (db) => db.query("insert into account values ('a', 10), ('b', 10)"),
     run: () =>
       dibs.transaction(async (tx) => {
-        const { created } = await dibs.insertOnce(tx, 'payment', ['order_id'], { order_id: 7, by: 'a' })
+        const { created } = await dibs.rows.insertOnce(
+          'payment',
+          ['order_id'],
+          { order_id: 7, by: 'a' },
+          { tx },
+        )
         if (created) await transfer(dibs, { from: 'a', to: 'b', amount: 3 }, tx)
       }),
     invariant: async (db) =>

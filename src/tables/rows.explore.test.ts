@@ -43,7 +43,7 @@ const isConflict = (error: unknown): boolean => error instanceof ConflictError
 
 describe('updateVersioned', () => {
   const write = (by: string, tx?: Transaction) =>
-    fixture.dibs.updateVersioned(tx, 'item', { id: 1, version: 1 }, { by })
+    fixture.dibs.rows.update('item', { id: 1, version: 1 }, { by }, { tx })
 
   async function oneWins(db: ExploreHandle, outcomes: Readonly<Record<string, Outcome>>): Promise<void> {
     const winners = Object.keys(outcomes).filter((name) => outcomes[name]?.status === 'fulfilled')
@@ -91,7 +91,7 @@ describe('updateVersioned', () => {
       ...one,
       actors: {
         // It has the version that the other is about to make.
-        ann: () => fixture.dibs.updateVersioned(undefined, 'item', { id: 1, version: 2 }, { by: 'ann' }),
+        ann: () => fixture.dibs.rows.update('item', { id: 1, version: 2 }, { by: 'ann' }),
         bob: () => write('bob'),
       },
       mayFail: isConflict,
@@ -106,7 +106,7 @@ describe('updateVersioned', () => {
 
 describe('transition', () => {
   const go = (from: string, to: string, by: string, tx?: Transaction) =>
-    fixture.dibs.transition(tx, 'item', 1, { from, to }, { by })
+    fixture.dibs.rows.transition('item', 1, { from, to, set: { by } }, { tx })
   const isStateConflict = (error: unknown): boolean => error instanceof StateConflictError
 
   itInDepth('of three, one does it, and the others know what it is', () =>
@@ -162,7 +162,7 @@ describe('transition', () => {
 
 describe('insertOnce', () => {
   const insert = (id: number, by: string, tx?: Transaction) =>
-    fixture.dibs.insertOnce<{ id: number; by: string }>(tx, 'item', ['code'], { id, code: 'x', by })
+    fixture.dibs.rows.insertOnce<{ id: number; by: string }>('item', ['code'], { id, code: 'x', by }, { tx })
   type Told = { created: boolean; row: { id: number; by: string } }
 
   itInDepth('of three, one makes it, and all are given it', () =>
@@ -220,7 +220,7 @@ describe('insertOnce', () => {
 })
 
 describe('adjust', () => {
-  const take = (n: number, tx?: Transaction) => fixture.dibs.adjust(tx, 'item', 1, 'amount', -n)
+  const take = (n: number, tx?: Transaction) => fixture.dibs.rows.adjust('item', 1, { amount: -n }, { tx })
   const isShort = (error: unknown): boolean => error instanceof InsufficientError
 
   itInDepth('of three who want more than there is, each takes it or is told what is there', () =>
@@ -247,7 +247,7 @@ describe('adjust', () => {
   it('against one who brings some: refused only for what was there', () =>
     exploreAll({
       ...one,
-      actors: { take: () => take(7), bring: () => fixture.dibs.adjust(undefined, 'item', 1, 'amount', 3) },
+      actors: { take: () => take(7), bring: () => fixture.dibs.rows.adjust('item', 1, { amount: 3 }) },
       mayFail: isShort,
       invariant: async (db, { take: taken }) => {
         const error = reason(taken)
@@ -276,7 +276,7 @@ describe('adjust', () => {
 
 describe('lastWriteWins', () => {
   const write = (patch: object, versionColumn?: string) =>
-    fixture.dibs.lastWriteWins(undefined, 'item', 1, { ...patch }, { versionColumn })
+    fixture.dibs.rows.lastWriteWins('item', 1, { ...patch }, { versionColumn })
 
   it('of two fields keeps both, of one field one of both', () =>
     exploreAll({
@@ -299,7 +299,7 @@ describe('lastWriteWins', () => {
       ...one,
       actors: {
         ann: () => write({ status: 'seen' }, 'version'),
-        bob: () => fixture.dibs.updateVersioned(undefined, 'item', { id: 1, version: 1 }, { by: 'bob' }),
+        bob: () => fixture.dibs.rows.update('item', { id: 1, version: 1 }, { by: 'bob' }),
       },
       mayFail: isConflict,
       invariant: async (db, { bob }) => {
@@ -315,7 +315,7 @@ describe('retryOnConflict', () => {
     retryOnConflict(async () => {
       const item = await itemOf(db)
       const { version, amount } = item as { version: number; amount: number }
-      return fixture.dibs.updateVersioned(undefined, 'item', { id: 1, version }, { amount: amount + 1 })
+      return fixture.dibs.rows.update('item', { id: 1, version }, { amount: amount + 1 })
     })
 
   it('of two who read, compute and write, both count', () =>

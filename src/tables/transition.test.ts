@@ -20,13 +20,11 @@ const pay = (
   patch?: object,
   options?: object,
 ) =>
-  fixture.dibs.transition(
-    tx,
+  fixture.dibs.rows.transition(
     at('orders'),
     id,
-    { from: ['new', 'held'], to: 'paid', ...step },
-    { ...patch },
-    options,
+    { from: ['new', 'held'], to: 'paid', ...step, set: { ...patch } },
+    { ...options, tx },
   )
 
 describe('a row in one of the states', () => {
@@ -42,7 +40,7 @@ describe('a row in one of the states', () => {
       status: 'new',
     })
     const done = { from: false, to: true, column: 'Done?' }
-    expect(await fixture.dibs.transition(undefined, at('task'), 1, done)).toEqual({ id: 1, 'Done?': true })
+    expect(await fixture.dibs.rows.transition(at('task'), 1, done)).toEqual({ id: 1, 'Done?': true })
   })
 
   it('lives and dies with the transaction', async () => {
@@ -118,7 +116,7 @@ describe('refused before it is sent', () => {
   })
 
   it('what is no step', async () => {
-    const asked = fixture.dibs.transition(undefined, at('orders'), 1, 'paid' as never)
+    const asked = fixture.dibs.rows.transition(at('orders'), 1, 'paid' as never)
     await expect(asked).rejects.toThrow('`step` must be { from, to }, not a string')
   })
 })

@@ -1,6 +1,6 @@
 import { InvalidInputError, StateConflictError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Row, Tx } from '../postgres/executor.js'
+import type { Row } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isPlain, ROW, RowArgs, type RowPatch, writable } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId, showId } from '../postgres/rows/row-id.js'
@@ -24,30 +24,30 @@ export interface StateChange {
   readonly to: State
   /** The column that holds the state. Default `status`. */
   readonly column?: string | undefined
+  /** Other columns to write with the new state. */
+  readonly set?: RowPatch | undefined
 }
 
 export type Transition = <R extends object = Row>(
-  tx: Tx | undefined,
   table: string,
   id: RowId,
   step: StateChange,
-  patch?: RowPatch,
   options?: CountedWriteOptions,
 ) => Promise<R>
 
 export function transitionOn(rows: Rows): Transition {
   return async <R extends object>(
-    tx: Tx | undefined,
     table: string,
     id: RowId,
     step: StateChange,
-    patch: RowPatch = {},
     options: CountedWriteOptions = {},
   ) => {
-    checkOptions(options, ['versionColumn', 'waitMs'])
-    const asked = { ...readStep(step), counter: options.versionColumn, patch }
+    checkOptions(options, ['tx', 'versionColumn', 'waitMs'])
+    const asked = { ...readStep(step), counter: options.versionColumn }
     const waitMs = checkWait(options.waitMs)
-    const told = await rows.call(tx, table, (known) => rowWrite(transitionWrite(known, id, asked, waitMs)))
+    const told = await rows.call(options.tx, table, (known) =>
+      rowWrite(transitionWrite(known, id, asked, waitMs)),
+    )
     return expectMoved(told, table, id, asked) as R
   }
 }
@@ -73,29 +73,29 @@ interface Step {
   readonly states: readonly State[]
   readonly to: State
   readonly column: string
+  readonly set: RowPatch
 }
 
 export function readStep(step: StateChange): Step {
   if (!isPlain(step)) throw new InvalidInputError('step', `must be { from, to }, not ${nameGiven(step)}`)
-  checkOptions(step, ['from', 'to', 'column'])
-  const { from, to, column = 'status' } = step
+  checkOptions(step, ['from', 'to', 'column', 'set'])
+  const { from, to, column = 'status', set = {} } = step
   const states = Array.isArray(from) ? from : [from]
   if (states.length === 0) throw new InvalidInputError('from', 'must not be empty')
   for (const state of [...states, to])
     if (state === null || state === undefined)
       throw new InvalidInputError(state === to ? 'to' : 'from', `must not be ${state}: a state has a name`)
-  return { states, to, column }
+  return { states, to, column, set }
 }
 
 interface Asked extends Step {
-  readonly patch: RowPatch
   readonly counter: string | undefined
 }
 
 export function transitionWrite(
   table: Table,
   id: RowId,
-  { states, to, column, counter, patch }: Asked,
+  { states, to, column, counter, set }: Asked,
   waitMs: number,
 ): RowWrite {
   const parts = readId('id', table, id)
@@ -109,7 +109,7 @@ export function transitionWrite(
   ])
   const sets = [
     `${state.quoted} = ${args.value('to', state, to)}`,
-    ...args.assign('patch', table, patch, counted.taken),
+    ...args.assign('set', table, set, counted.taken),
     ...counted.sets,
   ]
   const isFrom = `${ROW}.${state.quoted} ${state.equals} any (${args.list('from', state, states)})`

@@ -32,11 +32,13 @@ const fixture = openTables(
 const { at, withClient } = fixture
 
 const calls = {
-  lastWriteWins: (tx: Tx, table: string) => fixture.dibs.lastWriteWins(tx, table, 1, { status: 'x' }),
+  lastWriteWins: (tx: Tx, table: string) =>
+    fixture.dibs.rows.lastWriteWins(table, 1, { status: 'x' }, { tx }),
   updateVersioned: (tx: Tx, table: string) =>
-    fixture.dibs.updateVersioned(tx, table, { id: 1, version: 1 }, { status: 'x' }),
-  transition: (tx: Tx, table: string) => fixture.dibs.transition(tx, table, 1, { from: 'new', to: 'paid' }),
-  adjust: (tx: Tx, table: string) => fixture.dibs.adjust(tx, table, 1, 'amount', -1),
+    fixture.dibs.rows.update(table, { id: 1, version: 1 }, { status: 'x' }, { tx }),
+  transition: (tx: Tx, table: string) =>
+    fixture.dibs.rows.transition(table, 1, { from: 'new', to: 'paid' }, { tx }),
+  adjust: (tx: Tx, table: string) => fixture.dibs.rows.adjust(table, 1, { amount: -1 }, { tx }),
 }
 
 /** Refused as unwritten, with nothing left behind and the transaction alive. */
@@ -64,11 +66,15 @@ describe.each(['cancelled', 'redirected'])('what a trigger does in vain, %s,', (
 })
 
 it('an insert that a trigger cancels is told as it is', async () => {
-  await isUnwritten((tx) => fixture.dibs.insertOnce(tx, at('cancelled'), ['id'], { id: 2 }), at('cancelled'))
+  await isUnwritten(
+    (tx) => fixture.dibs.rows.insertOnce(at('cancelled'), ['id'], { id: 2 }, { tx }),
+    at('cancelled'),
+  )
 })
 
 it('a write of what is there already, which a trigger leaves out, is told as it is', async () => {
-  const write = (status: string) => (tx: Tx) => fixture.dibs.lastWriteWins(tx, at('plain'), 1, { status })
+  const write = (status: string) => (tx: Tx) =>
+    fixture.dibs.rows.lastWriteWins(at('plain'), 1, { status }, { tx })
   await isUnwritten(write('new'), at('plain'))
   await withClient(async (tx) => expect(await write('other')(tx)).toMatchObject({ status: 'other' }))
 })
@@ -127,23 +133,27 @@ describe.each(['repeatable read', 'serializable'])('at %s', (level) => {
 
 describe('what only the server knows to be wrong leaves the transaction alive', () => {
   it.each<[string, string, (tx: Tx) => Promise<unknown>]>([
-    ['a value', '22003', (tx) => fixture.dibs.lastWriteWins(tx, at('exact'), 1, { price: 99999 })],
+    ['a value', '22003', (tx) => fixture.dibs.rows.lastWriteWins(at('exact'), 1, { price: 99999 }, { tx })],
     [
       'a value that is inserted',
       '22P02',
-      (tx) => fixture.dibs.insertOnce(tx, at('exact'), ['id'], { id: 2, net: 'x' }),
+      (tx) => fixture.dibs.rows.insertOnce(at('exact'), ['id'], { id: 2, net: 'x' }, { tx }),
     ],
-    ['an id', '22P02', (tx) => fixture.dibs.rowLock(tx, at('exact'), [{ net: 'x' }])],
+    ['an id', '22P02', (tx) => fixture.dibs.rows.lock(at('exact'), [{ net: 'x' }], { tx })],
     [
       'a value of a claim',
       '22003',
-      (tx) => fixture.dibs.claimRows(at('exact'), { tx, set: { price: 99999 } }),
+      (tx) => fixture.dibs.rows.claim(at('exact'), { tx, set: { price: 99999 } }),
     ],
-    ['a condition', '42601', (tx) => fixture.dibs.claimRows(at('exact'), { tx, where: { sql: 'id = = 1' } })],
+    [
+      'a condition',
+      '42601',
+      (tx) => fixture.dibs.rows.claim(at('exact'), { tx, where: { sql: 'id = = 1' } }),
+    ],
     [
       'a function',
       '42883',
-      (tx) => fixture.dibs.claimRows(at('exact'), { tx, where: { sql: 'nowhere(id)' } }),
+      (tx) => fixture.dibs.rows.claim(at('exact'), { tx, where: { sql: 'nowhere(id)' } }),
     ],
   ])('%s', async (_, sqlState, ask) => {
     await withClient(async (tx) => {

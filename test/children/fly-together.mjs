@@ -21,7 +21,7 @@ const load = async ({ key, fence }) => {
 
 async function read(key, readers) {
   const options = { ttlMs: 60_000, leaseMs, waitMs: 20_000 }
-  const calls = Array.from({ length: readers }, () => dibs.singleFlight(key, load, options))
+  const calls = Array.from({ length: readers }, () => dibs.singleFlight(key, options, load))
   const settled = await Promise.allSettled(calls)
   const problem = settled.find(({ status }) => status === 'rejected')
   if (problem) tell({ at: 'failed', error: `${problem.reason?.stack}` })

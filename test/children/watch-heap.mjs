@@ -107,7 +107,7 @@ const calls = {
   semaphores: (signal) => dibs.withLock('same', { permits: 3, signal }, async () => {}),
   onces: () => dibs.once({ scope: 'heap', key: nextKey() }, outcome),
   'leased onces': () => dibs.once({ scope: 'heap', key: nextKey(), mode: 'leased' }, outcome),
-  flights: (signal) => dibs.singleFlight(nextKey(), outcome, { ttlMs: 1, signal }),
+  flights: (signal) => dibs.singleFlight(nextKey(), { ttlMs: 1, signal }, outcome),
   elections: async (signal) => {
     await new Promise((resolve) => {
       const election = dibs.elect(nextKey(), { signal, onElected: () => void election.stop().then(resolve) })

@@ -25,9 +25,9 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
       return by
     }
   const inside = (by: string, list: List) =>
-    asProcess((own) => own.transaction((tx) => own.acquire(list(own), write(by), { tx, waitMs: 0 })))
+    asProcess((own) => own.transaction((tx) => own.acquire(list(own), { tx, waitMs: 0 }, write(by))))
   const leased = (list: List, work: () => Promise<unknown>) =>
-    asProcess((own) => own.acquire(list(own), work, { mode: 'leased', leaseMs: 100_000_000, waitMs: 0 }))
+    asProcess((own) => own.acquire(list(own), { mode: 'leased', leaseMs: 100_000_000, waitMs: 0 }, work))
   const takes = (cost: number) => asProcess(async (own) => (await api(own).tryTake('tenant', cost)).granted)
 
   /** So much was taken in this window. */
@@ -105,7 +105,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
         bob: asProcess((own) =>
           own.transaction(async (tx) => {
             await api(own).take('b', 1, { tx })
-            await own.acquire([api(own).claim('a', 1)], write('bob'), { tx, waitMs: 0 })
+            await own.acquire([api(own).claim('a', 1)], { tx, waitMs: 0 }, write('bob'))
           }),
         ),
       },
@@ -126,7 +126,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
       before: has(1),
       actors: {
         ann: asProcess((own) =>
-          own.acquire([api(own).claim('tenant', 3), key], () => Promise.reject(failed), { waitMs: 0 }),
+          own.acquire([api(own).claim('tenant', 3), key], { waitMs: 0 }, () => Promise.reject(failed)),
         ),
         bob: takes(4),
       },

@@ -33,14 +33,18 @@ export function describeAcquireSchedules(bound: Depth): void {
 
   // Nobody waits for what is undecided: how long is a matter of the clock, and the explorer's clocks do not go.
   const alone = (by: string, list: List) =>
-    asProcess((own) => own.acquire(list(own), write(by), { waitMs: 0 }))
+    asProcess((own) => own.acquire(list(own), { waitMs: 0 }, write(by)))
   const inside = (by: string, list: List) =>
-    asProcess((own) => own.transaction((tx) => own.acquire(list(own), write(by), { tx, waitMs: 0 })))
+    asProcess((own) => own.transaction((tx) => own.acquire(list(own), { tx, waitMs: 0 }, write(by))))
   const leased = (by: string, list: List) =>
     asProcess((own) =>
-      own.acquire(list(own), async () => write(by)(own.db as unknown as Tx), {
-        ...{ mode: 'leased', leaseMs: 100_000_000, waitMs: 0 },
-      }),
+      own.acquire(
+        list(own),
+        {
+          ...{ mode: 'leased', leaseMs: 100_000_000, waitMs: 0 },
+        },
+        async () => write(by)(own.db as unknown as Tx),
+      ),
     )
   const ways = [
     ['alone', alone, 1],

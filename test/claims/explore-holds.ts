@@ -97,8 +97,8 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
   const repeats = asProcess((own) =>
     own.acquire(
       [points(own).claim('kid', HELD, { id: 'h' })],
-      async (_, [use]) => (use.replayed ? 'was used' : 'used'),
       { mode: 'leased', leaseMs: 100_000_000, waitMs: 0 },
+      async (_, [use]) => (use.replayed ? 'was used' : 'used'),
     ),
   )
 

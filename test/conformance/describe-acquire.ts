@@ -30,11 +30,11 @@ export function describeAcquire({ admin, transaction, ids }: Context): void {
         claims.singleton({ scope: ['prayer', child], per: 'day', by: "it's {me}" }),
         claims.lock(`till of ${child}`),
       ],
+      { tx: open.tx },
       async (_, [use, once, slot]) => {
         await open.insert(key, key)
         return { left: use.remaining, slot: slot.key, attempt: once.attempt }
       },
-      { tx: open.tx },
     )
 
   it('a quota: taken with the commit, not with a rollback, and a refusal leaves the transaction usable', async () => {

@@ -28,31 +28,35 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
 
   it('reads and writes rows in the transaction, by the names of their columns', async () => {
     await transaction(async (_, { tx }) => {
-      const locked = await dibs.rowLock<{ thingId: number; label: string }>(tx, name, [2, 1])
+      const locked = await dibs.rows.lock<{ thingId: number; label: string }>(name, [2, 1], { tx })
       expect(locked.map(({ thingId, label }) => [thingId, label])).toEqual([
         [2, 'two'],
         [1, 'one'],
       ])
       const body = { quotes: `"'\\`, list: ['🦊', null] }
       const written = { is_big: true, body, tags: ['a', '"', null] }
-      expect(await dibs.updateVersioned(tx, name, { id: 1, version: 1 }, written)).toMatchObject({
+      expect(await dibs.rows.update(name, { id: 1, version: 1 }, written, { tx })).toMatchObject({
         ...{ thingId: 1, version: 2, is_big: true, label: 'one' },
       })
-      expect(await dibs.lastWriteWins(tx, name, { label: 'one' }, { status: 'held' })).toMatchObject({
-        status: 'held',
-      })
+      expect(await dibs.rows.lastWriteWins(name, { label: 'one' }, { status: 'held' }, { tx })).toMatchObject(
+        {
+          status: 'held',
+        },
+      )
       const step = { from: ['new', 'held'], to: 'paid' }
-      expect(await dibs.transition(tx, name, 1, step, { is_big: false })).toMatchObject({
+      expect(await dibs.rows.transition(name, 1, { ...step, set: { is_big: false } }, { tx })).toMatchObject({
         status: 'paid',
         is_big: false,
       })
-      await dibs.adjust(tx, name, 1, 'amount', '-2.50')
-      const made = await dibs.insertOnce(tx, name, ['label'], { thingId: 3, label: 'three' })
+      await dibs.rows.adjust(name, 1, { amount: '-2.50' }, { tx })
+      const made = await dibs.rows.insertOnce(name, ['label'], { thingId: 3, label: 'three' }, { tx })
       expect(made).toMatchObject({ created: true, row: { thingId: 3, label: 'three', status: 'new' } })
-      expect(await dibs.insertOnce(tx, name, ['label'], { thingId: 4, label: 'three' })).toMatchObject({
+      expect(
+        await dibs.rows.insertOnce(name, ['label'], { thingId: 4, label: 'three' }, { tx }),
+      ).toMatchObject({
         ...{ created: false, row: { thingId: 3 } },
       })
-      const claimed = await dibs.claimRows<{ thingId: number }>(name, {
+      const claimed = await dibs.rows.claim<{ thingId: number }>(name, {
         ...{
           tx,
           where: { sql: 'amount > $1 and status = $2', values: [1, 'new'] },
@@ -77,19 +81,19 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
     const other = await admin.connect()
     await other.query(`begin; select from ${table} where "thingId" = 2 for update`)
     await transaction(async (_, { tx, insert }) => {
-      await expect(dibs.rowLock(tx, name, [1, 2], { wait: 10 })).rejects.toThrow(BusyError)
-      await expect(dibs.rowLock(tx, name, [1, 2], { wait: 'nowait' })).rejects.toThrow(BusyError)
-      await expect(dibs.rowLock(tx, name, [1, 7])).rejects.toThrow(NotFoundError)
-      await expect(dibs.rowLock(tx, name, ['x'])).rejects.toThrow(InvalidInputError)
-      await expect(dibs.rowLock(tx, `${schema}.thing`, [1])).rejects.toThrow('did you mean')
-      await expect(dibs.updateVersioned(tx, name, { id: 1, version: 7 }, { status: '' })).rejects.toThrow(
+      await expect(dibs.rows.lock(name, [1, 2], { tx, waitMs: 10 })).rejects.toThrow(BusyError)
+      await expect(dibs.rows.lock(name, [1, 2], { tx, ifLocked: 'fail' })).rejects.toThrow(BusyError)
+      await expect(dibs.rows.lock(name, [1, 7], { tx })).rejects.toThrow(NotFoundError)
+      await expect(dibs.rows.lock(name, ['x'], { tx })).rejects.toThrow(InvalidInputError)
+      await expect(dibs.rows.lock(`${schema}.thing`, [1], { tx })).rejects.toThrow('did you mean')
+      await expect(dibs.rows.update(name, { id: 1, version: 7 }, { status: '' }, { tx })).rejects.toThrow(
         ConflictError,
       )
-      await expect(dibs.transition(tx, name, 1, { from: 'paid', to: 'new' })).rejects.toThrow(
+      await expect(dibs.rows.transition(name, 1, { from: 'paid', to: 'new' }, { tx })).rejects.toThrow(
         StateConflictError,
       )
-      await expect(dibs.adjust(tx, name, 1, 'amount', -11)).rejects.toThrow(InsufficientError)
-      await expect(dibs.adjust(tx, name, 2, 'amount', -1, { waitMs: 10 })).rejects.toThrow(BusyError)
+      await expect(dibs.rows.adjust(name, 1, { amount: -11 }, { tx })).rejects.toThrow(InsufficientError)
+      await expect(dibs.rows.adjust(name, 2, { amount: -1 }, { tx, waitMs: 10 })).rejects.toThrow(BusyError)
       await insert('later', 'later')
     })
     await other.query('rollback')
@@ -99,9 +103,9 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
 
   it('is rolled back with it', async () => {
     const failed = transaction(async (_, { tx }) => {
-      await dibs.adjust(tx, name, 1, 'amount', -1)
-      await dibs.insertOnce(tx, name, ['label'], { thingId: 3, label: 'three' })
-      await dibs.claimRows(name, { tx, set: { status: 'taken' } })
+      await dibs.rows.adjust(name, 1, { amount: -1 }, { tx })
+      await dibs.rows.insertOnce(name, ['label'], { thingId: 3, label: 'three' }, { tx })
+      await dibs.rows.claim(name, { tx, set: { status: 'taken' } })
       throw new Error('on purpose')
     })
     await expect(failed).rejects.toThrow('on purpose')

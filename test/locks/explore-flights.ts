@@ -233,7 +233,7 @@ export function describeFlightSchedules(bound: Depth): void {
           await db.query(`insert into done values ('k', '${name}')`)
           return name
         }
-        return await fly('k', load, options).catch((error) => `${error.code}`)
+        return await fly('k', options, load).catch((error) => `${error.code}`)
       })
 
     it('two readers of one key load once', async () => {
@@ -258,7 +258,7 @@ export function describeFlightSchedules(bound: Depth): void {
           eve: asProcess(async ({ fly, db }) => {
             const { rows } = await db.query('select by from done')
             await fly.forget('k')
-            const value = await fly('k', async () => 'eve', options).catch((error) => `${error.code}`)
+            const value = await fly('k', options, async () => 'eve').catch((error) => `${error.code}`)
             return { hasBegun: rows.length > 0, value }
           }),
         },

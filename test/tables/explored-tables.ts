@@ -43,7 +43,7 @@ export function exploredTables(tables: string, names: readonly string[]): Explor
     await schema.waits.never()
     await schema.clock.freeze(new Date('2030-01-01T00:00:00Z'))
     // What the process remembers is not part of what is explored.
-    for (const name of names) await dibs.transaction((tx) => dibs.claimRows(name, { tx }))
+    for (const name of names) await dibs.transaction((tx) => dibs.rows.claim(name, { tx }))
     Object.assign(fixture, { schema, dibs })
   })
   afterAll(async () => {

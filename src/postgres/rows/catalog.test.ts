@@ -22,7 +22,7 @@ line" text);
 )
 const { at, withClient } = fixture
 const write = (table: string, patch: object, id: unknown = 1) =>
-  fixture.dibs.lastWriteWins(undefined, table, id as number, { ...patch })
+  fixture.dibs.rows.lastWriteWins(table, id as number, { ...patch })
 
 describe('names', () => {
   it.each([
@@ -35,8 +35,8 @@ describe('names', () => {
   ])('%s', async (name, patch) => {
     expect(await write(at(name), patch)).toMatchObject(patch)
     await fixture.dibs.transaction(async (tx) => {
-      expect(await fixture.dibs.rowLock(tx, at(name), [1])).toMatchObject([patch])
-      expect(await fixture.dibs.claimRows(at(name), { tx, set: patch })).toMatchObject([patch])
+      expect(await fixture.dibs.rows.lock(at(name), [1], { tx })).toMatchObject([patch])
+      expect(await fixture.dibs.rows.claim(at(name), { tx, set: patch })).toMatchObject([patch])
     })
   })
 
@@ -74,29 +74,29 @@ describe('names', () => {
     const id = { id: 1, text: 'a' }
     const { dibs } = fixture
     const patch = Object.fromEntries(columns.slice(1).map((name) => [name, `new ${name}`]))
-    expect(await dibs.lastWriteWins(undefined, at('ours'), id, patch)).toEqual({
+    expect(await dibs.rows.lastWriteWins(at('ours'), id, patch)).toEqual({
       ...id,
       version: 1,
       ...patch,
     })
-    expect(await dibs.updateVersioned(undefined, at('ours'), { id, version: 1 }, patch)).toMatchObject(patch)
+    expect(await dibs.rows.update(at('ours'), { id, version: 1 }, patch)).toMatchObject(patch)
     await expect(
-      dibs.transition(undefined, at('ours'), id, { column: 'dibs_state', from: 'x', to: 'y' }),
+      dibs.rows.transition(at('ours'), id, { column: 'dibs_state', from: 'x', to: 'y' }),
     ).rejects.toMatchObject({ current: 'new dibs_state' })
-    expect(await dibs.insertOnce(undefined, at('ours'), ['id', 'text'], id)).toMatchObject({
+    expect(await dibs.rows.insertOnce(at('ours'), ['id', 'text'], id)).toMatchObject({
       created: false,
       row: patch,
     })
     await dibs.transaction(async (tx) => {
-      expect(await dibs.rowLock(tx, at('ours'), [id])).toMatchObject([patch])
+      expect(await dibs.rows.lock(at('ours'), [id], { tx })).toMatchObject([patch])
       const both = [{ text: 'b' }, { text: 'a' }]
       const order = [{ column: 'dibs_0', descending: true }, 'text']
-      expect(await dibs.claimRows(at('ours'), { tx, order, limit: 2 })).toMatchObject(both)
-      expect(await dibs.claimRows(at('ours'), { tx, order: ['text'], limit: 2 })).toMatchObject(
+      expect(await dibs.rows.claim(at('ours'), { tx, order, limit: 2 })).toMatchObject(both)
+      expect(await dibs.rows.claim(at('ours'), { tx, order: ['text'], limit: 2 })).toMatchObject(
         [...both].reverse(),
       )
       const set = { dibs_told: 'set' }
-      expect(await dibs.claimRows(at('ours'), { tx, order, limit: 2, set })).toMatchObject(
+      expect(await dibs.rows.claim(at('ours'), { tx, order, limit: 2, set })).toMatchObject(
         both.map((row) => ({ ...row, ...set })),
       )
     })
@@ -146,9 +146,9 @@ describe('a key', () => {
     await expect(write(at('parent'), { n: 3 })).rejects.toThrow(
       `\`table\` names ${at('parent')}, which other tables inherit from`,
     )
-    await expect(fixture.dibs.claimRows(at('parent'), { set: { n: 3 } })).rejects.toThrow(InvalidInputError)
+    await expect(fixture.dibs.rows.claim(at('parent'), { set: { n: 3 } })).rejects.toThrow(InvalidInputError)
     await fixture.dibs.transaction((tx) =>
-      expect(fixture.dibs.rowLock(tx, at('parent'), [1])).rejects.toThrow(InvalidInputError),
+      expect(fixture.dibs.rows.lock(at('parent'), [1], { tx })).rejects.toThrow(InvalidInputError),
     )
     expect(await write(at('child'), { n: 4 })).toEqual({ id: 1, n: 4 })
     expect(await fixture.rows('parent', 'n')).toMatchObject([{ n: 2 }, { n: 4 }])
@@ -166,7 +166,7 @@ describe('a key', () => {
     )
     await inherit()
     await fixture.pool.query(`drop table ${child}`)
-    const add = () => fixture.dibs.adjust(undefined, parent, 1, 'n', 1)
+    const add = () => fixture.dibs.rows.adjust(parent, 1, { n: 1 })
     expect(await add()).toEqual({ id: 1, n: 2 })
     await inherit()
     await expect(add()).rejects.toThrow('which other tables inherit from')
@@ -192,9 +192,9 @@ describe('a key', () => {
     ] as const) {
       const asked = [
         () => write(at(name), { n: 2 }),
-        () => dibs.adjust(undefined, at(name), 1, 'n', 1),
-        () => dibs.transaction((tx) => dibs.rowLock(tx, at(name), [1])),
-        () => dibs.claimRows(at(name), { set: { n: 2 } }),
+        () => dibs.rows.adjust(at(name), 1, { n: 1 }),
+        () => dibs.transaction((tx) => dibs.rows.lock(at(name), [1], { tx })),
+        () => dibs.rows.claim(at(name), { set: { n: 2 } }),
       ]
       for (const ask of asked) {
         const error = await ask().catch((error) => error)
@@ -207,7 +207,7 @@ describe('a key', () => {
     expect(await write(at('deferred'), { n: 2 }, { code: 'a' })).toMatchObject({ id: 2, n: 2 })
     await expect(write(at('deferred'), { id: 3 }, { code: 'a' })).rejects.toThrow('it says which row it is')
     const both = await dibs.transaction((tx) =>
-      dibs.rowLock(tx, at('deferred'), [{ code: 'a' }, { code: 'b' }]),
+      dibs.rows.lock(at('deferred'), [{ code: 'a' }, { code: 'b' }], { tx }),
     )
     expect(both).toMatchObject([{ id: 2 }, { id: 1 }])
     await fixture.pool.query(
@@ -231,7 +231,7 @@ describe('a key', () => {
        insert into ${at('compared')} values (1, 'Ann', 'a', 'p')`,
     )
     const insert = (column: string) =>
-      fixture.dibs.insertOnce(undefined, at('compared'), [column], { id: 2, [column]: 'p' })
+      fixture.dibs.rows.insertOnce(at('compared'), [column], { id: 2, [column]: 'p' })
     for (const column of ['name', 'code'])
       await expect(insert(column)).rejects.toThrow('it has (id), (plain)')
     expect(await insert('plain')).toMatchObject({ created: false, row: { id: 1 } })
@@ -245,7 +245,7 @@ describe('what changes', () => {
       await tx.query(
         `create table ${at('fresh')} (id int primary key, n int); insert into ${at('fresh')} values (1, 1)`,
       )
-      expect(await fixture.dibs.lastWriteWins(tx, at('fresh'), 1, { n: 2 })).toEqual({ id: 1, n: 2 })
+      expect(await fixture.dibs.rows.lastWriteWins(at('fresh'), 1, { n: 2 }, { tx })).toEqual({ id: 1, n: 2 })
     })
     await expect(write(at('fresh'), { n: 2 })).rejects.toThrow('there is no such table')
   })
@@ -261,7 +261,7 @@ describe('what changes', () => {
     const change = (sql: string) => fixture.pool.query(`alter table ${at('moving')} ${sql}`)
     const inTransaction = (patch: object) =>
       withClient(async (tx) => {
-        const row = await fixture.dibs.lastWriteWins(tx, at('moving'), 1, { ...patch })
+        const row = await fixture.dibs.rows.lastWriteWins(at('moving'), 1, { ...patch }, { tx })
         expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
         await tx.query('commit')
         return row
@@ -294,9 +294,10 @@ describe('what changes', () => {
         expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
         return answer
       })
-    const insert = (tx: pg.PoolClient) => fixture.dibs.insertOnce(tx, name, ['code'], { id: 2, code: 'a' })
-    const lock = (tx: pg.PoolClient) => fixture.dibs.rowLock(tx, name, [{ code: 'a' }])
-    const scale = (tx: pg.PoolClient) => fixture.dibs.adjust(tx, name, 1, 'w', '0.125')
+    const insert = (tx: pg.PoolClient) =>
+      fixture.dibs.rows.insertOnce(name, ['code'], { id: 2, code: 'a' }, { tx })
+    const lock = (tx: pg.PoolClient) => fixture.dibs.rows.lock(name, [{ code: 'a' }], { tx })
+    const scale = (tx: pg.PoolClient) => fixture.dibs.rows.adjust(name, 1, { w: '0.125' }, { tx })
     await change('add constraint by_code unique (code)')
     expect(await inTransaction(insert)).toMatchObject({ created: false })
     expect(await inTransaction(lock)).toMatchObject([{ id: 1 }])
@@ -305,7 +306,7 @@ describe('what changes', () => {
     expect(await inTransaction(lock)).toBeInstanceOf(InvalidInputError)
     expect(await inTransaction(insert)).toBeInstanceOf(InvalidInputError)
     expect(await inTransaction(scale)).toMatchObject({ w: '1.125' })
-    const write = (tx: pg.PoolClient) => fixture.dibs.lastWriteWins(tx, name, 1, { n: 5 })
+    const write = (tx: pg.PoolClient) => fixture.dibs.rows.lastWriteWins(name, 1, { n: 5 }, { tx })
     expect(await inTransaction(write)).toMatchObject({ n: 5 })
     await change('alter column n set not null, alter column n add generated always as identity')
     expect(await inTransaction(write)).toMatchObject({ field: 'patch.n' })
@@ -318,7 +319,8 @@ describe('what changes', () => {
     await fixture.pool.query(
       `create type ${at('mood')} as enum ('good'); create table ${at('typed')} (id int primary key, mood ${at('mood')}); insert into ${at('typed')} values (1)`,
     )
-    const ask = (tx?: pg.PoolClient) => fixture.dibs.lastWriteWins(tx, at('typed'), 1, { mood: 'good' })
+    const ask = (tx?: pg.PoolClient) =>
+      fixture.dibs.rows.lastWriteWins(at('typed'), 1, { mood: 'good' }, { tx })
     await ask()
     await fixture.pool.query(`alter type ${at('mood')} rename to feeling`)
     expect(await ask()).toEqual({ id: 1, mood: 'good' })
@@ -332,8 +334,8 @@ describe('what changes', () => {
     await fixture.pool.query(
       `create table ${at('growing')} (id int primary key, n int); insert into ${at('growing')} values (1, 1)`,
     )
-    const lock = () => fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('growing'), [1]))
-    const claim = () => fixture.dibs.claimRows(at('growing'), { set: { n: 1 } })
+    const lock = () => fixture.dibs.transaction((tx) => fixture.dibs.rows.lock(at('growing'), [1], { tx }))
+    const claim = () => fixture.dibs.rows.claim(at('growing'), { set: { n: 1 } })
     for (const [column, ask] of Object.entries({ one: lock, two: claim })) {
       await ask()
       await fixture.pool.query(`alter table ${at('growing')} add column ${column} int`)
@@ -355,7 +357,7 @@ describe('what changes', () => {
     for (const [n, tenant] of [...tenants, ...tenants].entries())
       await fixture.dibs.transaction(async (tx) => {
         await tx.query(`set local search_path = ${tenant}`)
-        await fixture.dibs.lastWriteWins(tx, 'item', 1, { n: n + 1 })
+        await fixture.dibs.rows.lastWriteWins('item', 1, { n: n + 1 }, { tx })
       })
     // Each is read once, though each call means another than the one before.
     expect(read).toHaveBeenCalledTimes(2)
@@ -371,7 +373,9 @@ describe('what changes', () => {
       create function ${at('hook')}() returns trigger language plpgsql as $$ begin perform nowhere(); return new; end $$;
       create trigger t before update on ${at('hooked')} for each row execute function ${at('hook')}()`)
     await fixture.dibs.transaction(async (tx) => {
-      const error = await fixture.dibs.lastWriteWins(tx, at('hooked'), 1, { n: 1 }).catch((error) => error)
+      const error = await fixture.dibs.rows
+        .lastWriteWins(at('hooked'), 1, { n: 1 }, { tx })
+        .catch((error) => error)
       expect(error).toBeInstanceOf(DatabaseError)
       expect(error).toMatchObject({ sqlState: '42883', message: expect.stringContaining('nowhere()') })
       expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
@@ -385,8 +389,8 @@ describe('what changes', () => {
       await tx.query(`create table log (n int);
         create function hook() returns trigger language plpgsql as $$ begin insert into log values (new.n); return new; end $$;
         create trigger t before update on "order" for each row execute function hook()`)
-      await fixture.dibs.adjust(tx, 'order', 1, 'n', 1).catch(() => {})
-      await fixture.dibs.lastWriteWins(tx, 'order', 1, { n: 5 })
+      await fixture.dibs.rows.adjust('order', 1, { n: 1 }, { tx }).catch(() => {})
+      await fixture.dibs.rows.lastWriteWins('order', 1, { n: 5 }, { tx })
       expect((await tx.query('select n from log')).rows).toEqual([{ n: 5 }])
     })
   })
@@ -397,13 +401,11 @@ it('each table is read once, whichever call needs it first, and once more for wh
     `create table ${at('counted')} (id int primary key, n int default 0); insert into ${at('counted')} values (1)`,
   )
   const first = await countTraffic(fixture.pool, () => write(at('counted'), { n: 1 }))
-  const second = await countTraffic(fixture.pool, () =>
-    fixture.dibs.adjust(undefined, at('counted'), 1, 'n', 1),
-  )
+  const second = await countTraffic(fixture.pool, () => fixture.dibs.rows.adjust(at('counted'), 1, { n: 1 }))
   const third = await countTraffic(fixture.pool, () =>
-    fixture.dibs.claimRows(at('counted'), { set: { n: 1 } }),
+    fixture.dibs.rows.claim(at('counted'), { set: { n: 1 } }),
   )
-  const wrong = () => fixture.dibs.lastWriteWins(undefined, at('counted'), 'x', { n: 1 }).catch(() => {})
+  const wrong = () => fixture.dibs.rows.lastWriteWins(at('counted'), 'x', { n: 1 }).catch(() => {})
   const [fourth, fifth] = [await countTraffic(fixture.pool, wrong), await countTraffic(fixture.pool, wrong)]
   expect([first, second, third, fourth, fifth].map(({ roundTrips }) => roundTrips)).toEqual([2, 1, 1, 1, 1])
   await fixture.pool.query(`drop table ${at('counted')}`)

@@ -46,14 +46,16 @@ describe('a domain', () => {
     const { dibs } = fixture
     const table = at(`by_${type}`)
     await withClient(async (tx) => {
-      expect(await dibs.adjust(tx, table, id, 'n', 1)).toMatchObject({ n: 2 })
-      expect(await dibs.rowLock(tx, table, [id])).toMatchObject([{ n: 2 }])
-      expect(await dibs.insertOnce(tx, table, ['id'], { id, n: 9 })).toMatchObject({ created: false })
-      expect(await dibs.claimRows(table, { tx, where: { id } })).toMatchObject([{ n: 2 }])
-      await expect(dibs.adjust(tx, table, other, 'n', 1)).rejects.toThrow(NotFoundError)
-      await expect(dibs.rowLock(tx, table, [other])).rejects.toThrow(NotFoundError)
-      expect(await dibs.claimRows(table, { tx, where: { id: other } })).toEqual([])
-      expect(await dibs.claimRows(table, { tx, where: { id: [other] } })).toEqual([])
+      expect(await dibs.rows.adjust(table, id, { n: 1 }, { tx })).toMatchObject({ n: 2 })
+      expect(await dibs.rows.lock(table, [id], { tx })).toMatchObject([{ n: 2 }])
+      expect(await dibs.rows.insertOnce(table, ['id'], { id, n: 9 }, { tx })).toMatchObject({
+        created: false,
+      })
+      expect(await dibs.rows.claim(table, { tx, where: { id } })).toMatchObject([{ n: 2 }])
+      await expect(dibs.rows.adjust(table, other, { n: 1 }, { tx })).rejects.toThrow(NotFoundError)
+      await expect(dibs.rows.lock(table, [other], { tx })).rejects.toThrow(NotFoundError)
+      expect(await dibs.rows.claim(table, { tx, where: { id: other } })).toEqual([])
+      expect(await dibs.rows.claim(table, { tx, where: { id: [other] } })).toEqual([])
       await isAlive(tx)
     })
   })
@@ -62,34 +64,34 @@ describe('a domain', () => {
     const { dibs } = fixture
     await fixture.pool.query(`insert into ${at('strict')} values (1, 'a', 1)`)
     await withClient(async (tx) => {
-      await expect(dibs.adjust(tx, at('strict'), 2, 'n', 1)).rejects.toThrow(NotFoundError)
-      expect(await dibs.adjust(tx, at('strict'), 1, 'n', 1)).toEqual({ id: 1, note: 'a', n: 2 })
-      expect(await dibs.rowLock(tx, at('strict'), [1])).toEqual([{ id: 1, note: 'a', n: 2 }])
+      await expect(dibs.rows.adjust(at('strict'), 2, { n: 1 }, { tx })).rejects.toThrow(NotFoundError)
+      expect(await dibs.rows.adjust(at('strict'), 1, { n: 1 }, { tx })).toEqual({ id: 1, note: 'a', n: 2 })
+      expect(await dibs.rows.lock(at('strict'), [1], { tx })).toEqual([{ id: 1, note: 'a', n: 2 }])
       await isAlive(tx)
     })
   })
 
   it.each(Object.keys(keys))('as a key, %s, is claimed and written', async (type) => {
     const [id] = keys[type as keyof typeof keys]
-    const [row] = await fixture.dibs.claimRows<{ id: unknown }>(at(`by_${type}`), { set: { n: 5 } })
+    const [row] = await fixture.dibs.rows.claim<{ id: unknown }>(at(`by_${type}`), { set: { n: 5 } })
     expect({ ...row, id: `${row?.id}` }).toEqual({ id, n: 5 })
   })
 
   it('over an enum is a state like any other', async () => {
     const { dibs } = fixture
     const step = { from: ['open', 'gone'], to: 'shut' }
-    expect(await dibs.transition(undefined, at('work'), 1, step)).toMatchObject({ status: 'shut' })
-    await expect(dibs.transition(undefined, at('work'), 1, step)).rejects.toMatchObject({ current: 'shut' })
+    expect(await dibs.rows.transition(at('work'), 1, step)).toMatchObject({ status: 'shut' })
+    await expect(dibs.rows.transition(at('work'), 1, step)).rejects.toMatchObject({ current: 'shut' })
     const where = { status: 'shut' }
-    expect(await dibs.claimRows(at('work'), { where, limit: 5, set: { n: 2 } })).toHaveLength(2)
+    expect(await dibs.rows.claim(at('work'), { where, limit: 5, set: { n: 2 } })).toHaveLength(2)
   })
 
   it('still holds for what is written', async () => {
-    const write = (patch: object) => fixture.dibs.lastWriteWins(undefined, at('work'), 1, { ...patch })
+    const write = (patch: object) => fixture.dibs.rows.lastWriteWins(at('work'), 1, { ...patch })
     expect(await write({ size: 6, price: '1.239', bits: '101' })).toMatchObject({ size: 6, price: '1.24' })
     await expect(write({ size: 3 })).rejects.toThrow(ConstraintViolationError)
     await expect(write({ price: '1000' })).rejects.toThrow(DatabaseError)
-    const insert = (id: number) => fixture.dibs.insertOnce(undefined, at('by_even'), ['id'], { id })
+    const insert = (id: number) => fixture.dibs.rows.insertOnce(at('by_even'), ['id'], { id })
     await expect(insert(5)).rejects.toThrow(ConstraintViolationError)
     expect(await insert(6)).toMatchObject({ created: true })
   })
@@ -103,8 +105,8 @@ describe('a domain', () => {
       const plans: string[] = []
       const note = ({ message }: { message?: string | undefined }) => plans.push(`${message}`)
       tx.on('notice', note)
-      await fixture.dibs.adjust(tx, at(`by_${type}`), id, 'n', 1)
-      await fixture.dibs.rowLock(tx, at(`by_${type}`), [id])
+      await fixture.dibs.rows.adjust(at(`by_${type}`), id, { n: 1 }, { tx })
+      await fixture.dibs.rows.lock(at(`by_${type}`), [id], { tx })
       tx.off('notice', note)
       const scans = plans.filter((plan) => plan.includes(`by_${type}_pkey`))
       expect(scans.filter((plan) => /Index Cond: \(\(?\(?id/.test(plan))).toHaveLength(2)
@@ -118,7 +120,7 @@ describe('what a type would cut off is refused', () => {
     ['by_name', 'x'.repeat(63), 'x'.repeat(70), 'must be at most 63 bytes long, and has 70'],
     ['by_name', 'x'.repeat(63), 'ü'.repeat(32), 'must be at most 63 bytes long, and has 64'],
   ])('in an id of %s', async (name, id, long, problem) => {
-    const add = (given: string) => fixture.dibs.adjust(undefined, at(name), given, 'n', 1)
+    const add = (given: string) => fixture.dibs.rows.adjust(at(name), given, { n: 1 })
     expect(await add(id)).toMatchObject({ n: 2 })
     await expect(add(long)).rejects.toThrow(problem)
     await expect(add(long)).rejects.toThrow(InvalidInputError)
@@ -126,7 +128,8 @@ describe('what a type would cut off is refused', () => {
 
   it.each(['bits', 'more'])('in a value: %s', async (column) => {
     await withClient(async (tx) => {
-      const write = (text: string) => fixture.dibs.lastWriteWins(tx, at('work'), 1, { [column]: text })
+      const write = (text: string) =>
+        fixture.dibs.rows.lastWriteWins(at('work'), 1, { [column]: text }, { tx })
       await expect(write('10101')).rejects.toThrow(DatabaseError)
       expect(await write('101')).toMatchObject({ [column]: '101' })
     })
@@ -141,8 +144,8 @@ it('null is null where the session reads no nulls in arrays', async () => {
     const { dibs } = fixture
     const read = async () =>
       (await tx.query(`select note, tags::text as tags from ${at('noted')} order by id`)).rows
-    await dibs.lastWriteWins(tx, at('noted'), 1, { note: null })
-    await dibs.insertOnce(tx, at('noted'), ['id'], { id: 2, note: null })
+    await dibs.rows.lastWriteWins(at('noted'), 1, { note: null }, { tx })
+    await dibs.rows.insertOnce(at('noted'), ['id'], { id: 2, note: null }, { tx })
     expect(await read()).toEqual([
       { note: null, tags: null },
       { note: null, tags: null },
@@ -155,11 +158,11 @@ it('null is null where the session reads no nulls in arrays', async () => {
       ],
       ['null'],
     ].entries()) {
-      await dibs.lastWriteWins(tx, at('noted'), 1, { tags })
+      await dibs.rows.lastWriteWins(at('noted'), 1, { tags }, { tx })
       const { rows } = await tx.query(`select tags from ${at('noted')} where id = 1`)
       expect([n, rows[0]?.tags]).toEqual([n, tags])
     }
     const where = { sql: 'note is not distinct from $1 and $2::text[] = $3', values: [null, '{a}', ['a']] }
-    expect(await dibs.claimRows(at('noted'), { tx, where, limit: 5 })).toHaveLength(2)
+    expect(await dibs.rows.claim(at('noted'), { tx, where, limit: 5 })).toHaveLength(2)
   })
 })

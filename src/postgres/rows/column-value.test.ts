@@ -99,7 +99,7 @@ describe('a value comes back as it was given', () => {
   ])('%s: %s', async (name, value, expected) => {
     await fixture.dibs.transaction(async (tx) => {
       await tx.query("set local timezone = 'UTC'")
-      await fixture.dibs.lastWriteWins(tx, fixture.at('value'), 1, { [name]: value })
+      await fixture.dibs.rows.lastWriteWins(fixture.at('value'), 1, { [name]: value }, { tx })
       const { rows } = await tx.query(`select trim("${name}"::text) as text from ${fixture.at('value')}`)
       expect(rows[0]?.text).toBe(expected)
     })
@@ -147,8 +147,8 @@ describe('a value that the column would not take is refused', () => {
     ['pos', 'x'],
     ['word', undefined],
   ])('%s: %s', async (name, value) => {
-    const error = await fixture.dibs
-      .lastWriteWins(undefined, fixture.at('value'), 1, { [name]: value })
+    const error = await fixture.dibs.rows
+      .lastWriteWins(fixture.at('value'), 1, { [name]: value })
       .catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)
     expect(error.field).toMatch(new RegExp(`^patch\\.${name}`))
@@ -158,7 +158,7 @@ describe('a value that the column would not take is refused', () => {
     '%s: a Date, which is another day elsewhere',
     async (name) => {
       const write = (value: unknown) =>
-        fixture.dibs.lastWriteWins(undefined, fixture.at('value'), 1, { [name]: value })
+        fixture.dibs.rows.lastWriteWins(fixture.at('value'), 1, { [name]: value })
       await expect(write(AT)).rejects.toThrow(
         /must not be a Date: give a text such as '.*'\. A Date is a moment, and which day and hour that is depends on the time zone/,
       )
@@ -168,10 +168,10 @@ describe('a value that the column would not take is refused', () => {
 
   it('a Date among several, or as an id', async () => {
     const write = (id: unknown, days: unknown) =>
-      fixture.dibs.lastWriteWins(undefined, fixture.at('value'), id as number, { days })
+      fixture.dibs.rows.lastWriteWins(fixture.at('value'), id as number, { days })
     await expect(write(1, ['2030-12-31', AT])).rejects.toThrow('`patch.days[1]` must not be a Date')
     await fixture.pool.query(`create table ${fixture.at('daily')} (day date primary key, n int)`)
-    await expect(fixture.dibs.lastWriteWins(undefined, fixture.at('daily'), AT, { n: 1 })).rejects.toThrow(
+    await expect(fixture.dibs.rows.lastWriteWins(fixture.at('daily'), AT, { n: 1 })).rejects.toThrow(
       "`id` must not be a Date: give a text such as '2026-05-01'",
     )
     await fixture.pool.query(`drop table ${fixture.at('daily')}`)

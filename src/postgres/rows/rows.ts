@@ -34,8 +34,11 @@ const findHolders = statement(
 )
 
 /** What a caller may say about the wait. */
-export interface WaitOptions {
-  /** How long to wait at most for those who have locked the row, in milliseconds. Default 5,000. */
+/** Options of every call of `dibs.rows`. */
+export interface RowOptions {
+  /** Your own open transaction. Without it, the call commits by itself. */
+  readonly tx?: Tx | undefined
+  /** How long to wait for others who have locked the row, then `BusyError`. Default 5,000. */
   readonly waitMs?: number | undefined
 }
 

@@ -12,17 +12,15 @@ const counted = { versionColumn: 'version' }
 
 /** Each way to write that does not ask for a version, of the account as it is. */
 const writes = (options: object): Record<string, () => Promise<object>> => ({
-  adjust: () => fixture.dibs.adjust(undefined, at('account'), 1, 'balance', -1, options),
+  adjust: () => fixture.dibs.rows.adjust(at('account'), 1, { balance: -1 }, options),
   transition: () =>
-    fixture.dibs.transition(
-      undefined,
+    fixture.dibs.rows.transition(
       at('account'),
       1,
-      { from: 'open', to: 'closed' },
-      { note: 'x' },
+      { from: 'open', to: 'closed', set: { note: 'x' } },
       options,
     ),
-  lastWriteWins: () => fixture.dibs.lastWriteWins(undefined, at('account'), 1, { note: 'x' }, options),
+  lastWriteWins: () => fixture.dibs.rows.lastWriteWins(at('account'), 1, { note: 'x' }, options),
 })
 
 describe.each(Object.keys(writes({})))('%s', (name) => {
@@ -30,7 +28,7 @@ describe.each(Object.keys(writes({})))('%s', (name) => {
 
   it('counts where it is told to, so that whoever has read before is refused', async () => {
     expect(await write(counted)).toMatchObject({ id: 1, version: 2 })
-    const late = fixture.dibs.updateVersioned(undefined, at('account'), { id: 1, version: 1 }, { note: 'y' })
+    const late = fixture.dibs.rows.update(at('account'), { id: 1, version: 1 }, { note: 'y' })
     await expect(late).rejects.toThrow(ConflictError)
   })
 
@@ -50,25 +48,25 @@ describe.each(Object.keys(writes({})))('%s', (name) => {
 })
 
 it('is not counted where nothing is written', async () => {
-  const asked = fixture.dibs.adjust(undefined, at('account'), 1, 'balance', -11, counted)
+  const asked = fixture.dibs.rows.adjust(at('account'), 1, { balance: -11 }, counted)
   await expect(asked).rejects.toThrow(InsufficientError)
   expect(await fixture.rows('account')).toMatchObject([{ version: 1 }])
 })
 
 it('is not what the same write sets in another way', async () => {
-  const { adjust, transition, lastWriteWins } = fixture.dibs
+  const { adjust, transition, lastWriteWins } = fixture.dibs.rows
   const account = at('account')
-  await expect(adjust(undefined, account, 1, 'version', 1, counted)).rejects.toThrow(
+  await expect(adjust(account, 1, { version: 1 }, counted)).rejects.toThrow(
     'names "version", but it is what is adjusted',
   )
   const step = { from: 1, to: 2, column: 'step' }
-  await expect(transition(undefined, account, 1, step, {}, { versionColumn: 'step' })).rejects.toThrow(
+  await expect(transition(account, 1, step, { versionColumn: 'step' })).rejects.toThrow(
     'names "step", but it is the state, which `to` says',
   )
-  await expect(transition(undefined, account, 1, step, { version: 7 }, counted)).rejects.toThrow(
+  await expect(transition(account, 1, { ...step, set: { version: 7 } }, counted)).rejects.toThrow(
     InvalidInputError,
   )
-  await expect(lastWriteWins(undefined, account, 1, { version: 7 }, counted)).rejects.toThrow(
+  await expect(lastWriteWins(account, 1, { version: 7 }, counted)).rejects.toThrow(
     'it is the version, which grows by itself',
   )
 })

@@ -1,11 +1,11 @@
 import { InvalidInputError } from '../../errors.js'
 import { ROW, type Taken } from './row-args.js'
-import type { WaitOptions } from './rows.js'
+import type { RowOptions } from './rows.js'
 import { type Column, integerRanges, type Table } from './table.js'
 
-/** What a caller may say about a write that does not ask for a version. */
-export interface CountedWriteOptions extends WaitOptions {
-  /** The column that counts the writes: one more with this one, so that `updateVersioned` notices it. Default: none. */
+/** Options of a write that does not check the version of the row. */
+export interface CountedWriteOptions extends RowOptions {
+  /** The column that counts the writes. This write adds one to it, so that `rows.update` notices it. Default: none. */
   readonly versionColumn?: string | undefined
 }
 

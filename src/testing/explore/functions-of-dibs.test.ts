@@ -53,7 +53,7 @@ const acts: [string, (dibs: Dibs) => Promise<unknown>][] = [
     'singleton',
     (dibs) => dibs.singleton({ scope: 's', by: 'ann', per: 'day', timeZone: 'UTC' }, async () => 1),
   ],
-  ['insertOnce', (dibs) => dibs.insertOnce(undefined, 'effect', ['id'], { id: 1 })],
+  ['insertOnce', (dibs) => dibs.rows.insertOnce('effect', ['id'], { id: 1 })],
   ['add_job', (dibs) => dibs.transaction((tx) => tx.query(`select ${dibs.schema}.add_job('mail', '{}')`))],
 ]
 

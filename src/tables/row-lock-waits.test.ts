@@ -19,8 +19,8 @@ describe('a wait that ends', () => {
       const { rows } = await other.query('select pg_backend_pid() as pid')
       await withClient(async (ours) => {
         await ours.query("set local lock_timeout = '7s'")
-        const error = await fixture.dibs
-          .rowLock(ours, at('account'), [1, 2], { wait: 20 })
+        const error = await fixture.dibs.rows
+          .lock(at('account'), [1, 2], { tx: ours, waitMs: 20 })
           .catch((error) => error)
         expect(error).toBeInstanceOf(BusyError)
         expect(error.waitedMs).toBeGreaterThanOrEqual(20)
@@ -42,7 +42,7 @@ describe('a wait that ends', () => {
           expect(free.rowCount).toBe(1)
         })
         expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
-        await fixture.dibs.rowLock(ours, at('account'), [1])
+        await fixture.dibs.rows.lock(at('account'), [1], { tx: ours })
         expect((await ours.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }])
       })
     })
@@ -59,8 +59,8 @@ describe('a wait that ends', () => {
           pids.push((await client.query('select pg_backend_pid() as pid')).rows[0].pid)
         }
         await fixture.dibs.transaction(async (tx) => {
-          const error = await fixture.dibs
-            .rowLock(tx, at('account'), [1], { wait: 'nowait' })
+          const error = await fixture.dibs.rows
+            .lock(at('account'), [1], { tx, ifLocked: 'fail' })
             .catch((error) => error)
           expect(error.waitedMs).toBe(0)
           const sure = error.blockers.filter(({ isSure }: { isSure: boolean }) => isSure)
@@ -77,8 +77,8 @@ describe('a wait that ends', () => {
       )
       const { rows } = await other.query('select pg_backend_pid() as pid')
       await fixture.dibs.transaction(async (tx) => {
-        const error = await fixture.dibs
-          .rowLock(tx, at('account'), [1], { wait: 'nowait' })
+        const error = await fixture.dibs.rows
+          .lock(at('account'), [1], { tx, ifLocked: 'fail' })
           .catch((error) => error)
         expect(error.blockers).toMatchObject([{ pid: rows[0].pid, isSure: false }])
         expect(error.message).toContain('perhaps process')
@@ -91,7 +91,9 @@ describe('a wait that ends', () => {
       await other.query(`lock table ${at('account')} in access exclusive mode`)
       const { rows } = await other.query('select pg_backend_pid() as pid')
       await fixture.dibs.transaction(async (tx) => {
-        const error = await fixture.dibs.rowLock(tx, at('account'), [1], { wait: 10 }).catch((error) => error)
+        const error = await fixture.dibs.rows
+          .lock(at('account'), [1], { tx, waitMs: 10 })
+          .catch((error) => error)
         expect(error.blockers).toMatchObject([{ pid: rows[0].pid, isSure: false }])
         expect((await tx.query('select 1 as one')).rows).toEqual([{ one: 1 }])
       })
@@ -105,8 +107,8 @@ describe('a wait that ends', () => {
         await two.query(`select from ${at('account')} where id = 2 for update`)
         await withClient(async (ours) => {
           const startedAt = performance.now()
-          const waiting = fixture.dibs
-            .rowLock(ours, at('account'), [1, 2], { wait: 2_000 })
+          const waiting = fixture.dibs.rows
+            .lock(at('account'), [1, 2], { tx: ours, waitMs: 2_000 })
             .catch((error) => error)
           await fixture.blocked(ours)
           // A part of the wait is over before the first row is free.
@@ -123,8 +125,9 @@ describe('a wait that ends', () => {
     await withClient(async (other) => {
       await other.query(`select from ${at('account')} where id = 2 for update`)
       await fixture.dibs.transaction(async (tx) => {
-        const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), [3, 2, 77, 1], {
-          wait: 'skip',
+        const rows = await fixture.dibs.rows.lock<{ id: number }>(at('account'), [3, 2, 77, 1], {
+          tx,
+          ifLocked: 'skip',
         })
         expect(rows.map(({ id }) => id)).toEqual([3, 1])
       })

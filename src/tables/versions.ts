@@ -1,6 +1,6 @@
 import { ConflictError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Row, Tx } from '../postgres/executor.js'
+import type { Row } from '../postgres/executor.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isPlain, ROW, RowArgs, type RowPatch } from '../postgres/rows/row-args.js'
 import { keyTaken, matchId, nameRow, type RowId, readId } from '../postgres/rows/row-id.js'
@@ -8,9 +8,9 @@ import {
   checkWait,
   expectRow,
   type RowCall,
+  type RowOptions,
   type Rows,
   rowWrite,
-  type WaitOptions,
 } from '../postgres/rows/rows.js'
 import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
 import { growVersion } from '../postgres/rows/version-column.js'
@@ -21,33 +21,32 @@ export interface VersionedId {
   readonly version: number | bigint | string
 }
 
-export interface UpdateVersionedOptions extends WaitOptions {
+export interface UpdateRowOptions extends RowOptions {
   /** The column that counts the writes: a whole number, not null. Default `version`. */
   readonly versionColumn?: string | undefined
 }
 
-export type UpdateVersioned = <R extends object = Row>(
-  tx: Tx | undefined,
+export type UpdateRow = <R extends object = Row>(
   table: string,
   at: VersionedId,
   patch: RowPatch,
-  options?: UpdateVersionedOptions,
+  options?: UpdateRowOptions,
 ) => Promise<R>
 
-export function updateVersionedOn(rows: Rows): UpdateVersioned {
+/** See `TableRows.update`. */
+export function updateRowOn(rows: Rows): UpdateRow {
   return async <R extends object>(
-    tx: Tx | undefined,
     table: string,
     at: VersionedId,
     patch: RowPatch,
-    options: UpdateVersionedOptions = {},
+    options: UpdateRowOptions = {},
   ) => {
-    checkOptions(options, ['versionColumn', 'waitMs'])
+    checkOptions(options, ['tx', 'versionColumn', 'waitMs'])
     if (!isPlain(at)) throw new InvalidInputError('at', `must be { id, version }, not ${nameGiven(at)}`)
     const { id, version } = at
     const waitMs = checkWait(options.waitMs)
     const name = options.versionColumn ?? 'version'
-    const told = await rows.call(tx, table, (known) => versionCall(known, at, patch, name, waitMs))
+    const told = await rows.call(options.tx, table, (known) => versionCall(known, at, patch, name, waitMs))
     const found = expectRow(told, table, id)
     if (found.state === 'written') return found.row as R
     const current = found.told === null ? undefined : Number(found.told)

@@ -11,28 +11,28 @@ import type { Column, Table } from '../postgres/rows/table.js'
 /** More are locked in parts: each lock is written into its row. */
 const MAX_IDS = 10_000
 
-const ADVICE = 'A row is locked until its transaction ends: pass an open one.'
+const ADVICE = 'A row lock ends with its transaction: pass an open one as `tx`.'
 
 /** From weak to strong. `no key update` is what an UPDATE takes that leaves the key alone: rows that refer to this one can still be inserted. */
 export type RowLockMode = 'key share' | 'share' | 'no key update' | 'update'
 
 export interface RowLockOptions {
+  /** Your open transaction, which holds the locks until it ends. */
+  readonly tx: Tx
   /** Default `no key update`. */
   readonly mode?: RowLockMode | undefined
-  /**
-   * For rows that another has locked: wait so many milliseconds for all of them together (default 5,000), refuse at once (`nowait`), or leave
-   * them out (`skip`).
-   */
-  readonly wait?: number | 'nowait' | 'skip' | undefined
-  /** For ids without a row: refuse (default), or leave them out. With `wait: 'skip'` they are left out in any case. */
-  readonly missing?: 'refuse' | 'leave out' | undefined
+  /** What to do about rows that others have locked: `wait` up to `waitMs` (default), `fail` at once with `BusyError`, or `skip` those rows. */
+  readonly ifLocked?: 'wait' | 'fail' | 'skip' | undefined
+  /** How long to wait for all rows together, then `BusyError`. 0 is `ifLocked: 'fail'`. Default 5,000. */
+  readonly waitMs?: number | undefined
+  /** What to do about ids without a row: `fail` with `NotFoundError` (default), or `skip` them. With `ifLocked: 'skip'` they are always skipped. */
+  readonly ifMissing?: 'fail' | 'skip' | undefined
 }
 
-export type RowLock = <R extends object = Row>(
-  tx: Tx,
+export type LockRows = <R extends object = Row>(
   table: string,
   ids: readonly RowId[],
-  options?: RowLockOptions,
+  options: RowLockOptions,
 ) => Promise<R[]>
 
 const clauses: Readonly<Record<RowLockMode, string>> = {
@@ -42,38 +42,42 @@ const clauses: Readonly<Record<RowLockMode, string>> = {
   'key share': 'for key share',
 }
 
-/** How the wait is written, and how long it is. */
-function readWait(wait: unknown): { clause: string; waitMs: number } {
-  if (wait === 'nowait') return { clause: ' nowait', waitMs: 0 }
-  if (wait === 'skip') return { clause: ' skip locked', waitMs: WAIT_MS }
-  return { clause: '', waitMs: checkDuration('wait', wait, 1, MAX_TIMER_MS) }
+/** The clause of `select … for update` that says what to do about locked rows, and how long the statement may wait. */
+function readWait({ ifLocked = 'wait', waitMs }: RowLockOptions): { clause: string; waitMs: number } {
+  if (!['wait', 'fail', 'skip'].includes(ifLocked))
+    throw new InvalidInputError('ifLocked', `must be 'wait', 'fail' or 'skip', not ${showGiven(ifLocked)}`)
+  if (ifLocked !== 'wait' && waitMs !== undefined)
+    throw new InvalidInputError(
+      'waitMs',
+      `must not be given with ifLocked: '${ifLocked}', which does not wait`,
+    )
+  if (ifLocked === 'skip') return { clause: ' skip locked', waitMs: WAIT_MS }
+  const ms = ifLocked === 'fail' ? 0 : checkDuration('waitMs', waitMs ?? WAIT_MS, 0, MAX_TIMER_MS)
+  return { clause: ms === 0 ? ' nowait' : '', waitMs: ms }
 }
 
-export function rowLockOn(rows: Rows): RowLock {
-  return async <R extends object>(
-    tx: Tx,
-    table: string,
-    ids: readonly RowId[],
-    options: RowLockOptions = {},
-  ) => {
+/** See `TableRows.lock`. */
+export function lockRowsOn(rows: Rows): LockRows {
+  return async <R extends object>(table: string, ids: readonly RowId[], options: RowLockOptions) => {
+    if (options === undefined) throw new NotInTransactionError('undefined', ADVICE)
+    checkOptions(options, ['tx', 'mode', 'ifLocked', 'waitMs', 'ifMissing'])
+    const { tx, mode = 'no key update', ifLocked, ifMissing = 'fail' } = options
     if (tx === undefined || tx === null) throw new NotInTransactionError(`${tx}`, ADVICE)
-    checkOptions(options, ['mode', 'wait', 'missing'])
-    const { mode = 'no key update', wait = WAIT_MS, missing = 'refuse' } = options
     const clause = typeof mode === 'string' && Object.hasOwn(clauses, mode) ? clauses[mode] : undefined
     if (clause === undefined)
       throw new InvalidInputError(
         'mode',
         `must be one of ${Object.keys(clauses).join(', ')}, not ${showGiven(mode)}`,
       )
-    if (!['refuse', 'leave out'].includes(missing))
-      throw new InvalidInputError('missing', `must be 'refuse' or 'leave out', not ${showGiven(missing)}`)
-    const waits = readWait(wait)
+    if (!['fail', 'skip'].includes(ifMissing))
+      throw new InvalidInputError('ifMissing', `must be 'fail' or 'skip', not ${showGiven(ifMissing)}`)
+    const waits = readWait(options)
     checkIds(ids)
     const told = await rows
       .call(tx, table, (known) => ({
         ...lockCall(known, ids, `${clause} of ${ROW}${waits.clause}`),
-        // Rows that are left out since they are locked are not looked for again.
-        rest: [String(wait === 'skip' ? 0 : ids.length), missing === 'refuse' ? '1' : '0'],
+        // With `skip`, the function does not look again for rows that it did not find.
+        rest: [String(ifLocked === 'skip' ? 0 : ids.length), ifMissing === 'fail' ? '1' : '0'],
         waitMs: waits.waitMs,
       }))
       .catch(adviseLocker)

@@ -21,7 +21,7 @@ const setup = (db: ExploreHandle) => db.query("insert into account values ('a', 
 const addOne = (ids: readonly string[], isolation: Isolation) => () =>
   fixture.dibs.transaction(
     async (tx) => {
-      const rows = await fixture.dibs.rowLock<{ id: string; balance: string }>(tx, 'account', ids)
+      const rows = await fixture.dibs.rows.lock<{ id: string; balance: string }>('account', ids, { tx })
       for (const { id, balance } of rows)
         await tx.query('update account set balance = $2 where id = $1', [id, Number(balance) + 1])
     },

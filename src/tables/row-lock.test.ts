@@ -16,7 +16,7 @@ const { at, withClient } = fixture
 describe('the rows', () => {
   it('come in the order of the ids, as they are under the lock', async () => {
     await fixture.dibs.transaction(async (tx) => {
-      const rows = await fixture.dibs.rowLock(tx, at('account'), [3, '1', 2n])
+      const rows = await fixture.dibs.rows.lock(at('account'), [3, '1', 2n], { tx })
       expect(rows).toEqual([
         { id: 3, balance: 30 },
         { id: 1, balance: 10 },
@@ -27,7 +27,7 @@ describe('the rows', () => {
 
   it('come once for each id that is given twice', async () => {
     await fixture.dibs.transaction(async (tx) => {
-      const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), [2, 1, 2])
+      const rows = await fixture.dibs.rows.lock<{ id: number }>(at('account'), [2, 1, 2], { tx })
       expect(rows.map(({ id }) => id)).toEqual([2, 1, 2])
     })
   })
@@ -38,10 +38,10 @@ describe('the rows', () => {
         { n: 1, tenant: 'b' },
         { tenant: 'a', n: 2 },
       ]
-      const rows = await fixture.dibs.rowLock<{ note: string }>(tx, at('slot'), ids)
+      const rows = await fixture.dibs.rows.lock<{ note: string }>(at('slot'), ids, { tx })
       expect(rows.map(({ note }) => note)).toEqual(['b1', 'a2'])
       const code = '00000000-0000-0000-0000-000000000001'
-      expect(await fixture.dibs.rowLock(tx, at('slot'), [{ code }])).toMatchObject([{ note: 'a1' }])
+      expect(await fixture.dibs.rows.lock(at('slot'), [{ code }], { tx })).toMatchObject([{ note: 'a1' }])
     })
   })
 
@@ -50,8 +50,8 @@ describe('the rows', () => {
       await tx.query(`create table ${at('twice')} (id int, n int); create index on ${at('twice')} (id);
         insert into ${at('twice')} values (1, 1), (1, 2);
         update pg_index set indisunique = true where indrelid = '${at('twice')}'::regclass`)
-      const error = await fixture.dibs
-        .rowLock(tx, at('twice'), [{ id: 1 }, { id: 2 }])
+      const error = await fixture.dibs.rows
+        .lock(at('twice'), [{ id: 1 }, { id: 2 }], { tx })
         .catch((error) => error)
       expect(error).toBeInstanceOf(NotFoundError)
       expect(error.id).toEqual({ id: 2 })
@@ -79,7 +79,7 @@ describe('the rows', () => {
         ),
       )
       const lock = (list: readonly unknown[], options?: object) =>
-        fixture.dibs.rowLock<{ id: unknown }>(tx, at('odd'), list as number[], options)
+        fixture.dibs.rows.lock<{ id: unknown }>(at('odd'), list as number[], { ...options, tx })
       for (const list of [ids, sorted]) {
         const found = await lock(list)
         expect(found.map(({ id }) => id)).toEqual(list)
@@ -91,7 +91,7 @@ describe('the rows', () => {
     })
     await withClient(async (holder) => {
       const lock = (tx: Tx, options?: object) =>
-        fixture.dibs.rowLock(tx, at('odd'), [ids[0] as never], options)
+        fixture.dibs.rows.lock(at('odd'), [ids[0] as never], { ...options, tx })
       await holder.query(`select from ${at('odd')} for no key update`)
       const { rows: held } = await holder.query('select pg_backend_pid() as pid')
       await withClient((ours) =>
@@ -108,7 +108,7 @@ describe('the rows', () => {
     await withClient(async (other) => {
       await other.query(`update ${at('account')} set balance = 99 where id = 1`)
       await withClient(async (ours) => {
-        const waiting = fixture.dibs.rowLock(ours, at('account'), [1])
+        const waiting = fixture.dibs.rows.lock(at('account'), [1], { tx: ours })
         await fixture.blocked(ours)
         await other.query('commit')
         expect(await waiting).toEqual([{ id: 1, balance: 99 }])
@@ -122,7 +122,7 @@ describe('the rows', () => {
         `delete from ${at('account')} where id = 2; insert into ${at('account')} values (2, 99)`,
       )
       await withClient(async (ours) => {
-        const waiting = fixture.dibs.rowLock(ours, at('account'), [2, 1])
+        const waiting = fixture.dibs.rows.lock(at('account'), [2, 1], { tx: ours })
         await fixture.blocked(ours)
         await other.query('commit')
         expect(await waiting).toEqual([
@@ -140,10 +140,10 @@ describe('the rows', () => {
     await withClient(async (other) => {
       await other.query(`select from ${at('slot')} where tenant = 'a' and n = 1 for update`)
       await withClient(async (ours) => {
-        const waiting = fixture.dibs.rowLock<{ tenant: string }>(
-          ours,
+        const waiting = fixture.dibs.rows.lock<{ tenant: string }>(
           at('slot'),
           codes.map((code) => ({ code })),
+          { tx: ours },
         )
         await fixture.blocked(ours)
         // The one behind it is free yet.
@@ -158,7 +158,7 @@ describe('the rows', () => {
     await fixture.pool.query(`insert into ${at('account')} select n, 0 from generate_series(6, 10000) n`)
     await fixture.dibs.transaction(async (tx) => {
       const ids = Array.from({ length: 10_000 }, (_, n) => 10_000 - n)
-      const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), ids)
+      const rows = await fixture.dibs.rows.lock<{ id: number }>(at('account'), ids, { tx })
       expect(rows.map(({ id }) => id)).toEqual(ids)
     })
   })
@@ -169,7 +169,7 @@ describe('the rows', () => {
     const { roundTrips: none } = await count(async () => {})
     await fixture.pool.query(`create table ${at('fresh')} (id int primary key)`)
     await fixture.pool.query(`insert into ${at('fresh')} values (1)`)
-    const lock = (tx: Tx) => fixture.dibs.rowLock(tx, at('fresh'), [1])
+    const lock = (tx: Tx) => fixture.dibs.rows.lock(at('fresh'), [1], { tx })
     expect((await count(lock)).roundTrips - none).toBe(2)
     expect((await count(lock)).roundTrips - none).toBe(1)
     await fixture.pool.query(`drop table ${at('fresh')}`)
@@ -192,7 +192,7 @@ describe('the lock', () => {
     ['update', { keyShare: '55P03', share: '55P03', update: '55P03', remove: '55P03' }],
   ] as const)('%s keeps out what it says', async (mode, expected) => {
     await fixture.dibs.transaction(async (tx) => {
-      await fixture.dibs.rowLock(tx, at('account'), [1], { mode })
+      await fixture.dibs.rows.lock(at('account'), [1], { tx, mode })
       const row = `from ${at('account')} where id = 1`
       expect({
         keyShare: await tryOther(`insert into ${at('entry')} values (1, 1)`),
@@ -204,7 +204,7 @@ describe('the lock', () => {
   })
 
   it('lasts as long as the transaction', async () => {
-    await fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('account'), [1]))
+    await fixture.dibs.transaction((tx) => fixture.dibs.rows.lock(at('account'), [1], { tx }))
     expect(await tryOther(`delete from ${at('account')} where id = 1`)).toBe('done')
   })
 })
@@ -212,7 +212,7 @@ describe('the lock', () => {
 describe('a row that is not there', () => {
   it('is NotFoundError, which leaves the transaction alive and without locks', async () => {
     await withClient(async (tx) => {
-      const error = await fixture.dibs.rowLock(tx, at('account'), [1, 7]).catch((error) => error)
+      const error = await fixture.dibs.rows.lock(at('account'), [1, 7], { tx }).catch((error) => error)
       expect(error).toBeInstanceOf(NotFoundError)
       expect(error).toMatchObject({ table: at('account'), id: 7, code: 'DIBS_NOT_FOUND', status: 404 })
       expect(error.message).toBe(`There is no row 7 of table "${at('account')}". Nothing was changed.`)
@@ -220,7 +220,9 @@ describe('a row that is not there', () => {
         const free = await third.query(`select from ${at('account')} where id = 1 for update skip locked`)
         expect(free.rowCount).toBe(1)
       })
-      const several = await fixture.dibs.rowLock(tx, at('account'), [7, 1, 8, 9, 10]).catch((error) => error)
+      const several = await fixture.dibs.rows
+        .lock(at('account'), [7, 1, 8, 9, 10], { tx })
+        .catch((error) => error)
       expect(several).toMatchObject({
         id: [7, 8, 9, 10],
         subject: expect.stringContaining('rows 7, 8, 9 and 1 more'),
@@ -230,8 +232,9 @@ describe('a row that is not there', () => {
 
   it('is left out if asked', async () => {
     await fixture.dibs.transaction(async (tx) => {
-      const rows = await fixture.dibs.rowLock<{ id: number }>(tx, at('account'), [7, 1], {
-        missing: 'leave out',
+      const rows = await fixture.dibs.rows.lock<{ id: number }>(at('account'), [7, 1], {
+        tx,
+        ifMissing: 'skip',
       })
       expect(rows.map(({ id }) => id)).toEqual([1])
     })
@@ -241,7 +244,7 @@ describe('a row that is not there', () => {
     await withClient(async (other) => {
       await other.query(`delete from ${at('account')} where id = 1`)
       await withClient(async (ours) => {
-        const waiting = fixture.dibs.rowLock(ours, at('account'), [1]).catch((error) => error)
+        const waiting = fixture.dibs.rows.lock(at('account'), [1], { tx: ours }).catch((error) => error)
         await fixture.blocked(ours)
         await other.query('commit')
         expect(await waiting).toBeInstanceOf(NotFoundError)
@@ -252,7 +255,9 @@ describe('a row that is not there', () => {
 
 describe('refused before anything is sent', () => {
   const ask = (ids: unknown, options: object = {}) =>
-    fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('account'), ids as number[], options))
+    fixture.dibs.transaction((tx) =>
+      fixture.dibs.rows.lock(at('account'), ids as number[], { ...options, tx }),
+    )
 
   it.each([
     ['ids', [], {}, 'must not be empty'],
@@ -277,18 +282,18 @@ describe('refused before anything is sent', () => {
 
   it('ids that name different columns', async () => {
     const ids = [{ tenant: 'a', n: 1 }, { code: '00000000-0000-0000-0000-000000000001' }]
-    const asked = fixture.dibs.transaction((tx) => fixture.dibs.rowLock(tx, at('slot'), ids as never))
+    const asked = fixture.dibs.transaction((tx) => fixture.dibs.rows.lock(at('slot'), ids as never, { tx }))
     await expect(asked).rejects.toThrow('`ids[1]` must name the same columns as the others')
   })
 
   it('what is no transaction', async () => {
-    const { rowLock } = fixture.dibs
-    await expect(rowLock(undefined as never, at('account'), [1])).rejects.toThrow(NotInTransactionError)
-    const pooled = await rowLock(fixture.pool as never, at('account'), [1]).catch((error) => error)
+    const { lock } = fixture.dibs.rows
+    await expect(lock(at('account'), [1], undefined as never)).rejects.toThrow(NotInTransactionError)
+    const pooled = await lock(at('account'), [1], { tx: fixture.pool as never }).catch((error) => error)
     expect(pooled).toBeInstanceOf(NotInTransactionError)
-    expect(pooled.message).toMatch(/a pg Pool, .*: pass an open one\.$/)
+    expect(pooled.message).toMatch(/a pg Pool, .*: pass an open one as `tx`\.$/)
     const client = await fixture.pool.connect()
-    await expect(rowLock(client, at('account'), [1])).rejects.toThrow(NotInTransactionError)
+    await expect(lock(at('account'), [1], { tx: client })).rejects.toThrow(NotInTransactionError)
     client.release()
   })
 })

@@ -24,7 +24,12 @@ const update = (
   patch: object = { note: 'new' },
   options: object = {},
 ) =>
-  fixture.dibs.updateVersioned(tx, at('orders'), { id: 1, version: version as number }, { ...patch }, options)
+  fixture.dibs.rows.update(
+    at('orders'),
+    { id: 1, version: version as number },
+    { ...patch },
+    { ...options, tx },
+  )
 
 describe('a row with the version that was read', () => {
   it('is written, and its version grows', async () => {
@@ -43,8 +48,7 @@ describe('a row with the version that was read', () => {
 
   it('may have a key of several columns, and a version of any size', async () => {
     const id = { id: 1, tenant: 1 }
-    const written = await fixture.dibs.updateVersioned(
-      undefined,
+    const written = await fixture.dibs.rows.update(
       at('doc'),
       { id, version: 9007199254740993n },
       { body: { deep: ['"', null] } },
@@ -69,8 +73,7 @@ describe('a row with another version', () => {
   })
 
   it('is ConflictError where it has none', async () => {
-    const asked = fixture.dibs.updateVersioned(
-      undefined,
+    const asked = fixture.dibs.rows.update(
       at('doc'),
       { id: { tenant: 1, id: 2 }, version: 1 },
       { body: 1 },
@@ -83,12 +86,7 @@ describe('a row with another version', () => {
     await fixture.pool.query(
       `create table ${at('counted')} (id int primary key, version bigint, n int); insert into ${at('counted')} values (1, 9007199254740995)`,
     )
-    const asked = fixture.dibs.updateVersioned(
-      undefined,
-      at('counted'),
-      { id: 1, version: '9007199254740993' },
-      { n: 1 },
-    )
+    const asked = fixture.dibs.rows.update(at('counted'), { id: 1, version: '9007199254740993' }, { n: 1 })
     await expect(asked).rejects.toThrow('(exactly: 9007199254740993 and 9007199254740995)')
     await fixture.pool.query(`drop table ${at('counted')}`)
   })
@@ -134,7 +132,7 @@ describe('a row with another version', () => {
 })
 
 it('a row that is not there is NotFoundError', async () => {
-  const asked = fixture.dibs.updateVersioned(undefined, at('orders'), { id: 9, version: 1 }, { note: '' })
+  const asked = fixture.dibs.rows.update(at('orders'), { id: 9, version: 1 }, { note: '' })
   await expect(asked).rejects.toThrow(NotFoundError)
 })
 
@@ -196,17 +194,15 @@ describe('refused before it is sent', () => {
   })
 
   it('what is no object, no id, or no transaction', async () => {
-    const { updateVersioned } = fixture.dibs
-    await expect(updateVersioned(undefined, at('orders'), 1 as never, {})).rejects.toThrow(
-      '`at` must be { id, version }',
-    )
+    const { update: updateRow } = fixture.dibs.rows
+    await expect(updateRow(at('orders'), 1 as never, {})).rejects.toThrow('`at` must be { id, version }')
     await expect(
-      updateVersioned(undefined, at('doc'), { id: 1, version: 1 }, { body: 1 }, { versionColumn: 'rev' }),
+      updateRow(at('doc'), { id: 1, version: 1 }, { body: 1 }, { versionColumn: 'rev' }),
     ).rejects.toThrow('since the primary key of')
     await expect(update(undefined, 1, [] as never)).rejects.toThrow(InvalidInputError)
     await expect(update(fixture.pool as never, 1)).rejects.toThrow(NotInTransactionError)
-    await expect(
-      updateVersioned(undefined, at('loose'), { id: 1, version: 1 }, { version: 1 }),
-    ).rejects.toThrow('must be a column of whole numbers')
+    await expect(updateRow(at('loose'), { id: 1, version: 1 }, { version: 1 })).rejects.toThrow(
+      'must be a column of whole numbers',
+    )
   })
 })
