@@ -31,7 +31,7 @@ async function keep(dibs, count, sent) {
   const add = async () => {
     while (locks.length < count) {
       const place = locks.push(undefined) - 1
-      locks[place] = await dibs.lock(`kept:${count}:${place}`, { ttlMs: TTL_MS })
+      locks[place] = await dibs.lock(`kept:${count}:${place}`, { leaseMs: TTL_MS })
     }
   }
   await Promise.all(Array.from({ length: 10 }, add))

@@ -67,7 +67,7 @@ export async function openLockers(url, redisUrl, max) {
     }
   }
 
-  const options = { ttlMs: TTL_MS, waitMs: WAIT_MS }
+  const options = { leaseMs: TTL_MS, waitMs: WAIT_MS }
   return {
     pool,
     dibs,

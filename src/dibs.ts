@@ -220,7 +220,7 @@ export class Dibs implements AsyncDisposable {
    *     tx.afterCommit(() => console.log(`${n} left`))
    *     return n
    *   },
-   *   { isolation: 'serializable', deadlineMs: 5_000, attempts: 5 },
+   *   { isolation: 'serializable', deadlineMs: 5_000, maxAttempts: 5 },
    * )
    */
   transaction<T>(fn: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T> {
@@ -293,7 +293,7 @@ export class Dibs implements AsyncDisposable {
    *
    * @example
    * const log = await dibs.singleton(
-   *   { scope: ['prayer', child], per: 'day', timeZone: 'Asia/Karachi', by: parent },
+   *   { scope: ['prayer', child], per: 'day', timeZone: 'Asia/Karachi', holder: parent },
    *   async (tx, slot) => {
    *     await tx.query('insert into log (child, day) values ($1, $2)', [child, slot.key])
    *     return { child, slot }
@@ -326,7 +326,7 @@ export class Dibs implements AsyncDisposable {
    * const event = await dibs.acquire(
    *   [
    *     claims.once({ scope: 'events', key, fingerprint: body }),
-   *     claims.singleton({ scope: ['prayer', child], per: 'day', timeZone: 'Europe/Berlin', by: parent }),
+   *     claims.singleton({ scope: ['prayer', child], per: 'day', timeZone: 'Europe/Berlin', holder: parent }),
    *     points.claim(child, 10),
    *   ],
    *   async (tx, [once, slot, use]) => {
@@ -344,7 +344,7 @@ export class Dibs implements AsyncDisposable {
    * `BusyError` if it could not be had within `waitMs`; `GuardedError` if a transaction of its last holder is still open.
    *
    * @example
-   * await using lock = await dibs.lock(keyOf('till', 7), { ttlMs: 10_000, waitMs: 5_000 })
+   * await using lock = await dibs.lock(keyOf('till', 7), { leaseMs: 10_000, waitMs: 5_000 })
    * await dibs.transaction(async (tx) => {
    *   await lock.guard(tx)
    *   await tx.query('update till set open = false where id = 7')
@@ -370,7 +370,7 @@ export class Dibs implements AsyncDisposable {
    * also if `fn` has returned: others may have been at the same work.
    *
    * @example
-   * await dibs.withLock('nightly-report', { ttlMs: 10_000 }, async (lock) => {
+   * await dibs.withLock('nightly-report', { leaseMs: 10_000 }, async (lock) => {
    *   const rows = await fetch(source, { signal: lock.signal })
    *   await dibs.transaction(async (tx) => {
    *     await lock.guard(tx)
@@ -386,7 +386,7 @@ export class Dibs implements AsyncDisposable {
    *
    * @example
    * const election = dibs.elect('scheduler', {
-   *   ttlMs: 15_000,
+   *   leaseMs: 15_000,
    *   onElected: async ({ epoch, signal }) => {
    *     console.log(`leader in epoch ${epoch}`)
    *     while (!signal.aborted) await fetch(source, { signal })
@@ -450,7 +450,7 @@ export class Dibs implements AsyncDisposable {
    * alive is never touched. Defining starts nothing.
    *
    * @example
-   * const monitor = dibs.monitor({
+   * const monitor = dibs.monitor('stuck-items', {
    *   table: 'queue_items',
    *   stuck: 'PROCESSING',
    *   timeColumn: 'updated_at',
@@ -467,14 +467,11 @@ export class Dibs implements AsyncDisposable {
    * const { requeued, failed, oldestMs } = await monitor.run()
    * console.log(requeued, failed, oldestMs)
    */
-  monitor<R extends object = Row>(options: MonitorOptions<R>): Monitor {
-    const monitor = new Monitor(this.#database, this.#rows, options as MonitorOptions<never>)
-    if (this.#monitors.has(monitor.name))
-      throw new InvalidInputError(
-        'name',
-        `is the name of another monitor: "${monitor.name}"; give one of the two a \`name\` of its own`,
-      )
-    this.#monitors.set(monitor.name, monitor)
+  monitor<R extends object = Row>(name: string, options: MonitorOptions<R>): Monitor {
+    const monitor = new Monitor(this.#database, this.#rows, name, options as MonitorOptions<never>)
+    if (this.#monitors.has(name))
+      throw new InvalidInputError('name', `is the name of another monitor: "${name}"`)
+    this.#monitors.set(name, monitor)
     return monitor
   }
 
@@ -486,7 +483,7 @@ export class Dibs implements AsyncDisposable {
    * await points.take(child, 5)
    *
    * const stock = dibs.quota('stock', { limit: 100 })
-   * const hold = await stock.reserve(sku, 1, { ttlMs: 600_000 })
+   * const hold = await stock.reserve(sku, 1, { leaseMs: 600_000 })
    * await hold.settle()
    */
   quota(name: string, options: QuotaOptions): Quota {

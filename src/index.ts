@@ -45,7 +45,7 @@ export type {
   OnceSpec,
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
-export type { CalendarUnit, CronSlots, Interval } from './claims/period.js'
+export type { CalendarUnit, CronSlots, PeriodOptions } from './claims/period.js'
 export type { Quota } from './claims/quota.js'
 export type {
   LatePolicy,

@@ -58,7 +58,7 @@ export async function bankStorm(database: Database, proxy: PgProxy, seconds: num
           await tx.query(`update ${at}.bank set balance = $2 where id = $1`, [to.id, to.balance + amount])
           await tx.query(`insert into ${at}.ledger values ($1)`, [id])
         },
-        { isolation: 'serializable', deadlineMs: 10_000, attempts: 20 },
+        { isolation: 'serializable', deadlineMs: 10_000, maxAttempts: 20 },
       )
       told.set(id, 'kept')
     } catch (error) {

@@ -150,7 +150,7 @@ export async function prepareCall(
     })
     return { slot: used }
   }
-  if (name.startsWith('hold.')) return { hold: await quotaOf(dibs).reserve(key, 5, { ttlMs: 600_000 }) }
+  if (name.startsWith('hold.')) return { hold: await quotaOf(dibs).reserve(key, 5, { leaseMs: 600_000 }) }
   return {}
 }
 

@@ -24,7 +24,7 @@ const fieldsOf = (by: string): KvFields => ({ by, checks: {} })
 export const claim = (by: string): KvCall => ({
   async run(kv, _, options) {
     const told = await kv.setIfAbsent(KEY, fieldsOf(by), options)
-    return told.claimed ? 'claimed' : told.value
+    return told.ok ? 'claimed' : told.value
   },
   expect: (state) => (state.value ? [state.value, state] : ['claimed', written(fieldsOf(by))]),
 })
@@ -44,14 +44,14 @@ export const swap = (by: string): KvCall => ({
 })
 
 export const drop: KvCall = {
-  run: async (kv, _, options) => (await kv.delete(KEY, options)).deleted,
+  run: async (kv, _, options) => (await kv.delete(KEY, options)).ok,
   expect: (state) => [state.value !== undefined, absent],
 }
 
 export const dropFirst: KvCall = {
   async run(kv, first, options) {
     const told = await kv.delete<KvFields>(KEY, { ...options, ifVersion: first })
-    return told.deleted ? 'deleted' : told.current?.value
+    return told.ok ? 'deleted' : told.current?.value
   },
   expect: (state) => (state.isFirst ? ['deleted', absent] : [state.value, state]),
 }

@@ -64,7 +64,7 @@ export async function openPgBoss({ url, schema, connections, hints, setUp }) {
     await boss.work(queue, options, async (jobs) => {
       for (const { data } of jobs) onStart(data)
     })
-    return { knobs: { by: 'work', ...options }, stop: () => boss.offWork(queue, { wait: true }) }
+    return { knobs: { by: 'work', ...options }, stop: () => boss.offWork(queue, { waitMs: 5_000 }) }
   }
 
   return {

@@ -16,6 +16,7 @@ import {
 import { explainGivingUp, OnceCall } from './once-call.js'
 import { readSpec } from './once-spec.js'
 import { readUse } from './quota-told.js'
+import { resetsAtOf } from './rate-spec.js'
 import type { ToldClaim } from './told-claim.js'
 
 /** What is to be done with an answer of the database. */
@@ -396,6 +397,6 @@ function readGrant(claim: AnyClaim, one: ToldOne): unknown {
     return one.id ? { ...use, id: one.id } : use
   }
   if (claim.kind === 'rate')
-    return { remaining: one.take?.remaining, resetMs: Math.ceil(Number(one.take?.resetUs) / 1_000) }
+    return { remaining: one.take?.remaining, resetsAt: resetsAtOf(Number(one.take?.resetUs)) }
   return { name: 'name' in claim ? claim.name : '', fence: one.lock?.fence }
 }

@@ -6,7 +6,14 @@ import { checkKey, scopeOfSingleton } from '../postgres/key.js'
 import { showGiven } from '../postgres/name-given.js'
 import { explainGivingUp } from './once-call.js'
 import { type LeasedSpec, readLease, readScope } from './once-spec.js'
-import { type CalendarUnit, type CronSlots, type Interval, type PeriodAt, readPeriod } from './period.js'
+import {
+  type CalendarUnit,
+  type CronSlots,
+  type PeriodAt,
+  type PeriodOptions,
+  periodNames,
+  readPeriod,
+} from './period.js'
 import type { QuotaUse } from './quota-told.js'
 
 /** Something that can be claimed together with others. `Grant` is what the function is given of it. */
@@ -77,7 +84,6 @@ const onceNames = [
   'scope',
   'key',
   'fingerprint',
-  'wait',
   'waitMs',
   'keepMs',
   'isTerminal',
@@ -86,15 +92,12 @@ const onceNames = [
   'onAmbiguous',
 ]
 
-export interface SingletonClaimSpec {
+/** `per` or `perMs` is required. */
+export interface SingletonClaimSpec extends PeriodOptions<CalendarUnit | CronSlots> {
   /** What is done once in each period: `'daily-report'`, or parts: `['prayer', child]`. */
   readonly scope: string | readonly (string | number | bigint)[]
-  /** The period: of the calendar, of an interval, or from one time of a cron expression to the next. */
-  readonly per: CalendarUnit | Interval | CronSlots
-  /** Whose clocks say when a period begins. Default `UTC`. */
-  readonly timeZone?: string | undefined
   /** Who does it, for those who come too late. */
-  readonly by?: string | undefined
+  readonly holder?: string | undefined
   /** What becomes of the slot if the function fails: `free` (the default) for another try, or `keep`. */
   readonly onFailure?: 'free' | 'keep' | undefined
   /** How long a slot is kept after its period. Default 7 days. */
@@ -103,7 +106,7 @@ export interface SingletonClaimSpec {
   readonly maxAttempts?: number | undefined
 }
 
-export const singletonNames = ['scope', 'per', 'timeZone', 'by', 'onFailure', 'keepMs', 'maxAttempts']
+export const singletonNames = ['scope', ...periodNames, 'holder', 'onFailure', 'keepMs', 'maxAttempts']
 const WEEK_MS = 7 * 24 * 3_600_000
 
 export class SingletonClaim implements AcquireClaim<Slot> {
@@ -112,7 +115,7 @@ export class SingletonClaim implements AcquireClaim<Slot> {
   /** As the caller named it. */
   readonly name: string
   readonly scope: string
-  readonly by: string | undefined
+  readonly holder: string | undefined
   readonly keeps: boolean
   readonly keepMs: number
   readonly maxAttempts: number
@@ -120,11 +123,13 @@ export class SingletonClaim implements AcquireClaim<Slot> {
 
   constructor(spec: SingletonClaimSpec) {
     checkOptions(spec, singletonNames)
-    const { by, onFailure = 'free', keepMs = WEEK_MS, maxAttempts = 5 } = spec
+    const { holder, onFailure = 'free', keepMs = WEEK_MS, maxAttempts = 5 } = spec
     this.name = readScope(spec.scope)
     this.scope = scopeOfSingleton(this.name)
-    this.period = readPeriod(spec.per, spec.timeZone, ['interval', 'cron'])
-    this.by = by === undefined ? undefined : checkKey('by', by)
+    const period = readPeriod(spec, { hasCron: true })
+    if (!period) throw new InvalidInputError('per', 'must be given, or `perMs`')
+    this.period = period
+    this.holder = holder === undefined ? undefined : checkKey('holder', holder)
     if (onFailure !== 'free' && onFailure !== 'keep')
       throw new InvalidInputError('onFailure', "must be 'free' or 'keep'")
     this.keeps = onFailure === 'keep'
@@ -143,7 +148,7 @@ export class SingletonClaim implements AcquireClaim<Slot> {
       scope: this.scope,
       per: this.period(nowMs),
       id: randomUUID(),
-      by: this.by,
+      by: this.holder,
       keepMs: this.keepMs,
       // A slot that is kept when it fails is also kept when nobody knows whether it did.
       hold: this.keeps,
@@ -217,7 +222,8 @@ export type AnyClaim = OnceClaim | SingletonClaim | QuotaClaim | RateClaim | Loc
 
 export interface RateGrant {
   readonly remaining: number
-  readonly resetMs: number
+  /** When the subject is as if it had never taken anything, by this process's clock. */
+  readonly resetsAt: Date
 }
 
 /** Made by `rateLimit.claim`. */

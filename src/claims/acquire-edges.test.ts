@@ -63,7 +63,7 @@ describe('a slot that its holder has left', () => {
 })
 
 it('a slot that is worked on beyond its time is not removed', async () => {
-  const holder = holdSlot({ scope: 'tick', per: { everyMs: 1_000 }, keepMs: 1 })
+  const holder = holdSlot({ scope: 'tick', perMs: 1_000, keepMs: 1 })
   await holder.began
   await fixture.schema.clock.advance(60_000)
   await fixture.dibs.maintain({ once: true })
@@ -255,7 +255,7 @@ describe('in a transaction of the caller', () => {
     await rate.take('ann', 8)
     await inTransaction(async (tx) => {
       expect(await errorOf(points.take('ann', 5, { tx }))).toBeInstanceOf(QuotaExceededError)
-      expect(await points.refund('a', { tx })).toEqual({ refunded: false })
+      expect(await points.refund('a', { tx })).toEqual({ replayed: true })
       expect(await errorOf(rate.take('ann', 5, { tx }))).toBeInstanceOf(RateLimitedError)
       expect(await lockedRows()).toEqual([])
       await points.take('ann', 1)
@@ -387,7 +387,7 @@ describe('in a transaction of the caller', () => {
       )
       expect(await failed).toMatchObject({ message: 'no' })
     })
-    expect(await fixture.dibs.voidSlot({ scope: 'payout', slot })).toMatchObject({ voided: true })
+    expect(await fixture.dibs.voidSlot({ scope: 'payout', slot })).toMatchObject({ ok: true })
   })
 })
 

@@ -61,7 +61,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
     await fixture.schema.clock.advance(2 * HOUR_MS)
     expect(await lookAt()).toEqual({ used: 2, held: 4 })
     const refused = await points().tryTake('ann', 5)
-    expect(refused).toEqual({ granted: false, limit: 10, used: 6, held: 0, remaining: 4, requested: 5 })
+    expect(refused).toEqual({ ok: false, limit: 10, used: 6, held: 0, remaining: 4, requested: 5 })
     await points().take('ann', 1)
     expect(await lookAt()).toEqual({ used: 7, held: 0 })
     expect(await entries()).toMatchObject([{ state: 'taken', amount: 4 }])
@@ -70,7 +70,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
   it('does not count as what runs out soon', async () => {
     await finishDuring(() => 'done')
     const refused = await points().tryTake('ann', 5)
-    expect(refused).toEqual({ granted: false, limit: 10, used: 2, held: 4, remaining: 4, requested: 5 })
+    expect(refused).toEqual({ ok: false, limit: 10, used: 2, held: 4, remaining: 4, requested: 5 })
   })
 
   it('can be refunded, and ends in no other way', async () => {
@@ -78,8 +78,8 @@ describe('reserved under a lease, while a transaction of others has the counter'
     await expect(points().void('event-1')).rejects.toMatchObject({ name: 'HoldEndedError', state: 'taken' })
     await expect(points().settle('event-1', 1)).rejects.toMatchObject({ name: 'HoldEndedError' })
     await points().settle('event-1', 4)
-    expect(await points().refund('event-1', { amount: 3 })).toEqual({ refunded: true })
-    expect(await points().refund('event-1', { amount: 3 })).toEqual({ refunded: false })
+    expect(await points().refund('event-1', { amount: 3 })).toEqual({ replayed: false })
+    expect(await points().refund('event-1', { amount: 3 })).toEqual({ replayed: true })
     expect(await lookAt()).toEqual({ used: 3, held: 0 })
   })
 
@@ -493,7 +493,7 @@ it('is charged with its own amount, whatever another has reserved under the id m
   late.finish()
   await late.ended
   expect(await lookAt()).toEqual({ used: 9, held: 0 })
-  expect(await points().refund('event-1')).toEqual({ refunded: true })
+  expect(await points().refund('event-1')).toEqual({ replayed: false })
   expect(await lookAt()).toEqual({ used: 0, held: 0 })
 })
 

@@ -37,12 +37,12 @@ const { inTransaction } = callersOf(fixture, { scope: 's', key: 'k' })
 
 const key = { scope: 'payments', key: 'k' }
 /** One period for the whole test, however its clock is moved. */
-const slot = { scope: ['payout', 'ann'], per: { everyMs: 800_000 * HOUR_MS } } as const
+const slot = { scope: ['payout', 'ann'], perMs: 800_000 * HOUR_MS } as const
 const points = () => fixture.dibs.quota('points', { limit: 10 })
 const all = (spec: Partial<OnceClaimSpec> = {}, by = 'ann') =>
   [
     claims.once({ ...key, ...spec }),
-    claims.singleton({ ...slot, by }),
+    claims.singleton({ ...slot, holder: by }),
     points().claim('ann', 4),
     claims.lock('till-7'),
   ] as const
@@ -104,7 +104,7 @@ describe('acquire, leased', () => {
     for (const options of [leased, {}] as const) {
       const refusal = await refusalOf(fixture.dibs.acquire(others, options as object, async () => 2))
       expect(typesOf(refusal)).toEqual([SingletonConflictError, LockHeldError, QuotaExceededError])
-      expect(refusal.failures[0]?.error).toMatchObject({ state: 'pending', by: 'bob' })
+      expect(refusal.failures[0]?.error).toMatchObject({ state: 'pending', holder: 'bob' })
       for (const { error } of refusal.failures) {
         expect(error.retryAfterMs).toBeGreaterThan(HOUR_MS - 60_000)
         expect(error.retryAfterMs).toBeLessThanOrEqual(HOUR_MS)

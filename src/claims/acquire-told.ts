@@ -16,6 +16,7 @@ import { addressOf, nameScope, singletonOf } from '../postgres/key.js'
 import { restoreFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros } from '../postgres/text-values.js'
 import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-told.js'
+import { resetsAtOf } from './rate-spec.js'
 import type { ToldClaim } from './told-claim.js'
 
 /** What `acquire` says. */
@@ -113,6 +114,7 @@ function explain(item: AcquireItem, one: ToldOne, waitedMs: number): DibsError {
       cost,
       remaining: Number(one.take?.remaining),
       retryAfterMs: Math.max(1, Math.ceil(Number(one.take?.retryAfterUs) / 1_000)),
+      resetsAt: resetsAtOf(Number(one.take?.resetUs)),
     })
   if (one.state === 'mismatch') return quotaMismatch(name, `${one.id}`)
   if (one.state === 'ended')
@@ -147,7 +149,7 @@ function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {
       endsAt: dateFromMicros(String(slot.endsAt)),
     },
     id: claim.id,
-    by: by ?? undefined,
+    holder: by ?? undefined,
     since: since ? dateFromMicros(String(since)) : undefined,
     state: failure?.name === VOID ? 'void' : claim.status,
     result: isActive && claim.hasOutcome ? claim.outcome : undefined,

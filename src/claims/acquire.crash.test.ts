@@ -17,7 +17,7 @@ const { pool } = crashed
 
 const LEASE_MS = 60_000
 /** One period, however the clock is moved. */
-const per = { everyMs: 800_000 * 3_600_000 }
+const perMs = 800_000 * 3_600_000
 type Effects = ReturnType<typeof recordEffects>
 
 /** Everything of a process: memory does not survive it. */
@@ -45,7 +45,7 @@ const crash = async (options: CrashLoopOptions) => {
 const four = (points: Quota) => [
   claims.lock('till-7'),
   points.claim('ann', 4),
-  claims.singleton({ scope: 's', per }),
+  claims.singleton({ scope: 's', perMs }),
   claims.once({ scope: 'k', key: 'k', waitMs: 300 }),
 ]
 
@@ -88,7 +88,7 @@ describe('joined', () => {
 describe('leased', () => {
   const pays = (db: pg.Pool, effects: Effects, onFailure: 'free' | 'keep' = 'free') =>
     asProcess(db, (own) =>
-      singletonOn(own)({ scope: 's', per, onFailure, mode: 'leased', leaseMs: LEASE_MS }, (lease) =>
+      singletonOn(own)({ scope: 's', perMs, onFailure, mode: 'leased', leaseMs: LEASE_MS }, (lease) =>
         effects.perform('pay', lease.idempotencyKey),
       ),
     ).catch((error) => {

@@ -39,7 +39,7 @@ const all = (by = 'ann') =>
   [
     claims.lock('till-7'),
     points().claim('ann', 4),
-    claims.singleton({ ...slot, by }),
+    claims.singleton({ ...slot, holder: by }),
     claims.once(key),
   ] as const
 
@@ -142,14 +142,14 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     const address = { singleton: slot.scope, key: `${period?.key}` }
     expect(await fixture.dibs.claims.get(address)).toMatchObject({
       id: period?.id,
-      by: 'bob',
+      holder: 'bob',
       outcome: value,
     })
     // The lock is free again, and its fence is the one that was given.
     expect(await query('select fence::float8, expires_at::text from {schema}.lock')).toEqual([
       { fence: lock?.fence, expires_at: '-infinity' },
     ])
-    expect(await points().refund(`${use?.id}`)).toEqual({ refunded: true })
+    expect(await points().refund(`${use?.id}`)).toEqual({ replayed: false })
   })
 
   it('replays without a look at anything else', async () => {
@@ -167,7 +167,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
   })
 
   it('reports every claim that is in the way, with its own reason, and takes nothing', async () => {
-    await fixture.dibs.singleton({ ...slot, by: 'bob' }, async () => 'was first')
+    await fixture.dibs.singleton({ ...slot, holder: 'bob' }, async () => 'was first')
     await points().take('ann', 8)
     await coins().take('ann', 5)
     const holder = slowly((work) =>
@@ -200,14 +200,14 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
       requested: 4,
       retryAfterMs: expect.any(Number),
     })
-    expect(errors[3]).toMatchObject({ by: 'bob', result: 'was first', state: 'active' })
+    expect(errors[3]).toMatchObject({ holder: 'bob', result: 'was first', state: 'active' })
     expect(refusal.message).toMatch(/^4 claims were refused, so none was made: Quota/)
     expect(await everything()).toEqual(before)
     expect(await fixture.logged()).toEqual([])
   })
 
   it('stores a refusal under the key if it is final, and replays it', async () => {
-    await fixture.dibs.singleton({ ...slot, by: 'bob' }, async () => 'was first')
+    await fixture.dibs.singleton({ ...slot, holder: 'bob' }, async () => 'was first')
     await points().take('ann', 8)
     const first = await refusalOf(acquire(all(), write('x')))
     expect(first).toMatchObject({ isFinal: true, replayed: false })
@@ -531,7 +531,7 @@ describe('others that are undecided', () => {
 
   it('of the key are waited for as once does, or are in progress', async () => {
     const first = await held((tx) => fixture.dibs.acquire(all(), { tx: tx as never }, async () => 'first'))
-    const atOnce = fixture.other.acquire([claims.once({ ...key, wait: false })], async () => 2)
+    const atOnce = fixture.other.acquire([claims.once({ ...key, waitMs: 0 })], async () => 2)
     await expect(atOnce).rejects.toThrow(InProgressError)
     const soon = fixture.other.acquire([claims.once({ ...key, waitMs: 60 })], async () => 2)
     await expect(soon).rejects.toThrow(BusyError)

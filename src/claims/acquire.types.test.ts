@@ -54,7 +54,7 @@ it('limits tell by the same word whether they have granted, and their claims tak
   neverRun(async (dibs, _, points) => {
     const api = dibs.rateLimit('api', { algorithm: 'gcra', limit: 1, perMs: 1 })
     for (const answer of [await points.tryTake('a'), await api.tryTake('a')]) {
-      if (answer.granted) expectTypeOf(answer.remaining).toEqualTypeOf<number>()
+      if (answer.ok) expectTypeOf(answer.remaining).toEqualTypeOf<number>()
       else expectTypeOf(answer.retryAfterMs).toEqualTypeOf<number | undefined>()
     }
     expectTypeOf(await points.take('a')).not.toHaveProperty('granted')
@@ -86,7 +86,7 @@ it('singleton gives the function its slot', () => {
       expectTypeOf(tx).toEqualTypeOf<Transaction>()
       return 1
     })
-    if (told.voided) expectTypeOf(told.value).toEqualTypeOf<number | undefined>()
+    if (told.ok) expectTypeOf(told.value).toEqualTypeOf<number | undefined>()
     await dibs.voidSlot({ scope: 's', slot: { key: 'k', id: 'i' }, tx: client }, async (tx) => {
       expectTypeOf(tx).toEqualTypeOf<PoolClient>()
     })

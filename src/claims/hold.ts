@@ -27,7 +27,7 @@ export class Hold implements AsyncDisposable {
     /** What was reserved. */
     readonly amount: number,
     /** When it runs out by itself, by the database's clock. */
-    readonly expiresAt: Date,
+    readonly leaseUntil: Date,
     /** It was reserved before, under the same id, and not again. */
     readonly replayed: boolean,
     /** What was said of the subject; it counts for `settle` too. */

@@ -23,9 +23,9 @@ export interface KvPage<T = Json> {
 }
 
 export type KvClaim<T = Json> =
-  | { readonly claimed: true; readonly version: number }
+  | { readonly ok: true; readonly version: number }
   /** Another was first; this is what it stored. */
-  | { readonly claimed: false; readonly value: T; readonly version: number }
+  | { readonly ok: false; readonly value: T; readonly version: number }
 
 export type KvSwap<T = Json> =
   | { readonly ok: true; readonly version: number }
@@ -33,9 +33,9 @@ export type KvSwap<T = Json> =
   | { readonly ok: false; readonly current: KvEntry<T> | undefined }
 
 export type KvDeletion<T = Json> =
-  | { readonly deleted: true }
+  | { readonly ok: true }
   /** What is there; undefined: nothing. */
-  | { readonly deleted: false; readonly current: KvEntry<T> | undefined }
+  | { readonly ok: false; readonly current: KvEntry<T> | undefined }
 
 export interface KvReadOptions {
   /** Your own open transaction, to read what it has written. */

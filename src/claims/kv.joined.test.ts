@@ -52,7 +52,7 @@ describe('in the transaction of the caller', () => {
   it('can be used further after a claim that was lost', async () => {
     await kv.set('a', 1)
     await dibs.transaction(async (tx) => {
-      expect((await kv.setIfAbsent('a', 2, { tx })).claimed).toBe(false)
+      expect((await kv.setIfAbsent('a', 2, { tx })).ok).toBe(false)
       await kv.set('b', 2, { tx })
     })
     expect((await kv.get('b'))?.value).toBe(2)
@@ -90,7 +90,7 @@ describe('in the transaction of the caller', () => {
         { isolation },
       )
       expect(attempts).toBe(2)
-      expect(claim).toMatchObject({ claimed: false, value: 'theirs' })
+      expect(claim).toMatchObject({ ok: false, value: 'theirs' })
     },
   )
 

@@ -11,19 +11,19 @@ import { countTraffic } from '../testing/index.js'
 describe('setIfAbsent', () => {
   it('claims what is not there, and gives the loser what the winner stored', async () => {
     const won = await kv.setIfAbsent('a', { by: 'ann' })
-    expect(won).toEqual({ claimed: true, version: expect.any(Number) })
+    expect(won).toEqual({ ok: true, version: expect.any(Number) })
     expect(Number.isSafeInteger(won.version)).toBe(true)
     const lost = await kv.setIfAbsent('a', { by: 'bob' })
-    expect(lost).toEqual({ claimed: false, value: { by: 'ann' }, version: won.version })
+    expect(lost).toEqual({ ok: false, value: { by: 'ann' }, version: won.version })
     expect(await kv.get('a')).toEqual({ value: { by: 'ann' }, version: won.version })
   })
 
   it('lets one of many win, and tells all others of it', async () => {
     const claims = await Promise.all(Array.from({ length: 20 }, (_, n) => kv.setIfAbsent('rush', n)))
-    const winner = claims.findIndex(({ claimed }) => claimed)
+    const winner = claims.findIndex(({ ok }) => ok)
     const { version } = claims[winner] ?? {}
     claims.forEach((claim, n) => {
-      if (n !== winner) expect(claim).toEqual({ claimed: false, value: winner, version })
+      if (n !== winner) expect(claim).toEqual({ ok: false, value: winner, version })
     })
   })
 
@@ -31,10 +31,10 @@ describe('setIfAbsent', () => {
     await schema.clock.freeze(new Date('2030-01-01T00:00:00Z'))
     const first = await kv.setIfAbsent('a', 1, { ttlMs: 1_000 })
     await schema.clock.advance(999)
-    expect(await kv.setIfAbsent('a', 2, { ttlMs: 1_000 })).toMatchObject({ claimed: false, value: 1 })
+    expect(await kv.setIfAbsent('a', 2, { ttlMs: 1_000 })).toMatchObject({ ok: false, value: 1 })
     await schema.clock.advance(1)
     const second = await kv.setIfAbsent('a', 2, { ttlMs: 5_000 })
-    expect(second.claimed).toBe(true)
+    expect(second.ok).toBe(true)
     expect(second.version).toBeGreaterThan(first.version)
     expect(await kv.get('a')).toEqual({
       value: 2,
@@ -124,13 +124,13 @@ describe('get and getMany', () => {
   it.each(values.map((value) => [value]))('gives back %j as it was', async (value) => {
     await kv.set('v', value)
     expect((await kv.get('v'))?.value).toEqual(value)
-    expect(await kv.setIfAbsent('v', 'other')).toMatchObject({ claimed: false, value })
+    expect(await kv.setIfAbsent('v', 'other')).toMatchObject({ ok: false, value })
   })
 
   it('stores what JSON makes of a value, and says so by its type', async () => {
     const given = { at: new Date(0), absent: undefined }
     const claim = await kv.setIfAbsent('t', given)
-    if (!claim.claimed) expectTypeOf(claim.value.at).toEqualTypeOf<string>()
+    if (!claim.ok) expectTypeOf(claim.value.at).toEqualTypeOf<string>()
     expectTypeOf<Stored<Json>>().toEqualTypeOf<Json>()
     expectTypeOf<Stored<{ a: [Date, { b: Date[] }] }>>().toEqualTypeOf<{ a: [string, { b: string[] }] }>()
     expect((await kv.get<{ at: string }>('t'))?.value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
@@ -175,7 +175,7 @@ describe('set', () => {
     expect(await kv.compareAndSet('a', version + 1, {})).toEqual({ ok: true, version: version + 2 })
     expect(await kv.patch('a', {}, { ttlMs: 1_000 })).toEqual({ value: {}, version: version + 3 })
     await schema.clock.advance(1_000)
-    expect(await kv.setIfAbsent('a', {})).toEqual({ claimed: true, version: version + 4 })
+    expect(await kv.setIfAbsent('a', {})).toEqual({ ok: true, version: version + 4 })
   })
 
   it('has a version that no key of that name had, after it was deleted', async () => {
@@ -236,7 +236,7 @@ describe('compareAndSet', () => {
     const { version } = await kv.set('a', 1, { ttlMs: 1_000 })
     await schema.clock.advance(1_000)
     expect(await kv.compareAndSet('a', version, 2)).toEqual({ ok: false, current: undefined })
-    expect(await kv.delete('a')).toEqual({ deleted: false, current: undefined })
+    expect(await kv.delete('a')).toEqual({ ok: false, current: undefined })
     expect(await kv.patch('a', {})).toBeUndefined()
   })
 
@@ -272,12 +272,12 @@ describe('delete', () => {
   it('deletes what is there, or the one version', async () => {
     const { version } = await kv.set('a', 1)
     const refused = await kv.delete('a', { ifVersion: OTHER })
-    expect(refused).toEqual({ deleted: false, current: { value: 1, version } })
-    expect(await kv.delete('a', { ifVersion: version })).toEqual({ deleted: true })
+    expect(refused).toEqual({ ok: false, current: { value: 1, version } })
+    expect(await kv.delete('a', { ifVersion: version })).toEqual({ ok: true })
     expect(await kv.get('a')).toBeUndefined()
-    expect(await kv.delete('a')).toEqual({ deleted: false, current: undefined })
+    expect(await kv.delete('a')).toEqual({ ok: false, current: undefined })
     await kv.set('a', 2)
-    expect(await kv.delete('a')).toEqual({ deleted: true })
+    expect(await kv.delete('a')).toEqual({ ok: true })
   })
 })
 

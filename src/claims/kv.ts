@@ -43,8 +43,8 @@ const WAIT_MS = 5_000
  * Values by key, each with a version and perhaps an expiry: `dibs.kv`. Each call is one round trip, alone or in your `tx`.
  *
  * @example
- * const claim = await dibs.kv.setIfAbsent(keyOf('coupon', sku), { by: 'ann' }, { ttlMs: 60_000 })
- * if (!claim.claimed) console.log(`${claim.value.by} was first`)
+ * const claim = await dibs.kv.setIfAbsent(keyOf('coupon', sku), { owner: 'ann' }, { ttlMs: 60_000 })
+ * if (!claim.ok) console.log(`${claim.value.owner} was first`)
  */
 export class Kv {
   readonly #database: Database
@@ -58,7 +58,7 @@ export class Kv {
    *
    * @example
    * const claim = await dibs.kv.setIfAbsent('report:today', { owner: 'pod-1' }, { ttlMs: 60_000 })
-   * console.log(claim.claimed ? 'ours' : `${claim.value.owner} has it`)
+   * console.log(claim.ok ? 'ours' : `${claim.value.owner} has it`)
    */
   async setIfAbsent<T = Json>(
     key: string,
@@ -69,9 +69,9 @@ export class Kv {
     const values = [checkKey('key', key), toJson('value', value), checkTtl(options.ttlMs)]
     const row = await this.#ask(statements.setIfAbsent, values, key, options.tx)
     const version = Number(row.version)
-    if (row.outcome === 'claimed') return { claimed: true, version }
+    if (row.outcome === 'claimed') return { ok: true, version }
     this.#tellConflict('setIfAbsent', key)
-    return { claimed: false, value: parse(row), version }
+    return { ok: false, value: parse(row), version }
   }
 
   /**
@@ -154,16 +154,16 @@ export class Kv {
    *
    * @example
    * const claim = await dibs.kv.setIfAbsent('report:today', { owner: 'pod-1' })
-   * if (claim.claimed) await dibs.kv.delete('report:today', { ifVersion: claim.version })
+   * if (claim.ok) await dibs.kv.delete('report:today', { ifVersion: claim.version })
    */
   async delete<T = Json>(key: string, options: KvDeleteOptions = {}): Promise<KvDeletion<T>> {
     checkOptions(options, ['ifVersion', 'tx'])
     const { ifVersion, tx } = options
     const version = ifVersion === undefined ? null : checkVersion('ifVersion', ifVersion)
     const row = await this.#ask(statements.remove, [checkKey('key', key), version], key, tx)
-    if (row.outcome === 'deleted') return { deleted: true }
+    if (row.outcome === 'deleted') return { ok: true }
     if (version !== null) this.#tellConflict('delete', key)
-    return { deleted: false, current: toCurrent(row) }
+    return { ok: false, current: toCurrent(row) }
   }
 
   /**

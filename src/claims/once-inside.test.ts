@@ -60,7 +60,7 @@ describe("once, in the caller's transaction", () => {
     await first.claimed
     await inTransaction(async (tx) => {
       await write('before')(tx)
-      await expect(fixture.dibs.once({ ...at, tx, wait: false }, write('x'))).rejects.toThrow(InProgressError)
+      await expect(fixture.dibs.once({ ...at, tx, waitMs: 0 }, write('x'))).rejects.toThrow(InProgressError)
       await expect(fixture.dibs.once({ ...at, tx, waitMs: 30 }, write('x'))).rejects.toThrow(BusyError)
       first.goOn()
       expect(await fixture.dibs.once({ ...at, tx, fingerprint: 1 }, write('x'))).toEqual(await first.ended)

@@ -53,11 +53,11 @@ describe('once, alone', () => {
     // Unannounced here, since it waits; announced there, with another payload.
     const here = fixture.dibs.once({ ...at, fingerprint: 1 }, work(0))
     await entered[0].promise
-    const there = dibs.once({ ...at, fingerprint: 2, wait: false }, work(1))
+    const there = dibs.once({ ...at, fingerprint: 2, waitMs: 0 }, work(1))
     await entered[1].promise
-    const same = fixture.other.once({ ...at, fingerprint: 1, wait: false }, async () => {})
+    const same = fixture.other.once({ ...at, fingerprint: 1, waitMs: 0 }, async () => {})
     await expect(same).rejects.toThrow(InProgressError)
-    const another = fixture.other.once({ ...at, fingerprint: 2, wait: false }, async () => {})
+    const another = fixture.other.once({ ...at, fingerprint: 2, waitMs: 0 }, async () => {})
     await expect(another).rejects.toThrow(InProgressError) // nobody has announced what it is
     goOn.resolve()
     await Promise.all([here, there])
@@ -74,7 +74,7 @@ describe('once, alone', () => {
           [fingerprintOf('fingerprint', 1)],
         )
         expect(rows).toEqual([{ told: { state: 'busy' } }])
-        const second = fixture.other.once({ ...at, fingerprint: 1, wait: false }, write('x'))
+        const second = fixture.other.once({ ...at, fingerprint: 1, waitMs: 0 }, write('x'))
         await expect(second).rejects.toThrow(InProgressError)
       },
       { last: 'rollback' },
@@ -332,7 +332,7 @@ describe('two callers with the same key', () => {
     const first = startSlowly()
     await first.claimed
     const startedAt = performance.now()
-    const error = await fixture.dibs.once({ ...at, wait: false }, write('second')).catch((reason) => reason)
+    const error = await fixture.dibs.once({ ...at, waitMs: 0 }, write('second')).catch((reason) => reason)
     expect(performance.now() - startedAt).toBeLessThan(3_000)
     expect(error).toBeInstanceOf(InProgressError)
     expect(error).toMatchObject({ status: 409, retryable: true, retryAfterMs: 1_000, id: undefined })
@@ -355,7 +355,7 @@ describe('two callers with the same key', () => {
     const events = await fixture.eventsOf(async () => {
       const first = startSlowly(spec)
       await first.claimed
-      await fixture.dibs.once({ ...spec, wait: false }, write('x')).catch(() => {})
+      await fixture.dibs.once({ ...spec, waitMs: 0 }, write('x')).catch(() => {})
       const second = fixture.other.once(spec, write('x'))
       await until(async () => (await waiters()) === 1, 'the second caller to wait')
       const noticed = performance.now() + 40

@@ -18,9 +18,7 @@ interface CommonSpec<R> {
   readonly key: string
   /** The request, or what of it must be the same in a repetition: JSON. It is compared when both calls gave one. */
   readonly fingerprint?: unknown
-  /** False: a key on which another works is `InProgressError`. Default: true when joined, false when leased. */
-  readonly wait?: boolean | undefined
-  /** How long to wait for another who works on the key, then `BusyError`; 0 is `wait: false`. Default 5,000. */
+  /** How long to wait for another caller that works on the key, then `BusyError`. 0: do not wait, `InProgressError` at once. Default: 5,000 joined, 0 leased. */
   readonly waitMs?: number | undefined
   /** How long the outcome is kept; after that the key is new. `Infinity` for ever. Default 24 hours. */
   readonly keepMs?: number | undefined
@@ -130,7 +128,6 @@ const common = [
   'scope',
   'key',
   'fingerprint',
-  'wait',
   'waitMs',
   'keepMs',
   'result',
@@ -154,16 +151,7 @@ export function readMode(spec: OnceSpec): 'joined' | 'leased' {
 }
 
 export function readSpec(spec: OnceSpec, waitsByDefault: boolean): ReadSpec {
-  const {
-    waitMs,
-    wait = waitsByDefault || waitMs !== undefined,
-    keepMs = DAY_MS,
-    isTerminal,
-    requestId,
-  } = spec
-  if (typeof wait !== 'boolean')
-    throw new InvalidInputError('wait', `must be true or false, not ${nameGiven(wait)}`)
-  if (!wait && waitMs) throw new InvalidInputError('waitMs', 'contradicts `wait: false`')
+  const { waitMs = waitsByDefault ? 5_000 : 0, keepMs = DAY_MS, isTerminal, requestId } = spec
   if (isTerminal !== undefined) checkFunction('isTerminal', isTerminal)
   if (requestId !== undefined && typeof requestId !== 'string')
     throw new InvalidInputError('requestId', `must be a text, not ${nameGiven(requestId)}`)
@@ -172,7 +160,7 @@ export function readSpec(spec: OnceSpec, waitsByDefault: boolean): ReadSpec {
     scope: readScope(spec.scope),
     key: checkKey('key', spec.key),
     fingerprint: spec.fingerprint === undefined ? null : fingerprintOf('fingerprint', spec.fingerprint),
-    waitMs: wait ? checkDuration('waitMs', waitMs ?? 5_000, 0, MAX_TIMER_MS) : 0,
+    waitMs: checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS),
     keepMs: checkLifetime('keepMs', keepMs),
     result: spec.result,
     isTerminal,

@@ -24,7 +24,7 @@ export interface OperationOptions<I, R, Raw = I>
 }
 
 /** One call of an operation. */
-export type RunOptions = Pick<LeasedSpec, 'key' | 'wait' | 'waitMs' | 'requestId'>
+export type RunOptions = Pick<LeasedSpec, 'key' | 'waitMs' | 'requestId'>
 
 /** How long an operation rests that failed after it was taken over: longer each time, ten minutes at most. */
 const REST_MS = 5_000
@@ -80,7 +80,7 @@ export class Operation<Raw, A> {
 
   /** The same, and how it came about. */
   async runDetailed(input: Raw, options: RunOptions): Promise<OnceResult<A>> {
-    checkOptions(options, ['key', 'wait', 'waitMs', 'requestId'])
+    checkOptions(options, ['key', 'waitMs', 'requestId'])
     const text = toJson('input', input)
     const spec = this.#read(options.key, options, fingerprintOf('input', input))
     const parsed = await parseInput(this.#options.input, JSON.parse(text))
@@ -148,10 +148,10 @@ export class Operation<Raw, A> {
 
   #read(key: string, options: Omit<RunOptions, 'key'>, fingerprint: string | null): ReadLeasedSpec {
     const { leaseMs, maxAttempts, onAmbiguous, keepMs, isTerminal, result } = this.#options
-    const { wait, waitMs, requestId } = options
+    const { waitMs, requestId } = options
     const lease = readLease({ leaseMs, maxAttempts, onAmbiguous })
     const spec = readSpec(
-      { mode: 'leased', scope: 'operation', key, wait, waitMs, requestId, keepMs, isTerminal, result },
+      { mode: 'leased', scope: 'operation', key, waitMs, requestId, keepMs, isTerminal, result },
       false,
     )
     return { ...spec, ...lease, scope: this.#scope, fingerprint }

@@ -4,7 +4,7 @@ import { throughPool, url } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
 import { InvalidInputError } from '../errors.js'
 import { createTestSchema, type TestSchema } from '../testing/index.js'
-import { type PeriodRule, readPeriod } from './period.js'
+import { type PeriodAt, type PeriodRule, readPeriod } from './period.js'
 
 const pool = new pg.Pool({ connectionString: url })
 pool.on('error', () => {})
@@ -47,7 +47,13 @@ async function periodAt(rule: PeriodRule, at: string): Promise<[string | null, s
   return [found.slot, new Date(found.start).toISOString(), new Date(found.end).toISOString()]
 }
 
-const calendar = (unit: string, zone?: string): PeriodRule => readPeriod(unit, zone, [])(0)
+function periodOf(given: object): PeriodAt {
+  const period = readPeriod(given, { hasCron: true })
+  if (!period) throw new Error('no period was given')
+  return period
+}
+
+const calendar = (per: string, timeZone?: string): PeriodRule => periodOf({ per, timeZone })(0)
 
 /** What the clocks of a zone show, by the tables of JavaScript and not of PostgreSQL. */
 function clocksOf(zone: string): (at: number) => { date: Date; local: number } {
@@ -260,9 +266,9 @@ describe('periods of the calendar', () => {
 describe('intervals', () => {
   it('follow each other from 1970, or from the time that is given, and before it', async () => {
     const rules = [
-      readPeriod({ everyMs: 90_000 }, undefined, [])(0),
-      readPeriod({ everyMs: 7 * DAY, from: new Date('2026-01-05T08:30:00Z') }, undefined, [])(0),
-      readPeriod({ everyMs: 1_001, from: new Date('2030-01-01T00:00:00.003Z') }, undefined, [])(0),
+      periodOf({ perMs: 90_000 })(0),
+      periodOf({ perMs: 7 * DAY, from: new Date('2026-01-05T08:30:00Z') })(0),
+      periodOf({ perMs: 1_001, from: new Date('2030-01-01T00:00:00.003Z') })(0),
     ] as { everyUs: number; fromUs: number }[]
     for (const rule of rules) {
       const [every, from] = [rule.everyUs / 1_000, rule.fromUs / 1_000]
@@ -282,7 +288,7 @@ describe('slots of a cron expression', () => {
     ['Australia/Lord_Howe', 2026],
   ])('follow each other through a year: %s', async (zone, year) => {
     const clock = clocksOf(zone)
-    const period = readPeriod({ cron: '30 4 * * *' }, zone, ['cron'])
+    const period = periodOf({ per: { cron: '30 4 * * *' }, timeZone: zone })
     let end: number | undefined
     for (let at = Date.UTC(year, 0, 1); at < Date.UTC(year + 1, 0, 1); at += 23 * HOUR) {
       const [found] = await periodsAt(period(at), [at])
@@ -295,7 +301,7 @@ describe('slots of a cron expression', () => {
   })
 
   it('have none for a moment that the list does not reach', async () => {
-    const rule = readPeriod({ cron: '0 * * * *' }, undefined, ['cron'])(Date.UTC(2026, 0, 1))
+    const rule = periodOf({ per: { cron: '0 * * * *' } })(Date.UTC(2026, 0, 1))
     const { rows } = await pool.query(
       `select p.* from unnest(array['2020-01-01', '2040-01-01']::timestamptz[]) at, ${schema.name}.period($1, at) p`,
       [JSON.stringify(rule)],
@@ -305,7 +311,7 @@ describe('slots of a cron expression', () => {
 
   it('are known on both sides of what this process takes for the time', async () => {
     const at = Date.UTC(2026, 0, 1, 12, 0, 0)
-    const rule = readPeriod({ cron: '0 * * * *' }, undefined, ['cron'])(at)
+    const rule = periodOf({ per: { cron: '0 * * * *' } })(at)
     for (const off of [-90 * 60_000, -1, 0, 1, 90 * 60_000]) {
       const [found] = await periodsAt(rule, [at + off])
       expect(found?.start).toBe(Math.floor((at + off) / HOUR) * HOUR)
@@ -315,43 +321,49 @@ describe('slots of a cron expression', () => {
 })
 
 describe('what is no period', () => {
-  const refusals: [name: string, field: string, ...args: [unknown, unknown?]][] = [
-    ['an unknown unit', 'per', 'fortnight'],
-    ['nothing', 'per', undefined],
-    ['a zone that does not exist', 'timeZone', 'day', 'Europe/Atlantis'],
-    ['an offset, which means the opposite to PostgreSQL', 'timeZone', 'day', '+01:00'],
-    ['an abbreviation, which means something else to PostgreSQL', 'timeZone', 'day', 'IST'],
-    ['an abbreviation without a summer', 'timeZone', 'day', 'CET'],
-    ['a zone that is no text', 'timeZone', 'day', 1],
-    ['an empty zone', 'timeZone', 'day', ''],
-    ['no length', 'everyMs', { everyMs: 0 }],
-    ['NaN', 'everyMs', { everyMs: Number.NaN }],
-    ['a fraction', 'everyMs', { everyMs: 1.5 }],
-    ['a negative length', 'everyMs', { everyMs: -1 }],
-    ['a misspelled option', 'form', { everyMs: 1, form: new Date() }],
-    ['a start that is no date', 'from', { everyMs: 1, from: '2026-01-01' }],
-    ['a start that is no time', 'from', { everyMs: 1, from: new Date(Number.NaN) }],
-    ['an interval with a zone', 'timeZone', { everyMs: 1 }, 'UTC'],
-    ['a bad cron expression', 'cron', { cron: 'every day' }],
-    ['a cron expression that is no text', 'cron', { cron: 5 }],
-    ['a cron expression with a misspelled option', 'zone', { cron: '* * * * *', zone: 'UTC' }],
+  const refusals: [name: string, field: string, given: object][] = [
+    ['an unknown unit', 'per', { per: 'fortnight' }],
+    ['nothing that is known', 'per', { per: null }],
+    ['a zone that does not exist', 'timeZone', { per: 'day', timeZone: 'Europe/Atlantis' }],
+    ['an offset, which means the opposite to PostgreSQL', 'timeZone', { per: 'day', timeZone: '+01:00' }],
+    [
+      'an abbreviation, which means something else to PostgreSQL',
+      'timeZone',
+      { per: 'day', timeZone: 'IST' },
+    ],
+    ['an abbreviation without a summer', 'timeZone', { per: 'day', timeZone: 'CET' }],
+    ['a zone that is no text', 'timeZone', { per: 'day', timeZone: 1 }],
+    ['an empty zone', 'timeZone', { per: 'day', timeZone: '' }],
+    ['no length', 'perMs', { perMs: 0 }],
+    ['NaN', 'perMs', { perMs: Number.NaN }],
+    ['a fraction', 'perMs', { perMs: 1.5 }],
+    ['a negative length', 'perMs', { perMs: -1 }],
+    ['a length beside a period', 'perMs', { per: 'day', perMs: 1 }],
+    ['a start without a length', 'from', { per: 'day', from: new Date() }],
+    ['a zone without a period', 'timeZone', { timeZone: 'UTC' }],
+    ['a start that is no date', 'from', { perMs: 1, from: '2026-01-01' }],
+    ['a start that is no time', 'from', { perMs: 1, from: new Date(Number.NaN) }],
+    ['an interval with a zone', 'timeZone', { perMs: 1, timeZone: 'UTC' }],
+    ['a bad cron expression', 'cron', { per: { cron: 'every day' } }],
+    ['a cron expression that is no text', 'cron', { per: { cron: 5 } }],
+    ['a cron expression with a misspelled option', 'zone', { per: { cron: '* * * * *', zone: 'UTC' } }],
   ]
-  it.each(refusals)('%s', (_, field, per, zone) => {
-    expect(() => readPeriod(per, zone, ['interval', 'cron'])).toThrow(
+  it.each(refusals)('%s', (_, field, given) => {
+    expect(() => readPeriod(given, { hasCron: true })).toThrow(
       expect.objectContaining({ name: InvalidInputError.name, field }),
     )
   })
 
   it('a cron expression, where there are no slots', () => {
-    expect(() => readPeriod({ cron: '* * * * *' }, undefined, ['interval'])).toThrow(
-      /must be 'hour', 'day', 'week', 'month', 'year' or \{ everyMs \}/,
+    expect(() => readPeriod({ per: { cron: '* * * * *' } })).toThrow(
+      /must be 'hour', 'day', 'week', 'month' or 'year', not .*; for a length in milliseconds give `perMs`/,
     )
   })
 
   it.each(['UTC', 'gmt', 'Europe/Berlin', 'america/argentina/buenos_aires', 'Etc/GMT+5'])(
     'but %s is',
     (zone) => {
-      expect(readPeriod('day', zone, [])(0)).toEqual({ unit: 'day', zone })
+      expect(calendar('day', zone)).toEqual({ unit: 'day', zone })
     },
   )
 })

@@ -8,16 +8,25 @@ import { nameGiven, showGiven } from '../postgres/name-given.js'
 /** A period of the calendar, by the clocks of a time zone. A week begins on Monday. */
 export type CalendarUnit = 'hour' | 'day' | 'week' | 'month' | 'year'
 
-/** Periods of one length, one after the other from `from`, or from 1970. */
-export interface Interval {
-  readonly everyMs: number
-  readonly from?: Date | undefined
-}
-
 /** From one time of a cron expression to the next. */
 export interface CronSlots {
   readonly cron: string
 }
+
+/** Which period: `per` for one of the calendar, or `perMs` for one of a fixed length. */
+export interface PeriodOptions<Calendar = CalendarUnit> {
+  /** A period of the calendar, by the clocks of `timeZone`. */
+  readonly per?: Calendar | undefined
+  /** Whose clocks say when a period of the calendar begins: `Europe/Berlin`. Default `UTC`. */
+  readonly timeZone?: string | undefined
+  /** The length of the period, in place of `per`. */
+  readonly perMs?: number | undefined
+  /** With `perMs`: when one of the periods begins. Default 1970. */
+  readonly from?: Date | undefined
+}
+
+/** The options that name a period. */
+export const periodNames = ['per', 'timeZone', 'perMs', 'from']
 
 /** As `period` in the database reads it. */
 export type PeriodRule =
@@ -30,45 +39,45 @@ export type PeriodAt = (nowMs: number) => PeriodRule
 
 const units: readonly unknown[] = ['hour', 'day', 'week', 'month', 'year'] satisfies CalendarUnit[]
 
-/** Checks what a caller gave as `per` and `timeZone`. */
+/** Checks a period; undefined if the caller gave none. `hasCron`: `per` may be a cron expression. */
 export function readPeriod(
-  per: unknown,
-  timeZone: unknown,
-  kinds: readonly ('interval' | 'cron')[],
-): PeriodAt {
+  { per, timeZone, perMs, from }: PeriodOptions<unknown>,
+  { hasCron = false } = {},
+): PeriodAt | undefined {
+  if (perMs !== undefined) {
+    if (per !== undefined)
+      throw new InvalidInputError('perMs', 'must not be given with `per`: give one of them')
+    if (timeZone !== undefined)
+      throw new InvalidInputError(
+        'timeZone',
+        'must not be given with `perMs`: it is for periods of the calendar',
+      )
+    return interval(perMs, from)
+  }
+  if (from !== undefined) throw new InvalidInputError('from', 'must be given with `perMs` only')
+  if (per === undefined) {
+    if (timeZone !== undefined) throw new InvalidInputError('timeZone', 'must be given with `per` only')
+    return undefined
+  }
   if (units.includes(per)) {
     const rule = { unit: per as CalendarUnit, zone: checkZone(timeZone ?? 'UTC') }
     return () => rule
   }
-  if (typeof per === 'object' && per !== null && 'cron' in per && kinds.includes('cron')) {
+  if (hasCron && typeof per === 'object' && per !== null && 'cron' in per) {
     checkOptions(per, ['cron'])
     return cronSlots(per.cron, checkZone(timeZone ?? 'UTC'))
   }
-  if (typeof per === 'object' && per !== null && 'everyMs' in per) {
-    if (timeZone !== undefined)
-      throw new InvalidInputError(
-        'timeZone',
-        'means nothing to an interval; it is for periods of the calendar',
-      )
-    return interval(per)
-  }
-  const names = [
-    ...units.map((unit) => `'${unit}'`),
-    '{ everyMs }',
-    ...(kinds.includes('cron') ? ['{ cron }'] : []),
-  ]
+  const names = [...units.map((unit) => `'${unit}'`), ...(hasCron ? ['{ cron }'] : [])]
   throw new InvalidInputError(
     'per',
-    `must be ${names.slice(0, -1).join(', ')} or ${names.at(-1)}, not ${showGiven(per)}`,
+    `must be ${names.slice(0, -1).join(', ')} or ${names.at(-1)}, not ${showGiven(per)}; for a length in milliseconds give \`perMs\``,
   )
 }
 
-function interval(per: { everyMs?: unknown; from?: unknown }): PeriodAt {
-  checkOptions(per, ['everyMs', 'from'])
-  const { from = new Date(0) } = per
+function interval(perMs: unknown, from: unknown = new Date(0)): PeriodAt {
   if (!(from instanceof Date) || Number.isNaN(from.getTime()))
     throw new InvalidInputError('from', `must be a Date, not ${nameGiven(from)}`)
-  const rule = { everyUs: checkDuration('everyMs', per.everyMs) * 1_000, fromUs: from.getTime() * 1_000 }
+  const rule = { everyUs: checkDuration('perMs', perMs) * 1_000, fromUs: from.getTime() * 1_000 }
   return () => rule
 }
 

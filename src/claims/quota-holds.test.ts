@@ -30,10 +30,10 @@ describe('a reservation', () => {
   it('counts as used until it is settled, and then with what was needed', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     await tokens.take('tenant', 10)
-    const hold = await tokens.reserve('tenant', 30, { ttlMs: 5_000, id: 'request-1' })
+    const hold = await tokens.reserve('tenant', 30, { leaseMs: 5_000, id: 'request-1' })
     expect(hold).toMatchObject({ id: 'request-1', amount: 30, expiresAt: new Date(NOW.getTime() + 5_000) })
     expect(await tokens.peek('tenant')).toMatchObject({ used: 10, held: 30, remaining: 10 })
-    expect(await tokens.tryTake('tenant', 11)).toMatchObject({ granted: false, used: 10, held: 30 })
+    expect(await tokens.tryTake('tenant', 11)).toMatchObject({ ok: false, used: 10, held: 30 })
     expect(await hold.settle(12)).toMatchObject({ limit: 50, used: 22, held: 0, remaining: 28 })
     await fixture.expectClean(tokens)
   })
@@ -91,10 +91,10 @@ describe('a reservation', () => {
 
   it('is made once for an id', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
-    const first = await tokens.reserve('tenant', 7, { id: 'a', ttlMs: 1_000 })
+    const first = await tokens.reserve('tenant', 7, { id: 'a', leaseMs: 1_000 })
     await fixture.advance(10)
-    const again = await fixture.other.quota('tokens', daily).reserve('tenant', 7, { id: 'a', ttlMs: 9_000 })
-    expect(again.expiresAt).toEqual(first.expiresAt)
+    const again = await fixture.other.quota('tokens', daily).reserve('tenant', 7, { id: 'a', leaseMs: 9_000 })
+    expect(again.leaseUntil).toEqual(first.leaseUntil)
     expect(await tokens.peek('tenant')).toMatchObject({ held: 7 })
     await first.settle(3)
     await expectEnded(tokens.reserve('tenant', 7, { id: 'a' }), 'taken')
@@ -103,10 +103,10 @@ describe('a reservation', () => {
 
   it('is not made again after it has run out, in this window or the next', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
-    await tokens.reserve('tenant', 7, { id: 'a', ttlMs: 1_000 })
+    await tokens.reserve('tenant', 7, { id: 'a', leaseMs: 1_000 })
     await fixture.advance(1_000)
     await expectEnded(tokens.reserve('tenant', 7, { id: 'a' }), 'expired')
-    await tokens.reserve('tenant', 7, { id: 'b', ttlMs: 1_000 })
+    await tokens.reserve('tenant', 7, { id: 'b', leaseMs: 1_000 })
     await fixture.advance(DAY)
     await expectEnded(tokens.reserve('tenant', 7, { id: 'b' }), 'expired')
     expect(await tokens.peek('tenant')).toMatchObject({ held: 0 })
@@ -160,7 +160,7 @@ describe('a reservation', () => {
   it('is given back at the end of its block if the transaction that settled it was rolled back', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     {
-      await using hold = await tokens.reserve('tenant', 10, { ttlMs: DAY })
+      await using hold = await tokens.reserve('tenant', 10, { leaseMs: DAY })
       const failed = fixture.dibs.transaction(async (tx) => {
         await hold.settle(5, { tx })
         throw new Error('no')
@@ -170,7 +170,7 @@ describe('a reservation', () => {
     }
     expect(await tokens.peek('tenant')).toMatchObject({ used: 0, held: 0 })
     {
-      await using hold = await tokens.reserve('tenant', 10, { ttlMs: DAY })
+      await using hold = await tokens.reserve('tenant', 10, { leaseMs: DAY })
       await fixture.dibs.transaction((tx) => hold.settle(5, { tx }))
     }
     expect(await tokens.peek('tenant')).toMatchObject({ used: 5, held: 0 })
@@ -195,8 +195,8 @@ describe('a reservation', () => {
   it('keeps the limit and the zone that it was made with', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     const of = { limit: 500, timeZone: 'Asia/Tokyo' }
-    const hold = await tokens.reserve('tenant', 400, { ...of, ttlMs: 1_000 })
-    const late = await tokens.reserve('tenant', 100, { ...of, ttlMs: 1_000 })
+    const hold = await tokens.reserve('tenant', 400, { ...of, leaseMs: 1_000 })
+    const late = await tokens.reserve('tenant', 100, { ...of, leaseMs: 1_000 })
     expect(await hold.settle(300)).toMatchObject({ limit: 500, used: 300, held: 100, remaining: 100 })
     await fixture.advance(2 * DAY)
     expect(await late.settle(70)).toMatchObject({
@@ -209,20 +209,20 @@ describe('a reservation that has run out', () => {
   it('is free for others at that very moment, without maintenance', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     await tokens.take('tenant', 20)
-    await tokens.reserve('tenant', 10, { ttlMs: 3_000 })
-    await tokens.reserve('tenant', 5, { ttlMs: 1_000 })
-    await tokens.reserve('tenant', 15, { ttlMs: 2_000 })
+    await tokens.reserve('tenant', 10, { leaseMs: 3_000 })
+    await tokens.reserve('tenant', 5, { leaseMs: 1_000 })
+    await tokens.reserve('tenant', 15, { leaseMs: 2_000 })
     // After one, after two, after all, and only with the next window.
     const waits = { 1: 1_000, 5: 1_000, 6: 2_000, 20: 2_000, 21: 3_000, 30: 3_000, 31: 12 * HOUR }
     for (const [amount, retryAfterMs] of Object.entries(waits))
-      expect(await tokens.tryTake('tenant', Number(amount))).toMatchObject({ granted: false, retryAfterMs })
+      expect(await tokens.tryTake('tenant', Number(amount))).toMatchObject({ ok: false, retryAfterMs })
     await fixture.advance(1_999)
     expect(await tokens.peek('tenant')).toMatchObject({ used: 20, held: 25 })
-    expect(await tokens.tryTake('tenant', 20)).toMatchObject({ granted: false, held: 25, retryAfterMs: 1 })
+    expect(await tokens.tryTake('tenant', 20)).toMatchObject({ ok: false, held: 25, retryAfterMs: 1 })
     await fixture.advance(1)
     expect(await tokens.take('tenant', 20)).toMatchObject({ used: 40, held: 10 })
     await fixture.advance(999)
-    expect(await tokens.tryTake('tenant', 10)).toMatchObject({ granted: false, retryAfterMs: 1 })
+    expect(await tokens.tryTake('tenant', 10)).toMatchObject({ ok: false, retryAfterMs: 1 })
     await fixture.advance(1)
     expect(await tokens.take('tenant', 10)).toMatchObject({ used: 50, held: 0 })
     await fixture.expectClean(tokens)
@@ -230,10 +230,10 @@ describe('a reservation that has run out', () => {
 
   it('of a window that is over takes nothing from the next', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
-    await tokens.reserve('tenant', 5, { ttlMs: 13 * HOUR })
+    await tokens.reserve('tenant', 5, { leaseMs: 13 * HOUR })
     await fixture.advance(12 * HOUR)
     await tokens.take('tenant', 1)
-    await tokens.reserve('tenant', 7, { ttlMs: 2 * HOUR })
+    await tokens.reserve('tenant', 7, { leaseMs: 2 * HOUR })
     await fixture.advance(2 * HOUR)
     expect(await tokens.peek('tenant')).toMatchObject({ used: 1, held: 0 })
     expect(await tokens.take('tenant', 1)).toMatchObject({ used: 2, held: 0 })
@@ -242,9 +242,9 @@ describe('a reservation that has run out', () => {
 
   it('leaves those of other subjects as they are', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
-    await tokens.reserve('tenant', 5, { ttlMs: 1_000 })
-    await tokens.reserve('tenant', 20, { ttlMs: 5_000 })
-    await tokens.reserve('other', 7, { ttlMs: 1_000 })
+    await tokens.reserve('tenant', 5, { leaseMs: 1_000 })
+    await tokens.reserve('tenant', 20, { leaseMs: 5_000 })
+    await tokens.reserve('other', 7, { leaseMs: 1_000 })
     await fixture.advance(1_000)
     expect(await tokens.take('tenant', 1)).toMatchObject({ used: 1, held: 20 })
     await fixture.expectClean(tokens)
@@ -259,21 +259,21 @@ describe('a reservation that has run out', () => {
         language sql volatile as $$ select timestamptz '2026-03-10 12:00:${time}Z' $$`)
     const tokens = fixture.dibs.quota('tokens', daily)
     await set('00.000250')
-    await tokens.reserve('tenant', 50, { ttlMs: 1_000 })
+    await tokens.reserve('tenant', 50, { leaseMs: 1_000 })
     await set('00.000251')
-    expect(await tokens.tryTake('tenant')).toMatchObject({ granted: false, retryAfterMs: 1_000 })
+    expect(await tokens.tryTake('tenant')).toMatchObject({ ok: false, retryAfterMs: 1_000 })
     await set('00.999251')
-    expect(await tokens.tryTake('tenant')).toMatchObject({ granted: false, retryAfterMs: 1 })
+    expect(await tokens.tryTake('tenant')).toMatchObject({ ok: false, retryAfterMs: 1 })
     await set('01.000249')
-    expect(await tokens.tryTake('tenant')).toMatchObject({ granted: false, held: 50, retryAfterMs: 1 })
+    expect(await tokens.tryTake('tenant')).toMatchObject({ ok: false, held: 50, retryAfterMs: 1 })
     await set('01.000250')
-    expect(await tokens.tryTake('tenant')).toMatchObject({ granted: true, held: 0 })
+    expect(await tokens.tryTake('tenant')).toMatchObject({ ok: true, held: 0 })
   })
 
   it('waits for the next window where that comes first', async () => {
-    const tokens = fixture.dibs.quota('tokens', { limit: 10, per: { everyMs: 1_000, from: NOW } })
-    await tokens.reserve('tenant', 10, { ttlMs: 5_000 })
-    expect(await tokens.tryTake('tenant', 1)).toMatchObject({ granted: false, retryAfterMs: 1_000 })
+    const tokens = fixture.dibs.quota('tokens', { limit: 10, perMs: 1_000, from: NOW })
+    await tokens.reserve('tenant', 10, { leaseMs: 5_000 })
+    expect(await tokens.tryTake('tenant', 1)).toMatchObject({ ok: false, retryAfterMs: 1_000 })
     await fixture.advance(1_000)
     expect(await tokens.take('tenant', 10)).toMatchObject({ used: 10, held: 0 })
     await fixture.expectClean(tokens)
@@ -282,16 +282,16 @@ describe('a reservation that has run out', () => {
   it('of a stock waits for reservations alone', async () => {
     const stock = fixture.dibs.quota('stock', { limit: 10 })
     await stock.take('sku', 4)
-    await stock.reserve('sku', 6, { ttlMs: 5_000 })
-    expect(await stock.tryTake('sku', 6)).toMatchObject({ granted: false, retryAfterMs: 5_000 })
+    await stock.reserve('sku', 6, { leaseMs: 5_000 })
+    expect(await stock.tryTake('sku', 6)).toMatchObject({ ok: false, retryAfterMs: 5_000 })
     expect(await stock.tryTake('sku', 7)).not.toHaveProperty('retryAfterMs')
   })
 
   it('may be given back, and cannot be refunded', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     const [one, two] = [
-      await tokens.reserve('tenant', 5, { ttlMs: 1_000 }),
-      await tokens.reserve('tenant', 6, { ttlMs: 1_000 }),
+      await tokens.reserve('tenant', 5, { leaseMs: 1_000 }),
+      await tokens.reserve('tenant', 6, { leaseMs: 1_000 }),
     ]
     await fixture.advance(1_000)
     await one.void()
@@ -304,8 +304,8 @@ describe('a reservation that has run out', () => {
 
   it('lets others be settled, and is not counted in their answer', async () => {
     const tokens = fixture.dibs.quota('tokens', daily)
-    await tokens.reserve('tenant', 5, { ttlMs: 1_000 })
-    const hold = await tokens.reserve('tenant', 6, { ttlMs: 2_000 })
+    await tokens.reserve('tenant', 5, { leaseMs: 1_000 })
+    const hold = await tokens.reserve('tenant', 6, { leaseMs: 2_000 })
     await fixture.advance(1_000)
     expect(await hold.settle(4)).toMatchObject({ used: 4, held: 0, remaining: 46 })
     await fixture.expectClean(tokens)
@@ -319,7 +319,7 @@ describe('settled late', () => {
 
   describe.each(Object.entries(later))('%s', (_, ms) => {
     const reserveAndWait = async (quota: ReturnType<typeof open>, amount = 30) => {
-      const hold = await quota.reserve('tenant', amount, { ttlMs: 1_000 })
+      const hold = await quota.reserve('tenant', amount, { leaseMs: 1_000 })
       await fixture.advance(ms)
       if (ms > DAY) expect((await fixture.dibs.maintain({ once: true })).quotasForgotten).toBe(1)
       return hold
@@ -331,7 +331,7 @@ describe('settled late', () => {
       expect(await hold.settle(20)).toMatchObject({ used: 20, held: 0, remaining: 30 })
       expect(await hold.settle(20)).toMatchObject({ used: 20 })
       await fixture.expectClean(tokens)
-      expect(await tokens.refund(hold.id)).toEqual({ refunded: true })
+      expect(await tokens.refund(hold.id)).toEqual({ replayed: false })
       expect(await tokens.peek('tenant')).toMatchObject({ used: 0 })
       await fixture.expectClean(tokens)
     })
@@ -371,12 +371,12 @@ describe('settled late', () => {
       expect(await hold.settle(20)).toMatchObject({ used: 60, remaining: 0 })
       expect(await fixture.rowOf('tenant')).toMatchObject({ used: 40, over: 20, most: 50 })
       for (const id of [undefined, 'event-1'])
-        expect(await tokens.tryTake('tenant', 1, { id })).toMatchObject({ granted: false, used: 60 })
+        expect(await tokens.tryTake('tenant', 1, { id })).toMatchObject({ ok: false, used: 60 })
       await fixture.expectClean(tokens)
       // What was overdrawn is given back first.
-      expect(await tokens.refund(hold.id, { amount: 15 })).toEqual({ refunded: true })
+      expect(await tokens.refund(hold.id, { amount: 15 })).toEqual({ replayed: false })
       expect(await fixture.rowOf('tenant')).toMatchObject({ used: 40, over: 5 })
-      expect(await tokens.tryTake('tenant', 6)).toMatchObject({ granted: false, used: 45 })
+      expect(await tokens.tryTake('tenant', 6)).toMatchObject({ ok: false, used: 45 })
       expect(await tokens.take('tenant', 5)).toMatchObject({ used: 50 })
       await fixture.expectClean(tokens)
     })
@@ -410,9 +410,9 @@ describe('settled late', () => {
 
   it('does not fit beside what others have reserved', async () => {
     const tokens = open('take')
-    const hold = await tokens.reserve('tenant', 30, { ttlMs: 1_000 })
+    const hold = await tokens.reserve('tenant', 30, { leaseMs: 1_000 })
     await fixture.advance(1_000)
-    await tokens.reserve('tenant', 25, { ttlMs: 5_000 })
+    await tokens.reserve('tenant', 25, { leaseMs: 5_000 })
     expect(await thrownBy(hold.settle(26))).toMatchObject({ used: 0, held: 25, retryAfterMs: 5_000 })
     expect(await hold.settle(25)).toMatchObject({ used: 25, held: 25, remaining: 0 })
     await fixture.expectClean(tokens)
@@ -420,7 +420,7 @@ describe('settled late', () => {
 
   it('says nothing of when it fits if it never does', async () => {
     const tokens = open('take')
-    const hold = await tokens.reserve('tenant', 30, { ttlMs: 1_000 })
+    const hold = await tokens.reserve('tenant', 30, { leaseMs: 1_000 })
     await fixture.advance(1_000)
     const error = await thrownBy(hold.settle(30, { limit: 20 }))
     expect(error).toMatchObject({ limit: 20, requested: 30 })
@@ -429,8 +429,8 @@ describe('settled late', () => {
 
   it('is not late while its reservation is alive, though its window is over: that one pays', async () => {
     const tokens = open('refuse')
-    const hold = await tokens.reserve('tenant', 30, { ttlMs: 2 * DAY })
-    const other = await tokens.reserve('tenant', 10, { ttlMs: 2 * DAY })
+    const hold = await tokens.reserve('tenant', 30, { leaseMs: 2 * DAY })
+    const other = await tokens.reserve('tenant', 10, { leaseMs: 2 * DAY })
     await fixture.advance(DAY)
     expect(await hold.settle(20)).toMatchObject({
       used: 0,

@@ -25,8 +25,8 @@ describe('defining a quota refuses', () => {
     ['an unknown zone', 'timeZone', { limit: 5, per: 'day', timeZone: 'Europe/Atlantis' }],
     ['an offset', 'timeZone', { limit: 5, per: 'day', timeZone: '+01:00' }],
     ['a zone without a window', 'timeZone', { limit: 5, timeZone: 'UTC' }],
-    ['a zone with an interval', 'timeZone', { limit: 5, per: { everyMs: 5 }, timeZone: 'UTC' }],
-    ['an interval of nothing', 'everyMs', { limit: 5, per: { everyMs: 0 } }],
+    ['a zone with an interval', 'timeZone', { limit: 5, perMs: 5, timeZone: 'UTC' }],
+    ['an interval of nothing', 'perMs', { limit: 5, perMs: 0 }],
     ['a wait back in time', 'waitMs', { limit: 5, waitMs: -1 }],
     ['a wait beyond a timer', 'waitMs', { limit: 5, waitMs: 2 ** 31 }],
     ['a ledger that is neither', 'ledger', { limit: 5, ledger: 'yes' }],
@@ -62,8 +62,8 @@ describe('a call refuses, before it asks', () => {
     ['NaN', 'amount', (quota) => quota.tryTake('child', Number.NaN)],
     ['a text', 'amount', (quota) => quota.take('child', '1' as never)],
     ['to reserve nothing', 'amount', (quota) => quota.reserve('child', 0)],
-    ['to reserve for no time', 'ttlMs', (quota) => quota.reserve('child', 1, { ttlMs: 0 })],
-    ['to reserve for half a millisecond', 'ttlMs', (quota) => quota.reserve('child', 1, { ttlMs: 0.5 })],
+    ['to reserve for no time', 'leaseMs', (quota) => quota.reserve('child', 1, { leaseMs: 0 })],
+    ['to reserve for half a millisecond', 'leaseMs', (quota) => quota.reserve('child', 1, { leaseMs: 0.5 })],
     ['an empty id', 'id', (quota) => quota.take('child', 1, { id: '' })],
     ['an id with a NUL', 'id', (quota) => quota.reserve('child', 1, { id: 'a\0' })],
     ['an id that is too long', 'id', (quota) => quota.refund('a'.repeat(513))],
@@ -72,7 +72,7 @@ describe('a call refuses, before it asks', () => {
     ['an unknown zone', 'timeZone', (quota) => quota.take('child', 1, { timeZone: 'Mars/Base' })],
     ['a zone that is no name', 'timeZone', (quota) => quota.peek('child', { timeZone: '-05' })],
     ['an unknown option', 'ids', (quota) => quota.take('child', 1, { ids: 'a' } as never)],
-    ['an option of another call', 'ttlMs', (quota) => quota.take('child', 1, { ttlMs: 5 } as never)],
+    ['an option of another call', 'leaseMs', (quota) => quota.take('child', 1, { leaseMs: 5 } as never)],
     ['an unknown option of reserve', 'ttl', (quota) => quota.reserve('child', 1, { ttl: 5 } as never)],
     ['an unknown option of settle', 'id', (quota) => quota.settle('a', 1, { id: 'b' } as never)],
     ['an unknown option of void', 'limit', (quota) => quota.void('a', { limit: 1 } as never)],
@@ -96,7 +96,7 @@ describe('a call refuses, before it asks', () => {
   it('a zone where there is no window to begin by it', async () => {
     const stock = fixture.dibs.quota('stock', { limit: 5 })
     await expect(stock.take('sku', 1, { timeZone: 'UTC' })).rejects.toThrow(refuses('timeZone'))
-    const tokens = fixture.dibs.quota('tokens', { limit: 5, per: { everyMs: 1_000 } })
+    const tokens = fixture.dibs.quota('tokens', { limit: 5, perMs: 1_000 })
     await expect(tokens.take('a', 1, { timeZone: 'UTC' })).rejects.toThrow(refuses('timeZone'))
   })
 })
@@ -106,13 +106,13 @@ describe('names and subjects', () => {
     const quota = fixture.dibs.quota(odd, { limit: 5 })
     await Promise.all([quota.take('other'), quota.take(odd, 1, { id: odd }), quota.take(odd, 1, { id: odd })])
     expect(await quota.peek(odd)).toMatchObject({ used: 1 })
-    expect(await quota.refund(odd)).toEqual({ refunded: true })
+    expect(await quota.refund(odd)).toEqual({ replayed: false })
   })
 
   it('may be counted up to what is exact', async () => {
     const quota = fixture.dibs.quota('points', { limit: Number.MAX_SAFE_INTEGER })
     await quota.take('child', Number.MAX_SAFE_INTEGER - 1)
-    expect(await quota.tryTake('child', 2)).toMatchObject({ granted: false, remaining: 1 })
+    expect(await quota.tryTake('child', 2)).toMatchObject({ ok: false, remaining: 1 })
     expect(await quota.take('child', 1)).toMatchObject({ used: Number.MAX_SAFE_INTEGER, remaining: 0 })
   })
 })

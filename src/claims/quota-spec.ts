@@ -5,18 +5,15 @@ import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
-import { type CalendarUnit, type Interval, type PeriodAt, readPeriod } from './period.js'
+import { type PeriodAt, type PeriodOptions, periodNames, readPeriod } from './period.js'
 
 /** What to do with a reservation that is settled after it has run out. */
 export type LatePolicy = 'take' | 'overdraft' | 'refuse'
 
-export interface QuotaOptions {
+/** With a period (`per`, `perMs`), each period has its own window. Without one the quota is a stock, which never fills up by itself. */
+export interface QuotaOptions extends PeriodOptions {
   /** How much each subject may use in each window. It may change at any time; what is used stays used. */
   readonly limit: number
-  /** The window: a period of the calendar, or `{ everyMs }`. Without one it is a stock, which never fills up by itself. */
-  readonly per?: CalendarUnit | Interval | undefined
-  /** Whose clocks say when a period of the calendar begins: `Europe/Berlin`. Default `UTC`. A change counts from the next window. */
-  readonly timeZone?: string | undefined
   /** How long to wait for others who write the same subject's row, then `BusyError`. Default 500. */
   readonly waitMs?: number | undefined
   /** List every take, so that `verify` can count them and each can be refunded. Without it, those with an `id` are. */
@@ -47,7 +44,7 @@ export interface TakeOptions extends SubjectOptions {
 
 export interface ReserveOptions extends TakeOptions {
   /** When it runs out by itself. Default 60,000. */
-  readonly ttlMs?: number | undefined
+  readonly leaseMs?: number | undefined
 }
 
 /** The values that most statements begin with. */
@@ -58,7 +55,7 @@ export interface Asked {
   readonly per: string | null
 }
 
-const names = ['limit', 'per', 'timeZone', 'waitMs', 'ledger', 'keepMs', 'late']
+const names = ['limit', ...periodNames, 'waitMs', 'ledger', 'keepMs', 'late']
 const late: readonly unknown[] = ['take', 'overdraft', 'refuse'] satisfies LatePolicy[]
 const DAY_MS = 24 * 3_600_000
 
@@ -70,17 +67,17 @@ export class QuotaSpec {
   readonly ledger: boolean
   readonly keepMs: string | null
   readonly late: LatePolicy
-  readonly #per: QuotaOptions['per']
+  readonly #given: PeriodOptions
   readonly #period: PeriodAt | undefined
 
   constructor(name: string, options: QuotaOptions) {
     checkOptions(options, names)
-    const { limit, per, timeZone, waitMs = 500, ledger = false, late: policy = 'take' } = options
-    const { keepMs = per === undefined ? 30 * DAY_MS : DAY_MS } = options
+    const { limit, per, timeZone, perMs, from, waitMs = 500, ledger = false, late: policy = 'take' } = options
     this.name = checkKey('name', name)
     this.limit = checkAmount('limit', limit)
-    this.#per = per
-    this.#period = this.#read(timeZone)
+    this.#given = { per, timeZone, perMs, from }
+    this.#period = readPeriod(this.#given)
+    const { keepMs = this.#period ? DAY_MS : 30 * DAY_MS } = options
     this.waitMs = checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
     if (typeof ledger !== 'boolean')
       throw new InvalidInputError('ledger', `must be true or false, not ${nameGiven(ledger)}`)
@@ -109,13 +106,7 @@ export class QuotaSpec {
   }
 
   perOf(timeZone: string | undefined): string | null {
-    const period = timeZone === undefined ? this.#period : this.#read(timeZone)
+    const period = timeZone === undefined ? this.#period : readPeriod({ ...this.#given, timeZone })
     return period ? JSON.stringify(period(0)) : null
-  }
-
-  #read(timeZone: unknown): PeriodAt | undefined {
-    if (this.#per !== undefined) return readPeriod(this.#per, timeZone, ['interval'])
-    if (timeZone === undefined) return undefined
-    throw new InvalidInputError('timeZone', 'means nothing without `per`: a stock has no window')
   }
 }

@@ -23,17 +23,17 @@ export interface QuotaTake extends QuotaUse {
 }
 
 export type QuotaAttempt =
-  | (QuotaTake & { readonly granted: true })
+  | (QuotaTake & { readonly ok: true })
   | (QuotaUse & {
-      readonly granted: false
+      readonly ok: false
       readonly requested: number
       /** Until this amount fits, if nobody else takes of it; missing if that does not come by itself. */
       readonly retryAfterMs?: number
     })
 
 export interface QuotaRefund {
-  /** False: it was refunded before. */
-  readonly refunded: boolean
+  /** An earlier call has refunded it, and this one did nothing. */
+  readonly replayed: boolean
 }
 
 /** A counter that does not fit its entries. */

@@ -16,7 +16,7 @@ describe('a window', () => {
       ...{ startsAt: new Date('2026-03-09T23:00:00Z'), resetsAt: new Date('2026-03-10T23:00:00Z') },
     })
     await fixture.advance(11 * HOUR - 1)
-    expect(await points.tryTake('child', 1)).toMatchObject({ granted: false, retryAfterMs: 1 })
+    expect(await points.tryTake('child', 1)).toMatchObject({ ok: false, retryAfterMs: 1 })
     await fixture.advance(1)
     expect(await points.take('child', 20)).toMatchObject({
       ...{ used: 20, startsAt: new Date('2026-03-10T23:00:00Z'), resetsAt: new Date('2026-03-11T23:00:00Z') },
@@ -38,7 +38,7 @@ describe('a window', () => {
 
   it('may be of any length, from any time', async () => {
     const points = fixture.dibs.quota('points', {
-      ...{ limit: 50, per: { everyMs: 90_000, from: new Date(NOW.getTime() + 30_000) } },
+      ...{ limit: 50, perMs: 90_000, from: new Date(NOW.getTime() + 30_000) },
     })
     expect(await points.take('child', 5)).toMatchObject({
       startsAt: new Date(NOW.getTime() - 60_000),
@@ -62,21 +62,21 @@ describe('a window', () => {
     const [tokyo, york] = [zoned('Asia/Tokyo'), zoned('America/New_York')]
     await tokyo.take('child', 50)
     const ends = new Date('2026-03-10T15:00:00Z')
-    expect(await york.tryTake('child', 1)).toMatchObject({ granted: false, resetsAt: ends })
+    expect(await york.tryTake('child', 1)).toMatchObject({ ok: false, resetsAt: ends })
     expect(await york.peek('child')).toMatchObject({ used: 50, resetsAt: ends })
     await fixture.advance(3 * HOUR)
     const next = { startsAt: ends, resetsAt: new Date('2026-03-11T04:00:00Z') }
     expect(await york.peek('child')).toMatchObject({ used: 0, ...next })
     expect(await york.take('child', 50)).toMatchObject({ used: 50, ...next })
     // Back again: the day of Tokyo that has begun meanwhile gives nothing.
-    expect(await tokyo.tryTake('child', 1)).toMatchObject({ granted: false, ...next })
+    expect(await tokyo.tryTake('child', 1)).toMatchObject({ ok: false, ...next })
     await fixture.expectClean(york)
   })
 
   it('lasts as it began: so does another length', async () => {
     await fixture.dibs.quota('points', daily).take('child', 50)
     const yearly = fixture.dibs.quota('points', { limit: 50, per: 'year' })
-    expect(await yearly.tryTake('child', 1)).toMatchObject({ granted: false, retryAfterMs: 12 * HOUR })
+    expect(await yearly.tryTake('child', 1)).toMatchObject({ ok: false, retryAfterMs: 12 * HOUR })
     await fixture.advance(12 * HOUR)
     expect(await yearly.take('child', 1)).toMatchObject({
       ...{ used: 1, startsAt: new Date('2026-03-11T00:00:00Z'), resetsAt: new Date('2027-01-01T00:00:00Z') },
@@ -90,15 +90,15 @@ describe('a window', () => {
     await points.take('child', 30)
     await fixture.advance(-12 * HOUR)
     expect(await points.tryTake('child', 21)).toMatchObject({
-      granted: false,
+      ok: false,
       used: 30,
       retryAfterMs: 36 * HOUR,
     })
     expect(await points.take('child', 20)).toMatchObject({ used: 50 })
     await fixture.advance(12 * HOUR)
-    expect(await points.tryTake('child', 1)).toMatchObject({ granted: false, used: 50 })
+    expect(await points.tryTake('child', 1)).toMatchObject({ ok: false, used: 50 })
     await fixture.dibs.maintain({ once: true })
-    expect(await points.tryTake('child', 1)).toMatchObject({ granted: false, used: 50 })
+    expect(await points.tryTake('child', 1)).toMatchObject({ ok: false, used: 50 })
   })
 
   it.each(['take', 'settle'] as const)('is the one of the moment when its turn came: %s', async (call) => {
@@ -106,7 +106,7 @@ describe('a window', () => {
     const points = fixture.dibs.quota('points', { ...daily, waitMs: 10_000 })
     const clock = await movingClock(pool, schema.name, NOW)
     await points.take('child', 45)
-    const hold = await points.reserve('child', 5, { ttlMs: 1_000 })
+    const hold = await points.reserve('child', 5, { leaseMs: 1_000 })
     const holder = await pool.connect()
     await holder.query(`begin; select from ${schema.name}.quota for update`)
     const waiting = call === 'take' ? points.take('child', 3) : hold.settle(3)
@@ -140,7 +140,7 @@ describe('a stock', () => {
     await stock.take('sku', 10)
     await fixture.advance(1_000 * DAY)
     await fixture.dibs.maintain({ once: true })
-    expect(await stock.tryTake('sku', 1)).toMatchObject({ granted: false, used: 10 })
+    expect(await stock.tryTake('sku', 1)).toMatchObject({ ok: false, used: 10 })
   })
 
   it('that becomes a window keeps what was used, and so does a window that becomes a stock', async () => {
@@ -150,7 +150,7 @@ describe('a stock', () => {
     await stock.take('child', 30, { id: 'event-1' })
     await stock.reserve('child', 5, { id: 'hold-1' })
     expect(await points.peek('child')).toMatchObject({ used: 30, held: 5, resetsAt })
-    expect(await points.tryTake('child', 20)).toMatchObject({ granted: false, used: 30, resetsAt })
+    expect(await points.tryTake('child', 20)).toMatchObject({ ok: false, used: 30, resetsAt })
     expect(await points.take('child', 10)).toMatchObject({ used: 40, held: 5, resetsAt })
     expect(await stock.peek('child')).toEqual({ limit: 50, used: 40, held: 5, remaining: 5 })
     expect(await stock.take('child', 5)).not.toHaveProperty('resetsAt')
@@ -173,7 +173,7 @@ describe('maintenance', () => {
   it('removes windows a day after their end, and ids when they may be forgotten', async () => {
     const points = fixture.dibs.quota('points', { ...daily, keepMs: 36 * HOUR })
     await points.take('child', 5, { id: 'event-1' })
-    await points.reserve('child', 5, { id: 'hold-1', ttlMs: 1_000 })
+    await points.reserve('child', 5, { id: 'hold-1', leaseMs: 1_000 })
     await points.take('other', 5)
     await fixture.advance(36 * HOUR - 1)
     expect(await fixture.dibs.maintain({ once: true })).toMatchObject({ quotasForgotten: 0 })
@@ -199,9 +199,9 @@ describe('maintenance', () => {
     await stock.take('sku', 5, { id: 'order-1' })
     await stock.take('sku', 6, { id: 'order-2' })
     await stock.refund('order-2', { amount: 4 })
-    await stock.reserve('sku', 7, { id: 'hold-1', ttlMs: 500 })
-    await stock.reserve('sku', 8, { id: 'hold-2', ttlMs: 5_000 })
-    const hold = await stock.reserve('sku', 9, { id: 'hold-3', ttlMs: 5_000 })
+    await stock.reserve('sku', 7, { id: 'hold-1', leaseMs: 500 })
+    await stock.reserve('sku', 8, { id: 'hold-2', leaseMs: 5_000 })
+    const hold = await stock.reserve('sku', 9, { id: 'hold-3', leaseMs: 5_000 })
     await hold.settle(3)
     await fixture.advance(1_000)
     expect(await fixture.dibs.maintain({ once: true })).toMatchObject({ quotasForgotten: 4 })
@@ -289,7 +289,7 @@ describe('maintenance', () => {
   it('needs no row for ids of windows that are over', async () => {
     const points = fixture.dibs.quota('points', { ...daily, keepMs: 1_000 })
     await points.take('child', 5, { id: 'event-1' })
-    await points.reserve('child', 3, { id: 'hold-1', ttlMs: 1_000 })
+    await points.reserve('child', 3, { id: 'hold-1', leaseMs: 1_000 })
     await fixture.advance(2 * DAY)
     await points.take('child', 1, { id: 'event-2' })
     await fixture.dibs.transaction(async (tx) => {
@@ -330,8 +330,8 @@ describe('maintenance', () => {
     const points = fixture.dibs.quota('points', daily)
     const stock = fixture.dibs.quota('stock', { limit: 10, keepMs: 2 * DAY })
     const [hold, piece] = [
-      await points.reserve('child', 5, { ttlMs: 1_000 }),
-      await stock.reserve('sku', 5, { ttlMs: 1_000 }),
+      await points.reserve('child', 5, { leaseMs: 1_000 }),
+      await stock.reserve('sku', 5, { leaseMs: 1_000 }),
     ]
     await fixture.advance(DAY)
     await hold.settle(5)
@@ -339,7 +339,7 @@ describe('maintenance', () => {
     await fixture.advance(36 * HOUR - 1)
     await fixture.dibs.maintain({ once: true })
     expect(await entries()).toEqual([hold.id])
-    expect(await points.refund(hold.id)).toEqual({ refunded: true })
+    expect(await points.refund(hold.id)).toEqual({ replayed: false })
     await fixture.advance(1)
     await fixture.dibs.maintain({ once: true })
     expect(await entries()).toEqual([])
@@ -348,7 +348,7 @@ describe('maintenance', () => {
 
   it('waits for nobody', async () => {
     const points = fixture.dibs.quota('points', { ...daily, keepMs: 1_000, waitMs: 5_000 })
-    const hold = await points.reserve('child', 5, { id: 'hold-1', ttlMs: 1_000 })
+    const hold = await points.reserve('child', 5, { id: 'hold-1', leaseMs: 1_000 })
     await points.take('other', 5, { id: 'event-1' })
     await fixture.advance(2 * DAY)
     // Its row is gone by then, and its entry locked.
@@ -412,16 +412,16 @@ describe('a window that begins when another has begun that was forgotten', () =>
     await fixture.schema.clock.freeze(MONDAY)
     const daily = fixture.dibs.quota('points', rules.daily)
     await daily.take('child', 5, { id: 'monday' })
-    await daily.reserve('child', 5, { id: 'hold-1', ttlMs: 60_000 })
+    await daily.reserve('child', 5, { id: 'hold-1', leaseMs: 60_000 })
     await fixture.advance(2.6 * DAY)
     await fixture.dibs.maintain({ once: true })
     expect(await fixture.rowOf('child')).toBeUndefined()
 
     const weekly = fixture.dibs.quota('points', rules.weekly)
-    const hold = await weekly.reserve('child', 4, { ttlMs: 60_000 })
+    const hold = await weekly.reserve('child', 4, { leaseMs: 60_000 })
     await weekly.take('child', 6)
     expect((await weekly.peek('child')).resetsAt).toEqual(new Date('2026-03-16T00:00:00Z'))
-    expect(await weekly.refund('monday')).toEqual({ refunded: true })
+    expect(await weekly.refund('monday')).toEqual({ replayed: false })
     await expect(weekly.take('child', 1)).rejects.toThrow(QuotaExceededError)
     await fixture.advance(120_000)
     expect(await weekly.peek('child')).toMatchObject({ used: 6, held: 0 })
@@ -436,12 +436,12 @@ describe('a window that begins when another has begun that was forgotten', () =>
   it('nor one that a clock has begun which was a month ahead', async () => {
     await fixture.schema.clock.freeze(MONDAY)
     const daily = fixture.dibs.quota('points', rules.daily)
-    await daily.reserve('child', 5, { id: 'hold-1', ttlMs: 60_000 })
+    await daily.reserve('child', 5, { id: 'hold-1', leaseMs: 60_000 })
     await daily.take('child', 3, { id: 'event-1' })
     await fixture.advance(20 * DAY)
     await fixture.dibs.maintain({ once: true })
     await fixture.schema.clock.freeze(new Date(MONDAY.getTime() + HOUR))
-    await daily.reserve('child', 4, { ttlMs: 60_000 })
+    await daily.reserve('child', 4, { leaseMs: 60_000 })
     await fixture.advance(120_000)
     await daily.take('child', 1)
     expect(await daily.peek('child')).toMatchObject({ used: 1, held: 0 })
@@ -469,7 +469,7 @@ it('what is refused after a wait is refused by the time that it is then', async 
       .toBeGreaterThan(0)
     await clock.set(new Date('2026-06-11T00:01:00Z'))
     await other.query('commit')
-    expect(await waiting).toMatchObject({ granted: true, used: 1 })
+    expect(await waiting).toMatchObject({ ok: true, used: 1 })
   } finally {
     other.release()
   }

@@ -28,7 +28,7 @@ describe('in the transaction of the caller', () => {
       expect(await hold.settle(6, { tx })).toMatchObject({ used: 16, held: 0 })
       const other = await points.reserve('child', 7, { tx })
       await other.void({ tx })
-      expect(await points.refund('event-1', { tx, amount: 3 })).toEqual({ refunded: true })
+      expect(await points.refund('event-1', { tx, amount: 3 })).toEqual({ replayed: false })
       expect(await points.peek('child', { tx })).toMatchObject({ used: 13, held: 0 })
       expect(await points.peek('child')).toMatchObject({ used: 0 })
     })
@@ -185,7 +185,7 @@ describe('in the transaction of the caller', () => {
         const waiting = fixture.dibs.transaction((tx) => points.tryTake('child', 30, { tx }))
         await fixture.waiting(1)
         await holder.query(last)
-        expect(await waiting).toMatchObject({ granted: last === 'rollback', used: 30 })
+        expect(await waiting).toMatchObject({ ok: last === 'rollback', used: 30 })
         await fixture.pool.query(`delete from ${fixture.schema.name}.quota`)
       })
   })
@@ -215,7 +215,7 @@ describe('in the transaction of the caller', () => {
           { isolation },
         )
         expect(attempts).toBe(2)
-        expect(taken).toMatchObject({ granted: before === 0, used: 50 })
+        expect(taken).toMatchObject({ ok: before === 0, used: 50 })
       }
       await fixture.expectClean(points)
     },

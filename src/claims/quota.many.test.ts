@@ -38,10 +38,10 @@ describe('takes of many subjects at once', () => {
       quota.tryTake('full', 10, { limit: 20 }),
     ])
     const [known, full, raised] = answers.splice(-3)
-    expect(answers.every(({ granted, used }) => granted && used === 2)).toBe(true)
-    expect(known).toMatchObject({ granted: true, replayed: true, used: 4 })
-    expect(full).toMatchObject({ granted: false, requested: 1, retryAfterMs: 12 * 3_600_000 })
-    expect(raised).toMatchObject({ granted: true, used: 20 })
+    expect(answers.every(({ ok: granted, used }) => granted && used === 2)).toBe(true)
+    expect(known).toMatchObject({ ok: true, replayed: true, used: 4 })
+    expect(full).toMatchObject({ ok: false, requested: 1, retryAfterMs: 12 * 3_600_000 })
+    expect(raised).toMatchObject({ ok: true, used: 20 })
     await fixture.expectClean(quota)
   })
 
@@ -118,6 +118,6 @@ it('takes of many subjects at once by two processes, in opposite orders: each ge
     ),
   ).flat()
   const answers = await Promise.all(takes)
-  expect(answers.filter(({ granted }) => granted)).toHaveLength(5 * subjects.length)
+  expect(answers.filter(({ ok }) => ok)).toHaveLength(5 * subjects.length)
   await fixture.expectClean(...quotas)
 })

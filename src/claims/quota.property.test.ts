@@ -32,7 +32,7 @@ const step = fc.oneof(
       subject,
       amount,
       id: ids,
-      ttlMs: fc.constantFrom(1, 1_500, 4_000, 12_000),
+      leaseMs: fc.constantFrom(1, 1_500, 4_000, 12_000),
     }),
   },
   {
@@ -65,10 +65,10 @@ async function answerOf(quota: Quota, one: Step, limit: number): Promise<Told> {
       return [took.replayed ? 'replayed' : 'taken', figures(took)]
     }
     if (one.kind === 'reserve') {
-      const { expiresAt } = await quota.reserve(one.subject, one.amount, {
+      const { leaseUntil: expiresAt } = await quota.reserve(one.subject, one.amount, {
         limit,
         id: one.id,
-        ttlMs: one.ttlMs,
+        leaseMs: one.leaseMs,
       })
       return ['reserved', expiresAt.getTime() - NOW.getTime()]
     }
@@ -78,8 +78,8 @@ async function answerOf(quota: Quota, one: Step, limit: number): Promise<Told> {
       return ['void']
     }
     if (one.kind !== 'refund') return ['nothing']
-    const { refunded } = await quota.refund(one.id, { amount: one.amount })
-    return [refunded ? 'refunded' : 'already']
+    const { replayed } = await quota.refund(one.id, { amount: one.amount })
+    return [replayed ? 'already' : 'refunded']
   } catch (error) {
     if (error instanceof QuotaExceededError) return ['refused', figures(error), error.retryAfterMs]
     if (error instanceof HoldEndedError) return ['ended', error.state]
@@ -92,7 +92,7 @@ async function answerOf(quota: Quota, one: Step, limit: number): Promise<Told> {
 
 function expectedOf(model: QuotaModel, one: Step, limit: number): Told {
   if (one.kind === 'take') return model.take(one.subject, one.amount, limit, one.id)
-  if (one.kind === 'reserve') return model.take(one.subject, one.amount, limit, one.id, one.ttlMs)
+  if (one.kind === 'reserve') return model.take(one.subject, one.amount, limit, one.id, one.leaseMs)
   if (one.kind === 'settle') return model.settle(one.id, one.actual, limit)
   if (one.kind === 'void') return model.void(one.id)
   if (one.kind === 'refund') return model.refund(one.id, one.amount)
@@ -115,7 +115,7 @@ it('answers as a list would that is summed up each time', { timeout: 60_000 }, a
     await fc.assert(
       fc.asyncProperty(plan, async ({ steps, everyMs, late, keepMs }) => {
         const model = new QuotaModel({ everyMs, late, keepMs })
-        const per = everyMs === undefined ? {} : { per: { everyMs, from: NOW } }
+        const per = everyMs === undefined ? {} : { perMs: everyMs, from: NOW }
         const quota = fixture.dibs.quota(freshName('points'), { limit: 10, late, keepMs, ...per })
         let limit = 10
         await clock.set(NOW)

@@ -34,14 +34,14 @@ describe('take', () => {
     const attempts = await Promise.all(
       Array.from({ length: 10 }, (_, n) => (n % 2 ? points : elsewhere).tryTake('child', 5)),
     )
-    expect(attempts.filter(({ granted }) => granted)).toEqual([
-      { granted: true, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt, replayed: false },
+    expect(attempts.filter(({ ok }) => ok)).toEqual([
+      { ok: true, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt, replayed: false },
     ])
     const refused = {
-      ...{ granted: false, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt },
+      ...{ ok: false, limit: 50, used: 50, held: 0, remaining: 0, startsAt, resetsAt },
       ...{ requested: 5, retryAfterMs: 12 * HOUR },
     }
-    for (const attempt of attempts) if (!attempt.granted) expect(attempt).toEqual(refused)
+    for (const attempt of attempts) if (!attempt.ok) expect(attempt).toEqual(refused)
     expect((await points.peek('child')).used).toBe(50)
   })
 
@@ -68,7 +68,7 @@ describe('take', () => {
   it('says how full it is, and when this very amount fits', async () => {
     const points = fixture.dibs.quota('points', daily)
     await points.take('child', 30)
-    await points.reserve('child', 8, { ttlMs: 1_000 })
+    await points.reserve('child', 8, { leaseMs: 1_000 })
     const error = await thrownBy(points.take('child', 20))
     expect(error).toBeInstanceOf(QuotaExceededError)
     expect(error).toMatchObject({
@@ -95,7 +95,7 @@ describe('take', () => {
 
   it('can be retried while a reservation of a stock may run out', async () => {
     const stock = fixture.dibs.quota('stock', { limit: 3 })
-    await stock.reserve('sku', 3, { ttlMs: 1_000 })
+    await stock.reserve('sku', 3, { leaseMs: 1_000 })
     expect(await thrownBy(stock.take('sku', 1))).toMatchObject({
       ...{ status: 429, retryable: true, retryAfterMs: 1_000 },
     })
@@ -132,7 +132,7 @@ describe('peek', () => {
       ...{ limit: 50, used: 0, held: 0, remaining: 50, startsAt, resetsAt },
     })
     await points.take('child', 5)
-    await points.reserve('child', 7, { ttlMs: 1_000 })
+    await points.reserve('child', 7, { leaseMs: 1_000 })
     expect(await points.peek('child')).toMatchObject({ used: 5, held: 7, remaining: 38 })
     expect(await points.peek('child', { limit: 10 })).toMatchObject({ limit: 10, remaining: 0 })
     await fixture.advance(1_000)
@@ -251,7 +251,7 @@ describe('an id', () => {
   it('is new after it was refused', async () => {
     const points = fixture.dibs.quota('points', { limit: 5 })
     await points.take('child', 5)
-    expect(await points.tryTake('child', 1, { id: 'event-1' })).toMatchObject({ granted: false })
+    expect(await points.tryTake('child', 1, { id: 'event-1' })).toMatchObject({ ok: false })
     expect(await points.take('child', 1, { id: 'event-1', limit: 6 })).toMatchObject({ replayed: false })
   })
 })
@@ -260,9 +260,9 @@ describe('refund', () => {
   it('gives back once, and the id stays used', async () => {
     const points = fixture.dibs.quota('points', daily)
     await points.take('child', 5, { id: 'event-1' })
-    expect(await points.refund('event-1')).toEqual({ refunded: true })
+    expect(await points.refund('event-1')).toEqual({ replayed: false })
     expect((await points.peek('child')).used).toBe(0)
-    expect(await points.refund('event-1')).toEqual({ refunded: false })
+    expect(await points.refund('event-1')).toEqual({ replayed: true })
     expect(await thrownBy(points.take('child', 5, { id: 'event-1' }))).toMatchObject({
       name: 'HoldEndedError',
       state: 'refunded',
@@ -277,8 +277,8 @@ describe('refund', () => {
       ...{ name: InvalidInputError.name, field: 'amount' },
       message: expect.stringContaining('at most the 5 that were taken, not 6'),
     })
-    expect(await points.refund('event-1', { amount: 2 })).toEqual({ refunded: true })
-    expect(await points.refund('event-1', { amount: 2 })).toEqual({ refunded: false })
+    expect(await points.refund('event-1', { amount: 2 })).toEqual({ replayed: false })
+    expect(await points.refund('event-1', { amount: 2 })).toEqual({ replayed: true })
     expect((await points.peek('child')).used).toBe(3)
     await fixture.expectClean(points)
   })
@@ -289,9 +289,9 @@ describe('refund', () => {
     await points.take('child', 5, { id: 'event-2' })
     await fixture.advance(24 * HOUR)
     // Nobody has begun the new window.
-    expect(await points.refund('event-1')).toEqual({ refunded: true })
+    expect(await points.refund('event-1')).toEqual({ replayed: false })
     await points.take('child', 7)
-    expect(await points.refund('event-2')).toEqual({ refunded: true })
+    expect(await points.refund('event-2')).toEqual({ replayed: false })
     expect((await points.peek('child')).used).toBe(7)
     await fixture.expectClean(points)
   })
@@ -311,7 +311,7 @@ describe('refund', () => {
     const points = fixture.dibs.quota('points', daily)
     const hold = await points.reserve('child', 5)
     await hold.settle(3)
-    expect(await points.refund(hold.id)).toEqual({ refunded: true })
+    expect(await points.refund(hold.id)).toEqual({ replayed: false })
     expect(await points.peek('child')).toMatchObject({ used: 0, held: 0 })
     await fixture.expectClean(points)
   })
@@ -322,13 +322,13 @@ describe('the limit', () => {
     const [wide, narrow] = [50, 10].map((limit) => fixture.dibs.quota('points', { limit, per: 'day' }))
     await wide?.take('child', 40)
     expect(await narrow?.tryTake('child', 1)).toMatchObject({
-      granted: false,
+      ok: false,
       used: 40,
       remaining: 0,
       limit: 10,
     })
     expect(await wide?.take('child', 10)).toMatchObject({ used: 50 })
-    expect(await wide?.tryTake('child', 1)).toMatchObject({ granted: false })
+    expect(await wide?.tryTake('child', 1)).toMatchObject({ ok: false })
     expect(await wide?.take('child', 1, { limit: 51 })).toMatchObject({ limit: 51, used: 51, remaining: 0 })
     await fixture.advance(24 * HOUR)
     expect(await narrow?.take('child', 10)).toMatchObject({ used: 10 })
@@ -342,7 +342,7 @@ describe('the limit', () => {
       points.tryTake('child', 2, { limit: 6 }),
       points.tryTake('child', 5, { limit: 12 }),
     ])
-    expect(attempts.map(({ granted }) => granted)).toEqual([false, false, true])
+    expect(attempts.map(({ ok }) => ok)).toEqual([false, false, true])
   })
 
   it('is kept by the table itself', async () => {
@@ -367,8 +367,8 @@ describe('those who come at once', () => {
       Promise.all(Array.from({ length: 200 }, () => points.tryTake('child'))),
     )
     expect(roundTrips).toBeLessThanOrEqual(3)
-    expect(value.filter(({ granted }) => granted)).toHaveLength(123)
-    const used = value.filter(({ granted }) => granted).map((one) => one.used)
+    expect(value.filter(({ ok }) => ok)).toHaveLength(123)
+    const used = value.filter(({ ok }) => ok).map((one) => one.used)
     expect(used).toEqual(Array.from({ length: 123 }, (_, n) => n + 1))
   })
 
@@ -382,7 +382,7 @@ describe('those who come at once', () => {
   it('are taken in their order: what does not fit is left out, what comes after it is not', async () => {
     const points = fixture.dibs.quota('points', { limit: 10, waitMs: 10_000 })
     const attempts = await Promise.all([6, 5, 4, 1].map((amount) => points.tryTake('child', amount)))
-    expect(attempts.map(({ granted, used }: QuotaAttempt) => [granted, used])).toEqual([
+    expect(attempts.map(({ ok: granted, used }: QuotaAttempt) => [granted, used])).toEqual([
       [true, 6],
       [false, 6],
       [true, 10],
@@ -472,7 +472,7 @@ describe('verify', () => {
     expect(await fixture.rowOf('child')).toMatchObject({ used: 10, unlisted: 0 })
     const { rows } = await fixture.pool.query(`select id from ${fixture.schema.name}.quota_entry`)
     expect(rows.map(({ id }) => id).sort()).toEqual(takes.map(({ id }) => id).sort())
-    expect(await points.refund(`${takes[0]?.id}`)).toEqual({ refunded: true })
+    expect(await points.refund(`${takes[0]?.id}`)).toEqual({ replayed: false })
     expect((await points.peek('child')).used).toBe(8)
     // Others, who list nothing.
     expect(await fixture.dibs.quota('points', daily).take('child', 1)).not.toHaveProperty('id')

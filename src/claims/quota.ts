@@ -86,8 +86,8 @@ export class Quota {
    */
   async take(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaTake> {
     const attempt = await this.tryTake(subject, amount, options)
-    if (attempt.granted) {
-      const { granted: _, ...taken } = attempt
+    if (attempt.ok) {
+      const { ok: _, ...taken } = attempt
       return taken
     }
     const { limit, used, held, requested, resetsAt, retryAfterMs } = attempt
@@ -132,14 +132,14 @@ export class Quota {
    * used until then.
    *
    * @example
-   * const hold = await tokens.reserve(tenant, 4_000, { ttlMs: 120_000 })
+   * const hold = await tokens.reserve(tenant, 4_000, { leaseMs: 120_000 })
    * const answer = await model.ask(prompt)
    * await hold.settle(answer.tokens)
    */
   async reserve(subject: string, amount: number, options: ReserveOptions = {}): Promise<Hold> {
-    checkOptions(options, ['id', 'ttlMs', 'limit', 'timeZone', 'tx'])
-    const { ttlMs = HOLD_MS, tx, id = randomUUID() } = options
-    const holdMs = String(checkDuration('ttlMs', ttlMs))
+    checkOptions(options, ['id', 'leaseMs', 'limit', 'timeZone', 'tx'])
+    const { leaseMs = HOLD_MS, tx, id = randomUUID() } = options
+    const holdMs = String(checkDuration('leaseMs', leaseMs))
     const item = this.#item(subject, amount, { ...options, id })
     const never = options.id === undefined ? this.#spec.refuse(item.asked) : undefined
     if (never) throw never
@@ -200,10 +200,10 @@ export class Quota {
 
   /**
    * Gives back what was taken under an id, or a part of it, once: to the window that it was taken from. If that is over, nothing
-   * changes for the one of now. False if it was refunded before.
+   * changes for the one of now. `replayed` if it was refunded before.
    *
    * @example
-   * const { refunded } = await points.refund(`event-${event.id}`)
+   * const { replayed } = await points.refund(`event-${event.id}`)
    */
   async refund(
     id: string,
@@ -218,7 +218,7 @@ export class Quota {
         `must be at most the ${told.amount} that were taken, not ${amount}`,
       )
     if (told.state !== 'refunded' && told.state !== 'already') throw this.#ended(id, told, 'refunded')
-    return { refunded: told.state === 'refunded' }
+    return { replayed: told.state === 'already' }
   }
 
   /**
@@ -427,7 +427,7 @@ export class Quota {
     if (never) throw never
     const use = readUse({ ...row, used: take.used, held: take.held }, asked.limit)
     if (take.state !== 'refused')
-      return { granted: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
+      return { ok: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
     const { origin } = this.#database
     const key = `${this.name}\n${asked.subject}`
     emit('dibs:quota.refused', {
@@ -439,7 +439,7 @@ export class Quota {
     })
     const retryAfterMs = toMs(take.freeInUs)
     return {
-      granted: false,
+      ok: false,
       ...use,
       requested: asked.amount,
       ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
@@ -448,7 +448,7 @@ export class Quota {
 
   #exceeded(item: TakeItem, take: ToldTake, row: ToldRow): QuotaExceededError {
     const attempt = this.#readAttempt(item, { take, row })
-    if (attempt.granted) return noAnswer()
+    if (attempt.ok) return noAnswer()
     const { subject } = item.asked
     return new QuotaExceededError({ ...attempt, quota: this.name, subject })
   }

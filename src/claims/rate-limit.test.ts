@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import {
   advanceMs,
   advanceUs,
@@ -15,9 +15,15 @@ import { countTraffic } from '../testing/index.js'
 import type { RateLimit } from './rate-limit.js'
 import type { RateLimitOptions } from './rate-spec.js'
 
+/** `resetsAt` is by the clock of this process, which stands still here. */
+const STANDS_AT = Date.UTC(2026, 0, 1)
+beforeAll(() => void vi.useFakeTimers({ toFake: ['Date'], now: STANDS_AT }))
+afterAll(() => void vi.useRealTimers())
+const inMs = (ms: number): Date => new Date(STANDS_AT + ms)
+
 /** How many of so many takes of 1 are granted now. */
 async function drain(rate: RateLimit, subject = 's', most = 50): Promise<number> {
-  for (let n = 0; n < most; n++) if (!(await rate.tryTake(subject)).granted) return n
+  for (let n = 0; n < most; n++) if (!(await rate.tryTake(subject)).ok) return n
   return most
 }
 
@@ -26,16 +32,16 @@ describe('gcra', () => {
 
   it('spaces evenly, one at a time unless a burst is given', async () => {
     const even = dibs.rateLimit('even', spec)
-    expect(await even.take('s')).toEqual({ remaining: 0, resetMs: 100, degraded: false })
+    expect(await even.take('s')).toEqual({ remaining: 0, resetsAt: inMs(100), degraded: false })
     expect(await even.tryTake('s')).toEqual({
-      granted: false,
+      ok: false,
       retryAfterMs: 100,
       remaining: 0,
-      resetMs: 100,
+      resetsAt: inMs(100),
       degraded: false,
     })
     await advanceUs(99_999)
-    expect(await even.tryTake('s')).toMatchObject({ granted: false, retryAfterMs: 1, resetMs: 1 })
+    expect(await even.tryTake('s')).toMatchObject({ ok: false, retryAfterMs: 1, resetsAt: inMs(1) })
     await advanceUs(1)
     expect(await drain(even)).toBe(1)
     await advanceMs(5_000)
@@ -60,18 +66,18 @@ describe('gcra', () => {
       retryAfterMs: 300,
     })
     await advanceUs(299_999)
-    expect((await rate.tryTake('s', 3)).granted).toBe(false)
+    expect((await rate.tryTake('s', 3)).ok).toBe(false)
     await advanceUs(1)
-    expect((await rate.tryTake('s', 3)).granted).toBe(true)
+    expect((await rate.tryTake('s', 3)).ok).toBe(true)
   })
 })
 
 it('token-bucket: a whole limit at once after a rest, then as it fills', async () => {
   const rate = dibs.rateLimit('r', { algorithm: 'token-bucket', limit: 10, perMs: 1_000 })
-  expect(await rate.take('s', 7)).toEqual({ remaining: 3, resetMs: 700, degraded: false })
+  expect(await rate.take('s', 7)).toEqual({ remaining: 3, resetsAt: inMs(700), degraded: false })
   expect(await drain(rate)).toBe(3)
   await advanceMs(250)
-  expect(await rate.peek('s')).toEqual({ remaining: 2, resetMs: 750, degraded: false })
+  expect(await rate.peek('s')).toEqual({ remaining: 2, resetsAt: inMs(750), degraded: false })
   expect(await drain(rate)).toBe(2)
   await advanceMs(3_600_000)
   expect(await drain(rate)).toBe(10)
@@ -80,28 +86,28 @@ it('token-bucket: a whole limit at once after a rest, then as it fills', async (
 it('fixed-window: so much in each period, counted from 1970', async () => {
   const rate = dibs.rateLimit('r', { algorithm: 'fixed-window', limit: 10, perMs: 1_000 })
   await advanceMs(400)
-  expect(await rate.take('s', 8)).toEqual({ remaining: 2, resetMs: 600, degraded: false })
-  expect(await rate.tryTake('s', 3)).toMatchObject({ granted: false, retryAfterMs: 600, remaining: 2 })
+  expect(await rate.take('s', 8)).toEqual({ remaining: 2, resetsAt: inMs(600), degraded: false })
+  expect(await rate.tryTake('s', 3)).toMatchObject({ ok: false, retryAfterMs: 600, remaining: 2 })
   await advanceUs(599_999)
-  expect((await rate.tryTake('s', 3)).granted).toBe(false)
+  expect((await rate.tryTake('s', 3)).ok).toBe(false)
   await advanceUs(1)
   expect(await drain(rate)).toBe(10)
 })
 
 it('sliding-window: what was taken in the window before fades', async () => {
   const rate = dibs.rateLimit('r', { algorithm: 'sliding-window', limit: 10, perMs: 1_000 })
-  expect(await rate.take('s', 10)).toEqual({ remaining: 0, resetMs: 2_000, degraded: false })
-  expect(await rate.tryTake('s', 4)).toMatchObject({ granted: false, retryAfterMs: 1_400 })
+  expect(await rate.take('s', 10)).toEqual({ remaining: 0, resetsAt: inMs(2_000), degraded: false })
+  expect(await rate.tryTake('s', 4)).toMatchObject({ ok: false, retryAfterMs: 1_400 })
   await advanceUs(1_399_999)
-  expect((await rate.tryTake('s', 4)).granted).toBe(false)
+  expect((await rate.tryTake('s', 4)).ok).toBe(false)
   await advanceUs(1)
-  expect(await rate.take('s', 4)).toMatchObject({ remaining: 0, resetMs: 1_600 })
+  expect(await rate.take('s', 4)).toMatchObject({ remaining: 0, resetsAt: inMs(1_600) })
   // Room in this window, once more of the one before has faded.
-  expect(await rate.tryTake('s', 2)).toMatchObject({ granted: false, retryAfterMs: 200 })
+  expect(await rate.tryTake('s', 2)).toMatchObject({ ok: false, retryAfterMs: 200 })
   await advanceMs(200)
-  expect((await rate.tryTake('s', 2)).granted).toBe(true)
+  expect((await rate.tryTake('s', 2)).ok).toBe(true)
   await advanceMs(5_000)
-  expect(await rate.peek('s')).toEqual({ remaining: 10, resetMs: 0, degraded: false })
+  expect(await rate.peek('s')).toEqual({ remaining: 10, resetsAt: inMs(0), degraded: false })
 })
 
 const all: [string, RateLimitOptions][] = [
@@ -116,7 +122,7 @@ describe.each(all)('%s', (algorithm, spec) => {
     const rate = dibs.rateLimit('r', spec)
     await rate.take('s', 3)
     const before = await rowsOf('s')
-    for (let n = 0; n < 3; n++) expect((await rate.tryTake('s', 3)).granted).toBe(false)
+    for (let n = 0; n < 3; n++) expect((await rate.tryTake('s', 3)).ok).toBe(false)
     expect(await rowsOf('s')).toEqual(before)
     expect(await drain(rate)).toBe(2)
   })
@@ -128,11 +134,11 @@ describe.each(all)('%s', (algorithm, spec) => {
     await advanceMs(-5_000)
     expect(await drain(rate)).toBe(0)
     const answer = await rate.tryTake('s')
-    if (answer.granted) throw new Error('granted')
+    if (answer.ok) throw new Error('granted')
     await advanceMs(answer.retryAfterMs - 1)
-    expect((await rate.tryTake('s')).granted).toBe(false)
+    expect((await rate.tryTake('s')).ok).toBe(false)
     await advanceMs(1)
-    expect((await rate.tryTake('s')).granted).toBe(true)
+    expect((await rate.tryTake('s')).ok).toBe(true)
   })
 
   it('counts what was used when the limit is raised or lowered', async () => {
@@ -141,7 +147,7 @@ describe.each(all)('%s', (algorithm, spec) => {
     const lower = dibs.rateLimit('r', { ...spec, limit: 2, burst: burst && 2 })
     expect(await drain(dibs.rateLimit('r', spec))).toBe(5)
     expect(await drain(higher)).toBe(5)
-    expect(await lower.tryTake('s')).toMatchObject({ granted: false, remaining: 0 })
+    expect(await lower.tryTake('s')).toMatchObject({ ok: false, remaining: 0 })
     expect(await lower.peek('s')).toMatchObject({ remaining: 0 })
     await advanceMs(10_000)
     expect(await drain(lower)).toBe(2)
@@ -154,14 +160,14 @@ describe.each(all)('%s', (algorithm, spec) => {
     const { value, roundTrips } = await countTraffic(pool, () =>
       Promise.all(Array.from({ length: 50 }, () => rate.tryTake('s'))),
     )
-    expect(value.filter(({ granted }) => granted)).toHaveLength(4)
+    expect(value.filter(({ ok }) => ok)).toHaveLength(4)
     expect(roundTrips).toBeLessThanOrEqual(3)
   })
 
   it('grants as much as fits to instances that do not know of each other', async () => {
     const rates = Array.from({ length: 8 }, () => dibs.rateLimit('r', { ...spec, waitMs: 10_000 }))
     const answers = await Promise.all(rates.flatMap((rate) => [rate.tryTake('s'), rate.tryTake('s')]))
-    expect(answers.filter(({ granted }) => granted)).toHaveLength(5)
+    expect(answers.filter(({ ok }) => ok)).toHaveLength(5)
   })
 
   it('is taken back by the transaction that took it', async () => {
@@ -184,7 +190,7 @@ describe.each(all)('%s', (algorithm, spec) => {
     expect(await dibs.maintain({ once: true })).toMatchObject({ ratesForgotten: 0 })
     // Shortly before its time is over.
     await advanceMs(3_600_700)
-    expect((await rate.tryTake('s', 5)).granted).toBe(true)
+    expect((await rate.tryTake('s', 5)).ok).toBe(true)
     await advanceMs(700)
     expect(await dibs.maintain({ once: true })).toMatchObject({ ratesForgotten: 0 })
     await advanceMs(3_604_000)
@@ -233,9 +239,9 @@ describe('a subject', () => {
 
   it('is one round trip, also when it is new', async () => {
     const rate = dibs.rateLimit('r', spec)
-    for (const granted of [true, true, false])
-      expect(await countTraffic(pool, () => rate.tryTake('s', granted ? 2 : 5))).toMatchObject({
-        value: { granted },
+    for (const ok of [true, true, false])
+      expect(await countTraffic(pool, () => rate.tryTake('s', ok ? 2 : 5))).toMatchObject({
+        value: { ok },
         roundTrips: 1,
         commits: 1,
       })
@@ -404,7 +410,7 @@ describe('in the transaction of the caller', () => {
         await blockedOnce()
         await advanceMs(400)
         await client.query('commit')
-        expect(await waiting).toMatchObject({ granted: true, remaining: 0 })
+        expect(await waiting).toMatchObject({ ok: true, remaining: 0 })
         await advanceMs(10_000)
       }
     } finally {
@@ -535,10 +541,10 @@ describe('what is not acceptable is refused before anything is sent', () => {
     const rate = dibs.rateLimit('r', { algorithm: 'sliding-window', limit: 2 ** 51, perMs: 1 })
     await rate.take('s', 2 ** 51)
     await setClock(START_US + 1_001n)
-    expect(await rate.tryTake('s', 2 ** 51)).toMatchObject({ granted: false })
+    expect(await rate.tryTake('s', 2 ** 51)).toMatchObject({ ok: false })
     const bucket = dibs.rateLimit('r', { algorithm: 'token-bucket', limit: 1, burst: 2 ** 51, perMs: 1 })
     await bucket.take('s', 2 ** 51)
-    expect(await bucket.tryTake('s', 2 ** 51)).toMatchObject({ granted: false })
+    expect(await bucket.tryTake('s', 2 ** 51)).toMatchObject({ ok: false })
   })
 })
 

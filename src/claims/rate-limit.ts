@@ -13,7 +13,7 @@ import { type TextRow, type TextValue, textArray } from '../postgres/text-values
 import { RateClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
 import { LocalRates, type RateDecision } from './rate-local.js'
-import { checkCost, checkRateSpec, type RateLimitOptions, type RateSpec } from './rate-spec.js'
+import { checkCost, checkRateSpec, type RateLimitOptions, type RateSpec, resetsAtOf } from './rate-spec.js'
 import { peekRate, takeRate, takeRateJoined, takeRates } from './rate-statements.js'
 import { StoreDown, StoreWatch } from './store-watch.js'
 
@@ -25,16 +25,16 @@ const CUT_MS = 100
 /** What is left of a rate limit for a subject. */
 export interface RateLeft {
   readonly remaining: number
-  /** Until it is as if unused. */
-  readonly resetMs: number
+  /** When the subject is as if it had never taken anything, by this process's clock. */
+  readonly resetsAt: Date
   /** The database could not be asked, and `whenDown` has decided. */
   readonly degraded: boolean
 }
 
 export type RateAnswer =
-  | (RateLeft & { readonly granted: true })
+  | (RateLeft & { readonly ok: true })
   /** When this cost fits, if nobody else comes. */
-  | (RateLeft & { readonly granted: false; readonly retryAfterMs: number })
+  | (RateLeft & { readonly ok: false; readonly retryAfterMs: number })
 
 export interface RateTakeOptions {
   /** Your own open transaction, with which this is committed or rolled back. */
@@ -105,12 +105,12 @@ export class RateLimit {
    */
   async take(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateLeft> {
     const answer = await this.tryTake(subject, cost, options)
-    if (!answer.granted) {
+    if (!answer.ok) {
       const { name: rateLimit, limit } = this.#spec
-      const { remaining, retryAfterMs } = answer
-      throw new RateLimitedError({ rateLimit, subject, limit, cost, remaining, retryAfterMs })
+      const { remaining, retryAfterMs, resetsAt } = answer
+      throw new RateLimitedError({ rateLimit, subject, limit, cost, remaining, retryAfterMs, resetsAt })
     }
-    const { granted: _, ...left } = answer
+    const { ok: _, ...left } = answer
     return left
   }
 
@@ -128,11 +128,11 @@ export class RateLimit {
     const decided = await (options.tx === undefined
       ? this.#takeAlone(asked)
       : this.#takeJoined(asked, options.tx))
-    if (decided.granted) return { granted: true, ...toLeft(decided) }
+    if (decided.granted) return { ok: true, ...toLeft(decided) }
     const retryAfterMs = Math.max(1, toMs(decided.retryAfterUs ?? 0))
     if (isHeard('dibs:rate.refused'))
       emit('dibs:rate.refused', { ...this.#originOf(subject), cost, retryAfterMs })
-    return { granted: false, retryAfterMs, ...toLeft(decided) }
+    return { ok: false, retryAfterMs, ...toLeft(decided) }
   }
 
   /**
@@ -140,7 +140,7 @@ export class RateLimit {
    *
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'fixed-window', limit: 100, perMs: 60_000 })
-   * const { remaining, resetMs } = await api.peek('tenant:7')
+   * const { remaining, resetsAt } = await api.peek('tenant:7')
    */
   async peek(subject: string, options: RateTakeOptions = {}): Promise<RateLeft> {
     checkOptions(options, ['tx'])
@@ -269,7 +269,7 @@ trackJoinedMethods(RateLimit, 'rateLimit', { take: 2, tryTake: 2, peek: 1 })
 const toMs = (us: number): number => Math.ceil(us / 1_000)
 
 function toLeft({ remaining, resetUs, degraded }: Decided): RateLeft {
-  return { remaining, resetMs: toMs(resetUs), degraded }
+  return { remaining, resetsAt: resetsAtOf(resetUs), degraded }
 }
 
 function readDecision([row]: readonly TextRow[]): Decided {

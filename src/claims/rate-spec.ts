@@ -108,3 +108,6 @@ export function checkCost({ name, capacity }: RateSpec, cost: unknown): number {
   if (amount > capacity) throw new NeverFitsError(`rate limit "${name}"`, amount, capacity)
   return amount
 }
+
+/** By this process's clock, which callers compare it with. Only the database's clock decides what fits. */
+export const resetsAtOf = (resetUs: number): Date => new Date(Date.now() + Math.ceil(resetUs / 1_000))

@@ -21,7 +21,7 @@ const fixture = openClaims()
 const { holdSlot } = acquirersOf(fixture)
 const { inTransaction } = callersOf(fixture, { scope: 's', key: 'k' })
 /** One period for the whole test, however its clock is moved. */
-const at = { scope: ['payout', 'ann'], per: { everyMs: 800_000 * HOUR_MS } } as const
+const at = { scope: ['payout', 'ann'], perMs: 800_000 * HOUR_MS } as const
 const leased = { ...at, mode: 'leased', leaseMs: HOUR_MS } as const
 
 const conflictOf = async (call: Promise<unknown>): Promise<SingletonConflictError> => {
@@ -43,22 +43,22 @@ describe('singleton, leased', () => {
   it('commits its slot before the function runs, then stores what came of it, in two round trips', async () => {
     await fixture.dibs.singleton({ ...leased, scope: 'warm' }, async () => 1)
     const run = () =>
-      fixture.dibs.singleton({ ...leased, by: 'ann' }, async (lease, given) => {
+      fixture.dibs.singleton({ ...leased, holder: 'ann' }, async (lease, given) => {
         expect(lease).toMatchObject({ attempt: 1, idempotencyKey: given.id })
         expect(lease.signal.aborted).toBe(false)
         return given.id
       })
     const traffic = await countTraffic(fixture.pool, run)
     expect(traffic).toMatchObject({ roundTrips: 2, commits: 2 })
-    expect(await slot()).toMatchObject({ status: 'active', by: 'ann', outcome: traffic.value })
-    expect(await conflictOf(run())).toMatchObject({ state: 'active', by: 'ann', result: traffic.value })
+    expect(await slot()).toMatchObject({ status: 'active', holder: 'ann', outcome: traffic.value })
+    expect(await conflictOf(run())).toMatchObject({ state: 'active', holder: 'ann', result: traffic.value })
   })
 
   it('while it runs is pending, under a lease', async () => {
-    const holder = holdSlot({ ...at, by: 'ann' })
+    const holder = holdSlot({ ...at, holder: 'ann' })
     const [lease, given] = await holder.began
     const pending = await slot()
-    expect(pending).toMatchObject({ status: 'pending', held: 'held', by: 'ann' })
+    expect(pending).toMatchObject({ status: 'pending', held: 'held', holder: 'ann' })
     expect(pending?.expiresAt?.getTime()).toBe(given.endsAt.getTime() + 7 * 24 * HOUR_MS)
     for (const call of [
       () => fixture.dibs.singleton(leased, async () => 2),
@@ -66,7 +66,7 @@ describe('singleton, leased', () => {
       () => inTransaction((tx) => fixture.dibs.singleton({ ...at, tx }, async () => 2)),
     ]) {
       const conflict = await conflictOf(call())
-      expect(conflict).toMatchObject({ state: 'pending', by: 'ann', id: lease.idempotencyKey })
+      expect(conflict).toMatchObject({ state: 'pending', holder: 'ann', id: lease.idempotencyKey })
       expect(conflict).not.toHaveProperty('result')
       expect(conflict.message).toContain('"ann" is at it')
       expect(conflict.retryAfterMs).toBeGreaterThan(HOUR_MS - 60_000)
@@ -81,23 +81,23 @@ describe('singleton, leased', () => {
     )
     holder.finish(() => 'done')
     expect(await holder.ended).toBe('done')
-    expect(await fixture.dibs.voidSlot({ scope: at.scope, slot: given })).toMatchObject({ voided: true })
+    expect(await fixture.dibs.voidSlot({ scope: at.scope, slot: given })).toMatchObject({ ok: true })
   })
 
   it('is taken over when its holder has died, under the same id and for who does it now', async () => {
-    const dead = await abandon({ by: 'ann' })
+    const dead = await abandon({ holder: 'ann' })
     const before = await fixture.dibs.now()
-    const holder = holdSlot({ ...at, by: 'bob' })
+    const holder = holdSlot({ ...at, holder: 'bob' })
     const [lease, given] = await holder.began
     expect(lease).toMatchObject({ attempt: 2, idempotencyKey: dead.lease.idempotencyKey })
     expect(given.fence).toBeGreaterThan(dead.slot.fence)
     const conflict = await conflictOf(fixture.dibs.singleton(leased, async () => 3))
-    expect(conflict).toMatchObject({ state: 'pending', by: 'bob' })
+    expect(conflict).toMatchObject({ state: 'pending', holder: 'bob' })
     expect(Number(conflict.since)).toBeGreaterThanOrEqual(before.getTime())
   })
 
   it('is not undone while nobody knows whether it was done, and says how to decide', async () => {
-    const dead = await abandon({ by: 'ann' })
+    const dead = await abandon({ holder: 'ann' })
     const undo = () => fixture.dibs.voidSlot({ scope: at.scope, slot: dead.slot }, async () => 'undone')
     const error = await undo().catch((reason) => reason)
     expect(error).toBeInstanceOf(AmbiguousOutcomeError)
@@ -107,21 +107,21 @@ describe('singleton, leased', () => {
       `The caller that worked on ${error.subject} is gone without a word, so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${JSON.stringify(address)}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${JSON.stringify(address)}, 'retry') if it was not.`,
     )
     await fixture.dibs.claims.resolve(address, { outcome: 1 })
-    expect(await undo()).toEqual({ voided: true, value: 'undone' })
+    expect(await undo()).toEqual({ ok: true, value: 'undone' })
     dead.holder.finish(() => 'late')
     await expect(dead.holder.ended).rejects.toThrow(FenceLostError)
   })
 
   it('lets a holder that wakes up late store nothing', async () => {
-    const late = await abandon({ by: 'ann' })
-    const other = holdSlot({ ...at, by: 'bob' })
+    const late = await abandon({ holder: 'ann' })
+    const other = holdSlot({ ...at, holder: 'bob' })
     await other.began
     late.holder.finish(() => 'late')
     await expect(late.holder.ended).rejects.toThrow(FenceLostError)
     expect(await slot()).toMatchObject({ status: 'pending', held: 'held', attempt: 2 })
     other.finish(() => 'other')
     expect(await other.ended).toBe('other')
-    expect(await slot()).toMatchObject({ status: 'active', outcome: 'other', by: 'bob' })
+    expect(await slot()).toMatchObject({ status: 'active', outcome: 'other', holder: 'bob' })
   })
 
   it.each([new TransientError('late'), new PermanentError('late')])(

@@ -56,7 +56,7 @@ describe('singleton', () => {
   it('of ten at once lets one through, and tells the others who it was and what came of it', async () => {
     await fixture.schema.clock.freeze(NOON)
     const attempts = Array.from({ length: 10 }, (_, n) =>
-      [fixture.dibs, fixture.other][n % 2]?.singleton({ ...at, by: `parent ${n}` }, async (tx, slot) => {
+      [fixture.dibs, fixture.other][n % 2]?.singleton({ ...at, holder: `parent ${n}` }, async (tx, slot) => {
         await write(`parent ${n}`)(tx)
         return { by: n, day: slot.key }
       }),
@@ -79,7 +79,7 @@ describe('singleton', () => {
           endsAt: new Date('2026-06-16T00:00:00Z'),
         },
         id: claim?.id,
-        by: `parent ${result.by}`,
+        holder: `parent ${result.by}`,
         since: NOON,
         state: 'active',
         result,
@@ -194,7 +194,7 @@ describe('a period', () => {
     ['year', { per: 'year' }, 'year:2026 from 2026-01-01T00:00Z to 2027-01-01T00:00Z'],
     [
       'interval',
-      { per: { everyMs: 25 * 60_000, from: new Date('2026-06-15T11:00:00Z') } },
+      { perMs: 25 * 60_000, from: new Date('2026-06-15T11:00:00Z') },
       'slot:2026-06-15T11:50:00.000Z from 2026-06-15T11:50Z to 2026-06-15T12:15Z',
     ],
     [
@@ -382,7 +382,7 @@ describe('after a failure', () => {
     ['a plain error', plain, PermanentError, { message: 'boom' }],
     ['a rule', rule, BusinessRuleError, { message: 'not today', rule: 'not-today' }],
   ])('by %s the slot is kept if that was asked for, without the writes', async (_, error, type, told) => {
-    const spec = { ...at, onFailure: 'keep', by: 'ann' } as const
+    const spec = { ...at, onFailure: 'keep', holder: 'ann' } as const
     let after = 0
     const failed = fixture.dibs.singleton(spec, async (tx) => {
       tx.afterCommit(() => void after++)
@@ -393,7 +393,7 @@ describe('after a failure', () => {
     await expect(failed).rejects.toBe(error)
     expect([await fixture.logged(), after]).toEqual([[], 0])
     const conflict = await conflictOf(fixture.dibs.singleton(at, write('second')))
-    expect(conflict).toMatchObject({ state: 'failed', by: 'ann' })
+    expect(conflict).toMatchObject({ state: 'failed', holder: 'ann' })
     expect(conflict).not.toHaveProperty('result')
     expect(conflict.message).toContain('"ann" has failed at it')
     expect(conflict.cause).toBeInstanceOf(type)
@@ -421,13 +421,13 @@ describe('after a failure', () => {
     })
     const [claim] = (await fixture.dibs.claims.list()).claims
     expect(claim?.held ?? claim?.status).toBe(expected)
-    const next = fixture.dibs.singleton({ ...at, by: 'bob' }, async () => 1)
+    const next = fixture.dibs.singleton({ ...at, holder: 'bob' }, async () => 1)
     if (onFailure === 'keep') await conflictOf(next)
     else {
       await next
       // Whoever has it now has it since now.
       const conflict = await conflictOf(fixture.dibs.singleton(at, async () => 2))
-      expect(conflict.by).toBe('bob')
+      expect(conflict.holder).toBe('bob')
       expect(Number(conflict.since)).toBeGreaterThan(Number(claim?.createdAt))
     }
   })
@@ -450,8 +450,8 @@ describe('voidSlot', () => {
     const undo = (n: number) =>
       [fixture.dibs, fixture.other][n % 2]?.voidSlot({ scope, slot }, write(`undone by ${n}`))
     const told = await Promise.all([0, 1, 2, 3, 4].map(undo))
-    expect(told.filter((one) => one?.voided).length).toBe(1)
-    expect(told.filter((one) => !one?.voided)).toEqual(Array.from({ length: 4 }, () => ({ voided: false })))
+    expect(told.filter((one) => one?.ok).length).toBe(1)
+    expect(told.filter((one) => !one?.ok)).toEqual(Array.from({ length: 4 }, () => ({ ok: false })))
     expect((await fixture.logged()).length).toBe(1)
     expect(await fixture.dibs.singleton(at, async () => 'anew')).toBe('anew')
   })
@@ -466,24 +466,24 @@ describe('voidSlot', () => {
         return result
       },
     )
-    expect(voided).toEqual({ voided: true, value: { points: 5 } })
+    expect(voided).toEqual({ ok: true, value: { points: 5 } })
     expect(await fixture.dibs.voidSlot({ scope, slot: { key: slot.key, id: `${id}` } })).toEqual({
-      voided: false,
+      ok: false,
     })
   })
 
   it('can leave the slot taken, and then too undoes once', async () => {
     await fixture.schema.clock.freeze(NOON)
-    const slot = await done({ by: 'ann' })
+    const slot = await done({ holder: 'ann' })
     const undo = () => fixture.dibs.voidSlot({ scope, slot, frees: false }, write('undone'))
     const told = await Promise.all([1, 2, 3, 4, 5].map(undo))
-    expect(told.filter(({ voided }) => voided).length).toBe(1)
+    expect(told.filter(({ ok }) => ok).length).toBe(1)
     expect(await fixture.logged()).toEqual(['undone'])
     const conflict = await conflictOf(fixture.dibs.singleton(at, async () => 2))
-    expect(conflict).toMatchObject({ state: 'void', id: slot.id, by: 'ann', since: NOON })
+    expect(conflict).toMatchObject({ state: 'void', id: slot.id, holder: 'ann', since: NOON })
     expect(conflict.cause).toBeUndefined()
     expect(conflict.message).toContain('"ann" did it, and it was undone')
-    expect(await fixture.dibs.voidSlot({ scope, slot })).toEqual({ voided: false })
+    expect(await fixture.dibs.voidSlot({ scope, slot })).toEqual({ ok: false })
     expect(await fixture.dibs.claims.get({ singleton: scope, key: slot.key })).toMatchObject({
       status: 'failed',
     })
@@ -495,7 +495,7 @@ describe('voidSlot', () => {
     const second = await done()
     expect(second.key).toBe(first.key)
     expect(second.fence).toBeGreaterThan(first.fence)
-    expect(await fixture.dibs.voidSlot({ scope, slot: first }, write('again'))).toEqual({ voided: false })
+    expect(await fixture.dibs.voidSlot({ scope, slot: first }, write('again'))).toEqual({ ok: false })
     expect(await fixture.logged()).toEqual([])
     expect(await conflictOf(fixture.dibs.singleton(at, async () => 3))).toMatchObject({ id: second.id })
   })
@@ -506,7 +506,7 @@ describe('voidSlot', () => {
     await expect(failed).rejects.toThrow('no')
     await inTransaction(
       async (tx) =>
-        expect(await fixture.dibs.voidSlot({ scope, slot, tx }, write('x'))).toMatchObject({ voided: true }),
+        expect(await fixture.dibs.voidSlot({ scope, slot, tx }, write('x'))).toMatchObject({ ok: true }),
       { last: 'rollback' },
     )
     expect(await fixture.logged()).toEqual([])
@@ -522,9 +522,9 @@ describe('voidSlot', () => {
     const { slot, id } = await conflictOf(fixture.dibs.singleton(at, async () => 2))
     await fixture.schema.clock.advance(24 * HOUR_MS)
     const late = { key: slot.key, id: `${id}` }
-    expect(await fixture.dibs.voidSlot({ scope, slot: late })).toEqual({ voided: false })
+    expect(await fixture.dibs.voidSlot({ scope, slot: late })).toEqual({ ok: false })
     await fixture.schema.clock.freeze(NOON)
-    expect(await fixture.dibs.voidSlot({ scope, slot: late })).toEqual({ voided: true, value: undefined })
+    expect(await fixture.dibs.voidSlot({ scope, slot: late })).toEqual({ ok: true, value: undefined })
   })
 
   it('has nothing to undo where a transaction has failed, and under a lease perhaps a part', async () => {
@@ -537,7 +537,7 @@ describe('voidSlot', () => {
         { scope: ['keep', mode], slot: { key: slot.key, id: `${id}` } },
         async (_, ...given) => seen.push(...given),
       )
-      expect(told.voided).toBe(true)
+      expect(told.ok).toBe(true)
       expect(await fixture.dibs.singleton(spec, async () => 'anew')).toBe('anew')
       return seen
     }
@@ -557,7 +557,7 @@ describe('voidSlot', () => {
       })
       await expect(failed).rejects.toThrow('no')
     })
-    expect(await fixture.dibs.voidSlot({ scope, slot: inside as Slot })).toEqual({ voided: false })
+    expect(await fixture.dibs.voidSlot({ scope, slot: inside as Slot })).toEqual({ ok: false })
   })
 
   it('refuses to begin inside another transaction without being given it', async () => {
@@ -578,7 +578,7 @@ describe('voidSlot', () => {
     expect(await fixture.dibs.claims.resolve(address, { outcome: 7 })).toBe(true)
     expect(await conflictOf(fixture.dibs.singleton(at, async () => 2))).toMatchObject({ result: 7 })
     expect(await fixture.dibs.voidSlot({ scope, slot }, async (_, result) => result)).toEqual({
-      voided: true,
+      ok: true,
       value: 7,
     })
   })
@@ -587,9 +587,9 @@ describe('voidSlot', () => {
     const slot = await done()
     await fixture.dibs.voidSlot({ scope, slot, frees: false })
     await inTransaction(async (tx) => {
-      expect(await fixture.dibs.voidSlot({ scope, slot, tx })).toEqual({ voided: false })
+      expect(await fixture.dibs.voidSlot({ scope, slot, tx })).toEqual({ ok: false })
       expect(await fixture.dibs.voidSlot({ scope, slot: { ...slot, id: 'other' }, tx })).toEqual({
-        voided: false,
+        ok: false,
       })
       expect(await lockedRows()).toEqual([])
     })
@@ -611,7 +611,7 @@ describe('voidSlot', () => {
       const usualAlone = viaPgBouncer ? '0' : (await query('show lock_timeout'))[0]?.lock_timeout
       await tx.query('rollback')
       const alone = await fixture.dibs.voidSlot({ scope, slot }, timeout)
-      expect(alone).toEqual({ voided: true, value: usualAlone })
+      expect(alone).toEqual({ ok: true, value: usualAlone })
     })
     expect(await fixture.logged()).toEqual(['usable'])
   })
@@ -620,14 +620,14 @@ describe('voidSlot', () => {
 describe('operators', () => {
   it('see slots by the name of their singleton, and who has them', async () => {
     await fixture.schema.clock.freeze(NOON)
-    await slotOf({ ...at, by: 'ann' })
+    await slotOf({ ...at, holder: 'ann' })
     await slotOf({ scope: 'report', per: 'day' })
     await fixture.dibs.once({ scope: 'prayer', key: 'k' }, async () => 1)
     const address = { singleton: ['prayer', 'ann'], key: 'day:2026-06-15' }
     const claim = await fixture.dibs.claims.get(address)
     expect(claim).toMatchObject({
       singleton: 'prayer:ann',
-      by: 'ann',
+      holder: 'ann',
       status: 'active',
       key: 'day:2026-06-15',
     })
@@ -652,14 +652,14 @@ describe('what is no singleton', () => {
   it.each([
     [{ per: 'fortnight' }, '`per` must be'],
     [{ per: undefined }, '`per` must be'],
-    [{ per: { everyMs: Number.NaN } }, '`everyMs` must be'],
-    [{ per: { everyMs: 1, from: new Date(Number.NaN) } }, '`from` must be a Date'],
+    [{ perMs: Number.NaN }, '`perMs` must be'],
+    [{ perMs: 1, from: new Date(Number.NaN) }, '`from` must be a Date'],
     [{ per: { cron: 'every day' } }, /^`cron` "every day" is no cron expression: .*[^.]\.$/],
-    [{ per: { everyMs: 60_000 }, timeZone: 'UTC' }, '`timeZone` means nothing'],
+    [{ perMs: 60_000, timeZone: 'UTC' }, '`timeZone` must not be given with `perMs`'],
     [{ timeZone: 'Mars/Phobos' }, '`timeZone` must be'],
     [{ timeZone: '+01:00' }, '`timeZone` must be'],
-    [{ by: '' }, '`by` must not be empty'],
-    [{ by: 7 }, '`by` must be a text'],
+    [{ holder: '' }, '`holder` must not be empty'],
+    [{ holder: 7 }, '`holder` must be a text'],
     [{ onFailure: 'retry' }, "`onFailure` must be 'free' or 'keep'"],
     [{ keepMs: Number.NaN }, '`keepMs` must be'],
     [{ keepMs: 0 }, '`keepMs` must be'],
@@ -675,11 +675,11 @@ describe('what is no singleton', () => {
     [{ leaseMs: 1_000 }, 'Unknown option "leaseMs"'],
     [
       { timezone: 'UTC' },
-      'Unknown option "timezone". Expected one of: scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
+      'Unknown option "timezone". Expected one of: scope, per, timeZone, holder, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
     ],
     [
       { mode: 'leased', lease: 1 },
-      'Unknown option "lease". Expected one of: scope, per, timeZone, by, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
+      'Unknown option "lease". Expected one of: scope, per, timeZone, holder, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
     ],
     [{ mode: 'leased', deadlineMs: 1_000 }, 'Unknown option "deadlineMs"'],
     [{ mode: 'leased', leaseMs: 1 }, '`leaseMs` must be'],

@@ -89,7 +89,7 @@ export interface VoidSlotSpec<X extends Tx | undefined = Tx | undefined> {
 }
 
 /** Of several who void the same slot, one does. `value` is missing if there was nothing to undo, and the function was not run. */
-export type SlotVoided<T> = { readonly voided: true; readonly value?: T } | { readonly voided: false }
+export type SlotVoided<T> = { readonly ok: true; readonly value?: T } | { readonly ok: false }
 
 /**
  * Undoes what was done in a slot: `result` is what its function returned. After one that `failed` under a lease there is none, and part of
@@ -160,14 +160,14 @@ async function voidIn(
       1_000,
     )
   if (told.state === 'in progress') throw explainPending(scope, subject, told)
-  if (told.state !== 'voided') return { voided: false }
+  if (told.state !== 'voided') return { ok: false }
   const isFailed = told.status === 'failed'
   // What a transaction did was rolled back.
   const isUndone = !fn || (isFailed && told.holder.startsWith('tx:'))
   const result = told.hasOutcome && !isFailed ? told.outcome : undefined
   const value = isUndone ? undefined : await fn(tx, result, isFailed ? 'failed' : 'active')
   await marked.close()
-  return isUndone ? { voided: true } : { voided: true, value }
+  return isUndone ? { ok: true } : { ok: true, value }
 }
 
 /** There is nothing to undo yet, or nobody knows whether there is. */

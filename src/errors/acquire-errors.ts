@@ -12,7 +12,7 @@ export interface SingletonConflictDetails extends DibsErrorOptions {
   readonly scope: string
   readonly slot: SlotBounds
   readonly id?: string | undefined
-  readonly by?: string | undefined
+  readonly holder?: string | undefined
   readonly since?: Date | undefined
   readonly state: 'pending' | 'active' | 'failed' | 'void'
   readonly result?: unknown
@@ -40,7 +40,7 @@ export class SingletonConflictError extends DibsError {
   /** Of the claim that has the slot. */
   declare readonly id?: string
   /** Who has it, as they said. */
-  declare readonly by?: string
+  declare readonly holder?: string
   /** When they claimed it. */
   declare readonly since?: Date
   /** `pending`: they are at it; `active`: done; `failed`: it failed, and the slot is kept; `void`: undone, and the slot is kept. */
@@ -50,7 +50,17 @@ export class SingletonConflictError extends DibsError {
   /** Of a pending one: what is left of its lease. */
   declare readonly retryAfterMs?: number
 
-  constructor({ scope, slot, id, by, since, state, result, retryAfterMs, cause }: SingletonConflictDetails) {
+  constructor({
+    scope,
+    slot,
+    id,
+    holder: by,
+    since,
+    state,
+    result,
+    retryAfterMs,
+    cause,
+  }: SingletonConflictDetails) {
     const who = by === undefined ? 'another caller' : `"${by}"`
     const what = {
       pending: 'is at it',
@@ -67,7 +77,7 @@ export class SingletonConflictError extends DibsError {
     this.slot = slot
     this.state = state
     if (id !== undefined) this.id = id
-    if (by !== undefined) this.by = by
+    if (by !== undefined) this.holder = by
     if (since) this.since = since
     if (result !== undefined) this.result = result
     if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs

@@ -7,6 +7,7 @@ export interface RateLimitedDetails extends DibsErrorOptions {
   readonly cost: number
   readonly remaining: number
   readonly retryAfterMs: number
+  readonly resetsAt: Date
 }
 
 /**
@@ -34,8 +35,11 @@ export class RateLimitedError extends DibsError {
   /** What would have fitted. */
   readonly remaining: number
   override readonly retryAfterMs: number
+  /** When the subject is as if it had never taken anything, by this process's clock. */
+  readonly resetsAt: Date
 
-  constructor({ rateLimit, subject, limit, cost, remaining, retryAfterMs, ...options }: RateLimitedDetails) {
+  constructor(details: RateLimitedDetails) {
+    const { rateLimit, subject, limit, cost, remaining, retryAfterMs, resetsAt, ...options } = details
     super(
       `Rate limit "${rateLimit}" refused ${cost} for "${subject}": ${remaining} would fit now. Nothing was consumed. Try again in ${retryAfterMs} ms.`,
       options,
@@ -46,6 +50,7 @@ export class RateLimitedError extends DibsError {
     this.cost = cost
     this.remaining = remaining
     this.retryAfterMs = retryAfterMs
+    this.resetsAt = resetsAt
   }
 }
 

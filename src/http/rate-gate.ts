@@ -74,7 +74,7 @@ export class RateGate<R> {
     try {
       const answer = await limit.tryTake(shorten(await subject(request)), cost ? await cost(request) : 1)
       const headers = this.#headers(limit, answer)
-      if (answer.granted) return { headers, refusal: undefined }
+      if (answer.ok) return { headers, refusal: undefined }
       const detail = 'Too many requests were made recently. Repeat this one later.'
       const refusal = this.#refuse('rateLimited', { detail, retryAfterMs: answer.retryAfterMs })
       for (const [name, value] of headers) refusal.headers.set(name, value)
@@ -100,9 +100,9 @@ export class RateGate<R> {
   }
 
   /** As draft-ietf-httpapi-ratelimit-headers has them. */
-  #headers({ name, limit, perMs }: RateLimit, { remaining, resetMs }: RateLeft): RateVerdict['headers'] {
+  #headers({ name, limit, perMs }: RateLimit, { remaining, resetsAt }: RateLeft): RateVerdict['headers'] {
     const policy = JSON.stringify(name.replace(/[^\x20-\x7e]/g, '?'))
-    const resetSeconds = Math.ceil(resetMs / 1_000)
+    const resetSeconds = Math.max(0, Math.ceil((resetsAt.getTime() - Date.now()) / 1_000))
     const legacy: [string, string][] = [
       ['x-ratelimit-limit', String(limit)],
       ['x-ratelimit-remaining', String(remaining)],

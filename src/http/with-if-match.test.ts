@@ -114,7 +114,7 @@ describe('withIfMatch', () => {
     for (const error of others)
       await expect(withIfMatch(seen('"7"'), () => Promise.reject(error))).rejects.toBe(error)
     const other = () => Promise.reject(new ConflictError({ subject: 'stock', expected: 3, current: 4 }))
-    const gaveUp = fixture.dibs.transaction(() => withIfMatch(seen('"7"'), other), { attempts: 1 })
+    const gaveUp = fixture.dibs.transaction(() => withIfMatch(seen('"7"'), other), { maxAttempts: 1 })
     await expect(gaveUp).rejects.toMatchObject({ code: 'DIBS_CONFLICT', expected: 3 })
   })
 
@@ -125,9 +125,9 @@ describe('withIfMatch', () => {
       throw new ConflictError({ subject: 'stock' })
     }
     const inside = () => withIfMatch(seen('"7"'), failing)
-    await expect(fixture.dibs.transaction(inside, { attempts: 1 })).rejects.toMatchObject({ attempts: 1 })
+    await expect(fixture.dibs.transaction(inside, { maxAttempts: 1 })).rejects.toMatchObject({ attempts: 1 })
     expect(runs).toBe(1)
-    await expect(retryOnConflict(inside, { attempts: 2 })).rejects.toMatchObject({ attempts: 2 })
+    await expect(retryOnConflict(inside, { maxAttempts: 2 })).rejects.toMatchObject({ attempts: 2 })
     expect(runs).toBe(3)
   })
 

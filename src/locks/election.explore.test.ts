@@ -15,7 +15,7 @@ const { asProcess, exploreAll, timePasses, countIs, rowsOf } = exploredLocks(inS
 const given = (own: Process): Promise<Lock> => Promise.resolve(own.held())
 /** Asks once, and is no candidate any more if another leads. */
 const asked = async (own: Process): Promise<Lock> => {
-  const lock = await own.desk.tryLock('x', { ttlMs: TTL_MS })
+  const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
   if (!lock) throw new ClosedError()
   return lock
 }
@@ -39,7 +39,7 @@ const candidate = (
     let error: unknown
     const controller = new AbortController()
     const election = new Election(own.database, () => take(own), 'x', {
-      ttlMs: TTL_MS,
+      leaseMs: TTL_MS,
       signal: controller.signal,
       onElected: async (term) => {
         try {

@@ -56,9 +56,9 @@ describe('an election', () => {
 
   it('hands over within a moment: whoever waits is told', onTime, async () => {
     const name = fresh()
-    const ann = fixture.dibs.elect(name, { ttlMs: 60_000 })
+    const ann = fixture.dibs.elect(name, { leaseMs: 60_000 })
     await untilLeads(ann)
-    await using bob = fixture.other.elect(name, { ttlMs: 60_000 })
+    await using bob = fixture.other.elect(name, { leaseMs: 60_000 })
     // It looks seldom; it has looked once.
     await expect
       .poll(
@@ -130,7 +130,7 @@ describe('an election', () => {
     const name = fresh()
     const told: string[] = []
     await using ann = fixture.dibs.elect(name, {
-      ttlMs: 3_000,
+      leaseMs: 3_000,
       onElected: (term) => told.push(`elected ${term.epoch}`),
       onLost: (term, reason) => told.push(`lost ${term.epoch} ${reason}`),
     })
@@ -150,7 +150,7 @@ describe('an election', () => {
     const first = deferred()
     let terms = 0
     await using ann = fixture.dibs.elect(name, {
-      ttlMs: 900,
+      leaseMs: 900,
       onElected: async () => {
         if (++terms === 1) await first.promise
       },
@@ -175,7 +175,7 @@ describe('an election', () => {
     let terms = 0
     const reasons: string[] = []
     await using ann = fixture.dibs.elect(name, {
-      ttlMs: 900,
+      leaseMs: 900,
       onElected: () => {
         if (++terms === 1) throw mistake
       },
@@ -195,7 +195,7 @@ describe('an election', () => {
     const name = fresh()
     const began = deferred()
     const ann = fixture.dibs.elect(name, {
-      ...{ ttlMs: 60_000, drainMs: 500 },
+      ...{ leaseMs: 60_000, drainMs: 500 },
       onElected: () => {
         began.resolve()
         throw new Error('no')
@@ -203,7 +203,7 @@ describe('an election', () => {
       onLost: () => new Promise(() => {}),
     })
     await began.promise
-    await using bob = fixture.other.elect(name, { ttlMs: 60_000 })
+    await using bob = fixture.other.elect(name, { leaseMs: 60_000 })
     await untilLeads(bob)
     await ann.stop()
   })
@@ -272,13 +272,13 @@ describe('an election', () => {
     const failed = vi.fn()
     const stop = onEvent('dibs:leader.failed', failed)
     const name = fresh()
-    const lock = await fixture.dibs.lock(keyOf('leader', name), { ttlMs: 60_000 })
+    const lock = await fixture.dibs.lock(keyOf('leader', name), { leaseMs: 60_000 })
     let tries = 0
     const take = async (): ReturnType<typeof fixture.dibs.lock> => {
       if (++tries === 1) throw refusal
       return lock
     }
-    await using ann = new Election(databaseOf(fixture.dibs), take, name, { ttlMs: 60_000 })
+    await using ann = new Election(databaseOf(fixture.dibs), take, name, { leaseMs: 60_000 })
     await untilLeads(ann)
     stop()
     expect(tries).toBe(2)
@@ -315,8 +315,8 @@ describe('an election', () => {
     const stop = onEvent('dibs:leader.elected', ({ election, isTakeover }) => {
       if (election === name) elected.push(isTakeover)
     })
-    const lock = await fixture.dibs.lock(`leader:${name}`, { ttlMs: 900, maxHoldMs: 900 })
-    await using bob = fixture.other.elect(name, { ttlMs: 900 })
+    const lock = await fixture.dibs.lock(`leader:${name}`, { leaseMs: 900, maxHoldMs: 900 })
+    await using bob = fixture.other.elect(name, { leaseMs: 900 })
     await untilLeads(bob)
     expect(lock.signal.aborted).toBe(true) // it knew before
     expect(bob.term?.tookOver).toMatchObject({ fence: lock.fence })
@@ -369,7 +369,7 @@ describe('an election', () => {
     })
     const reasons: unknown[] = []
     await fixture.beside(async (dibs) => {
-      const ann = dibs.elect(name, { ttlMs: 60_000, drainMs: 60_000, ...options })
+      const ann = dibs.elect(name, { leaseMs: 60_000, drainMs: 60_000, ...options })
       await untilLeads(ann)
       const term = ann.term as Term
       if (reason === 'stolen') {
@@ -401,7 +401,7 @@ describe('an election', () => {
             ended.resolve(how === 'close' ? dibs.close() : ann.stop())
         })
         const ann = dibs.elect(name, {
-          ...{ ttlMs: 60_000, onElected: () => called.push('elected'), onLost: () => called.push('lost') },
+          ...{ leaseMs: 60_000, onElected: () => called.push('elected'), onLost: () => called.push('lost') },
         })
         await ended.promise
         await ann.ended
@@ -419,7 +419,7 @@ describe('an election', () => {
       if (election === name) void ann.stop()
     })
     const ann = fixture.dibs.elect(name, {
-      ...{ ttlMs: 60_000, onElected: () => called.push('elected') },
+      ...{ leaseMs: 60_000, onElected: () => called.push('elected') },
       onLost: () => called.push('lost'),
     })
     await ann.ended
@@ -440,10 +440,10 @@ describe('an election', () => {
 
   it('asks seldom while another leads', async () => {
     const name = fresh()
-    await using ann = fixture.dibs.elect(name, { ttlMs: 60_000 })
+    await using ann = fixture.dibs.elect(name, { leaseMs: 60_000 })
     await untilLeads(ann)
     await fixture.beside(async (dibs, pool) => {
-      await using _ = dibs.elect(name, { ttlMs: 60_000 })
+      await using _ = dibs.elect(name, { leaseMs: 60_000 })
       const { roundTrips } = await countTraffic(
         pool,
         () => new Promise((resolve) => setTimeout(resolve, 1_500)),
@@ -469,12 +469,12 @@ describe('an election', () => {
     ['name', '', {}, /`name` must not be empty/],
     ['name', 'x'.repeat(506), {}, /`name` must be at most 505 bytes long, .* and is 506; hash it/],
     ['name', ':'.repeat(169), {}, /`name` must be at most 505 bytes long, .* and is 507; hash it/],
-    ['ttlMs', 'x', { ttlMs: 0 }, /`ttlMs` must be a whole number of milliseconds from 50/],
+    ['leaseMs', 'x', { leaseMs: 0 }, /`leaseMs` must be a whole number of milliseconds from 50/],
     ['drainMs', 'x', { drainMs: -1 }, /`drainMs` must be/],
     ['onElected', 'x', { onElected: 1 }, /`onElected` must be a function/],
     ['onLost', 'x', { onLost: {} }, /`onLost` must be a function/],
     ['signal', 'x', { signal: 1 }, /`signal` must be an AbortSignal/],
-    ['by', 'x', { by: '' }, /`by` must not be empty/],
+    ['holder', 'x', { holder: '' }, /`holder` must not be empty/],
     ['option', 'x', { waitMs: 1 }, /Unknown option "waitMs"/],
   ])('refuses a bad %s at once', (_, name, options, message) => {
     expect(() => fixture.dibs.elect(name as string, options as ElectOptions)).toThrow(message)
@@ -490,7 +490,7 @@ it('a candidate outlives a database that refuses it, and says so', async () => {
   const rename = (from: string, to: string) =>
     fixture.pool.query(`alter function ${fixture.schema.name}.${from} rename to ${to}`)
   await rename('lock_acquire', 'lock_away')
-  await using ann = fixture.dibs.elect(name, { ttlMs: 900 })
+  await using ann = fixture.dibs.elect(name, { leaseMs: 900 })
   await expect
     .poll(() => failed.length, soon)
     .toBeGreaterThan(0)
@@ -508,7 +508,7 @@ it('a candidate outlives a database that is away', async () => {
   await fixture.beside(
     async (dibs, pool) => {
       const away = [proxy.inject({ kind: 'refuse' }), proxy.inject({ kind: 'reset' })]
-      await using ann = dibs.elect(name, { ttlMs: 900 })
+      await using ann = dibs.elect(name, { leaseMs: 900 })
       await expect.poll(() => pool.totalCount, soon).toBe(0)
       expect(ann.isLeader).toBe(false)
       for (const fault of away) fault.end()
@@ -521,7 +521,7 @@ it('a candidate outlives a database that is away', async () => {
 })
 
 it('a candidate whose work has failed keeps its process until it is elected again', async () => {
-  const told = { url, schema: fixture.schema.name, name: fresh(), ttlMs: 3_000, ...throughPool }
+  const told = { url, schema: fixture.schema.name, name: fresh(), leaseMs: 3_000, ...throughPool }
   const script = join(import.meta.dirname, '../../test/children/unlucky-candidate.mjs')
   const { stdout } = await promisify(execFile)(process.execPath, [script, JSON.stringify(told)])
   expect(stdout).toBe('2 terms\n')

@@ -21,7 +21,7 @@ import { unlessAborted } from '../postgres/with-timeout.js'
 import type { FencedWrite } from './fenced-write.js'
 import { checkLock, type GuardOptions, type Lock, type TookOver } from './lock.js'
 
-const TTL_MS = 15_000
+const LEASE_MS = 15_000
 const DRAIN_MS = 10_000
 /** Those who are not elected may be so for days: they look as often as a leader renews, but not more often than those who wait for a lock. */
 const MIN_POLL_MS = 500
@@ -62,7 +62,7 @@ export interface Term {
 
 export interface ElectOptions {
   /** How long a leader that is gone keeps others from being elected: 50 to 86,400,000. Default 15,000. */
-  readonly ttlMs?: number | undefined
+  readonly leaseMs?: number | undefined
   /** What a leader does, once in each term. Should end when `term.signal` fires. If it throws, this process resigns, and another is elected. */
   readonly onElected?: ((term: Term) => unknown) | undefined
   /** Called after `term.signal` has fired. It keeps nobody from being elected; this process stands again when it has ended, or after `drainMs`. */
@@ -70,13 +70,13 @@ export interface ElectOptions {
   /** How long `stop` waits for `onElected` to end before it hands over, and for `onLost`, in all. Default 10,000. */
   readonly drainMs?: number | undefined
   /** Who it is, for others to see. Default: host and process. */
-  readonly by?: string | undefined
+  readonly holder?: string | undefined
   /** Ends it, as `stop` does. */
   readonly signal?: AbortSignal | undefined
 }
 
 const names: readonly (keyof ElectOptions)[] = [
-  ...(['ttlMs', 'onElected', 'onLost', 'drainMs', 'by', 'signal'] as const),
+  ...(['leaseMs', 'onElected', 'onLost', 'drainMs', 'holder', 'signal'] as const),
 ]
 
 /** How a lock is had: waits until it is given, or `signal`. */
@@ -86,7 +86,7 @@ export type Take = (spec: ReturnType<typeof checkLock>) => Promise<Lock>
  * A candidacy of this process: whenever nobody leads, one of the candidates is elected.
  *
  * @example
- * await using election = dibs.elect('scheduler', { ttlMs: 15_000 })
+ * await using election = dibs.elect('scheduler', { leaseMs: 15_000 })
  * if (election.isLeader) console.log('we lead, in epoch', election.term?.epoch)
  */
 export class Election implements AsyncDisposable {
@@ -107,16 +107,16 @@ export class Election implements AsyncDisposable {
 
   constructor(database: Database, take: Take, name: string, options: ElectOptions, closed?: AbortSignal) {
     checkElect(name, options)
-    const { ttlMs = TTL_MS, drainMs = DRAIN_MS, by, signal } = options
+    const { leaseMs = LEASE_MS, drainMs = DRAIN_MS, holder, signal } = options
     this.name = name
     this.#database = database
     this.#take = take
     this.#options = options
     this.#closed = closed
     this.#drainMs = checkDuration('drainMs', drainMs, 0, MAX_TIMER_MS)
-    const waits = { ttlMs, by, waitMs: MAX_TIMER_MS, signal: this.#stopping.signal }
+    const waits = { leaseMs, holder, waitMs: MAX_TIMER_MS, signal: this.#stopping.signal }
     const spec = checkLock(keyOf('leader', name), waits, true)
-    this.#spec = { ...spec, pollMs: Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, spec.ttlMs / 3)) }
+    this.#spec = { ...spec, pollMs: Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, spec.leaseMs / 3)) }
     // Any number of them may share one; Node.js would warn of a leak.
     for (const shared of [signal, closed]) if (shared) setMaxListeners(0, shared)
     if (signal?.aborted) this.#stopping.abort()
@@ -171,7 +171,7 @@ export class Election implements AsyncDisposable {
       }
       // Another is to be elected, or the server to come back.
       if (failures > 0)
-        await sleep(fullJitterMs(failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal).catch(() => {})
+        await sleep(fullJitterMs(failures, this.#spec.leaseMs / 3, MAX_REST_MS), signal).catch(() => {})
     }
   }
 

@@ -49,7 +49,7 @@ describe('a write to a store elsewhere', () => {
   })
 
   it('is refused once a later holder has written', async () => {
-    const mine = await fixture.dibs.lock('report', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('report', { leaseMs: HOUR_MS })
     await fixture.schema.clock.advance(2 * HOUR_MS)
     await using next = (await fixture.other.tryLock('report')) as Lock
     // Nobody has told the store yet.

@@ -81,7 +81,7 @@ export class FlightLead {
     this.fence = told.fence
     const lead = {
       name: leadOf(spec.key),
-      ttlMs: spec.leaseMs,
+      leaseMs: spec.leaseMs,
       maxHoldMs: spec.maxLoadMs,
       permits: 1,
     }

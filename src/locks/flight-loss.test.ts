@@ -374,7 +374,7 @@ describe('a leader that wakes up late', () => {
     const held = heldLoad('v')
     const call = fixture.dibs.singleFlight('k', { ...options, leaseMs: 3_000 }, held.load)
     await held.begun
-    const expiry = async () => Number((await fixture.dibs.locks.inspect('flight:k'))[0]?.expiresAt)
+    const expiry = async () => Number((await fixture.dibs.locks.inspect('flight:k'))[0]?.leaseUntil)
     const first = await expiry()
     await until(async () => (await expiry()) > first + 1_500, 'it to be renewed often')
     expect(held.signal?.aborted).toBe(false)

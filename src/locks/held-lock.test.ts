@@ -6,7 +6,7 @@ const fixture = openClaims()
 
 describe('of two renewals that are on their way', () => {
   it('the earlier may be answered last, and does not shorten the lease', async () => {
-    const lock = (await fixture.dibs.lock('till', { ttlMs: 60_000 })) as HeldLock
+    const lock = (await fixture.dibs.lock('till', { leaseMs: 60_000 })) as HeldLock
     expect(lock).toBeInstanceOf(HeldLock)
     const now = performance.now()
     lock.onRenewed(now, 60_000)

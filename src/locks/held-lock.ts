@@ -76,7 +76,7 @@ export class HeldLock implements Lock, Kept {
   readonly acquiredAt: Date
   readonly tookOver: TookOver | undefined
   /** How long it may last without a renewal. */
-  readonly ttlMs: number
+  readonly leaseMs: number
   renewAt: number
   readonly #parts: LockParts
   readonly #controller = new AbortController()
@@ -102,7 +102,7 @@ export class HeldLock implements Lock, Kept {
   /** @param sentAt when the statement was sent that took it, by `performance.now()` */
   constructor(
     parts: LockParts,
-    spec: Pick<LockSpec, 'name' | 'ttlMs' | 'maxHoldMs' | 'permits'>,
+    spec: Pick<LockSpec, 'name' | 'leaseMs' | 'maxHoldMs' | 'permits'>,
     told: ToldLock,
     sentAt: number,
   ) {
@@ -114,16 +114,16 @@ export class HeldLock implements Lock, Kept {
     this.tookOver = told.from
       ? { from: told.from.holder, fence: told.from.fence, expiredAt: dateOf(told.from.expiredAt) }
       : undefined
-    this.ttlMs = Math.min(spec.ttlMs, spec.maxHoldMs)
-    this.#idleMs = spec.ttlMs
+    this.leaseMs = Math.min(spec.leaseMs, spec.maxHoldMs)
+    this.#idleMs = spec.leaseMs
     this.#parts = parts
     this.#sinceAt = sentAt
     this.#maxAt = sentAt + spec.maxHoldMs
     this.#deadlineAt = sentAt + told.leftMs * SHARE
-    this.#isLast = spec.maxHoldMs <= spec.ttlMs
+    this.#isLast = spec.maxHoldMs <= spec.leaseMs
     this.#permits = spec.permits
     // Also if it cannot be put off any further: that it was taken away is learned in no other way.
-    this.renewAt = sentAt + Math.min(told.leftMs, this.ttlMs) / 3
+    this.renewAt = sentAt + Math.min(told.leftMs, this.leaseMs) / 3
     setMaxListeners(0, this.signal) // any number of calls may be given it; Node.js would warn of a leak
     parts.keeper.add(this)
     this.#watch()
@@ -196,7 +196,7 @@ export class HeldLock implements Lock, Kept {
     // That it is over is for its own timer to notice: an answer may lie there that this process, which stood still, has not read.
     if (now >= this.endsAt) return 0
     this.#isAsked = true
-    return Math.ceil(Math.min(this.ttlMs, this.#maxAt - now))
+    return Math.ceil(Math.min(this.leaseMs, this.#maxAt - now))
   }
 
   onRenewed(sentAt: number, forMs: number): void {
@@ -205,12 +205,12 @@ export class HeldLock implements Lock, Kept {
     this.#deadlineAt = sentAt + forMs * SHARE
     this.#isLast = sentAt + forMs >= this.#maxAt
     this.#isAsked = false
-    this.renewAt = sentAt + this.ttlMs / 3
+    this.renewAt = sentAt + this.leaseMs / 3
     this.#watch()
   }
 
   onUnanswered(): void {
-    this.renewAt = performance.now() + this.ttlMs / 30
+    this.renewAt = performance.now() + this.leaseMs / 30
   }
 
   onStolen(): void {
@@ -255,7 +255,7 @@ export class HeldLock implements Lock, Kept {
     if (now < this.endsAt) return
     if (this.#isLast || now >= this.#maxAt) this.#lose('max hold')
     // It was not even asked for, or it is noticed late.
-    else if (!this.#isAsked || now - this.#deadlineAt > this.ttlMs / 10) this.#lose('expired')
+    else if (!this.#isAsked || now - this.#deadlineAt > this.leaseMs / 10) this.#lose('expired')
     else this.#lose('lost contact')
   }
 

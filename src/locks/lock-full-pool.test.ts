@@ -32,7 +32,7 @@ describe('while the whole pool is in use', () => {
     await fixture.beside(
       async (dibs, pool) => {
         const client = await pool.connect()
-        const locking = dibs.lock('till', { ttlMs: 4_000 })
+        const locking = dibs.lock('till', { leaseMs: 4_000 })
         await sleep(4_300)
         client.release()
         const lock = await locking
@@ -46,7 +46,7 @@ describe('while the whole pool is in use', () => {
   it('a guard that is refused says so at once, and is not taken for a conflict', onTime, async () => {
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        const lock = await dibs.lock('till', { leaseMs: HOUR_MS })
         await fixture.dibs.locks.forceRelease('till')
         let runs = 0
         const late = dibs.transaction(async (tx) => {
@@ -102,15 +102,15 @@ describe('while the whole pool is in use', () => {
   it('a release that waits for the row does not hold renewals up', async () => {
     await fixture.beside(
       async (dibs) => {
-        const mine = await dibs.lock('mine', { ttlMs: HOUR_MS })
-        const other = await dibs.lock('other', { ttlMs: 6_000 })
+        const mine = await dibs.lock('mine', { leaseMs: HOUR_MS })
+        const other = await dibs.lock('other', { leaseMs: 6_000 })
         const client = await fixture.pool.connect()
         await client.query('begin')
         await client.query(`select from ${fixture.schema.name}.lock where name = 'mine' for update`)
         let releasing: Promise<string> | undefined
         await dibs.transaction(async () => {
           releasing = mine.release()
-          const expiry = async () => Number((await fixture.dibs.locks.inspect('other'))[0]?.expiresAt)
+          const expiry = async () => Number((await fixture.dibs.locks.inspect('other'))[0]?.leaseUntil)
           const first = await expiry()
           await until(async () => (await expiry()) > first + 2_500, 'it to be renewed twice')
           other.assertHeld()
@@ -166,7 +166,7 @@ describe('while the whole pool is in use', () => {
 })
 
 it('a release that others keep from the row says so, and may be tried again', async () => {
-  const lock = await fixture.dibs.lock('till', { ttlMs: 1_500 })
+  const lock = await fixture.dibs.lock('till', { leaseMs: 1_500 })
   const client = await fixture.pool.connect()
   await client.query('begin')
   await client.query(`select from ${fixture.schema.name}.lock for update`)
@@ -182,7 +182,7 @@ describe('a release that was sent twice', () => {
   it('is a loss if what went over the connection for renewals was refused, and another has the lock', async () => {
     await fixture.beside(
       async (dibs, pool) => {
-        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        const lock = await dibs.lock('till', { leaseMs: HOUR_MS })
         const client = await fixture.pool.connect()
         await client.query('begin')
         await client.query(`select ${fixture.schema.name}.lock_force('till', null, 1000)`)
@@ -207,7 +207,7 @@ describe('a release that was sent twice', () => {
   it('is a loss if the connection for renewals could not be made', async () => {
     await fixture.beside(
       async (dibs, pool) => {
-        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        const lock = await dibs.lock('till', { leaseMs: HOUR_MS })
         await fixture.other.locks.forceRelease('till')
         await using _ = await fixture.other.lock('till')
         const connect = vi.spyOn(pg.Client.prototype, 'connect').mockRejectedValue(new Error('no') as never)
@@ -227,7 +227,7 @@ describe('a release that was sent twice', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs, pool) => {
-        const lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+        const lock = await dibs.lock('till', { leaseMs: HOUR_MS })
         const send = vi.spyOn(ReservedLine.prototype, 'send')
         const connect = pg.Client.prototype.connect
         // The connection for renewals is made in time, and the statement goes over it when the pool's has done it.
@@ -263,7 +263,7 @@ describe('a release that was sent twice', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 6_000 })
+        const lock = await dibs.lock('till', { leaseMs: 6_000 })
         const cut = proxy.inject({
           ...{ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'reset', times: 'always' },
         })

@@ -24,8 +24,8 @@ interface Told {
 
 const ask = async <T = Told>(sql: string, values: unknown[], on: Executor = fixture.pool): Promise<T> =>
   (await on.query(`select ${fixture.schema.name}.${sql} as told`, values)).rows[0]?.told as T
-const acquire = (holder: string, { permits = 1, wantedMs = 0, ttlMs = MINUTE_MS } = {}) =>
-  ask("lock_acquire('x', $1, $2, $3, $4)", [permits, holder, ttlMs, wantedMs])
+const acquire = (holder: string, { permits = 1, wantedMs = 0, leaseMs = MINUTE_MS } = {}) =>
+  ask("lock_acquire('x', $1, $2, $3, $4)", [permits, holder, leaseMs, wantedMs])
 const giveBack = (fence: number, waitMs = 5_000) =>
   ask("lock_give_back('x', 0, 'ann', $1, $2)", [fence, waitMs])
 const renewAll = (...fences: number[]) =>
@@ -66,7 +66,7 @@ const now = async (): Promise<Date> =>
 describe('the clock is read when the row is locked', () => {
   it('by whoever takes over', async () => {
     await fixture.schema.clock.freeze(START)
-    await acquire('ann', { ttlMs: 1_000 })
+    await acquire('ann', { leaseMs: 1_000 })
     await fixture.schema.clock.freeze(at(2_000))
     const taken = await whileLocked(at(10_000), 'for no key update', () => acquire('bob'))
     expect(taken).toMatchObject({
@@ -160,7 +160,7 @@ describe('nobody is waited for without a bound', () => {
 
   it('but the table itself is waited for: a bound for a row is not one for that', async () => {
     await fixture.schema.clock.freeze(START)
-    await acquire('ann', { ttlMs: 1_000 })
+    await acquire('ann', { leaseMs: 1_000 })
     await fixture.schema.clock.advance(2_000)
     let taken: Promise<Told> | undefined
     await inTransaction(async (tx) => {
@@ -274,7 +274,7 @@ it('is bounded for the row alone: a take over may wait for the end of the tableâ
     create trigger hear before update on ${name}.lock for each row execute function ${name}.hear()`)
   try {
     await fixture.schema.clock.freeze(START)
-    await acquire('ann', { ttlMs: 1_000 })
+    await acquire('ann', { leaseMs: 1_000 })
     await fixture.schema.clock.freeze(at(2_000))
     expect(await acquire('bob')).toMatchObject({ state: 'taken' })
     expect((await fixture.pool.query(`select bound from ${name}.heard`)).rows).toEqual([{ bound: '0' }])
@@ -294,7 +294,7 @@ describe('who asks again', () => {
 
   it('learns again from whom it has taken the lock over', async () => {
     await fixture.schema.clock.freeze(START)
-    const { fence } = await acquire('ann', { ttlMs: 1_000 })
+    const { fence } = await acquire('ann', { leaseMs: 1_000 })
     await fixture.schema.clock.freeze(at(2_000))
     const from = { holder: 'ann', fence, expiredAt: at(1_000).getTime() * 1000 }
     expect([await acquire('bob'), await acquire('bob')]).toMatchObject([{ from }, { from }])

@@ -33,7 +33,7 @@ const stolen = (fence: number) => ({ code: 'DIBS_FENCE_LOST', reason: 'stolen', 
 /** Another has it by now. */
 async function takeOver(name: string): Promise<Lock> {
   await fixture.schema.clock.advance(2 * HOUR_MS)
-  return (await fixture.other.tryLock(name, { ttlMs: 10 * HOUR_MS })) as Lock
+  return (await fixture.other.tryLock(name, { leaseMs: 10 * HOUR_MS })) as Lock
 }
 
 /** Each guards a part of the transaction that is then undone, and goes on. */
@@ -111,7 +111,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   })
 
   it('refuses the transaction of one that has lost it, which is not run again', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
     await using _ = await takeOver('till')
     let runs = 0
     const events = await fixture.eventsOf(async () => {
@@ -133,7 +133,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   })
 
   it('makes the transaction fail also for a caller who goes on after the error', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
     await using _ = await takeOver('till')
     const late = fixture.dibs.transaction(
       async (tx) => {
@@ -147,7 +147,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   })
 
   it('cannot be escaped by a savepoint', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
     await using _ = await takeOver('till')
     const late = fixture.dibs.transaction(
       async (tx) => {
@@ -163,7 +163,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   it.each([1, 2, 3])(
     'outlives %s savepoints that it was in, which have failed for another reason',
     async (depth) => {
-      const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+      const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
       const fail = async (tx: Transaction, left: number): Promise<void> => {
         const failed = tx.savepoint(async (part) => {
           if (left > 1) await fail(part, left - 1)
@@ -186,7 +186,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   )
 
   it.each(Object.keys(undone))('outlives what is undone of its transaction: %s', async (how) => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
     await fixture.dibs.transaction(
       async (tx) => {
         await undone[how]?.(tx, mine)
@@ -200,7 +200,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   })
 
   it('lets nothing be committed if it is lost by the time that a savepoint is rolled back', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
     let next: Lock | undefined
     const late = fixture.dibs.transaction(
       async (tx) => {
@@ -256,7 +256,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   it('refuses a lease that has run out though nobody has taken it', async () => {
     // Above read committed the server tells by the snapshot, so its holder does by its own clock.
     const byServer = isolation === 'read committed'
-    const mine = await fixture.dibs.lock('till', byServer ? { ttlMs: HOUR_MS } : { maxHoldMs: 900 })
+    const mine = await fixture.dibs.lock('till', byServer ? { leaseMs: HOUR_MS } : { maxHoldMs: 900 })
     if (byServer) await fixture.schema.clock.advance(2 * HOUR_MS)
     else await expect.poll(() => mine.signal.aborted, { timeout: 30_000 }).toBe(true)
     const late = fixture.dibs.transaction((tx) => mine.guard(tx), { isolation })
@@ -264,7 +264,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
   })
 
   it('holds the next holder up until the transaction has ended, and neither a renewal nor a release', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 3_000 })
+    const mine = await fixture.dibs.lock('till', { leaseMs: 3_000 })
     const began = deferred()
     const goOn = deferred()
     const guarded = fixture.dibs.transaction(
@@ -300,7 +300,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
 
 describe('guard', () => {
   it('lets nobody in past the lease while its transaction is open: they are told so', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
     await inTransaction(async (tx) => {
       await mine.guard(tx)
       await fixture.schema.clock.advance(2 * HOUR_MS)
@@ -339,7 +339,7 @@ describe('guard', () => {
   it.each(['repeatable read', 'serializable'] as const)(
     'of a transaction at %s that is older than a whole lease gets through, since it is renewed',
     async (isolation) => {
-      await using mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
+      await using mine = await fixture.dibs.lock('till', { leaseMs: 4_000 })
       let runs = 0
       await fixture.dibs.transaction(
         async (tx) => {
@@ -356,8 +356,8 @@ describe('guard', () => {
   )
 
   it('of a transaction whose snapshot is older than a renewal gets through', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 3_000 })
-    const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+    const mine = await fixture.dibs.lock('till', { leaseMs: 3_000 })
+    const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil)
     let runs = 0
     await fixture.dibs.transaction(
       async (tx) => {
@@ -376,7 +376,7 @@ describe('guard', () => {
   it('fails the transaction also where the lock is known to be lost or released', async () => {
     const released = await fixture.dibs.lock('till')
     await released.release()
-    const lost = await fixture.dibs.lock('till', { ttlMs: HOUR_MS, maxHoldMs: 50 })
+    const lost = await fixture.dibs.lock('till', { leaseMs: HOUR_MS, maxHoldMs: 50 })
     await until(() => lost.signal.aborted, 'it to be lost')
     await fixture.pool.query(`update ${fixture.schema.name}.lock set expires_at = 'infinity'`)
     for (const isolation of isolations) {
@@ -424,7 +424,7 @@ describe('a guarded transaction that stands still', () => {
 
   it('is ended by the server when its lease would be, and the process lives on', async () => {
     unheard = []
-    const mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
+    const mine = await fixture.dibs.lock('till', { leaseMs: 4_000 })
     const client = new pg.Client({ connectionString: url })
     await client.connect()
     await client.query('begin')
@@ -439,7 +439,7 @@ describe('a guarded transaction that stands still', () => {
   })
 
   it.each(['a statement', 'COMMIT'])('is told why it was ended by %s', async (what) => {
-    await using mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
+    await using mine = await fixture.dibs.lock('till', { leaseMs: 4_000 })
     const ended = fixture.dibs.transaction(async (tx) => {
       await mine.guard(tx)
       await new Promise((resolve) => tx.client.once('error', resolve))
@@ -448,7 +448,7 @@ describe('a guarded transaction that stands still', () => {
     const error = await ended.catch((e) => e)
     expect(error).toBeInstanceOf(ConnectionLostError)
     expect(error.message).toBe(
-      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the ttlMs of the lock.',
+      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the leaseMs of the lock.',
     )
     expect(error.cause).toMatchObject({ code: '25P03' })
   })
@@ -457,7 +457,7 @@ describe('a guarded transaction that stands still', () => {
     'is let alone over postgres.js, by %s: it would end the process',
     async (by) => {
       unheard = []
-      const mine = await fixture.dibs.lock('till', { ttlMs: 4_000 })
+      const mine = await fixture.dibs.lock('till', { leaseMs: 4_000 })
       const sql = postgres(url, { max: 1, prepare: !viaPgBouncer, onnotice: () => {} })
       const standStill = async (tx: Tx) => {
         await log(tx, 'mine')

@@ -26,20 +26,20 @@ describe('what is no lock', () => {
   })
 
   it.each([
-    [{ ttlMs: 0 }, 'ttlMs', 'from 50 to 86400000, not 0'],
-    [{ ttlMs: 49 }, 'ttlMs', 'from 50'],
-    [{ ttlMs: 86_400_001 }, 'ttlMs', 'to 86400000'],
-    [{ ttlMs: Number.NaN }, 'ttlMs', 'NaN'],
-    [{ ttlMs: Number.POSITIVE_INFINITY }, 'ttlMs', 'Infinity'],
-    [{ ttlMs: '30s' }, 'ttlMs', 'string'],
+    [{ leaseMs: 0 }, 'leaseMs', 'from 50 to 86400000, not 0'],
+    [{ leaseMs: 49 }, 'leaseMs', 'from 50'],
+    [{ leaseMs: 86_400_001 }, 'leaseMs', 'to 86400000'],
+    [{ leaseMs: Number.NaN }, 'leaseMs', 'NaN'],
+    [{ leaseMs: Number.POSITIVE_INFINITY }, 'leaseMs', 'Infinity'],
+    [{ leaseMs: '30s' }, 'leaseMs', 'string'],
     [{ maxHoldMs: 0 }, 'maxHoldMs', 'from 1'],
     [{ permits: 0 }, 'permits', 'from 1 to 1000, not 0'],
     [{ permits: 1_001 }, 'permits', '1001'],
     [{ permits: 1.5 }, 'permits', '1.5'],
     [{ permits: '2' }, 'permits', '2'],
-    [{ by: '' }, 'by', 'empty'],
-    [{ by: 'x'.repeat(201) }, 'by', '200 bytes'],
-    [{ ttl: 1_000 }, 'ttl', '. Expected one of: ttlMs'],
+    [{ holder: '' }, 'holder', 'empty'],
+    [{ holder: 'x'.repeat(201) }, 'holder', '200 bytes'],
+    [{ ttl: 1_000 }, 'ttl', '. Expected one of: leaseMs'],
     [{ tx: {} }, 'tx', 'dibs.acquire([claims.lock(name)]'],
     [null, 'options', 'object'],
   ])('options: %o', async (options, field, reason) => {
@@ -71,7 +71,7 @@ describe('what is a lock', () => {
   it.each(['x', '50 %', 'Grüße 🙂', "'; drop table lock; --", 'a:b:c', 'x'.repeat(512)])(
     '%s',
     async (name) => {
-      await using lock = await fixture.dibs.lock(name, { ttlMs: 86_400_000 })
+      await using lock = await fixture.dibs.lock(name, { leaseMs: 86_400_000 })
       expect(lock.name).toBe(name)
       expect(await fixture.other.tryLock(name)).toBeNull()
       expect(await fixture.dibs.locks.list({ prefix: name })).toHaveLength(1)

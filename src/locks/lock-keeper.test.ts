@@ -14,16 +14,22 @@ const databaseOf = (pool: Pool): Database =>
   new Database(pool, { schema: fixture.schema.name, prepared: !viaPgBouncer })
 
 /** Has a lock renewed that is due, and that the server says is lost. */
-function add(keeper: LockKeeper, unanswered: string[], name: string, ttlMs = 60_000, endsInMs = ttlMs): void {
+function add(
+  keeper: LockKeeper,
+  unanswered: string[],
+  name: string,
+  leaseMs = 60_000,
+  endsInMs = leaseMs,
+): void {
   const now = performance.now()
   const lock: Kept = {
     name,
     permit: 0,
     fence: 1,
-    ttlMs,
+    leaseMs,
     renewAt: now,
     endsAt: now + endsInMs,
-    askFor: () => ttlMs,
+    askFor: () => leaseMs,
     onRenewed: () => {},
     onUnanswered: () => void unanswered.push(name),
     onStolen: () => keeper.remove(lock),

@@ -10,7 +10,7 @@ export interface Kept {
   readonly name: string
   readonly permit: number
   readonly fence: number
-  readonly ttlMs: number
+  readonly leaseMs: number
   /** When it is to be renewed next, by `performance.now()`. */
   readonly renewAt: number
   /** When it is over unless it is renewed. */
@@ -100,10 +100,10 @@ export class LockKeeper {
   #renewDue(): void {
     const now = performance.now()
     // What was asked for is left alone until its answer comes, or is not waited for any longer.
-    const due = this.held.filter((lock) => (this.#asked.get(lock) ?? lock.renewAt - lock.ttlMs / 6) <= now)
-    const shortest = due.reduce((least, { ttlMs }) => Math.min(least, ttlMs), Number.POSITIVE_INFINITY)
+    const due = this.held.filter((lock) => (this.#asked.get(lock) ?? lock.renewAt - lock.leaseMs / 6) <= now)
+    const shortest = due.reduce((least, { leaseMs }) => Math.min(least, leaseMs), Number.POSITIVE_INFINITY)
     // One that cannot wait for a slow network must not make the others hurry: these go with the next.
-    const alike = due.filter(({ ttlMs }) => ttlMs <= ALIKE * shortest).sort((a, b) => a.endsAt - b.endsAt)
+    const alike = due.filter(({ leaseMs }) => leaseMs <= ALIKE * shortest).sort((a, b) => a.endsAt - b.endsAt)
     const first = alike.slice(0, MOST)
     const asked = first.map((lock) => ({ lock, forMs: lock.askFor(now) })).filter(({ forMs }) => forMs > 0)
     if (asked.length > 0 && this.#batches < MOST_BATCHES) void this.#renew(asked, patienceFor(shortest))
@@ -112,7 +112,7 @@ export class LockKeeper {
 
   async #renew(due: readonly Due[], patienceMs: number): Promise<void> {
     const sentAt = performance.now()
-    for (const { lock } of due) this.#asked.set(lock, sentAt + Math.max(patienceMs, lock.ttlMs / 4))
+    for (const { lock } of due) this.#asked.set(lock, sentAt + Math.max(patienceMs, lock.leaseMs / 4))
     const asked = due.map(({ lock: { name, permit, fence }, forMs }) => ({
       name,
       permit,
@@ -158,7 +158,7 @@ export class LockKeeper {
   /** Another has its row for a moment: this one waits for that. */
   async #renewAlone(lock: Kept, forMs: number): Promise<void> {
     const sentAt = performance.now()
-    const waitMs = Math.ceil(lock.ttlMs / 3)
+    const waitMs = Math.ceil(lock.leaseMs / 3)
     this.#asked.set(lock, sentAt + 2 * waitMs)
     this.#alone++
     const values = [lock.name, String(lock.permit), String(lock.fence), String(forMs), String(waitMs)]
@@ -172,5 +172,5 @@ export class LockKeeper {
   }
 }
 
-const patienceFor = (ttlMs: number): number =>
-  Math.ceil(Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, ttlMs / 4)))
+const patienceFor = (leaseMs: number): number =>
+  Math.ceil(Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, leaseMs / 4)))

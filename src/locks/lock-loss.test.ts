@@ -27,11 +27,11 @@ const lost = async (lock: Lock): Promise<FenceLostError> => {
 
 describe('a lock is lost', () => {
   it('when another has taken it over, as the next renewal tells', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 3_000 })
+    const mine = await fixture.dibs.lock('till', { leaseMs: 3_000 })
     // Again if it was renewed in between.
     await using next = await until(async () => {
       await fixture.schema.clock.advance(HOUR_MS)
-      return (await fixture.other.tryLock('till', { ttlMs: HOUR_MS })) ?? undefined
+      return (await fixture.other.tryLock('till', { leaseMs: HOUR_MS })) ?? undefined
     }, 'another to take it over')
     const reason = await lost(mine)
     expect(reason).toBeInstanceOf(FenceLostError)
@@ -44,19 +44,19 @@ describe('a lock is lost', () => {
   })
 
   it('when this process stood still, which is known before any timer has run', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 100 })
+    const lock = await fixture.dibs.lock('till', { leaseMs: 100 })
     standStill(150)
     expect(lock.signal.aborted).toBe(false)
     expect(() => lock.assertHeld()).toThrow(/stood still/)
     expect(lock.signal.reason).toMatchObject({ reason: 'expired' })
-    const again = await fixture.dibs.lock('till', { ttlMs: 100 })
+    const again = await fixture.dibs.lock('till', { leaseMs: 100 })
     standStill(150)
     expect(await lost(again)).toMatchObject({ reason: 'expired' })
   })
 
   it('not when the answer to its renewal has come while this process stood still', async () => {
     await fixture.beside(async (dibs) => {
-      const lock = await dibs.lock('till', { ttlMs: 3_000 })
+      const lock = await dibs.lock('till', { leaseMs: 3_000 })
       let sinceAt = performance.now()
       // The first goes over the pool too, the second over the connection for it.
       for (const kind of [Database.prototype, ReservedLine.prototype]) {
@@ -83,13 +83,13 @@ describe('a lock is lost', () => {
   })
 
   it('and the reason is that it stood still also if that ended just after the lease', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 1_000 })
+    const lock = await fixture.dibs.lock('till', { leaseMs: 1_000 })
     standStill(1_000)
     expect(await lost(lock)).toMatchObject({ reason: 'expired' })
   })
 
   it('and stays so when the server would still have it', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 200 })
+    const lock = await fixture.dibs.lock('till', { leaseMs: 200 })
     await fixture.pool.query(`update ${fixture.schema.name}.lock set expires_at = 'infinity'`)
     standStill(250)
     expect(() => lock.assertHeld()).toThrow(FenceLostError)
@@ -101,7 +101,7 @@ describe('a lock is lost', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 5_000 })
+        const lock = await dibs.lock('till', { leaseMs: 5_000 })
         const silence = proxy.inject({ kind: 'black-hole' })
         const since = performance.now()
         expect(await lost(lock)).toMatchObject({ reason: 'lost contact' })
@@ -116,8 +116,8 @@ describe('a lock is lost', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 4_000 })
-        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const lock = await dibs.lock('till', { leaseMs: 4_000 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil)
         const first = await expiry()
         const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'reset' })
         await cut.happened
@@ -133,11 +133,11 @@ describe('a lock is lost', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 6_000 })
+        const lock = await dibs.lock('till', { leaseMs: 6_000 })
         const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew', how: 'black-hole' })
         await cut.happened
-        const short = await dibs.lock('short', { ttlMs: 4_000 })
-        const expiry = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.expiresAt)
+        const short = await dibs.lock('short', { leaseMs: 4_000 })
+        const expiry = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.leaseUntil)
         const first = [await expiry('till'), await expiry('short')]
         await until(
           async () => (await expiry('short')) > Number(first[1]) + 1_500,
@@ -161,8 +161,8 @@ describe('a lock is lost', () => {
       await using proxy = await PgProxy.start({ url })
       await fixture.beside(
         async (dibs) => {
-          const lock = await dibs.lock('till', { ttlMs: 9_000 })
-          const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+          const lock = await dibs.lock('till', { leaseMs: 9_000 })
+          const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil)
           const taken = await expiry()
           await dibs.transaction(async () => {
             await until(async () => renewals === 0 || (await expiry()) > taken, 'it to be renewed before')
@@ -187,12 +187,12 @@ describe('a lock is lost', () => {
     await fixture.beside(
       async (dibs) => {
         const send = vi.spyOn(ReservedLine.prototype, 'send')
-        const first = await dibs.lock('first', { ttlMs: 600 })
+        const first = await dibs.lock('first', { leaseMs: 600 })
         const slow = proxy.inject({ kind: 'latency', ms: 100 })
         await until(() => send.mock.calls.length > 0, 'the connection to be made')
         await first.release()
-        const lock = await dibs.lock('till', { ttlMs: 9_000 })
-        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const lock = await dibs.lock('till', { leaseMs: 9_000 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil)
         const before = await expiry()
         await dibs.transaction(async () => {
           await until(async () => (await expiry()) > before, 'it to be renewed')
@@ -209,10 +209,13 @@ describe('a lock is lost', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const locks = [await dibs.lock('long', { ttlMs: 18_000 }), await dibs.lock('short', { ttlMs: 4_000 })]
+        const locks = [
+          await dibs.lock('long', { leaseMs: 18_000 }),
+          await dibs.lock('short', { leaseMs: 4_000 }),
+        ]
         const slow = proxy.inject({ kind: 'latency', ms: 60 })
         const sent = [vi.spyOn(ReservedLine.prototype, 'send'), vi.spyOn(Database.prototype, 'sendPart')]
-        const expiry = async () => Number((await fixture.dibs.locks.inspect('long'))[0]?.expiresAt)
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('long'))[0]?.leaseUntil)
         const before = await expiry()
         await until(async () => (await expiry()) > before, 'the long one to be renewed')
         const count = sent.reduce((sum, { mock }) => sum + mock.calls.length, 0)
@@ -228,8 +231,8 @@ describe('a lock is lost', () => {
   it.skipIf(viaPgBouncer)('not where sessions are read only: renewals say what they need', async () => {
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 4_000 })
-        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const lock = await dibs.lock('till', { leaseMs: 4_000 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil)
         const first = await expiry()
         await dibs.transaction(async () => {
           await until(async () => (await expiry()) > first + 1_500, 'it to be renewed several times')
@@ -249,18 +252,18 @@ describe('a lock is lost', () => {
       return rows[0].expires_at.getTime()
     }
     const since = performance.now()
-    const lock = await fixture.dibs.lock('till', { ttlMs: 1_500, maxHoldMs: 2_500 })
+    const lock = await fixture.dibs.lock('till', { leaseMs: 1_500, maxHoldMs: 2_500 })
     expect(await lost(lock)).toMatchObject({ reason: 'max hold' })
     expect(performance.now() - since).toBeGreaterThan(2_300)
     // Renewed for a whole lease it would last until 3,500 at the least.
     expect((await endOf('till')) - lock.acquiredAt.getTime()).toBeLessThan(3_200)
-    const short = await fixture.dibs.lock('short', { ttlMs: HOUR_MS, maxHoldMs: 100 })
+    const short = await fixture.dibs.lock('short', { leaseMs: HOUR_MS, maxHoldMs: 100 })
     expect(await endOf('short')).toBeLessThan(short.acquiredAt.getTime() + 5_000)
     expect(await lost(short)).toMatchObject({ reason: 'max hold' })
   })
 
   it('when it is taken away, which is noticed also if it is held for less than its lease', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: HOUR_MS, maxHoldMs: 9_000 })
+    const lock = await fixture.dibs.lock('till', { leaseMs: HOUR_MS, maxHoldMs: 9_000 })
     await fixture.dibs.locks.forceRelease('till')
     expect(await lost(lock)).toMatchObject({ reason: 'stolen' })
   })
@@ -279,7 +282,7 @@ describe('a lock is lost', () => {
   it('when its instance is closed, which does not wait for it', onTime, async () => {
     let lock: Lock | undefined
     await fixture.beside(async (dibs) => {
-      lock = await dibs.lock('till', { ttlMs: HOUR_MS })
+      lock = await dibs.lock('till', { leaseMs: HOUR_MS })
       const before = performance.now()
       await dibs.close()
       expect(performance.now() - before).toBeLessThan(5_000)
@@ -294,7 +297,7 @@ describe('a lock is lost', () => {
   })
 
   it('and releasing it is done at once, without the server', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 100 })
+    const lock = await fixture.dibs.lock('till', { leaseMs: 100 })
     standStill(150)
     const { value, roundTrips } = await countTraffic(fixture.pool, () => lock.release())
     expect([value, roundTrips]).toEqual(['lost', 0])
@@ -306,7 +309,7 @@ describe('release', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 1_000 })
+        const lock = await dibs.lock('till', { leaseMs: 1_000 })
         const silence = proxy.inject({ kind: 'black-hole' })
         const before = performance.now()
         await expect(lock.release()).rejects.toThrow()
@@ -376,7 +379,7 @@ describe('release', () => {
           times: 'always',
         })
         const unknown = { code: 'DIBS_COMMIT_OUTCOME_UNKNOWN' }
-        await expect(dibs.tryLock('till', { ttlMs: HOUR_MS })).rejects.toMatchObject(unknown)
+        await expect(dibs.tryLock('till', { leaseMs: HOUR_MS })).rejects.toMatchObject(unknown)
         await expect(dibs.lock('shop', { waitMs: 0 })).rejects.toMatchObject(unknown)
         cut.end()
         for (const name of ['till', 'shop']) {
@@ -406,7 +409,7 @@ describe('release', () => {
           how: 'reset',
           times: 'always',
         })
-        await expect(dibs.tryLock('till', { ttlMs: HOUR_MS })).rejects.toThrow()
+        await expect(dibs.tryLock('till', { leaseMs: HOUR_MS })).rejects.toThrow()
         const before = performance.now()
         await dibs.close()
         expect(performance.now() - before).toBeLessThan(8_000)
@@ -420,7 +423,7 @@ describe('release', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 1_500 })
+        const lock = await dibs.lock('till', { leaseMs: 1_500 })
         const cut = proxy.inject({
           kind: 'cut',
           when: 'before',
@@ -471,7 +474,7 @@ describe('withLock', () => {
     })
     expect(seen).toBeGreaterThan(0)
     await expect(
-      fixture.dibs.withLock('till', { ttlMs: 1_000 }, async () => {
+      fixture.dibs.withLock('till', { leaseMs: 1_000 }, async () => {
         throw new Error('the work failed')
       }),
     ).rejects.toThrow('the work failed')
@@ -491,7 +494,7 @@ describe('withLock', () => {
   })
 
   it('says that the lock was lost, though the function has returned', async () => {
-    const run = fixture.dibs.withLock('till', { ttlMs: HOUR_MS }, async () => {
+    const run = fixture.dibs.withLock('till', { leaseMs: HOUR_MS }, async () => {
       await fixture.schema.clock.advance(2 * HOUR_MS)
       await (await fixture.other.tryLock('till'))?.release()
       return 'done'
@@ -503,7 +506,7 @@ describe('withLock', () => {
     await fixture.beside(async (dibs) => {
       const began = deferred()
       const goOn = deferred()
-      const run = dibs.withLock('till', { ttlMs: 3_000 }, async (lock) => {
+      const run = dibs.withLock('till', { leaseMs: 3_000 }, async (lock) => {
         began.resolve()
         await goOn.promise
         lock.assertHeld()
@@ -511,7 +514,7 @@ describe('withLock', () => {
       })
       await began.promise
       const closing = dibs.close()
-      const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+      const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil)
       const first = await expiry()
       await until(async () => (await expiry()) > first, 'it to be renewed')
       goOn.resolve()

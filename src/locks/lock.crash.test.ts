@@ -83,7 +83,7 @@ describe('a holder that dies, sleeps or loses contact anywhere', () => {
       duringRecovery: twice,
       run: (db) =>
         asProcess(db, (desk, own) =>
-          desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0 }, (lock) => countOnce(lock, own)),
+          desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0 }, (lock) => countOnce(lock, own)),
         ),
       invariant: async (db) => {
         assert.deepEqual((await db.query('select n from counter')).rows, [{ n: 1 }])
@@ -102,7 +102,7 @@ describe('a holder that dies, sleeps or loses contact anywhere', () => {
     await crash({
       run: (db) =>
         asProcess(db, (desk, own) =>
-          desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0 }, async (lock) => {
+          desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0 }, async (lock) => {
             await step(lock, own, 'first')
             await step(lock, own, 'second')
           }),
@@ -118,8 +118,8 @@ describe('a holder that dies, sleeps or loses contact anywhere', () => {
     await crash({
       run: (db) =>
         asProcess(db, (desk) =>
-          desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0, permits: 2 }, () =>
-            desk.withLock('x', { ttlMs: TTL_MS, waitMs: 0, permits: 2 }, async () => {}),
+          desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0, permits: 2 }, () =>
+            desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0, permits: 2 }, async () => {}),
           ),
         ),
       // One that wakes up before it has asked for its second permit may have one that was given back.
@@ -166,7 +166,7 @@ describe('a leader that dies, sleeps or loses contact anywhere', () => {
         throw error
       }
       const take = async (): Promise<Lock> =>
-        (await desk.tryLock('leader:x', { ttlMs: TTL_MS })) ?? fail(new Error('another leads'))
+        (await desk.tryLock('leader:x', { leaseMs: TTL_MS })) ?? fail(new Error('another leads'))
       const step = (term: Term) =>
         own.transaction(async (tx) => {
           await term.guard(tx)

@@ -34,14 +34,14 @@ describe('a lock', () => {
     expect(await fixture.dibs.tryLock('till')).toBeNull() // it is no more this instance's own
     mine.assertHeld()
     expect(await mine.release()).toBe('released')
-    await using next = (await fixture.other.tryLock('till', { by: 'web-7' })) as Lock
+    await using next = (await fixture.other.tryLock('till', { holder: 'web-7' })) as Lock
     expect(next.fence).toBeGreaterThan(mine.fence)
     expect(next.holder).toMatch(/^web-7\//)
     expect(next.tookOver).toBeUndefined()
   })
 
   it('says who has it to whoever does not wait, or has waited', onTime, async () => {
-    await using mine = await fixture.dibs.lock('till', { by: 'ann' })
+    await using mine = await fixture.dibs.lock('till', { holder: 'ann' })
     const error = await refused(fixture.other.lock('till', { waitMs: 0 }))
     expect(error).toMatchObject({ waitedMs: 0, subject: 'lock "till"' })
     expect(error.cause).toBeInstanceOf(LockHeldError)
@@ -91,7 +91,7 @@ describe('a lock', () => {
 
   it('comes to those who wait when its time has run out', onTime, async () => {
     await fixture.beside(async (dying) => {
-      await dying.lock('till', { ttlMs: 300, by: 'gone' })
+      await dying.lock('till', { leaseMs: 300, holder: 'gone' })
       // Nobody renews it any more.
       await dying.close()
     })
@@ -103,7 +103,7 @@ describe('a lock', () => {
   })
 
   it('tells whoever takes it over from whom, and when it ran out', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: HOUR_MS })
+    const mine = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
     const ranOutAt = mine.acquiredAt.getTime() + HOUR_MS
     await fixture.schema.clock.advance(2 * HOUR_MS)
     await using next = (await fixture.other.tryLock('till')) as Lock
@@ -161,8 +161,8 @@ describe('a lock', () => {
 
 describe('renewal', () => {
   it('keeps a lock for far longer than its time', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 4_000 })
-    const expiry = async () => (await fixture.dibs.locks.inspect('till'))[0]?.expiresAt.getTime() ?? 0
+    const lock = await fixture.dibs.lock('till', { leaseMs: 4_000 })
+    const expiry = async () => (await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil.getTime() ?? 0
     const first = await expiry()
     await until(async () => (await expiry()) > first + 3_000, 'it to be renewed several times')
     lock.assertHeld()
@@ -173,7 +173,7 @@ describe('renewal', () => {
   it('is one statement for all locks of a process', async () => {
     const send = vi.spyOn(ReservedLine.prototype, 'send')
     const locks = await Promise.all(
-      Array.from({ length: 40 }, (_, n) => fixture.dibs.lock(`many:${n}`, { ttlMs: 3_000 })),
+      Array.from({ length: 40 }, (_, n) => fixture.dibs.lock(`many:${n}`, { leaseMs: 3_000 })),
     )
     const sizes = () =>
       send.mock.calls
@@ -188,10 +188,10 @@ describe('renewal', () => {
 
   it('waits for whoever has the row, and does not hold the other locks up', async () => {
     const [a, b] = [
-      await fixture.dibs.lock('a', { ttlMs: 3_000 }),
-      await fixture.dibs.lock('b', { ttlMs: 3_000 }),
+      await fixture.dibs.lock('a', { leaseMs: 3_000 }),
+      await fixture.dibs.lock('b', { leaseMs: 3_000 }),
     ]
-    const end = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.expiresAt)
+    const end = async (name: string) => Number((await fixture.dibs.locks.inspect(name))[0]?.leaseUntil)
     const first = [await end('a'), await end('b')]
     const client = await fixture.pool.connect()
     await client.query('begin')
@@ -205,7 +205,7 @@ describe('renewal', () => {
   })
 
   it('that is on its way when the lock is released neither revives it nor says that it is lost', async () => {
-    const lock = await fixture.dibs.lock('till', { ttlMs: 3_000 })
+    const lock = await fixture.dibs.lock('till', { leaseMs: 3_000 })
     const client = await fixture.pool.connect()
     await client.query('begin')
     await client.query(`select from ${fixture.schema.name}.lock for no key update`)
@@ -230,8 +230,8 @@ describe('renewal', () => {
   it('goes on though the whole pool is in use', async () => {
     await fixture.beside(
       async (dibs) => {
-        const lock = await dibs.lock('till', { ttlMs: 4_000 })
-        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.expiresAt)
+        const lock = await dibs.lock('till', { leaseMs: 4_000 })
+        const expiry = async () => Number((await fixture.dibs.locks.inspect('till'))[0]?.leaseUntil)
         const first = await expiry()
         await dibs.transaction(async () => {
           await until(async () => (await expiry()) > first + 1_500, 'it to be renewed several times')
@@ -389,11 +389,11 @@ describe('waiting', () => {
 describe('events', () => {
   it('tell of waits, holds and timeouts, and not of names', async () => {
     const events = await fixture.eventsOf(async () => {
-      const mine = await fixture.dibs.lock('till:ann@example.com', { ttlMs: HOUR_MS })
+      const mine = await fixture.dibs.lock('till:ann@example.com', { leaseMs: HOUR_MS })
       await fixture.other.tryLock('till:ann@example.com')
       await refused(fixture.other.lock('till:ann@example.com', { waitMs: 1_000 }))
       await mine.release()
-      const lost = await fixture.dibs.lock('till:ann@example.com', { ttlMs: HOUR_MS })
+      const lost = await fixture.dibs.lock('till:ann@example.com', { leaseMs: HOUR_MS })
       await fixture.schema.clock.advance(2 * HOUR_MS)
       await using _ = await fixture.other.lock('till:ann@example.com')
       await lost.release()

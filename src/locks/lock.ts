@@ -26,7 +26,7 @@ export interface TookOver {
  * A lock in the hands of this process, kept alive until it is released or lost.
  *
  * @example
- * await using lock = await dibs.lock('nightly-report', { ttlMs: 10_000 })
+ * await using lock = await dibs.lock('nightly-report', { leaseMs: 10_000 })
  * await dibs.transaction(async (tx) => {
  *   await lock.guard(tx)
  *   await tx.query('update report set done = true where id = $1', [id])
@@ -38,7 +38,7 @@ export interface Lock extends AsyncDisposable {
   readonly permit: number
   /** A number that is higher for each holder after this one: hand it on to whatever else is written to. */
   readonly fence: number
-  /** How this holder is named to others: what was given as `by`, or host and process, and what makes it the only one. */
+  /** How this holder is named to others: what was given as `holder`, or host and process, and what makes it the only one. */
   readonly holder: string
   /** By the database's clock. */
   readonly acquiredAt: Date
@@ -73,13 +73,13 @@ export interface Lock extends AsyncDisposable {
 
 export interface TryLockOptions {
   /** How long it lasts unless it is renewed, which happens by itself: 50 to 86,400,000. Default 30,000. */
-  readonly ttlMs?: number | undefined
+  readonly leaseMs?: number | undefined
   /** It is given up after so long, however often it was renewed. Default: never. */
   readonly maxHoldMs?: number | undefined
   /** How many may hold it at a time, 1 to 1,000; all who use the name should agree. Default 1. */
   readonly permits?: number | undefined
   /** Who it is, for others to see. Default: host and process. */
-  readonly by?: string | undefined
+  readonly holder?: string | undefined
 }
 
 export interface LockOptions extends TryLockOptions {
@@ -92,22 +92,22 @@ export interface LockOptions extends TryLockOptions {
 /** What was asked for, checked and whole. */
 export interface LockSpec {
   readonly name: string
-  readonly ttlMs: number
+  readonly leaseMs: number
   readonly maxHoldMs: number
   readonly permits: number
-  readonly by: string | undefined
+  readonly holder: string | undefined
   readonly waitMs: number
   /** Whoever waits looks again after so long at the latest: a hint may be lost, and holders that die send none. */
   readonly pollMs: number
   readonly signal: AbortSignal | undefined
 }
 
-const MIN_TTL_MS = 50
-const MAX_TTL_MS = 24 * 3_600_000
+const MIN_LEASE_MS = 50
+const MAX_LEASE_MS = 24 * 3_600_000
 const MAX_PERMITS = 1_000
-const MAX_BY_BYTES = 200
+const MAX_HOLDER_BYTES = 200
 
-const tryNames = ['ttlMs', 'maxHoldMs', 'permits', 'by']
+const tryNames = ['leaseMs', 'maxHoldMs', 'permits', 'holder']
 
 export function checkLock(name: string, options: LockOptions, waits: boolean): LockSpec {
   checkKey('name', name)
@@ -117,25 +117,25 @@ export function checkLock(name: string, options: LockOptions, waits: boolean): L
       'is no option here: for the length of a transaction a lock is had by dibs.acquire([claims.lock(name)], fn, { tx })',
     )
   checkOptions(options, waits ? [...tryNames, 'waitMs', 'signal'] : tryNames)
-  const { ttlMs = 30_000, maxHoldMs, permits = 1, by, waitMs = 10_000, signal } = options
+  const { leaseMs = 30_000, maxHoldMs, permits = 1, holder, waitMs = 10_000, signal } = options
   if (!Number.isSafeInteger(permits) || permits < 1 || permits > MAX_PERMITS)
     throw new InvalidInputError(
       'permits',
       `must be a whole number from 1 to ${MAX_PERMITS}, not ${showGiven(permits)}`,
     )
-  if (by !== undefined && Buffer.byteLength(checkKey('by', by)) > MAX_BY_BYTES)
-    throw new InvalidInputError('by', `must be at most ${MAX_BY_BYTES} bytes long`)
+  if (holder !== undefined && Buffer.byteLength(checkKey('holder', holder)) > MAX_HOLDER_BYTES)
+    throw new InvalidInputError('holder', `must be at most ${MAX_HOLDER_BYTES} bytes long`)
   if (signal !== undefined && !(signal instanceof AbortSignal))
     throw new InvalidInputError('signal', `must be an AbortSignal, not ${nameGiven(signal)}`)
   return {
     name,
-    ttlMs: checkDuration('ttlMs', ttlMs, MIN_TTL_MS, MAX_TTL_MS),
+    leaseMs: checkDuration('leaseMs', leaseMs, MIN_LEASE_MS, MAX_LEASE_MS),
     maxHoldMs:
       maxHoldMs === undefined
         ? Number.POSITIVE_INFINITY
         : checkDuration('maxHoldMs', maxHoldMs, 1, MAX_TIMER_MS),
     permits,
-    by,
+    holder,
     waitMs: waits ? checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS) : 0,
     pollMs: POLL_MS,
     signal,

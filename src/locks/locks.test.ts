@@ -13,7 +13,7 @@ describe('list', () => {
   it('shows what is held, by name, and in pages', async () => {
     const names = ['b', 'a', 'a:2', 'c']
     const locks = await Promise.all(
-      names.map((name) => fixture.dibs.lock(name, { ttlMs: HOUR_MS, by: 'ann' })),
+      names.map((name) => fixture.dibs.lock(name, { leaseMs: HOUR_MS, holder: 'ann' })),
     )
     const semaphore = await Promise.all([1, 2].map(() => fixture.dibs.lock('s', { permits: 2 })))
     const all = await fixture.dibs.locks.list()
@@ -61,7 +61,7 @@ describe('list', () => {
 describe('inspect', () => {
   it('shows who holds each permit, and nobody if it is free', async () => {
     expect(await fixture.dibs.locks.inspect('till')).toEqual([])
-    const lock = await fixture.dibs.lock('till', { by: 'ann' })
+    const lock = await fixture.dibs.lock('till', { holder: 'ann' })
     expect(await fixture.other.locks.inspect('till')).toMatchObject([
       { holder: lock.holder, fence: lock.fence },
     ])
@@ -73,7 +73,7 @@ describe('inspect', () => {
 
 describe('forceRelease', () => {
   it('takes a lock away, and its holder learns of it', async () => {
-    const mine = await fixture.dibs.lock('till', { ttlMs: 9_000 })
+    const mine = await fixture.dibs.lock('till', { leaseMs: 9_000 })
     const events = await fixture.eventsOf(async () => {
       expect(await fixture.other.locks.forceRelease('till')).toBe(1)
       await until(() => mine.signal.aborted, 'the holder to learn of it')
@@ -146,7 +146,7 @@ describe('forceRelease', () => {
     )
     await expect(run).rejects.toMatchObject({ code: 'DIBS_FENCE_LOST', reason: 'stolen' })
     const semaphore = await Promise.all(
-      [1, 2].map(() => fixture.dibs.lock('pool', { permits: 2, ttlMs: 3_000 })),
+      [1, 2].map(() => fixture.dibs.lock('pool', { permits: 2, leaseMs: 3_000 })),
     )
     await fixture.other.locks.forceRelease('pool', { ifFence: semaphore[0]?.fence })
     await until(() => semaphore[0]?.signal.aborted, 'its holder to learn of it')

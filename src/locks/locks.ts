@@ -19,7 +19,7 @@ export interface LockInfo {
   readonly fence: number
   readonly acquiredAt: Date
   /** Unless it is renewed. */
-  readonly expiresAt: Date
+  readonly leaseUntil: Date
 }
 
 export interface ListLocksOptions {
@@ -132,5 +132,5 @@ const readInfo = (row: TextRow): LockInfo => ({
   holder: `${row.holder}`,
   fence: Number(row.fence),
   acquiredAt: dateFromMicros(`${row.acquiredAt}`),
-  expiresAt: dateFromMicros(`${row.expiresAt}`),
+  leaseUntil: dateFromMicros(`${row.expiresAt}`),
 })

@@ -61,7 +61,7 @@ export class LockCall {
   constructor(parts: LockParts, spec: LockSpec) {
     this.#parts = parts
     this.#spec = spec
-    this.#holder = `${spec.by ?? THIS_PROCESS}/${randomUUID()}`
+    this.#holder = `${spec.holder ?? THIS_PROCESS}/${randomUUID()}`
     this.#until = this.#startedAt + spec.waitMs
   }
 
@@ -124,8 +124,14 @@ export class LockCall {
   }
 
   async #ask(wantedMs: number): Promise<HeldLock | undefined> {
-    const { name, permits, ttlMs, maxHoldMs, signal } = this.#spec
-    const values = [name, String(permits), this.#holder, String(Math.min(ttlMs, maxHoldMs)), String(wantedMs)]
+    const { name, permits, leaseMs, maxHoldMs, signal } = this.#spec
+    const values = [
+      name,
+      String(permits),
+      this.#holder,
+      String(Math.min(leaseMs, maxHoldMs)),
+      String(wantedMs),
+    ]
     const startedAt = performance.now()
     for (let failures = 1; ; failures++) {
       this.#tries++
@@ -203,8 +209,8 @@ export class LockCall {
   #recall(): void {
     if (!this.#mayHold) return
     this.#mayHold = false
-    const { ttlMs, maxHoldMs } = this.#spec
-    void giveBackUnseen(this.#parts, this.#asker, Math.min(ttlMs, maxHoldMs)).catch(() => {})
+    const { leaseMs, maxHoldMs } = this.#spec
+    void giveBackUnseen(this.#parts, this.#asker, Math.min(leaseMs, maxHoldMs)).catch(() => {})
   }
 
   #hold(told: ToldLock, sentAt: number): HeldLock {

@@ -119,7 +119,7 @@ describe('a loop', () => {
     await using _ = dibs.maintain({ everyMs: 100 })
     await expect.poll(() => rounds.length, soon).toBe(1)
     // Now this test has the turn, for an hour: neither instance removes anything.
-    await expect.poll(() => dibs.tryLock('dibs:maintenance', { ttlMs: HOUR_MS }), soon).not.toBeNull()
+    await expect.poll(() => dibs.tryLock('dibs:maintenance', { leaseMs: HOUR_MS }), soon).not.toBeNull()
     await dibs.kv.setIfAbsent('turn', 1, { ttlMs: 1 })
     await using __ = other.maintain({ everyMs: 100 })
     const monitor = deferred()

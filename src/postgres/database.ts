@@ -88,7 +88,7 @@ export class Database extends Connections {
       }
       const ms = Math.min(limit.ms, this.statementTimeoutMs || limit.ms)
       const opening = () => [`set local statement_timeout = ${ms}`]
-      return repeatTransaction(this, ask, { attempts: 1, deadlineMs: ms + SPARE_MS }, { opening })
+      return repeatTransaction(this, ask, { maxAttempts: 1, deadlineMs: ms + SPARE_MS }, { opening })
     }
     return this.#runAlone<Row>(
       { statement: { readOnly: false }, isPart: false, deadlineMs },
@@ -229,7 +229,8 @@ export class Database extends Connections {
       onClient?.()
       return await joined(own)
     }
-    if (!this.autocommitFits) return repeatTransaction(this, inOwn, { attempts: 1, deadlineMs }, { isPart })
+    if (!this.autocommitFits)
+      return repeatTransaction(this, inOwn, { maxAttempts: 1, deadlineMs }, { isPart })
     return this.work(
       () =>
         this.use(

@@ -65,13 +65,13 @@ it('migrates, tells the time and commits', async () => {
 it('keeps keys and values', async () => {
   await using dibs = await Dibs.open({ ...wayIn, url: at(wayIn.url) })
   const claim = await dibs.kv.setIfAbsent('a', { n: { m: 1 } }, { ttlMs: 60_000 })
-  expect(claim.claimed).toBe(true)
+  expect(claim.ok).toBe(true)
   const patched = await dibs.kv.patch('a', { n: { k: 2 } }, { remove: [['n', 'm']] })
   expect(patched?.value).toEqual({ n: { k: 2 } })
   const left = ((await dibs.kv.get('a'))?.expiresAt?.getTime() ?? 0) - Date.now()
   expect(Math.abs(left - 60_000)).toBeLessThan(5_000)
   expect((await dibs.kv.scan('')).entries).toHaveLength(1)
-  expect(await dibs.kv.delete('a')).toEqual({ deleted: true })
+  expect(await dibs.kv.delete('a')).toEqual({ ok: true })
 })
 
 it('writes, locks and claims rows of tables on that path, whatever its operators are', async () => {
@@ -122,10 +122,10 @@ it('monitors a table on that path, whose keys are written in its own way', async
     await tx.query("update evil.dibs_l set at = '2021-02-03 04:05:06.789+00'")
   })
   const task = { table: 'dibs_l', stuck: "it's \\ on", timeColumn: 'at', olderThanMs: 1, batch: 2 } as const
-  const left = dibs.monitor({ ...task, name: 'left', action: async () => 'leave' })
+  const left = dibs.monitor('left', { ...task, action: async () => 'leave' })
   expect(await left.run()).toMatchObject({ left: 5, errors: 0, hasMore: false })
   expect(await left.checkIndexes()).toMatchObject({ ok: false })
-  const requeue = dibs.monitor({ ...task, action: 'requeue', requeueTo: 'again' })
+  const requeue = dibs.monitor('requeue', { ...task, action: 'requeue', requeueTo: 'again' })
   expect(await requeue.run()).toMatchObject({ requeued: 5, errors: 0, hasMore: false })
   await dibs.transaction((tx) =>
     tx.query('drop table evil.dibs_l; drop function evil.sooner(timestamptz, timestamptz) cascade'),

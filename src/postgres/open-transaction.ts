@@ -147,7 +147,7 @@ export class OpenTransaction implements TransactionCore {
     const { broken } = this.#checkout
     if (readFault(broken)?.sqlState !== '25P03') return undefined
     return new ConnectionLostError(
-      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the ttlMs of the lock.',
+      'The server has ended this transaction, and nothing was kept: it stood idle for longer than idle_in_transaction_session_timeout, which lock.guard lowers to the leaseMs of the lock.',
       { cause: broken },
     )
   }

@@ -100,7 +100,7 @@ describe('its bounds', () => {
   it('gives up after as many attempts as it was told, with the last conflict', async () => {
     const last = serverError('40001')
     const { fn } = failing(conflict(), last)
-    const error = await retryOnConflict(fn, { attempts: 2 }).catch((thrown: unknown) => thrown)
+    const error = await retryOnConflict(fn, { maxAttempts: 2 }).catch((thrown: unknown) => thrown)
     expect(error).toMatchObject({ code: 'DIBS_CONFLICT', attempts: 2, sqlState: '40001', cause: last })
   })
 
@@ -172,8 +172,8 @@ describe('its bounds', () => {
   it.each<[string, RetryOnConflictOptions | { wrong: 1 } | null]>([
     ['deadlineMs', { deadlineMs: 0 }],
     ['deadlineMs', { deadlineMs: Number.NaN }],
-    ['attempts', { attempts: 0 }],
-    ['attempts', { attempts: 1.5 }],
+    ['maxAttempts', { maxAttempts: 0 }],
+    ['maxAttempts', { maxAttempts: 1.5 }],
     ['signal', { signal: {} as AbortSignal }],
     ['wrong', { wrong: 1 }],
     ['options', null],
@@ -296,7 +296,7 @@ describe('where it stands', () => {
           runs++
           throw cause
         }, options)
-      const error = await retryOnConflict(work, { attempts: 2 }).catch((thrown: unknown) => thrown)
+      const error = await retryOnConflict(work, { maxAttempts: 2 }).catch((thrown: unknown) => thrown)
       expect(error).toMatchObject({ code: 'DIBS_CONFLICT', attempts: 2 })
       return { runs, error }
     }
@@ -304,7 +304,7 @@ describe('where it stands', () => {
     expect(plain.runs).toBe(2)
     expect((plain.error as Error).cause).toBe(cause)
     expect(told).toEqual([])
-    expect((await run({ attempts: 3 })).runs).toBe(6)
+    expect((await run({ maxAttempts: 3 })).runs).toBe(6)
     expect(told).toHaveLength(6)
     for (const stop of stops) stop()
     await database.drop()
@@ -332,7 +332,7 @@ it('loses no update of eight loops that read, compute and write one row', async 
         if (rowCount === 0) throw conflict({ expected: version })
       }
       const loop = async (): Promise<void> => {
-        for (let round = 0; round < ROUNDS; round++) await retryOnConflict(add, { attempts: 1_000 })
+        for (let round = 0; round < ROUNDS; round++) await retryOnConflict(add, { maxAttempts: 1_000 })
       }
       await Promise.all(Array.from({ length: LOOPS }, loop))
       const { rows } = await pool.query(`select version, n from ${doc}`)

@@ -27,7 +27,7 @@ export interface RetryContext {
  * one `dibs.transaction`, which does the same by itself: a read, a computation and a write with `where version = …`.
  *
  * Everything belongs into `fn`, reading included: what was read before a conflict is out of date. A `dibs.transaction` inside it runs once each
- * time, unless it is given `attempts` of its own.
+ * time, unless it is given `maxAttempts` of its own.
  *
  * @example
  * await retryOnConflict(async () => {
@@ -42,7 +42,7 @@ export async function retryOnConflict<T>(
   options: RetryOnConflictOptions = {},
 ): Promise<T> {
   checkFunction('fn', fn)
-  checkOptions(options, ['deadlineMs', 'attempts', 'signal'])
+  checkOptions(options, ['deadlineMs', 'maxAttempts', 'signal'])
   // No instance is given here, and none is asked for: whatever is open would stay so through all attempts.
   if (isInsideAny()) throw new NestedRetryError('dibs.transaction')
   if (isRepeated()) throw new NestedRetryError('retryOnConflict')

@@ -140,7 +140,7 @@ describe('commit and rollback', () => {
 describe('conflicts', () => {
   /** Two transactions that each read both rows before either writes: at SERIALIZABLE one must lose. */
   async function writeSkew(
-    options: { attempts?: number },
+    options: { maxAttempts?: number },
     attempts: number[],
   ): Promise<PromiseSettledResult<unknown>[]> {
     const read = [deferred(), deferred()]
@@ -174,7 +174,7 @@ describe('conflicts', () => {
   })
 
   it('gives up after the given attempts with ConflictError', async () => {
-    const results = await writeSkew({ attempts: 1 }, [])
+    const results = await writeSkew({ maxAttempts: 1 }, [])
     const reasons = results.filter((result) => result.status === 'rejected').map(({ reason }) => reason)
     expect(reasons).toHaveLength(1)
     expect(reasons[0]).toBeInstanceOf(ConflictError)
@@ -268,7 +268,7 @@ describe('conflicts', () => {
   it("keeps the caller's own class of conflict when it gives up", async () => {
     class StaleError extends ConflictError {}
     const stale = new StaleError({ subject: 'order 7' })
-    await expect(database.transaction(() => Promise.reject(stale), { attempts: 2 })).rejects.toBe(stale)
+    await expect(database.transaction(() => Promise.reject(stale), { maxAttempts: 2 })).rejects.toBe(stale)
   })
 
   it('starts no attempt after the deadline, and says what it met', onTime, async () => {
@@ -277,7 +277,7 @@ describe('conflicts', () => {
       async () => {
         throw new ConflictError({ subject: 'order 7', expected: 1, current: 2 })
       },
-      { deadlineMs: 500, attempts: 1_000_000 },
+      { deadlineMs: 500, maxAttempts: 1_000_000 },
     )
     const error = await work.catch((reason) => reason)
     expect(error).toBeInstanceOf(ConflictError)
@@ -801,8 +801,8 @@ describe('misuse', () => {
   })
 
   it.each([
-    [{ attempts: 0 }, 'attempts'],
-    [{ attempts: 1.5 }, 'attempts'],
+    [{ maxAttempts: 0 }, 'maxAttempts'],
+    [{ maxAttempts: 1.5 }, 'maxAttempts'],
     [{ deadlineMs: 0 }, 'deadlineMs'],
     [{ deadlineMs: Number.NaN }, 'deadlineMs'],
     [{ isolation: 'chaos' as never }, 'isolation'],

@@ -24,7 +24,7 @@ export interface TransactionOptions extends RetryOptions {
    */
   readonly deadlineMs?: number | undefined
   /** How often to run in all when conflicts occur. Default 10, inside `retryOnConflict` 1; 1 never repeats. */
-  readonly attempts?: number | undefined
+  readonly maxAttempts?: number | undefined
 }
 
 const beginAt = (isolation: Isolation) => control(`begin isolation level ${isolation} read write`)
@@ -53,9 +53,9 @@ export async function runTransaction<T>(
   options: TransactionOptions = {},
 ): Promise<T> {
   checkFunction('fn', fn)
-  checkOptions(options, ['isolation', 'deadlineMs', 'attempts'])
+  checkOptions(options, ['isolation', 'deadlineMs', 'maxAttempts'])
   if (isInside(connections)) throw new NestedTransactionError()
-  const isRepeatedAround = options.attempts === undefined && isRepeated()
+  const isRepeatedAround = options.maxAttempts === undefined && isRepeated()
   return await repeatTransaction(connections, fn, options, { isRepeatedAround })
 }
 

@@ -74,7 +74,7 @@ const joined =
         await tx.query(write[what])
         await totals.recompute(1, { tx })
       },
-      { isolation, attempts: 1 },
+      { isolation, maxAttempts: 1 },
     )
 const isConflict = (error: unknown): boolean => error instanceof ConflictError
 
@@ -144,7 +144,7 @@ describe('markDirty', () => {
         await tx.query(write[what])
         await totals.markDirty(1, { tx })
       },
-      { attempts: 1 },
+      { maxAttempts: 1 },
     )
 
   it('is never lost to a refresh that does not see the write', () =>
@@ -260,7 +260,7 @@ describe('a transition that counts', () => {
         await tx.query(`update child set parent_id = ${another} where id = 1`)
         await totals.recompute([1, another], { tx })
       },
-      { attempts: 1 },
+      { maxAttempts: 1 },
     )
 
   it.each([
@@ -292,7 +292,7 @@ describe('a transition that counts', () => {
               await tx.query('update child set parent_id = 2 where id = 1')
               await totals.recompute([1, 2], { tx })
             },
-            { attempts: 1 },
+            { maxAttempts: 1 },
           ),
       },
       mayFail: (error) => isConflict(error) || error instanceof BusyError,

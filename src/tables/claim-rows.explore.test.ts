@@ -138,7 +138,7 @@ it.each(['read committed', 'repeatable read'] as const)(
           const [task] = await fixture.dibs.rows.claim<Task>('task', { ...options, holder, tx })
           if (task) await tx.query('insert into done values ($1, $2)', [task.id, holder])
         },
-        { isolation, attempts: 1 },
+        { isolation, maxAttempts: 1 },
       )
     return exploreAll({
       setup: put("(1, 'ready')"),

@@ -153,7 +153,7 @@ describe('while another inserts it', () => {
         await insert(undefined)
         return await insert(tx)
       },
-      { isolation: 'repeatable read', attempts: 1 },
+      { isolation: 'repeatable read', maxAttempts: 1 },
     )
     await expect(asked).rejects.toThrow(ConflictError)
     const again = fixture.dibs.transaction((tx) => insert(tx), { isolation: 'repeatable read' })

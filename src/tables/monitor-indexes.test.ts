@@ -22,9 +22,9 @@ let count = 0
 const optionsOf = (options: object): MonitorOptions =>
   ({
     ...{ table: at('item'), stuck: 'PROCESSING', timeColumn: 'at', olderThanMs: 1_000 },
-    ...{ action: 'requeue', requeueTo: 'PENDING', name: `m${++count}`, ...options },
+    ...{ action: 'requeue', requeueTo: 'PENDING', ...options },
   }) as MonitorOptions
-const check = (options: object = {}) => fixture.dibs.monitor(optionsOf(options)).checkIndexes()
+const check = (options: object = {}) => fixture.dibs.monitor(`m${++count}`, optionsOf(options)).checkIndexes()
 
 /** With indexes that are gone afterwards. */
 async function withIndexes(sql: string, work: () => Promise<unknown>): Promise<void> {
@@ -209,7 +209,7 @@ it('one by the state serves beside one of all rows, of the same rows', () =>
 async function planOf(options: MonitorOptions, after?: readonly string[]): Promise<string> {
   const database = databaseOf(fixture.dibs)
   const table = await new Catalog(database).read(options.table, undefined)
-  const rule = readRule(options as MonitorOptions<never>, fixture.schema.name)
+  const rule = readRule('rule', options as MonitorOptions<never>, fixture.schema.name)
   const call =
     typeof options.action === 'function'
       ? pickCall(table, rule, after)
@@ -233,8 +233,8 @@ describe('of a million rows, of which a thousand are stuck', () => {
        insert into ${big} select n, case when n % 1000 = 0 then 'PROCESSING' else 'DONE' end, '2020-01-01'::timestamptz + n * interval '1 second'
          from generate_series(1, ${THOUSANDS * 1_000}) n`,
     )
-    const options = optionsOf({ table: big, name: 'big' })
-    const monitor = fixture.dibs.monitor(options)
+    const options = optionsOf({ table: big })
+    const monitor = fixture.dibs.monitor('big', options)
     const told = await monitor.checkIndexes()
     if (told.ok) throw new Error('there is none yet')
     await fixture.pool.query(told.missing.sql)

@@ -23,9 +23,9 @@ const base = () => ({
   olderThanMs: 1_000,
   action: 'requeue',
   requeueTo: 'PENDING',
-  name: `m${++count}`,
 })
-const define = (options: object) => fixture.dibs.monitor({ ...base(), ...options } as MonitorOptions)
+const define = (options: object, name = `m${++count}`) =>
+  fixture.dibs.monitor(name, { ...base(), ...options } as MonitorOptions)
 const fail = { action: 'fail', requeueTo: undefined, failTo: 'FAILED' }
 const given = (work: () => unknown): unknown => {
   try {
@@ -69,7 +69,6 @@ describe('refused where it is defined', () => {
     ['reason', { ...fail, reason: 'gone' }, 'needs `errorColumn`'],
     ['reason', { ...fail, errorColumn: 'error', reason: 7 }, 'must be a text, not a number'],
     ['set', { set: [] }, 'must be an object of columns and values'],
-    ['name', { name: '' }, 'must not be empty'],
     ['olderThen', { olderThen: 1 }, 'Unknown option'],
     ['tx', { tx: {} }, 'Unknown option'],
   ])('%s: %j', (field, options, problem) => {
@@ -79,16 +78,13 @@ describe('refused where it is defined', () => {
   })
 
   it('a name that another has', () => {
-    const { name, ...options } = base()
-    const { dibs } = fixture
-    expect(dibs.monitor(options as MonitorOptions).name).toBe(`${at('item')}:PROCESSING`)
-    expect(() => dibs.monitor(options as MonitorOptions)).toThrow('is the name of another monitor')
-    expect(dibs.monitor({ ...options, name, everyMs: 300_000 } as MonitorOptions)).toMatchObject({
-      ...{ name, everyMs: 300_000 },
-    })
-    expect(dibs.monitor({ ...options, stuck: ['a', 'b'] } as MonitorOptions)).toMatchObject({
-      ...{ name: `${at('item')}:a,b`, everyMs: 60_000 },
-    })
+    expect(define({}, 'taken')).toMatchObject({ name: 'taken', everyMs: 60_000 })
+    expect(() => define({}, 'taken')).toThrow('is the name of another monitor')
+    expect(define({ everyMs: 300_000 }, 'free')).toMatchObject({ name: 'free', everyMs: 300_000 })
+  })
+
+  it('an empty name', () => {
+    expect(() => define({}, '')).toThrow('`name` must not be empty')
   })
 
   it('defining sends nothing', async () => {

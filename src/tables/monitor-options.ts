@@ -62,14 +62,12 @@ export interface MonitorOptions<R extends object = Row> {
   readonly batch?: number | undefined
   /** How often a loop of maintenance runs it, at most once in each of its rounds. Default 60,000. */
   readonly everyMs?: number | undefined
-  /** Its name in reports and events. Default: the table and the states, `queue_items:PROCESSING`. */
-  readonly name?: string | undefined
 }
 
 const names: readonly (keyof MonitorOptions)[] = [
   ...(['table', 'statusColumn', 'stuck', 'timeColumn', 'timeZone', 'olderThanMs', 'leaseColumn'] as const),
   ...(['action', 'requeueTo', 'failTo', 'attemptsColumn', 'maxAttempts', 'countsAttempts'] as const),
-  ...(['errorColumn', 'reason', 'fenceColumn', 'stampColumn', 'set', 'batch', 'everyMs', 'name'] as const),
+  ...(['errorColumn', 'reason', 'fenceColumn', 'stampColumn', 'set', 'batch', 'everyMs'] as const),
 ]
 
 /** The options of a monitor, as far as they can be checked without the server. */
@@ -99,7 +97,7 @@ export interface MonitorRule {
 }
 
 /** `schema` is that of Dibs, as it stands in SQL. */
-export function readRule(options: MonitorOptions<never>, schema: string): MonitorRule {
+export function readRule(name: string, options: MonitorOptions<never>, schema: string): MonitorRule {
   checkOptions(options, names)
   const stuck = readStates(options.stuck)
   const { given: table } = readTableName(options.table)
@@ -116,7 +114,7 @@ export function readRule(options: MonitorOptions<never>, schema: string): Monito
   return {
     ...options,
     schema,
-    name: checkKey('name', options.name ?? `${table}:${stuck.join(',')}`),
+    name: checkKey('name', name),
     everyMs: checkDuration('everyMs', options.everyMs ?? EVERY_MS, 100, 2 ** 30),
     table,
     statusColumn,

@@ -127,7 +127,7 @@ export class MonitorRun {
           picked = first
           return await this.#carryOut(await action(first.row as never, tx), first, tx)
         },
-        { attempts: 2 },
+        { maxAttempts: 2 },
       )
       if (!picked || !done) return false
       this.counts[done]++

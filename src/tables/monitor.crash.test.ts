@@ -25,9 +25,9 @@ beforeAll(async () => {
     ...{ table: 'task', stuck: 'PROCESSING', timeColumn: 'updated_at', olderThanMs: 60_000, batch: 2 },
     ...{ requeueTo: 'PENDING', failTo: 'FAILED', attemptsColumn: 'attempts', fenceColumn: 'fence' },
   } as const
-  requeue = dibs.monitor({ ...base, name: 'requeue', action: 'requeue' })
-  given = dibs.monitor<{ id: number }>({
-    ...{ ...base, name: 'given' },
+  requeue = dibs.monitor('requeue', { ...base, action: 'requeue' })
+  given = dibs.monitor<{ id: number }>('given', {
+    ...base,
     action: async ({ id }, tx) => {
       await tx.query('insert into moved values ($1)', [id])
       return 'requeue'

@@ -33,12 +33,11 @@ beforeAll(() => {
       fenceColumn: 'fence',
     },
   } as const
-  const define = (options: Pick<MonitorOptions<{ id: number }>, 'name' | 'action' | 'leaseColumn'>) =>
-    fixture.dibs.monitor({ ...base, ...options })
-  requeue = define({ name: 'requeue', action: 'requeue' })
-  leased = define({ name: 'leased', action: 'requeue', leaseColumn: 'lease_until' })
-  given = define({
-    name: 'given',
+  const define = (name: string, options: Pick<MonitorOptions<{ id: number }>, 'action' | 'leaseColumn'>) =>
+    fixture.dibs.monitor(name, { ...base, ...options })
+  requeue = define('requeue', { action: 'requeue' })
+  leased = define('leased', { action: 'requeue', leaseColumn: 'lease_until' })
+  given = define('given', {
     leaseColumn: 'lease_until',
     action: async ({ id }, tx) => {
       await tx.query('insert into moved values ($1)', [id])

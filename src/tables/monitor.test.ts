@@ -41,10 +41,10 @@ const optionsOf = (options: Partial<MonitorOptions>) =>
     olderThanMs: 5 * MINUTES,
     action: 'requeue',
     requeueTo: 'PENDING',
-    name: `monitor ${++count}`,
     ...options,
   }) as MonitorOptions
-const define = (options: Partial<MonitorOptions> = {}) => fixture.dibs.monitor(optionsOf(options))
+const newName = (): string => `monitor ${++count}`
+const define = (options: Partial<MonitorOptions> = {}) => fixture.dibs.monitor(newName(), optionsOf(options))
 /** On another way to the server. */
 const beside = (connectionString: string, work: (dibs: Dibs) => Promise<unknown>) =>
   withPool(
@@ -160,7 +160,7 @@ describe('a run goes on behind each row that it cannot change, whatever the sess
     )
     const action = count === 'left' ? () => 'leave' : 'requeue'
     await rounding(async (dibs) => {
-      const monitor = dibs.monitor({
+      const monitor = dibs.monitor(newName(), {
         ...{ ...options, table: at('ancient'), timeColumn, timeZone, action },
       } as MonitorOptions)
       expect(await monitor.run()).toMatchObject({ ...none, [count]: keys.length * times.length })
@@ -174,8 +174,8 @@ describe('a run goes on behind each row that it cannot change, whatever the sess
     await rounding(async (dibs) => {
       for (const action of ['requeue', () => 'leave']) {
         const name = typeof action
-        const monitor = dibs.monitor({
-          ...{ ...options, table: at('listed'), timeColumn: 'at', action, name },
+        const monitor = dibs.monitor(name, {
+          ...{ ...options, table: at('listed'), timeColumn: 'at', action },
         } as MonitorOptions)
         const { errors, left, hasMore } = await monitor.run()
         expect({ name, done: errors + left, hasMore }).toEqual({ name, done: 2, hasMore: true })
@@ -477,7 +477,7 @@ describe('a function', () => {
         await tx.query('select')
         return 'requeue' as const
       }
-      await expect(dibs.monitor(optionsOf({ action })).run()).rejects.toThrow(ConnectionLostError)
+      await expect(dibs.monitor(newName(), optionsOf({ action })).run()).rejects.toThrow(ConnectionLostError)
     })
     expect(seen).toEqual([1])
     expect(await statuses()).toEqual(['PROCESSING', 'PROCESSING'])
@@ -493,7 +493,9 @@ describe('a function', () => {
           cutter.cutAfter(0)
           return undefined
         }
-        await expect(dibs.monitor(optionsOf({ action })).run()).rejects.toThrow(CommitOutcomeUnknownError)
+        await expect(dibs.monitor(newName(), optionsOf({ action })).run()).rejects.toThrow(
+          CommitOutcomeUnknownError,
+        )
       }),
     )
     expect(cutter.hasCut).toBe(true)
@@ -587,7 +589,7 @@ describe('one bad row', () => {
     )
     const pool = new pg.Pool({ connectionString })
     const dibs = await Dibs.open({ pool, schema: fixture.schema.name, migrate: 'off' })
-    const monitor = dibs.monitor({
+    const monitor = dibs.monitor(newName(), {
       ...{ table: at('item'), stuck: 'PROCESSING', timeColumn: 'updated_at', olderThanMs: 1 },
       ...{ action: 'requeue', requeueTo: 'PENDING' },
     })

@@ -39,10 +39,10 @@ export class Monitor {
   readonly #rows: Rows
   readonly #rule: MonitorRule
 
-  constructor(database: Database, rows: Rows, options: MonitorOptions<never>) {
+  constructor(database: Database, rows: Rows, name: string, options: MonitorOptions<never>) {
     this.#database = database
     this.#rows = rows
-    this.#rule = readRule(options, rows.schema)
+    this.#rule = readRule(name, options, rows.schema)
     this.name = this.#rule.name
     this.everyMs = this.#rule.everyMs
   }
@@ -52,7 +52,7 @@ export class Monitor {
    * that aborts, it ends behind the batch that it is at.
    *
    * @example
-   * const monitor = dibs.monitor({
+   * const monitor = dibs.monitor('stuck-tasks', {
    *   table: 'tasks', stuck: 'EXECUTING', timeColumn: 'started_at', olderThanMs: 120_000, action: 'fail', failTo: 'FAILED',
    * })
    * const { failed, errors, oldestMs } = await monitor.run()
@@ -77,7 +77,7 @@ export class Monitor {
    * Which index serves it, or which one is missing, with the SQL that makes it: without one, each run reads the whole table.
    *
    * @example
-   * const monitor = dibs.monitor({
+   * const monitor = dibs.monitor('stuck-tasks', {
    *   table: 'tasks', stuck: 'EXECUTING', timeColumn: 'started_at', olderThanMs: 120_000, action: 'fail', failTo: 'FAILED',
    * })
    * const indexes = await monitor.checkIndexes()

@@ -25,7 +25,7 @@ const addOne = (ids: readonly string[], isolation: Isolation) => () =>
       for (const { id, balance } of rows)
         await tx.query('update account set balance = $2 where id = $1', [id, Number(balance) + 1])
     },
-    { isolation, attempts: 1 },
+    { isolation, maxAttempts: 1 },
   )
 const balances = async (db: ExploreHandle) =>
   (await db.query('select balance::int from account order by id')).rows.map(({ balance }) => balance)

@@ -269,8 +269,10 @@ describe('refused before anything is sent', () => {
     ['ids[0]', [null], {}, 'must not be null'],
     ['ids[0].name', [{ name: 1 }], {}, 'names the column "name"'],
     ['mode', [1], { mode: 'exclusive' }, 'must be one of update, no key update'],
-    ['wait', [1], { wait: 0 }, 'must be a whole number of milliseconds from 1'],
-    ['wait', [1], { wait: 'never' }, 'must be a whole number of milliseconds'],
+    ['waitMs', [1], { waitMs: -1 }, 'must be a whole number of milliseconds from 0'],
+    ['waitMs', [1], { waitMs: 'never' }, 'must be a whole number of milliseconds'],
+    ['waitMs', [1], { ifLocked: 'skip', waitMs: 5 }, "must not be given with ifLocked: 'skip'"],
+    ['ifLocked', [1], { ifLocked: 'nowait' }, "must be 'wait', 'fail' or 'skip'"],
     ['missing', [1], { missing: 'ignore' }, "must be 'refuse' or 'leave out'"],
     ['waitMs', [1], { waitMs: 1 }, 'Unknown option'],
   ])('%s', async (field, ids, options, problem) => {

@@ -148,7 +148,7 @@ it('updateVersioned under a lock of the row counts once, and whoever has read be
             const [page] = await dibs.rows.lock<{ hits: number }>('page', [1], { tx })
             await dibs.rows.update('page', { id: 1, version }, { hits: (page?.hits ?? 0) + 1 }, { tx })
           },
-          { attempts: 1 },
+          { maxAttempts: 1 },
         )
         .catch((error) => {
           if (!(error instanceof ConflictError)) throw error

@@ -33,7 +33,7 @@ const joined = (isolation: Isolation, fn: (tx: Transaction) => Promise<unknown>,
       await tx.query('insert into done values ($1)', [by])
       return told
     },
-    { isolation, attempts: 1 },
+    { isolation, maxAttempts: 1 },
   )
 
 /** In short, not every one for every piece. */

@@ -125,7 +125,7 @@ describe('a row with another version', () => {
         await fixture.pool.query(`update ${at('orders')} set version = 5 where id = 1`)
         return await update(tx, 1)
       },
-      { isolation: 'repeatable read', attempts: 1 },
+      { isolation: 'repeatable read', maxAttempts: 1 },
     )
     await expect(asked).rejects.toMatchObject({ code: 'DIBS_CONFLICT', sqlState: '40001' })
   })

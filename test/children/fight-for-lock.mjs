@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { Dibs } from '../../dist/index.js'
 
-const { url, schema, world, way, ttlMs } = JSON.parse(process.argv[2])
+const { url, schema, world, way, leaseMs } = JSON.parse(process.argv[2])
 process.on('disconnect', () => process.exit())
 let isOver = false
 process.on('message', () => {
@@ -20,7 +20,11 @@ const tell = (told) => process.send(told)
 const guards = {
   handle: (held, tx) => held.guard(tx),
   server: (held, tx) =>
-    tx.query(`select ${schema}.lock_guard($1, 0, $2, $3, 5000, false)::text`, [held.name, held.fence, ttlMs]),
+    tx.query(`select ${schema}.lock_guard($1, 0, $2, $3, 5000, false)::text`, [
+      held.name,
+      held.fence,
+      leaseMs,
+    ]),
 }
 
 async function count(held, how) {
@@ -55,7 +59,7 @@ const turns = {
   async lock() {
     let lock
     try {
-      lock = await dibs.lock('the-lock', { ttlMs, waitMs: 1_000 })
+      lock = await dibs.lock('the-lock', { leaseMs, waitMs: 1_000 })
     } catch (error) {
       if (error.code !== 'DIBS_BUSY' && error.code !== 'DIBS_GUARDED')
         tell({ at: 'failed', error: `${error.stack}` })
@@ -68,7 +72,7 @@ const turns = {
   /** Leads for one piece of work, and hands over. */
   async elect() {
     const election = dibs.elect('it', {
-      ttlMs,
+      leaseMs,
       onElected: async (term) => {
         const held = { name: 'leader:it', fence: term.epoch, guard: (tx) => term.guard(tx) }
         await work(held, term.tookOver)

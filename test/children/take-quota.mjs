@@ -17,10 +17,7 @@ const pool = new pg.Pool({ connectionString: url, max: callers })
 pool.on('error', () => {})
 const dibs = await Dibs.open({ pool, schema, logger: false, migrate: 'off', listen: false })
 const options = { limit, ledger: true, waitMs: 2_000 }
-const quotas = [
-  dibs.quota('stock', options),
-  dibs.quota('window', { ...options, per: { everyMs: windowMs } }),
-]
+const quotas = [dibs.quota('stock', options), dibs.quota('window', { ...options, perMs: windowMs })]
 const SUBJECT = 'hot'
 
 const passing = new Set(['DIBS_QUOTA_EXCEEDED', 'DIBS_BUSY', 'DIBS_CONFLICT', 'DIBS_HOLD_ENDED'])
@@ -51,12 +48,12 @@ const works = {
     await award(quota, `award-${randomUUID()}`, amountOf())
   },
   async settle(quota) {
-    const hold = await quota.reserve(SUBJECT, 3, { ttlMs: 150, id: `hold-${randomUUID()}` })
+    const hold = await quota.reserve(SUBJECT, 3, { leaseMs: 150, id: `hold-${randomUUID()}` })
     await hold.settle(pick([0, 1, 3]))
     mine.push([quota, hold.id])
   },
   async void(quota) {
-    const hold = await quota.reserve(SUBJECT, 3, { ttlMs: 150 })
+    const hold = await quota.reserve(SUBJECT, 3, { leaseMs: 150 })
     if (Math.random() < 0.7) await hold.void()
   },
   async refund() {

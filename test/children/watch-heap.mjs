@@ -82,7 +82,7 @@ async function startIdleMinute() {
 
 /** A lock that is held all the time keeps the connection for renewals open; a signal that all calls share never fires. */
 async function startCalls(...calls) {
-  const held = await dibs.lock('held', { ttlMs: 2_000 })
+  const held = await dibs.lock('held', { leaseMs: 2_000 })
   const { signal } = new AbortController()
   return {
     run: async (times) => {

@@ -28,7 +28,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
     asProcess((own) => own.transaction((tx) => own.acquire(list(own), { tx, waitMs: 0 }, write(by))))
   const leased = (list: List, work: () => Promise<unknown>) =>
     asProcess((own) => own.acquire(list(own), { mode: 'leased', leaseMs: 100_000_000, waitMs: 0 }, work))
-  const takes = (cost: number) => asProcess(async (own) => (await api(own).tryTake('tenant', cost)).granted)
+  const takes = (cost: number) => asProcess(async (own) => (await api(own).tryTake('tenant', cost)).ok)
 
   /** So much was taken in this window. */
   const has =

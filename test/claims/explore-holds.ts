@@ -258,7 +258,8 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
             bob: asProcess(({ database }) =>
               new Quota(database, 'points', {
                 limit: 10,
-                per: { everyMs: 86_400_000, from: new Date(0) },
+                perMs: 86_400_000,
+                from: new Date(0),
               }).take('kid', 2),
             ),
             maintenance: forgets,

@@ -205,7 +205,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
             await tx.query('select count(*) from done') // the snapshot
             return (await onceOn(database)({ ...at, tx }, write(by))).value
           },
-          { isolation, attempts: 3 },
+          { isolation, maxAttempts: 3 },
         ),
       )
 
@@ -272,7 +272,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
       error instanceof InProgressError || error instanceof FingerprintMismatchError
 
     const asks = (fingerprint: number, by: string, fn = write(by)) =>
-      calls({ ...at, fingerprint, wait: false }, fn)
+      calls({ ...at, fingerprint, waitMs: 0 }, fn)
 
     it('one payload: nobody is told that it is another', async () => {
       await exploreAll({

@@ -59,7 +59,7 @@ export function describeManySchedules(bound: Depth): void {
         const told: Record<string, Told[string]> = {}
         const points = new Quota(database, 'points', { limit: LIMIT })
         for (const [subject, amount] of Object.entries(amounts)) {
-          const { granted, used } = await points.tryTake(subject, amount, { tx })
+          const { ok: granted, used } = await points.tryTake(subject, amount, { tx })
           told[subject] = { state: granted ? 'taken' : 'refused', used }
         }
         return told

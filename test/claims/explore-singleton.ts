@@ -26,16 +26,16 @@ export function describeSingletonSchedules(bound: Depth): void {
       return by
     }
   const joined = (by: string, spec: object = {}) =>
-    asProcess(({ singleton }) => singleton({ ...at, by, ...spec }, write(by)))
+    asProcess(({ singleton }) => singleton({ ...at, holder: by, ...spec }, write(by)))
   const leased = (by: string, spec: object = {}) =>
     asProcess(({ singleton, db }) =>
-      singleton({ ...at, by, ...spec, mode: 'leased' }, async () => write(by)(db as unknown as Tx)),
+      singleton({ ...at, holder: by, ...spec, mode: 'leased' }, async () => write(by)(db as unknown as Tx)),
     )
   const inTransaction = (by: string) =>
     asProcess(({ singleton, transaction }) =>
       transaction(async (tx) => {
         await tx.query('select count(*) from done')
-        return singleton({ ...at, by, tx }, write(by))
+        return singleton({ ...at, holder: by, tx }, write(by))
       }),
     )
 
@@ -59,7 +59,7 @@ export function describeSingletonSchedules(bound: Depth): void {
         const error = reason(outcome)
         assert(isConflict(error), String(error))
         if (error instanceof SingletonConflictError) {
-          assert.equal(error.by, winner)
+          assert.equal(error.holder, winner)
           assert(error.state === 'pending' || error.result === winner)
         }
       }
@@ -96,7 +96,7 @@ export function describeSingletonSchedules(bound: Depth): void {
 
     it('one who fails leaves it to the other', async () => {
       const fails = asProcess(({ singleton }) =>
-        singleton({ ...at, by: 'ann' }, async (tx) => {
+        singleton({ ...at, holder: 'ann' }, async (tx) => {
           await write('ann')(tx)
           throw new TypeError('no')
         }),
@@ -206,7 +206,7 @@ export function describeSingletonSchedules(bound: Depth): void {
     const voids = (by: string, frees = true) =>
       asProcess(async ({ voidSlot }) => {
         const slot = { key: row.key, id: row.id }
-        return (await voidSlot({ scope: 's', slot, frees }, write(by))).voided
+        return (await voidSlot({ scope: 's', slot, frees }, write(by))).ok
       })
 
     it.each([

@@ -52,7 +52,7 @@ export function exploredAcquire(bound: Depth) {
             singleton: singletonOn(database),
             voidSlot: voidSlotOn(database),
           },
-          transaction: (own) => database.transaction(own, { attempts: 1 }),
+          transaction: (own) => database.transaction(own, { maxAttempts: 1 }),
         })
       } finally {
         await database.close()

@@ -79,27 +79,27 @@ export class QuotaModel {
     return this.#end === Number.POSITIVE_INFINITY ? undefined : this.#end - this.now
   }
 
-  take(subject: string, amount: number, limit: number, id?: string, ttlMs?: number): Told {
+  take(subject: string, amount: number, limit: number, id?: string, leaseMs?: number): Told {
     const known = this.#find(id)
     if (known) {
       const isSame =
         known.subject === subject &&
         known.asked === amount &&
-        (known.expires === undefined) === (ttlMs === undefined)
+        (known.expires === undefined) === (leaseMs === undefined)
       if (!isSame) return ['mismatch']
       const state = this.#stateOf(known)
-      if (ttlMs !== undefined) return state === 'held' ? ['reserved', known.expires] : ['ended', state]
+      if (leaseMs !== undefined) return state === 'held' ? ['reserved', known.expires] : ['ended', state]
       return state === 'taken' ? ['replayed', this.use(subject)] : ['ended', state]
     }
     if (amount > limit) return ['never']
     const { used, held } = this.use(subject)
     const need = used + held + amount - limit
     if (need > 0) return ['refused', { used, held }, this.#freeIn(subject, need)]
-    const expires = ttlMs === undefined ? undefined : this.now + ttlMs
+    const expires = leaseMs === undefined ? undefined : this.now + leaseMs
     const forget = (this.#options.everyMs === undefined ? this.now : this.#end) + this.#options.keepMs
-    const state = ttlMs === undefined ? 'taken' : 'held'
+    const state = leaseMs === undefined ? 'taken' : 'held'
     this.#entries.push({ id, subject, asked: amount, amount, expires, forget, state, window: this.#window })
-    return ttlMs === undefined ? ['taken', this.use(subject)] : ['reserved', expires]
+    return leaseMs === undefined ? ['taken', this.use(subject)] : ['reserved', expires]
   }
 
   settle(id: string, actual: number, limit: number): Told {

@@ -64,13 +64,13 @@ export const take = (amount: number, id?: string, subject = 'ann'): QuotaCall =>
   expect: (model) => model.take(subject, amount, LIMIT, id),
 })
 
-export const reserve = (amount: number, id: string, ttlMs = 1_000): QuotaCall => ({
+export const reserve = (amount: number, id: string, leaseMs = 1_000): QuotaCall => ({
   run: (quota, tx) =>
     tell(async () => {
-      const { expiresAt } = await quota.reserve('ann', amount, { id, ttlMs, tx })
+      const { leaseUntil: expiresAt } = await quota.reserve('ann', amount, { id, leaseMs, tx })
       return ['reserved', expiresAt.getTime() - NOW]
     }),
-  expect: (model) => model.take('ann', amount, LIMIT, id, ttlMs),
+  expect: (model) => model.take('ann', amount, LIMIT, id, leaseMs),
 })
 
 export const settle = (id: string, actual: number): QuotaCall => ({
@@ -85,7 +85,7 @@ export const giveBack = (id: string): QuotaCall => ({
 
 export const refund = (id: string, amount?: number): QuotaCall => ({
   run: (quota, tx) =>
-    tell(async () => [(await quota.refund(id, { amount, tx })).refunded ? 'refunded' : 'already']),
+    tell(async () => [(await quota.refund(id, { amount, tx })).replayed ? 'already' : 'refunded']),
   expect: (model) => model.refund(id, amount),
 })
 
@@ -200,7 +200,7 @@ export function quotaScenes(depth: Depth) {
 
   async function expectAtomic(scene: Scene): Promise<void> {
     const { start, calls, isStock, late = 'take' } = scene
-    const per = isStock ? {} : { per: { everyMs: WINDOW_MS, from: new Date(NOW) } }
+    const per = isStock ? {} : { perMs: WINDOW_MS, from: new Date(NOW) }
     const options = { limit: LIMIT, late, keepMs: Number.POSITIVE_INFINITY, ...per }
     const model = () => {
       const made = new QuotaModel({ late, keepMs: options.keepMs, everyMs: isStock ? undefined : WINDOW_MS })

@@ -99,7 +99,7 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
 
   const quotas = [
     dibs.quota('stock', { limit: LIMIT }),
-    dibs.quota('window', { limit: LIMIT, per: { everyMs: WINDOW_MS } }),
+    dibs.quota('window', { limit: LIMIT, perMs: WINDOW_MS }),
   ] as const
 
   /** At every moment: counters fit entries, and no window has more than its limit. */
@@ -166,7 +166,7 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
     // What the dead had reserved runs out, and then all of the rest can be had.
     const [stock] = quotas
     await until(async () => (await stock.peek('hot')).held === 0, 'reservations to run out', 5_000)
-    while ((await stock.tryTake('hot', 1, { id: `last-${Math.random()}` })).granted);
+    while ((await stock.tryTake('hot', 1, { id: `last-${Math.random()}` })).ok);
     const { used, held, remaining } = await stock.peek('hot')
     if (used !== LIMIT || held !== 0 || remaining !== 0)
       problems.push(`the limit is not reached: ${used}, ${held}`)

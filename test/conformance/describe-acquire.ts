@@ -27,7 +27,7 @@ export function describeAcquire({ admin, transaction, ids }: Context): void {
       [
         points.claim(child, 6, { id: `it's ${key}` }),
         claims.once({ scope: 'awards', key, fingerprint: { key } }),
-        claims.singleton({ scope: ['prayer', child], per: 'day', by: "it's {me}" }),
+        claims.singleton({ scope: ['prayer', child], per: 'day', holder: "it's {me}" }),
         claims.lock(`till of ${child}`),
       ],
       { tx: open.tx },
@@ -79,7 +79,7 @@ export function describeAcquire({ admin, transaction, ids }: Context): void {
   })
 
   it('several claims: a refusal says why, each, and leaves the transaction usable', async () => {
-    await dibs.singleton({ scope: ['prayer', 'eve'], per: 'day', by: 'eve' }, async () => 'done')
+    await dibs.singleton({ scope: ['prayer', 'eve'], per: 'day', holder: 'eve' }, async () => 'done')
     await points.take('eve', 5)
     await transaction(async (_, open) => {
       const refusal = await award(open, 'refused', 'eve').catch((error) => error)

@@ -17,8 +17,8 @@ export function describeKv({ schema, admin, transaction, ids }: Context): void {
     const { kv } = dibs
     await transaction(async (_, { tx }) => {
       const claim = await kv.setIfAbsent('a', value, { tx, ttlMs: 60_000 })
-      expect(claim).toEqual({ claimed: true, version: expect.any(Number) })
-      expect(await kv.setIfAbsent('a', 1, { tx })).toEqual({ claimed: false, value, version: claim.version })
+      expect(claim).toEqual({ ok: true, version: expect.any(Number) })
+      expect(await kv.setIfAbsent('a', 1, { tx })).toEqual({ ok: false, value, version: claim.version })
       const entry = { value, version: claim.version, expiresAt: expect.any(Date) }
       expect(await kv.get('a', { tx })).toEqual(entry)
       expect(await kv.getMany(['none', 'a'], { tx })).toEqual([undefined, entry])
@@ -28,10 +28,10 @@ export function describeKv({ schema, admin, transaction, ids }: Context): void {
       expect(patched?.value).toEqual({ quotes: value.quotes, nested: { null: 'null', more: [] } })
       await kv.set('b', null, { tx })
       expect(await kv.delete('b', { tx, ifVersion: 7 })).toMatchObject({
-        deleted: false,
+        ok: false,
         current: { value: null },
       })
-      expect(await kv.delete('b', { tx })).toEqual({ deleted: true })
+      expect(await kv.delete('b', { tx })).toEqual({ ok: true })
       await kv.set('c', 'c', { tx })
       const page = await kv.scan('', { tx, limit: 1 })
       expect(page).toMatchObject({ entries: [{ key: 'a' }], next: 'a' })
@@ -56,11 +56,11 @@ export function describeKv({ schema, admin, transaction, ids }: Context): void {
     await dibs.kv.set('a', 'theirs')
     await transaction(async (_, { tx, insert }) => {
       expect(await dibs.kv.setIfAbsent('a', 'ours', { tx })).toMatchObject({
-        claimed: false,
+        ok: false,
         value: 'theirs',
       })
       await insert('later', 'later')
-      expect(await dibs.kv.delete('a', { tx })).toEqual({ deleted: true })
+      expect(await dibs.kv.delete('a', { tx })).toEqual({ ok: true })
     })
     expect(await ids()).toEqual(['later'])
     expect(await dibs.kv.get('a')).toBeUndefined()

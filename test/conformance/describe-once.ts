@@ -80,7 +80,7 @@ export function describeOnce({ schema, admin, transaction, ids }: Context): void
       await dibs.once({ scope, key: 'd', tx: other }, async () => 1)
       await transaction(async (session, open) => {
         await session.query(`set local lock_timeout = '7s'`)
-        const refused = dibs.once({ scope, key: 'd', tx: open.tx, wait: false }, never)
+        const refused = dibs.once({ scope, key: 'd', tx: open.tx, waitMs: 0 }, never)
         await expect(refused).rejects.toBeInstanceOf(InProgressError)
         await open.insert('after', 'after')
         const { rows } = await session.query(`select current_setting('lock_timeout') as bound`)

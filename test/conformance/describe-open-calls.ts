@@ -17,7 +17,7 @@ export function describeOpenCalls({ schema, admin, harness, transaction }: Conte
   beforeAll(async () => {
     dibs = await Dibs.open({ pool: admin, schema: own, ...throughPool, listen: false })
     await prepareJoinedCalls(dibs, admin, schema)
-    lock = await dibs.lock('held', { ttlMs: 600_000 })
+    lock = await dibs.lock('held', { leaseMs: 600_000 })
   })
   afterAll(async () => {
     await lock.release()

@@ -73,7 +73,7 @@ export function exploredJobs(bound: Depth) {
         return await fn({
           ...jobCalls(database, LEASE_MS),
           db,
-          transaction: (own) => database.transaction(own, { attempts: 1 }),
+          transaction: (own) => database.transaction(own, { maxAttempts: 1 }),
         })
       } finally {
         await database.close()

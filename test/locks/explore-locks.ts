@@ -58,7 +58,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
   /** Waits until the lease has run out, takes over if it can, and counts. */
   const successor = asProcess(async (own) => {
     await timePasses(own.db)
-    const lock = await own.desk.tryLock('x', { ttlMs: TTL_MS })
+    const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
     if (lock) await countUnder(lock, own)
     return lock
   })
@@ -92,7 +92,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
         ann: holder(),
         release: asProcess(release()),
         bob: asProcess(async (own) => {
-          const lock = await own.desk.tryLock('x', { ttlMs: TTL_MS })
+          const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
           if (lock) await countUnder(lock, own)
           return lock
         }),
@@ -112,7 +112,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
         ann: holder('last'),
         operator: asProcess(async (own) => {
           const taken = await own.locks.forceRelease('x', { ifFence: 100 })
-          const lock = await own.desk.tryLock('x', { ttlMs: TTL_MS })
+          const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
           assert.equal(taken, 1)
           if (lock) await countUnder(lock, own)
           return lock

@@ -63,7 +63,7 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
         return await fn({
           ...{ db, database, desk, locks: new Locks(database, wakeups) },
           held: (permit = 0) => {
-            const spec = { name: 'x', ttlMs: TTL_MS, maxHoldMs: Number.POSITIVE_INFINITY, permits: 1 }
+            const spec = { name: 'x', leaseMs: TTL_MS, maxHoldMs: Number.POSITIVE_INFINITY, permits: 1 }
             const told = {
               permit,
               holder: 'ann',
@@ -74,7 +74,7 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
             }
             return new HeldLock({ database, wakeups, keeper }, spec, told, performance.now())
           },
-          transaction: (own) => database.transaction(own, { attempts: 1, isolation }),
+          transaction: (own) => database.transaction(own, { maxAttempts: 1, isolation }),
         })
       } finally {
         desk.close()

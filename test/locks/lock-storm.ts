@@ -145,7 +145,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
     }
   }
   const start = (): void => {
-    const settings = { url, schema, world, way, ttlMs: TTL_MS }
+    const settings = { url, schema, world, way, leaseMs: TTL_MS }
     fighters.add(new Fighter(settings, hear))
   }
 

@@ -888,7 +888,7 @@ const around = [
   [
     'void: runs its function in any case',
     'singleton.ts',
-    "if (told.state !== 'voided') return { voided: false }",
+    "if (told.state !== 'voided') return { ok: false }",
     '',
     slots,
   ],

@@ -58,8 +58,8 @@ const elections = [
   ],
   [
     'the process of a candidate ends while it rests',
-    'await sleep(fullJitterMs(failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal)',
-    'await sleep(fullJitterMs(failures, this.#spec.ttlMs / 3, MAX_REST_MS), signal, { ref: false })',
+    'await sleep(fullJitterMs(failures, this.#spec.leaseMs / 3, MAX_REST_MS), signal)',
+    'await sleep(fullJitterMs(failures, this.#spec.leaseMs / 3, MAX_REST_MS), signal, { ref: false })',
     elected,
   ],
   [

@@ -403,8 +403,8 @@ const around = [
   [
     'held-lock.ts',
     'it is held for ever',
-    'Math.ceil(Math.min(this.ttlMs, this.#maxAt - now))',
-    'this.ttlMs',
+    'Math.ceil(Math.min(this.leaseMs, this.#maxAt - now))',
+    'this.leaseMs',
     loss,
   ],
   [
@@ -623,8 +623,8 @@ const around = [
   [
     'held-lock.ts',
     'nobody asks for a lock that is held for less than its lease',
-    'this.renewAt = sentAt + Math.min(told.leftMs, this.ttlMs) / 3',
-    'this.renewAt = this.#isLast ? Number.POSITIVE_INFINITY : sentAt + this.ttlMs / 3',
+    'this.renewAt = sentAt + Math.min(told.leftMs, this.leaseMs) / 3',
+    'this.renewAt = this.#isLast ? Number.POSITIVE_INFINITY : sentAt + this.leaseMs / 3',
     loss,
   ],
   ['held-lock.ts', 'many listeners are a leak', / {4}setMaxListeners\(0, this\.signal\).*\n/, '', loss],
@@ -720,7 +720,7 @@ const around = [
   [
     'lock-keeper.ts',
     'only what is due to the moment',
-    'lock.renewAt - lock.ttlMs / 6) <= now',
+    'lock.renewAt - lock.leaseMs / 6) <= now',
     'lock.renewAt) <= now',
     held,
   ],

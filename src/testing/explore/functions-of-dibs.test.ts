@@ -51,7 +51,7 @@ const acts: [string, (dibs: Dibs) => Promise<unknown>][] = [
   ['rateLimit', (dibs) => dibs.rateLimit('r', { algorithm: 'gcra', limit: 1, perMs: 1_000 }).tryTake('ann')],
   [
     'singleton',
-    (dibs) => dibs.singleton({ scope: 's', by: 'ann', per: 'day', timeZone: 'UTC' }, async () => 1),
+    (dibs) => dibs.singleton({ scope: 's', holder: 'ann', per: 'day', timeZone: 'UTC' }, async () => 1),
   ],
   ['insertOnce', (dibs) => dibs.rows.insertOnce('effect', ['id'], { id: 1 })],
   ['add_job', (dibs) => dibs.transaction((tx) => tx.query(`select ${dibs.schema}.add_job('mail', '{}')`))],
