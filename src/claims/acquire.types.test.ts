@@ -80,8 +80,6 @@ it('singleton gives the function its slot', () => {
     expectTypeOf(await dibs.singleton(at, async () => new Date())).toEqualTypeOf<string>()
     // @ts-expect-error: a lease is for mode: 'leased'
     await dibs.singleton({ ...at, leaseMs: 1_000 }, async () => 1)
-    // @ts-expect-error: no period
-    await dibs.singleton({ scope: 's' }, async () => 1)
     const told = await dibs.voidSlot({ scope: 's', slot: { key: 'k', id: 'i' } }, async (tx) => {
       expectTypeOf(tx).toEqualTypeOf<Transaction>()
       return 1

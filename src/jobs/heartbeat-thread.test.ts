@@ -9,8 +9,9 @@ import { Dibs } from '../dibs.js'
 import { job } from './job-spec.js'
 
 const fixture = openClaims()
-const LEASE_MS = 2_000
-const COMPUTE_MS = 6_000
+// Long enough for a heartbeat on a machine that is busy with other tests.
+const LEASE_MS = 5_000
+const COMPUTE_MS = 12_000
 
 const children: ChildProcess[] = []
 afterEach(() => {
@@ -37,7 +38,7 @@ function start(heartbeatThread: boolean) {
   return { child, heard, exited }
 }
 
-/** A job that computes for three times as long as its lease lasts, while another worker looks for what is left behind. */
+/** A job that computes for longer than its lease lasts, while another worker looks for what is left behind. */
 async function compute(heartbeatThread: boolean) {
   await using dibs = await Dibs.open({ url, schema: fixture.schema.name, migrate: 'off', prepared: false })
   const jobs = dibs.jobs({ compute: job<null, { attempt: number; wasAborted: boolean }>(), other: job() })

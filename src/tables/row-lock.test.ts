@@ -86,7 +86,7 @@ describe('the rows', () => {
       }
       const other = typeof ids[0] === 'string' ? '(3,c)' : [3]
       await expect(lock([ids[0], other])).rejects.toThrow(NotFoundError)
-      expect(await lock([other, ids[0]], { missing: 'leave out' })).toMatchObject([{ id: ids[0] }])
+      expect(await lock([other, ids[0]], { ifMissing: 'skip' })).toMatchObject([{ id: ids[0] }])
       await tx.query('commit')
     })
     await withClient(async (holder) => {
@@ -95,7 +95,7 @@ describe('the rows', () => {
       await holder.query(`select from ${at('odd')} for no key update`)
       const { rows: held } = await holder.query('select pg_backend_pid() as pid')
       await withClient((ours) =>
-        expect(lock(ours, { wait: 'nowait' })).rejects.toMatchObject({
+        expect(lock(ours, { ifLocked: 'fail' })).rejects.toMatchObject({
           code: 'DIBS_BUSY',
           blockers: [{ pid: held[0].pid, isSure: true }],
         }),
@@ -273,8 +273,7 @@ describe('refused before anything is sent', () => {
     ['waitMs', [1], { waitMs: 'never' }, 'must be a whole number of milliseconds'],
     ['waitMs', [1], { ifLocked: 'skip', waitMs: 5 }, "must not be given with ifLocked: 'skip'"],
     ['ifLocked', [1], { ifLocked: 'nowait' }, "must be 'wait', 'fail' or 'skip'"],
-    ['missing', [1], { missing: 'ignore' }, "must be 'refuse' or 'leave out'"],
-    ['waitMs', [1], { waitMs: 1 }, 'Unknown option'],
+    ['ifMissing', [1], { ifMissing: 'ignore' }, "must be 'fail' or 'skip'"],
   ])('%s', async (field, ids, options, problem) => {
     const error = await ask(ids, options).catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)
