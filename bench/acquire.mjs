@@ -1,7 +1,7 @@
 // What four claims at once cost, over the same four taken one after the other in a transaction by hand.
 import { randomUUID } from 'node:crypto'
 import pg from 'pg'
-import { claims, Dibs } from '../dist/index.js'
+import { claim, Dibs } from '../dist/index.js'
 import { moveAway } from './distance.mjs'
 
 /** The same with a network in between, which makes each wait for the server dear. */
@@ -71,10 +71,10 @@ export async function acquireContest(url) {
     const who = subject()
     return dibs.acquire(
       [
-        claims.once({ scope: 'bench', key }),
-        claims.singleton({ scope: ['bench', who, key], per: 'day' }),
+        claim.once({ scope: 'bench', key }),
+        claim.singleton({ scope: ['bench', who, key], per: 'day' }),
         points.claim(who),
-        claims.lock(key),
+        claim.lock(key),
       ],
       { waitMs: 5_000 },
       async () => 1,

@@ -1,5 +1,5 @@
 // Ten clicks on "log the prayer, 10 points": one in a day, 50 points at most, each request once. All of it or nothing.
-import { AcquireRefusedError, claims, Dibs } from 'dibs'
+import { AcquireRefusedError, claim, Dibs } from 'dibs'
 
 const dibs = await Dibs.open()
 await dibs.pool.query('create table award_example (child text, day text, points int)')
@@ -10,8 +10,8 @@ const points = dibs.quota('award-example', { limit: 50, per: 'day', timeZone: 'A
 const log = (key, child, by) =>
   dibs.acquire(
     [
-      claims.once({ scope: 'award-example', key }),
-      claims.singleton({ scope: ['award-example', child], per: 'day', timeZone: 'Asia/Karachi', by }),
+      claim.once({ scope: 'award-example', key }),
+      claim.singleton({ scope: ['award-example', child], per: 'day', timeZone: 'Asia/Karachi', by }),
       points.claim(child, 10, { id: key }),
     ],
     async (tx, [_, slot, use]) => {

@@ -325,8 +325,8 @@ export class Dibs implements AsyncDisposable {
    * const points = dibs.quota('daily-points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
    * const event = await dibs.acquire(
    *   [
-   *     claims.once({ scope: 'events', key, fingerprint: body }),
-   *     claims.singleton({ scope: ['prayer', child], per: 'day', timeZone: 'Europe/Berlin', holder: parent }),
+   *     claim.once({ scope: 'events', key, fingerprint: body }),
+   *     claim.singleton({ scope: ['prayer', child], per: 'day', timeZone: 'Europe/Berlin', holder: parent }),
    *     points.claim(child, 10),
    *   ],
    *   async (tx, [once, slot, use]) => {

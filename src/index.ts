@@ -1,7 +1,7 @@
 export type { Acquire, AcquireAnswer, JoinedAcquire, LeasedAcquire } from './claims/acquire.js'
 export {
   type AcquireClaim,
-  claims,
+  claim,
   type Grants,
   type LockClaim,
   type LockGrant,
@@ -18,7 +18,7 @@ export {
 } from './claims/acquire-claims.js'
 export type { AcquireLease } from './claims/acquire-leased.js'
 export type { Claim, StepContext } from './claims/claim.js'
-export type { ClaimAddress, ClaimRecord, Claims, ListClaimsOptions } from './claims/claims.js'
+export type { ClaimAddress, ClaimFilter, ClaimRecord, Claims } from './claims/claims.js'
 export type { Hold } from './claims/hold.js'
 export type { Kv } from './claims/kv.js'
 export type { FieldPath } from './claims/kv-input.js'
@@ -27,11 +27,11 @@ export type {
   KvDeleteOptions,
   KvDeletion,
   KvEntry,
+  KvFilter,
   KvListedEntry,
-  KvPage,
+  KvListOptions,
   KvPatchOptions,
   KvReadOptions,
-  KvScanOptions,
   KvSwap,
   KvWriteOptions,
 } from './claims/kv-types.js'
@@ -98,7 +98,7 @@ export type { FencedWrite } from './locks/fenced-write.js'
 export type { LoadContext, OnTimeout, SingleFlight, SingleFlightOptions } from './locks/flight-spec.js'
 export type { GuardOptions, Lock, LockOptions, TookOver, TryLockOptions } from './locks/lock.js'
 export type { WithLock } from './locks/lock-desk.js'
-export type { ForceReleaseOptions, ListLocksOptions, LockInfo, Locks } from './locks/locks.js'
+export type { ForceReleaseOptions, LockFilter, LockInfo, Locks } from './locks/locks.js'
 export type { Health } from './ops/health.js'
 export type { MaintainOptions, MaintenanceReport } from './ops/maintenance.js'
 export type { MaintenanceLoop } from './ops/maintenance-loop.js'

@@ -1,15 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../test/claims/open-claims.js'
 import type { Dibs } from './dibs.js'
-import {
-  claims,
-  DibsError,
-  InvalidInputError,
-  keyOf,
-  onEvent,
-  retryOnConflict,
-  SnoozeError,
-} from './index.js'
+import { claim, DibsError, InvalidInputError, keyOf, onEvent, retryOnConflict, SnoozeError } from './index.js'
 import { crashLoop, createTestSchema, explore, PgProxy } from './testing/index.js'
 
 // Every public call with input of the wrong kind, as callers without types give it: the answer is a typed error that names the
@@ -111,7 +103,7 @@ const calls: Readonly<Record<string, Call>> = {
   'kv.compareAndSet': call(kv('compareAndSet'), ['key', 1, 2, {}], 3),
   'kv.delete': call(kv('delete'), ['key', {}], 1),
   'kv.patch': call(kv('patch'), ['key', { a: 1 }, {}], 2),
-  'kv.scan': call(kv('scan'), ['key', {}], 1),
+  'kv.list': call(kv('list'), [{ prefix: 'key' }, {}], 1),
   once: call(root('once'), [{ scope: 'odd', key: 'once' }, work], 0),
   onceDetailed: call(root('onceDetailed'), [{ scope: 'odd', key: 'detailed' }, work], 0),
   'once, leased': call(root('once'), [{ scope: 'odd', key: 'leased', mode: 'leased' }, work], 0),
@@ -142,10 +134,10 @@ const calls: Readonly<Record<string, Call>> = {
   'rateLimit.tryTake': call(rate('tryTake'), ['subject', 1, {}], 2),
   'rateLimit.peek': call(rate('peek'), ['subject', {}], 1),
   'rateLimit.claim': call(rate('claim'), ['subject', 1, {}], 2),
-  acquire: call(root('acquire'), [[claims.lock('odd')], {}, work], 1),
-  'claims.once': call(claims.once as Loose, [{ scope: 'odd', key: 'x' }], 0),
-  'claims.singleton': call(claims.singleton as Loose, [{ scope: 'odd', per: 'day', timeZone: 'UTC' }], 0),
-  'claims.lock': call(claims.lock as Loose, ['odd']),
+  acquire: call(root('acquire'), [[claim.lock('odd')], {}, work], 1),
+  'claim.once': call(claim.once as Loose, [{ scope: 'odd', key: 'x' }], 0),
+  'claim.singleton': call(claim.singleton as Loose, [{ scope: 'odd', per: 'day', timeZone: 'UTC' }], 0),
+  'claim.lock': call(claim.lock as Loose, ['odd']),
   'claims.get': call(
     on((dibs) => dibs.claims, 'get'),
     [{ scope: 'odd', key: 'x' }],
@@ -312,7 +304,7 @@ const optionNames: Readonly<Record<string, readonly string[]>> = {
   'kv.set': ['ttlMs', 'tx'],
   'kv.delete': ['ifVersion', 'tx'],
   'kv.patch': ['remove', 'ttlMs', 'tx'],
-  'kv.scan': ['after', 'limit', 'tx'],
+  'kv.list': ['cursor', 'limit', 'tx'],
   once: [
     'scope',
     'key',
@@ -349,11 +341,11 @@ const optionNames: Readonly<Record<string, readonly string[]>> = {
   rateLimit: ['algorithm', 'limit', 'perMs', 'burst', 'waitMs', 'whenDown', 'downAfterMs'],
   acquire: ['mode', 'tx', 'waitMs', 'leaseMs', 'deadlineMs', 'requestId'],
   'claims.get': ['scope', 'operation', 'singleton', 'key'],
-  'claims.list': ['scope', 'operation', 'singleton', 'status', 'held', 'gaveUp', 'after', 'limit'],
+  'claims.list': ['scope', 'operation', 'singleton', 'status', 'held', 'gaveUp'],
   'claims.forget': ['force'],
   'claims.resolve': ['keepMs'],
   lock: ['leaseMs', 'waitMs', 'permits', 'maxHoldMs', 'holder', 'signal'],
-  'locks.list': ['prefix', 'after', 'limit'],
+  'locks.list': ['prefix'],
   'locks.forceRelease': ['ifFence'],
   elect: ['leaseMs', 'onElected', 'onLost', 'holder'],
   singleFlight: ['ttlMs', 'staleMs', 'waitMs', 'leaseMs', 'onTimeout', 'result', 'signal'],
@@ -489,7 +481,7 @@ describe('input that was once accepted in silence is refused:', () => {
     [
       'Headers in the outcome of acquire',
       'acquire',
-      [[claims.once({ scope: 'odd', key: 'h' })], async () => new Headers()],
+      [[claim.once({ scope: 'odd', key: 'h' })], async () => new Headers()],
       '`outcome` is a Headers, which JSON cannot store. Convert it first, to plain data.',
     ],
     [

@@ -1,5 +1,5 @@
 import type pg from 'pg'
-import { claims, type Dibs, type Hold, job, type Lock, type Slot, type Tx } from '../src/index.js'
+import { claim, type Dibs, type Hold, job, type Lock, type Slot, type Tx } from '../src/index.js'
 import type { Transaction } from '../src/postgres/transaction-types.js'
 import { freshName } from './database.js'
 
@@ -49,7 +49,7 @@ type Call = (parts: JoinedParts, tx: Tx, key: string) => Promise<unknown>
 export const joinedCalls: Readonly<Record<string, Call>> = {
   'kv.get': ({ dibs }, tx) => dibs.kv.get('known', { tx }),
   'kv.getMany': ({ dibs }, tx) => dibs.kv.getMany(['known'], { tx }),
-  'kv.scan': ({ dibs }, tx) => dibs.kv.scan('known', { tx }),
+  'kv.list': ({ dibs }, tx) => dibs.kv.list({ prefix: 'known' }, { tx }),
   'kv.set': ({ dibs }, tx, key) => dibs.kv.set(key, 1, { tx }),
   'kv.setIfAbsent': ({ dibs }, tx, key) => dibs.kv.setIfAbsent(key, 1, { tx }),
   'kv.compareAndSet': ({ dibs }, tx) => dibs.kv.compareAndSet('known', 1, 2, { tx }),
@@ -65,7 +65,7 @@ export const joinedCalls: Readonly<Record<string, Call>> = {
     ),
   'dibs.acquire': (parts, tx, key) =>
     parts.dibs.acquire(
-      [quotaOf(parts.dibs).claim(key, 5), claims.lock(key)],
+      [quotaOf(parts.dibs).claim(key, 5), claim.lock(key)],
       {
         tx,
       },

@@ -23,7 +23,7 @@ export interface AcquireClaim<Grant> {
   readonly grant?: Grant
 }
 
-/** What the function is given of `claims.once`. */
+/** What the function is given of `claim.once`. */
 export interface OnceGrant {
   /** The same in every attempt. */
   readonly id: string
@@ -203,13 +203,13 @@ export class LockClaim implements AcquireClaim<LockGrant> {
  *
  * @example
  * await dibs.acquire(
- *   [claims.once({ scope: 'orders', key }), claims.singleton({ scope: ['order', tenant], per: 'day' }), claims.lock('till-7')],
+ *   [claim.once({ scope: 'orders', key }), claim.singleton({ scope: ['order', tenant], per: 'day' }), claim.lock('till-7')],
  *   async (tx, [order, slot, till]) => {
  *     await tx.query('insert into orders (id, day, fence) values ($1, $2, $3)', [order.id, slot.key, till.fence])
  *   },
  * )
  */
-export const claims = {
+export const claim = {
   /** An idempotency key: see `dibs.once`. At most one in a list. If it has its outcome, nothing else is looked at. */
   once: (spec: OnceClaimSpec): OnceClaim => new OnceClaim(spec),
   /** One in each period: see `dibs.singleton`. */
@@ -288,7 +288,7 @@ export function checkClaims(given: readonly AnyClaim[]): void {
     if (!isClaim(claim))
       throw new InvalidInputError(
         `claims[${index}]`,
-        'must be made by claims.once, claims.singleton, claims.lock, quota.claim or rateLimit.claim',
+        'must be made by claim.once, claim.singleton, claim.lock, quota.claim or rateLimit.claim',
       )
     const name = JSON.stringify([claim.kind, nameOf(claim)])
     if (seen.has(name)) throw new InvalidInputError(`claims[${index}]`, explainTwice(claim))

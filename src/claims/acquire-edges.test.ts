@@ -17,7 +17,7 @@ import {
 } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
-import { claims } from './acquire-claims.js'
+import { claim } from './acquire-claims.js'
 
 const fixture = openClaims()
 const { holdSlot, query, lockedRows } = acquirersOf(fixture)
@@ -78,7 +78,7 @@ it('a slot that is worked on beyond its time is not removed', async () => {
 it('a slot that is not kept is free after an error, though it is not known what became of the key', async () => {
   const run = (n: number) =>
     fixture.dibs.acquire(
-      [claims.once({ scope: 'pay', key: `${n}`, onAmbiguous: 'hold' }), claims.singleton(monthly)],
+      [claim.once({ scope: 'pay', key: `${n}`, onAmbiguous: 'hold' }), claim.singleton(monthly)],
       { mode: 'leased' },
       () => Promise.reject(new Error(`no ${n}`)),
     )
@@ -94,7 +94,7 @@ it.each([
   ['alone', () => fixture.other.singleton(day, async (_, slot) => slot.key)],
   [
     'the first of several',
-    () => fixture.other.acquire([claims.singleton(day), claims.lock('x')], async (_, [slot]) => slot.key),
+    () => fixture.other.acquire([claim.singleton(day), claim.lock('x')], async (_, [slot]) => slot.key),
   ],
 ])('a slot whose period was over while it waited is that of the next: %s', async (_, call) => {
   // Seen also by a function that is running.
@@ -115,8 +115,8 @@ it.each([
 })
 
 it.each([
-  ['a key', claims.once({ scope: 'pay', key: 'k' })],
-  ['a slot', claims.singleton(monthly)],
+  ['a key', claim.once({ scope: 'pay', key: 'k' })],
+  ['a slot', claim.singleton(monthly)],
 ])('what %s has waited that comes first is not taken from what the others may', async (_, key) => {
   const points = fixture.dibs.quota('points', { limit: 10 })
   await points.take('ann')
@@ -148,7 +148,7 @@ it.each([
   expect(await granted.call).toBe(3)
   await inTransaction(async (tx) => {
     await points.take('ann', 1, { tx })
-    const other = claims.once({ scope: 'pay', key: 'other' })
+    const other = claim.once({ scope: 'pay', key: 'other' })
     const refused = await errorOf(
       fixture.dibs.acquire([other, points.claim('ann')], { waitMs: 60 }, async () => 1),
     )
@@ -189,10 +189,10 @@ it('whoever waits for nobody does not wait for subjects that nobody has', async 
 it.each(['joined', 'leased'] as const)(
   'what the function of a slot throws is thrown as it is: %s',
   async (mode) => {
-    const mail = claims.singleton({ scope: ['mail', 'ann'], per: 'day' })
+    const mail = claim.singleton({ scope: ['mail', 'ann'], per: 'day' })
     await fixture.dibs.acquire([mail], async () => 1)
     const nightly = { scope: 'nightly', per: 'day', mode } as const
-    const inner = () => fixture.other.acquire([mail, claims.lock('x')], async () => 1)
+    const inner = () => fixture.other.acquire([mail, claim.lock('x')], async () => 1)
     const error = await errorOf(fixture.dibs.singleton(nightly as never, inner))
     expect(error).toBeInstanceOf(AcquireRefusedError)
     expect(await fixture.dibs.singleton(nightly as never, async () => 'done')).toBe('done')
@@ -216,7 +216,7 @@ describe('what ended with an answer that was lost', () => {
     expect(await end()).toMatchObject({ state: 'ended' })
     const before = await query('select * from {schema}.claim')
     await fixture.schema.clock.advance(1_000)
-    await fixture.dibs.acquire([claims.lock('l')], { mode: 'leased' }, async () => {
+    await fixture.dibs.acquire([claim.lock('l')], { mode: 'leased' }, async () => {
       expect(await end()).toMatchObject({ state: 'stored' })
     })
     expect(await query('select * from {schema}.claim')).toEqual(before)
@@ -232,9 +232,9 @@ it('what ended with an answer that was lost has ended, also if only its reservat
   await fixture.beside(
     async (dibs) => {
       const stop = onEvent('dibs:commit.unknown', () => {
-        other = fixture.dibs.acquire([claims.lock('l')], { mode: 'leased' }, () => ended.promise)
+        other = fixture.dibs.acquire([claim.lock('l')], { mode: 'leased' }, () => ended.promise)
       })
-      const list = [claims.lock('l'), dibs.quota('points', { limit: 10 }).claim('ann', 4)] as const
+      const list = [claim.lock('l'), dibs.quota('points', { limit: 10 }).claim('ann', 4)] as const
       expect(await dibs.acquire(list, { mode: 'leased' }, async () => 'done')).toBe('done')
       stop()
     },
@@ -356,8 +356,8 @@ describe('in a transaction of the caller', () => {
         if (typeof given[0] === 'string') sent.push(given[0])
         return send.apply(tx, given as never)
       }) as never
-      await fixture.dibs.acquire([claims.lock('x')], { tx }, async () => 1)
-      await errorOf(fixture.dibs.acquire([claims.lock('y')], { tx }, () => Promise.reject(new Error('no'))))
+      await fixture.dibs.acquire([claim.lock('x')], { tx }, async () => 1)
+      await errorOf(fixture.dibs.acquire([claim.lock('y')], { tx }, () => Promise.reject(new Error('no'))))
       await fixture.dibs.voidSlot({ scope: 's', slot: { key: 'day:2026-06-10', id: 'gone' }, tx })
       tx.query = send
       const names = (word: string) =>
@@ -369,7 +369,7 @@ describe('in a transaction of the caller', () => {
 
   it('nothing is left of a function that says nothing of a statement that failed', async () => {
     await inTransaction(async (tx) => {
-      const call = fixture.dibs.acquire([claims.singleton(monthly)], { tx }, async () => {
+      const call = fixture.dibs.acquire([claim.singleton(monthly)], { tx }, async () => {
         await tx.query('select 1 / 0').catch(() => {})
         return 'done'
       })
@@ -399,7 +399,7 @@ it('a lock is in nobody’s way whose claim was refused for another reason', asy
       values ('l', 'x', 1, '-infinity', now())`)
     await tx.query('savepoint before')
     const refused = await errorOf(
-      fixture.dibs.acquire([points.claim('full'), claims.lock('l')], { tx }, async () => 1),
+      fixture.dibs.acquire([points.claim('full'), claim.lock('l')], { tx }, async () => 1),
     )
     expect((refused as AcquireRefusedError).failures.map(({ kind }) => kind)).toEqual(['quota'])
   })
@@ -410,7 +410,7 @@ it('an attempt that asks for another amount than one that was given back', async
   const tokens = fixture.dibs.quota('tokens', { limit: 50 })
   const run = (amount: number, fn: () => Promise<unknown>) =>
     fixture.dibs.acquire(
-      [claims.once({ scope: 'ask', key: 'k' }), tokens.claim('ann', amount)],
+      [claim.once({ scope: 'ask', key: 'k' }), tokens.claim('ann', amount)],
       {
         mode: 'leased',
       },

@@ -13,7 +13,7 @@ import {
   type InProgressError,
 } from '../errors.js'
 import { onEvent } from '../postgres/events.js'
-import { claims, type QuotaGrant } from './acquire-claims.js'
+import { claim, type QuotaGrant } from './acquire-claims.js'
 import type { AcquireLease } from './acquire-leased.js'
 
 const fixture = openClaims()
@@ -22,7 +22,7 @@ const { inTransaction } = callersOf(fixture, { scope: 's', key: 'k' })
 
 const leased = { mode: 'leased', leaseMs: HOUR_MS } as const
 const points = () => fixture.dibs.quota('points', { limit: 10 })
-const once = () => claims.once({ scope: 'ask', key: 'k' })
+const once = () => claim.once({ scope: 'ask', key: 'k' })
 const named = (amount = 4) => points().claim('ann', amount, { id: 'event-1' })
 
 type Given = [AcquireLease, [...unknown[], QuotaGrant]]
@@ -199,7 +199,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
 
     it('it is charged though the lock beside it has another holder by then', async () => {
       await points().take('ann', 1)
-      const holder = hold([claims.lock('x'), named()])
+      const holder = hold([claim.lock('x'), named()])
       await holder.began
       await fixture.schema.clock.advance(HOUR_MS)
       await points().take('ann', 7)
@@ -210,7 +210,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
           async () => (await query("select from {schema}.lock where expires_at > '-infinity'")).length === 0,
           'the release',
         )
-        const next = hold([claims.lock('x')])
+        const next = hold([claim.lock('x')])
         await next.began
         return next
       })
@@ -237,7 +237,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
       const stop = onEvent('dibs:acquire.unsettled', (event) => void heard.push(event))
       const many = (dibs = fixture.dibs) => dibs.quota('points', { limit: 1_000_000, waitMs: 10_000 })
       const works = Array.from({ length: 5 }, (_, n) =>
-        hold([claims.once({ scope: 'ask', key: `${n}` }), many().claim('bob', 1)]),
+        hold([claim.once({ scope: 'ask', key: `${n}` }), many().claim('bob', 1)]),
       )
       await Promise.all(works.map(({ began }) => began))
       await fixture.schema.clock.advance(HOUR_MS)
@@ -469,7 +469,7 @@ it('what was given back by hand after it had run out is charged when the work en
 })
 
 it('is charged though another call has had its id since, and let it run out', async () => {
-  const late = hold([claims.lock('l'), named()])
+  const late = hold([claim.lock('l'), named()])
   await late.began
   await fixture.schema.clock.advance(HOUR_MS)
   const second = hold([named()])
@@ -485,7 +485,7 @@ it('is charged though another call has had its id since, and let it run out', as
 })
 
 it('is charged with its own amount, whatever another has reserved under the id meanwhile', async () => {
-  const late = hold([claims.lock('l'), named(9)])
+  const late = hold([claim.lock('l'), named(9)])
   await late.began
   await fixture.schema.clock.advance(HOUR_MS)
   const failed = fixture.dibs.acquire([named(3)], leased, () => Promise.reject(new Error('no')))

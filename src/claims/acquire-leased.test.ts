@@ -22,7 +22,7 @@ import { onEvent } from '../postgres/events.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import {
-  claims,
+  claim,
   type LockGrant,
   type OnceClaimSpec,
   type OnceGrant,
@@ -41,10 +41,10 @@ const slot = { scope: ['payout', 'ann'], perMs: 800_000 * HOUR_MS } as const
 const points = () => fixture.dibs.quota('points', { limit: 10 })
 const all = (spec: Partial<OnceClaimSpec> = {}, by = 'ann') =>
   [
-    claims.once({ ...key, ...spec }),
-    claims.singleton({ ...slot, holder: by }),
+    claim.once({ ...key, ...spec }),
+    claim.singleton({ ...slot, holder: by }),
     points().claim('ann', 4),
-    claims.lock('till-7'),
+    claim.lock('till-7'),
   ] as const
 const leased = { mode: 'leased', leaseMs: HOUR_MS } as const
 
@@ -66,13 +66,13 @@ const refusalOf = async (call: Promise<unknown>): Promise<AcquireRefusedError> =
   return error as AcquireRefusedError
 }
 const typesOf = ({ failures }: AcquireRefusedError) => failures.map(({ error }) => error.constructor)
-const states = async () => (await fixture.dibs.claims.list()).claims.map(({ status, held }) => held ?? status)
+const states = async () => (await fixture.dibs.claims.list()).items.map(({ status, held }) => held ?? status)
 const isLockHeld = async () =>
   (await query('select from {schema}.lock where expires_at > {schema}.clock()')).length > 0
 
 describe('acquire, leased', () => {
   it('commits all claims before the function runs, and their end after it, in two round trips', async () => {
-    await fixture.dibs.acquire([claims.once({ ...key, key: 'warm' })], leased, async () => 1)
+    await fixture.dibs.acquire([claim.once({ ...key, key: 'warm' })], leased, async () => 1)
     await fixture.dibs.claims.forget({ ...key, key: 'warm' })
     const first = await countTraffic(fixture.pool, () => fixture.dibs.acquire(all(), leased, async () => 1))
     expect(first).toMatchObject({ roundTrips: 2, commits: 2, value: 1 })
@@ -97,10 +97,7 @@ describe('acquire, leased', () => {
     // Whoever comes meanwhile: by the same key it is in progress, by another each is in the way.
     await expect(fixture.dibs.acquire(all(), leased, async () => 2)).rejects.toThrow(InProgressError)
     const [, otherSlot, , otherLock] = all()
-    const others = [
-      ...[claims.once({ ...key, key: 'other' }), otherSlot, otherLock],
-      points().claim('ann', 7),
-    ]
+    const others = [...[claim.once({ ...key, key: 'other' }), otherSlot, otherLock], points().claim('ann', 7)]
     for (const options of [leased, {}] as const) {
       const refusal = await refusalOf(fixture.dibs.acquire(others, options as object, async () => 2))
       expect(typesOf(refusal)).toEqual([SingletonConflictError, LockHeldError, QuotaExceededError])
@@ -175,7 +172,7 @@ describe('acquire, leased', () => {
   })
 
   it('keeps a slot that is to be kept', async () => {
-    const list = [claims.singleton({ ...slot, onFailure: 'keep' }), points().claim('ann', 4)]
+    const list = [claim.singleton({ ...slot, onFailure: 'keep' }), points().claim('ann', 4)]
     await expect(fixture.dibs.acquire(list, leased, () => Promise.reject(new Error('boom')))).rejects.toThrow(
       'boom',
     )
@@ -192,7 +189,7 @@ describe('acquire, leased', () => {
     expect(await isLockHeld()).toBe(false)
     await expect(fixture.dibs.acquire(all(), leased, async () => 2)).rejects.toThrow('`outcome` is a bigint')
     // Where nothing is stored, it may be anything.
-    expect(await fixture.dibs.acquire([claims.lock('x')], leased, async () => 1n)).toBe(1n)
+    expect(await fixture.dibs.acquire([claim.lock('x')], leased, async () => 1n)).toBe(1n)
   })
 
   it('with hold, an error that does not say so may have had its effect', async () => {
@@ -222,7 +219,7 @@ describe('acquire, leased', () => {
   it('has a name of its own without a key or a slot', async () => {
     const seen: string[] = []
     for (let n = 0; n < 2; n++)
-      await fixture.dibs.acquire([claims.lock('x')], leased, async (lease) => seen.push(lease.idempotencyKey))
+      await fixture.dibs.acquire([claim.lock('x')], leased, async (lease) => seen.push(lease.idempotencyKey))
     expect(new Set(seen).size).toBe(2)
   })
 })
@@ -253,10 +250,10 @@ describe('after a crash', () => {
 
   it('goes on with a reservation that has not run out', async () => {
     // The key was released by hand, before the reservation has run out.
-    const dead = await abandon([claims.once(key), points().claim('ann', 8)])
+    const dead = await abandon([claim.once(key), points().claim('ann', 8)])
     await fixture.schema.clock.advance(-HOUR_MS / 2)
     await query("update {schema}.claim set lease_until = '-infinity'")
-    const holder = hold([claims.once(key), points().claim('ann', 8)])
+    const holder = hold([claim.once(key), points().claim('ann', 8)])
     const [, grants] = await holder.began
     expect(grants[1]).toMatchObject({ held: 8, id: (dead.grants as unknown as QuotaGrant[])[1]?.id })
     await fixture.schema.clock.advance(HOUR_MS - 1_000)
@@ -284,7 +281,7 @@ describe('after a crash', () => {
   it('one of the claims that is lost is enough', async () => {
     const late = await abandon()
     // Only the lock is another's by now.
-    const thief = hold([claims.lock('till-7')])
+    const thief = hold([claim.lock('till-7')])
     await thief.began
     const before = await everything()
     late.holder.finish(() => 'late')
@@ -313,14 +310,14 @@ describe('after a crash', () => {
     await expect(fixture.dibs.acquire(all(), leased, async () => 3)).rejects.toThrow(
       'Given up after 2 attempts',
     )
-    expect((await fixture.dibs.claims.list({ gaveUp: true })).claims.length).toBe(1)
+    expect((await fixture.dibs.claims.list({ gaveUp: true })).items.length).toBe(1)
   })
 
   it('a slot is given up, which is final for the key, and stays so', async () => {
     const list = (name: string) => [
-      claims.once({ ...key, key: name }),
-      claims.singleton({ ...slot, maxAttempts: 1 }),
-      claims.lock('till-7'),
+      claim.once({ ...key, key: name }),
+      claim.singleton({ ...slot, maxAttempts: 1 }),
+      claim.lock('till-7'),
     ]
     await abandon(list('first'))
     const refusal = await refusalOf(fixture.dibs.acquire(list('second'), leased, async () => 1))
@@ -328,7 +325,7 @@ describe('after a crash', () => {
       isFinal: true,
       failures: [{ kind: 'singleton', error: { state: 'failed' } }],
     })
-    const { claims: given } = await fixture.dibs.claims.list({ gaveUp: true })
+    const { items: given } = await fixture.dibs.claims.list({ gaveUp: true })
     expect(given).toMatchObject([{ singleton: 'payout:ann', lost: 1 }])
   })
 
@@ -343,11 +340,11 @@ describe('after a crash', () => {
   })
 
   it('a lock alone is another’s when its lease has run out', async () => {
-    const late = await abandon([claims.lock('till-7')])
+    const late = await abandon([claim.lock('till-7')])
     await inTransaction(async (tx) => {
-      await fixture.dibs.acquire([claims.lock('till-7')], { tx }, async () => 1)
+      await fixture.dibs.acquire([claim.lock('till-7')], { tx }, async () => 1)
       expect(
-        await refusalOf(fixture.dibs.acquire([claims.lock('till-7')], leased, async () => 2)),
+        await refusalOf(fixture.dibs.acquire([claim.lock('till-7')], leased, async () => 2)),
       ).toMatchObject({
         retryAfterMs: 100,
       })
@@ -395,9 +392,9 @@ describe('the lease', () => {
   })
 
   it.each([
-    ['the slot', [claims.singleton(slot)]],
-    ['the lock', [claims.lock('till-7')]],
-    ['the key', [claims.once(key)]],
+    ['the slot', [claim.singleton(slot)]],
+    ['the lock', [claim.lock('till-7')]],
+    ['the key', [claim.once(key)]],
   ])('fires the signal at the next renewal if %s is taken over', async (_, list) => {
     const holder = hold(all(), { mode: 'leased', leaseMs: 4_500 })
     const [lease] = await holder.began
@@ -417,7 +414,7 @@ describe('the lease', () => {
       async (dibs) => {
         const startedAt = performance.now()
         const ended = dibs.acquire(
-          [claims.lock('till-7'), points().claim('ann', 1)],
+          [claim.lock('till-7'), points().claim('ann', 1)],
           { mode: 'leased', leaseMs: 1_500 },
           async (lease) => {
             proxy.inject({ kind: 'black-hole' })
@@ -468,9 +465,9 @@ describe('answers that are lost', () => {
   })
 
   it.each([
-    ['a key', () => claims.once({ ...key, onAmbiguous: 'hold' })],
-    ['a slot', () => claims.singleton(slot)],
-    ['a lock', () => claims.lock('till-7')],
+    ['a key', () => claim.once({ ...key, onAmbiguous: 'hold' })],
+    ['a slot', () => claim.singleton(slot)],
+    ['a lock', () => claim.lock('till-7')],
     ['a quota', () => points().claim('ann', 4)],
   ])('of %s and a rate limit: one attempt counts once', async (name, claim) => {
     const rule = { algorithm: 'fixed-window', limit: 1, perMs: 24 * HOUR_MS } as const
@@ -483,9 +480,9 @@ describe('answers that are lost', () => {
   })
 
   it.each([
-    ['a key', () => [claims.once(key)]],
-    ['a slot', () => [claims.singleton(slot)]],
-    ['a lock', () => [claims.lock('till-7')]],
+    ['a key', () => [claim.once(key)]],
+    ['a slot', () => [claim.singleton(slot)]],
+    ['a lock', () => [claim.lock('till-7')]],
   ])('of %s: its lease is as old as the claim, and not as the call that found it again', async (_, list) => {
     const leaseMs = 30_000
     await cutOff('acquire(', 1, async (dibs) => {
@@ -517,7 +514,7 @@ describe('answers that are lost', () => {
   it('of the end: it has ended, once, and the caller has its answer', async () => {
     await cutOff('acquire_end', 1, async (dibs) => {
       expect(await dibs.acquire(all(), leased, async () => 1)).toBe(1)
-      expect(await dibs.acquire([claims.lock('x'), points().claim('bob', 1)], leased, async () => 2)).toBe(2)
+      expect(await dibs.acquire([claim.lock('x'), points().claim('bob', 1)], leased, async () => 2)).toBe(2)
     })
     expect(await states()).toEqual(['active', 'active'])
     expect([await points().peek('ann'), await points().peek('bob')]).toMatchObject([{ used: 4 }, { used: 1 }])
@@ -525,7 +522,7 @@ describe('answers that are lost', () => {
 
   it('of the end of a lock alone: it has ended', async () => {
     await cutOff('acquire_end', 1, async (dibs) => {
-      expect(await dibs.acquire([claims.lock('x'), points().claim('bob', 1)], leased, async () => 2)).toBe(2)
+      expect(await dibs.acquire([claim.lock('x'), points().claim('bob', 1)], leased, async () => 2)).toBe(2)
     })
     expect(await points().peek('bob')).toMatchObject({ used: 1, held: 0 })
     expect(await points().verify()).toEqual([])
@@ -558,7 +555,7 @@ describe('answers that are lost', () => {
         expect(error).toBeInstanceOf(OutcomeNotStoredError)
         expect(error).toMatchObject({ retryable: true, id: (await fixture.dibs.claims.get(key))?.id })
         // Nothing is done that could be done twice: nobody needs to know.
-        const failed = dibs.acquire([claims.lock('x')], leased, () => Promise.reject(new Error('not now')))
+        const failed = dibs.acquire([claim.lock('x')], leased, () => Promise.reject(new Error('not now')))
         await expect(failed).rejects.toThrow('not now')
       },
       { connectionString: proxy.url },
@@ -568,7 +565,7 @@ describe('answers that are lost', () => {
     await expect(fixture.dibs.acquire(all(), leased, async () => 2)).rejects.toThrow(InProgressError)
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 4 })
     await expect(
-      fixture.dibs.acquire([claims.once({ ...key, waitMs: 40 })], leased, async () => 2),
+      fixture.dibs.acquire([claim.once({ ...key, waitMs: 40 })], leased, async () => 2),
     ).rejects.toThrow(BusyError)
   })
 })

@@ -16,7 +16,7 @@ import { Lease } from './lease.js'
 /** What the function of leased claims works with, beside what was granted. */
 export interface AcquireLease {
   /**
-   * To be handed on to whoever does the work outside, so that a repetition is known there. With `claims.once` it is the same in
+   * To be handed on to whoever does the work outside, so that a repetition is known there. With `claim.once` it is the same in
    * every attempt.
    */
   readonly idempotencyKey: string

@@ -8,7 +8,7 @@ import { crashLoop } from '../testing/crash/crash-loop.js'
 import { recordEffects } from '../testing/crash/effects.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
 import { acquireOn } from './acquire.js'
-import { claims } from './acquire-claims.js'
+import { claim } from './acquire-claims.js'
 import { Quota } from './quota.js'
 import { singletonOn } from './singleton.js'
 
@@ -43,10 +43,10 @@ const crash = async (options: CrashLoopOptions) => {
 }
 
 const four = (points: Quota) => [
-  claims.lock('till-7'),
+  claim.lock('till-7'),
   points.claim('ann', 4),
-  claims.singleton({ scope: 's', perMs }),
-  claims.once({ scope: 'k', key: 'k', waitMs: 300 }),
+  claim.singleton({ scope: 's', perMs }),
+  claim.once({ scope: 'k', key: 'k', waitMs: 300 }),
 ]
 
 /** Charged once, nothing pending, nothing held, and every counter fits its entries. */

@@ -7,7 +7,7 @@ import type { Dibs } from '../dibs.js'
 import { CommitOutcomeUnknownError, ConnectionLostError, PermanentError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { claims } from './acquire-claims.js'
+import { claim } from './acquire-claims.js'
 
 vi.setConfig({ testTimeout: 60_000 })
 const fixture = openClaims()
@@ -17,10 +17,10 @@ const MOST = 60
 const points = (dibs: Dibs) => dibs.quota('points', { limit: 100, ledger: true })
 
 const listOf = (dibs: Dibs, name: string, how: 'keyed' | 'slot' | 'plain') => [
-  ...(how === 'keyed' ? [claims.once({ scope: 's', key: name })] : []),
-  ...(how === 'plain' ? [] : [claims.singleton({ scope: ['slot', name], per: 'month' })]),
+  ...(how === 'keyed' ? [claim.once({ scope: 's', key: name })] : []),
+  ...(how === 'plain' ? [] : [claim.singleton({ scope: ['slot', name], per: 'month' })]),
   points(dibs).claim(name, 4),
-  claims.lock(name),
+  claim.lock(name),
 ]
 
 interface Told {
@@ -165,7 +165,7 @@ it.each([
   [
     'several claims',
     (dibs: Dibs, fn: (tx: Transaction) => Promise<string>) =>
-      dibs.acquire([claims.singleton(slow), claims.lock('x')], { waitMs: 0 }, fn),
+      dibs.acquire([claim.singleton(slow), claim.lock('x')], { waitMs: 0 }, fn),
   ],
 ])(
   'a COMMIT that goes on after its connection has ended is not taken for one that is in the way: %s',

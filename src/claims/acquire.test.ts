@@ -24,7 +24,7 @@ import {
 import { onEvent } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { countTraffic } from '../testing/count-traffic.js'
-import { type AcquireClaim, claims } from './acquire-claims.js'
+import { type AcquireClaim, claim } from './acquire-claims.js'
 
 const fixture = openClaims()
 const { query, everything, lockedRows, slowly } = acquirersOf(fixture)
@@ -37,10 +37,10 @@ const coins = () => fixture.dibs.quota('coins', { limit: 5 })
 /** One of each kind. */
 const all = (by = 'ann') =>
   [
-    claims.lock('till-7'),
+    claim.lock('till-7'),
     points().claim('ann', 4),
-    claims.singleton({ ...slot, holder: by }),
-    claims.once(key),
+    claim.singleton({ ...slot, holder: by }),
+    claim.once(key),
   ] as const
 
 /** How a joined call can be made: each runs to its end, and commits also after an error of the claims. */
@@ -156,7 +156,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     await acquire(all(), async () => 1)
     const other = await held((tx) => tx.query(`select from ${fixture.schema.name}.quota for update`))
     // The quota is locked elsewhere, and full; the slot is taken; the lock is held.
-    const leased = slowly((work) => fixture.dibs.acquire([claims.lock('till-7')], { mode: 'leased' }, work))
+    const leased = slowly((work) => fixture.dibs.acquire([claim.lock('till-7')], { mode: 'leased' }, work))
     await leased.began
     const before = await everything()
     const list = all().map((claim) => (claim.kind === 'quota' ? points().claim('ann', 10) : claim))
@@ -171,13 +171,13 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     await points().take('ann', 8)
     await coins().take('ann', 5)
     const holder = slowly((work) =>
-      fixture.dibs.acquire([claims.lock('till-7')], { mode: 'leased', leaseMs: HOUR_MS }, work),
+      fixture.dibs.acquire([claim.lock('till-7')], { mode: 'leased', leaseMs: HOUR_MS }, work),
     )
     await holder.began
     const free = [
-      claims.lock('free'),
+      claim.lock('free'),
       points().claim('bob', 1),
-      claims.singleton({ scope: 'free', per: 'day' }),
+      claim.singleton({ scope: 'free', per: 'day' }),
     ]
     const before = await everything()
     const list = [coins().claim('ann', 1), ...free, ...all().slice(0, 3)]
@@ -230,7 +230,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
 
   it('stores the refusal of another, that its function takes for final, as any other error', async () => {
     await points().take('ann', 8)
-    const list = [claims.once({ ...key, isTerminal: () => true })]
+    const list = [claim.once({ ...key, isTerminal: () => true })]
     const inner = () => fixture.other.acquire([points().claim('ann', 4)], async () => 1)
     await refusalOf(acquire(list, () => inner()))
     const replay = await acquire(list, write('x')).catch((error) => error)
@@ -257,7 +257,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
     expect(kindsOf(refusal)).toEqual([[1, 'quota', QuotaExceededError]])
     expect(refusal.isFinal).toBe(false)
     expect(refusal.retryAfterMs).toBe(refusal.failures[0]?.error.retryAfterMs)
-    expect(await fixture.dibs.claims.list()).toEqual({ claims: [] })
+    expect(await fixture.dibs.claims.list()).toEqual({ items: [] })
     await points().refund(`${taken.id}`)
     await acquire(all(), write('now'))
     expect(await fixture.logged()).toEqual(['now'])
@@ -266,13 +266,13 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
   it.each([
     [
       'a lock that another transaction has made',
-      (tx: Tx) => fixture.dibs.acquire([claims.lock('till-7')], { tx }, async () => 1),
+      (tx: Tx) => fixture.dibs.acquire([claim.lock('till-7')], { tx }, async () => 1),
     ],
     [
       'a lock that is there, and that another transaction has',
       async (tx: Tx) => {
-        await fixture.dibs.acquire([claims.lock('till-7')], async () => 1)
-        await fixture.dibs.acquire([claims.lock('till-7')], { tx }, async () => 1)
+        await fixture.dibs.acquire([claim.lock('till-7')], async () => 1)
+        await fixture.dibs.acquire([claim.lock('till-7')], { tx }, async () => 1)
       },
     ],
   ])('refuses %s at once', onTime, async (__, hold) => {
@@ -289,14 +289,14 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
 
   it('undoes all of it when the function fails', async () => {
     await points().take('ann', 1)
-    await acquire([claims.lock('till-7')], async () => 1)
+    await acquire([claim.lock('till-7')], async () => 1)
     const before = await everything()
     const boom = new Error('boom')
     await expect(acquire(all(), () => Promise.reject(boom))).rejects.toBe(boom)
     const after = await everything()
     expect([after.quotas, after.entries]).toEqual([before.quotas, before.entries])
     expect(await points().verify()).toEqual([])
-    const { claims: left } = await fixture.dibs.claims.list()
+    const { items: left } = await fixture.dibs.claims.list()
     expect(left.filter(({ held: how }) => how !== 'released')).toEqual([])
     expect(after.locks).toMatchObject([{ expires_at: Number.NEGATIVE_INFINITY }])
     await acquire(all(), write('now'))
@@ -319,13 +319,13 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
   })
 
   it('keeps a slot that is to be kept, and undoes the rest', async () => {
-    const keep = claims.singleton({ ...slot, onFailure: 'keep' })
-    const other = claims.singleton({ scope: 'other', per: 'day' })
-    const list = [claims.once(key), keep, other, points().claim('ann', 4)]
+    const keep = claim.singleton({ ...slot, onFailure: 'keep' })
+    const other = claim.singleton({ scope: 'other', per: 'day' })
+    const list = [claim.once(key), keep, other, points().claim('ann', 4)]
     await expect(acquire(list, () => Promise.reject(new Error('boom')))).rejects.toThrow('boom')
     expect(await points().peek('ann')).toMatchObject({ used: 0 })
     expect(await points().verify()).toEqual([])
-    const { claims: left } = await fixture.dibs.claims.list()
+    const { items: left } = await fixture.dibs.claims.list()
     expect(left.map(({ scope, status, held: how }) => [scope, how ?? status])).toEqual([
       ['::other', 'released'],
       ['::prayer:ann', 'failed'],
@@ -336,10 +336,10 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
   })
 
   it('takes an id once, and does not give back what was taken before', async () => {
-    const claim = () => points().claim('ann', 4, { id: 'event-1' })
+    const take = () => points().claim('ann', 4, { id: 'event-1' })
     await points().take('ann', 4, { id: 'event-1' })
-    await acquire([claim()], async () => 1)
-    await acquire([claim(), claims.once(key)], () => Promise.reject(new PermanentError('no'))).catch(() => {})
+    await acquire([take()], async () => 1)
+    await acquire([take(), claim.once(key)], () => Promise.reject(new PermanentError('no'))).catch(() => {})
     expect(await points().peek('ann')).toMatchObject({ used: 4 })
     const other = points().claim('ann', 5, { id: 'event-1' })
     expect(kindsOf(await refusalOf(acquire([other], write('x'))))).toEqual([
@@ -351,7 +351,7 @@ describe.each(ways)('acquire, %s', (_, acquire) => {
 
 describe('acquire, alone', () => {
   it('needs two round trips for four claims, and one commit', async () => {
-    await fixture.dibs.acquire([claims.once({ ...key, key: 'warm' })], async () => 1)
+    await fixture.dibs.acquire([claim.once({ ...key, key: 'warm' })], async () => 1)
     const first = await countTraffic(fixture.pool, () => fixture.dibs.acquire(all(), async () => 1))
     expect(first).toMatchObject({ roundTrips: 2, commits: 1 })
     // The second is the end of a transaction that has done nothing, and nobody waits for it.
@@ -365,16 +365,16 @@ describe('acquire, alone', () => {
   })
 
   it('gives back what is no JSON where nothing is stored, and refuses it where something is', async () => {
-    const value = await fixture.dibs.acquire([claims.lock('till-7')], async () => 1n)
+    const value = await fixture.dibs.acquire([claim.lock('till-7')], async () => 1n)
     expect(value).toBe(1n)
-    const bad = fixture.dibs.acquire([claims.lock('till-7'), claims.once(key)], async () => 1n as never)
+    const bad = fixture.dibs.acquire([claim.lock('till-7'), claim.once(key)], async () => 1n as never)
     await expect(bad).rejects.toThrow('`outcome` is a bigint')
-    expect(await fixture.dibs.claims.list()).toEqual({ claims: [] })
+    expect(await fixture.dibs.claims.list()).toEqual({ items: [] })
   })
 
   it('repeats the function after a conflict, with everything taken once', async () => {
     let tries = 0
-    const list = [...all(), claims.singleton({ scope: 'kept', per: 'day', onFailure: 'keep' })]
+    const list = [...all(), claim.singleton({ scope: 'kept', per: 'day', onFailure: 'keep' })]
     await fixture.dibs.acquire(list, async (tx) => {
       await write(`try ${++tries}`)(tx)
       if (tries < 3) throw new ConflictError({ subject: 'a row' })
@@ -392,7 +392,7 @@ describe('acquire, alone', () => {
   it('does what was left for after the commit, once, and not after a failure', async () => {
     let after = 0
     const run = (fail: boolean) =>
-      fixture.dibs.acquire([claims.once({ ...key, key: String(fail) })], async (tx) => {
+      fixture.dibs.acquire([claim.once({ ...key, key: String(fail) })], async (tx) => {
         tx.afterCommit(() => void after++)
         if (fail) throw new BusinessRuleError('no')
       })
@@ -427,7 +427,7 @@ describe('a refusal', () => {
     ['that is final', true],
   ])("%s leaves no lock behind in the caller's transaction", async (_, isFinal) => {
     // Rows of all of them are there, and none is new.
-    const others = [claims.singleton({ scope: 'released', per: 'day' }), points().claim('bob', 1)]
+    const others = [claim.singleton({ scope: 'released', per: 'day' }), points().claim('bob', 1)]
     await inTransaction((tx) =>
       fixture.dibs
         .acquire([...all(), ...others], { tx }, () => Promise.reject(new Error('no')))
@@ -435,7 +435,7 @@ describe('a refusal', () => {
     )
     if (isFinal) await fixture.dibs.singleton({ scope: 'taken', per: 'day' }, async () => 1)
     await points().take('ann', 8)
-    const list = [...all(), ...others, ...(isFinal ? [claims.singleton({ scope: 'taken', per: 'day' })] : [])]
+    const list = [...all(), ...others, ...(isFinal ? [claim.singleton({ scope: 'taken', per: 'day' })] : [])]
     const before = await everything()
     await inTransaction(async (tx) => {
       await refusalOf(fixture.dibs.acquire(list, { tx }, write('x')))
@@ -461,9 +461,9 @@ describe('a refusal', () => {
     const taken = { scope: 'taken', per: 'day' } as const
     await fixture.dibs.singleton(taken, async () => 1)
     const list = [
-      claims.once(key),
-      claims.singleton(taken),
-      claims.singleton({ scope: 'cron', per: { cron: '0 3 * * *' } }),
+      claim.once(key),
+      claim.singleton(taken),
+      claim.singleton({ scope: 'cron', per: { cron: '0 3 * * *' } }),
     ]
     for (const options of [{}, { mode: 'leased' }] as const) {
       const refusal = await refusalOf(fixture.dibs.acquire(list, options as object, async () => 1))
@@ -475,7 +475,7 @@ describe('a refusal', () => {
 })
 
 describe('others that are undecided', () => {
-  const list = () => [points().claim('ann', 4), claims.lock('till-7')]
+  const list = () => [points().claim('ann', 4), claim.lock('till-7')]
 
   it.each([
     ['alone', {}],
@@ -519,7 +519,7 @@ describe('others that are undecided', () => {
     await points().take('ann', 1)
     const other = await held((tx) => points().take('ann', 1, { tx }))
     const startedAt = performance.now()
-    const both = [claims.singleton(slot), ...list()]
+    const both = [claim.singleton(slot), ...list()]
     const refusal = await refusalOf(fixture.dibs.acquire(both, { waitMs: 5_000 }, async () => 1))
     expect(performance.now() - startedAt).toBeLessThan(2_500)
     expect(kindsOf(refusal)).toEqual([
@@ -531,9 +531,9 @@ describe('others that are undecided', () => {
 
   it('of the key are waited for as once does, or are in progress', async () => {
     const first = await held((tx) => fixture.dibs.acquire(all(), { tx: tx as never }, async () => 'first'))
-    const atOnce = fixture.other.acquire([claims.once({ ...key, waitMs: 0 })], async () => 2)
+    const atOnce = fixture.other.acquire([claim.once({ ...key, waitMs: 0 })], async () => 2)
     await expect(atOnce).rejects.toThrow(InProgressError)
-    const soon = fixture.other.acquire([claims.once({ ...key, waitMs: 60 })], async () => 2)
+    const soon = fixture.other.acquire([claim.once({ ...key, waitMs: 60 })], async () => 2)
     await expect(soon).rejects.toThrow(BusyError)
     const second = fixture.other.acquire(all(), async () => 2)
     await until(async () => (await waiters()) === 1, 'the second to wait')
@@ -543,15 +543,13 @@ describe('others that are undecided', () => {
 
   it('of a slot that comes first are waited for, and of others are not', async () => {
     const first = await held((tx) => fixture.dibs.singleton({ ...slot, tx }, async () => 1))
-    const only = fixture.other.acquire([claims.singleton(slot)], async () => 2)
+    const only = fixture.other.acquire([claim.singleton(slot)], async () => 2)
     await until(async () => (await waiters()) === 1, 'the second to wait')
-    const soon = await refusalOf(
-      fixture.dibs.acquire([claims.singleton(slot)], { waitMs: 30 }, async () => 2),
-    )
+    const soon = await refusalOf(fixture.dibs.acquire([claim.singleton(slot)], { waitMs: 30 }, async () => 2))
     expect(kindsOf(soon)).toEqual([[0, 'singleton', BusyError]])
     const behind = await refusalOf(
       fixture.dibs.acquire(
-        [claims.once({ ...key, waitMs: 5_000 }), claims.singleton(slot)],
+        [claim.once({ ...key, waitMs: 5_000 }), claim.singleton(slot)],
         {
           waitMs: 30,
         },
@@ -575,9 +573,9 @@ describe('others that are undecided', () => {
         })
         await began.promise
         const duplicates = Array.from({ length: 8 }, () => dibs.acquire(all(), async () => 2))
-        const soon = dibs.acquire([claims.once({ ...key, waitMs: 30 })], async () => 2)
+        const soon = dibs.acquire([claim.once({ ...key, waitMs: 30 })], async () => 2)
         await expect(soon).rejects.toThrow(BusyError)
-        expect(await dibs.acquire([claims.lock('unrelated')], async () => 3)).toBe(3)
+        expect(await dibs.acquire([claim.lock('unrelated')], async () => 3)).toBe(3)
         goOn.resolve()
         expect(await Promise.all([first, ...duplicates])).toEqual(Array.from({ length: 9 }, () => 1))
       },
@@ -609,13 +607,13 @@ describe("in the caller's transaction", () => {
       fixture.dibs.acquire(all(), { tx }, async () => {
         const inner = [
           points().claim('ann', 5),
-          claims.lock('till-7'),
-          claims.once({ ...key, key: 'inner' }),
+          claim.lock('till-7'),
+          claim.once({ ...key, key: 'inner' }),
         ] as const
         expect(await fixture.dibs.acquire(inner, { tx }, async (_, [use]) => use.used)).toBe(9)
         const full = await refusalOf(fixture.dibs.acquire([points().claim('ann', 2)], { tx }, async () => 1))
         expect(full.failures[0]?.error).toMatchObject({ used: 9, requested: 2 })
-        for (const again of [claims.once(key), claims.singleton(slot)])
+        for (const again of [claim.once(key), claim.singleton(slot)])
           await expect(fixture.dibs.acquire([again], { tx }, async () => 1)).rejects.toThrow(
             InvalidInputError,
           )
@@ -671,9 +669,9 @@ describe('in whatever order', () => {
     const shuffled = (seed: number) =>
       names
         .flatMap((name) => [
-          claims.lock(name),
+          claim.lock(name),
           quota.claim(name, 1),
-          claims.singleton({ scope: [name, seed], per: 'day' }),
+          claim.singleton({ scope: [name, seed], per: 'day' }),
         ])
         .map((claim, n) => ({ claim, rank: ((n + 1) * 7919 * (seed + 1)) % 101 }))
         .sort((a, b) => a.rank - b.rank)
@@ -703,18 +701,18 @@ describe('what cannot be claimed', () => {
   it.each([
     ['no list', () => undefined, '`claims` must be an array of 1 to 50 claims'],
     ['an empty list', () => [], '`claims` must be an array of 1 to 50 claims'],
-    ['too many', () => Array.from({ length: 51 }, (_, n) => claims.lock(`${n}`)), '1 to 50'],
-    ['what is no claim', () => [{ kind: 'lock', name: 'x' }], '`claims[0]` must be made by claims.once'],
-    ['nothing', () => [claims.lock('x'), undefined], '`claims[1]` must be made by'],
+    ['too many', () => Array.from({ length: 51 }, (_, n) => claim.lock(`${n}`)), '1 to 50'],
+    ['what is no claim', () => [{ kind: 'lock', name: 'x' }], '`claims[0]` must be made by claim.once'],
+    ['nothing', () => [claim.lock('x'), undefined], '`claims[1]` must be made by'],
     [
       'two keys',
-      () => [claims.once(key), claims.once({ ...key, key: 'other' })],
+      () => [claim.once(key), claim.once({ ...key, key: 'other' })],
       '`claims[1]` is a second idempotency key',
     ],
-    ['a lock twice', () => [claims.lock('x'), claims.lock('x')], '`claims[1]` is in the list already'],
+    ['a lock twice', () => [claim.lock('x'), claim.lock('x')], '`claims[1]` is in the list already'],
     [
       'a slot twice',
-      () => [claims.singleton(slot), claims.singleton(slot)],
+      () => [claim.singleton(slot), claim.singleton(slot)],
       '`claims[1]` is in the list already',
     ],
     [
@@ -730,22 +728,22 @@ describe('what cannot be claimed', () => {
       },
       '`claims[1]` is in the list already: claim the sum',
     ],
-    ['a lock without a name', () => [claims.lock('')], '`name` must not be empty'],
-    ['a key without a scope', () => [claims.once({ key: 'k' } as never)], '`scope` must be'],
-    ['a key in a transaction', () => [claims.once({ ...key, tx: {} } as never)], 'Unknown option "tx"'],
+    ['a lock without a name', () => [claim.lock('')], '`name` must not be empty'],
+    ['a key without a scope', () => [claim.once({ key: 'k' } as never)], '`scope` must be'],
+    ['a key in a transaction', () => [claim.once({ ...key, tx: {} } as never)], 'Unknown option "tx"'],
     [
       'a key with no number',
-      () => [claims.once({ ...key, maxAttempts: Number.NaN })],
+      () => [claim.once({ ...key, maxAttempts: Number.NaN })],
       '`maxAttempts` must be',
     ],
     [
       'a key with a question',
-      () => [claims.once({ ...key, onAmbiguous: (() => 'retry') as never })],
+      () => [claim.once({ ...key, onAmbiguous: (() => 'retry') as never })],
       '`onAmbiguous` must be',
     ],
     [
       'a key with a mistake',
-      () => [claims.once({ ...key, onAmbiguous: 'wait' as never })],
+      () => [claim.once({ ...key, onAmbiguous: 'wait' as never })],
       '`onAmbiguous` must be',
     ],
   ])('%s', async (_, list, message) => {
@@ -765,12 +763,12 @@ describe('what cannot be claimed', () => {
     [{ deadlineMs: 0 }, '`deadlineMs` must be'],
     [null, '`options` must be an object'],
   ])('with %j', async (options, message) => {
-    const call = (async () => fixture.dibs.acquire([claims.lock('x')], options as never, async () => 1))()
+    const call = (async () => fixture.dibs.acquire([claim.lock('x')], options as never, async () => 1))()
     await expect(call).rejects.toThrow(message)
   })
 
   it('without a function', async () => {
-    const call = (async () => fixture.dibs.acquire([claims.lock('x')], undefined as never))()
+    const call = (async () => fixture.dibs.acquire([claim.lock('x')], undefined as never))()
     await expect(call).rejects.toThrow('`fn` must be a function')
   })
 })

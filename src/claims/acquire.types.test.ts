@@ -2,15 +2,15 @@ import type { PoolClient } from 'pg'
 import { expectTypeOf, it } from 'vitest'
 import type { Dibs } from '../dibs.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { claims, type LockGrant, type OnceGrant, type QuotaGrant, type Slot } from './acquire-claims.js'
+import { claim, type LockGrant, type OnceGrant, type QuotaGrant, type Slot } from './acquire-claims.js'
 import type { AcquireLease } from './acquire-leased.js'
 import type { Quota } from './quota.js'
 
 /** Never run: what it says is checked by the compiler. */
 const neverRun = (_: (dibs: Dibs, client: PoolClient, points: Quota) => unknown): void => {}
-const once = claims.once({ scope: 's', key: 'k' })
-const slot = claims.singleton({ scope: ['a', 1, 2n], per: 'day' })
-const lock = claims.lock('x')
+const once = claim.once({ scope: 's', key: 'k' })
+const slot = claim.singleton({ scope: ['a', 1, 2n], per: 'day' })
+const lock = claim.lock('x')
 
 it('acquire gives the function what was granted, each in its place', () => {
   neverRun(async (dibs, client, points) => {
@@ -35,9 +35,9 @@ it('acquire gives the function what was granted, each in its place', () => {
     // @ts-expect-error: not made by claims
     await dibs.acquire([{ kind: 'thing' }], async () => 1)
     // @ts-expect-error: a question needs a claim of its own
-    claims.once({ scope: 's', key: 'k', onAmbiguous: () => 'retry' })
+    claim.once({ scope: 's', key: 'k', onAmbiguous: () => 'retry' })
     // @ts-expect-error: misspelled
-    claims.singleton({ scope: 's', per: 'dya' })
+    claim.singleton({ scope: 's', per: 'dya' })
   })
 })
 

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { deferred } from '../../test/deferred.js'
 import { BusyError, FenceLostError, InProgressError, InvalidInputError } from '../errors.js'
+import { encodeCursor } from '../postgres/page.js'
 
 const fixture = openClaims()
 
@@ -36,19 +37,19 @@ describe('dibs.claims', () => {
     await dibs
       .once({ scope: 'r', key: 'z', mode: 'leased' }, () => Promise.reject(new Error('released')))
       .catch(() => {})
-    const first = await dibs.claims.list({ limit: 2 })
-    expect(first.claims.map(({ scope, key }) => scope + key)).toEqual(['rz', 'sa'])
-    const second = await dibs.claims.list({ limit: 2, after: first.next })
-    expect(second.claims.map(({ scope, key }) => scope + key)).toEqual(['sb', 'sc'])
-    expect(second).not.toHaveProperty('next')
-    const keys = async (options: Parameters<typeof dibs.claims.list>[0]) =>
-      (await dibs.claims.list(options)).claims.map(({ key }) => key)
+    const first = await dibs.claims.list({}, { limit: 2 })
+    expect(first.items.map(({ scope, key }) => scope + key)).toEqual(['rz', 'sa'])
+    const second = await dibs.claims.list({}, { limit: 2, cursor: first.nextCursor })
+    expect(second.items.map(({ scope, key }) => scope + key)).toEqual(['sb', 'sc'])
+    expect(second.nextCursor).toBeUndefined()
+    const keys = async (...given: Parameters<typeof dibs.claims.list>) =>
+      (await dibs.claims.list(...given)).items.map(({ key }) => key)
     expect(await keys({ scope: 's' })).toEqual(['a', 'b', 'c'])
     await dibs.once({ scope: ['s', 'tenant'], key: 'd' }, async () => 1)
     await dibs.once({ scope: 's2', key: 'e' }, async () => 1)
     expect(await keys({ scope: 's' })).toEqual(['a', 'b', 'c', 'd'])
     expect(await keys({ gaveUp: true })).toEqual([])
-    expect(await keys({ scope: ['s'], after: { scope: 's', key: 'b' } })).toEqual(['c', 'd'])
+    expect(await keys({ scope: ['s'] }, { cursor: encodeCursor('claims', ['s', 'b']) })).toEqual(['c', 'd'])
     expect(await keys({ status: 'pending' })).toEqual(['z'])
     expect(await keys({ held: 'released' })).toEqual(['z'])
     expect(await keys({ held: 'abandoned' })).toEqual([])
@@ -59,7 +60,7 @@ describe('dibs.claims', () => {
     await fixture.dibs.once({ scope: 's', key: 'k', keepMs: 1_000 }, async () => 1)
     await fixture.schema.clock.advance(1_000)
     expect(await fixture.dibs.claims.get({ scope: 's', key: 'k' })).toBeUndefined()
-    expect((await fixture.dibs.claims.list()).claims).toEqual([])
+    expect((await fixture.dibs.claims.list()).items).toEqual([])
   })
 
   it('forgets one, so that its key is new', async () => {
@@ -107,13 +108,16 @@ describe('dibs.claims', () => {
   it.each([
     [{ status: 'done' }, '`status`'],
     [{ held: true }, '`held`'],
-    [{ limit: 0 }, '`limit`'],
-    [{ limit: 1_001 }, '`limit`'],
+    [{}, '`limit`', { limit: 0 }],
+    [{}, '`limit`', { limit: 1_001 }],
+    [{}, '`cursor`', { cursor: 'x' }],
     [{ scope: 'a', operation: 'b' }, '`operation`'],
     [{ state: 'failed' }, 'Unknown option "state"'],
-  ])('refuses %j', async (options, message) => {
-    await expect(fixture.dibs.claims.list(options as never)).rejects.toThrow(InvalidInputError)
-    await expect(fixture.dibs.claims.list(options as never)).rejects.toThrow(message)
+    [{}, 'Unknown option "after"', { after: 'x' }],
+  ])('refuses %j: %s', async (filter, message, page?: object) => {
+    const listed = fixture.dibs.claims.list(filter as never, (page ?? {}) as never)
+    await expect(listed).rejects.toThrow(InvalidInputError)
+    await expect(listed).rejects.toThrow(message)
   })
 })
 

@@ -13,6 +13,15 @@ import {
   singletonOf,
 } from '../postgres/key.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
+import {
+  ANY_TEXT,
+  checkPageLimit,
+  decodeCursor,
+  PAGE_OPTIONS,
+  type Page,
+  type PageOptions,
+  toPage,
+} from '../postgres/page.js'
 import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import { decideClaim } from './claim-statements.js'
@@ -36,7 +45,7 @@ export interface ClaimRecord {
   /** Attempts that ended without a word. */
   readonly lost: number
   readonly fence: number
-  /** Who works on it, or did last: host, process and call. */
+  /** Who works on it, or did last: what a singleton was given as `holder`, else host, process and call. */
   readonly holder: string
   readonly leaseUntil?: Date
   /** What is replayed; of a failed claim, its error. */
@@ -48,8 +57,6 @@ export interface ClaimRecord {
   readonly input?: unknown
   /** Of a slot: its singleton, as it was named; `key` is the period. */
   readonly singleton?: string
-  /** Who has the slot, as they said. */
-  readonly by?: string
   /** Names of the recovery points that were recorded. */
   readonly steps: readonly string[]
   readonly createdAt: Date
@@ -63,7 +70,8 @@ export type ClaimAddress =
   | { readonly operation: string; readonly key: string }
   | { readonly singleton: string | readonly (string | number | bigint)[]; readonly key: string }
 
-export interface ListClaimsOptions {
+/** Which claims. */
+export interface ClaimFilter {
   /** And what is below it: `orders` finds `['orders', tenant]` too. */
   readonly scope?: string | readonly (string | number | bigint)[] | undefined
   readonly operation?: string | undefined
@@ -74,10 +82,6 @@ export interface ListClaimsOptions {
   readonly held?: ClaimRecord['held'] | undefined
   /** Failed claims that were given up, after too many attempts that ended without a word. */
   readonly gaveUp?: boolean | undefined
-  /** Where the page before ended. */
-  readonly after?: { readonly scope: string; readonly key: string } | undefined
-  /** Default 100, at most 1,000. */
-  readonly limit?: number | undefined
 }
 
 const columns = `
@@ -147,34 +151,30 @@ export class Claims {
   }
 
   /**
-   * Claims in order of scope and key, a page at a time; `next` is missing on the last page.
+   * Claims in the order of their scope and key.
    *
    * @example
-   * const { claims, next } = await dibs.claims.list({ status: 'pending', held: 'abandoned', limit: 50 })
-   * const rest = next ? await dibs.claims.list({ status: 'pending', held: 'abandoned', after: next }) : undefined
+   * const filter = { status: 'pending', held: 'abandoned' } as const
+   * const { items, nextCursor } = await dibs.claims.list(filter, { limit: 50 })
+   * const rest = nextCursor ? await dibs.claims.list(filter, { cursor: nextCursor }) : undefined
    */
-  async list(options: ListClaimsOptions = {}): Promise<{
-    readonly claims: readonly ClaimRecord[]
-    readonly next?: { readonly scope: string; readonly key: string }
-  }> {
-    checkOptions(options, ['scope', 'operation', 'singleton', 'status', 'held', 'gaveUp', 'after', 'limit'])
-    const { scope, operation, singleton, status, held, gaveUp = false, after, limit = 100 } = options
+  async list(filter: ClaimFilter = {}, page: PageOptions = {}): Promise<Page<ClaimRecord>> {
+    checkOptions(filter, ['scope', 'operation', 'singleton', 'status', 'held', 'gaveUp'])
+    checkOptions(page, PAGE_OPTIONS)
+    const { scope, operation, singleton, status, held, gaveUp = false } = filter
     if (!statuses.includes(status))
       throw new InvalidInputError('status', "must be 'pending', 'active' or 'failed'")
     if (!holds.includes(held))
       throw new InvalidInputError('held', "must be 'held', 'resting', 'abandoned' or 'released'")
     if (typeof gaveUp !== 'boolean')
       throw new InvalidInputError('gaveUp', `must be true or false, not ${showGiven(gaveUp)}`)
-    if (!(Number.isSafeInteger(limit) && limit >= 1 && limit <= 1_000))
-      throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${showGiven(limit)}`)
     const ways = { scope, operation, singleton }
     const [way, second] = Object.entries(ways).filter(([, value]) => value !== undefined)
     if (second)
       throw new InvalidInputError(second[0], `and \`${way?.[0]}\` are two ways to say which; give one`)
     const wanted = way ? scopeOf(ways) : null
-    const { scope: afterScope, key: afterKey } = Object(after)
-    const from =
-      after === undefined ? [null, null] : [checkKey('after', afterScope), checkKey('after', afterKey)]
+    const limit = checkPageLimit(page.limit)
+    const from = decodeCursor('claims', page.cursor, [ANY_TEXT, ANY_TEXT]) ?? [null, null]
     const values = [
       wanted,
       status ?? null,
@@ -184,9 +184,7 @@ export class Claims {
       String(limit + 1),
     ]
     const rows = await this.#database.send(listClaims, values)
-    const claims = rows.slice(0, limit).map(readRecord)
-    const last = claims.at(-1)
-    return rows.length > limit && last ? { claims, next: { scope: last.scope, key: last.key } } : { claims }
+    return toPage('claims', rows, limit, (row) => [`${row.scope}`, `${row.key}`], readRecord)
   }
 
   /**
@@ -293,13 +291,12 @@ function readRecord(row: TextRow): ClaimRecord {
     attempt: Number(row.attempt),
     lost: Number(row.lost),
     fence: Number(row.fence),
-    holder: `${row.holder}`,
+    holder: singleton !== undefined && input?.by ? input.by : `${row.holder}`,
     ...(row.lease_until ? { leaseUntil: dateFromMicros(row.lease_until) } : {}),
     ...(row.outcome ? { outcome: JSON.parse(row.outcome) } : {}),
     ...(row.last_error ? { lastError: readError(row.last_error) } : {}),
     ...(operation === undefined ? {} : { operation }),
     ...(singleton === undefined ? { ...(row.input ? { input } : {}) } : { singleton }),
-    ...(singleton !== undefined && input?.by ? { by: input.by } : {}),
     steps,
     createdAt: dateFromMicros(`${row.created_at}`),
     ...(row.completed_at ? { completedAt: dateFromMicros(row.completed_at) } : {}),

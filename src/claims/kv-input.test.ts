@@ -47,9 +47,9 @@ describe('what is refused before anything is sent', () => {
       'version',
     ],
     ['a version to delete', (v) => kv.delete('a', { ifVersion: v }), [0, '1', null], 'ifVersion'],
-    ['a prefix', (prefix) => kv.scan(prefix), [undefined, 5, 'a\0', '\ud800', 'x'.repeat(513)], 'prefix'],
-    ['a limit', (limit) => kv.scan('', { limit }), [0, -1, 1.5, 1_001, '5', null, Number.NaN], 'limit'],
-    ['after', (after) => kv.scan('', { after }), ['', 5, null], 'after'],
+    ['a prefix', (prefix) => kv.list({ prefix }), [null, 5, 'a\0', '\ud800', 'x'.repeat(513)], 'prefix'],
+    ['a limit', (limit) => kv.list({}, { limit }), [0, -1, 1.5, 1_001, '5', null, Number.NaN], 'limit'],
+    ['a cursor', (cursor) => kv.list({}, { cursor }), ['', 5, null, 'k3'], 'cursor'],
     ['options', (options) => kv.get('a', options), [null, 5, 'tx', []], 'options'],
   ]
   it.each(cases)('%s', async (_, call, given, field) => {
@@ -75,7 +75,8 @@ describe('what is refused before anything is sent', () => {
         () => kv.compareAndSet('a', 1, 1, wrong),
         () => kv.delete('a', wrong),
         () => kv.patch('a', {}, wrong),
-        () => kv.scan('a', wrong),
+        () => kv.list({ prefix: 'a' }, wrong),
+        () => kv.list(wrong),
       ])
         await expect(call()).rejects.toMatchObject({ field: 'ttl', name: 'InvalidInputError' })
     })

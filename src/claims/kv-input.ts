@@ -31,13 +31,6 @@ export function checkNewTtl(ttlMs: unknown): readonly ['true' | 'false', string 
   return [ttlMs === undefined ? 'true' : 'false', checkTtl(ttlMs)]
 }
 
-export function checkLimit(limit: unknown): number {
-  if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1 && limit <= MAX_KEYS)
-    return limit
-  const given = typeof limit === 'number' ? String(limit) : nameGiven(limit)
-  throw new InvalidInputError('limit', `must be a whole number from 1 to ${MAX_KEYS}, not ${given}`)
-}
-
 export function checkFields(fields: unknown): string {
   const json = toJson('fields', fields)
   if (!json.startsWith('{')) {

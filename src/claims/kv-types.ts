@@ -1,5 +1,6 @@
 import type { Tx } from '../postgres/executor.js'
 import type { Json } from '../postgres/json.js'
+import type { PageOptions } from '../postgres/page.js'
 import type { FieldPath } from './kv-input.js'
 
 /** What stands under a key. */
@@ -13,13 +14,6 @@ export interface KvEntry<T = Json> {
 
 export interface KvListedEntry<T = Json> extends KvEntry<T> {
   readonly key: string
-}
-
-/** A page of keys, in byte order. */
-export interface KvPage<T = Json> {
-  readonly entries: KvListedEntry<T>[]
-  /** For `after`, to read on; absent: there are no more. */
-  readonly next?: string
 }
 
 export type KvClaim<T = Json> =
@@ -60,10 +54,13 @@ export interface KvPatchOptions extends KvWriteOptions {
   readonly remove?: readonly FieldPath[] | undefined
 }
 
-export interface KvScanOptions {
-  /** The `next` of the page before. */
-  readonly after?: string | undefined
-  /** Most entries on a page, from 1 to 1,000. Default 100. */
-  readonly limit?: number | undefined
+/** Which keys. */
+export interface KvFilter {
+  /** Only keys that begin with this. Default: all. */
+  readonly prefix?: string | undefined
+}
+
+export interface KvListOptions extends PageOptions {
+  /** Your own open transaction, to read what it wrote. */
   readonly tx?: Tx | undefined
 }

@@ -11,19 +11,19 @@ describe('in the transaction of the caller', () => {
       await kv.set('kept', 2, { tx })
       await kv.setIfAbsent('b', 1, { tx })
       expect((await kv.getMany(['a', 'b'], { tx })).map((entry) => entry?.value)).toEqual([1, 1])
-      expect((await kv.scan('', { tx })).entries).toHaveLength(3)
+      expect((await kv.list({}, { tx })).items).toHaveLength(3)
       expect(await kv.get('a')).toBeUndefined()
       throw new Error('on purpose')
     })
     await expect(failed).rejects.toThrow('on purpose')
-    expect((await kv.scan('')).entries).toMatchObject([{ key: 'kept', value: 1 }])
+    expect((await kv.list()).items).toMatchObject([{ key: 'kept', value: 1 }])
     await dibs.transaction(async (tx) => {
       const { version } = await kv.set('a', { n: 1 }, { tx })
       await kv.compareAndSet('a', version, { n: 2 }, { tx })
       await kv.patch('a', { m: 3 }, { tx })
       await kv.delete('kept', { tx })
     })
-    expect((await kv.scan('')).entries).toMatchObject([{ key: 'a', value: { n: 2, m: 3 } }])
+    expect((await kv.list()).items).toMatchObject([{ key: 'a', value: { n: 2, m: 3 } }])
   })
 
   it('makes others wait, with a bound', async () => {

@@ -146,7 +146,7 @@ describe('get and getMany', () => {
     await schema.clock.advance(60_000)
     expect(await kv.get('a')).toBeUndefined()
     expect(await kv.getMany(['a'])).toEqual([undefined])
-    expect(await kv.scan('')).toEqual({ entries: [] })
+    expect(await kv.list()).toEqual({ entries: [] })
   })
 
   it('getMany keeps the order, also of keys that are missing or asked for twice', async () => {
@@ -291,7 +291,7 @@ it('takes one round trip for each call', async () => {
     set: () => kv.set('a', {}),
     compareAndSet: () => kv.compareAndSet('a', OTHER, 1),
     patch: () => kv.patch('a', { b: 1 }, { remove: ['c'] }),
-    scan: () => kv.scan('a'),
+    list: () => kv.list({ prefix: 'a' }),
     delete: () => kv.delete('a'),
   }
   for (const [name, call] of Object.entries(calls)) {

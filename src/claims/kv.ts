@@ -7,11 +7,11 @@ import { hasWaitedInVain } from '../postgres/fault.js'
 import { type Json, MAX_JSON_BYTES, type Stored, toJson } from '../postgres/json.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import { trackJoinedMethods } from '../postgres/open-calls.js'
+import { ANY_TEXT, checkPageLimit, decodeCursor, PAGE_OPTIONS, type Page, toPage } from '../postgres/page.js'
 import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
 import {
   checkFields,
-  checkLimit,
   checkNewTtl,
   checkPaths,
   checkTtl,
@@ -25,11 +25,11 @@ import type {
   KvDeleteOptions,
   KvDeletion,
   KvEntry,
+  KvFilter,
   KvListedEntry,
-  KvPage,
+  KvListOptions,
   KvPatchOptions,
   KvReadOptions,
-  KvScanOptions,
   KvSwap,
   KvWriteOptions,
 } from './kv-types.js'
@@ -201,30 +201,28 @@ export class Kv {
   }
 
   /**
-   * The keys that begin with a prefix, a page at a time, in byte order. Pages are read one by one: what is written
-   * meanwhile may or may not be seen.
+   * The keys that begin with a prefix, in byte order. Each page is read by itself: a key that is written between two pages may or may not be seen.
    *
    * @example
-   * let after: string | undefined
+   * let cursor: string | undefined
    * do {
-   *   const page = await dibs.kv.scan<{ name: string }>('user:', { after, limit: 500 })
-   *   for (const { key, value } of page.entries) console.log(key, value.name)
-   *   after = page.next
-   * } while (after !== undefined)
+   *   const page = await dibs.kv.list<{ name: string }>({ prefix: 'user:' }, { cursor, limit: 500 })
+   *   for (const { key, value } of page.items) console.log(key, value.name)
+   *   cursor = page.nextCursor
+   * } while (cursor !== undefined)
    */
-  async scan<T = Json>(prefix: string, options: KvScanOptions = {}): Promise<KvPage<T>> {
-    checkOptions(options, ['after', 'limit', 'tx'])
-    const { from, below } = prefixRange(prefix)
-    const limit = checkLimit(options.limit === undefined ? 100 : options.limit)
-    const after = options.after === undefined ? '' : checkKey('after', options.after)
-    // One more tells whether there are more.
+  async list<T = Json>(filter: KvFilter = {}, page: KvListOptions = {}): Promise<Page<KvListedEntry<T>>> {
+    checkOptions(filter, ['prefix'])
+    checkOptions(page, [...PAGE_OPTIONS, 'tx'])
+    const { from, below } = prefixRange(filter.prefix ?? '')
+    const limit = checkPageLimit(page.limit)
+    const [after = ''] = decodeCursor('kv', page.cursor, [ANY_TEXT]) ?? []
+    // One more than `limit` shows whether there is a next page.
     const values = [from, after, String(limit + 1)]
     const rows = await (below === undefined
-      ? this.#database.send(statements.scanToEnd, values, options.tx)
-      : this.#database.send(statements.scanRange, [...values, below], options.tx))
-    const entries = rows.slice(0, limit).map(toListedEntry<T>)
-    const next = rows.length > limit ? entries.at(-1)?.key : undefined
-    return next === undefined ? { entries } : { entries, next }
+      ? this.#database.send(statements.scanToEnd, values, page.tx)
+      : this.#database.send(statements.scanRange, [...values, below], page.tx))
+    return toPage('kv', rows, limit, (row) => [`${row.key}`], toListedEntry<T>)
   }
 
   /** Sends what a function answers in one row. */
@@ -250,7 +248,7 @@ export class Kv {
 }
 
 trackJoinedMethods(Kv, 'kv', {
-  ...{ get: 1, getMany: 1, scan: 1, delete: 1 },
+  ...{ get: 1, getMany: 1, list: 1, delete: 1 },
   ...{ set: 2, setIfAbsent: 2, patch: 2, compareAndSet: 3 },
 })
 

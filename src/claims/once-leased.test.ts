@@ -218,7 +218,7 @@ describe('after a crash', () => {
       await expect(failed).rejects.toThrow('Given up after 2 attempts that ended without a word')
     })
     expect(events).toMatchObject([['dibs:once.gave-up', { attempt: 2 }]])
-    const { claims } = await fixture.dibs.claims.list({ status: 'failed' })
+    const { items: claims } = await fixture.dibs.claims.list({ status: 'failed' })
     expect(claims).toMatchObject([{ key: 'k', attempt: 2, lost: 2 }])
     await expect(fixture.dibs.once(at, async () => 4)).rejects.toThrow('Given up')
   })

@@ -284,7 +284,7 @@ describe('an operation', () => {
         operationsFailed: 0,
       })
     })
-    expect((await fixture.dibs.claims.list({ held: 'abandoned' })).claims).toMatchObject([
+    expect((await fixture.dibs.claims.list({ held: 'abandoned' })).items).toMatchObject([
       { operation: 'charge', key: 'a' },
     ])
     await elsewhere(async (dibs) => {

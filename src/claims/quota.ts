@@ -264,7 +264,7 @@ export class Quota {
    * A take to be made together with other claims, all or none: see `dibs.acquire`. Under a lease it is reserved, and settled at the end.
    *
    * @example
-   * await dibs.acquire([claims.lock('till-7'), points.claim(child, 10)], async (tx, [till, use]) => {
+   * await dibs.acquire([claim.lock('till-7'), points.claim(child, 10)], async (tx, [till, use]) => {
    *   await tx.query('insert into award (child, left_over) values ($1, $2)', [child, use.remaining])
    * })
    */

@@ -159,7 +159,7 @@ export class RateLimit {
    *
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'gcra', limit: 600, perMs: 60_000 })
-   * await dibs.acquire([claims.once({ scope: 'orders', key }), api.claim(tenant)], async (tx) => {
+   * await dibs.acquire([claim.once({ scope: 'orders', key }), api.claim(tenant)], async (tx) => {
    *   await tx.query('insert into orders (key) values ($1)', [key])
    * })
    */

@@ -29,7 +29,7 @@ const conflictOf = async (call: Promise<unknown>): Promise<SingletonConflictErro
   expect(error).toBeInstanceOf(SingletonConflictError)
   return error as SingletonConflictError
 }
-const slot = async () => (await fixture.dibs.claims.list()).claims[0]
+const slot = async () => (await fixture.dibs.claims.list()).items[0]
 
 /** A holder that is never heard of again: its lease has run out. */
 async function abandon(spec: Partial<SingletonClaimSpec> = {}) {
@@ -148,7 +148,7 @@ describe('singleton, leased', () => {
     const conflict = await conflictOf(fixture.dibs.singleton({ ...leased, maxAttempts: 2 }, async () => 3))
     expect(conflict).toMatchObject({ state: 'failed' })
     expect(conflict.cause).toMatchObject({ message: expect.stringContaining('Given up after 2 attempts') })
-    const { claims } = await fixture.dibs.claims.list({ gaveUp: true })
+    const { items: claims } = await fixture.dibs.claims.list({ gaveUp: true })
     expect(claims).toMatchObject([{ singleton: 'payout:ann', status: 'failed', lost: 2 }])
     // Also for one who would allow more, and for the last holder.
     await conflictOf(fixture.dibs.singleton({ ...leased, maxAttempts: 9 }, async () => 4))

@@ -66,7 +66,7 @@ describe('singleton', () => {
     expect(others).toEqual([])
     const result = (winner as PromiseFulfilledResult<{ by: number; day: string }>).value
     expect(await fixture.logged()).toEqual([`parent ${result.by}`])
-    const [claim] = (await fixture.dibs.claims.list()).claims
+    const [claim] = (await fixture.dibs.claims.list()).items
     const conflicts = ended.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
     expect(conflicts.length).toBe(9)
     for (const conflict of conflicts) {
@@ -179,7 +179,7 @@ describe('a period', () => {
     await fixture.schema.clock.advance(1)
     await slotOf(spec)
     await conflictOf(fixture.dibs.singleton(spec, async () => 2))
-    const { claims } = await fixture.dibs.claims.list({ singleton: ['prayer'] })
+    const { items: claims } = await fixture.dibs.claims.list({ singleton: ['prayer'] })
     expect(claims.map(({ key }) => key)).toEqual(['day:2026-10-25', 'day:2026-10-26'])
   })
 
@@ -373,7 +373,7 @@ describe('after a failure', () => {
     ['a rule', rule],
   ])('by %s the slot is free, and nothing is left of it', async (_, error) => {
     await expect(fixture.dibs.singleton(at, fail(error))).rejects.toBe(error)
-    expect(await fixture.dibs.claims.list()).toEqual({ claims: [] })
+    expect(await fixture.dibs.claims.list()).toEqual({ items: [] })
     await fixture.dibs.singleton(at, write('second'))
     expect(await fixture.logged()).toEqual(['second'])
   })
@@ -419,7 +419,7 @@ describe('after a failure', () => {
       const failed = fixture.dibs.singleton({ ...at, onFailure, tx }, async () => Promise.reject(plain))
       await expect(failed).rejects.toBe(plain)
     })
-    const [claim] = (await fixture.dibs.claims.list()).claims
+    const [claim] = (await fixture.dibs.claims.list()).items
     expect(claim?.held ?? claim?.status).toBe(expected)
     const next = fixture.dibs.singleton({ ...at, holder: 'bob' }, async () => 1)
     if (onFailure === 'keep') await conflictOf(next)
@@ -437,7 +437,7 @@ describe('after a failure', () => {
       fixture.dibs.singleton({ ...at, onFailure: 'keep', tx }, (own) => own.query('select 1 / 0')),
     )
     await expect(failed).rejects.toThrow('division by zero')
-    expect(await fixture.dibs.claims.list()).toEqual({ claims: [] })
+    expect(await fixture.dibs.claims.list()).toEqual({ items: [] })
   })
 })
 
@@ -572,7 +572,7 @@ describe('voidSlot', () => {
     await fixture.dibs
       .singleton({ ...at, mode: 'leased' }, () => Promise.reject(new Error('no')))
       .catch(() => {})
-    const [claim] = (await fixture.dibs.claims.list({ singleton: 'prayer:ann' })).claims
+    const [claim] = (await fixture.dibs.claims.list({ singleton: 'prayer:ann' })).items
     const slot = { key: `${claim?.key}`, id: `${claim?.id}` }
     const address = { singleton: 'prayer:ann', key: slot.key }
     expect(await fixture.dibs.claims.resolve(address, { outcome: 7 })).toBe(true)
@@ -633,7 +633,10 @@ describe('operators', () => {
     })
     for (const name of ['input', 'operation']) expect(claim).not.toHaveProperty(name)
     const list = async (options: object) =>
-      (await fixture.dibs.claims.list(options)).claims.map(({ singleton, by }) => [singleton, by])
+      (await fixture.dibs.claims.list(options)).items.map(({ singleton, holder }) => [
+        singleton,
+        singleton === 'prayer:ann' ? holder : undefined,
+      ])
     expect(await list({ singleton: 'prayer' })).toEqual([['prayer:ann', 'ann']])
     expect(await list({})).toEqual([
       ['prayer:ann', 'ann'],

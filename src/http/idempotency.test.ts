@@ -65,7 +65,7 @@ describe('a handler on Fetch types', () => {
     expect(await first.json()).toEqual({ key: 'k', url: 'http://localhost/orders?x=1' })
     expect((await handle(ask())).headers.get('idempotency-replayed')).toBe('true')
     expect(await fixture.logged()).toEqual(['tea'])
-    const { claims } = await fixture.dibs.claims.list({ scope: 'http' })
+    const { items: claims } = await fixture.dibs.claims.list({ scope: 'http' })
     expect(claims).toMatchObject([{ scope: 'http:POST /orders', key: 'k', status: 'active' }])
   })
 
@@ -90,7 +90,7 @@ describe('a handler on Fetch types', () => {
     for (const _ of [1, 2]) expect(await (await answerWith('é')(ask())).text()).toBe('té')
     const refused = await answerWith(1)(ask({ 'idempotency-key': 'other' }))
     expect([refused.status, await refused.json()]).toMatchObject([500, { operationState: 'not done' }])
-    expect((await fixture.dibs.claims.list({ scope: 'http' })).claims).toHaveLength(1)
+    expect((await fixture.dibs.claims.list({ scope: 'http' })).items).toHaveLength(1)
   })
 
   it('leased, has done its work when its response is no stream that can be stored', async () => {
@@ -181,7 +181,7 @@ describe('a handler on Fetch types', () => {
       return new Response(request.method)
     })
     expect(await (await handle(ask({}, undefined, 'GET'))).text()).toBe('GET')
-    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [] })
+    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ items: [] })
   })
 
   it('has its body also where no key is needed, leased', async () => {
@@ -231,7 +231,7 @@ describe("the application's own rules", () => {
     const odd = { status: 600, headers: new Headers(), body: null } as unknown as Response
     const handle = make({ store: () => true }, async () => odd)
     await expect(handle(ask())).rejects.toThrow(RangeError) // `Response` itself refuses
-    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [] })
+    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ items: [] })
   })
 })
 
@@ -453,7 +453,7 @@ describe('a handler that never answers', () => {
       await dibs.close()
       expect(performance.now() - since).toBeLessThan(15_000)
     })
-    const held = async () => (await fixture.dibs.claims.list({ scope: 'http' })).claims[0]?.held
+    const held = async () => (await fixture.dibs.claims.list({ scope: 'http' })).items[0]?.held
     await until(async () => (await held()) === 'abandoned', 'the lease to run out')
   })
 })
@@ -529,7 +529,7 @@ describe("in the application's own transaction", () => {
     goOn.resolve()
     await until(() => fixture.pool.idleCount === fixture.pool.totalCount, 'its connection to be back')
     expect(await fixture.logged()).toEqual([])
-    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [] })
+    expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ items: [] })
   })
 
   it('that comes too late does not let the handler go', async () => {

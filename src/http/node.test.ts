@@ -57,7 +57,7 @@ it('the rules of the application have the body', async () => {
     idempotent(fixture.dibs, options, (_request, response) => void response.end('done')),
   )
   expect((await ask(port, '/', { body: { id: 7 } })).status).toBe(200)
-  expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ claims: [{ key: '7' }] })
+  expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ items: [{ key: '7' }] })
 })
 
 it('what is answered about an attempt that ended without a word is sent, also if it is not stored', async () => {

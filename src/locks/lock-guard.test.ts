@@ -6,7 +6,7 @@ import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { claims } from '../claims/acquire-claims.js'
+import { claim } from '../claims/acquire-claims.js'
 import {
   ConnectionLostError,
   FenceLostError,
@@ -63,7 +63,7 @@ const undone: Record<string, (tx: Transaction, lock: Lock) => Promise<void>> = {
   },
   async acquire(tx, lock) {
     const guardAndFail = () => lock.guard(tx).then(fail)
-    const acquired = fixture.dibs.acquire([claims.lock('part')], { tx }, guardAndFail)
+    const acquired = fixture.dibs.acquire([claim.lock('part')], { tx }, guardAndFail)
     await expect(acquired).rejects.toThrow('on purpose')
   },
   async 'acquire in a savepoint'(tx, lock) {

@@ -40,7 +40,7 @@ describe('what is no lock', () => {
     [{ holder: '' }, 'holder', 'empty'],
     [{ holder: 'x'.repeat(201) }, 'holder', '200 bytes'],
     [{ ttl: 1_000 }, 'ttl', '. Expected one of: leaseMs'],
-    [{ tx: {} }, 'tx', 'dibs.acquire([claims.lock(name)]'],
+    [{ tx: {} }, 'tx', 'dibs.acquire([claim.lock(name)]'],
     [null, 'options', 'object'],
   ])('options: %o', async (options, field, reason) => {
     for (const call of ['lock', 'tryLock'] as const) {

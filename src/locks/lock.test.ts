@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { onTime } from '../../test/on-time.js'
-import { claims } from '../claims/acquire-claims.js'
+import { claim } from '../claims/acquire-claims.js'
 import { AcquireRefusedError, BusyError, FenceLostError, LockHeldError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { ReservedLine } from '../postgres/reserved-line.js'
@@ -129,12 +129,12 @@ describe('a lock', () => {
   it('is the same as one that is claimed with other things', async () => {
     await using mine = await fixture.dibs.lock('till')
     const error = await fixture.other
-      .acquire([claims.lock('till')], { waitMs: 0 }, async () => {})
+      .acquire([claim.lock('till')], { waitMs: 0 }, async () => {})
       .catch((e) => e)
     expect(error).toBeInstanceOf(AcquireRefusedError)
     expect(error.failures[0].error.holder).toBe(mine.holder)
     await mine.release()
-    await fixture.other.acquire([claims.lock('till')], async () => {
+    await fixture.other.acquire([claim.lock('till')], async () => {
       expect(await fixture.dibs.tryLock('till')).toBeNull()
     })
     expect(await (await fixture.dibs.lock('till')).release()).toBe('released')
@@ -147,7 +147,7 @@ describe('a lock', () => {
       theirs = fixture.other.lock('till')
       await until(async () => (await wantedRows()) === 1, 'the other to wait')
     }
-    await fixture.dibs.acquire([claims.lock('till')], { mode: 'leased' }, work)
+    await fixture.dibs.acquire([claim.lock('till')], { mode: 'leased' }, work)
     await until(() => hint.mock.calls.length > 0, 'the hint')
     expect(hint.mock.calls[0]).toEqual(['lock:till'])
     hint.mockRestore()

@@ -114,7 +114,7 @@ export function checkLock(name: string, options: LockOptions, waits: boolean): L
   if (typeof options === 'object' && options !== null && 'tx' in options)
     throw new InvalidInputError(
       'tx',
-      'is no option here: for the length of a transaction a lock is had by dibs.acquire([claims.lock(name)], fn, { tx })',
+      'is no option here: for the length of a transaction a lock is had by dibs.acquire([claim.lock(name)], { tx }, fn)',
     )
   checkOptions(options, waits ? [...tryNames, 'waitMs', 'signal'] : tryNames)
   const { leaseMs = 30_000, maxHoldMs, permits = 1, holder, waitMs = 10_000, signal } = options

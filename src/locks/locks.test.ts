@@ -1,8 +1,9 @@
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, viaPgBouncer } from '../../test/database.js'
-import { claims } from '../claims/acquire-claims.js'
+import { claim } from '../claims/acquire-claims.js'
 import { BusyError, FenceLostError, InvalidInputError } from '../errors.js'
+import { encodeCursor } from '../postgres/page.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import type { Lock } from './lock.js'
 
@@ -16,7 +17,7 @@ describe('list', () => {
       names.map((name) => fixture.dibs.lock(name, { leaseMs: HOUR_MS, holder: 'ann' })),
     )
     const semaphore = await Promise.all([1, 2].map(() => fixture.dibs.lock('s', { permits: 2 })))
-    const all = await fixture.dibs.locks.list()
+    const { items: all } = await fixture.dibs.locks.list()
     expect(all.map(({ name, permit }) => [name, permit])).toEqual([
       ['a', 0],
       ['a:2', 0],
@@ -29,13 +30,17 @@ describe('list', () => {
     const held = locks.find(({ name }) => name === 'a') as Lock
     expect(first).toEqual({
       ...{ name: 'a', permit: 0, holder: held.holder, fence: held.fence, acquiredAt: held.acquiredAt },
-      expiresAt: new Date(held.acquiredAt.getTime() + HOUR_MS),
+      leaseUntil: new Date(held.acquiredAt.getTime() + HOUR_MS),
     })
-    const names_ = async (options: object) => (await fixture.dibs.locks.list(options)).map(({ name }) => name)
+    const names_ = async (filter: object, page = {}) =>
+      (await fixture.dibs.locks.list(filter, page)).items.map(({ name }) => name)
     expect(await names_({ prefix: 'a' })).toEqual(['a', 'a:2'])
-    expect(await names_({ limit: 2 })).toEqual(['a', 'a:2'])
-    expect(await names_({ limit: 2, after: all[1] })).toEqual(['b', 'c'])
-    expect(await names_({ after: { name: 's', permit: 0 } })).toEqual(['s'])
+    expect(await names_({}, { limit: 2 })).toEqual(['a', 'a:2'])
+    expect(
+      await names_({}, { limit: 2, cursor: (await fixture.dibs.locks.list({}, { limit: 2 })).nextCursor }),
+    ).toEqual(['b', 'c'])
+    const { nextCursor } = await fixture.dibs.locks.list({}, { limit: 5 })
+    expect(await names_({}, { cursor: nextCursor })).toEqual(['s'])
     await locks[0]?.release()
     await fixture.schema.clock.advance(40_000) // those of half a minute have run out
     expect(await names_({})).toEqual(['a', 'a:2', 'c'])
@@ -43,16 +48,15 @@ describe('list', () => {
   })
 
   it.each([
-    [{ limit: 0 }, 'limit'],
-    [{ limit: 1_001 }, 'limit'],
-    [{ prefix: 7 }, 'prefix'],
-    [{ prefix: 'a\0' }, 'prefix'],
-    [{ after: 'a' }, 'after'],
-    [{ after: { name: '', permit: 0 } }, 'after'],
-    [{ after: { name: 'a', permit: 1e15 } }, 'after'],
-    [{ pre: 'a' }, 'pre'],
-  ])('refuses %o', async (options, field) => {
-    const error = await fixture.dibs.locks.list(options as never).catch((e) => e)
+    [{}, { limit: 0 }, 'limit'],
+    [{}, { limit: 1_001 }, 'limit'],
+    [{ prefix: 7 }, {}, 'prefix'],
+    [{ prefix: 'a\0' }, {}, 'prefix'],
+    [{}, { cursor: 'a' }, 'cursor'],
+    [{}, { cursor: encodeCursor('locks', ['a', '10000000']) }, 'cursor'],
+    [{ pre: 'a' }, {}, 'pre'],
+  ])('refuses %o, %o', async (filter, page, field) => {
+    const error = await fixture.dibs.locks.list(filter as never, page as never).catch((e) => e)
     expect(error).toBeInstanceOf(InvalidInputError)
     expect(error.field).toBe(field)
   })
@@ -157,7 +161,7 @@ describe('forceRelease', () => {
   it.skipIf(viaPgBouncer)('waits for an open transaction that holds it, and says so', async () => {
     await (await fixture.dibs.lock('till')).release()
     await fixture.dibs.transaction((tx) =>
-      fixture.dibs.acquire([claims.lock('till'), claims.lock('new')], { tx }, async () => {
+      fixture.dibs.acquire([claim.lock('till'), claim.lock('new')], { tx }, async () => {
         expect(await fixture.other.locks.list()).toEqual([])
         const error = await fixture.other.locks.forceRelease('till').catch((e) => e)
         expect(error).toBeInstanceOf(BusyError)
@@ -171,7 +175,7 @@ describe('forceRelease', () => {
   })
 
   it('takes away what is claimed with other things, too', async () => {
-    const run = fixture.dibs.acquire([claims.lock('till')], { mode: 'leased' }, async () => {
+    const run = fixture.dibs.acquire([claim.lock('till')], { mode: 'leased' }, async () => {
       expect(await fixture.other.locks.forceRelease('till')).toBe(1)
     })
     await expect(run).rejects.toThrow(FenceLostError)

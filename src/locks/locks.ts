@@ -4,8 +4,16 @@ import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkCharacters, checkKey } from '../postgres/key.js'
-import { nameGiven, showGiven } from '../postgres/name-given.js'
-import { refuseValue } from '../postgres/refuse-value.js'
+import { nameGiven } from '../postgres/name-given.js'
+import {
+  ANY_TEXT,
+  checkPageLimit,
+  decodeCursor,
+  PAGE_OPTIONS,
+  type Page,
+  type PageOptions,
+  toPage,
+} from '../postgres/page.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { originOf, topicOf } from './lock-origin.js'
@@ -22,19 +30,18 @@ export interface LockInfo {
   readonly leaseUntil: Date
 }
 
-export interface ListLocksOptions {
-  /** Only names that begin so. */
+export interface LockFilter {
+  /** Only locks whose name begins with this. Default: all. */
   readonly prefix?: string | undefined
-  /** The last of the page before. */
-  readonly after?: { readonly name: string; readonly permit: number } | undefined
-  /** 1 to 1,000. Default 100. */
-  readonly limit?: number | undefined
 }
 
 export interface ForceReleaseOptions {
   /** Only if this is still its fence: what an operator has seen may have ended meanwhile. */
   readonly ifFence?: number | undefined
 }
+
+/** Matches the number of a permit in a cursor. */
+const PERMIT = /^-?\d{1,4}$/
 
 /** For those who have its row for a moment. */
 const WAIT_MS = 5_000
@@ -50,24 +57,23 @@ export class Locks {
   }
 
   /**
-   * The locks that are held at this moment, by name.
+   * The locks that are held now, in the order of their names.
    *
    * @example
-   * for (const { name, holder, expiresAt } of await dibs.locks.list({ prefix: 'till:' })) console.log(name, holder, expiresAt)
+   * const { items } = await dibs.locks.list({ prefix: 'till:' }, { limit: 50 })
+   * for (const { name, holder, leaseUntil } of items) console.log(name, holder, leaseUntil)
    */
-  async list(options: ListLocksOptions = {}): Promise<readonly LockInfo[]> {
-    checkOptions(options, ['prefix', 'after', 'limit'])
-    const { prefix = '', after, limit = 100 } = options
+  async list(filter: LockFilter = {}, page: PageOptions = {}): Promise<Page<LockInfo>> {
+    checkOptions(filter, ['prefix'])
+    checkOptions(page, PAGE_OPTIONS)
+    const { prefix = '' } = filter
     if (typeof prefix !== 'string')
-      throw new InvalidInputError('prefix', `must be a text, not ${nameGiven(prefix)}`)
+      throw new InvalidInputError('prefix', `must be a string, not ${nameGiven(prefix)}`)
     checkCharacters('prefix', prefix)
-    if (!Number.isSafeInteger(limit) || limit < 1 || limit > 1_000)
-      throw new InvalidInputError('limit', `must be a whole number from 1 to 1000, not ${showGiven(limit)}`)
-    if (after !== undefined && !isPermit(after?.permit))
-      throw refuseValue('after', 'must have the name and the permit of a lock that was listed')
-    const from = after ? [checkKey('after', after.name), String(after.permit)] : ['', '-1']
-    const rows = await this.#database.send(listLocks, [prefix, ...from, String(limit)])
-    return rows.map(readInfo)
+    const limit = checkPageLimit(page.limit)
+    const after = decodeCursor('locks', page.cursor, [ANY_TEXT, PERMIT]) ?? ['', '-1']
+    const rows = await this.#database.send(listLocks, [prefix, ...after, String(limit + 1)])
+    return toPage('locks', rows, limit, (row) => [`${row.name}`, `${row.permit}`], readInfo)
   }
 
   /**
@@ -123,8 +129,6 @@ interface Forced {
   readonly isWanted: boolean
   readonly taken: readonly { readonly fence: number }[]
 }
-
-const isPermit = (value: unknown): boolean => Number.isSafeInteger(value) && Math.abs(Number(value)) <= 1_000
 
 const readInfo = (row: TextRow): LockInfo => ({
   name: `${row.name}`,

@@ -8,7 +8,7 @@ export const MAX_KEY_BYTES = 512
 
 /**
  * Makes one key of several parts. A `:` or `%` inside a part is escaped, so that no two lists of parts make the same key,
- * and `dibs.kv.scan('order:')` finds what begins with the part `order` and nothing else.
+ * and `dibs.kv.list({ prefix: 'order:' })` finds what begins with the part `order` and nothing else.
  *
  * @example
  * const key = keyOf('order', 42, 'a:b') // 'order:42:a%3Ab'

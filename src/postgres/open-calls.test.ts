@@ -10,7 +10,7 @@ import {
 } from '../../test/joined-calls.js'
 import { Dibs } from '../dibs.js'
 import { BusinessRuleError, NotAwaitedError } from '../errors.js'
-import { claims, job, type Tx } from '../index.js'
+import { claim, job, type Tx } from '../index.js'
 import type { Lock } from '../locks/lock.js'
 import { trackedNames } from './open-calls.js'
 import type { Transaction } from './transaction-types.js'
@@ -164,7 +164,7 @@ it.each([
   },
   {
     name: 'dibs.acquire',
-    call: (tx: Tx, key: string, fn: () => Promise<void>) => dibs.acquire([claims.lock(key)], { tx }, fn),
+    call: (tx: Tx, key: string, fn: () => Promise<void>) => dibs.acquire([claim.lock(key)], { tx }, fn),
   },
 ])(
   '$name that a transaction of a pg client has left running does not get into the next one',

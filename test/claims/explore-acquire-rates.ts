@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { describe, it } from 'vitest'
-import { type AcquireClaim, claims } from '../../src/claims/acquire-claims.js'
+import { type AcquireClaim, claim } from '../../src/claims/acquire-claims.js'
 import { RateLimit } from '../../src/claims/rate-limit.js'
 import type { Tx } from '../../src/postgres/executor.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
@@ -61,7 +61,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
           ...(before ? { before } : {}),
           actors: {
             ann: inside('ann', (own) => [api(own).claim('tenant', 2), own.points.claim('kid', 4)]),
-            bob: inside('bob', (own) => [claims.lock('x'), api(own).claim('tenant', 3)]),
+            bob: inside('bob', (own) => [claim.lock('x'), api(own).claim('tenant', 3)]),
           },
           mayFail: isRefused,
           invariant: async (db, outcomes) => {
@@ -79,7 +79,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
       await exploreAll({
         ...(before ? { before } : {}),
         actors: {
-          ann: inside('ann', (own) => [api(own).claim('tenant', 3), claims.once({ scope: 'k', key: 'ann' })]),
+          ann: inside('ann', (own) => [api(own).claim('tenant', 3), claim.once({ scope: 'k', key: 'ann' })]),
           bob: takes(3),
         },
         mayFail: isRefused,
@@ -121,7 +121,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
 
   it('is given back with a failure that is stored, before anybody sees it', async () => {
     const failed = new Error('on purpose')
-    const key = claims.once({ scope: 'k', key: 'ann', isTerminal: () => true })
+    const key = claim.once({ scope: 'k', key: 'ann', isTerminal: () => true })
     await exploreAll({
       before: has(1),
       actors: {
@@ -147,7 +147,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
         await db.query(`insert into ${schema}.lock values ('y', 0, 'somebody', 1, '${LATER}', '${EARLIER}')`)
       },
       actors: {
-        ann: inside('ann', (own) => [claims.lock('y'), api(own).claim('tenant', 2)]),
+        ann: inside('ann', (own) => [claim.lock('y'), api(own).claim('tenant', 2)]),
         bob: takes(4),
       },
       mayFail: isRefused,

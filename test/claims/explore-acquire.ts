@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { describe, it } from 'vitest'
-import { type AcquireClaim, claims } from '../../src/claims/acquire-claims.js'
+import { type AcquireClaim, claim } from '../../src/claims/acquire-claims.js'
 import { endAcquired, renewAcquired } from '../../src/claims/acquire-statements.js'
 import {
   AcquireRefusedError,
@@ -28,8 +28,8 @@ export function describeAcquireSchedules(bound: Depth): void {
       await tx.query("insert into done (key, by) values ('k', $1)", [by])
       return by
     }
-  const key = (name: string) => claims.once({ scope: 'k', key: name })
-  const slot = (name: string) => claims.singleton({ scope: name, per: 'day' })
+  const key = (name: string) => claim.once({ scope: 'k', key: name })
+  const slot = (name: string) => claim.singleton({ scope: name, per: 'day' })
 
   // Nobody waits for what is undecided: how long is a matter of the clock, and the explorer's clocks do not go.
   const alone = (by: string, list: List) =>
@@ -53,8 +53,8 @@ export function describeAcquireSchedules(bound: Depth): void {
   ] as const
 
   /** Two that share a slot's neighbour, a quota and a lock, and name them in different orders. */
-  const annsList: List = ({ points }) => [claims.lock('x'), points.claim('kid', 4), slot('a'), key('ann')]
-  const bobsList: List = ({ points }) => [key('bob'), slot('b'), claims.lock('x'), points.claim('kid', 5)]
+  const annsList: List = ({ points }) => [claim.lock('x'), points.claim('kid', 4), slot('a'), key('ann')]
+  const bobsList: List = ({ points }) => [key('bob'), slot('b'), claim.lock('x'), points.claim('kid', 5)]
   const amounts = { ann: 4, bob: 5, eve: 6 }
 
   /** At least one gets through; the others are refused by what is passing. */
@@ -82,9 +82,9 @@ export function describeAcquireSchedules(bound: Depth): void {
     it('three, who do not all fit', async () => {
       await exploreAll({
         actors: {
-          ann: acquires('ann', ({ points }) => [claims.lock('x'), points.claim('kid', 4)]),
-          bob: acquires('bob', ({ points }) => [points.claim('kid', 5), claims.lock('y'), slot('a')]),
-          eve: acquires('eve', ({ points }) => [claims.lock('x'), points.claim('kid', 6), claims.lock('y')]),
+          ann: acquires('ann', ({ points }) => [claim.lock('x'), points.claim('kid', 4)]),
+          bob: acquires('bob', ({ points }) => [points.claim('kid', 5), claim.lock('y'), slot('a')]),
+          eve: acquires('eve', ({ points }) => [claim.lock('x'), points.claim('kid', 6), claim.lock('y')]),
         },
         mayFail: isRefused,
         invariant: someAndWhole,
@@ -138,7 +138,7 @@ export function describeAcquireSchedules(bound: Depth): void {
 
   it.each([
     ['slots', (): AcquireClaim<unknown>[] => [slot('a'), slot('b')]],
-    ['locks', (): AcquireClaim<unknown>[] => [claims.lock('x'), claims.lock('y')]],
+    ['locks', (): AcquireClaim<unknown>[] => [claim.lock('x'), claim.lock('y')]],
   ])(
     'two of the same %s in opposite orders: neither waits for the other, and one gets through',
     async (_, list) => {
@@ -158,12 +158,12 @@ export function describeAcquireSchedules(bound: Depth): void {
       before: (db, schema) =>
         db.query(`insert into ${schema}.lock values ('y', 0, 'somebody', 1, '${LATER}', '${EARLIER}')`),
       actors: {
-        ann: leased('ann', ({ points }) => [points.claim('kid', 4), slot('a'), claims.lock('x')]),
+        ann: leased('ann', ({ points }) => [points.claim('kid', 4), slot('a'), claim.lock('x')]),
         bob: alone('bob', ({ points }) => [
           key('bob'),
           points.claim('kid', 5),
-          claims.lock('x'),
-          claims.lock('y'),
+          claim.lock('x'),
+          claim.lock('y'),
         ]),
       },
       mayFail: isRefused,
@@ -204,7 +204,7 @@ export function describeAcquireSchedules(bound: Depth): void {
         { kind: 'hold', name: 'points', subject: 'kid', id: 'i:1', amount: 6, limit: 10 },
         { kind: 'lock', name: 'x', fence: 100 },
       ])
-    const list: List = ({ points }) => [claims.lock('x'), points.claim('kid', 6), key('same'), slot('a')]
+    const list: List = ({ points }) => [claim.lock('x'), points.claim('kid', 6), key('same'), slot('a')]
 
     it('is taken over by one of two, and its reservation is charged once', async () => {
       await exploreAll({
@@ -227,7 +227,7 @@ export function describeAcquireSchedules(bound: Depth): void {
     })
 
     it('leaves a lock to one of two', async () => {
-      const lock: List = () => [claims.lock('x')]
+      const lock: List = () => [claim.lock('x')]
       await exploreAll({
         before: (db, schema) =>
           db.query(`insert into ${schema}.lock values ('x', 0, 'gone', 100, '${EARLIER}', '${EARLIER}')`),
@@ -248,7 +248,7 @@ export function describeAcquireSchedules(bound: Depth): void {
         before: (db, schema) =>
           db.query(`insert into ${schema}.lock values ('x', 0, 'gone', 100, '${EARLIER}', '${EARLIER}')`),
         actors: {
-          ann: leased('ann', () => [claims.lock('x')]),
+          ann: leased('ann', () => [claim.lock('x')]),
           late: asProcess(async ({ database }) => {
             const grant = JSON.stringify([{ kind: 'lock', name: 'x', fence: 100 }])
             const [row] = await database.send(renewAcquired, [grant, 'gone', '100000000', '60000'])

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { claims } from '../../src/claims/acquire-claims.js'
+import { claim } from '../../src/claims/acquire-claims.js'
 import type { Quota } from '../../src/claims/quota.js'
 import { Dibs } from '../../src/dibs.js'
 import { AcquireRefusedError, QuotaExceededError, SingletonConflictError } from '../../src/errors.js'
@@ -26,9 +26,9 @@ export function describeAcquire({ admin, transaction, ids }: Context): void {
     dibs.acquire(
       [
         points.claim(child, 6, { id: `it's ${key}` }),
-        claims.once({ scope: 'awards', key, fingerprint: { key } }),
-        claims.singleton({ scope: ['prayer', child], per: 'day', holder: "it's {me}" }),
-        claims.lock(`till of ${child}`),
+        claim.once({ scope: 'awards', key, fingerprint: { key } }),
+        claim.singleton({ scope: ['prayer', child], per: 'day', holder: "it's {me}" }),
+        claim.lock(`till of ${child}`),
       ],
       { tx: open.tx },
       async (_, [use, once, slot]) => {

@@ -33,12 +33,14 @@ export function describeKv({ schema, admin, transaction, ids }: Context): void {
       })
       expect(await kv.delete('b', { tx })).toEqual({ ok: true })
       await kv.set('c', 'c', { tx })
-      const page = await kv.scan('', { tx, limit: 1 })
-      expect(page).toMatchObject({ entries: [{ key: 'a' }], next: 'a' })
-      expect((await kv.scan('', { tx, after: 'a' })).entries).toMatchObject([{ key: 'c', value: 'c' }])
+      const page = await kv.list({}, { tx, limit: 1 })
+      expect(page).toMatchObject({ items: [{ key: 'a' }], nextCursor: expect.any(String) })
+      expect((await kv.list({}, { tx, cursor: page.nextCursor })).items).toMatchObject([
+        { key: 'c', value: 'c' },
+      ])
       expect(await kv.get('a')).toBeUndefined()
     })
-    expect((await kv.scan('')).entries.map(({ key }) => key)).toEqual(['a', 'c'])
+    expect((await kv.list()).items.map(({ key }) => key)).toEqual(['a', 'c'])
     await admin.query(`delete from ${schema}.kv`)
   })
 
@@ -49,7 +51,7 @@ export function describeKv({ schema, admin, transaction, ids }: Context): void {
       throw new Error('on purpose')
     })
     await expect(failed).rejects.toThrow('on purpose')
-    expect((await dibs.kv.scan('')).entries).toEqual([])
+    expect((await dibs.kv.list()).items).toEqual([])
   })
 
   it('leaves the transaction usable after a claim that was lost', async () => {

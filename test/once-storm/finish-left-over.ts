@@ -25,7 +25,7 @@ export async function finishLeftOver(
     await until(
       async () => {
         maintained += (await dibs.maintain({ once: true })).operationsFinished
-        return (await dibs.claims.list({ status: 'pending' })).claims.length === 0
+        return (await dibs.claims.list({ status: 'pending' })).items.length === 0
       },
       'maintenance to finish what was left',
       120_000,

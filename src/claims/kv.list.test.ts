@@ -5,16 +5,16 @@ import { keyOf } from '../postgres/key.js'
 import { renderStatement } from '../postgres/statement.js'
 import { scanRange } from './kv-statements.js'
 
-describe('scan', () => {
+describe('list', () => {
   const keysOf = async (prefix: string, limit = 3): Promise<string[]> => {
     const keys: string[] = []
-    let after: string | undefined
+    let cursor: string | undefined
     do {
-      const page = await kv.scan(prefix, { after, limit })
-      expect(page.entries.length).toBeLessThanOrEqual(limit)
-      keys.push(...page.entries.map(({ key }) => key))
-      after = page.next
-    } while (after !== undefined)
+      const page = await kv.list({ prefix }, { cursor, limit })
+      expect(page.items.length).toBeLessThanOrEqual(limit)
+      keys.push(...page.items.map(({ key }) => key))
+      cursor = page.nextCursor
+    } while (cursor !== undefined)
     return keys
   }
 
@@ -44,17 +44,17 @@ describe('scan', () => {
 
   it('says whether there are more, exactly', async () => {
     for (const key of ['k1', 'k2', 'k3', 'k4']) await kv.set(key, 1, { ttlMs: 1_000_000 })
-    expect(await kv.scan('k', { limit: 4 })).not.toHaveProperty('next')
-    const { entries, next } = await kv.scan<number>('k', { limit: 3 })
-    expect(next).toBe('k3')
-    expect(entries[0]).toEqual({
+    expect(await kv.list({ prefix: 'k' }, { limit: 4 })).toMatchObject({ nextCursor: undefined })
+    const { items, nextCursor } = await kv.list<number>({ prefix: 'k' }, { limit: 3 })
+    expect(items[0]).toEqual({
       key: 'k1',
       value: 1,
       version: expect.any(Number),
       expiresAt: expect.any(Date),
     })
-    expect((await kv.scan('k', { after: 'k3' })).entries.map(({ key }) => key)).toEqual(['k4'])
-    expect((await kv.scan('k', { after: 'a' })).entries).toHaveLength(4)
+    expect((await kv.list({ prefix: 'k' }, { cursor: nextCursor })).items.map(({ key }) => key)).toEqual([
+      'k4',
+    ])
   })
 
   it('reads a range of the primary key', async () => {
@@ -93,11 +93,13 @@ describe('keyOf', () => {
       ['a', 10n],
     ]
     for (const list of parts) await kv.set(keyOf(...list), list.map(String))
-    const { entries } = await kv.scan<string[]>('')
-    expect(entries).toHaveLength(parts.length)
-    const found = await kv.scan<string[]>(`${keyOf('a')}:`)
-    expect(found.entries.map(({ key }) => key)).toEqual(['a:1', 'a:10', 'a:b%3Ac', 'a:b:c'])
-    expect((await kv.scan<string[]>(`${keyOf('a:b')}:`)).entries).toMatchObject([{ value: ['a:b', 'c'] }])
+    const { items } = await kv.list<string[]>()
+    expect(items).toHaveLength(parts.length)
+    const found = await kv.list<string[]>({ prefix: `${keyOf('a')}:` })
+    expect(found.items.map(({ key }) => key)).toEqual(['a:1', 'a:10', 'a:b%3Ac', 'a:b:c'])
+    expect((await kv.list<string[]>({ prefix: `${keyOf('a:b')}:` })).items).toMatchObject([
+      { value: ['a:b', 'c'] },
+    ])
   })
 
   it.each([[[]], [['']], [[1.5]], [[null]], [['a\0']], [['\ud800']], [['x'.repeat(513)]], [[Number.NaN]]])(
