@@ -25,7 +25,7 @@ import { Jobs } from './jobs/jobs.js'
 import { Queues } from './jobs/queues.js'
 import { startWorker } from './jobs/work.js'
 import type { Worker, WorkOptions } from './jobs/work-options.js'
-import { readWorkers, type WorkerRecord } from './jobs/worker-record.js'
+import { Workers } from './jobs/workers.js'
 import { Election, type ElectOptions, type Take } from './locks/election.js'
 import type { SingleFlight } from './locks/flight-spec.js'
 import type { Lock, LockOptions, TryLockOptions } from './locks/lock.js'
@@ -104,6 +104,8 @@ export class Dibs implements AsyncDisposable {
   readonly #flights: Flights
   /** Queues of jobs, for operators: `pause`, `resume`, `list`. */
   readonly queues: Queues
+  /** The workers of all processes, for operators: `list`. */
+  readonly workers: Workers
   readonly #adder: JobAdder
   readonly #engine: Engine
   /** Stops a worker. True if a handler goes on all the same. */
@@ -142,6 +144,7 @@ export class Dibs implements AsyncDisposable {
     this.#flights = new Flights(this.#lockDesk.parts)
     this.singleFlight = this.#flights.singleFlight
     this.queues = new Queues(database, this.#wakeups)
+    this.workers = new Workers(database)
     this.#adder = new JobAdder(database, this.#wakeups)
     this.#engine = new Engine(database, this.#wakeups)
     this.#stopLogging = stopLogging
@@ -548,16 +551,6 @@ export class Dibs implements AsyncDisposable {
       this.#workers.delete(stop)
     })
     return worker
-  }
-
-  /**
-   * Who runs jobs, in all processes, and what: as the database knows it.
-   *
-   * @example
-   * for (const { id, isAlive, running } of await dibs.workers()) console.log(id, isAlive, running)
-   */
-  workers(): Promise<WorkerRecord[]> {
-    return readWorkers(this.#database)
   }
 
   /**

@@ -70,10 +70,11 @@ export type { ClaimStatus } from './claims/told-claim.js'
 export { Dibs } from './dibs.js'
 export * from './errors.js'
 export type { Canceled, CancelOptions } from './jobs/cancel-job.js'
-export type { DeadChoice, DeadFilter, DeadPage, ListDeadOptions } from './jobs/dead-jobs.js'
+export type { DeadChoice, DeadFilter } from './jobs/dead-jobs.js'
 export type { Handled, JobHandler, JobHandlers } from './jobs/handlers.js'
 export type { JobContext, JobLog, TransactionalContext } from './jobs/job-context.js'
 export type { AttemptRecord, JobRecord, JobState } from './jobs/job-record.js'
+export type { JobRef, JobRefOf, JobTarget, JobTargetOutcome } from './jobs/job-ref.js'
 export type { ResultOptions } from './jobs/job-results.js'
 export {
   type AddOptions,
@@ -88,11 +89,18 @@ export {
   type TransactionalOptions,
   type TypedJob,
 } from './jobs/job-spec.js'
-export type { AddedJob, AddJobOptions, AddManyOptions, Jobs, JobToAdd } from './jobs/jobs.js'
-export type { BoundedCount, QueueLane, QueueRecord, Queues } from './jobs/queues.js'
+export type { AddJobOptions, AddManyOptions, Jobs, JobToAdd } from './jobs/jobs.js'
+export type {
+  BoundedCount,
+  PauseOptions,
+  QueueFilter,
+  QueueLane,
+  QueueRecord,
+  Queues,
+} from './jobs/queues.js'
 export type { CustomRetry, Retry, RetryOptions as JobRetryOptions } from './jobs/retry-policy.js'
 export type { StopOptions, Worker, WorkerStats, WorkOptions } from './jobs/work-options.js'
-export type { WorkerRecord } from './jobs/worker-record.js'
+export type { WorkerFilter, WorkerRecord, Workers } from './jobs/workers.js'
 export type { Election, ElectOptions, Term } from './locks/election.js'
 export type { FencedWrite } from './locks/fenced-write.js'
 export type { LoadContext, OnTimeout, SingleFlight, SingleFlightOptions } from './locks/flight-spec.js'

@@ -69,9 +69,9 @@ view.say(`${JOBS} jobs were added, for ${BOTS} bots with two hands each`)
 
 /** What the database knows of it all. */
 async function look() {
-  const [workers, queues, { rows }] = await Promise.all([
-    dibs.workers(),
-    dibs.queues.list(),
+  const [{ items: workers }, { items: queues }, { rows }] = await Promise.all([
+    dibs.workers.list({}, { limit: 1_000 }),
+    dibs.queues.list({ prefix: 'bots' }),
     dibs.pool.query(
       'select pid, count(distinct job)::int as done from bots_example where job = any ($1) group by pid',
       [ids],
@@ -89,7 +89,7 @@ async function look() {
   const counts = {
     added: JOBS,
     ready: lane?.ready.count ?? 0,
-    running: lane?.running ?? 0,
+    running: lane?.running.count ?? 0,
     done: rows.reduce((sum, { done }) => sum + done, 0),
   }
   const shown = bots.map(({ name, child, state, running, done }) => ({

@@ -20,12 +20,9 @@ describe('add', () => {
     const jobs = define()
     const runAt = new Date(Date.now() + HOUR_MS)
     const expiresAt = new Date(Date.now() + 2 * HOUR_MS)
-    const { id, added } = await jobs.add(
-      'report',
-      { n: 1 },
-      { runAt, expiresAt, priority: -7, correlationId: 'o 7' },
-    )
-    expect([id, added]).toEqual([expect.stringMatching(/^\d+$/), true])
+    const ref = await jobs.add('report', { n: 1 }, { runAt, expiresAt, priority: -7, correlationId: 'o 7' })
+    expect(ref).toEqual({ id: expect.stringMatching(/^\d+$/), name: 'report', created: true })
+    const { id } = ref
     expect(await jobs.get(id)).toEqual({
       ...{
         id,
@@ -411,7 +408,7 @@ describe('what is refused', () => {
     [
       'has no such name',
       () => define().add('emial' as never, 1 as never),
-      /^`name` is of no job that is defined here: "emial"; there are email, report\.$/,
+      /^`name` must be the name of a job that is defined here \(email, report\), not "emial"\.$/,
     ],
     [
       'has a misspelled option',

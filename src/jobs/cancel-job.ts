@@ -4,7 +4,7 @@ import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { sendSurely } from '../postgres/send-surely.js'
 import type { Wakeups } from '../postgres/wakeups.js'
-import { checkId } from './job-results.js'
+import { assertAllNamed, type ReadTarget } from './job-ref.js'
 import { cancelJob } from './job-statements.js'
 
 export interface CancelOptions {
@@ -25,7 +25,7 @@ const MAX_REASON = 1_000
 
 export async function cancelOn(
   parts: { readonly database: Database; readonly wakeups: Wakeups },
-  id: string,
+  target: ReadTarget,
   options: CancelOptions,
 ): Promise<Canceled> {
   checkOptions(options, ['reason'])
@@ -36,12 +36,14 @@ export async function cancelOn(
   if (reason.length > MAX_REASON || reason.includes('\0'))
     throw new InvalidInputError('reason', `must be at most ${MAX_REASON} characters, without NUL`)
   const { database, wakeups } = parts
+  const { id } = target
+  await assertAllNamed(database, [target])
   // A text that was cut within a character is a reason all the same.
   const error = JSON.stringify({
     name: 'JobCanceledError',
     message: reason.replace(/\p{Surrogate}/gu, '\ufffd'),
   })
-  const values = [checkId(id), error, String(database.boundWait(WAIT_MS))]
+  const values = [id, error, String(database.boundWait(WAIT_MS))]
   const [row] = await sendSurely(parts, cancelJob, () => values)
   const { state } = JSON.parse(`${row?.told}`)
   if (state === 'locked') throw new BusyError(`job ${id}`, WAIT_MS, 100)

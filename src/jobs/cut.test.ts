@@ -70,7 +70,7 @@ it('says so if nobody knows whether a job was added', async () => {
   proxy.inject({ kind: 'cut', when: 'after', statement: 'job_add' })
   await expect(jobs.add('pay', null)).rejects.toThrow(CommitOutcomeUnknownError)
   expect((await fixture.query('select from {schema}.job')).length).toBe(1)
-  expect((await jobs.add('pay', null)).added).toBe(true)
+  expect((await jobs.add('pay', null)).created).toBe(true)
 })
 
 it('keeps its leases when a heartbeat is not answered', async () => {

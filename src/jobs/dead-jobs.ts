@@ -1,87 +1,79 @@
 import { InvalidInputError } from '../errors.js'
-import { checkAmount } from '../postgres/check-amount.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven, showGiven } from '../postgres/name-given.js'
-import { refuseValue } from '../postgres/refuse-value.js'
+import { nameGiven } from '../postgres/name-given.js'
+import {
+  checkPageLimit,
+  decodeCursor,
+  PAGE_OPTIONS,
+  type Page,
+  type PageOptions,
+  toPage,
+  WHOLE_NUMBER,
+} from '../postgres/page.js'
 import { textArray } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { queueTopic } from './add-jobs.js'
 import { type JobRecord, readRecord } from './job-record.js'
-import { checkId } from './job-results.js'
+import { assertAllNamed, isRef, readTarget, unknownName } from './job-ref.js'
 import type { ReadDefinition } from './job-spec.js'
 import { discardJobs, redriveJobs } from './job-statements.js'
 import { listDead } from './record-statements.js'
 
-/** Which dead jobs. */
+/** Which dead jobs to list. */
 export interface DeadFilter {
-  /** Of one name. Default: of all that are defined here. */
+  /** Jobs of this name. Default: of all names that are defined here. */
   readonly name?: string | undefined
-  /** A text that its error holds: its name, its code, a part of its message. */
+  /** Jobs whose error contains this text in its name, code or message. */
   readonly error?: string | undefined
 }
 
-/** Which of them are to be changed: it must name something, or say that it means all. */
+/** Which dead jobs to change. It must have a `name` or an `error`, or say `all: true`. */
 export interface DeadChoice extends DeadFilter {
-  /** All that are dead and defined here; or all that match, if something is named. */
+  /** All dead jobs of the names that are defined here, or all that match `name` and `error`. */
   readonly all?: boolean | undefined
+  /** Not a filter: an object with an `id` is a reference to one job. */
+  readonly id?: undefined
 }
 
-export interface ListDeadOptions extends DeadFilter {
-  /** How many at most: 1 to 1,000. Default 100. */
-  readonly limit?: number | undefined
-  /** `next` of the page before. */
-  readonly after?: string | undefined
-}
-
-export interface DeadPage {
-  readonly jobs: readonly JobRecord[]
-  /** Where the next page begins; undefined: there is none. */
-  readonly next: string | undefined
-}
+/** One job, several, or all that match: each job is an id or a reference. */
+type Which = string | object | readonly (string | object)[]
 
 const MOST = 1_000
+/** The name of this list in its cursors. */
+const LIST = 'dead'
+const FIRST_PLACE = ['0', '0']
 
 /** Dead letters: they stay where they are until somebody decides. */
 export class DeadJobs {
   readonly #database: Database
   readonly #wakeups: Wakeups
-  readonly #definitions: readonly ReadDefinition[]
+  readonly #definitions: ReadonlyMap<string, ReadDefinition>
 
   constructor(
     { database, wakeups }: { database: Database; wakeups: Wakeups },
-    definitions: readonly ReadDefinition[],
+    definitions: ReadonlyMap<string, ReadDefinition>,
   ) {
     this.#database = database
     this.#wakeups = wakeups
     this.#definitions = definitions
   }
 
-  async list(options: ListDeadOptions): Promise<DeadPage> {
-    checkOptions(options, ['name', 'error', 'limit', 'after'])
-    const { limit = 100, after = '0:0', ...filter } = options
-    if (checkAmount('limit', limit) > MOST) throw new InvalidInputError('limit', `must be at most ${MOST}`)
-    const place = typeof after === 'string' ? /^(\d{1,10}):(\d{1,16})$/.exec(after) : null
-    if (!place) throw refuseValue('after', 'must be `next` of the page before')
-    // One more tells whether there is a next page.
-    const found = await this.#list(filter, place.slice(1), limit + 1)
-    const rows = found.slice(0, limit)
-    const last = rows.at(-1)
-    return {
-      jobs: rows.map(readRecord),
-      next: found.length > limit && last ? `${last.lane}:${last.id}` : undefined,
-    }
+  async list(filter: DeadFilter, page: PageOptions): Promise<Page<JobRecord>> {
+    checkOptions(filter, ['name', 'error'])
+    checkOptions(page, PAGE_OPTIONS)
+    const limit = checkPageLimit(page.limit)
+    const after = decodeCursor(LIST, page.cursor, [WHOLE_NUMBER, WHOLE_NUMBER])
+    const rows = await this.#list(filter, after ?? FIRST_PLACE, limit + 1)
+    return toPage(LIST, rows, limit, ({ lane, id }) => [`${lane}`, `${id}`], readRecord)
   }
 
-  async #list({ name, error }: DeadFilter, [lane, id]: readonly (string | undefined)[], limit: number) {
+  async #list({ name, error }: DeadFilter, [lane, id]: readonly string[], limit: number) {
     if (error !== undefined && (typeof error !== 'string' || error === '' || error.includes('\0')))
       throw new InvalidInputError('error', `must be a text, not ${nameGiven(error)}`)
-    const defined = this.#definitions.filter((one) => name === undefined || one.name === name)
-    if (defined.length === 0)
-      throw new InvalidInputError(
-        'name',
-        `is of no job that is defined here: ${showGiven(name)}; there are ${this.#definitions.map((one) => one.name).join(', ')}`,
-      )
+    const all = [...this.#definitions.values()]
+    const defined = name === undefined ? all : all.filter((one) => one.name === name)
+    if (defined.length === 0) throw unknownName(name, this.#definitions.keys())
     const of = (field: 'queue' | 'name') => textArray(defined.map((one) => one[field]))
     return await this.#database.send(listDead, [
       of('queue'),
@@ -93,9 +85,7 @@ export class DeadJobs {
     ])
   }
 
-  async redrive(
-    which: string | readonly string[] | DeadChoice,
-  ): Promise<{ readonly ids: readonly string[] }> {
+  async redrive(which: Which): Promise<{ readonly ids: readonly string[] }> {
     const done: string[] = []
     for await (const ids of this.#batches(which)) {
       const [row] = await this.#database.send(redriveJobs, [`{${ids.join(',')}}`])
@@ -106,9 +96,7 @@ export class DeadJobs {
     return { ids: done }
   }
 
-  async discard(
-    which: string | readonly string[] | DeadChoice,
-  ): Promise<{ readonly ids: readonly string[] }> {
+  async discard(which: Which): Promise<{ readonly ids: readonly string[] }> {
     const done: string[] = []
     for await (const ids of this.#batches(which)) {
       const [row] = await this.#database.send(discardJobs, [`{${ids.join(',')}}`])
@@ -117,15 +105,17 @@ export class DeadJobs {
     return { ids: done }
   }
 
-  /** Ids, a batch at a time: those that were given, or those that match. */
-  async *#batches(which: string | readonly string[] | DeadChoice): AsyncGenerator<readonly string[]> {
-    if (typeof which === 'string' || Array.isArray(which)) {
-      const ids = [which].flat().map(checkId)
-      for (let from = 0; from < ids.length; from += MOST) yield ids.slice(from, from + MOST)
+  /** Batches of ids: of the jobs that `which` names, or of those that match. */
+  async *#batches(which: Which): AsyncGenerator<readonly string[]> {
+    if (typeof which === 'string' || Array.isArray(which) || isRef(which)) {
+      const targets = [which].flat().map((one) => readTarget(one, this.#definitions))
+      // All of them before the first change.
+      for (const batch of batchesOf(targets)) await assertAllNamed(this.#database, batch)
+      for (const batch of batchesOf(targets)) yield batch.map(({ id }) => id)
       return
     }
     const filter = readChoice(which)
-    let place: readonly string[] = ['0', '0']
+    let place: readonly string[] = FIRST_PLACE
     for (;;) {
       const rows = await this.#list(filter, place, MOST)
       if (rows.length > 0) yield rows.map(({ id }) => `${id}`)
@@ -136,12 +126,16 @@ export class DeadJobs {
   }
 }
 
+function* batchesOf<T>(all: readonly T[]): Generator<readonly T[]> {
+  for (let from = 0; from < all.length; from += MOST) yield all.slice(from, from + MOST)
+}
+
 /** A filter whose only field turned out to be undefined must not take everything. */
 function readChoice(which: unknown): DeadFilter {
   if (typeof which !== 'object' || which === null)
     throw new InvalidInputError(
       'which',
-      `must be an id, an array of ids, or a filter { name, error }, not ${nameGiven(which)}`,
+      `must be an id, a reference, an array of these, or a filter { name, error }, not ${nameGiven(which)}`,
     )
   checkOptions(which, ['name', 'error', 'all'])
   const { all = false, ...filter } = which as DeadChoice

@@ -103,7 +103,7 @@ it.each([1, 5])('goes on while many cannot be claimed (%s at once)', async (conc
   {
     await using worker = await jobs.work({ pay: () => {} }, { concurrency })
     await until(
-      async () => (await jobs.dead({ limit: 1_000 })).jobs.length === 200,
+      async () => (await jobs.dead({}, { limit: 1_000 })).items.length === 200,
       'all odd ones to be set aside',
     )
     await until(() => worker.stats.succeeded === 200, 'all even ones to be done')

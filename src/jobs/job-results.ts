@@ -2,49 +2,47 @@ import { BusyError, JobCanceledError, JobExpiredError, NotFoundError } from '../
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
-import { showGiven } from '../postgres/name-given.js'
-import { refuseValue } from '../postgres/refuse-value.js'
 import { sleep } from '../postgres/sleep.js'
 import { parseStored } from '../postgres/standard-schema.js'
 import { restoreFailure } from '../postgres/stored-failure.js'
 import { type AttemptRecord, type JobRecord, readAttempt, readRecord } from './job-record.js'
+import { assertAllNamed, assertNamed, type ReadTarget } from './job-ref.js'
 import type { ReadDefinition } from './job-spec.js'
 import { readHistory, readJob, readTakers } from './record-statements.js'
 
 export interface ResultOptions {
-  /** How long to wait for it to be over. Default 0. */
+  /** How long to wait for the job to end. Default 0. */
   readonly waitMs?: number | undefined
 }
 
-/** How often is looked, at first and at last. */
+/** The interval of polling: it grows from the first to the last. */
 const FIRST_MS = 10
 const LAST_MS = 250
 
-export function checkId(id: unknown): string {
-  if (typeof id === 'string' && /^[1-9]\d{0,15}$/.test(id)) return id
-  throw refuseValue('id', `must be the id of a job, as \`add\` gives it, not ${showGiven(id)}`)
+export async function readJobOn(database: Database, target: ReadTarget): Promise<JobRecord | undefined> {
+  const [row] = await database.send(readJob, [target.id])
+  if (!row) return undefined
+  assertNamed(target, `${row.name}`)
+  return readRecord(row)
 }
 
-export async function readJobOn(database: Database, id: string): Promise<JobRecord | undefined> {
-  const [row] = await database.send(readJob, [checkId(id)])
-  return row && readRecord(row)
-}
-
-export async function readHistoryOn(database: Database, id: string): Promise<AttemptRecord[]> {
-  return (await database.send(readHistory, [checkId(id)])).map(readAttempt)
+export async function readHistoryOn(database: Database, target: ReadTarget): Promise<AttemptRecord[]> {
+  await assertAllNamed(database, [target])
+  return (await database.send(readHistory, [target.id])).map(readAttempt)
 }
 
 export async function awaitResult(
   database: Database,
-  id: string,
+  target: ReadTarget,
   options: ResultOptions,
   definitions: ReadonlyMap<string, ReadDefinition>,
 ): Promise<unknown> {
   checkOptions(options, ['waitMs'])
   const waitMs = checkDuration('waitMs', options.waitMs ?? 0, 0, MAX_TIMER_MS)
+  const { id } = target
   const until = performance.now() + waitMs
   for (let pauseMs = FIRST_MS; ; pauseMs = Math.min(LAST_MS, pauseMs * 1.5)) {
-    const job = await readInTime(database, id, until)
+    const job = await readInTime(database, target, until)
     if (!job) throw new NotFoundError(`job ${id}, or it is not kept any more`, 'job', id, { isRead: true })
     const subject = `job ${id} ("${job.name}")`
     if (job.state === 'succeeded')
@@ -66,10 +64,14 @@ export async function awaitResult(
 }
 
 /** A pool that is full says nothing about the job: it is asked again as long as there is time. */
-async function readInTime(database: Database, id: string, until: number): Promise<JobRecord | undefined> {
+async function readInTime(
+  database: Database,
+  target: ReadTarget,
+  until: number,
+): Promise<JobRecord | undefined> {
   for (;;) {
     try {
-      return await readJobOn(database, id)
+      return await readJobOn(database, target)
     } catch (error) {
       const leftMs = until - performance.now()
       if (!(error instanceof BusyError) || leftMs <= 0) throw error

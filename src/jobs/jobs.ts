@@ -6,21 +6,29 @@ import { toJson } from '../postgres/json.js'
 import { MarkedCall } from '../postgres/marked-call.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { trackJoinedMethods } from '../postgres/open-calls.js'
+import type { Page, PageOptions } from '../postgres/page.js'
 import { parseInput } from '../postgres/standard-schema.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { addAlone, inBatches, type NewJob, sendJobs } from './add-jobs.js'
 import { type Canceled, type CancelOptions, cancelOn } from './cancel-job.js'
-import { type DeadChoice, DeadJobs, type DeadPage, type ListDeadOptions } from './dead-jobs.js'
+import { type DeadChoice, type DeadFilter, DeadJobs } from './dead-jobs.js'
 import { type Handled, type JobHandlers, readHandlers } from './handlers.js'
 import { hintAfterCommit } from './hint-after-commit.js'
 import type { JobAdder } from './job-adder.js'
 import type { AttemptRecord, JobRecord } from './job-record.js'
+import {
+  type JobRefOf,
+  type JobTarget,
+  type JobTargetOutcome,
+  type ReadTarget,
+  readTarget,
+  unknownName,
+} from './job-ref.js'
 import { awaitResult, type ResultOptions, readHistoryOn, readJobOn } from './job-results.js'
 import {
   type AddOptions,
   type JobDefinitions,
   type JobGiven,
-  type JobOutcome,
   type ReadDefinition,
   readAdd,
   readDefinition,
@@ -47,13 +55,6 @@ export type JobToAdd<D extends JobDefinitions> = {
   readonly [N in keyof D & string]: AddOptions & { readonly name: N; readonly input: JobGiven<D[N]> }
 }[keyof D & string]
 
-/** A job that was added. */
-export interface AddedJob {
-  readonly id: string
-  /** False if there was one already that stands for it. */
-  readonly added: boolean
-}
-
 /** What jobs need of the instance that they belong to. */
 export interface JobsParts {
   readonly database: Database
@@ -64,7 +65,10 @@ export interface JobsParts {
 
 const addNames = ['runAt', 'delayMs', 'priority', 'expiresAt', 'correlationId']
 
-const addedOf = (ids: readonly string[]): AddedJob[] => ids.map((id) => ({ id, added: true }))
+/** References to jobs that were added, in their order. */
+const refsTo = <R>(jobs: readonly NewJob[], ids: readonly string[]): R[] =>
+  // The caller's types say which names these are.
+  jobs.map(({ definition }, n) => ({ id: ids[n], name: definition.name, created: true }) as R)
 
 function checkWake(wake: unknown): void {
   if (wake !== undefined && wake !== 'in-transaction')
@@ -87,14 +91,16 @@ export class Jobs<D extends JobDefinitions> {
     this.#definitions = new Map(
       Object.entries(definitions).map(([name, definition]) => [name, readDefinition(name, definition)]),
     )
-    this.#dead = new DeadJobs(parts, [...this.#definitions.values()])
+    this.#dead = new DeadJobs(parts, this.#definitions)
   }
 
   /**
-   * Adds a job. In your transaction (`tx`) it is there if that commits; else it is committed when this resolves, and those that are added at the same time share a statement.
+   * Adds a job and returns a reference to it. In your transaction (`tx`) the job exists if that commits. Without `tx` it is committed when this resolves, and
+   * calls at the same time share a statement.
    *
    * @example
-   * const { id } = await jobs.add('email', { to: 'ann@example.org' }, { delayMs: 60_000, priority: 5 })
+   * const ref = await jobs.add('email', { to: 'ann@example.org' }, { priority: 5 })
+   * const { messageId } = await jobs.result(ref, { waitMs: 10_000 })
    *
    * await dibs.transaction(async (tx) => {
    *   await tx.query('insert into users (email) values ($1)', ['ann@example.org'])
@@ -105,23 +111,25 @@ export class Jobs<D extends JobDefinitions> {
     name: N,
     input: JobGiven<D[N]>,
     options: AddJobOptions = {},
-  ): Promise<AddedJob> {
+  ): Promise<JobRefOf<D, N>> {
     checkOptions(options, [...addNames, 'tx', 'wake'])
     const { tx, wake, ...rest } = options
     checkWake(wake)
     const job = await this.#read(name, input, rest)
-    if (tx === undefined) return { id: await this.#parts.adder.add(job), added: true }
-    const [added] = await this.#addJoined([job], tx, wake)
-    return added as AddedJob
+    const ids = tx === undefined ? [await this.#parts.adder.add(job)] : await this.#addJoined([job], tx, wake)
+    return refsTo<JobRefOf<D, N>>([job], ids)[0] as JobRefOf<D, N>
   }
 
   /**
-   * Adds any number of jobs, all or none. Answers them in their order.
+   * Adds any number of jobs, all or none. Returns a reference to each, in the same order.
    *
    * @example
    * await jobs.addMany(users.map(({ email }) => ({ name: 'email', input: { to: email }, priority: -1 })))
    */
-  async addMany(jobs: readonly JobToAdd<D>[], options: AddManyOptions = {}): Promise<AddedJob[]> {
+  async addMany<N extends keyof D & string>(
+    jobs: readonly (JobToAdd<D> & { readonly name: N })[],
+    options: AddManyOptions = {},
+  ): Promise<JobRefOf<D, N>[]> {
     if (!Array.isArray(jobs))
       throw new InvalidInputError('jobs', `must be an array of { name, input, … }, not ${nameGiven(jobs)}`)
     checkOptions(options, ['tx', 'wake'])
@@ -130,15 +138,17 @@ export class Jobs<D extends JobDefinitions> {
     for (const [n, job] of (jobs as readonly JobToAdd<D>[]).entries()) read.push(await this.#readOne(job, n))
     if (read.length === 0) return []
     const { database, wakeups } = this.#parts
-    if (options.tx !== undefined) return await this.#addJoined(read, options.tx, options.wake)
+    if (options.tx !== undefined) return refsTo(read, await this.#addJoined(read, options.tx, options.wake))
     const [first = [], ...others] = inBatches(read)
-    if (others.length === 0) return addedOf(await addAlone(database, wakeups, first))
-    return await database.transaction((tx) => this.#addJoined(read, tx, undefined), {
+    if (others.length === 0) return refsTo(read, await addAlone(database, wakeups, first))
+    const ids = await database.transaction((tx) => this.#addJoined(read, tx, undefined), {
       deadlineMs: Number.POSITIVE_INFINITY,
     })
+    return refsTo(read, ids)
   }
 
-  async #addJoined(jobs: readonly NewJob[], tx: Tx, wake: 'in-transaction' | undefined): Promise<AddedJob[]> {
+  /** Returns the ids, in the order of the jobs. */
+  async #addJoined(jobs: readonly NewJob[], tx: Tx, wake: 'in-transaction' | undefined): Promise<string[]> {
     const { database, wakeups } = this.#parts
     const ids: string[] = []
     const batches = [...inBatches(jobs)]
@@ -148,7 +158,7 @@ export class Jobs<D extends JobDefinitions> {
       ids.push(...(await sendJobs((statement, values) => marked.next(statement, values), batch)))
     await hintAfterCommit(database, wakeups, jobs, tx, wake)
     await marked.close()
-    return addedOf(ids)
+    return ids
   }
 
   async #readOne(job: JobToAdd<D>, n: number): Promise<NewJob> {
@@ -183,10 +193,11 @@ export class Jobs<D extends JobDefinitions> {
   #definition(name: string): ReadDefinition {
     const definition = this.#definitions.get(name)
     if (definition) return definition
-    throw new InvalidInputError(
-      'name',
-      `is of no job that is defined here: ${showGiven(name)}; there are ${[...this.#definitions.keys()].join(', ')}`,
-    )
+    throw unknownName(name, this.#definitions.keys())
+  }
+
+  #target(target: JobTarget<D>): ReadTarget {
+    return readTarget(target, this.#definitions)
   }
 
   /**
@@ -214,80 +225,92 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * A job as it is, or as it ended; undefined if there is none, or if it is not kept any more.
+   * The current record of a job, or its last one if the job has ended. Undefined if the job does not exist or is no longer kept.
    *
    * @example
-   * const job = await jobs.get(id)
-   * console.log(job?.state, job?.progress)
+   * const ref = await jobs.add('email', { to: 'ann@example.org' })
+   * const record = await jobs.get(ref)
+   * console.log(record?.state, record?.progress)
    */
-  get(id: string): Promise<JobRecord | undefined> {
-    return readJobOn(this.#parts.database, id)
+  async get(job: JobTarget<D>): Promise<JobRecord | undefined> {
+    return await readJobOn(this.#parts.database, this.#target(job))
   }
 
   /**
-   * What came of a job, as its handler returned it. If the job is dead, throws a `PermanentError`, or the `BusinessRuleError` that it was, with the message of what the handler threw; `JobCanceledError`, `JobExpiredError`; `BusyError` if it is not over
-   * within `waitMs` (0); `NotFoundError` if nobody knows of it, any more or at all.
+   * The result of a job, typed by its reference. With an id, the type is that of any job here.
+   *
+   * Throws `BusyError` if the job has not ended within `waitMs` (0), and `NotFoundError` if it does not exist or is no longer kept. For a dead job it throws a
+   * `PermanentError` with the message that the handler threw, or the handler's `BusinessRuleError`. Also throws `JobCanceledError` and `JobExpiredError`.
    *
    * @example
-   * const { messageId } = await jobs.result<'email'>(id, { waitMs: 10_000 })
+   * const ref = await jobs.add('email', { to: 'ann@example.org' })
+   * const { messageId } = await jobs.result(ref, { waitMs: 10_000 })
    */
-  async result<N extends keyof D & string = keyof D & string>(
-    id: string,
-    options: ResultOptions = {},
-  ): Promise<JobOutcome<D[N]>> {
-    return (await awaitResult(this.#parts.database, id, options, this.#definitions)) as JobOutcome<D[N]>
+  async result<T extends JobTarget<D>>(job: T, options: ResultOptions = {}): Promise<JobTargetOutcome<D, T>> {
+    const target = this.#target(job)
+    const result = await awaitResult(this.#parts.database, target, options, this.#definitions)
+    return result as JobTargetOutcome<D, T>
   }
 
   /**
-   * The attempts of a job that have ended, in their order, as far as they are kept.
+   * The attempts of a job that have ended and are still kept, oldest first.
    *
    * @example
-   * for (const { attempt, outcome, error } of await jobs.history(id)) console.log(attempt, outcome, error?.message)
+   * const ref = await jobs.add('email', { to: 'ann@example.org' })
+   * for (const { attempt, outcome, error } of await jobs.history(ref)) console.log(attempt, outcome, error?.message)
    */
-  history(id: string): Promise<AttemptRecord[]> {
-    return readHistoryOn(this.#parts.database, id)
+  async history(job: JobTarget<D>): Promise<AttemptRecord[]> {
+    return await readHistoryOn(this.#parts.database, this.#target(job))
   }
 
   /**
-   * Gives a job up. One that waits is over at once (`canceled`); one that runs is told by its `signal`, wherever it runs (`canceling`): it
-   * still succeeds if it is done within five seconds of that; then it is over, whatever its handler does.
+   * Cancels a job. A job that waits ends at once (`canceled`). A running job is told by its `signal`, wherever it runs (`canceling`). It
+   * still succeeds if its handler returns within five seconds; after that it ends, whatever its handler does.
    *
    * @example
-   * const { state } = await jobs.cancel(id, { reason: 'the order was withdrawn' })
+   * const ref = await jobs.add('email', { to: 'ann@example.org' }, { delayMs: 60_000 })
+   * const { state } = await jobs.cancel(ref, { reason: 'the order was withdrawn' })
    */
-  cancel(id: string, options: CancelOptions = {}): Promise<Canceled> {
-    return cancelOn(this.#parts, id, options)
+  async cancel(job: JobTarget<D>, options: CancelOptions = {}): Promise<Canceled> {
+    return await cancelOn(this.#parts, this.#target(job), options)
   }
 
   /**
-   * Jobs that have failed for good, a page at a time.
+   * Lists jobs that have failed for good, a page at a time.
    *
    * @example
-   * const { jobs: letters, next } = await jobs.dead({ name: 'email', limit: 50 })
+   * const { items, nextCursor } = await jobs.dead({ name: 'email' }, { limit: 50 })
+   * for (const { id, error } of items) console.log(id, error?.message)
+   * if (nextCursor !== undefined) await jobs.dead({ name: 'email' }, { limit: 50, cursor: nextCursor })
    */
-  dead(options: ListDeadOptions = {}): Promise<DeadPage> {
-    return this.#dead.list(options)
+  dead(filter: DeadFilter = {}, page: PageOptions = {}): Promise<Page<JobRecord>> {
+    return this.#dead.list(filter, page)
   }
 
   /**
-   * Makes dead jobs ready again, with all their attempts: one, several, all that match, or all. Answers their ids; what was not dead is left out.
+   * Makes dead jobs ready again, with all their attempts: one, several, all that match, or all. Returns their ids, without those that were not dead.
    *
    * @example
-   * await jobs.redrive(id)
+   * const ref = await jobs.add('email', { to: 'ann@example.org' })
+   * await jobs.redrive(ref)
    * const { ids } = await jobs.redrive({ name: 'email', error: 'ECONNREFUSED' })
    * await jobs.redrive({ all: true })
    */
-  redrive(which: string | readonly string[] | DeadChoice): Promise<{ readonly ids: readonly string[] }> {
+  redrive(
+    which: JobTarget<D> | readonly JobTarget<D>[] | DeadChoice,
+  ): Promise<{ readonly ids: readonly string[] }> {
     return this.#dead.redrive(which)
   }
 
   /**
-   * Removes dead jobs: one, several, all that match, or all. Their attempts stay in history, and their input with the last one.
+   * Removes dead jobs: one, several, all that match, or all. Their attempts stay in the history, the last one with its input.
    *
    * @example
    * await jobs.discard({ name: 'email' })
    */
-  discard(which: string | readonly string[] | DeadChoice): Promise<{ readonly ids: readonly string[] }> {
+  discard(
+    which: JobTarget<D> | readonly JobTarget<D>[] | DeadChoice,
+  ): Promise<{ readonly ids: readonly string[] }> {
     return this.#dead.discard(which)
   }
 }

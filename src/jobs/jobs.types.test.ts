@@ -4,6 +4,7 @@ import type { Dibs } from '../dibs.js'
 import type { StandardSchema } from '../postgres/standard-schema.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { JobContext } from './job-context.js'
+import type { JobRef } from './job-ref.js'
 import { job } from './job-spec.js'
 
 interface Schemas {
@@ -47,8 +48,8 @@ it('adding takes what the schema takes, and a handler is given what that makes o
     jobs.handle({ pay: async () => ({ id: 'seven' }) })
     // @ts-expect-error: no such job
     jobs.handle({ pya: async () => {} })
-    expectTypeOf(await jobs.result<'pay'>('1')).toEqualTypeOf<{ id: number }>()
-    expectTypeOf(await jobs.result<'plain'>('1')).toEqualTypeOf<unknown>()
+    expectTypeOf(await jobs.result(await jobs.add('pay', '7.00'))).toEqualTypeOf<{ id: number }>()
+    expectTypeOf(await jobs.result(await jobs.add('plain', 1))).toEqualTypeOf<unknown>()
   })
 })
 
@@ -74,10 +75,12 @@ it('types can be named without a schema', () => {
         expectTypeOf(tx).toEqualTypeOf<Transaction>()
       },
     })
-    expectTypeOf(await jobs.result<'email'>('1')).toEqualTypeOf<{ messageId: string }>()
+    const email = await jobs.add('email', { to: 'ann', at: new Date() })
+    expectTypeOf(email).toEqualTypeOf<JobRef<'email', { messageId: string }>>()
+    expectTypeOf(await jobs.result(email, { waitMs: 1 })).toEqualTypeOf<{ messageId: string }>()
     // As JSON brings it back.
-    expectTypeOf(await jobs.result<'when'>('1')).toEqualTypeOf<{ at: string }>()
-    expectTypeOf(await jobs.result<'book'>('1')).toEqualTypeOf<void>()
+    expectTypeOf(await jobs.result(await jobs.add('when', null))).toEqualTypeOf<{ at: string }>()
+    expectTypeOf(await jobs.result(await jobs.add('book', { seat: 1 }))).toEqualTypeOf<void>()
     // @ts-expect-error: misspelled
     job<string>({ queu: 'mail' })
   })
@@ -100,5 +103,65 @@ it('a transactional handler has a transaction', () => {
     // @ts-expect-error: no such policy
     dibs.jobs({ pay: { retry: { backoff: 'cubic' } } })
     dibs.jobs({ pay: { retry: (attempt, error) => (error instanceof TypeError ? null : attempt * 1_000) } })
+  })
+})
+
+it('a reference says which job it is, and what its result is', () => {
+  neverRun(async (dibs) => {
+    const jobs = dibs.jobs({ sum: job<number[], number>(), text: job<string, { text: string }>() })
+    const others = dibs.jobs({ sum: job<string, { total: string }>(), fax: job<string, boolean>() })
+    const sum = await jobs.add('sum', [1, 2])
+    const text = await jobs.add('text', 'a')
+    const fax = await others.add('fax', 'a')
+    expectTypeOf(await jobs.result(sum)).toEqualTypeOf<number>()
+    expectTypeOf(await jobs.result(Math.random() > 0.5 ? sum : text)).toEqualTypeOf<
+      number | { text: string }
+    >()
+    // An id may be that of any job.
+    expectTypeOf(await jobs.result(sum.id)).toEqualTypeOf<number | { text: string }>()
+    expectTypeOf(await jobs.result('1', { waitMs: 1 })).toEqualTypeOf<number | { text: string }>()
+    // @ts-expect-error: nobody can say which job an id is
+    await jobs.result<'sum'>(sum.id)
+    for (const ref of [sum, sum.id]) {
+      await jobs.get(ref)
+      await jobs.cancel(ref, { reason: 'no' })
+      await jobs.history(ref)
+      await jobs.redrive(ref)
+      await jobs.discard([ref, text])
+    }
+
+    // @ts-expect-error: no job of this name is defined here
+    await jobs.result(fax)
+    // @ts-expect-error: no job of this name is defined here
+    await jobs.get(fax)
+    // @ts-expect-error: no job of this name is defined here
+    await jobs.cancel(fax)
+    // @ts-expect-error: no job of this name is defined here
+    await jobs.history(fax)
+    // @ts-expect-error: no job of this name is defined here
+    await jobs.redrive(fax)
+    // @ts-expect-error: no job of this name is defined here
+    await jobs.discard([fax])
+    // @ts-expect-error: the same name, with another result
+    await others.result(sum)
+
+    const refs = await jobs.addMany([
+      { name: 'sum', input: [1] },
+      { name: 'text', input: 'a' },
+    ])
+    expectTypeOf(refs).toEqualTypeOf<(JobRef<'sum', number> | JobRef<'text', { text: string }>)[]>()
+    const texts = await jobs.addMany(['a', 'b'].map((input) => ({ name: 'text', input })))
+    expectTypeOf(texts).toEqualTypeOf<JobRef<'text', { text: string }>[]>()
+    for (const ref of texts) expectTypeOf(await jobs.result(ref)).toEqualTypeOf<{ text: string }>()
+    // @ts-expect-error: misspelled
+    await jobs.addMany([{ name: 'text', input: 'a', dleayMs: 1 }])
+    // @ts-expect-error: no such job
+    await jobs.addMany([{ name: 'txet', input: 'a' }])
+    // @ts-expect-error: the input of another job
+    await jobs.addMany([{ name: 'text', input: [1] }])
+
+    // What a program has stored, and reads again.
+    const stored: { id: string; name: 'sum'; created: boolean } = JSON.parse(JSON.stringify(sum))
+    expectTypeOf(await jobs.result(stored)).toEqualTypeOf<number>()
   })
 })

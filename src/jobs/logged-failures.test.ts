@@ -87,7 +87,7 @@ it('keeps the stack with the dead letter, of bounded length', async () => {
   const { id, jobs } = await linesOfFailure({ logger: false }, () => {
     return new Error('x'.repeat(10_000), { cause })
   })
-  const [dead] = (await jobs.dead()).jobs
+  const [dead] = (await jobs.dead()).items
   expect(dead?.id).toBe(id)
   for (const { error } of [dead, (await jobs.history(id))[1]].filter((one) => one !== undefined)) {
     expect(error?.stack).toContain('logged-failures.test.ts')

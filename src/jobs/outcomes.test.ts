@@ -15,6 +15,7 @@ import {
   SnoozeError,
   TransientError,
 } from '../errors.js'
+import { encodeCursor } from '../postgres/page.js'
 import type { JobContext } from './job-context.js'
 
 const fixture = openJobs()
@@ -259,28 +260,32 @@ describe('dead letters', () => {
     const ids = await kill(['a', 'b', 'no "such" thing\nat all', 'd'], 'b')
     const jobs = define()
     const all = await jobs.dead()
-    expect(all.jobs.map(({ id }) => id).sort()).toEqual([...ids].sort())
-    expect(all.jobs[0]).toMatchObject({ state: 'dead', attempt: 1, error: { message: expect.any(String) } })
-    expect(all.next).toBeUndefined()
-    const first = await jobs.dead({ name: 'email', limit: 3 })
-    const second = await jobs.dead({ name: 'email', limit: 3, after: first.next })
-    expect([...first.jobs, ...second.jobs].map(({ id }) => id)).toEqual(ids.slice(0, 4))
-    expect([first.next, second.next]).toEqual([expect.any(String), undefined])
-    expect(await jobs.dead({ name: 'email', limit: 4 })).toMatchObject({
-      jobs: { length: 4 },
-      next: undefined,
+    expect(all.items.map(({ id }) => id).sort()).toEqual([...ids].sort())
+    expect(all.items[0]).toMatchObject({ state: 'dead', attempt: 1, error: { message: expect.any(String) } })
+    expect(all.nextCursor).toBeUndefined()
+    const first = await jobs.dead({ name: 'email' }, { limit: 3 })
+    const second = await jobs.dead({ name: 'email' }, { limit: 3, cursor: first.nextCursor })
+    expect([...first.items, ...second.items].map(({ id }) => id)).toEqual(ids.slice(0, 4))
+    expect([first.nextCursor, second.nextCursor]).toEqual([expect.any(String), undefined])
+    expect(await jobs.dead({ name: 'email' }, { limit: 4 })).toMatchObject({
+      items: { length: 4 },
+      nextCursor: undefined,
     })
-    expect((await jobs.dead({ error: '"such" thing\nat' })).jobs.map(({ id }) => id)).toEqual([ids[2]])
-    expect((await jobs.dead({ error: 'b', name: 'fax' })).jobs.map(({ id }) => id)).toEqual([ids[4]])
+    expect((await jobs.dead({ error: '"such" thing\nat' })).items.map(({ id }) => id)).toEqual([ids[2]])
+    expect((await jobs.dead({ error: 'b', name: 'fax' })).items.map(({ id }) => id)).toEqual([ids[4]])
     await expect(jobs.dead({ name: 'emial' as never })).rejects.toThrow(InvalidInputError)
-    await expect(jobs.dead({ limit: 1_001 })).rejects.toThrow(/at most 1000/)
-    await expect(jobs.dead({ after: 'x' })).rejects.toThrow(/`next` of the page before/)
+    await expect(jobs.dead({}, { limit: 1_001 })).rejects.toThrow(/from 1 to 1000/)
+    await expect(jobs.dead({}, { cursor: 'x' })).rejects.toThrow(/`nextCursor` of the previous page/)
+    await expect(jobs.dead({ limit: 3 } as never)).rejects.toThrow(/Unknown option "limit"/)
+    await expect(jobs.dead({}, { after: 'x' } as never)).rejects.toThrow(/Unknown option "after"/)
+    const tampered = encodeCursor('dead', ['9999999999', '9999999999999999'])
+    expect((await jobs.dead({}, { cursor: tampered })).items).toEqual([])
   })
 
   it('are not those of others who use the same names in other queues', async () => {
     await kill(['a'])
     const others = fixture.dibs.jobs({ email: { queue: 'elsewhere' }, other: { queue: 'default' } })
-    expect((await others.dead()).jobs).toEqual([])
+    expect((await others.dead()).items).toEqual([])
     expect((await others.redrive({ all: true })).ids).toEqual([])
   })
 
@@ -301,8 +306,16 @@ describe('dead letters', () => {
   })
 
   it.each<[string, unknown, RegExp]>([
-    ['nothing', undefined, /^`which` must be an id, an array of ids, or a filter .*, not undefined\.$/],
-    ['a number', 7, /^`which` must be an id, an array of ids, or a filter .*, not a number\.$/],
+    [
+      'nothing',
+      undefined,
+      /^`which` must be an id, a reference, an array of these, or a filter .*, not undefined\.$/,
+    ],
+    [
+      'a number',
+      7,
+      /^`which` must be an id, a reference, an array of these, or a filter .*, not a number\.$/,
+    ],
     ['null', null, /^`which` must be .*, not null\.$/],
     ['an empty filter', {}, /^`which` must name something \(`name`, `error`\), or say `\{ all: true \}`\.$/],
     ['a filter of undefined', { name: undefined }, /^`which` must name something/],
@@ -316,7 +329,7 @@ describe('dead letters', () => {
       expect(error).toBeInstanceOf(InvalidInputError)
       expect(error.message).toMatch(said)
     }
-    expect((await jobs.dead()).jobs.map(({ id }) => id)).toEqual(ids)
+    expect((await jobs.dead()).items.map(({ id }) => id)).toEqual(ids)
   })
 
   it('are all discarded if that is said, or all of a name', async () => {
@@ -324,7 +337,7 @@ describe('dead letters', () => {
     const jobs = define()
     expect((await jobs.discard({ all: true, name: 'fax' })).ids).toEqual([ids[2]])
     expect(new Set((await jobs.discard({ all: true })).ids)).toEqual(new Set(ids.slice(0, 2)))
-    expect((await jobs.dead()).jobs).toEqual([])
+    expect((await jobs.dead()).items).toEqual([])
   })
 
   it('are discarded, and their attempts are kept', async () => {
@@ -332,7 +345,7 @@ describe('dead letters', () => {
     const jobs = define()
     expect(await jobs.discard([`${ids[0]}`, '999999'])).toEqual({ ids: [ids[0]] })
     expect(new Set((await jobs.discard({ error: 'c' })).ids)).toEqual(new Set([ids[2]]))
-    expect((await jobs.dead()).jobs.map(({ id }) => id)).toEqual([ids[1]])
+    expect((await jobs.dead()).items.map(({ id }) => id)).toEqual([ids[1]])
     expect(await jobs.get(`${ids[0]}`)).toMatchObject({ state: 'failed', error: { message: 'a' } })
     await expect(jobs.result(`${ids[0]}`)).rejects.toThrow('a')
     expect(await outcomesOf(`${ids[0]}`)).toEqual(['failed'])
@@ -662,11 +675,11 @@ describe('a result', () => {
     expect(missing).toBeInstanceOf(NotFoundError)
     expect(missing.message).toBe('There is no job 99999999, or it is not kept any more.')
     await expect(jobs.result('seven')).rejects.toThrow(
-      /must be the id of a job, as `add` gives it, not "seven"/,
+      /must be the id of a job, or the reference that `add` returned, not "seven"/,
     )
     await expect(jobs.result('seven')).rejects.toMatchObject({ status: 400 })
     await expect(jobs.result(7 as never)).rejects.toThrow(
-      /must be the id of a job, as .add. gives it, not \d/,
+      /must be the id of a job, or the reference that .add. returned, not \d/,
     )
     await expect(jobs.result(id, { waitMs: -1 })).rejects.toThrow(/`waitMs`/)
     expect(await jobs.get('99999999')).toBeUndefined()

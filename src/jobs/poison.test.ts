@@ -63,7 +63,7 @@ it('a job that ends each process that runs it is dead after its attempts, and ot
     [3, 'lost'],
   ])
   expect(told.filter(({ at }) => at === 'poison').map(({ attempt }) => attempt)).toEqual([1, 2, 3])
-  expect((await jobs.dead({ name: 'poison' })).jobs.map(({ error }) => error?.name)).toEqual([
+  expect((await jobs.dead({ name: 'poison' })).items.map(({ error }) => error?.name)).toEqual([
     'LeaseLostError',
   ])
   // Nobody takes it any more, and who runs now goes on.

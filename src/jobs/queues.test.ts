@@ -1,11 +1,10 @@
-import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
 import { InvalidInputError } from '../errors.js'
 import type { Statement } from '../postgres/statement.js'
-import { listDead, listLanes } from './record-statements.js'
+import { listDead, listLanes, MAX_HELD } from './record-statements.js'
 
 const fixture = openJobs()
 const define = (dibs = fixture.dibs) => dibs.jobs({ email: { queue: 'mail' }, fax: { queue: 'paper' } })
@@ -21,7 +20,7 @@ describe('pause', () => {
     await using _one = await jobs.work(handlers, { concurrency: 4, prefetch: 0 })
     await using _two = await other.work(handlers, { concurrency: 4, prefetch: 0 })
     await until(() => began.length > 50, 'some to be run')
-    await fixture.dibs.queues.pause('mail', { by: 'ann' })
+    await fixture.dibs.queues.pause('mail', { pausedBy: 'ann' })
     // Those that were claimed before are begun by now, or in this very moment.
     await until(
       async () => (await fixture.query(`select from {schema}.job where state = 'running'`)).length === 0,
@@ -46,9 +45,9 @@ describe('pause', () => {
     await using worker = await jobs.work({ email: () => go.promise }, { concurrency: 1 })
     await until(() => worker.stats.running === 1, 'one to run')
     const { queues } = fixture.dibs
-    await queues.pause('mail', { by: 'ann' })
-    await queues.pause('mail', { by: 'bob' })
-    const [mail] = (await queues.list()).filter(({ queue }) => queue === 'mail')
+    await queues.pause('mail', { pausedBy: 'ann' })
+    await queues.pause('mail', { pausedBy: 'bob' })
+    const [mail] = (await queues.list({ prefix: 'mail' })).items
     expect(mail).toMatchObject({ pausedAt: expect.any(Date), pausedBy: 'ann' })
     go.resolve()
     await until(() => worker.stats.succeeded === 1, 'that one to be done')
@@ -76,9 +75,9 @@ describe('pause', () => {
     [() => fixture.dibs.queues.pause(''), /`queue` must be a text of 1 to 200 characters/],
     [() => fixture.dibs.queues.pause(7 as never), /`queue`.* not a number/],
     [() => fixture.dibs.queues.pause('a\0'), /`queue` must not hold a NUL/],
-    [() => fixture.dibs.queues.pause('a', { by: 7 as never }), /`by` must be a text/],
-    [() => fixture.dibs.queues.pause('a', { by: '\0' }), /`by`/],
-    [() => fixture.dibs.queues.pause('a', { by: 'x'.repeat(100_000) }), /`by`/],
+    [() => fixture.dibs.queues.pause('a', { pausedBy: 7 as never }), /`pausedBy` must be a string/],
+    [() => fixture.dibs.queues.pause('a', { pausedBy: '\0' }), /`pausedBy`/],
+    [() => fixture.dibs.queues.pause('a', { pausedBy: 'x'.repeat(100_000) }), /`pausedBy`/],
     [() => fixture.dibs.queues.pause('a', { reason: 'x' } as never), /Unknown option "reason"/],
     [() => fixture.dibs.queues.resume(''), /`queue`/],
   ])('refuses what is wrong (%#)', async (fn, said) => {
@@ -89,9 +88,11 @@ describe('pause', () => {
 })
 
 describe('list', () => {
-  it('counts what there is in each queue, to a thousand', async () => {
+  it('counts the jobs of each state in each queue, up to a thousand', async () => {
     const jobs = define()
     await jobs.addMany(emails(1_200))
+    await jobs.addMany(emails(1_001).map((job) => ({ ...job, delayMs: 3_600_000 })))
+    await jobs.add('fax', 0, { delayMs: 3_600_000 })
     await jobs.addMany([1, 2, 3].map((input) => ({ name: 'fax', input })))
     await fixture.query(
       `update {schema}.job set state = 'dead', listed = 'dead', error = '{}' where id = (select max(id) from {schema}.job)`,
@@ -99,14 +100,16 @@ describe('list', () => {
     const go = deferred()
     await using worker = await jobs.work({ fax: () => go.promise }, { concurrency: 1, prefetch: 0 })
     await until(() => worker.stats.running === 1, 'one to run')
-    const queues = (await fixture.dibs.queues.list()).filter(({ queue }) => ['mail', 'paper'].includes(queue))
+    const { items } = await fixture.dibs.queues.list()
     const none = { count: 0, isMore: false }
-    expect(queues).toEqual([
+    const one = { count: 1, isMore: false }
+    const many = { count: 1_000, isMore: true }
+    expect(items.filter(({ queue }) => ['mail', 'paper'].includes(queue))).toEqual([
       {
         ...{ queue: 'mail', pausedAt: undefined, pausedBy: undefined },
         lanes: [
           {
-            ...{ name: 'email', version: 1, ready: { count: 1_000, isMore: true }, running: 0, dead: none },
+            ...{ name: 'email', version: 1, ready: many, scheduled: many, running: none, dead: none },
             nextCreatedAt: expect.any(Date),
           },
         ],
@@ -115,30 +118,105 @@ describe('list', () => {
         ...{ queue: 'paper', pausedAt: undefined, pausedBy: undefined },
         lanes: [
           {
-            ...{ name: 'fax', version: 1, ready: { count: 1, isMore: false }, running: 1 },
-            ...{ dead: { count: 1, isMore: false }, nextCreatedAt: expect.any(Date) },
+            ...{ name: 'fax', version: 1, ready: one, scheduled: one, running: one, dead: one },
+            nextCreatedAt: expect.any(Date),
           },
         ],
       },
     ])
     go.resolve()
   })
+
+  it('counts running jobs up to a thousand', async () => {
+    const jobs = define()
+    await jobs.addMany(emails(1_001))
+    // As a claim of all of them leaves them.
+    const later = "clock_timestamp() + interval '1 h'"
+    await fixture.query(`update {schema}.job set state = 'running', listed = 'none', worker = 'w', fence = 1, attempt = 1,
+      started_at = clock_timestamp(), lease_until = ${later}`)
+    await fixture.query(`insert into {schema}.job_held (worker, look_at, ids)
+      select 'w', ${later}, array_agg(id) from {schema}.job group by id % 10`)
+    const countIn = async () =>
+      (await fixture.dibs.queues.list({ prefix: 'mail' })).items[0]?.lanes.map(({ running }) => running)
+    expect(await countIn()).toEqual([{ count: 1_000, isMore: true }])
+    // More claims than one list reads: there may be more running jobs.
+    await fixture.query('delete from {schema}.job')
+    await fixture.query(`insert into {schema}.job_held (worker, look_at, ids)
+      select 'w', ${later}, array_agg(n) from generate_series(1, ${MAX_HELD}) n`)
+    expect(await countIn()).toEqual([{ count: 0, isMore: true }])
+    await fixture.query('delete from {schema}.job_held')
+    expect(await countIn()).toEqual([{ count: 0, isMore: false }])
+  })
+
+  it('has paused queues that have no jobs, until they are resumed', async () => {
+    const { queues } = fixture.dibs
+    const none = { items: [], nextCursor: undefined }
+    expect(await queues.list({ prefix: 'unused' })).toEqual(none)
+    await queues.pause('unused', { pausedBy: 'ann' })
+    expect(await queues.list({ prefix: 'unused' })).toEqual({
+      items: [{ queue: 'unused', pausedAt: expect.any(Date), pausedBy: 'ann', lanes: [] }],
+      nextCursor: undefined,
+    })
+    await queues.resume('unused')
+    expect(await queues.list({ prefix: 'unused' })).toEqual(none)
+  })
+
+  it('goes by name, a page at a time', async () => {
+    const { dibs } = fixture
+    const names = ['page', 'page 1', 'page 2', 'page_3', 'pagé', 'page 🙂']
+    const jobs = dibs.jobs({ a: { queue: 'page' }, b: { queue: 'page' }, c: { queue: 'page_3' } })
+    await jobs.addMany([
+      { name: 'a', input: 1 },
+      { name: 'b', input: 1 },
+      { name: 'c', input: 1 },
+    ])
+    for (const name of names) await dibs.queues.pause(name)
+    await dibs.queues.pause('other')
+    const found: string[] = []
+    let cursor: string | undefined
+    do {
+      const page = await dibs.queues.list({ prefix: 'pag' }, { limit: 4, cursor })
+      found.push(...page.items.map(({ queue }) => queue))
+      cursor = page.nextCursor
+    } while (cursor !== undefined)
+    expect(found).toEqual(
+      names.toSorted((one, other) => Buffer.compare(Buffer.from(one), Buffer.from(other))),
+    )
+    const { items } = await dibs.queues.list({ prefix: 'page_' })
+    expect(items.map(({ queue }) => queue)).toEqual(['page_3'])
+    const [page] = (await dibs.queues.list({ prefix: 'page' }, { limit: 1 })).items
+    expect(page?.lanes.map(({ name }) => name)).toEqual(['a', 'b'])
+  })
+
+  it.each([
+    [() => fixture.dibs.queues.list({ prefix: 7 as never }), /`prefix` must be a string, not a number/],
+    [() => fixture.dibs.queues.list({ prefix: '\0' }), /`prefix` must not hold a NUL/],
+    [() => fixture.dibs.queues.list({ limit: 1 } as never), /Unknown option "limit"/],
+    [() => fixture.dibs.queues.list({}, { limit: 0 }), /`limit` must be a whole number from 1 to 1000/],
+    [() => fixture.dibs.queues.list({}, { cursor: 'mail' }), /`cursor` must be `nextCursor`/],
+  ])('refuses what is wrong (%#)', async (fn, said) => {
+    await expect(fn()).rejects.toThrow(InvalidInputError)
+    await expect(fn()).rejects.toThrow(said)
+  })
 })
 
-it('however many are dead, those who look read a page', async () => {
+it('reads a page, however many jobs are dead or scheduled', async () => {
   const jobs = define()
   await jobs.addMany([...emails(1), { name: 'fax', input: 1 }])
   await fixture.query(`with of as (select id from {schema}.lane where name = 'email')
     insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, input, error)
     select now(), now(), of.id, 0, 1, 7, 'ready', '{}', '{}' from of, generate_series(1, 50000)`)
   await fixture.query(`update {schema}.job set state = 'dead', listed = 'dead' where error is not null`)
+  await fixture.query(`with of as (select id from {schema}.lane where name = 'email')
+    insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, listed, input)
+    select now(), now() + interval '1 day', of.id, 0, 1, 7, 'scheduled', 'schedule', '{}' from of, generate_series(1, 50000)`)
   await fixture.query('analyze {schema}.job')
   /** How many jobs it has read. */
   const readBy = async ({ text }: Statement, values: readonly unknown[]): Promise<number> => {
     const plans = await fixture.query(`explain (analyze, format json) ${text}`, [...values])
     return rowsOf((plans as { 'QUERY PLAN': [{ Plan: PlanNode }] }[])[0]?.['QUERY PLAN'][0].Plan as PlanNode)
   }
-  expect(await readBy(listLanes, [])).toBeLessThan(2_000)
+  expect(await readBy(listLanes, ['', '', '101'])).toBeLessThan(3_000)
   for (const name of ['email', 'fax'])
     expect(await readBy(listDead, ['{mail,paper}', `{${name},${name}}`, '0', '0', null, '100'])).toBeLessThan(
       300,
@@ -158,48 +236,3 @@ function rowsOf(node: PlanNode): number {
   const below = (node.Plans ?? []).reduce((sum, one) => sum + rowsOf(one), 0)
   return below + (node['Relation Name'] === 'job' ? own : 0)
 }
-
-describe('workers', () => {
-  it('are listed with what they run, as long as they are heard of', async () => {
-    const jobs = define()
-    const dibs = await fixture.elsewhere()
-    const [first, second] = await jobs.addMany(emails(2))
-    const go = deferred()
-    await using worker = await define(dibs).work(
-      { email: () => go.promise, fax: () => 1 },
-      { concurrency: 2 },
-    )
-    await until(() => worker.stats.running === 2, 'both to run')
-    const [record, ...others] = await fixture.dibs.workers()
-    expect(others).toEqual([])
-    expect(record).toEqual({
-      ...{ id: worker.id, host: hostname(), pid: process.pid, concurrency: 2, isAlive: true },
-      ...{ startedAt: expect.any(Date), seenAt: expect.any(Date) },
-      lanes: [
-        { queue: 'mail', name: 'email', version: 1 },
-        { queue: 'paper', name: 'fax', version: 1 },
-      ],
-      running: [first?.id, second?.id],
-    })
-    await fixture.query(`update {schema}.worker set seen_at = clock_timestamp() - interval '31 s'`)
-    expect((await fixture.dibs.workers())[0]).toMatchObject({ id: worker.id, isAlive: false })
-    go.resolve()
-    await until(async () => (await fixture.dibs.workers())[0]?.running.length === 0, 'both to be done')
-  })
-
-  it('that were forgotten enter again', async () => {
-    const dibs = await fixture.elsewhere()
-    const jobs = dibs.jobs({ short: { leaseMs: 4_000 } })
-    const { id } = await jobs.add('short', null)
-    const go = deferred()
-    await using worker = await jobs.work({ short: () => go.promise })
-    await until(() => worker.stats.running === 1, 'it to run')
-    await fixture.query('delete from {schema}.worker')
-    await until(
-      async () => (await fixture.dibs.workers()).some(({ id }) => id === worker.id),
-      'it to be there again',
-    )
-    go.resolve()
-    await jobs.result(id, { waitMs: 10_000 })
-  })
-})

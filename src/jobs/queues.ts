@@ -2,37 +2,50 @@ import { BusyError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { nameGiven } from '../postgres/name-given.js'
+import {
+  ANY_TEXT,
+  checkPageLimit,
+  decodeCursor,
+  PAGE_OPTIONS,
+  type Page,
+  type PageOptions,
+  toPage,
+} from '../postgres/page.js'
+import type { TextRow } from '../postgres/text-values.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { queueTopic } from './add-jobs.js'
 import { time } from './job-record.js'
 import { checkCharacters, checkName } from './job-spec.js'
 import { pauseQueue, resumeQueue } from './job-statements.js'
-import { countRunning, listLanes } from './record-statements.js'
+import { countRunning, listLanes, MAX_COUNT, MAX_HELD } from './record-statements.js'
 
-/** How long a pause waits for claims that are under way. */
+/** How long `pause` waits for claims that are being made. */
 const WAIT_MS = 5_000
-const MAX_BY = 1_000
-/** What there is is counted so far, and no further. */
-export const COUNTED = 1_000
+const MAX_PAUSED_BY = 1_000
 
-/** How much there is, up to a thousand: `isMore`, there is more. */
+/** A count that stops at 1,000, so that its cost is bounded. */
 export interface BoundedCount {
+  /** At most 1,000. */
   readonly count: number
+  /** True if there are more, or may be more, than `count`. */
   readonly isMore: boolean
 }
 
-/** Jobs of one name in a queue. */
+/** The jobs of one name and version in a queue. */
 export interface QueueLane {
   readonly name: string
   readonly version: number
   readonly ready: BoundedCount
-  readonly running: number
+  /** Jobs that are not due yet: with `runAt` or `delayMs`, or waiting for their next attempt. */
+  readonly scheduled: BoundedCount
+  readonly running: BoundedCount
   readonly dead: BoundedCount
-  /** When the job was added that is next. */
+  /** When the next ready job was added. */
   readonly nextCreatedAt: Date | undefined
 }
 
+/** A queue: whether it is paused, and what is in it. */
 export interface QueueRecord {
   readonly queue: string
   readonly pausedAt: Date | undefined
@@ -40,7 +53,21 @@ export interface QueueRecord {
   readonly lanes: readonly QueueLane[]
 }
 
-/** The queues, for operators. */
+/** Which queues to list. */
+export interface QueueFilter {
+  /** Queues whose names begin with this text. Default: all. */
+  readonly prefix?: string | undefined
+}
+
+export interface PauseOptions {
+  /** Who pauses the queue, for `queues.list`. Default: this host and process. */
+  readonly pausedBy?: string | undefined
+}
+
+/** The name of the list in its cursors. */
+const LIST = 'queues'
+
+/** The queues, for operators: `dibs.queues`. */
 export class Queues {
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -51,22 +78,24 @@ export class Queues {
   }
 
   /**
-   * From the moment this resolves no job of the queue is claimed anywhere, until `resume`. Those that were claimed before go on, and jobs can be added.
+   * Pauses a queue: once this resolves, no worker claims a job of the queue until `resume`. Jobs that were claimed before go on, and jobs can be added.
    *
    * @example
-   * await dibs.queues.pause('mail', { by: 'ann' })
+   * await dibs.queues.pause('mail', { pausedBy: 'ann' })
    */
-  async pause(queue: string, options: { readonly by?: string | undefined } = {}): Promise<void> {
-    checkOptions(options, ['by'])
-    const { by = THIS_PROCESS } = options
-    if (typeof by !== 'string' || by.length > MAX_BY)
+  async pause(queue: string, options: PauseOptions = {}): Promise<void> {
+    checkOptions(options, ['pausedBy'])
+    const { pausedBy = THIS_PROCESS } = options
+    if (typeof pausedBy !== 'string' || pausedBy.length > MAX_PAUSED_BY) {
+      const given = typeof pausedBy === 'string' ? `one of ${pausedBy.length}` : nameGiven(pausedBy)
       throw new InvalidInputError(
-        'by',
-        `must be a text of at most ${MAX_BY} characters, not ${typeof by === 'string' ? `one of ${by.length}` : nameGiven(by)}`,
+        'pausedBy',
+        `must be a string of at most ${MAX_PAUSED_BY} characters, not ${given}`,
       )
+    }
     const values = [
       checkName('queue', queue),
-      checkCharacters('by', by),
+      checkCharacters('pausedBy', pausedBy),
       String(this.#database.boundWait(WAIT_MS)),
     ]
     try {
@@ -80,7 +109,7 @@ export class Queues {
   }
 
   /**
-   * Its jobs are begun again. False if it was not paused.
+   * Resumes a queue: workers claim its jobs again. Returns false if the queue was not paused.
    *
    * @example
    * await dibs.queues.resume('mail')
@@ -92,40 +121,79 @@ export class Queues {
   }
 
   /**
-   * All queues that a job was ever added to, or that somebody works on: what there is in them is counted to a thousand, so that a look costs the same however much that is.
+   * Lists queues by name, a page at a time: each queue that a job was ever added to, that a worker has handlers for, or that is paused. Each count
+   * stops at 1,000, so the cost does not grow with the number of jobs.
    *
    * @example
-   * for (const { queue, pausedAt, lanes } of await dibs.queues.list()) console.log(queue, pausedAt, lanes)
+   * const { items } = await dibs.queues.list({ prefix: 'mail' })
+   * for (const { queue, pausedAt, lanes } of items)
+   *   for (const { name, ready, scheduled } of lanes) console.log(queue, pausedAt, name, ready.count, scheduled.count)
    */
-  async list(): Promise<QueueRecord[]> {
-    const rows = await this.#database.send(listLanes, [])
-    const running = new Map(
-      (await this.#database.send(countRunning, [])).map((row) => [row.lane, Number(row.count)]),
+  async list(filter: QueueFilter = {}, page: PageOptions = {}): Promise<Page<QueueRecord>> {
+    checkOptions(filter, ['prefix'])
+    checkOptions(page, PAGE_OPTIONS)
+    const { prefix = '' } = filter
+    if (typeof prefix !== 'string')
+      throw new InvalidInputError('prefix', `must be a string, not ${nameGiven(prefix)}`)
+    const limit = checkPageLimit(page.limit)
+    const [after = ''] = decodeCursor(LIST, page.cursor, [ANY_TEXT]) ?? []
+    const rows = await this.#database.send(listLanes, [
+      checkCharacters('prefix', prefix),
+      after,
+      String(limit + 1),
+    ])
+    const lanes = rows.flatMap(({ lane }) => lane ?? [])
+    const queues = groupByQueue(rows, await this.#countRunning(lanes))
+    return toPage(
+      LIST,
+      queues,
+      limit,
+      ({ queue }) => [queue],
+      (queue) => queue,
     )
-    const queues = new Map<string, QueueRecord & { lanes: QueueLane[] }>()
-    for (const row of rows) {
-      const name = `${row.queue}`
-      const queue = queues.get(name) ?? {
-        queue: name,
-        pausedAt: time(row.pausedAt),
-        pausedBy: row.pausedBy ?? undefined,
-        lanes: [],
-      }
-      queues.set(name, queue)
-      queue.lanes.push({
-        name: `${row.name}`,
-        version: Number(row.version),
-        ready: bounded(row.ready),
-        running: running.get(row.lane as string) ?? 0,
-        dead: bounded(row.dead),
-        nextCreatedAt: time(row.firstCreatedAt),
-      })
+  }
+
+  /** The number of running jobs by lane. */
+  async #countRunning(lanes: readonly string[]): Promise<(lane: string) => BoundedCount> {
+    const rows = await this.#database.send(countRunning, [`{${lanes.join(',')}}`])
+    const counts = new Map(rows.map(({ lane, count }) => [lane, Number(count)]))
+    const hasUnread = (counts.get(null) ?? 0) > MAX_HELD
+    return (lane) => {
+      const { count, isMore } = bounded(counts.get(lane) ?? 0)
+      return { count, isMore: isMore || hasUnread }
     }
-    return [...queues.values()]
   }
 }
 
-const bounded = (count: string | null | undefined): BoundedCount => ({
-  count: Math.min(COUNTED, Number(count)),
-  isMore: Number(count) > COUNTED,
+/** Puts rows of lanes together that follow each other and are of one queue. */
+function groupByQueue(
+  rows: readonly TextRow[],
+  runningIn: (lane: string) => BoundedCount,
+): readonly QueueRecord[] {
+  const queues: (QueueRecord & { lanes: QueueLane[] })[] = []
+  for (const row of rows) {
+    let last = queues.at(-1)
+    if (last?.queue !== row.queue) {
+      const pausedBy = row.pausedBy ?? undefined
+      last = { queue: `${row.queue}`, pausedAt: time(row.pausedAt), pausedBy, lanes: [] }
+      queues.push(last)
+    }
+    if (typeof row.lane === 'string') last?.lanes.push(readLane(row, runningIn(row.lane)))
+  }
+  return queues
+}
+
+const readLane = (row: TextRow, running: BoundedCount): QueueLane => ({
+  name: `${row.name}`,
+  version: Number(row.version),
+  ready: bounded(Number(row.ready)),
+  scheduled: bounded(Number(row.scheduled)),
+  running,
+  dead: bounded(Number(row.dead)),
+  nextCreatedAt: time(row.firstCreatedAt),
+})
+
+const bounded = (count: number): BoundedCount => ({
+  count: Math.min(MAX_COUNT, count),
+  isMore: count > MAX_COUNT,
 })

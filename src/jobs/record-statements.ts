@@ -34,34 +34,66 @@ export const readHistory = statement(
   { readOnly: true },
 )
 
-/** The dead of a lane, as its index has them. With `j.lane = …`, and where most jobs are dead, PostgreSQL goes through all of them by their ids, once for each lane. */
-const deadOf = (l: string): string =>
-  `j.listed ${eq} 'dead' and (j.lane, j.id) operator(pg_catalog.>) (${l}.id, 0::bigint) and j.lane operator(pg_catalog.<=) ${l}.id`
+/** The names of jobs, live or ended. */
+export const readJobNames = statement(
+  `select j.id::text as "id", l.name::text as "name" from {schema}.job j join {schema}.lane l on l.id ${eq} j.lane
+    where j.id ${eq} any ($1::text::bigint[])
+  union
+  select h.id::text, l.name::text from {schema}.job_history h join {schema}.lane l on l.id ${eq} h.lane
+    where h.id ${eq} any ($1::text::bigint[])`,
+  { readOnly: true },
+)
 
-/** Of these lanes, from a place on: queues and names, in pairs. With a part of the name, the code or the message of its error. */
+/**
+ * The dead or scheduled jobs of a lane, in the order of their index. With `j.lane = …`, and where most jobs are dead, PostgreSQL
+ * would read all of them by their ids, once for each lane.
+ */
+const listedIn = (listed: 'dead' | 'schedule', l: string): string =>
+  `j.listed ${eq} '${listed}' and (j.lane, j.id) operator(pg_catalog.>) (${l}.id, 0::bigint) and j.lane operator(pg_catalog.<=) ${l}.id`
+
+/** The dead jobs of these lanes (pairs of queue and name) after a place, with a text in the name, code or message of their error. */
 export const listDead = statement(
   `select ${live}, j.lane::text as "lane" from {schema}.lane l cross join lateral (
-    select * from {schema}.job j where ${deadOf('l')}
-      and (j.lane, j.id) operator(pg_catalog.>) ($3::text::integer, $4::text::bigint)
+    select * from {schema}.job j where ${listedIn('dead', 'l')}
+      and (j.lane, j.id) operator(pg_catalog.>) ($3::text::bigint, $4::text::bigint)
       and ($5::text is null or pg_catalog.strpos(pg_catalog.concat_ws(E'\\n', ${['name', 'code', 'message'].map((field) => `j.error operator(pg_catalog.->>) '${field}'`).join(', ')}), $5::text) operator(pg_catalog.>) 0)
     order by j.lane, j.id limit $6::text::integer) j
-  where l.id operator(pg_catalog.>=) $3::text::integer
+  where l.id operator(pg_catalog.>=) $3::text::bigint
     and exists (select from unnest($1::text::text[], $2::text::text[]) d (queue, name) where d.queue ${eq} l.queue and d.name ${eq} l.name)
   order by j.lane, j.id limit $6::text::integer`,
   { readOnly: true },
 )
 
-/** In the order of the index: without one, a thousand of many are cheapest to find by reading all. */
-const counted = (state: string, condition: string, order: string): string =>
-  `(select count(*) from (select from {schema}.job j where ${condition} and j.state ${eq} '${state}' order by ${order} limit 1001) c)::text as "${state}"`
-const inLine = `j.listed ${eq} 'line' and j.lane ${eq} l.id`
+/** The bound of each count in a list of queues: the cost of a list must not grow with the number of jobs. */
+export const MAX_COUNT = 1_000
 
-/** What waits in each lane, counted to a thousand: the cost of a look must not grow with what there is. */
+/** Counts in the order of the index. Without an order, PostgreSQL finds a thousand of many by reading the whole table. */
+const counted = (state: string, condition: string, order: string): string =>
+  `(select count(*) from (select from {schema}.job j where ${condition} and j.state ${eq} '${state}' order by ${order} limit ${MAX_COUNT + 1}) c)::text as "${state}"`
+const inLine = `j.listed ${eq} 'line' and j.lane ${eq} l.id`
+const isNamed = (queue: string): string =>
+  `${queue} operator(pg_catalog.>) $2::text and pg_catalog.starts_with(${queue}, $1::text)`
+
+/**
+ * The lanes of the queues that begin with $1 and come after $2, of at most $3 queues. A paused queue without lanes is one row
+ * without a lane.
+ */
 export const listLanes = statement(
-  `select ${lane}, l.id::text as "lane", {schema}.micros(q.paused_at)::text as "pausedAt", q.paused_by::text as "pausedBy",
-    ${counted('ready', inLine, 'j.priority desc, j.id')}, ${counted('dead', deadOf('l'), 'j.lane, j.id')},
+  `with page as (
+    select n.name from (
+      select l.queue as name from {schema}.lane l where ${isNamed('l.queue')}
+      union
+      select q.name from {schema}.queue q where q.paused_at is not null and ${isNamed('q.name')}
+    ) n order by n.name limit $3::text::integer
+  )
+  select p.name::text as "queue", l.name::text as "name", l.version::text as "version", l.id::text as "lane",
+    {schema}.micros(q.paused_at)::text as "pausedAt", q.paused_by::text as "pausedBy",
+    ${counted('ready', inLine, 'j.priority desc, j.id')},
+    ${counted('scheduled', listedIn('schedule', 'l'), 'j.lane, j.id')},
+    ${counted('dead', listedIn('dead', 'l'), 'j.lane, j.id')},
     {schema}.micros((select j.created_at from {schema}.job j where ${inLine} and j.state ${eq} 'ready' order by j.priority desc, j.id limit 1))::text as "firstCreatedAt"
-  from {schema}.lane l left join {schema}.queue q on q.name ${eq} l.queue order by l.queue, l.name, l.version`,
+  from page p left join {schema}.queue q on q.name ${eq} p.name left join {schema}.lane l on l.queue ${eq} p.name
+  order by p.name, l.name, l.version`,
   { readOnly: true },
 )
 
@@ -76,24 +108,38 @@ export const readTakers = statement(
   { readOnly: true },
 )
 
-const running = `{schema}.job j where j.id ${eq} any (array(select pg_catalog.unnest(h.ids) from {schema}.job_held h)) and j.state ${eq} 'running'`
+const isRunning = `j.state ${eq} 'running'`
 
-/** How many jobs run, by lane. */
+/** How many claimed jobs a count of running jobs reads, in all queues. No index has the running jobs; see `job_held` in sql/0020_job.sql. */
+export const MAX_HELD = 20_000
+
+const held = `select pg_catalog.unnest(h.ids) from {schema}.job_held h limit ${MAX_HELD + 1}`
+
+/** The number of running jobs in each of these lanes. The row without a lane has the number of claimed jobs that were read. */
 export const countRunning = statement(
-  `select j.lane::text as "lane", count(*)::text as "count" from ${running} group by j.lane`,
+  `select j.lane::text as "lane", count(*)::text as "count" from {schema}.job j
+    where j.id ${eq} any (array(${held})) and ${isRunning} and j.lane ${eq} any ($1::text::integer[]) group by j.lane
+  union all
+  select null, (select count(*) from (${held}) c)::text`,
   { readOnly: true },
 )
 
+/** The workers after a place: the oldest first. $1 is null, or whether they are to be alive. */
 export const listWorkers = statement(
-  `select w.id::text as "id", w.host::text as "host", w.pid::text as "pid", w.concurrency::text as "concurrency",
+  `with page as (
+    select w.*, ${isAlive} as is_alive from {schema}.worker w
+    where ($1::text is null or (${isAlive})::text ${eq} $1::text)
+      and ({schema}.micros(w.started_at), w.id) operator(pg_catalog.>) ($2::text::bigint, $3::text)
+    order by w.started_at, w.id limit $4::text::integer
+  )
+  select w.id::text as "id", w.host::text as "host", w.pid::text as "pid", w.concurrency::text as "concurrency",
     {schema}.micros(w.started_at)::text as "startedAt", {schema}.micros(w.seen_at)::text as "seenAt",
-    (${isAlive})::text as "isAlive",
+    w.is_alive::text as "isAlive",
     (select pg_catalog.json_agg(pg_catalog.json_build_object('queue', l.queue, 'name', l.name, 'version', l.version) order by l.queue, l.name)
       from {schema}.lane l where l.id ${eq} any (w.lanes))::text as "lanes",
-    coalesce(r.ids, '[]'::json)::text as "running"
-  from {schema}.worker w
-  left join (select j.worker, pg_catalog.json_agg(j.id::text order by j.id) as ids from ${running} group by j.worker) r
-    on r.worker ${eq} w.id
-  order by w.started_at, w.id limit 1000`,
+    (select pg_catalog.json_agg(j.id::text order by j.id) from {schema}.job j
+      where j.id ${eq} any (array(select pg_catalog.unnest(h.ids) from {schema}.job_held h where h.worker ${eq} w.id))
+        and ${isRunning} and j.worker ${eq} w.id)::text as "running"
+  from page w order by w.started_at, w.id`,
   { readOnly: true },
 )

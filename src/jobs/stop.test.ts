@@ -32,7 +32,7 @@ describe('stop', () => {
     await worker.stop()
     expect(await jobs.result(`${first?.id}`)).toBe(1)
     expect(await jobs.get(`${second?.id}`)).toMatchObject({ state: 'ready', attempt: 0, error: undefined })
-    expect((await fixture.dibs.workers()).some(({ id }) => id === worker.id)).toBe(false)
+    expect((await fixture.dibs.workers.list()).items.some(({ id }) => id === worker.id)).toBe(false)
   })
 
   it('gives the rest back when its time is over: another has it at once, and the attempt does not count', async () => {
@@ -86,7 +86,7 @@ describe('stop', () => {
     await Promise.race([worker.ready, new Promise((resolve) => setTimeout(resolve, Math.random() * 30))])
     await worker.stop()
     await worker.ready.catch((error) => expect(error).toBeInstanceOf(WorkerStoppedError))
-    expect(await dibs.workers()).toEqual([])
+    expect((await dibs.workers.list()).items).toEqual([])
   })
 
   it('takes no option that it does not know, and goes on then', async () => {
@@ -125,7 +125,7 @@ describe('stop', () => {
     await closed
     expect(worker.stats).toMatchObject({ succeeded: 1, running: 0 })
     expect(await fixture.dibs.jobs({ slow: {} }).result(id)).toBe('done')
-    expect(await fixture.dibs.workers()).toEqual([])
+    expect((await fixture.dibs.workers.list()).items).toEqual([])
   })
 
   it('ends while the database is away, and leaves no connection when that is back', async () => {

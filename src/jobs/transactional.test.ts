@@ -209,7 +209,7 @@ it.runIf(!viaPgBouncer).each([
   })
   await until(async () => (await stateOf(id)) === 'succeeded', 'the job to succeed', 20_000)
   await until(
-    async () => [...(await dibs.workers())].every(({ running }) => running.length === 0),
+    async () => (await dibs.workers.list()).items.every(({ running }) => running.length === 0),
     'no leftovers',
   )
   expect([begun, await fixture.logged()]).toEqual([runs, ['booked']])
