@@ -74,7 +74,7 @@ export type { DeadChoice, DeadFilter } from './jobs/dead-jobs.js'
 export type { Handled, JobHandler, JobHandlers } from './jobs/handlers.js'
 export type { JobContext, JobLog, TransactionalContext } from './jobs/job-context.js'
 export type { AttemptRecord, JobRecord, JobState } from './jobs/job-record.js'
-export type { JobRef, JobRefOf, JobTarget, JobTargetOutcome } from './jobs/job-ref.js'
+export type { JobRef, JobRefOf, JobTarget } from './jobs/job-ref.js'
 export type { ResultOptions } from './jobs/job-results.js'
 export {
   type AddOptions,
@@ -84,6 +84,7 @@ export {
   type JobInput,
   type JobOptions,
   type JobOutcome,
+  type JobPayload,
   type JobResult,
   job,
   type TransactionalOptions,
@@ -123,7 +124,7 @@ export type {
   RateOrigin,
 } from './postgres/events.js'
 export type { Executor, QueryResult, Row, Tx } from './postgres/executor.js'
-export type { Json, Stored } from './postgres/json.js'
+export type { Json, NotStorable, Storable, Stored } from './postgres/json.js'
 export { keyOf } from './postgres/key.js'
 export type { Logger } from './postgres/logger.js'
 export { onEvent } from './postgres/on-event.js'

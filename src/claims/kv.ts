@@ -4,7 +4,7 @@ import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
-import { type Json, MAX_JSON_BYTES, type Stored, toJson } from '../postgres/json.js'
+import { type Json, MAX_JSON_BYTES, type Storable, type Stored, toJson } from '../postgres/json.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import { trackJoinedMethods } from '../postgres/open-calls.js'
 import { ANY_TEXT, checkPageLimit, decodeCursor, PAGE_OPTIONS, type Page, toPage } from '../postgres/page.js'
@@ -62,7 +62,7 @@ export class Kv {
    */
   async setIfAbsent<T = Json>(
     key: string,
-    value: T,
+    value: T & Storable<T>,
     options: KvWriteOptions = {},
   ): Promise<KvClaim<Stored<T>>> {
     checkOptions(options, ['ttlMs', 'tx'])
@@ -115,7 +115,11 @@ export class Kv {
    * @example
    * const { version } = await dibs.kv.set('feature:checkout', { on: true })
    */
-  async set<T = Json>(key: string, value: T, options: KvWriteOptions = {}): Promise<{ version: number }> {
+  async set<T = Json>(
+    key: string,
+    value: T & Storable<T>,
+    options: KvWriteOptions = {},
+  ): Promise<{ version: number }> {
     checkOptions(options, ['ttlMs', 'tx'])
     const values = [checkKey('key', key), toJson('value', value), checkTtl(options.ttlMs)]
     const row = await this.#ask(statements.set, values, key, options.tx)
@@ -137,7 +141,7 @@ export class Kv {
   async compareAndSet<T = Json>(
     key: string,
     version: number,
-    value: T,
+    value: T & Storable<T>,
     options: KvWriteOptions = {},
   ): Promise<KvSwap<Stored<T>>> {
     checkOptions(options, ['ttlMs', 'tx'])

@@ -2,7 +2,7 @@ import { fullJitterMs } from '../postgres/backoff.js'
 import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
-import { type Stored, toJson } from '../postgres/json.js'
+import { type Storable, type Stored, toJson } from '../postgres/json.js'
 import { checkKey, scopeOfOperation } from '../postgres/key.js'
 import { checkSchema, parseInput, type StandardSchema } from '../postgres/standard-schema.js'
 import { isTerminalError } from '../postgres/stored-failure.js'
@@ -74,12 +74,12 @@ export class Operation<Raw, A> {
    * )
    * const payment = await charge.run({ amount: 10 }, { key: `order-${id}`, waitMs: 10_000 })
    */
-  async run(input: Raw, options: RunOptions): Promise<A> {
+  async run(input: Storable<Raw>, options: RunOptions): Promise<A> {
     return (await this.runDetailed(input, options)).value
   }
 
   /** The same, and how it came about. */
-  async runDetailed(input: Raw, options: RunOptions): Promise<OnceResult<A>> {
+  async runDetailed(input: Storable<Raw>, options: RunOptions): Promise<OnceResult<A>> {
     checkOptions(options, ['key', 'waitMs', 'requestId'])
     const text = toJson('input', input)
     const spec = this.#read(options.key, options, fingerprintOf('input', input))

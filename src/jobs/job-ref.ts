@@ -27,15 +27,10 @@ export type JobRefOf<D extends JobDefinitions, N extends keyof D & string = keyo
   readonly [K in N]: JobRef<K, JobOutcome<D[K]>>
 }[N]
 
-/** A job that one of these definitions describes: its reference, or its id. */
-export type JobTarget<D extends JobDefinitions> = string | JobRefOf<D>
-
-/** The result of the job that a target names. An id alone does not tell which job it is: any of them. */
-export type JobTargetOutcome<D extends JobDefinitions, T> = T extends {
-  readonly name: infer N extends keyof D & string
-}
-  ? JobOutcome<D[N]>
-  : JobOutcome<D[keyof D & string]>
+/** A job of one of these names: its reference, or its id. */
+export type JobTarget<D extends JobDefinitions, N extends keyof D & string = keyof D & string> =
+  | string
+  | JobRef<N, JobOutcome<D[N]>>
 
 /** A target after its checks. `name` is undefined if it was an id. */
 export interface ReadTarget {

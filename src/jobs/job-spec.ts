@@ -2,7 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { checkAmount } from '../postgres/check-amount.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
-import type { Json, Stored } from '../postgres/json.js'
+import type { Json, Storable, Stored } from '../postgres/json.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js'
 import { checkRetry, type Retry } from './retry-policy.js'
@@ -72,6 +72,13 @@ export type JobGiven<D> = D extends { readonly input: StandardSchema<infer Given
       ? unknown
       : Given
     : unknown
+
+/**
+ * The input of `add` where JSON can represent it; see `Storable`. If the definition does not say what the input is, its type is
+ * that of the value.
+ */
+export type JobPayload<D, Value = unknown> =
+  unknown extends JobGiven<D> ? Value & Storable<Value> : Storable<JobGiven<D>>
 
 /** What a handler is given: what the schema makes of it, or what comes back of it as JSON. */
 export type JobInput<D> = D extends { readonly input: StandardSchema<infer _, infer Input> }

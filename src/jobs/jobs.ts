@@ -2,7 +2,7 @@ import { InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import type { Tx } from '../postgres/executor.js'
-import { toJson } from '../postgres/json.js'
+import { type Storable, toJson } from '../postgres/json.js'
 import { MarkedCall } from '../postgres/marked-call.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { trackJoinedMethods } from '../postgres/open-calls.js'
@@ -17,9 +17,9 @@ import { hintAfterCommit } from './hint-after-commit.js'
 import type { JobAdder } from './job-adder.js'
 import type { AttemptRecord, JobRecord } from './job-record.js'
 import {
+  type JobRef,
   type JobRefOf,
   type JobTarget,
-  type JobTargetOutcome,
   type ReadTarget,
   readTarget,
   unknownName,
@@ -29,6 +29,8 @@ import {
   type AddOptions,
   type JobDefinitions,
   type JobGiven,
+  type JobOutcome,
+  type JobPayload,
   type ReadDefinition,
   readAdd,
   readDefinition,
@@ -52,7 +54,10 @@ export interface AddManyOptions {
 
 /** One of several jobs that are added together. */
 export type JobToAdd<D extends JobDefinitions> = {
-  readonly [N in keyof D & string]: AddOptions & { readonly name: N; readonly input: JobGiven<D[N]> }
+  readonly [N in keyof D & string]: AddOptions & {
+    readonly name: N
+    readonly input: Storable<JobGiven<D[N]>>
+  }
 }[keyof D & string]
 
 /** What jobs need of the instance that they belong to. */
@@ -107,9 +112,9 @@ export class Jobs<D extends JobDefinitions> {
    *   await jobs.add('email', { to: 'ann@example.org' }, { tx })
    * })
    */
-  async add<N extends keyof D & string>(
+  async add<N extends keyof D & string, Value = unknown>(
     name: N,
-    input: JobGiven<D[N]>,
+    input: JobPayload<D[N], Value>,
     options: AddJobOptions = {},
   ): Promise<JobRefOf<D, N>> {
     checkOptions(options, [...addNames, 'tx', 'wake'])
@@ -196,7 +201,7 @@ export class Jobs<D extends JobDefinitions> {
     throw unknownName(name, this.#definitions.keys())
   }
 
-  #target(target: JobTarget<D>): ReadTarget {
+  #target(target: unknown): ReadTarget {
     return readTarget(target, this.#definitions)
   }
 
@@ -232,7 +237,7 @@ export class Jobs<D extends JobDefinitions> {
    * const record = await jobs.get(ref)
    * console.log(record?.state, record?.progress)
    */
-  async get(job: JobTarget<D>): Promise<JobRecord | undefined> {
+  async get<N extends keyof D & string>(job: JobTarget<D, N>): Promise<JobRecord | undefined> {
     return await readJobOn(this.#parts.database, this.#target(job))
   }
 
@@ -246,10 +251,13 @@ export class Jobs<D extends JobDefinitions> {
    * const ref = await jobs.add('email', { to: 'ann@example.org' })
    * const { messageId } = await jobs.result(ref, { waitMs: 10_000 })
    */
-  async result<T extends JobTarget<D>>(job: T, options: ResultOptions = {}): Promise<JobTargetOutcome<D, T>> {
-    const target = this.#target(job)
-    const result = await awaitResult(this.#parts.database, target, options, this.#definitions)
-    return result as JobTargetOutcome<D, T>
+  result<N extends keyof D & string>(
+    job: JobRef<N, JobOutcome<D[N]>>,
+    options?: ResultOptions,
+  ): Promise<JobOutcome<D[N]>>
+  result(job: string | JobRefOf<D>, options?: ResultOptions): Promise<JobOutcome<D[keyof D & string]>>
+  async result(job: unknown, options: ResultOptions = {}): Promise<unknown> {
+    return await awaitResult(this.#parts.database, this.#target(job), options, this.#definitions)
   }
 
   /**
@@ -259,7 +267,7 @@ export class Jobs<D extends JobDefinitions> {
    * const ref = await jobs.add('email', { to: 'ann@example.org' })
    * for (const { attempt, outcome, error } of await jobs.history(ref)) console.log(attempt, outcome, error?.message)
    */
-  async history(job: JobTarget<D>): Promise<AttemptRecord[]> {
+  async history<N extends keyof D & string>(job: JobTarget<D, N>): Promise<AttemptRecord[]> {
     return await readHistoryOn(this.#parts.database, this.#target(job))
   }
 
@@ -271,7 +279,10 @@ export class Jobs<D extends JobDefinitions> {
    * const ref = await jobs.add('email', { to: 'ann@example.org' }, { delayMs: 60_000 })
    * const { state } = await jobs.cancel(ref, { reason: 'the order was withdrawn' })
    */
-  async cancel(job: JobTarget<D>, options: CancelOptions = {}): Promise<Canceled> {
+  async cancel<N extends keyof D & string>(
+    job: JobTarget<D, N>,
+    options: CancelOptions = {},
+  ): Promise<Canceled> {
     return await cancelOn(this.#parts, this.#target(job), options)
   }
 
@@ -296,8 +307,8 @@ export class Jobs<D extends JobDefinitions> {
    * const { ids } = await jobs.redrive({ name: 'email', error: 'ECONNREFUSED' })
    * await jobs.redrive({ all: true })
    */
-  redrive(
-    which: JobTarget<D> | readonly JobTarget<D>[] | DeadChoice,
+  redrive<N extends keyof D & string>(
+    which: JobTarget<D, N> | readonly JobTarget<D, N>[] | DeadChoice,
   ): Promise<{ readonly ids: readonly string[] }> {
     return this.#dead.redrive(which)
   }
@@ -308,8 +319,8 @@ export class Jobs<D extends JobDefinitions> {
    * @example
    * await jobs.discard({ name: 'email' })
    */
-  discard(
-    which: JobTarget<D> | readonly JobTarget<D>[] | DeadChoice,
+  discard<N extends keyof D & string>(
+    which: JobTarget<D, N> | readonly JobTarget<D, N>[] | DeadChoice,
   ): Promise<{ readonly ids: readonly string[] }> {
     return this.#dead.discard(which)
   }

@@ -5,7 +5,7 @@ import type { StandardSchema } from '../postgres/standard-schema.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { JobContext } from './job-context.js'
 import type { JobRef } from './job-ref.js'
-import { job } from './job-spec.js'
+import { type JobPayload, job } from './job-spec.js'
 
 interface Schemas {
   readonly amount: StandardSchema<string, { cents: number }>
@@ -163,5 +163,87 @@ it('a reference says which job it is, and what its result is', () => {
     // What a program has stored, and reads again.
     const stored: { id: string; name: 'sum'; created: boolean } = JSON.parse(JSON.stringify(sum))
     expectTypeOf(await jobs.result(stored)).toEqualTypeOf<number>()
+  })
+})
+
+interface Letter {
+  to: string
+  at: Date
+  copies?: string[] | undefined
+  answers?: Letter[]
+}
+
+class Account {
+  name = 'ann'
+  rename(): void {}
+}
+
+it('an input that JSON cannot represent does not compile', () => {
+  neverRun(async (dibs, _, { amount }) => {
+    const jobs = dibs.jobs({
+      letter: job<Letter>(),
+      pay: { input: amount },
+      big: job<{ to: string; cents: bigint }>(),
+      account: job<Account>(),
+      any: {},
+      open: job<{ data: unknown }>(),
+    })
+    await jobs.add('letter', { to: 'ann', at: new Date(), answers: [{ to: 'bob', at: new Date() }] })
+    await jobs.add('any', { at: new Date(), of: [1, null, { a: 'b' }] })
+    await jobs.add('any', {} as unknown)
+    await jobs.add('any', {} as Letter)
+    await jobs.add('open', { data: new Date() })
+    await jobs.addMany([
+      { name: 'letter', input: { to: 'ann', at: new Date() } },
+      { name: 'any', input: {} as Letter },
+    ])
+
+    await jobs.add('big', {
+      to: 'ann',
+      // @ts-expect-error: a bigint
+      cents: 7n,
+    })
+    await jobs.addMany([
+      {
+        name: 'big',
+        input: {
+          to: 'ann',
+          // @ts-expect-error: a bigint
+          cents: 7n,
+        },
+      },
+    ])
+    // @ts-expect-error: a class instance with a method
+    await jobs.add('account', new Account())
+    await jobs.add('any', {
+      to: 'ann',
+      // @ts-expect-error: a Map
+      map: new Map(),
+    })
+    // @ts-expect-error: a function
+    await jobs.add('any', () => 1)
+    // @ts-expect-error: not a field of the input
+    await jobs.add('letter', { to: 'ann', at: new Date(), form: 'bob' })
+    // @ts-expect-error: not a field of the input
+    await jobs.addMany([{ name: 'letter', input: { to: 'ann', at: new Date(), form: 'bob' } }])
+  })
+})
+
+it('a function can be generic in the name of the job', () => {
+  neverRun(async (dibs) => {
+    const definitions = { letter: job<Letter, { id: number }>(), sum: job<number[], number>() }
+    const jobs = dibs.jobs(definitions)
+    const run = async <N extends keyof typeof definitions>(
+      name: N,
+      input: JobPayload<(typeof definitions)[N]>,
+    ) => {
+      const ref = await jobs.add(name, input)
+      await jobs.get(ref)
+      return await jobs.result(ref, { waitMs: 1 })
+    }
+    expectTypeOf(await run('sum', [1, 2])).toEqualTypeOf<number>()
+    expectTypeOf(await run('letter', { to: 'ann', at: new Date() })).toEqualTypeOf<{ id: number }>()
+    // @ts-expect-error: the input of another job
+    await run('sum', { to: 'ann', at: new Date() })
   })
 })

@@ -6,21 +6,75 @@ import { refuseValue } from './refuse-value.js'
 /** A value that JSON can represent. docs/kv.md has a table of what is stored, left out and refused. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
 
+type AnyFunction = (...args: never[]) => unknown
+
+/** A property that exists at compile time only, such as `~result` of a `JobRef`. */
+type TypeOnly = `~${string}`
+
 /**
- * What comes back of a value that was stored as JSON: a `Date` as its text, an object without its functions. For plain data
+ * What comes back of a value that was stored as JSON: a `Date` as a string, an object without its functions. For plain data
  * it is the same type.
  */
 export type Stored<T> = T extends Json | undefined
-  ? T // first of all, since `Json` itself would never end
-  : T extends { toJSON(): infer J }
+  ? T // Before all others, since `Json` is recursive.
+  : T extends { toJSON(...args: never[]): infer J }
     ? Stored<J>
-    : T extends (...args: never[]) => unknown
+    : T extends AnyFunction
       ? never
       : T extends readonly unknown[]
-        ? { [K in keyof T]: Stored<T[K]> } // without `as`, which would make an object of an array
+        ? { [K in keyof T]: Stored<T[K]> } // Without `as`, which would make an object of an array.
         : T extends object
-          ? { [K in keyof T as T[K] extends (...args: never[]) => unknown ? never : K]: Stored<T[K]> }
+          ? {
+              [K in keyof T as T[K] extends AnyFunction ? never : K extends TypeOnly ? never : K]: Stored<
+                T[K]
+              >
+            }
           : T
+
+declare const notStorable: unique symbol
+
+/** The type of a part that cannot be stored as JSON. No value has it, so the compiler reports that part, with the reason. */
+export interface NotStorable<Reason extends string> {
+  readonly [notStorable]: Reason
+}
+
+/**
+ * `T` where JSON can represent it. A part that JSON cannot represent has the type `NotStorable`, so that passing it does not
+ * compile: a bigint, a function or a symbol, also as the method of a class instance; a Map, a Set, binary data. A `Date` and
+ * other objects with `toJSON` are storable, and so is `unknown`: the value is checked when it is stored.
+ *
+ * @example
+ * // A function that stores any value needs the type for its own parameter.
+ * async function remember<T>(key: string, value: T & Storable<T>): Promise<void> {
+ *   await dibs.kv.set<T>(key, value, { ttlMs: 60_000 })
+ * }
+ */
+export type Storable<T> = unknown extends T
+  ? T
+  : T extends Json | undefined
+    ? T
+    : T extends bigint
+      ? NotStorable<'JSON has no bigint. Convert it to a string.'>
+      : T extends symbol
+        ? NotStorable<'JSON has no symbols.'>
+        : T extends AnyFunction
+          ? NotStorable<'JSON has no functions.'>
+          : T extends ArrayBufferView | ArrayBuffer
+            ? NotStorable<'JSON has no binary data. Convert it to a base64 string.'>
+            : T extends { toJSON(...args: never[]): unknown }
+              ? T
+              : T extends ReadonlyMap<unknown, unknown> | ReadonlySet<unknown> | RegExp | PromiseLike<unknown>
+                ? NotStorable<'JSON cannot represent this object. Convert it to plain data.'>
+                : StorableParts<T>
+
+/** An array of any length is written as such: a mapped type is not lazy there, and would not end for a recursive type. */
+type StorableParts<T> = T extends readonly (infer Item)[]
+  ? number extends T['length']
+    ? readonly Storable<Item>[]
+    : { [K in keyof T]: Storable<T[K]> }
+  : T extends object
+    ? { [K in keyof T]: K extends TypeOnly ? T[K] : Storable<T[K]> }
+    : T
 
 /** The most that a stored value may take as JSON, in UTF-8. */
 export const MAX_JSON_BYTES = 1_048_576
