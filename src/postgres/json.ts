@@ -44,6 +44,8 @@ export interface NotStorable<Reason extends string> {
  * other objects with `toJSON` are storable, and so is `unknown`: the value is checked when it is stored.
  *
  * @example
+ * import type { Storable } from 'dibs'
+ *
  * // A function that stores any value needs the type for its own parameter.
  * async function remember<T>(key: string, value: T & Storable<T>): Promise<void> {
  *   await dibs.kv.set<T>(key, value, { ttlMs: 60_000 })
