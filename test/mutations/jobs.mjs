@@ -711,9 +711,23 @@ const around = [
   [
     'the dead of a lane are found among all',
     'src/jobs/record-statements.ts',
-    "deadOf('l'), 'j.lane, j.id'",
-    "deadOf('l'), 'j.id'",
+    "listedIn('dead', 'l'), 'j.lane, j.id'",
+    "listedIn('dead', 'l'), 'j.id'",
     [test('queues')],
+  ],
+  [
+    'a count of scheduled jobs reads those of all lanes',
+    'sql/0027_job_schedule_lane.sql',
+    "where listed = 'schedule'",
+    "where listed = 'none'",
+    [test('queues')],
+  ],
+  [
+    'a reference stands for a job of another name',
+    'src/jobs/job-ref.ts',
+    'if (name === undefined || name === actual) return',
+    'return',
+    [test('job-ref')],
   ],
   [
     'a rest is longer than a timer can be',
