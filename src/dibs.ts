@@ -1,10 +1,10 @@
 import type pg from 'pg'
-import { type Acquire, acquireOn } from './claims/acquire.js'
+import { type Acquire, acquireOn, type TryAcquire, tryAcquireOn } from './claims/acquire.js'
 import type { Claim } from './claims/claim.js'
 import { Claims } from './claims/claims.js'
 import { Kv } from './claims/kv.js'
-import { onceOn, withoutDetails } from './claims/once.js'
-import type { Once, OnceDetailed } from './claims/once-spec.js'
+import { onceOn, tryOnceOn, withoutDetails } from './claims/once.js'
+import type { Once, OnceDetailed, TryOnce } from './claims/once-spec.js'
 import {
   Operation,
   type OperationAnswer,
@@ -15,7 +15,14 @@ import { Quota } from './claims/quota.js'
 import type { QuotaOptions } from './claims/quota-spec.js'
 import { RateLimit } from './claims/rate-limit.js'
 import type { RateLimitOptions } from './claims/rate-spec.js'
-import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from './claims/singleton.js'
+import {
+  type Singleton,
+  singletonOn,
+  type TrySingleton,
+  trySingletonOn,
+  type VoidSlot,
+  voidSlotOn,
+} from './claims/singleton.js'
 import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
 import { Engine } from './jobs/engine.js'
 import type { Handled } from './jobs/handlers.js'
@@ -124,8 +131,11 @@ export class Dibs implements AsyncDisposable {
     const onceDetailed = onceOn(database)
     this.onceDetailed = trackJoined('dibs.onceDetailed', 0, onceDetailed)
     this.once = trackJoined('dibs.once', 0, withoutDetails(onceDetailed))
+    this.tryOnce = trackJoined('dibs.tryOnce', 0, tryOnceOn(database))
     this.acquire = trackJoined('dibs.acquire', 1, acquireOn(database))
+    this.tryAcquire = trackJoined('dibs.tryAcquire', 1, tryAcquireOn(database))
     this.singleton = trackJoined('dibs.singleton', 0, singletonOn(database))
+    this.trySingleton = trackJoined('dibs.trySingleton', 0, trySingletonOn(database))
     this.voidSlot = trackJoined('dibs.voidSlot', 0, voidSlotOn(database))
     const rows = new Rows(database)
     this.#rows = rows
@@ -266,6 +276,15 @@ export class Dibs implements AsyncDisposable {
   readonly onceDetailed: OnceDetailed
 
   /**
+   * As `onceDetailed`, but returns `{ ok: false }` in place of an error while another caller works on the key.
+   *
+   * @example
+   * const attempt = await dibs.tryOnce({ scope: 'imports', key, mode: 'leased' }, (claim) => bank.pay(10, claim.idempotencyKey))
+   * if (!attempt.ok) console.log(`another process is at it, come back in ${attempt.retryAfterMs} ms`)
+   */
+  readonly tryOnce: TryOnce
+
+  /**
    * Names an operation on the world outside. Its input is stored with its claim, so that `maintain` in any process that has
    * defined it finishes what a dead one began. Defining starts nothing.
    *
@@ -306,6 +325,18 @@ export class Dibs implements AsyncDisposable {
   readonly singleton: Singleton
 
   /**
+   * As `singleton`, but returns `{ ok: false }` in place of an error when another caller was first: for a timer that fires in every pod.
+   * Other errors are thrown, also those of `fn`.
+   *
+   * @example
+   * const report = await dibs.trySingleton({ scope: 'daily-report', per: 'day' }, async (tx, slot) => {
+   *   await tx.query('insert into report (day) values ($1)', [slot.key])
+   * })
+   * if (!report.ok) console.log(`${report.holder ?? 'another pod'} was first: ${report.state}`)
+   */
+  readonly trySingleton: TrySingleton
+
+  /**
    * Undoes what was done in a slot, once: of any number of callers that name the same use of it (`slot.id`) one is told so and
    * runs `fn`, in the same transaction. The slot is free again, or stays taken (`frees: false`). A slot that was kept though its
    * transaction failed has nothing to undo, and `fn` is not run.
@@ -339,6 +370,17 @@ export class Dibs implements AsyncDisposable {
    * )
    */
   readonly acquire: Acquire
+
+  /**
+   * As `acquire`, but returns `{ ok: false, failures }` in place of `AcquireRefusedError`. Other errors are thrown, also those of `fn`.
+   *
+   * @example
+   * const attempt = await dibs.tryAcquire([points.claim(child, 10), claim.lock('till-7')], async (tx) => {
+   *   await tx.query('insert into award (child) values ($1)', [child])
+   * })
+   * if (!attempt.ok) for (const { kind, error } of attempt.failures) console.log(kind, error.message)
+   */
+  readonly tryAcquire: TryAcquire
 
   /**
    * Takes a lock that one holds at a time (or as many as `permits`), in all processes, and waits for it if another has it. It is renewed by itself until it is released; when its

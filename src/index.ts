@@ -1,4 +1,11 @@
-export type { Acquire, AcquireAnswer, JoinedAcquire, LeasedAcquire } from './claims/acquire.js'
+export type {
+  Acquire,
+  AcquireAnswer,
+  AcquireAttempt,
+  JoinedAcquire,
+  LeasedAcquire,
+  TryAcquire,
+} from './claims/acquire.js'
 export {
   type AcquireClaim,
   claim,
@@ -19,7 +26,7 @@ export {
 export type { AcquireLease } from './claims/acquire-leased.js'
 export type { Claim, StepContext } from './claims/claim.js'
 export type { ClaimAddress, ClaimFilter, ClaimRecord, Claims } from './claims/claims.js'
-export type { Hold } from './claims/hold.js'
+export type { Hold, ReserveAttempt } from './claims/hold.js'
 export type { Kv } from './claims/kv.js'
 export type { FieldPath } from './claims/kv-input.js'
 export type {
@@ -40,9 +47,11 @@ export type {
   JoinedSpec,
   LeasedSpec,
   Once,
+  OnceAttempt,
   OnceDetailed,
   OnceResult,
   OnceSpec,
+  TryOnce,
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
 export type { CalendarUnit, CronSlots, PeriodOptions } from './claims/period.js'
@@ -54,14 +63,24 @@ export type {
   SubjectOptions,
   TakeOptions,
 } from './claims/quota-spec.js'
-export type { QuotaAttempt, QuotaDrift, QuotaRefund, QuotaTake, QuotaUse } from './claims/quota-told.js'
+export type {
+  QuotaAttempt,
+  QuotaDrift,
+  QuotaRefund,
+  QuotaRefusal,
+  QuotaTake,
+  QuotaUse,
+} from './claims/quota-told.js'
 export type { RateAnswer, RateLeft, RateLimit, RateTakeOptions } from './claims/rate-limit.js'
 export type { RateAlgorithm, RateLimitOptions, WhenDown } from './claims/rate-spec.js'
 export type {
   JoinedSingleton,
   LeasedSingleton,
   Singleton,
+  SingletonAttempt,
+  SingletonRefusal,
   SlotVoided,
+  TrySingleton,
   UndoSlot,
   VoidSlot,
   VoidSlotSpec,

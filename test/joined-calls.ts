@@ -19,7 +19,8 @@ export interface JoinedParts {
 
 /** Calls whose functions wait at the gate, and calls of several statements: a COMMIT can cut them off in the middle. */
 export const longCalls = [
-  ...['dibs.once', 'dibs.onceDetailed', 'dibs.singleton', 'dibs.acquire', 'dibs.voidSlot'],
+  ...['dibs.once', 'dibs.onceDetailed', 'dibs.tryOnce', 'dibs.singleton', 'dibs.trySingleton'],
+  ...['dibs.acquire', 'dibs.tryAcquire', 'dibs.voidSlot'],
   ...['jobs.addMany', 'tx.savepoint'],
 ]
 
@@ -59,6 +60,16 @@ export const joinedCalls: Readonly<Record<string, Call>> = {
     parts.dibs.once({ scope: 'joined', key, tx }, (own) => writeLate(parts, own, key)),
   'dibs.onceDetailed': (parts, tx, key) =>
     parts.dibs.onceDetailed({ scope: 'joined', key, tx }, (own) => writeLate(parts, own, key)),
+  'dibs.tryOnce': (parts, tx, key) =>
+    parts.dibs.tryOnce({ scope: 'joined', key, tx }, (own) => writeLate(parts, own, key)),
+  'dibs.trySingleton': (parts, tx, key) =>
+    parts.dibs.trySingleton({ scope: key, per: 'day', timeZone: 'UTC', tx }, (own) =>
+      writeLate(parts, own, key),
+    ),
+  'dibs.tryAcquire': (parts, tx, key) =>
+    parts.dibs.tryAcquire([quotaOf(parts.dibs).claim(key, 5), claim.lock(key)], { tx }, (own) =>
+      writeLate(parts, own, key),
+    ),
   'dibs.singleton': (parts, tx, key) =>
     parts.dibs.singleton({ scope: key, per: 'day', timeZone: 'UTC', tx }, (own) =>
       writeLate(parts, own, key),
@@ -80,6 +91,7 @@ export const joinedCalls: Readonly<Record<string, Call>> = {
   'quota.take': ({ dibs }, tx, key) => quotaOf(dibs).take(key, 1, { tx }),
   'quota.tryTake': ({ dibs }, tx, key) => quotaOf(dibs).tryTake(key, 1, { tx }),
   'quota.reserve': ({ dibs }, tx, key) => quotaOf(dibs).reserve(key, 1, { tx }),
+  'quota.tryReserve': ({ dibs }, tx, key) => quotaOf(dibs).tryReserve(key, 1, { tx }),
   'quota.peek': ({ dibs }, tx, key) => quotaOf(dibs).peek(key, { tx }),
   'quota.refund': ({ dibs }, tx) => quotaOf(dibs).refund('known', { tx }),
   'quota.settle': ({ dibs }, tx, key) => quotaOf(dibs).settle(key, 1, { tx }),

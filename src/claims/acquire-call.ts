@@ -29,6 +29,8 @@ export type Verdict =
   /** Some were refused. `isStored`: as the outcome of the idempotency key, if this is committed. */
   | { readonly todo: 'refuse'; readonly error: Error; readonly isStored: boolean; readonly told: ToldAcquire }
 
+export type CalledAs = 'dibs.acquire' | 'dibs.tryAcquire' | 'dibs.singleton' | 'dibs.trySingleton'
+
 export interface AcquireSettings {
   /** How long to wait for other transactions to decide. */
   readonly waitMs: number
@@ -37,7 +39,7 @@ export interface AcquireSettings {
   /** Null: joined. */
   readonly leaseMs: number | null
   /** For errors: what the caller called. */
-  readonly calledAs: 'dibs.acquire' | 'dibs.singleton'
+  readonly calledAs: CalledAs
 }
 
 /** One call of `acquire`, from its first look to its answer. */
@@ -58,6 +60,7 @@ export class AcquireCall {
   #moves = 0
   #asks = 0
   #othersSince: number | undefined
+  #refusal: Error | undefined
 
   constructor(database: Database, given: readonly AnyClaim[], settings: AcquireSettings) {
     checkClaims(given)
@@ -75,6 +78,23 @@ export class AcquireCall {
     const { holder } = this.once ?? new OnceCall(database, NOBODY)
     this.holder = holder
     for (const { index } of this.#sorted) this.#ids.set(index, randomUUID())
+  }
+
+  /** The error by which this call was refused. An error that its function throws is not a refusal. */
+  get refusal(): Error | undefined {
+    return this.#refusal ?? this.once?.refusal
+  }
+
+  /** The claim that this call asks for first, which may be waited for: the idempotency key, or a slot. */
+  get first(): { readonly index: number; readonly kind: AnyClaim['kind'] } {
+    const index = this.once ? this.kinds.indexOf('once') : (this.#sorted[0]?.index ?? 0)
+    return { index, kind: this.kinds[index] ?? 'once' }
+  }
+
+  /** Notes that this call was refused. */
+  refuse(error: Error): Error {
+    this.#refusal = error
+    return error
   }
 
   /** What calls of one process wait for each other by, not each on a connection: undefined, nothing of it can be waited for. */
@@ -213,12 +233,12 @@ export class AcquireCall {
       retries: this.#tries - 1,
     })
     // Of a slot alone its own reason says it all.
-    const error = (this.#calledAsSingleton && refusal.failures[0]?.error) || refusal
+    const error = this.refuse((this.#calledAsSingleton && refusal.failures[0]?.error) || refusal)
     return { todo: 'refuse', error, isStored, told }
   }
 
   get #calledAsSingleton(): boolean {
-    return this.settings.calledAs === 'dibs.singleton'
+    return this.settings.calledAs.endsWith('ingleton')
   }
 
   /** The first may wait for longer, and what that took is not taken from the others, which wait from the moment when it was had. */
@@ -261,7 +281,7 @@ export class AcquireCall {
   /** What a refusal or an answer that is stored says: an error that was thrown then, or the outcome. */
   async answer(claim: ToldClaim, isOwn: boolean): Promise<unknown> {
     const refusal = readStoredRefusal(claim)
-    if (refusal) throw refusal
+    if (refusal) throw this.refuse(refusal)
     return (await this.once?.answer(claim, !isOwn))?.value
   }
 

@@ -28,6 +28,7 @@ import type { ToldClaim } from './told-claim.js'
 import { withSavepoint } from './with-savepoint.js'
 
 const MAX_LOOKS = 4
+const RETRY_MS = 100
 /** Raised by `acquire_end` in the message that also commits. */
 const NOT_HELD = 'DIB01'
 const SAVEPOINT = control('savepoint dibs_acquire')
@@ -42,7 +43,7 @@ export async function acquireAlone(call: AcquireCall, deadlineMs: number, fn: Wo
   const run = new AloneRun(call, deadlineMs, fn)
   if (turn === undefined || call.leftMs === 0) return await run.answer()
   const end = await takeTurn(call.database, turn, call.leftMs)
-  if (!end) throw call.once?.refuse() ?? new BusyError(call.describe(), call.waitedMs, 100)
+  if (!end) throw call.once?.refuse() ?? call.refuse(new BusyError(call.describe(), call.waitedMs, RETRY_MS))
   try {
     return await run.answer()
   } finally {

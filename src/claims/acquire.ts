@@ -1,4 +1,4 @@
-import { InvalidInputError } from '../errors.js'
+import { type AcquireFailure, AcquireRefusedError, DibsError, InvalidInputError } from '../errors.js'
 import { hintWanted } from '../locks/hint-wanted.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkFunction } from '../postgres/check-function.js'
@@ -8,7 +8,7 @@ import type { Tx } from '../postgres/executor.js'
 import type { Stored } from '../postgres/json.js'
 import { showGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { AcquireCall, type AcquireSettings } from './acquire-call.js'
+import { AcquireCall, type CalledAs } from './acquire-call.js'
 import type { AcquireClaim, AnyClaim, Grants, LockClaim, QuotaClaim, RateClaim } from './acquire-claims.js'
 import { acquireAlone, acquireInside } from './acquire-joined.js'
 import { type AcquireLease, acquireLeased } from './acquire-leased.js'
@@ -71,18 +71,85 @@ export interface Acquire {
   ): Promise<AcquireAnswer<C, T>>
 }
 
+/** What `dibs.tryAcquire` returns. */
+export type AcquireAttempt<T> =
+  | { readonly ok: true; readonly value: T }
+  | {
+      readonly ok: false
+      /** Each claim that was refused, with the reason. */
+      readonly failures: readonly AcquireFailure[]
+      /** Asking again would end the same way. Under an idempotency key it is the outcome. */
+      readonly isFinal: boolean
+      /** It is the outcome of an earlier call with the same key. */
+      readonly replayed: boolean
+      /** When all of them may fit; missing if one of them does not free itself. */
+      readonly retryAfterMs?: number
+    }
+
+/** `dibs.tryAcquire`, by what the function works with. */
+export interface TryAcquire {
+  /** In a transaction of its own. */
+  <const C extends Claims, T>(
+    claims: C,
+    fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
+  ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
+  /** In a transaction of its own. */
+  <const C extends Claims, T>(
+    claims: C,
+    options: JoinedAcquire & { readonly tx?: undefined },
+    fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
+  ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
+  /** In your transaction. */
+  <const C extends Claims, T, X extends Tx>(
+    claims: C,
+    options: JoinedAcquire & { readonly tx: X },
+    fn: (tx: X, grants: Grants<C>) => Promise<T>,
+  ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
+  /** Leased. */
+  <const C extends Claims, T>(
+    claims: C,
+    options: LeasedAcquire,
+    fn: (lease: AcquireLease, grants: Grants<C>) => Promise<T>,
+  ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
+}
+
 type AcquireFunction = (handle: never, grants: unknown[]) => Promise<unknown>
+
+type Given = [AcquireFunction] | [JoinedAcquire | LeasedAcquire | undefined, AcquireFunction]
+
+const readGiven = (given: Given): [JoinedAcquire | LeasedAcquire, AcquireFunction] =>
+  given.length === 1 ? [{}, given[0]] : [given[0] ?? {}, given[1]]
 
 /** See `Dibs.acquire`. */
 export function acquireOn(database: Database): Acquire {
-  const run = async (
-    claims: readonly AnyClaim[],
-    ...rest: [AcquireFunction] | [JoinedAcquire | LeasedAcquire | undefined, AcquireFunction]
-  ): Promise<unknown> => {
-    const [options = {}, fn] = rest.length === 1 ? [{}, rest[0]] : rest
-    return runAcquire(database, claims, options, fn)
-  }
+  const run = async (claims: readonly AnyClaim[], ...given: Given): Promise<unknown> =>
+    prepareAcquire(database, claims, ...readGiven(given), 'dibs.acquire').run()
   return run as Acquire
+}
+
+/** See `Dibs.tryAcquire`. */
+export function tryAcquireOn(database: Database): TryAcquire {
+  const run = async (claims: readonly AnyClaim[], ...given: Given): Promise<AcquireAttempt<unknown>> => {
+    const prepared = prepareAcquire(database, claims, ...readGiven(given), 'dibs.tryAcquire')
+    const attempt = await attemptAcquire(prepared)
+    if (attempt.ok) return attempt
+    const { refusal } = attempt
+    if (refusal instanceof AcquireRefusedError) {
+      const { failures, isFinal, replayed, retryAfterMs } = refusal
+      return {
+        ok: false,
+        failures,
+        isFinal,
+        replayed,
+        ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+      }
+    }
+    // Another caller works on the idempotency key, or on the slot that comes first.
+    const { index, kind } = prepared.call.first
+    const failures: AcquireFailure[] = [{ index, kind, error: refusal }]
+    return { ok: false, failures, isFinal: false, replayed: false, retryAfterMs: refusal.retryAfterMs ?? 0 }
+  }
+  return run as TryAcquire
 }
 
 /** The options of each mode. */
@@ -96,14 +163,33 @@ export function checkModeOptions(options: { readonly mode?: unknown }, others: r
   checkOptions(options, [...others, ...names[mode]])
 }
 
-/** All claims of one call, checked and run in its mode. */
-export function runAcquire(
+/** A call whose arguments are checked, and what starts it. */
+interface PreparedAcquire {
+  readonly call: AcquireCall
+  readonly run: () => Promise<unknown>
+}
+
+/** Runs a call. A refusal is a result, not an error; whatever the function throws is thrown. */
+export async function attemptAcquire({
+  call,
+  run,
+}: PreparedAcquire): Promise<{ ok: true; value: unknown } | { ok: false; refusal: DibsError }> {
+  try {
+    return { ok: true, value: await run() }
+  } catch (error) {
+    if (error === call.refusal && error instanceof DibsError) return { ok: false, refusal: error }
+    throw error
+  }
+}
+
+/** Checks the arguments of one call. */
+export function prepareAcquire(
   database: Database,
   claims: readonly AnyClaim[],
   options: JoinedAcquire | LeasedAcquire,
   fn: AcquireFunction,
-  calledAs: AcquireSettings['calledAs'] = 'dibs.acquire',
-): Promise<unknown> {
+  calledAs: CalledAs,
+): PreparedAcquire {
   checkModeOptions(options)
   checkFunction('fn', fn)
   const { waitMs = 500 } = options
@@ -113,18 +199,16 @@ export function runAcquire(
     const leaseMs = checkDuration('leaseMs', options.leaseMs ?? 30_000, 100, MAX_TIMER_MS)
     const firstWaitMs = options.waitMs ?? 0
     const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs, calledAs })
-    return tellWaiters(call, acquireLeased(call, leaseMs, work))
+    return { call, run: () => tellWaiters(call, acquireLeased(call, leaseMs, work)) }
   }
   const { tx, deadlineMs } = options
   if (deadlineMs !== undefined && tx !== undefined)
-    throw new InvalidInputError(
-      'deadlineMs',
-      'is of the transaction that is made here, and you gave your own',
-    )
+    throw new InvalidInputError('deadlineMs', 'must not be given with `tx`: your transaction has its own')
   const firstWaitMs = options.waitMs ?? 5_000
   const call = new AcquireCall(database, claims, { waitMs, firstWaitMs, leaseMs: null, calledAs })
-  if (tx !== undefined) return acquireInside(call, tx, work)
-  return acquireAlone(call, deadlineMs === undefined ? 30_000 : checkDuration('deadlineMs', deadlineMs), work)
+  if (tx !== undefined) return { call, run: () => acquireInside(call, tx, work) }
+  const ms = deadlineMs === undefined ? 30_000 : checkDuration('deadlineMs', deadlineMs)
+  return { call, run: () => acquireAlone(call, ms, work) }
 }
 
 /** Those who wait for one of its locks need not wait for their next look. */

@@ -2,7 +2,7 @@ import { HoldEndedError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
 import { trackJoinedMethods } from '../postgres/open-calls.js'
 import type { SubjectOptions } from './quota-spec.js'
-import type { QuotaUse } from './quota-told.js'
+import type { QuotaRefusal, QuotaUse } from './quota-told.js'
 
 /** What a quota does by the id of a reservation. */
 interface EndsHolds {
@@ -71,5 +71,8 @@ export class Hold implements AsyncDisposable {
     return true
   }
 }
+
+/** What `quota.tryReserve` returns. */
+export type ReserveAttempt = { readonly ok: true; readonly hold: Hold } | QuotaRefusal
 
 trackJoinedMethods(Hold, 'hold', { settle: 1, void: 0 })

@@ -35,6 +35,8 @@ export class OnceCall {
   readonly spec: ReadSpec
   readonly id: string = randomUUID()
   readonly subject: string
+  /** The error by which this call was refused, if another caller works on the key. */
+  refusal: Error | undefined
   readonly #startedAt = performance.now()
   #tries = 0
   #asks = 0
@@ -142,9 +144,12 @@ export class OnceCall {
     const retryAfterMs = Math.min(RETRY_MS, claim?.leftMs ?? RETRY_MS)
     this.emit('dibs:once.conflict', { retryAfterMs, waitedMs, retries: Math.max(0, this.#tries - 1) })
     const inProgress = new InProgressError(this.subject, retryAfterMs, claim?.id)
-    if (this.spec.waitMs === 0) return inProgress
     const subject = `another caller that works on ${this.subject}`
-    return new BusyError(subject, waitedMs, retryAfterMs, { cause: inProgress })
+    this.refusal =
+      this.spec.waitMs === 0
+        ? inProgress
+        : new BusyError(subject, waitedMs, retryAfterMs, { cause: inProgress })
+    return this.refusal
   }
 
   /** How long to wait before another look at a claim that is held: soon at first, for most work is short. */

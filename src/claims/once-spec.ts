@@ -103,6 +103,29 @@ export interface OnceResult<T> {
   readonly id: string
 }
 
+/** What `tryOnce` returns. */
+export type OnceAttempt<T> =
+  | (OnceResult<T> & { readonly ok: true })
+  | {
+      readonly ok: false
+      /** The id of the claim on which another caller works, if that is known. */
+      readonly id?: string
+      readonly retryAfterMs: number
+    }
+
+/** `dibs.tryOnce`. */
+export interface TryOnce {
+  <T, R = Stored<T>>(spec: LeasedSpec<R>, fn: (claim: Claim) => Promise<T>): Promise<OnceAttempt<NoInfer<R>>>
+  <T, X extends Tx, R = Stored<T>>(
+    spec: JoinedSpec<R> & { readonly tx: X },
+    fn: (tx: X) => Promise<T>,
+  ): Promise<OnceAttempt<NoInfer<R>>>
+  <T, R = Stored<T>>(
+    spec: JoinedSpec<R> & { readonly tx?: undefined },
+    fn: (tx: Transaction) => Promise<T>,
+  ): Promise<OnceAttempt<NoInfer<R>>>
+}
+
 /** A spec that was checked. */
 export interface ReadSpec {
   readonly scope: string

@@ -1,4 +1,4 @@
-import { InvalidInputError } from '../errors.js'
+import { DibsError, InProgressError, InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkFunction } from '../postgres/check-function.js'
 import type { Database } from '../postgres/database.js'
@@ -8,12 +8,14 @@ import { onceLeased } from './once-leased.js'
 import {
   type LeasedSpec,
   type Once,
+  type OnceAttempt,
   type OnceDetailed,
   type OnceResult,
   type OnceSpec,
   readLease,
   readMode,
   readSpec,
+  type TryOnce,
 } from './once-spec.js'
 
 /** See `Dibs.once`. */
@@ -23,11 +25,35 @@ export function onceOn(database: Database): OnceDetailed {
     spec: OnceSpec,
     fn: (handle: unknown) => Promise<unknown>,
   ): Promise<OnceResult<unknown>> => {
-    const mode = readMode(spec)
-    checkFunction('fn', fn)
-    return await start(new OnceCall(database, readSpec(spec, mode === 'joined')), spec, fn)
+    return await start(prepare(database, spec, fn), spec, fn)
   }
   return run as OnceDetailed
+}
+
+/** See `Dibs.tryOnce`. */
+export function tryOnceOn(database: Database): TryOnce {
+  const run = async (
+    spec: OnceSpec,
+    fn: (handle: unknown) => Promise<unknown>,
+  ): Promise<OnceAttempt<unknown>> => {
+    const call = prepare(database, spec, fn)
+    try {
+      return { ok: true, ...(await start(call, spec, fn)) }
+    } catch (error) {
+      // Only a refusal of this very call: its function may throw an error of the same class.
+      if (error !== call.refusal || !(error instanceof DibsError)) throw error
+      const inProgress = error instanceof InProgressError ? error : error.cause
+      const id = inProgress instanceof InProgressError ? inProgress.id : undefined
+      return { ok: false, ...(id === undefined ? {} : { id }), retryAfterMs: error.retryAfterMs ?? 0 }
+    }
+  }
+  return run as TryOnce
+}
+
+function prepare(database: Database, spec: OnceSpec, fn: unknown): OnceCall {
+  const mode = readMode(spec)
+  checkFunction('fn', fn)
+  return new OnceCall(database, readSpec(spec, mode === 'joined'))
 }
 
 /** The same without what `onceDetailed` tells besides. */

@@ -22,14 +22,16 @@ export interface QuotaTake extends QuotaUse {
   readonly replayed: boolean
 }
 
-export type QuotaAttempt =
-  | (QuotaTake & { readonly ok: true })
-  | (QuotaUse & {
-      readonly ok: false
-      readonly requested: number
-      /** Until this amount fits, if nobody else takes of it; missing if that does not come by itself. */
-      readonly retryAfterMs?: number
-    })
+/** What did not fit. Nothing was taken. */
+export interface QuotaRefusal extends QuotaUse {
+  readonly ok: false
+  readonly requested: number
+  /** Until this amount fits, if nobody else takes of it; missing if that does not come by itself. */
+  readonly retryAfterMs?: number
+}
+
+/** What `quota.tryTake` returns. */
+export type QuotaAttempt = (QuotaTake & { readonly ok: true }) | QuotaRefusal
 
 export interface QuotaRefund {
   /** An earlier call has refunded it, and this one did nothing. */

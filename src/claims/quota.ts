@@ -20,7 +20,7 @@ import type { Statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
 import { QuotaClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
-import { Hold } from './hold.js'
+import { Hold, type ReserveAttempt } from './hold.js'
 import {
   type Asked,
   type QuotaOptions,
@@ -108,7 +108,7 @@ export class Quota {
    *
    * @example
    * const attempt = await points.tryTake(child, 5)
-   * if (!attempt.granted) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
+   * if (!attempt.ok) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
    */
   async tryTake(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaAttempt> {
     checkOptions(options, ['id', 'limit', 'timeZone', 'tx'])
@@ -137,6 +137,21 @@ export class Quota {
    * await hold.settle(answer.tokens)
    */
   async reserve(subject: string, amount: number, options: ReserveOptions = {}): Promise<Hold> {
+    const attempt = await this.tryReserve(subject, amount, options)
+    if (attempt.ok) return attempt.hold
+    const { ok: _, remaining: __, ...refused } = attempt
+    throw new QuotaExceededError({ quota: this.name, subject, ...refused })
+  }
+
+  /**
+   * As `reserve`, but returns a refusal in place of `QuotaExceededError`.
+   *
+   * @example
+   * const attempt = await tokens.tryReserve(tenant, 4_000, { leaseMs: 120_000 })
+   * if (attempt.ok) await attempt.hold.settle((await model.ask(prompt)).tokens)
+   * else console.log(`${attempt.remaining} left until ${attempt.resetsAt}`)
+   */
+  async tryReserve(subject: string, amount: number, options: ReserveOptions = {}): Promise<ReserveAttempt> {
     checkOptions(options, ['id', 'leaseMs', 'limit', 'timeZone', 'tx'])
     const { leaseMs = HOLD_MS, tx, id = randomUUID() } = options
     const holdMs = String(checkDuration('leaseMs', leaseMs))
@@ -148,13 +163,17 @@ export class Quota {
         ? (await this.#takeTogether([item], holdMs, this.#spec.waitMs))[0]
         : await this.#takeJoined(item, tx, holdMs)
     const { take, row } = decided ?? noAnswer()
-    if (take.state === 'refused') throw this.#spec.refuse(item.asked) ?? this.#exceeded(item, take, row)
+    if (take.state === 'refused') {
+      const attempt = this.#readAttempt(item, { take, row })
+      return attempt.ok ? noAnswer() : attempt
+    }
     if (take.state === 'mismatch') throw this.#mismatch(id)
     if (take.state === 'known' && take.entry !== 'held')
       throw new HoldEndedError(this.name, id, take.entry ?? 'unknown', 'reserved again')
     const { limit, timeZone } = options
-    const expiresAt = dateFromMicros(String(take.expiresAt))
-    return new Hold(this, id, amount, expiresAt, take.state === 'known', { limit, timeZone, tx })
+    const leaseUntil = dateFromMicros(String(take.expiresAt))
+    const hold = new Hold(this, id, amount, leaseUntil, take.state === 'known', { limit, timeZone, tx })
+    return { ok: true, hold }
   }
 
   /**
@@ -446,13 +465,6 @@ export class Quota {
     }
   }
 
-  #exceeded(item: TakeItem, take: ToldTake, row: ToldRow): QuotaExceededError {
-    const attempt = this.#readAttempt(item, { take, row })
-    if (attempt.ok) return noAnswer()
-    const { subject } = item.asked
-    return new QuotaExceededError({ ...attempt, quota: this.name, subject })
-  }
-
   #mismatch(id: string): FingerprintMismatchError {
     return quotaMismatch(this.name, id)
   }
@@ -467,7 +479,7 @@ export class Quota {
 }
 
 trackJoinedMethods(Quota, 'quota', {
-  ...{ take: 2, tryTake: 2, reserve: 2 },
+  ...{ take: 2, tryTake: 2, reserve: 2, tryReserve: 2 },
   ...{ settle: 2, void: 1, refund: 1, peek: 1 },
 })
 

@@ -4,6 +4,8 @@ import {
   InProgressError,
   InvalidInputError,
   NestedTransactionError,
+  SingletonConflictError,
+  type SlotBounds,
 } from '../errors.js'
 import { checkFunction } from '../postgres/check-function.js'
 import { checkOptions } from '../postgres/check-options.js'
@@ -15,7 +17,8 @@ import { MarkedCall } from '../postgres/marked-call.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isInside } from '../postgres/open-transaction.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { checkModeOptions, type LeasedAcquire, runAcquire } from './acquire.js'
+import { attemptAcquire, checkModeOptions, type LeasedAcquire, prepareAcquire } from './acquire.js'
+import type { CalledAs } from './acquire-call.js'
 import { SingletonClaim, type SingletonClaimSpec, type Slot, singletonNames } from './acquire-claims.js'
 import type { AcquireLease } from './acquire-leased.js'
 import { voidSingleton } from './acquire-statements.js'
@@ -56,28 +59,91 @@ export interface Singleton {
   <T>(spec: LeasedSingleton, fn: (lease: AcquireLease, slot: Slot) => Promise<T>): Promise<Stored<T>>
 }
 
+/** What `dibs.trySingleton` returns. */
+export type SingletonAttempt<T> = { readonly ok: true; readonly value: T } | SingletonRefusal
+
+/** Another caller has done it in this period, or is doing it. */
+export interface SingletonRefusal {
+  readonly ok: false
+  /** `pending`: they are at it; `active`: done; `failed`: it failed, and the slot is kept; `void`: undone, and the slot is kept. */
+  readonly state: SingletonConflictError['state']
+  /** The period. Missing while another open transaction is about to decide about it. */
+  readonly slot?: SlotBounds
+  /** The id of the claim that has the slot. */
+  readonly id?: string
+  /** Who has the slot, as they said. */
+  readonly holder?: string
+  /** When they claimed it. */
+  readonly since?: Date
+  /** What their function returned. */
+  readonly result?: unknown
+  /** Of a pending one: after this time its holder may be dead. */
+  readonly retryAfterMs?: number
+}
+
+/** `dibs.trySingleton`, by what the function works with. */
+export interface TrySingleton {
+  /** In a transaction of its own. */
+  <T>(
+    spec: JoinedSingleton & { readonly tx?: undefined },
+    fn: (tx: Transaction, slot: Slot) => Promise<T>,
+  ): Promise<SingletonAttempt<Stored<T>>>
+  /** In your transaction. */
+  <T, X extends Tx>(
+    spec: JoinedSingleton & { readonly tx: X },
+    fn: (tx: X, slot: Slot) => Promise<T>,
+  ): Promise<SingletonAttempt<Stored<T>>>
+  /** Leased. */
+  <T>(
+    spec: LeasedSingleton,
+    fn: (lease: AcquireLease, slot: Slot) => Promise<T>,
+  ): Promise<SingletonAttempt<Stored<T>>>
+}
+
 /** Whichever of the two it is: what does not belong to it is refused. */
 type Loose = SingletonClaimSpec &
   Waiting & { mode?: unknown; tx?: unknown; deadlineMs?: unknown; leaseMs?: unknown }
 
 /** See `Dibs.singleton`. */
 export function singletonOn(database: Database): Singleton {
-  const run = async (
-    spec: JoinedSingleton | LeasedSingleton,
-    fn: (handle: never, slot: Slot) => Promise<unknown>,
-  ): Promise<unknown> => {
-    if (typeof spec !== 'object' || spec === null)
-      throw new InvalidInputError('spec', `must be an object such as { scope, per }, not ${nameGiven(spec)}`)
-    checkFunction('fn', fn)
-    const { mode, waitMs, tx, deadlineMs, leaseMs, ...claim } = spec as Loose
-    const given = { mode, tx, deadlineMs, leaseMs, waitMs }
-    const options = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
-    checkModeOptions({ ...claim, ...options, mode }, singletonNames)
-    const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
-    return await runAcquire(database, [new SingletonClaim(claim)], options, work, 'dibs.singleton')
-  }
+  const run = async (...given: Given): Promise<unknown> => prepare(database, 'dibs.singleton', ...given).run()
   return run as Singleton
 }
+
+/** See `Dibs.trySingleton`. */
+export function trySingletonOn(database: Database): TrySingleton {
+  const run = async (...given: Given): Promise<SingletonAttempt<unknown>> => {
+    const attempt = await attemptAcquire(prepare(database, 'dibs.trySingleton', ...given))
+    if (attempt.ok) return attempt
+    const { refusal } = attempt
+    if (refusal instanceof SingletonConflictError) {
+      const { state, slot, id, holder, since, result, retryAfterMs } = refusal
+      const details = { slot, id, holder, since, result, retryAfterMs }
+      return { ok: false, state, ...withoutUndefined(details) }
+    }
+    if (refusal instanceof BusyError)
+      return { ok: false, state: 'pending', retryAfterMs: refusal.retryAfterMs }
+    // Somebody must find out what an earlier attempt has done.
+    throw refusal
+  }
+  return run as TrySingleton
+}
+
+type Given = [JoinedSingleton | LeasedSingleton, (handle: never, slot: Slot) => Promise<unknown>]
+
+function prepare(database: Database, calledAs: CalledAs, ...[spec, fn]: Given) {
+  if (typeof spec !== 'object' || spec === null)
+    throw new InvalidInputError('spec', `must be an object such as { scope, per }, not ${nameGiven(spec)}`)
+  checkFunction('fn', fn)
+  const { mode, waitMs, tx, deadlineMs, leaseMs, ...claim } = spec as Loose
+  const options = withoutUndefined({ mode, tx, deadlineMs, leaseMs, waitMs })
+  checkModeOptions({ ...claim, ...options, mode }, singletonNames)
+  const work = (handle: never, grants: unknown[]) => fn(handle, grants[0] as Slot)
+  return prepareAcquire(database, [new SingletonClaim(claim)], options as never, work, calledAs)
+}
+
+const withoutUndefined = <T extends object>(given: T): Partial<T> =>
+  Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Partial<T>
 
 export interface VoidSlotSpec<X extends Tx | undefined = Tx | undefined> {
   readonly scope: string | readonly (string | number | bigint)[]

@@ -114,7 +114,7 @@ export class LockHeldError extends DibsError {
 export interface AcquireFailure {
   /** Its place in the list that was given. */
   readonly index: number
-  readonly kind: 'singleton' | 'quota' | 'rate' | 'lock'
+  readonly kind: 'once' | 'singleton' | 'quota' | 'rate' | 'lock'
   readonly error: DibsError
 }
 

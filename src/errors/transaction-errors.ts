@@ -32,8 +32,10 @@ export type NestedCall =
   | 'dibs.transaction'
   | 'dibs.once'
   | 'dibs.singleton'
+  | 'dibs.trySingleton'
   | 'dibs.voidSlot'
   | 'dibs.acquire'
+  | 'dibs.tryAcquire'
 
 /**
  * `dibs.transaction` inside `dibs.transaction`.
@@ -60,7 +62,7 @@ export class NestedTransactionError extends DibsError {
     const advice =
       call === 'dibs.transaction'
         ? 'Pass the outer `tx` down instead, or use tx.savepoint for a part that may fail alone.'
-        : `Give it that transaction: ${call}(${call === 'dibs.acquire' ? '[…], …, { tx }' : '{ …, tx }, …'}).`
+        : `Give it that transaction: ${call}(${call.endsWith('cquire') ? '[…], { tx }, …' : '{ …, tx }, …'}).`
     super(`${call} was called inside a dibs.transaction of the same instance. ${advice}`, options)
   }
 }

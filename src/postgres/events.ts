@@ -208,7 +208,7 @@ export interface DibsEvents {
   }
   /** Of several claims some were refused, and so none was made: their kinds. */
   'dibs:acquire.refused': EventOrigin & {
-    readonly kinds: readonly ('singleton' | 'quota' | 'rate' | 'lock')[]
+    readonly kinds: readonly ('once' | 'singleton' | 'quota' | 'rate' | 'lock')[]
     /** Asking again would end the same way. */
     readonly isFinal: boolean
     readonly waitedMs: number
