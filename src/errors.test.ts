@@ -9,6 +9,7 @@ import {
   errorRegistry,
   FenceLostError,
   InvalidInputError,
+  LockHeldError,
   SnoozeError,
 } from './errors.js'
 
@@ -66,10 +67,27 @@ describe('an error', () => {
   it('of a wait says how long that was, or that there was none', () => {
     const subject = 'a turn at quota "x" of "y"'
     expect(new BusyError(subject, 12.3, 100).message).toBe(
-      `Waited 12 ms for ${subject}, in vain. Try again in 100 ms.`,
+      `Waited 12 ms for ${subject}. Try again in 100 ms.`,
     )
-    expect(new BusyError(subject, 0, 100).message).toBe(
-      `This call was not to wait for ${subject}. Try again in 100 ms.`,
+    expect(new BusyError(subject, 0, 100).message).toBe(`Did not wait for ${subject}. Try again in 100 ms.`)
+  })
+
+  it('of a lock says who holds it and until when', () => {
+    const leaseUntil = new Date('2026-11-18T16:20:00Z')
+    expect(new BusyError('lock "nightly-report"', 500, 250, { holder: 'pod-7', leaseUntil })).toMatchObject({
+      message:
+        'Waited 500 ms for lock "nightly-report". It is held by "pod-7" (lease until 2026-11-18T16:20:00.000Z, unless renewed). Try again in 250 ms.',
+      holder: 'pod-7',
+      leaseUntil,
+    })
+    expect(new BusyError('lock "x"', 0, 250, { holder: 'pod-7' }).message).toBe(
+      'Did not wait for lock "x". It is held by "pod-7". Try again in 250 ms.',
+    )
+    expect(new LockHeldError('x', 250, { holder: 'pod-7', leaseUntil }).message).toBe(
+      'Lock "x" is held by "pod-7" (lease until 2026-11-18T16:20:00.000Z, unless renewed). Try again in 250 ms.',
+    )
+    expect(new LockHeldError('x', 250).message).toBe(
+      'Lock "x" is held by another caller. Try again in 250 ms.',
     )
   })
 

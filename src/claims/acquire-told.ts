@@ -15,6 +15,7 @@ import {
 import { addressOf, nameScope, singletonOf } from '../postgres/key.js'
 import { restoreFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros } from '../postgres/text-values.js'
+import { nameHolder } from '../postgres/this-process.js'
 import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-told.js'
 import { resetsAtOf } from './rate-spec.js'
 import type { ToldClaim } from './told-claim.js'
@@ -99,7 +100,7 @@ export function readRefusal(
 function explain(item: AcquireItem, one: ToldOne, waitedMs: number): DibsError {
   const { name = '', subject = '', limit = 0, amount = 0, cost = 0 } = item
   if (item.kind === 'singleton') return explainSlot(`${item.scope}`, one, waitedMs)
-  if (item.kind === 'lock') return new LockHeldError(name, one.lock?.leftMs ?? RETRY_MS, one.lock?.holder)
+  if (item.kind === 'lock') return explainLock(name, one.lock)
   if (one.isBusy)
     return new BusyError(
       `a turn at ${item.kind === 'quota' ? 'quota' : 'rate limit'} "${name}" of "${subject}"`,
@@ -128,6 +129,13 @@ function explain(item: AcquireItem, one: ToldOne, waitedMs: number): DibsError {
     requested: amount,
     retryAfterMs: freeInUs === null ? undefined : Math.max(1, Math.ceil(freeInUs / 1_000)),
   })
+}
+
+/** Without a lease the holder that is told is the last one. */
+function explainLock(name: string, lock: ToldOne['lock']): LockHeldError {
+  const { holder, leftMs } = lock ?? {}
+  if (typeof leftMs !== 'number') return new LockHeldError(name, RETRY_MS)
+  return new LockHeldError(name, leftMs, { holder: holder && nameHolder(holder) })
 }
 
 function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {

@@ -322,7 +322,7 @@ describe('two callers with the same key', () => {
     const error = await fixture.dibs.once({ ...at, waitMs: 60 }, write('second')).catch((reason) => reason)
     expect(error).toBeInstanceOf(BusyError)
     expect(error.message).toMatch(
-      /^Waited \d+ ms for another caller that works on key "k" in scope "orders", in vain/,
+      /^Waited \d+ ms for another caller that works on key "k" in scope "orders"\./,
     )
     first.goOn()
     await first.ended

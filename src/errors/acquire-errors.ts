@@ -84,8 +84,13 @@ export class SingletonConflictError extends DibsError {
   }
 }
 
+export interface LockHeldDetails extends DibsErrorOptions {
+  readonly holder?: string | undefined
+  readonly leaseUntil?: Date | undefined
+}
+
 /**
- * Another holds the lock.
+ * Another caller holds the lock.
  *
  * @example
  * if (error instanceof LockHeldError) console.log(`free in ${error.retryAfterMs} ms at the latest, unless it is renewed`)
@@ -95,18 +100,26 @@ export class LockHeldError extends DibsError {
     code: 'DIBS_LOCK_HELD',
     status: 409,
     retryable: true,
-    means: 'Another holds the lock, or is about to. Nothing was done.',
-    remedy: 'Try again after `retryAfterMs`.',
+    means: 'Another caller holds the lock, or is taking it. Nothing was done.',
+    remedy:
+      'Try again after `retryAfterMs`. `holder` and `leaseUntil` say who holds the lock and until when.',
   }
+
+  /** Who holds the lock: the name that the holder gave, else its host and process. Unknown while an open transaction holds it. */
+  declare readonly holder?: string
+  /** When the lease of that holder ends, unless it is renewed. By the database's clock; `acquire` does not tell it. */
+  declare readonly leaseUntil?: Date
 
   constructor(
     readonly lock: string,
     override readonly retryAfterMs: number,
-    /** Who holds it; not known while that is part of an open transaction. */
-    readonly holder?: string,
-    options?: DibsErrorOptions,
+    { holder, leaseUntil, cause }: LockHeldDetails = {},
   ) {
-    super(`Lock "${lock}" is held by another. Try again in ${retryAfterMs} ms.`, options)
+    const who = holder === undefined ? 'another caller' : `"${holder}"`
+    const until = leaseUntil ? ` (lease until ${leaseUntil.toISOString()}, unless renewed)` : ''
+    super(`Lock "${lock}" is held by ${who}${until}. Try again in ${retryAfterMs} ms.`, { cause })
+    if (holder !== undefined) this.holder = holder
+    if (leaseUntil) this.leaseUntil = leaseUntil
   }
 }
 

@@ -70,8 +70,14 @@ export interface Blocker {
   readonly isSure: boolean
 }
 
+export interface BusyDetails extends DibsErrorOptions {
+  readonly blockers?: readonly Blocker[] | undefined
+  readonly holder?: string | undefined
+  readonly leaseUntil?: Date | undefined
+}
+
 /**
- * A bounded wait ended.
+ * A bounded wait ended before the resource became free.
  *
  * @example
  * if (error instanceof BusyError) response.setHeader('Retry-After', Math.ceil(error.retryAfterMs / 1000))
@@ -81,35 +87,42 @@ export class BusyError extends DibsError {
     code: 'DIBS_BUSY',
     status: 503,
     retryable: true,
-    means: 'A bounded wait ended before its turn came, or the server has no room for another connection.',
-    remedy: 'Try again after `retryAfterMs`; raise the wait if this is usual.',
+    means:
+      'A bounded wait ended before the resource became free, or the server has no room for another connection.',
+    remedy:
+      'Try again after `retryAfterMs`. For a lock, `holder` and `leaseUntil` say who holds it and until when. If this happens often, raise `waitMs`.',
   }
 
-  /** Whom it has waited for, where that is known: see `rowLock`. */
+  /** The sessions that held the row locks, where the server tells them. */
   declare readonly blockers?: readonly Blocker[]
+  /** Who holds the lock: the name that the holder gave, else its host and process. Missing if the resource is not a lock. */
+  declare readonly holder?: string
+  /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
+  declare readonly leaseUntil?: Date
 
   constructor(
     /** What was waited for. */
     readonly subject: string,
     readonly waitedMs: number,
     override readonly retryAfterMs: number,
-    options?: DibsErrorOptions & { readonly blockers?: readonly Blocker[] | undefined },
+    { blockers, holder, leaseUntil, cause }: BusyDetails = {},
   ) {
-    const waited =
-      waitedMs > 0
-        ? `Waited ${Math.round(waitedMs)} ms for ${subject}, in vain`
-        : `This call was not to wait for ${subject}`
-    const held = options?.blockers?.length
-      ? ` In the way: ${options.blockers.map(nameBlocker).join(', ')}.`
-      : ''
-    super(`${waited}.${held} Try again in ${retryAfterMs} ms.`, options)
-    if (options?.blockers) this.blockers = options.blockers
+    const waited = waitedMs > 0 ? `Waited ${Math.round(waitedMs)} ms for` : 'Did not wait for'
+    const held = holder === undefined ? '' : ` It is held by "${holder}"${describeLease(leaseUntil)}.`
+    const blocked = blockers?.length ? ` Blocked by ${blockers.map(nameBlocker).join(', ')}.` : ''
+    super(`${waited} ${subject}.${held}${blocked} Try again in ${retryAfterMs} ms.`, { cause })
+    if (blockers) this.blockers = blockers
+    if (holder !== undefined) this.holder = holder
+    if (leaseUntil) this.leaseUntil = leaseUntil
   }
 }
 
+const describeLease = (until: Date | undefined): string =>
+  until ? ` (lease until ${until.toISOString()}, unless renewed)` : ''
+
 function nameBlocker({ pid, application, since, isSure }: Blocker): string {
   const known = [application, since && `in a transaction since ${since.toISOString()}`].filter(Boolean)
-  return `${isSure ? '' : 'perhaps '}process ${pid}${known.length > 0 ? ` (${known.join(', ')})` : ''}`
+  return `${isSure ? '' : 'possibly '}process ${pid}${known.length > 0 ? ` (${known.join(', ')})` : ''}`
 }
 
 export interface ConflictDetails extends DibsErrorOptions {

@@ -654,13 +654,13 @@ describe('a result', () => {
     const jobs = fixture.dibs.jobs({ unknown: { queue: 'why' }, known: { queue: 'why' } })
     const { id } = await jobs.add('unknown', null)
     const say = async (of: string) => (await failureOf(jobs.result(of, { waitMs: 20 }))).message
-    expect(await say(id)).toContain('which is ready (no worker that is alive takes it), in vain')
+    expect(await say(id)).toContain('which is ready (no worker that is alive takes it). Try')
     await using worker = await jobs.work({ known: () => {} })
     await worker.ready
     expect(await say(id)).toContain('(no worker that is alive takes it)')
     await fixture.dibs.queues.pause('why')
     const known = await jobs.add('known', null)
-    expect(await say(known.id)).toContain('which is ready (its queue is paused), in vain')
+    expect(await say(known.id)).toContain('which is ready (its queue is paused). Try')
     // It was not to wait, and does not look twice.
     expect((await failureOf(jobs.result(known.id))).message).toContain('which is ready. ')
   })

@@ -3,9 +3,13 @@ import { statement } from '../postgres/statement.js'
 /** See sql/0011_lock.sql. */
 export const forgetLocks = statement('select {schema}.lock_forget($1::text::integer)::text as count')
 
-/** The rest: see sql/0016_lock_handle.sql. */
+/**
+ * The rest: see sql/0016_lock_handle.sql. `now` is the database's clock after the call: a refusal tells what is left of the lease, and `now` tells
+ * when that is.
+ */
 export const acquireLock = statement(
-  'select {schema}.lock_acquire($1::text, $2::text::integer, $3::text, $4::text::bigint, $5::text::integer)::text as told',
+  `select {schema}.lock_acquire($1::text, $2::text::integer, $3::text, $4::text::bigint, $5::text::integer)::text as told,
+    {schema}.micros({schema}.clock())::text as now`,
 )
 
 export const giveLockBack = statement(

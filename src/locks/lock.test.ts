@@ -41,15 +41,30 @@ describe('a lock', () => {
   })
 
   it('says who has it to whoever does not wait, or has waited', onTime, async () => {
-    await using mine = await fixture.dibs.lock('till', { holder: 'ann' })
+    await using _ = await fixture.dibs.lock('till', { holder: 'ann' })
     const error = await refused(fixture.other.lock('till', { waitMs: 0 }))
     expect(error).toMatchObject({ waitedMs: 0, subject: 'lock "till"' })
     expect(error.cause).toBeInstanceOf(LockHeldError)
-    expect((error.cause as LockHeldError).holder).toBe(mine.holder)
+    const { holder, leaseUntil } = error
+    expect(holder).toBe('ann')
+    expect(error.cause).toMatchObject({ holder, leaseUntil })
+    expect(error.message).toBe(
+      `Did not wait for lock "till". It is held by "ann" (lease until ${error.leaseUntil?.toISOString()}, unless renewed). Try again in ${error.retryAfterMs} ms.`,
+    )
     expect(error.retryAfterMs).toBeGreaterThan(25_000)
     const waited = await refused(fixture.other.lock('till', { waitMs: 150 }))
     expect(waited.waitedMs).toBeGreaterThanOrEqual(149)
     expect(waited.waitedMs).toBeLessThan(5_000)
+    expect(waited.holder).toBe('ann')
+  })
+
+  it('tells when the lease ends by the clock of the database', async () => {
+    await fixture.schema.clock.advance(48 * HOUR_MS)
+    await using _ = await fixture.dibs.lock('till', { leaseMs: HOUR_MS })
+    const error = await refused(fixture.other.lock('till', { waitMs: 0 }))
+    const [info] = await fixture.dibs.locks.inspect('till')
+    expect(Math.abs(Number(error.leaseUntil) - Number(info?.leaseUntil))).toBeLessThan(60_000)
+    expect(error.holder).toBe(`${hostname()}:${process.pid}`)
   })
 
   it('comes to those who wait in the order in which they came, in one process', async () => {
@@ -132,7 +147,7 @@ describe('a lock', () => {
       .acquire([claim.lock('till')], { waitMs: 0 }, async () => {})
       .catch((e) => e)
     expect(error).toBeInstanceOf(AcquireRefusedError)
-    expect(error.failures[0].error.holder).toBe(mine.holder)
+    expect(error.failures[0].error.holder).toBe(`${hostname()}:${process.pid}`)
     await mine.release()
     await fixture.other.acquire([claim.lock('till')], async () => {
       expect(await fixture.dibs.tryLock('till')).toBeNull()

@@ -166,7 +166,7 @@ describe('forceRelease', () => {
         const error = await fixture.other.locks.forceRelease('till').catch((e) => e)
         expect(error).toBeInstanceOf(BusyError)
         expect(error.message).toBe(
-          'Waited 5000 ms for an open transaction that holds lock "till", which cannot be taken away from it, in vain. Try again in 1000 ms.',
+          'Waited 5000 ms for an open transaction that holds lock "till", which cannot be taken away from it. Try again in 1000 ms.',
         )
         // Nobody knows of one that was never held before.
         expect(await fixture.other.locks.forceRelease('new')).toBe(0)

@@ -9,7 +9,8 @@ import {
 import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
-import { THIS_PROCESS } from '../postgres/this-process.js'
+import { dateFromMicros } from '../postgres/text-values.js'
+import { nameHolder, THIS_PROCESS } from '../postgres/this-process.js'
 import { unlessAborted, withTimeout } from '../postgres/with-timeout.js'
 import { Bell } from './bell.js'
 import { type Asker, giveBackUnseen, giveBackUnwanted } from './give-back-unseen.js'
@@ -24,6 +25,8 @@ type Taken = ToldLock & { readonly state: 'taken' }
 
 interface Answer {
   readonly told: Refusal | Taken
+  /** The database's clock when it answered. */
+  readonly now: Date
   /** By `performance.now()`. */
   readonly sentAt: number
 }
@@ -50,6 +53,8 @@ export class LockCall {
   readonly #until: number
   #tries = 0
   #refusal: Refusal | undefined
+  /** The database's clock at the last refusal. */
+  #refusedAt: Date | undefined
   /** In how many looks in a row it was busy. */
   #busyLooks = 0
   #isContended = false
@@ -138,10 +143,11 @@ export class LockCall {
       try {
         const answer = await this.#send(values)
         if (answer === undefined) return undefined
-        const { told, sentAt } = answer
+        const { told, now, sentAt } = answer
         this.#mayHold = false
         if (told.state === 'taken') return this.#hold(told, sentAt)
         this.#refusal = told
+        this.#refusedAt = now
         this.#busyLooks = told.state === 'busy' ? this.#busyLooks + 1 : 0
         return undefined
       } catch (error) {
@@ -151,9 +157,10 @@ export class LockCall {
           return undefined
         }
         const mayHelp = passing.some((type) => error instanceof type)
-        const now = performance.now()
-        const isTried = failures >= MIN_TRIES || now - startedAt >= MIN_TRYING_MS || error === this.#noClient
-        if (!mayHelp || (isTried && now >= this.#until)) {
+        const failedAt = performance.now()
+        const isTried =
+          failures >= MIN_TRIES || failedAt - startedAt >= MIN_TRYING_MS || error === this.#noClient
+        if (!mayHelp || (isTried && failedAt >= this.#until)) {
           this.#recall()
           throw error
         }
@@ -202,7 +209,11 @@ export class LockCall {
       this.#noClient = database.busy(performance.now() - startedAt)
       throw this.#noClient
     })
-    return { told: JSON.parse(`${row?.told}`), sentAt: sentAt ?? startedAt }
+    return {
+      told: JSON.parse(`${row?.told}`),
+      now: dateFromMicros(`${row?.now}`),
+      sentAt: sentAt ?? startedAt,
+    }
   }
 
   /** See giveBackUnseen. */
@@ -238,8 +249,14 @@ export class LockCall {
     const { state, holder, leftMs } = this.#refusal ?? {}
     if (state === 'guarded') return new GuardedError(name, waitedMs, POLL_MS)
     const retryAfterMs = leftMs ?? 100
+    // Without a lease the holder that is told is the last one, and the lock is just changing hands.
+    const held =
+      typeof leftMs === 'number' && holder && this.#refusedAt
+        ? { holder: nameHolder(holder), leaseUntil: new Date(this.#refusedAt.getTime() + leftMs) }
+        : {}
     return new BusyError(`lock "${name}"`, waitedMs, retryAfterMs, {
-      cause: new LockHeldError(name, retryAfterMs, holder ?? undefined),
+      ...held,
+      cause: new LockHeldError(name, retryAfterMs, held),
     })
   }
 

@@ -34,7 +34,7 @@ describe('a wait that ends', () => {
             isSure: true,
           },
         ])
-        expect(error.message).toContain(`In the way: process ${rows[0].pid} (shop, in a transaction since `)
+        expect(error.message).toContain(`Blocked by process ${rows[0].pid} (shop, in a transaction since `)
         await withClient(async (third) => {
           const free = await third.query(
             `select id from ${at('account')} where id = 1 for update skip locked`,
@@ -81,7 +81,7 @@ describe('a wait that ends', () => {
           .lock(at('account'), [1], { tx, ifLocked: 'fail' })
           .catch((error) => error)
         expect(error.blockers).toMatchObject([{ pid: rows[0].pid, isSure: false }])
-        expect(error.message).toContain('perhaps process')
+        expect(error.message).toContain('possibly process')
       })
     })
   })
