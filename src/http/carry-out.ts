@@ -81,7 +81,7 @@ export async function carryOutInside<R>(
   const claim = async (handle: unknown, tx: Tx): Promise<void> => {
     result = await dibs.onceDetailed({ ...spec, tx }, async (): Promise<unknown> => {
       await tx.query('savepoint dibs_request')
-      const stored = await carryOut(new Claimed(address.key, { tx: handle }))
+      const stored = await carryOut(new Claimed(address.key, { tx: handle, transaction }))
       if (!keepsWrites(stored.status)) await tx.query('rollback to savepoint dibs_request')
       await tx.query('release savepoint dibs_request')
       return stored

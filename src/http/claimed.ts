@@ -2,24 +2,39 @@ import type { Claim } from '../claims/claim.js'
 import { InvalidInputError } from '../errors.js'
 import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
+import type { OwnTransaction } from './options.js'
 
-/** What a handler works with behind the middleware. */
+/** What the middleware gives to a handler. `T` is the type of its transaction. */
 export class Claimed<T = Transaction> {
-  /** The key that the client sent; undefined if it sent none and need not. */
+  /** The key that the client sent; undefined if the client sent none and `required` is false. */
   readonly key: string | undefined
   readonly #tx: T | undefined
   readonly #claim: Claim | undefined
+  readonly #transaction: OwnTransaction | undefined
 
   constructor(
     key: string | undefined,
-    held: { readonly tx?: T | undefined; readonly claim?: Claim | undefined },
+    held: {
+      readonly tx?: T | undefined
+      readonly claim?: Claim | undefined
+      /** The option `transaction` that made `tx`. */
+      readonly transaction?: OwnTransaction | undefined
+    },
   ) {
     this.key = key
     this.#tx = held.tx
     this.#claim = held.claim
+    this.#transaction = held.transaction
   }
 
-  /** Joined: what is written in it commits together with the response, or not at all. */
+  /** Whether `transaction` made `tx`; undefined stands for a transaction of Dibs, and for a claim. */
+  static isOf<H>(claimed: Claimed<unknown>, transaction: OwnTransaction<H>): claimed is Claimed<H>
+  static isOf(claimed: Claimed<unknown>, transaction: undefined): claimed is Claimed
+  static isOf(claimed: Claimed<unknown>, transaction: OwnTransaction | undefined): boolean {
+    return claimed.#transaction === transaction
+  }
+
+  /** Joined: the transaction. Its writes commit together with the response, or not at all. */
   get tx(): T {
     if (this.#tx === undefined)
       throw new InvalidInputError('tx', "is there in mode 'joined'; this route is 'leased' and has a claim")
@@ -52,8 +67,21 @@ export function assertOnce(request: object): void {
     throw new InvalidInputError('middleware', 'of idempotency stands twice in front of this route')
 }
 
+/** What the middleware in front of this route made for the request, with a transaction of an unknown type. */
+export function findClaimed(request: object): Claimed<unknown> {
+  const found = typeof request === 'object' && request !== null ? known.get(request) : undefined
+  if (!found)
+    throw new InvalidInputError(
+      'request',
+      `did not pass the idempotency middleware: it is not in front of this route, or not for this method (${nameGiven(request)})`,
+    )
+  return found
+}
+
 /**
- * What a handler behind the middleware works with: its transaction, or its claim. By the request as the framework hands it over.
+ * What a handler behind the middleware works with: its transaction, or its claim. `request` is the request as the framework hands it over.
+ *
+ * Where the route has the option `transaction`, pass the same function: `tx` then has the type of your library's transaction.
  *
  * @example
  * const { tx } = claimed(request)
@@ -62,12 +90,20 @@ export function assertOnce(request: object): void {
  * const { claim } = claimed(request)
  * await bank.pay(10, claim.idempotencyKey)
  */
-export function claimed<T = Transaction>(request: object): Claimed<T> {
-  const found = typeof request === 'object' && request !== null ? known.get(request) : undefined
-  if (!found)
+export function claimed(request: object): Claimed
+export function claimed<H>(request: object, transaction: OwnTransaction<H>): Claimed<H>
+export function claimed<H>(request: object, transaction?: OwnTransaction<H>): Claimed | Claimed<H> {
+  const found = findClaimed(request)
+  if (transaction === undefined) {
+    if (Claimed.isOf(found, undefined)) return found
     throw new InvalidInputError(
-      'request',
-      `did not pass the idempotency middleware: it is not in front of this route, or not for this method (${nameGiven(request)})`,
+      'transaction',
+      'must be passed, since this route has a `transaction` of its own: claimed(request, transaction)',
     )
-  return found as Claimed<T>
+  }
+  if (Claimed.isOf(found, transaction)) return found
+  throw new InvalidInputError(
+    'transaction',
+    'must be the same function as the option `transaction` of this route',
+  )
 }

@@ -9,7 +9,7 @@ import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { sendResponse } from './send-response.js'
 
 export { type Claimed, claimed } from './claimed.js'
-export type { IdempotencyOptions } from './options.js'
+export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
 /** What Express 4 and 5 take as a middleware. */
@@ -33,7 +33,7 @@ export type ExpressMiddleware = (request: Request<any>, response: Response, next
  *   res.status(201).json({ id: rows[0]?.id })
  * })
  */
-export function idempotency(dibs: Dibs, options: IdempotencyOptions<Request>): ExpressMiddleware {
+export function idempotency(dibs: Dibs, options: IdempotencyOptions<Request, unknown>): ExpressMiddleware {
   const gate = new Idempotency<Request>(dibs, options)
   return (request, response, next) => {
     answerOverNode(gate, {

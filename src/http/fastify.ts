@@ -11,18 +11,18 @@ import { parsedBody } from './parsed-body.js'
 import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 
 export { type Claimed, claimed } from './claimed.js'
-export type { IdempotencyOptions } from './options.js'
+export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
 /** The options of the plugin: those of all its routes, each of which can have its own. */
-export interface IdempotencyPluginOptions extends IdempotencyOptions<FastifyRequest> {
+export interface IdempotencyPluginOptions extends IdempotencyOptions<FastifyRequest, unknown> {
   readonly dibs: Dibs
 }
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** The `Idempotency-Key` is in front of this route; with these options in place of those of the plugin. */
-    idempotency?: boolean | Partial<IdempotencyOptions<FastifyRequest>>
+    idempotency?: boolean | Partial<IdempotencyOptions<FastifyRequest, unknown>>
   }
 }
 

@@ -1,21 +1,24 @@
 import type { Dibs } from '../dibs.js'
 import { BusinessRuleError, InvalidInputError, PermanentError } from '../errors.js'
+import type { Transaction } from '../postgres/transaction-types.js'
 import { Claimed, remember } from './claimed.js'
 import type { BytesOf } from './exchange.js'
 import { Idempotency } from './idempotency.js'
-import type { IdempotencyOptions } from './options.js'
+import type { IdempotencyOptions, OwnTransaction } from './options.js'
 import { explainPrecondition } from './precondition-problem.js'
 import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
 import { requestTooLarge } from './refuse-request.js'
 import { isStream, type ResponseParts, readBytes, readResponse, toResponse } from './response-parts.js'
 import { refuseStream } from './unstorable-response.js'
 
-/** What handles a request, and how it came to be: for every runtime that speaks Fetch. */
-export type FetchHandler<A extends unknown[] = []> = (
+/** Handles a request, for every runtime with Fetch types. `H` is the type of the transaction. */
+export type FetchHandler<A extends unknown[] = [], H = Transaction> = (
   request: Request,
-  claimed: Claimed,
+  claimed: Claimed<H>,
   ...rest: A
 ) => Response | Promise<Response>
+
+type Served<A extends unknown[]> = (request: Request, ...rest: A) => Promise<Response>
 
 /**
  * Puts the `Idempotency-Key` in front of a handler on Fetch types: for Next, Remix, Bun, or whatever takes a function of a `Request`.
@@ -33,8 +36,20 @@ export function idempotent<A extends unknown[] = []>(
   dibs: Dibs,
   options: IdempotencyOptions<Request>,
   handler: FetchHandler<A>,
-): (request: Request, ...rest: A) => Promise<Response> {
+): Served<A>
+export function idempotent<H, A extends unknown[] = []>(
+  dibs: Dibs,
+  options: IdempotencyOptions<Request, H> & { readonly transaction: OwnTransaction<H> },
+  handler: FetchHandler<A, H>,
+): Served<A>
+export function idempotent<A extends unknown[]>(
+  dibs: Dibs,
+  options: IdempotencyOptions<Request, unknown>,
+  handler: FetchHandler<A, never>,
+): Served<A> {
   const gate = new Idempotency<Request>(dibs, options)
+  // `transaction` makes what the handler takes, as the overloads say.
+  const handle = handler as FetchHandler<A, unknown>
   return async (request, ...rest) => {
     const { pathname, search } = new URL(request.url)
     let body: Uint8Array | undefined
@@ -50,7 +65,7 @@ export function idempotent<A extends unknown[] = []>(
       const given = unread()
       copy = undefined // it may be read by now or later
       remember(claimed, request, given)
-      const response = await answerOf(() => handler(given, claimed as Claimed, ...rest), gate.style)
+      const response = await answerOf(() => handle(given, claimed, ...rest), gate.style)
       if (isStream(response.headers)) throw refuseStream()
       return await readResponse(response, mostBytes)
     }
@@ -73,7 +88,7 @@ export function idempotent<A extends unknown[] = []>(
     if (verdict.kind === 'other') return verdict.response
     const given = body ? unread() : request
     if (verdict.claimed) remember(verdict.claimed, request, given)
-    return await handler(given, (verdict.claimed ?? new Claimed(undefined, {})) as Claimed, ...rest)
+    return await handle(given, verdict.claimed ?? new Claimed(undefined, {}), ...rest)
   }
 }
 

@@ -13,7 +13,7 @@ import { isStream, readBytes, readResponse, toResponse } from './response-parts.
 import { refuseStream } from './unstorable-response.js'
 
 export { type Claimed, claimed } from './claimed.js'
-export type { IdempotencyOptions } from './options.js'
+export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
 /**
@@ -32,7 +32,7 @@ export type { RateLimitedOptions } from './rate-gate.js'
  */
 export function idempotency<E extends Env>(
   dibs: Dibs,
-  options: IdempotencyOptions<Context<E>>,
+  options: IdempotencyOptions<Context<E>, unknown>,
 ): MiddlewareHandler<E> {
   const gate = new Idempotency<Context<E>>(dibs, options)
   return async (c, next) => {

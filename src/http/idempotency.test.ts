@@ -1,3 +1,4 @@
+import type { PoolClient } from 'pg'
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { directUrl, until } from '../../test/database.js'
@@ -10,13 +11,20 @@ import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { claimed } from './claimed.js'
 import { type FetchHandler, idempotent } from './fetch.js'
 import { rateLimited } from './fetch-rate-limit.js'
-import type { IdempotencyOptions } from './options.js'
+import type { IdempotencyOptions, OwnTransaction } from './options.js'
 
 const fixture = openClaims()
 type Options = Partial<IdempotencyOptions<Request>>
 
 const make = (options: Options, handler: FetchHandler, dibs = fixture.dibs) =>
   idempotent(dibs, { scope: 'anonymous', ...options }, handler)
+
+const makeInside = <H>(
+  transaction: OwnTransaction<H>,
+  options: Options,
+  handler: FetchHandler<[], H>,
+  dibs = fixture.dibs,
+) => idempotent(dibs, { scope: 'anonymous', ...options, transaction }, handler)
 
 const ask = (headers: Record<string, string> = {}, body: unknown = { item: 'tea' }, method = 'POST') =>
   new Request('http://localhost/orders?x=1', {
@@ -459,7 +467,7 @@ describe('a handler that never answers', () => {
 })
 
 describe("in the application's own transaction", () => {
-  const own: NonNullable<Options['transaction']> = async (work) => {
+  const own: OwnTransaction<PoolClient> = async (work) => {
     const client = await fixture.pool.connect()
     try {
       await client.query('begin')
@@ -473,8 +481,27 @@ describe("in the application's own transaction", () => {
     }
   }
 
+  it('which the handler reads by the function that made it', async () => {
+    const other: OwnTransaction<string> = async () => {}
+    const handle = makeInside(own, {}, async (request, { key, tx }) => {
+      expect(claimed(request, own)).toMatchObject({ key, tx })
+      expect(() => claimed(request)).toThrow(
+        '`transaction` must be passed, since this route has a `transaction` of its own: claimed(request, transaction).',
+      )
+      expect(() => claimed(request, other)).toThrow(
+        '`transaction` must be the same function as the option `transaction` of this route.',
+      )
+      return new Response('done')
+    })
+    expect((await handle(ask())).status).toBe(200)
+    for (const mode of ['joined', 'leased'] as const) {
+      const ours = make({ mode }, (request) => Response.json(claimed(request, own)))
+      await expect(ours(ask({ 'idempotency-key': mode }))).rejects.toThrow('`transaction` must be the same')
+    }
+  })
+
   it('also without a key', async () => {
-    const handle = make({ required: false, transaction: own }, async (_, { tx }) => {
+    const handle = makeInside(own, { required: false }, async (_, { tx }) => {
       await write('a', tx)
       return new Response('done', { status: (await fixture.logged()).length > 0 ? 400 : 200 })
     })
@@ -503,7 +530,11 @@ describe("in the application's own transaction", () => {
 
   it('which must call what it is given', async () => {
     for (const required of [true, false]) {
-      const handle = make({ required, transaction: async () => {} }, async () => new Response())
+      const handle = makeInside(
+        async () => {},
+        { required },
+        async () => new Response(),
+      )
       const request = ask()
       if (!required) request.headers.delete('idempotency-key')
       await expect(handle(request)).rejects.toThrow(
@@ -514,7 +545,7 @@ describe("in the application's own transaction", () => {
 
   it('is rolled back if it ends when the client has its answer', async () => {
     const goOn = deferred()
-    const handle = make({ transaction: own, deadlineMs: 1_500 }, async (_, { tx }) => {
+    const handle = makeInside(own, { deadlineMs: 1_500 }, async (_, { tx }) => {
       await write('a', tx)
       await goOn.promise
       return new Response('late')
@@ -536,14 +567,14 @@ describe("in the application's own transaction", () => {
     const goOn = deferred()
     const ended = deferred<unknown>()
     let runs = 0
-    const late: Options['transaction'] = async (work) => {
+    const late: OwnTransaction<PoolClient> = async (work) => {
       await goOn.promise
       await own(work).catch((error) => {
         ended.resolve(error)
         throw error
       })
     }
-    const handle = make({ transaction: late, deadlineMs: 50 }, async () => {
+    const handle = makeInside(late, { deadlineMs: 50 }, async () => {
       runs++
       return new Response('done')
     })
@@ -557,12 +588,12 @@ describe("in the application's own transaction", () => {
   })
 
   it('that was not committed, whatever its library says, is not told as done', async () => {
-    const careless: Options['transaction'] = (work) =>
+    const careless: OwnTransaction<PoolClient> = (work) =>
       own(async (tx, handle) => {
         await work(tx, handle)
         await tx.query('select 1 / 0').catch(() => {}) // COMMIT is answered with ROLLBACK
       })
-    const handle = make({ transaction: careless }, async (_, { tx }) => {
+    const handle = makeInside(careless, {}, async (_, { tx }) => {
       await write('a', tx)
       return new Response('done', { status: 201 })
     })
@@ -575,7 +606,7 @@ describe("in the application's own transaction", () => {
   })
 
   it('also without a key: what was not committed is not told as done', async () => {
-    const handle = make({ required: false, transaction: own }, async (_, { tx }) => {
+    const handle = makeInside(own, { required: false }, async (_, { tx }) => {
       await write('a', tx)
       await tx.query('select 1 / 0').catch(() => {})
       return new Response('as if', { status: 201 })
@@ -591,12 +622,13 @@ describe("in the application's own transaction", () => {
     await using proxy = await PgProxy.start({ url: directUrl })
     await fixture.beside(
       async (dibs) => {
-        const transaction: Options['transaction'] = async (work) => {
+        const transaction: OwnTransaction<PoolClient> = async (work) => {
           await own(work)
           await proxy.close()
         }
-        const handle = make(
-          { transaction },
+        const handle = makeInside(
+          transaction,
+          {},
           async (_, { tx }) => {
             await write('a', tx)
             return new Response('done', { status: 201 })
@@ -615,14 +647,14 @@ describe("in the application's own transaction", () => {
   })
 
   it('whose library wraps errors, or tries again, does not hide the answer', async () => {
-    const wrapping: Options['transaction'] = (work) =>
+    const wrapping: OwnTransaction<PoolClient> = (work) =>
       own(work).catch((error) => {
         throw new Error('transaction failed', { cause: error })
       })
-    const stubborn: Options['transaction'] = (work) => own(work).catch(() => own(work))
+    const stubborn: OwnTransaction<PoolClient> = (work) => own(work).catch(() => own(work))
     for (const transaction of [wrapping, stubborn]) {
       let runs = 0
-      const handle = make({ transaction }, async () => {
+      const handle = makeInside(transaction, {}, async () => {
         runs++
         return new Response('not now', { status: 500 })
       })

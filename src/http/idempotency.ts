@@ -52,7 +52,7 @@ export class Idempotency<R> {
   readonly #options: ReadOptions<R>
   readonly #origin: EventOrigin
 
-  constructor(dibs: Dibs, options: IdempotencyOptions<R>) {
+  constructor(dibs: Dibs, options: IdempotencyOptions<R, unknown>) {
     this.#origin = databaseOf(dibs).origin
     this.#dibs = dibs
     this.#options = readOptions(options)
@@ -278,7 +278,7 @@ export class Idempotency<R> {
     if (mode === 'leased') return { kind: 'pass', claimed: new Claimed(undefined, {}) }
     let own: ResponseParts | undefined
     const carryOut = async (tx: unknown): Promise<void> => {
-      const parts = await handler.run(new Claimed(undefined, { tx }), () => MAX_PASSED_BYTES)
+      const parts = await handler.run(new Claimed(undefined, { tx, transaction }), () => MAX_PASSED_BYTES)
       await handler.noting(async () => {
         const isKept = stores(parts.status) && keepsWrites(parts.status)
         if (!isKept || parts.body === null) throw notKept(parts)

@@ -18,7 +18,7 @@ import {
 import { defer, type Observable, of } from 'rxjs'
 import type { RateLimit } from '../claims/rate-limit.js'
 import type { Dibs } from '../dibs.js'
-import { claimed } from './claimed.js'
+import { claimed, findClaimed } from './claimed.js'
 import { Idempotency } from './idempotency.js'
 import { answerOverNode } from './node-exchange.js'
 import type { IdempotencyOptions } from './options.js'
@@ -27,7 +27,7 @@ import { RateGate, type RateLimitedOptions } from './rate-gate.js'
 import { sendResponse, silence } from './send-response.js'
 
 export { type Claimed, claimed } from './claimed.js'
-export type { IdempotencyOptions } from './options.js'
+export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
 /** A request of Express or of Fastify, whichever Nest runs on. */
@@ -35,7 +35,7 @@ export type { RateLimitedOptions } from './rate-gate.js'
 export type NestRequest = any
 
 /** The options of all routes that are `@Idempotent()`, each of which can have its own. */
-export interface IdempotencyModuleOptions extends IdempotencyOptions<NestRequest> {
+export interface IdempotencyModuleOptions extends IdempotencyOptions<NestRequest, unknown> {
   readonly dibs: Dibs
 }
 
@@ -172,7 +172,7 @@ export class IdempotencyModule {
  * // as decorators: @Post() @Idempotent() create(@Body('item') item, @Tx() tx)
  * Idempotent({ waitMs: 1_000 })(Orders.prototype, 'create', Object.getOwnPropertyDescriptor(Orders.prototype, 'create') ?? {})
  */
-export function Idempotent(options: Partial<IdempotencyOptions<NestRequest>> = {}): MethodDecorator {
+export function Idempotent(options: Partial<IdempotencyOptions<NestRequest, unknown>> = {}): MethodDecorator {
   return (target, property, descriptor) => {
     const handler = descriptor.value as unknown as (...args: unknown[]) => unknown
     const wrapped = function (this: unknown, ...args: unknown[]): unknown {
@@ -192,14 +192,15 @@ export function Idempotent(options: Partial<IdempotencyOptions<NestRequest>> = {
 }
 
 /**
- * A parameter of a joined route: its transaction.
+ * A parameter of a joined route: its transaction. Nest does not check the type of a decorated parameter. Where the route has the option
+ * `transaction`, `claimed(request, transaction).tx` is checked.
  *
  * @example
  * // create(@Body('item') item: string, @Tx() tx: Transaction)
  * const parameter = Tx()
  */
 export const Tx: () => ParameterDecorator = createParamDecorator(
-  (_: unknown, context: ExecutionContext) => claimed(context.switchToHttp().getRequest()).tx,
+  (_: unknown, context: ExecutionContext) => findClaimed(context.switchToHttp().getRequest()).tx,
 )
 
 /**

@@ -13,7 +13,7 @@ import { pathOf } from './request-address.js'
 import { sendResponse } from './send-response.js'
 
 export { type Claimed, claimed } from './claimed.js'
-export type { IdempotencyOptions } from './options.js'
+export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
 /** A request of `node:http` whose body was read. */
@@ -43,7 +43,7 @@ export type NodeHandler = (
  */
 export function idempotent(
   dibs: Dibs,
-  options: IdempotencyOptions<NodeRequest>,
+  options: IdempotencyOptions<NodeRequest, unknown>,
   handler: NodeHandler,
 ): (request: IncomingMessage, response: ServerResponse) => void {
   const gate = new Idempotency<NodeRequest>(dibs, options)

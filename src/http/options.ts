@@ -7,6 +7,7 @@ import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
 import { type Json, MAX_JSON_BYTES } from '../postgres/json.js'
 import { nameGiven } from '../postgres/name-given.js'
+import type { Transaction } from '../postgres/transaction-types.js'
 import { DEFAULT_STYLE, type Problem, type ProblemName, type ProblemStyle, problems } from './problem.js'
 import { isRepeatable, replayedHeaders } from './response-parts.js'
 import { readStorePolicy, type StorePolicy } from './store-policy.js'
@@ -18,8 +19,8 @@ const rateProblems: readonly string[] = ['rateLimited', 'neverFits'] satisfies R
 /** Tenant and principal: whose keys they are. Parts are escaped and joined. */
 export type RequestScope = string | readonly (string | number | bigint)[]
 
-/** The options of the middleware. `R` is the request as the framework hands it over. */
-export interface IdempotencyOptions<R> {
+/** The options of the middleware. `R` is the request as the framework hands it over, `H` the transaction of the option `transaction`. */
+export interface IdempotencyOptions<R, H = Transaction> {
   /**
    * Whose keys they are: tenant and user, from what your authentication has found out. Two of them never share an answer.
    * `'anonymous'`: everybody shares keys, so that whoever knows a key can have its response.
@@ -85,8 +86,8 @@ export interface IdempotencyOptions<R> {
   readonly problemTypes?: string | undefined
   /** The body of a problem, in your own form. */
   readonly problemBody?: ((problem: Problem) => unknown) | undefined
-  /** Joined: your own library's transaction, in place of one of ours. `tx` is what the handler gets. */
-  readonly transaction?: OwnTransaction | undefined
+  /** Joined: runs the handler in a transaction of your own library. The handler reads it with `claimed(request, transaction).tx`. */
+  readonly transaction?: OwnTransaction<H> | undefined
   /** Goes into events and logs. */
   readonly requestId?: ((request: R) => string | undefined) | undefined
 }
@@ -103,17 +104,21 @@ export interface LargeResponses<R> {
 }
 
 /**
- * Runs `work` in a transaction of your own library, commits when it resolves and rolls back when it rejects:
- * `(work) => db.transaction().execute((trx) => work(fromKysely(trx), trx))`.
+ * Runs `work` in a transaction of your own library, commits when `work` resolves and rolls back when it rejects. `H` is the type of that
+ * library's transaction:
+ *
+ * `const inKysely: OwnTransaction<KyselyTransaction<Shop>> = (work) => db.transaction().execute((trx) => work(fromKysely(trx), trx))`
+ *
+ * The function also identifies the type: `claimed(request, inKysely).tx` is a `KyselyTransaction<Shop>`.
  */
-export type OwnTransaction = (work: (tx: Tx, handle: unknown) => Promise<void>) => Promise<unknown>
+export type OwnTransaction<H = unknown> = (work: (tx: Tx, handle: H) => Promise<void>) => Promise<unknown>
 
 /** Options that were checked. */
 export interface ReadOptions<R>
   extends Required<
-      Omit<IdempotencyOptions<R>, 'statuses' | 'problemTypes' | 'problemBody' | 'store' | Optional>
+      Omit<IdempotencyOptions<R, unknown>, 'statuses' | 'problemTypes' | 'problemBody' | 'store' | Optional>
     >,
-    Pick<IdempotencyOptions<R>, Optional> {
+    Pick<IdempotencyOptions<R, unknown>, Optional> {
   readonly stores: (status: number) => boolean
   readonly style: ProblemStyle
 }
@@ -161,13 +166,13 @@ const optional = [
 const leasedOnly = ['leaseMs', 'maxAttempts', 'onAmbiguous'] as const
 const joinedOnly = ['keepsWrites', 'transaction'] as const
 
-export function readOptions<R>(options: IdempotencyOptions<R>): ReadOptions<R> {
+export function readOptions<R>(options: IdempotencyOptions<R, unknown>): ReadOptions<R> {
   checkOptions(options, [...Object.keys(defaults), ...optional])
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
   const { store, statuses, problemTypes, problemBody, ...read } = {
     ...defaults,
     ...given,
-  } as unknown as Required<IdempotencyOptions<R>>
+  } as unknown as Required<IdempotencyOptions<R, unknown>>
   checkScope(read.scope)
   checkMode(read.mode, given)
   if (typeof read.required !== 'boolean')

@@ -21,6 +21,21 @@ export const base = (headerOf) => ({
 
 const insert = (db, what) => db.query(`insert into ${T}.effects (what) values ($1) returning id`, [what])
 
+/** A transaction of the application's own. */
+async function onClient(work) {
+  const client = await pool.connect()
+  try {
+    await client.query('begin')
+    await work(client, client)
+    await client.query('commit')
+  } catch (error) {
+    await client.query('rollback')
+    throw error
+  } finally {
+    client.release()
+  }
+}
+
 /** Waits until the test lets it go, and says that it is there. */
 async function atGate(name) {
   await pool.query(`insert into ${T}.arrived (name) values ($1)`, [name])
@@ -77,22 +92,10 @@ export const routes = [
     path: '/own',
     options: {
       keepsWrites: (status) => status < 400,
-      async transaction(work) {
-        const client = await pool.connect()
-        try {
-          await client.query('begin')
-          await work(client, client)
-          await client.query('commit')
-        } catch (error) {
-          await client.query('rollback')
-          throw error
-        } finally {
-          client.release()
-        }
-      },
+      transaction: onClient,
     },
     async handle({ claimed, body }) {
-      const { rows } = await insert(claimed().tx, `own ${body.status}`)
+      const { rows } = await insert(claimed(onClient).tx, `own ${body.status}`)
       return { status: body.status, body: { id: rows[0].id } }
     },
   },

@@ -16,7 +16,7 @@ export function serve(express) {
     const handler = async (request, response, next) => {
       try {
         const answer = await route.handle({
-          claimed: () => claimed(request),
+          claimed: (transaction) => claimed(request, transaction),
           body: request.body,
           params: request.params,
           header: (name) => headerOf(request, name),

@@ -21,7 +21,7 @@ for (const route of routes) {
     config,
     async handler(request, reply) {
       const answer = await route.handle({
-        claimed: () => claimed(request),
+        claimed: (transaction) => claimed(request, transaction),
         body: request.body,
         params: request.params,
         header: (name) => headerOf(request, name),

@@ -9,7 +9,7 @@ const handlerOf = (route) =>
     const isJson = request.headers.get('content-type')?.includes('json')
     const bytes = unpack(Buffer.from(await request.arrayBuffer()), headerOf(request, 'content-encoding'))
     const answer = await route.handle({
-      claimed: () => claimed(request),
+      claimed: (transaction) => claimed(request, transaction),
       body: isJson ? JSON.parse(bytes.toString()) : bytes,
       params: { status: decodeURIComponent(request.url.split('/').at(-1)) },
       header: (name) => headerOf(request, name),

@@ -17,7 +17,7 @@ const bodyOf = async (c) => {
 for (const route of routes) {
   app.on(route.method, route.path, idempotency(dibs, optionsOf(route, headerOf)), async (c) => {
     const answer = await route.handle({
-      claimed: () => claimed(c),
+      claimed: (transaction) => claimed(c, transaction),
       body: await bodyOf(c),
       params: c.req.param(),
       header: (name) => headerOf(c, name),

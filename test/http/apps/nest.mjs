@@ -62,7 +62,7 @@ routes.forEach((route, n) => {
   const name = `route${n}`
   Scenario.prototype[name] = async (request, response) => {
     const answer = await route.handle({
-      claimed: () => claimed(request),
+      claimed: (transaction) => claimed(request, transaction),
       body: request.body,
       params: request.params,
       header: (header) => headerOf(request, header),

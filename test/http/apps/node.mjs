@@ -10,7 +10,7 @@ const serve = (route) =>
     const body = unpack(packed, request.headers['content-encoding'])
     const isJson = request.headers['content-type']?.includes('json')
     const answer = await route.handle({
-      claimed: () => claimed(request),
+      claimed: (transaction) => claimed(request, transaction),
       body: isJson ? JSON.parse(body.toString()) : body,
       params: { status: decodeURIComponent(request.url.split('/').at(-1)) },
       header: (name) => headerOf(request, name),
