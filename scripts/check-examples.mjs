@@ -99,8 +99,10 @@ function toModule({ code }) {
   const imports = code.match(/^import .*$/gm) ?? []
   const named = new Set(imports.flatMap((line) => line.match(/\w+/g) ?? []))
   const offered = (module, from, types = []) => {
-    const names = [...Object.keys(module), ...types.map((name) => `type ${name}`)]
-    return `import { ${names.filter((name) => !named.has(name.replace('type ', ''))).join(', ')} } from '${from}'`
+    const all = [...Object.keys(module), ...types.map((name) => `type ${name}`)]
+    const names = all.filter((name) => !named.has(name.replace('type ', '')))
+    for (const name of names) named.add(name) // more than one module may export it
+    return `import { ${names.join(', ')} } from '${from}'`
   }
   return `${offered(face, 'dibs', ['Transaction'])}
 ${offered(testing, 'dibs/testing')}

@@ -27,6 +27,8 @@ Every error of Dibs is a \`DibsError\` with a stable \`code\`, \`retryable\` (th
 can succeed), the HTTP \`status\` that says the same, the ids you need as fields, and the error below it as \`cause\`.
 Compare \`code\`, or use \`instanceof\`; messages may change.
 
+[\`toProblem(error)\`](http.md#any-error-as-a-problem-toproblem) makes an HTTP answer of any error. It shows a client only what a client may see.
+
 | class | code | HTTP | retryable |
 |---|---|---|---|
 ${rows.join('\n')}

@@ -87,6 +87,7 @@ export type {
 } from './claims/singleton.js'
 export type { ClaimStatus } from './claims/told-claim.js'
 export { Dibs } from './dibs.js'
+export { type ProblemBody, type ProblemResponse, toProblem } from './errors/to-problem.js'
 export * from './errors.js'
 export type { Canceled, CancelOptions } from './jobs/cancel-job.js'
 export type { DeadChoice, DeadFilter } from './jobs/dead-jobs.js'

@@ -1,4 +1,5 @@
 import type { Dibs } from '../dibs.js'
+import { toProblem } from '../errors/to-problem.js'
 import { BusinessRuleError, InvalidInputError, PermanentError } from '../errors.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import { Claimed, remember } from './claimed.js'
@@ -6,7 +7,7 @@ import type { BytesOf } from './exchange.js'
 import { Idempotency } from './idempotency.js'
 import type { IdempotencyOptions, OwnTransaction } from './options.js'
 import { explainPrecondition } from './precondition-problem.js'
-import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
+import { makeProblem, type ProblemStyle, problemResponse } from './problem.js'
 import { requestTooLarge } from './refuse-request.js'
 import { isStream, type ResponseParts, readBytes, readResponse, toResponse } from './response-parts.js'
 import { refuseStream } from './unstorable-response.js'
@@ -110,17 +111,12 @@ async function answerOf(handle: () => Response | Promise<Response>, style: Probl
   } catch (error) {
     const refused = explainPrecondition(error)
     if (refused) {
-      const response = problemResponse(toProblem(refused.name, refused, style), style)
+      const response = problemResponse(makeProblem(refused.name, refused, style), style)
       if (refused.etag) response.headers.set('etag', refused.etag)
       return response
     }
     if (!(error instanceof BusinessRuleError || error instanceof PermanentError)) throw error
-    const { status, message } = error
-    const rule = error instanceof BusinessRuleError && error.rule !== undefined ? { rule: error.rule } : {}
-    const title = status >= 500 ? 'The request has failed' : message
-    return Response.json(
-      { type: 'about:blank', title, status, ...rule },
-      { status, headers: { 'content-type': 'application/problem+json' } },
-    )
+    const { status, headers, body } = toProblem(error)
+    return new Response(JSON.stringify(body), { status, headers })
   }
 }

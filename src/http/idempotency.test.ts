@@ -149,9 +149,12 @@ describe('a handler on Fetch types', () => {
       expect(answer.status).toBe(422)
       expect(answer.headers.get('content-type')).toBe('application/problem+json')
       expect(await answer.json()).toEqual({
-        type: 'about:blank',
-        title: 'sold out',
+        type: 'urn:dibs:problem:business-rule',
+        title: 'A rule forbids the request',
         status: 422,
+        detail: 'sold out',
+        code: 'DIBS_BUSINESS_RULE',
+        retryable: false,
         rule: 'sold-out',
       })
     }

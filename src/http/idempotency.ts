@@ -28,7 +28,7 @@ import {
   type ReadOptions,
   readOptions,
 } from './options.js'
-import { type ProblemStyle, problemResponse, toProblem } from './problem.js'
+import { makeProblem, type ProblemStyle, problemResponse } from './problem.js'
 import { normalizeTarget, pathOf, readPrincipal, scopeOf } from './request-address.js'
 import { fingerprintRequest } from './request-fingerprint.js'
 import {
@@ -99,7 +99,7 @@ export class Idempotency<R> {
     const explained = handler.threw === error ? undefined : explainError(error, known)
     if (!explained) throw error
     const { style } = this.#options
-    const problem = toProblem(explained.name, explained, style)
+    const problem = makeProblem(explained.name, explained, style)
     if (problem.status >= 500 || explained.cause)
       this.#tell(explained.name, handler.exchange, explained.cause ?? error)
     const response = problemResponse(problem, style)
@@ -218,7 +218,7 @@ export class Idempotency<R> {
   #toUnkept(error: UnstorableResponse, exchange: Exchange<R>): StoredResponse {
     const { style } = this.#options
     const detail = 'It was done, and its response could not be stored. The log of the service has the reason.'
-    const problem = toProblem('responseNotKept', { detail, state: 'done' }, style)
+    const problem = makeProblem('responseNotKept', { detail, state: 'done' }, style)
     this.#tell('responseNotKept', exchange, error)
     const headers: [string, string][] = [['content-type', 'application/problem+json']]
     return {

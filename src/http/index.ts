@@ -4,6 +4,7 @@
  * @module
  */
 
+export { type ProblemBody, type ProblemResponse, toProblem } from '../errors/to-problem.js'
 export { type Claimed, claimed } from './claimed.js'
 export { etagOf } from './entity-tag.js'
 export { type FetchHandler, idempotent } from './fetch.js'

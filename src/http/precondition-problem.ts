@@ -1,5 +1,6 @@
+import { toProblem } from '../errors/to-problem.js'
 import { InvalidInputError, PreconditionFailedError, PreconditionRequiredError } from '../errors.js'
-import { DEFAULT_STYLE, type Problem, type ProblemName, toProblem } from './problem.js'
+import { DEFAULT_STYLE, makeProblem, type Problem, type ProblemName } from './problem.js'
 
 /** What a client is told of a precondition. */
 export interface ExplainedPrecondition {
@@ -12,18 +13,10 @@ export interface ExplainedPrecondition {
 /** Undefined: the error is about something else. */
 export function explainPrecondition(error: unknown): ExplainedPrecondition | undefined {
   if (error instanceof PreconditionFailedError) {
-    const { header, etag } = error
-    const detail =
-      header === 'If-Match'
-        ? 'The version that the request names is not the current one. Get it anew and decide again.'
-        : 'The request is for something that is not there yet, and it is.'
-    return { name: 'preconditionFailed', detail, etag }
+    return { name: 'preconditionFailed', detail: toProblem(error).body.detail, etag: error.etag }
   }
   if (error instanceof PreconditionRequiredError)
-    return {
-      name: 'preconditionRequired',
-      detail: `Send the ETag of the version that you have seen as \`${error.header}\`.`,
-    }
+    return { name: 'preconditionRequired', detail: toProblem(error).body.detail }
   const isHeader = error instanceof InvalidInputError && /^If-(?:None-)?Match$/.test(error.field)
   return isHeader ? { name: 'preconditionInvalid', detail: error.message } : undefined
 }
@@ -47,7 +40,7 @@ export function preconditionProblem(error: unknown): ProblemAnswer | undefined {
   const explained = explainPrecondition(error)
   if (!explained) return undefined
   const { name, detail, etag } = explained
-  const body = toProblem(name, { detail }, DEFAULT_STYLE)
+  const body = makeProblem(name, { detail }, DEFAULT_STYLE)
   const headers = { 'content-type': 'application/problem+json', 'cache-control': 'no-store' }
   return {
     status: body.status as ProblemAnswer['status'],

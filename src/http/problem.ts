@@ -1,43 +1,25 @@
-/** What this layer answers in place of a handler, by the names that `statuses` goes by. */
+import { PROBLEM_BASE, retryAfterSeconds, sharedProblems } from '../errors/problem-types.js'
+
+/** What this layer answers in place of a handler, by the names that `statuses` uses. */
 export const problems = {
   keyMissing: { type: 'key-missing', status: 400, title: 'Idempotency-Key is missing' },
   keyInvalid: { type: 'key-invalid', status: 400, title: 'Idempotency-Key is not valid' },
-  inProgress: {
-    type: 'in-progress',
-    status: 409,
-    title: 'A request with this Idempotency-Key is in progress',
-  },
-  keyReused: { type: 'key-reused', status: 422, title: 'Idempotency-Key was used for another request' },
-  ambiguous: { type: 'ambiguous', status: 409, title: 'It is not known how an earlier attempt ended' },
+  inProgress: sharedProblems.inProgress,
+  keyReused: sharedProblems.keyReused,
+  ambiguous: sharedProblems.ambiguous,
   bodyInvalid: { type: 'body-invalid', status: 400, title: 'The body of the request is not valid' },
   bodyUnread: { type: 'body-unread', status: 415, title: 'The body of the request was not read' },
   requestTooLarge: { type: 'request-too-large', status: 413, title: 'The request is too large' },
-  responseNotKept: {
-    type: 'response-not-kept',
-    status: 500,
-    title: 'The response cannot be kept for a replay',
-  },
-  failed: { type: 'failed', status: 500, title: 'The request has failed' },
-  timedOut: { type: 'timed-out', status: 503, title: 'The request took too long' },
-  unknown: {
-    type: 'outcome-unknown',
-    status: 503,
-    title: 'It is not known whether the request was carried out',
-  },
-  unavailable: { type: 'unavailable', status: 503, title: 'The request could not be carried out now' },
-  preconditionInvalid: { type: 'precondition-invalid', status: 400, title: 'A precondition is not valid' },
-  preconditionFailed: {
-    type: 'precondition-failed',
-    status: 412,
-    title: 'What the request expects is not so',
-  },
-  preconditionRequired: {
-    type: 'precondition-required',
-    status: 428,
-    title: 'The request must name a version',
-  },
-  neverFits: { type: 'never-fits', status: 422, title: 'More than can be had at once' },
-  rateLimited: { type: 'rate-limited', status: 429, title: 'Too many requests' },
+  responseNotKept: { type: 'response-not-kept', status: 500, title: 'The response cannot be stored' },
+  failed: sharedProblems.failed,
+  timedOut: sharedProblems.timedOut,
+  unknown: sharedProblems.unknown,
+  unavailable: sharedProblems.unavailable,
+  preconditionInvalid: sharedProblems.preconditionInvalid,
+  preconditionFailed: sharedProblems.preconditionFailed,
+  preconditionRequired: sharedProblems.preconditionRequired,
+  neverFits: sharedProblems.neverFits,
+  rateLimited: sharedProblems.rateLimited,
 } as const
 
 export type ProblemName = keyof typeof problems
@@ -75,11 +57,11 @@ export interface ProblemStyle {
   readonly body: ((problem: Problem) => unknown) | undefined
 }
 
-export const DEFAULT_STYLE: ProblemStyle = { statuses: {}, base: 'urn:dibs:problem:', body: undefined }
+export const DEFAULT_STYLE: ProblemStyle = { statuses: {}, base: PROBLEM_BASE, body: undefined }
 
 const safe: readonly OperationState[] = ['not started', 'not done']
 
-export function toProblem(
+export function makeProblem(
   name: ProblemName,
   { detail, state, retryAfterMs }: ProblemDetails,
   { statuses, base }: ProblemStyle,
@@ -98,7 +80,6 @@ export function toProblem(
 /** The problem as a response. */
 export function problemResponse(problem: Problem, { body }: ProblemStyle = DEFAULT_STYLE): Response {
   const headers = new Headers({ 'content-type': 'application/problem+json', 'cache-control': 'no-store' })
-  if (problem.retryAfterMs !== undefined)
-    headers.set('retry-after', String(Math.max(1, Math.ceil(problem.retryAfterMs / 1_000))))
+  if (problem.retryAfterMs !== undefined) headers.set('retry-after', retryAfterSeconds(problem.retryAfterMs))
   return new Response(JSON.stringify(body ? body(problem) : problem), { status: problem.status, headers })
 }

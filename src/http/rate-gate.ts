@@ -7,12 +7,12 @@ import { nameGiven } from '../postgres/name-given.js'
 import { checkStatus } from './options.js'
 import {
   DEFAULT_STYLE,
+  makeProblem,
   type Problem,
   type ProblemDetails,
   type ProblemName,
   type ProblemStyle,
   problemResponse,
-  toProblem,
 } from './problem.js'
 
 /** How a rate limit stands in front of a route. `R` is the request as the framework hands it over. */
@@ -96,7 +96,7 @@ export class RateGate<R> {
   }
 
   #refuse(name: ProblemName, details: ProblemDetails): Response {
-    return problemResponse(toProblem(name, details, this.#style), this.#style)
+    return problemResponse(makeProblem(name, details, this.#style), this.#style)
   }
 
   /** As draft-ietf-httpapi-ratelimit-headers has them. */
