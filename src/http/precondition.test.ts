@@ -205,7 +205,7 @@ describe('the problem', () => {
 
   it('of something that is there already says so', () => {
     const problem = preconditionProblem(thrownBy(() => assertIfNoneMatch(noneMatch('*'), 7)))
-    expect(problem?.body.detail).toContain('not there yet')
+    expect(problem?.body.detail).toContain('exists already')
   })
 
   it('of a missing header and of a malformed one', () => {
