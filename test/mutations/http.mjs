@@ -17,6 +17,7 @@ const onNest = [http('nest-express.http.test.ts')]
 const onFastify = [http('fastify.http.test.ts')]
 const onNode = [http('node.http.test.ts')]
 const inside = [http('idempotency.test.ts')]
+const problemTests = ['src/errors/to-problem.test.ts']
 const captured = [http('captured-response.test.ts')]
 const keys = [http('idempotency-key.test.ts')]
 const fingerprints = [http('request-fingerprint.test.ts')]
@@ -730,9 +731,23 @@ export const httpMutations = [
   },
   {
     name: 'problems: an error says what is none of the client’s',
-    file: http('fetch.ts'),
-    from: "status >= 500 ? 'The request has failed' : message",
-    to: 'message',
+    file: 'src/errors/to-problem.ts',
+    from: ' && status !== 500',
+    to: '',
+    tests: problemTests,
+  },
+  {
+    name: 'problems: an error that a library wrapped is not found',
+    file: 'src/errors/to-problem.ts',
+    from: 'depth < MAX_LAYERS',
+    to: 'depth < 1',
+    tests: problemTests,
+  },
+  {
+    name: 'claimed: any route has the transaction that the caller says',
+    file: http('claimed.ts'),
+    from: 'return claimed.#transaction === transaction',
+    to: 'return true',
     tests: inside,
   },
   {

@@ -713,6 +713,13 @@ const around = [
     loss,
   ],
   ['take-lock.ts', 'that it waits is told again and again', 'if (this.#isContended) return', '', held],
+  [
+    'take-lock.ts',
+    'the end of a lease is told by the clock of this process',
+    'new Date(this.#refusedAt.getTime() + leftMs)',
+    'new Date(Date.now() + leftMs)',
+    held,
+  ],
   ['take-lock.ts', 'a try in vain is not told', 'if (!lock) this.#emitTimedOut(0)', '', held],
   ['lock-queue.ts', 'a wait behind others is not told', '      onWait()\n', '', held],
   ['lock-desk.ts', 'undefined is no options', 'const [options = {}, fn]', 'const [options, fn]', loss],
