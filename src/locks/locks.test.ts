@@ -162,7 +162,7 @@ describe('forceRelease', () => {
     await (await fixture.dibs.lock('till')).release()
     await fixture.dibs.transaction((tx) =>
       fixture.dibs.acquire([claim.lock('till'), claim.lock('new')], { tx }, async () => {
-        expect(await fixture.other.locks.list()).toEqual([])
+        expect((await fixture.other.locks.list()).items).toEqual([])
         const error = await fixture.other.locks.forceRelease('till').catch((e) => e)
         expect(error).toBeInstanceOf(BusyError)
         expect(error.message).toBe(
