@@ -7,11 +7,11 @@ await dibs.pool.query('create table award_example (child text, day text, points 
 const points = dibs.quota('award-example', { limit: 50, per: 'day', timeZone: 'Asia/Karachi' })
 
 /** One request to log a prayer. */
-const log = (key, child, by) =>
+const log = (key, child, holder) =>
   dibs.acquire(
     [
       claim.once({ scope: 'award-example', key }),
-      claim.singleton({ scope: ['award-example', child], per: 'day', timeZone: 'Asia/Karachi', by }),
+      claim.singleton({ scope: ['award-example', child], per: 'day', timeZone: 'Asia/Karachi', holder }),
       points.claim(child, 10, { id: key }),
     ],
     async (tx, [_, slot, use]) => {
@@ -26,7 +26,7 @@ const clicks = await Promise.allSettled(
 const done = clicks.filter(({ status }) => status === 'fulfilled')
 const refused = clicks.filter(({ reason }) => reason instanceof AcquireRefusedError)
 const [{ error: why }] = refused[0].reason.failures
-console.log(`ten clicks: ${done.length} logged, ${refused.length} refused: "${why.by}" was first`)
+console.log(`ten clicks: ${done.length} logged, ${refused.length} refused: "${why.holder}" was first`)
 
 const key = `click-${process.pid}-${clicks.indexOf(done[0])}`
 const again = await log(key, 'ann', 'father')
@@ -43,7 +43,7 @@ const voids = await Promise.all(
   ),
 )
 console.log(
-  `five undo it: ${voids.filter(({ voided }) => voided).length} did; used: ${(await points.peek('ann')).used}`,
+  `five undo it: ${voids.filter(({ ok }) => ok).length} did; used: ${(await points.peek('ann')).used}`,
 )
 
 await dibs.pool.query('drop table award_example')
