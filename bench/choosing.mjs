@@ -140,7 +140,7 @@ function general({ table, column, change }, work = nothing) {
         })
   }
   return {
-    'pessimistic: rowLock': ({ dibs }, id, begins) =>
+    'pessimistic: rows.lock': ({ dibs }, id, begins) =>
       dibs.transaction(async (tx) => {
         begins()
         const [row] = await dibs.rows.lock(table, [id], { tx })
@@ -163,7 +163,7 @@ function general({ table, column, change }, work = nothing) {
         client.release()
       }
     },
-    'optimistic: updateVersioned, retried': ({ dibs, pool }, id, begins) =>
+    'optimistic: rows.update, retried': ({ dibs, pool }, id, begins) =>
       retryOnConflict(async () => {
         begins()
         const { value, version } = await read(pool, id)
