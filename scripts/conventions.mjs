@@ -6,6 +6,8 @@ import { parseAst } from 'rolldown/parseAst'
 /** Calls whose subject is the function, or the transaction; and types of functions that users write. */
 const EXCEPTIONS = {
   callbackFirst: ['transaction', 'retryOnConflict'],
+  /** Unions that are no results. */
+  unions: ['ExpectedVersion'],
   positionalTx: ['guard', 'fromDrizzle', 'fromPrisma', 'UndoSlot', 'MonitorAction'],
 }
 
@@ -141,7 +143,8 @@ function fieldsOf(node) {
   return fields
 }
 
-const isFunction = (type) => type?.type === 'TSFunctionType'
+const isFunction = (type) =>
+  type?.type === 'TSFunctionType' || (type?.type === 'TSParenthesizedType' && isFunction(type.typeAnnotation))
 const nameOfType = (type) => (type?.type === 'TSTypeReference' ? type.typeName.name : undefined)
 const withoutUndefined = (type) => {
   if (type?.type !== 'TSUnionType') return type
@@ -198,7 +201,7 @@ function checkField(owner, { name, type }) {
     /^(id|\w+Id)$/.test(name) &&
     !['TSStringKeyword', 'TSUnknownKeyword', 'TSUndefinedKeyword', 'TSNeverKeyword'].includes(plain?.type)
   ) {
-    if (nameOfType(plain) !== 'RowId') say('must be a string')
+    if (nameOfType(plain) !== 'RowId' && !isFunction(plain)) say('must be a string')
   }
   return problems
 }
@@ -208,7 +211,7 @@ function checkUnion(name, node) {
   const union = node.type === 'TSTypeAliasDeclaration' ? node.typeAnnotation : undefined
   if (union?.type !== 'TSUnionType') return []
   const flags = union.types.map(flagsOf).filter((one) => one !== undefined)
-  if (flags.length < 2) return []
+  if (flags.length < 2 || EXCEPTIONS.unions.includes(name)) return []
   const common = flags[0].filter((flag) => flags.every((one) => one.includes(flag)))
   if (common.length === 0 || common.some((flag) => ['ok', 'created', 'replayed'].includes(flag))) return []
   return [

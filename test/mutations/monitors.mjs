@@ -158,7 +158,7 @@ const guards = [
     tested,
   ],
   ['a signal is not heard', run, 'this.#signal?.aborted === true', 'false', tested],
-  ['function: a conflict is final', run, '{ attempts: 2 }', '{ attempts: 1 }', tested],
+  ['function: a conflict is final', run, '{ maxAttempts: 2 }', '{ maxAttempts: 1 }', tested],
   [
     'function: one that throws ends the run',
     run,
@@ -237,7 +237,7 @@ const guards = [
     'for (const write of [] as const)',
     refused,
   ],
-  ['two of one name', 'src/dibs.ts', 'if (this.#monitors.has(monitor.name))', 'if (false)', refused],
+  ['two of one name', 'src/dibs.ts', 'if (this.#monitors.has(name))', 'if (false)', refused],
   ['indexes: of all rows', indexes, '? predicate !== null', '? true', indexed],
   [
     'indexes: of other rows',

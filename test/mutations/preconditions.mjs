@@ -87,7 +87,7 @@ export const preconditionMutations = [
   {
     name: 'conflicts: no end of attempts',
     file: 'src/postgres/conflict-retry.ts',
-    from: 'attempt < attempts && ',
+    from: 'attempt < maxAttempts && ',
     to: '',
     tests: retried,
   },

@@ -179,7 +179,7 @@ const inSql = [
 const around = [
   [
     'version: any version is written over',
-    locks('versions.ts'),
+    tables('versions.ts'),
     ' where ${match} and ${isSame}`',
     ' where ${match}`',
     version,
@@ -193,7 +193,7 @@ const around = [
   ],
   [
     'version: what came in between is refused',
-    locks('versions.ts'),
+    tables('versions.ts'),
     'again: `coalesce(${isSame}, false)`',
     "again: 'false'",
     explored,
@@ -225,35 +225,35 @@ const around = [
   ]),
   [
     'lock: rows are locked in any order',
-    locks('row-lock.ts'),
+    tables('row-lock.ts'),
     ' order by ${order} ${clause}`',
     ' ${clause}`',
     exploredLock,
   ],
   [
     'lock: each index has an order of its own',
-    locks('row-lock.ts'),
+    tables('row-lock.ts'),
     'table.primary.length > 0 ? table.primary : columns',
     'columns',
     lock,
   ],
   [
     'lock: nothing is locked',
-    locks('row-lock.ts'),
+    tables('row-lock.ts'),
     ' order by ${order} ${clause}`',
     ' order by ${order}`',
     lock,
   ],
   [
     'lock: rows come in the order of the key',
-    locks('row-lock.ts'),
+    tables('row-lock.ts'),
     'ids.flatMap((_, n) => found.get(n + 1) ?? [])',
     '[...found.values()]',
     lock,
   ],
   [
     'lock: outside of a transaction',
-    locks('row-lock.ts'),
+    tables('row-lock.ts'),
     'if (tx === undefined || tx === null)',
     'if (false)',
     lock,
@@ -400,7 +400,7 @@ const around = [
   ['key: it may not be valid', rows('catalog.ts'), 'if (key && !key.valid)', 'if (false)', catalog],
   [
     'lock: arrays and composite types are taken apart',
-    locks('row-lock.ts'),
+    tables('row-lock.ts'),
     'return element !== undefined || isComposite',
     'return false',
     lock,
