@@ -28,7 +28,7 @@ export async function acquireContest(url) {
   const points = dibs.quota('bench-points', { limit: 1_000_000_000, per: 'day' })
   const subject = () => `subject-${Math.floor(Math.random() * 1000)}`
 
-  const claim = `insert into hand_claim (scope, key, status) values ($1, $2, 'pending') on conflict do nothing returning key`
+  const insert = `insert into hand_claim (scope, key, status) values ($1, $2, 'pending') on conflict do nothing returning key`
   const finish = `update hand_claim set status = 'active', outcome = $3 where scope = $1 and key = $2`
 
   /** As a careful engineer writes it: everything in one transaction, each statement by its name. */
@@ -39,8 +39,8 @@ export async function acquireContest(url) {
     const ask = (name, text, values) => client.query({ name, text, values })
     try {
       await client.query('begin')
-      const own = await ask('claim', claim, ['once', key])
-      const slot = await ask('claim', claim, [`slot:${who}`, key])
+      const own = await ask('claim', insert, ['once', key])
+      const slot = await ask('claim', insert, [`slot:${who}`, key])
       const quota = await ask(
         'quota',
         `insert into hand_quota values ($1, current_date, 1) on conflict (name, day)

@@ -342,7 +342,7 @@ export class Dibs implements AsyncDisposable {
    * transaction failed has nothing to undo, and `fn` is not run.
    *
    * @example
-   * const { voided } = await dibs.voidSlot({ scope: ['prayer', child], slot }, async (tx) => {
+   * const { ok } = await dibs.voidSlot({ scope: ['prayer', child], slot }, async (tx) => {
    *   await tx.query('update account set points = points - 5 where child = $1', [child])
    * })
    */

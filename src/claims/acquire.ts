@@ -118,7 +118,7 @@ type AcquireFunction = (handle: never, grants: unknown[]) => Promise<unknown>
 type Given = [AcquireFunction] | [JoinedAcquire | LeasedAcquire | undefined, AcquireFunction]
 
 const readGiven = (given: Given): [JoinedAcquire | LeasedAcquire, AcquireFunction] =>
-  given.length === 1 ? [{}, given[0]] : [given[0] ?? {}, given[1]]
+  given.length === 1 ? [{}, given[0]] : [given[0] === undefined ? {} : given[0], given[1]]
 
 /** See `Dibs.acquire`. */
 export function acquireOn(database: Database): Acquire {

@@ -120,7 +120,7 @@ export class RateLimit {
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'sliding-window', limit: 100, perMs: 60_000 })
    * const answer = await api.tryTake('tenant:7')
-   * if (!answer.granted) response.setHeader('Retry-After', Math.ceil(answer.retryAfterMs / 1000))
+   * if (!answer.ok) response.setHeader('Retry-After', Math.ceil(answer.retryAfterMs / 1000))
    */
   async tryTake(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateAnswer> {
     checkOptions(options, ['tx'])

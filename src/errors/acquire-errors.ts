@@ -23,7 +23,7 @@ export interface SingletonConflictDetails extends DibsErrorOptions {
  * Another has done this in the same period, or is doing it.
  *
  * @example
- * if (error instanceof SingletonConflictError) return `${error.by} was first, at ${error.since?.toISOString()}`
+ * if (error instanceof SingletonConflictError) return `${error.holder} was first, at ${error.since?.toISOString()}`
  */
 export class SingletonConflictError extends DibsError {
   static override readonly entry: ErrorEntry = {

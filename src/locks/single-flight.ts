@@ -40,7 +40,7 @@ export class Flights {
       this.#fly(checkFlight(key, options, load))
     // Checked first, and then rejected: never thrown.
     const call = async (key: string, ...rest: [unknown] | [SingleFlightOptions | undefined, unknown]) =>
-      rest.length === 1 ? fly(key, {}, rest[0]) : fly(key, rest[0] ?? {}, rest[1])
+      rest.length === 1 ? fly(key, {}, rest[0]) : fly(key, rest[0] === undefined ? {} : rest[0], rest[1])
     const forget = (key: string): Promise<void> => this.#forget(key)
     this.singleFlight = Object.assign(call as unknown as SingleFlight, { forget })
   }

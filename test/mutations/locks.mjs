@@ -818,7 +818,13 @@ const around = [
     loss,
   ],
   ['lock.ts', 'a lease of nothing', 'const MIN_LEASE_MS = 50', 'const MIN_LEASE_MS = 0', input],
-  ['lock.ts', 'a lease of a year', 'const MAX_LEASE_MS = 24 * 3_600_000', 'const MAX_LEASE_MS = 2 ** 40', input],
+  [
+    'lock.ts',
+    'a lease of a year',
+    'const MAX_LEASE_MS = 24 * 3_600_000',
+    'const MAX_LEASE_MS = 2 ** 40',
+    input,
+  ],
   ['lock.ts', 'no permits', 'permits < 1', 'permits < 0', input],
   ['lock.ts', 'any number of permits', 'permits > MAX_PERMITS', 'false', input],
   [
