@@ -32,7 +32,7 @@ export class SingletonConflictError extends DibsError {
     retryable: false,
     means: 'Another has done this in the same period, or is doing it. Nothing was run.',
     remedy:
-      '`by`, `since`, `id` and `result` say who did it and what came of it. Wait for the next period, or void the slot; while `state` is `pending` (and `retryable` true) its holder may die: come again after `retryAfterMs`.',
+      '`holder`, `since`, `id` and `result` say who did it and with which result. Wait for the next period, or void the slot. While `state` is `pending` (and `retryable` true) its holder may die: try again after `retryAfterMs`.',
   }
 
   readonly scope: string
