@@ -386,7 +386,7 @@ describe('acquire, alone', () => {
   it('refuses to begin inside another transaction without being given it', async () => {
     const nested = fixture.dibs.transaction(() => fixture.dibs.acquire(all(), async () => 1))
     await expect(nested).rejects.toThrow(NestedTransactionError)
-    await expect(nested).rejects.toThrow('Give it that transaction: dibs.acquire([…], …, { tx }).')
+    await expect(nested).rejects.toThrow('Give it that transaction: dibs.acquire([…], { tx }, …).')
   })
 
   it('does what was left for after the commit, once, and not after a failure', async () => {
@@ -759,7 +759,7 @@ describe('what cannot be claimed', () => {
     [{ leaseMs: 1_000 }, 'Unknown option "leaseMs"'],
     [{ mode: 'leased', leaseMs: 10 }, '`leaseMs` must be'],
     [{ mode: 'leased', tx: {} }, 'Unknown option "tx"'],
-    [{ tx: {}, deadlineMs: 1 }, 'and you gave your own'],
+    [{ tx: {}, deadlineMs: 1 }, 'must not be given with `tx`'],
     [{ deadlineMs: 0 }, '`deadlineMs` must be'],
     [null, '`options` must be an object'],
   ])('with %j', async (options, message) => {

@@ -279,7 +279,7 @@ describe('requeue', () => {
     }
   })
 
-  it('is taken again by claimRows, whose fence is above that of the worker before', async () => {
+  it('is taken again by rows.claim, whose fence is above that of the worker before', async () => {
     await put({ status: 'PENDING', attempts: 0 })
     const take = () =>
       fixture.dibs.rows.claim<{ fence: string }>(at('item'), {

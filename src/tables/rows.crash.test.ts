@@ -132,7 +132,7 @@ it('a transition alone is done once, also by whoever did not hear of it', async 
   expect(report.modes).toEqual(allModes)
 })
 
-it('updateVersioned under a lock of the row counts once, and whoever has read before is refused', async () => {
+it('rows.update under a lock of the row counts once, and whoever has read before is refused', async () => {
   let refused = 0
   const report = await crashLoop({
     pool,

@@ -41,7 +41,7 @@ const two = ['read committed', 'repeatable read'] as const
 
 const isConflict = (error: unknown): boolean => error instanceof ConflictError
 
-describe('updateVersioned', () => {
+describe('rows.update', () => {
   const write = (by: string, tx?: Transaction) =>
     fixture.dibs.rows.update('item', { id: 1, version: 1 }, { by }, { tx })
 

@@ -34,7 +34,7 @@ const { at, withClient } = fixture
 const calls = {
   lastWriteWins: (tx: Tx, table: string) =>
     fixture.dibs.rows.lastWriteWins(table, 1, { status: 'x' }, { tx }),
-  updateVersioned: (tx: Tx, table: string) =>
+  update: (tx: Tx, table: string) =>
     fixture.dibs.rows.update(table, { id: 1, version: 1 }, { status: 'x' }, { tx }),
   transition: (tx: Tx, table: string) =>
     fixture.dibs.rows.transition(table, 1, { from: 'new', to: 'paid' }, { tx }),

@@ -2,7 +2,7 @@
 import { claims, inFunction } from './mutation.mjs'
 
 const postgres = (file) => `src/postgres/${file}`
-const kvTests = ['kv', 'kv.joined', 'kv.patch', 'kv.scan', 'kv.table'].map((name) =>
+const kvTests = ['kv', 'kv.joined', 'kv.patch', 'kv.list', 'kv.table'].map((name) =>
   claims(`${name}.test.ts`),
 )
 const kvExplored = [claims('kv.explore.test.ts')]

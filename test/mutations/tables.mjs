@@ -6,9 +6,9 @@ const locks = (file) => `src/locks/${file}`
 const tables = (file) => `src/tables/${file}`
 const rows = (file) => `src/postgres/rows/${file}`
 
-const lock = [locks('row-lock.test.ts'), locks('row-lock-waits.test.ts')]
-const exploredLock = [locks('row-lock.explore.test.ts')]
-const version = [locks('versions.test.ts')]
+const lock = [tables('row-lock.test.ts'), tables('row-lock-waits.test.ts')]
+const exploredLock = [tables('row-lock.explore.test.ts')]
+const version = [tables('versions.test.ts')]
 const last = [tables('last-write-wins.test.ts')]
 const transition = [tables('transition.test.ts')]
 const insert = [tables('insert-once.test.ts')]
