@@ -2,7 +2,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: these are pieces of source
 import { about, inFunction } from './mutation.mjs'
 
-const locks = (file) => `src/locks/${file}`
 const tables = (file) => `src/tables/${file}`
 const rows = (file) => `src/postgres/rows/${file}`
 
