@@ -31,7 +31,7 @@ describe('a reservation', () => {
     const tokens = fixture.dibs.quota('tokens', daily)
     await tokens.take('tenant', 10)
     const hold = await tokens.reserve('tenant', 30, { leaseMs: 5_000, id: 'request-1' })
-    expect(hold).toMatchObject({ id: 'request-1', amount: 30, expiresAt: new Date(NOW.getTime() + 5_000) })
+    expect(hold).toMatchObject({ id: 'request-1', amount: 30, leaseUntil: new Date(NOW.getTime() + 5_000) })
     expect(await tokens.peek('tenant')).toMatchObject({ used: 10, held: 30, remaining: 10 })
     expect(await tokens.tryTake('tenant', 11)).toMatchObject({ ok: false, used: 10, held: 30 })
     expect(await hold.settle(12)).toMatchObject({ limit: 50, used: 22, held: 0, remaining: 28 })

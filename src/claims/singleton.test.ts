@@ -654,11 +654,12 @@ describe('operators', () => {
 describe('what is no singleton', () => {
   it.each([
     [{ per: 'fortnight' }, '`per` must be'],
-    [{ per: undefined }, '`per` must be'],
-    [{ perMs: Number.NaN }, '`perMs` must be'],
-    [{ perMs: 1, from: new Date(Number.NaN) }, '`from` must be a Date'],
+    [{ per: undefined, timeZone: undefined }, '`per` must be given, or `perMs`'],
+    [{ perMs: 1_000 }, '`perMs` must not be given with `per`'],
+    [{ per: undefined, timeZone: undefined, perMs: Number.NaN }, '`perMs` must be'],
+    [{ per: undefined, timeZone: undefined, perMs: 1, from: new Date(Number.NaN) }, '`from` must be a Date'],
     [{ per: { cron: 'every day' } }, /^`cron` "every day" is no cron expression: .*[^.]\.$/],
-    [{ perMs: 60_000, timeZone: 'UTC' }, '`timeZone` must not be given with `perMs`'],
+    [{ per: undefined, perMs: 60_000, timeZone: 'UTC' }, '`timeZone` must not be given with `perMs`'],
     [{ timeZone: 'Mars/Phobos' }, '`timeZone` must be'],
     [{ timeZone: '+01:00' }, '`timeZone` must be'],
     [{ holder: '' }, '`holder` must not be empty'],
@@ -678,11 +679,11 @@ describe('what is no singleton', () => {
     [{ leaseMs: 1_000 }, 'Unknown option "leaseMs"'],
     [
       { timezone: 'UTC' },
-      'Unknown option "timezone". Expected one of: scope, per, timeZone, holder, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
+      'Unknown option "timezone". Expected one of: scope, per, timeZone, perMs, from, holder, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
     ],
     [
       { mode: 'leased', lease: 1 },
-      'Unknown option "lease". Expected one of: scope, per, timeZone, holder, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
+      'Unknown option "lease". Expected one of: scope, per, timeZone, perMs, from, holder, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
     ],
     [{ mode: 'leased', deadlineMs: 1_000 }, 'Unknown option "deadlineMs"'],
     [{ mode: 'leased', leaseMs: 1 }, '`leaseMs` must be'],
@@ -699,7 +700,7 @@ describe('what is no singleton', () => {
     )
     await expect(fixture.dibs.singleton(at, undefined as never)).rejects.toThrow('`fn` must be a function')
     const both = fixture.dibs.singleton({ ...at, tx: {} as never, deadlineMs: 1 }, async () => 1)
-    await expect(both).rejects.toThrow('and you gave your own')
+    await expect(both).rejects.toThrow('must not be given with `tx`')
   })
 
   it.each([

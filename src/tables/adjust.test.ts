@@ -152,27 +152,62 @@ it('a row that is not there is NotFoundError, one that is locked for too long Bu
   })
 })
 
+describe('several columns', () => {
+  const change = (amounts: Record<string, number>) => fixture.dibs.rows.adjust(at('stock'), 1, amounts)
+
+  it('change together', async () => {
+    expect(await change({ left_over: -2, small: 5 })).toMatchObject({ left_over: 3, small: 32_005 })
+  })
+
+  it.each([
+    [
+      { left_over: -6, small: 1 },
+      { column: 'left_over', current: '5', delta: '-6' },
+    ],
+    [
+      { left_over: -1, small: 1_000 },
+      { column: 'small', current: '32000', delta: '1000' },
+    ],
+    [
+      { left_over: -1, nothing: 1 },
+      { column: 'nothing', current: 'NaN' },
+    ],
+  ])('change all or none: %j', async (amounts, refusal) => {
+    const error = await change(amounts as never).catch((thrown) => thrown)
+    expect(error).toBeInstanceOf(InsufficientError)
+    expect(error).toMatchObject(refusal)
+    expect(await fixture.rows('stock', 'left_over, small')).toMatchObject([
+      { left_over: 5, small: 32_000 },
+      {},
+    ])
+  })
+
+  it('are named: none is refused', async () => {
+    await expect(change({})).rejects.toThrow('`change` must name at least one column')
+  })
+})
+
 describe('refused before it is sent', () => {
   it.each([
-    ['delta', 'left_over', 0, {}, 'must not be 0'],
-    ['delta', 'left_over', '0.00', {}, 'must not be 0'],
-    ['delta', 'left_over', Number.NaN, {}, 'given exactly'],
-    ['delta', 'left_over', Number.POSITIVE_INFINITY, {}, 'given exactly'],
-    ['delta', 'exact', 2 ** 53, {}, 'given exactly'],
-    ['delta', 'exact', 1e-7, {}, 'given exactly'],
-    ['delta', 'exact', '1e3', {}, 'given exactly'],
-    ['delta', 'left_over', undefined, {}, 'given exactly'],
-    ['delta', 'left_over', '0.5', {}, 'at most 0 digits behind the point'],
-    ['delta', 'price', '0.001', {}, 'at most 2 digits behind the point'],
-    ['delta', 'cash', '0.001', {}, 'at most 2 digits behind the point'],
-    ['delta', 'deep', '0.001', {}, 'at most 2 digits behind the point'],
+    ['change.left_over', 'left_over', 0, {}, 'must not be 0'],
+    ['change.left_over', 'left_over', '0.00', {}, 'must not be 0'],
+    ['change.left_over', 'left_over', Number.NaN, {}, 'given exactly'],
+    ['change.left_over', 'left_over', Number.POSITIVE_INFINITY, {}, 'given exactly'],
+    ['change.exact', 'exact', 2 ** 53, {}, 'given exactly'],
+    ['change.exact', 'exact', 1e-7, {}, 'given exactly'],
+    ['change.exact', 'exact', '1e3', {}, 'given exactly'],
+    ['change.left_over', 'left_over', undefined, {}, 'given exactly'],
+    ['change.left_over', 'left_over', '0.5', {}, 'at most 0 digits behind the point'],
+    ['change.price', 'price', '0.001', {}, 'at most 2 digits behind the point'],
+    ['change.cash', 'cash', '0.001', {}, 'at most 2 digits behind the point'],
+    ['change.deep', 'deep', '0.001', {}, 'at most 2 digits behind the point'],
     ['min', 'left_over', 1, { min: 5, max: 4 }, 'must not be more than `max`: 5 > 4'],
     ['min', 'left_over', 1, { min: '0.30', max: '0.3' }, undefined],
     ['max', 'left_over', 1, { max: 'much' }, 'given exactly'],
-    ['column', 'rough', 1, {}, 'must hold exact numbers'],
-    ['column', 'twice', 1, {}, 'which the database makes'],
-    ['column', 'id', 1, {}, 'which says which row it is'],
-    ['column', 'left', 1, {}, 'there are id, left_over'],
+    ['change.rough', 'rough', 1, {}, 'must hold exact numbers'],
+    ['change.twice', 'twice', 1, {}, 'which the database makes'],
+    ['change.id', 'id', 1, {}, 'this column identifies the row'],
+    ['change.left', 'left', 1, {}, 'there are id, left_over'],
     ['most', 'left_over', 1, { most: 5 }, 'Unknown option'],
   ])('%s of %s: %s', async (field, column, delta, options, problem) => {
     const error = await adjust(column, delta, options).catch((error) => error)
