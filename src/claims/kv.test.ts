@@ -146,7 +146,7 @@ describe('get and getMany', () => {
     await schema.clock.advance(60_000)
     expect(await kv.get('a')).toBeUndefined()
     expect(await kv.getMany(['a'])).toEqual([undefined])
-    expect(await kv.list()).toEqual({ entries: [] })
+    expect(await kv.list()).toEqual({ items: [], nextCursor: undefined })
   })
 
   it('getMany keeps the order, also of keys that are missing or asked for twice', async () => {

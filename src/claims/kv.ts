@@ -218,7 +218,8 @@ export class Kv {
   async list<T = Json>(filter: KvFilter = {}, page: KvListOptions = {}): Promise<Page<KvListedEntry<T>>> {
     checkOptions(filter, ['prefix'])
     checkOptions(page, [...PAGE_OPTIONS, 'tx'])
-    const { from, below } = prefixRange(filter.prefix ?? '')
+    const { prefix = '' } = filter
+    const { from, below } = prefixRange(prefix)
     const limit = checkPageLimit(page.limit)
     const [after = ''] = decodeCursor('kv', page.cursor, [ANY_TEXT]) ?? []
     // One more than `limit` shows whether there is a next page.

@@ -74,7 +74,7 @@ describe('what is a lock', () => {
       await using lock = await fixture.dibs.lock(name, { leaseMs: 86_400_000 })
       expect(lock.name).toBe(name)
       expect(await fixture.other.tryLock(name)).toBeNull()
-      expect(await fixture.dibs.locks.list({ prefix: name })).toHaveLength(1)
+      expect((await fixture.dibs.locks.list({ prefix: name })).items).toHaveLength(1)
     },
   )
 })

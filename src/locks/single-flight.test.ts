@@ -74,7 +74,9 @@ describe('one load for all', () => {
     await held.begun
     const second = fixture.other.singleFlight('k', held.load)
     await until(isWanted, 'the other to wait')
-    expect(await fixture.dibs.locks.list({ prefix: 'flight:' })).toMatchObject([{ name: 'flight:k' }])
+    expect(await fixture.dibs.locks.list({ prefix: 'flight:' })).toMatchObject({
+      items: [{ name: 'flight:k' }],
+    })
     held.land()
     expect(await Promise.all([first, second])).toEqual(['v', 'v'])
     expect(held.count).toBe(1)

@@ -762,8 +762,9 @@ describe('transition', () => {
   it('adds to the parent when it moves the child, and only then', async () => {
     await insert("(1, 1, 'NEW', 5), (2, 1, 'NEW', 5), (3, null, 'NEW', 5)")
     const totals = aggregate()
-    const options = { add: { completed: 1, amount: '0.50', extra: 2 }, patch: { word: 'w' } }
-    expect(await totals.transition(1, step, options)).toMatchObject({ status: 'COMPLETED', word: 'w' })
+    const options = { add: { completed: 1, amount: '0.50', extra: 2 } }
+    const withWord = { ...step, set: { word: 'w' } }
+    expect(await totals.transition(1, withWord, options)).toMatchObject({ status: 'COMPLETED', word: 'w' })
     await expect(totals.transition(1, step, options)).rejects.toThrow(StateConflictError)
     await expect(totals.transition(9, step, options)).rejects.toThrow(NotFoundError)
     expect(await totals.transition(3, step, options)).toMatchObject({ status: 'COMPLETED' })
@@ -846,9 +847,9 @@ describe('transition', () => {
   })
 
   it('refuses to move it to another parent in the same breath', async () => {
-    const options = { add: { completed: 1 }, patch: { parent_id: 2 } }
-    await expect(aggregate().transition(1, step, options)).rejects.toThrow(
-      /patch.parent_id. must not be given/,
+    const moves = { ...step, set: { parent_id: 2 } }
+    await expect(aggregate().transition(1, moves, { add: { completed: 1 } })).rejects.toThrow(
+      /set.parent_id. must not be given/,
     )
   })
 

@@ -106,8 +106,8 @@ describe('refused before it is sent', () => {
     ['to', { to: 'done' }, {}, 'must be one of new, held, paid, sent'],
     ['column', { column: 'state' }, {}, 'did you mean'],
     ['when', { when: 1 }, {}, 'Unknown option'],
-    ['patch.status', {}, { status: 'new' }, 'it is the state, which `to` says'],
-    ['patch.id', {}, { id: 1 }, 'it says which row it is'],
+    ['set.status', {}, { status: 'new' }, 'it is the state, which `to` says'],
+    ['set.id', {}, { id: 1 }, 'it says which row it is'],
   ])('%s', async (field, step, patch, problem) => {
     const error = await pay(undefined, 1, step as never, patch).catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)

@@ -87,7 +87,7 @@ export function describeAcquire({ admin, transaction, ids }: Context): void {
       const [quota, slot] = refusal.failures
       expect(quota.error).toBeInstanceOf(QuotaExceededError)
       expect(slot.error).toBeInstanceOf(SingletonConflictError)
-      expect(slot.error).toMatchObject({ by: 'eve', result: 'done', state: 'active' })
+      expect(slot.error).toMatchObject({ holder: 'eve', result: 'done', state: 'active' })
       await open.insert('beside', 'beside')
     })
     expect([await used('eve'), await ids()]).toEqual([5, ['beside']])

@@ -14,7 +14,7 @@ export function describeRate({ schema, admin, transaction, ids }: Context): void
     const rate = dibs.rateLimit('r', { algorithm: 'fixed-window', limit: 5, perMs: 3_153_600_000_000 })
     await transaction(async (_, { tx, insert }) => {
       expect(await rate.take('🦊', 2, { tx })).toMatchObject({ remaining: 3, degraded: false })
-      expect(await rate.tryTake('🦊', 4, { tx })).toMatchObject({ granted: false, remaining: 3 })
+      expect(await rate.tryTake('🦊', 4, { tx })).toMatchObject({ ok: false, remaining: 3 })
       expect(await rate.peek('🦊', { tx })).toMatchObject({ remaining: 3 })
       expect(await rate.peek('🦊')).toMatchObject({ remaining: 5 })
       await insert('later', 'later')
