@@ -82,10 +82,13 @@ const pages = [
   'README.md',
   'CONTRIBUTING.md',
   'CHANGELOG.md',
-  ...readdirSync('docs').map((name) => `docs/${name}`),
+  'examples/shop/README.md',
+  ...readdirSync('docs')
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `docs/${name}`),
 ]
 const links = pages.flatMap((page) =>
-  [...readFileSync(page, 'utf8').matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, target]) => [
+  [...readFileSync(page, 'utf8').matchAll(/(?:\]\(|<img src=")(?!https?:|#)([^)#"]+)/g)].map(([, target]) => [
     page,
     join(page, '..', target),
   ]),

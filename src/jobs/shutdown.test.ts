@@ -11,8 +11,8 @@ const read = (path: string): string => readFileSync(join(root, path), 'utf8')
 const library = join(root, 'dist/index.js')
 const schema = freshName()
 
-/** The code that README.md tells users to run at a signal. */
-const [snippet = ''] = /const stop = [^`]*process\.once\('SIGTERM'[^\n]*/.exec(read('README.md')) ?? []
+/** The code that the guides tell users to run at a signal. */
+const [snippet = ''] = /const stop = [^`]*process\.once\('SIGTERM'[^\n]*/.exec(read('docs/jobs.md')) ?? []
 
 const DRAIN_MS = 1_000
 /** As documented: `close()` resolves within `drainMs` and ten seconds. The rest is for a busy machine. */
@@ -57,7 +57,7 @@ const worker = (handler: string, transactional = false): string => `
   await jobs.work({ work: ${handler} }, { drainMs: ${DRAIN_MS} })
   ${snippet}`
 
-describe('the shutdown of README.md ends the process', () => {
+describe('the shutdown of the guides ends the process', () => {
   it('and stands word for word wherever a guide shows a shutdown', () => {
     expect(snippet).toContain('dibs.close()')
     const guides = readdirSync(join(root, 'docs')).map((name) => `docs/${name}`)
