@@ -1,19 +1,11 @@
 import { execFile } from 'node:child_process'
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { builtinModules, createRequire } from 'node:module'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createPackedProject, type PackedProject } from '../test/packed-project.js'
 
 // The package as it would be published, installed in a project of its own. Runs on what was built.
 
@@ -23,26 +15,14 @@ const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 const faces: string[] = Object.keys(manifest.exports).filter((face) => !face.endsWith('.json'))
 const names = faces.map((face) => face.replace('.', 'dibs'))
 
-interface Packed {
-  readonly filename: string
-  readonly unpackedSize: number
-  readonly files: readonly { readonly path: string }[]
-}
-
-const project = mkdtempSync(join(tmpdir(), 'dibs-package-'))
-const installed = join(project, 'node_modules/dibs')
-let packed: Packed
+let project: string
+let installed: string
+let packed: PackedProject
 
 beforeAll(async () => {
-  const { stdout } = await run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', project], {
-    cwd: root,
-  })
-  packed = JSON.parse(stdout)[0]
-  mkdirSync(installed, { recursive: true })
-  await run('tar', ['xzf', join(project, packed.filename), '-C', installed, '--strip-components=1'])
-  for (const name of readdirSync(join(root, 'node_modules')))
-    symlinkSync(join(root, 'node_modules', name), join(project, 'node_modules', name))
-  writeFileSync(join(project, 'package.json'), '{ "name": "consumer" }')
+  packed = await createPackedProject()
+  project = packed.folder
+  installed = packed.installed
 })
 
 afterAll(() => rmSync(project, { recursive: true, force: true }))
@@ -192,7 +172,7 @@ export async function use(): Promise<number> {
   )
 
   it('are what each way of resolving them leads to', async () => {
-    const tarball = new Uint8Array(readFileSync(join(project, packed.filename)))
+    const tarball = new Uint8Array(readFileSync(packed.tarball))
     const result = await checkPackage(createPackageFromTarballData(tarball))
     expect(result.types && result.problems).toEqual([])
   }, 300_000)
