@@ -113,9 +113,10 @@ describe('docs/getting-started.md', () => {
       await until(
         () => running.isOver() || steady(running.output()).length >= steady(shown).length,
         `the output of ${command}`,
+        120_000,
       )
       if (command === 'worker.js') await interrupt(running)
-      await until(running.isOver, `the end of ${command}`)
+      await until(running.isOver, `the end of ${command}`, 120_000)
       expect(steady(running.output()), command).toEqual(steady(shown))
     }
   })
