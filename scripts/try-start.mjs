@@ -1,4 +1,4 @@
-// Does what the README tells a newcomer first: runs its start command in this folder, waits until the server answers,
+// Runs the start command of the README in this folder, waits until the server answers,
 // presses Ctrl-C, and sees that it ended well and left nothing running.
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
