@@ -182,8 +182,13 @@ describe('stop', () => {
     await others.cancel(id)
     await Promise.all([stopping, other.stop()])
     await until(() => failures.some(({ what }) => what === 'heartbeat'), 'the heartbeat to fail')
-    await new Promise((resolve) => setTimeout(resolve, 100))
-    expect(pendingTimers().filter((line) => line.includes('LeaseKeeper'))).toEqual([])
+    const heartbeats = () => pendingTimers().filter((line) => line.includes('LeaseKeeper'))
+    await until(() => heartbeats().length === 0, 'the heartbeats to end')
+    // The next heartbeat would have a timer of a second.
+    for (let look = 0; look < 20; look++) {
+      await new Promise((resolve) => setTimeout(resolve, 50))
+      expect(heartbeats()).toEqual([])
+    }
     await dibs.close()
     await dibs.pool.end()
   })

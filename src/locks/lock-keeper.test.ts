@@ -46,7 +46,7 @@ async function keeping(
     async (pool) => {
       const keeper = new LockKeeper(databaseOf(pool))
       const unanswered: string[] = []
-      for (let n = 0; n < count; n++) add(keeper, unanswered, `many:${n}`, 60_000, 60_000 - n)
+      for (let n = 0; n < count; n++) add(keeper, unanswered, `many:${n}`, 60_000, 60_000 - 30 * n)
       await fn(keeper, unanswered, pool)
     },
     { max: 1 },

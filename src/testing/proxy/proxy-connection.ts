@@ -47,7 +47,8 @@ export class ProxyConnection {
     this.#lanes = {
       toServer: this.#lane('toServer', {
         // Not before the client has spoken: of a connection that a black hole swallows the server knows nothing.
-        write: (bytes) => this.#openServer().write(bytes),
+        // Nor after the connection was cut: nobody would close that one.
+        write: (bytes) => (this.#isCut && !this.#server ? true : this.#openServer().write(bytes)),
         end: () => (this.#server ?? this.#client).end(),
         reset: () => this.#server?.resetAndDestroy(),
       }),
