@@ -20,15 +20,15 @@ const rateLimited = new errors.RateLimitedError({
   cause,
 })
 const seenRateLimited = { retryAfterMs: 1_500, resetsAt: iso, limit: 10, remaining: 1, cost: 2 }
-const held = new errors.LockHeldError(SECRET, 250, { holder: 'pod-7', leaseUntil: at, cause })
-const seenHeld = { retryAfterMs: 250, holder: 'pod-7', leaseUntil: iso }
+const held = new errors.LockHeldError(SECRET, 250, { holder: SECRET, leaseUntil: at, cause })
+const seenHeld = { retryAfterMs: 250, leaseUntil: iso }
 
 /** One decision for each class. */
 const decisions: Record<string, readonly [error: DibsError, seen: Seen]> = {
   FenceLostError: [new errors.FenceLostError(SECRET, 7, { cause }), [409, 'fence-lost']],
   BusyError: [
     new errors.BusyError(SECRET, 500, 250, {
-      ...{ holder: 'pod-7', leaseUntil: at, cause },
+      ...{ holder: SECRET, leaseUntil: at, cause },
       blockers: [{ pid: 1, application: SECRET, query: SECRET, isSure: true }],
     }),
     [503, 'unavailable', seenHeld],
@@ -85,14 +85,14 @@ const decisions: Record<string, readonly [error: DibsError, seen: Seen]> = {
   SingletonConflictError: [
     new errors.SingletonConflictError({
       ...{ scope: SECRET, id: SECRET, result: SECRET, cause },
-      ...{ holder: 'pod-7', since: at, state: 'pending', retryAfterMs: 250 },
+      ...{ holder: SECRET, since: at, state: 'pending', retryAfterMs: 250 },
       slot: { key: 'day:2026-11-18', startsAt: at, endsAt: at },
     }),
     [
       409,
       'singleton-conflict',
       {
-        ...{ retryAfterMs: 250, state: 'pending', holder: 'pod-7', since: iso },
+        ...{ retryAfterMs: 250, state: 'pending', since: iso },
         slot: { key: 'day:2026-11-18', startsAt: iso, endsAt: iso },
       },
     ],

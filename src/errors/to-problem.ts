@@ -33,7 +33,7 @@ export interface ProblemBody {
   readonly retryAfterMs?: number
   /** When the limit or the quota begins anew. */
   readonly resetsAt?: string
-  /** Details of the error that a client may see, such as `limit`, `remaining` or `holder`. */
+  /** Details of the error that a client may see, such as `limit` or `remaining`. */
   readonly [detail: string]: unknown
 }
 
@@ -72,12 +72,12 @@ const views = new Map<unknown, View<DibsError>>([
   view(BusyError, {
     like: unavailable,
     detail: IN_USE,
-    shows: ['holder', 'leaseUntil'],
+    shows: ['leaseUntil'],
   }),
   view(LockHeldError, {
     title: 'Another caller holds the lock',
     detail: IN_USE,
-    shows: ['holder', 'leaseUntil'],
+    shows: ['leaseUntil'],
   }),
   view(GuardedError, { like: unavailable, detail: IN_USE }),
   view(FenceLostError, {
@@ -147,7 +147,8 @@ const views = new Map<unknown, View<DibsError>>([
   view(SingletonConflictError, {
     title: 'This is done once in each period',
     detail: 'Another caller has done this in the current period, or is doing it.',
-    shows: ['state', 'slot', 'holder', 'since'],
+    // No `holder`: by default it names a host and a process.
+    shows: ['state', 'slot', 'since'],
   }),
   view(AcquireRefusedError, {
     title: 'Some claims were refused',
