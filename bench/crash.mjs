@@ -31,7 +31,7 @@ export async function measureCrashLoop(url, modes) {
   await admin.end()
   const results = []
   for (const [name, chosen] of Object.entries(modes)) {
-    const { statements, points, runs, seconds, verdict, printout } = await crashLoop({
+    const { statements, points, runs, tookMs, verdict, printout } = await crashLoop({
       url,
       setup: (db) => db.query('insert into crash_item select g, 0, 0 from generate_series(1, 5) g'),
       run: work,
@@ -47,8 +47,8 @@ export async function measureCrashLoop(url, modes) {
       statements,
       points: points.length - 1,
       runs,
-      seconds: seconds.toFixed(1),
-      perSecond: Math.round(runs / seconds),
+      seconds: (tookMs / 1_000).toFixed(1),
+      perSecond: Math.round((runs / tookMs) * 1_000),
     })
   }
   return results

@@ -55,7 +55,7 @@ export function madeCrash(points: readonly CrashPoint[], more: Partial<CrashRepo
     statements: 3,
     runs: points.length + 1,
     modes: DEFAULT_MODES,
-    seconds: 1.23,
+    tookMs: 1230,
     seed: 1,
     identity: '8c1f20',
     points,

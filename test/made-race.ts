@@ -52,7 +52,7 @@ export function madeReport(steps: readonly TraceStep[], race: Partial<FoundRace>
     actors: [...new Set(steps.map(({ unit }) => unit.replace(/\/\d+$/, '')))],
     steps: steps.length,
     isolation: 'read committed',
-    seconds: 0.12,
+    tookMs: 120,
     notes: [],
     race: {
       schedule: steps.map(({ unit }) => unit),

@@ -37,7 +37,7 @@ export const COMMON = {
   bound: [(value) => typeof value === 'object' && value !== null, 'an object'],
   isolation: ISOLATION,
   seed: NUMBER,
-  clock: DATE,
+  clockStartsAt: DATE,
   replay: TEXT,
   throws: BOOLEAN,
   page: PATH,

@@ -9,7 +9,13 @@ export {
 } from './crash/effects.js'
 export type { CrashMode, Fault as CrashFault } from './crash/fault.js'
 export type { LateWrite } from './crash/late-writes.js'
-export type { CrashBound, CrashHandle, CrashInstance, CrashLoopOptions, Told } from './crash/options.js'
+export type {
+  CrashBound,
+  CrashHandle,
+  CrashInstance,
+  CrashLoopOptions,
+  CrashOutcome,
+} from './crash/options.js'
 export type { CrashFailure } from './crash/record.js'
 export type { CrashPoint, CrashReport, RecoveryPath } from './crash/report/report.js'
 export type { EventLine, StatementEffect, StatementLine, StoryLine } from './crash/story.js'

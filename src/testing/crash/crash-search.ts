@@ -26,7 +26,7 @@ export interface Findings {
   /** Points that should have been there, and were not reached. */
   readonly missed: readonly string[]
   readonly runs: number
-  readonly seconds: number
+  readonly tookMs: number
 }
 
 /** Goes through the points. */
@@ -74,7 +74,7 @@ export class CrashSearch {
       agreements: this.#agreements,
       missed: this.#missed,
       runs: this.#runs,
-      seconds: (performance.now() - startedAt) / 1_000,
+      tookMs: Math.round(performance.now() - startedAt),
     }
   }
 

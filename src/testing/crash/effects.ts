@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../../errors.js'
+import { checkOptions } from '../../postgres/check-options.js'
 import { isOfEarlierRun, NEVER } from '../gate/actor.js'
 
 /** Something that was done to the world outside. */
@@ -32,6 +33,7 @@ export interface RecordEffectsOptions {
  * assert(effects.count('charge', 'order-7') === 1)
  */
 export function recordEffects(options: RecordEffectsOptions = {}): RecordedEffects {
+  checkOptions(options, ['dedupes', 'answer'])
   return new RecordedEffects(options)
 }
 

@@ -18,7 +18,7 @@ export interface CrashInstance {
 }
 
 /** What `run` and each `recover` ended with. Those that died ended with nothing. */
-export interface Told {
+export interface CrashOutcome {
   readonly run: Outcome | undefined
   readonly recoveries: readonly (Outcome | undefined)[]
   /** What was done to them; undefined: nothing. */
@@ -50,7 +50,7 @@ export interface CrashLoopOptions {
   /** True once all that was begun is done, or is given up in an orderly way. Default: `recover` ended without an error. */
   readonly progress?: ((db: CrashHandle) => unknown) | undefined
   /** Throws, or returns false, if what is left in the end is wrong. Must not change anything. */
-  readonly invariant?: ((db: CrashHandle, told: Told) => unknown) | undefined
+  readonly invariant?: ((db: CrashHandle, outcome: CrashOutcome) => unknown) | undefined
   /** The world outside: none of its effects may take place twice. */
   readonly effects?: RecordedEffects | undefined
   /** Default: `crash`, `error`, `half-open` and `zombie`. */
@@ -70,8 +70,8 @@ export interface CrashLoopOptions {
   readonly isolation?: Isolation | undefined
   /** For what instances draw at random, and for the points that mode `process` takes. Default 1. */
   readonly seed?: number | undefined
-  /** Where the instances' clock (`Date`) stands when they start; each look at it moves it a millisecond. Default: real time. */
-  readonly clock?: Date | undefined
+  /** The time that `Date` shows the instances at their start. Each read moves it by a millisecond. Default: real time. */
+  readonly clockStartsAt?: Date | undefined
   /** Identifies this loop for `DIBS_REPLAY`. Default: its options. */
   readonly name?: string | undefined
   /** The string of a printout: that point alone. Default: the environment's `DIBS_REPLAY`, if this loop has printed it. */

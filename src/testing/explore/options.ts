@@ -47,8 +47,8 @@ export interface ExploreOptions {
   readonly isolation?: Isolation | undefined
   /** For random orders, and for what actors draw at random. Default 1. */
   readonly seed?: number | undefined
-  /** Where the actors' clock (`Date`) stands when they start; each look at it moves it a millisecond. Default: real time. */
-  readonly clock?: Date | undefined
+  /** The time that `Date` shows the actors at their start. Each read moves it by a millisecond. Default: real time. */
+  readonly clockStartsAt?: Date | undefined
   /** Identifies this exploration for `DIBS_REPLAY`. Default: the names of the actors, with the other options. */
   readonly name?: string | undefined
   /**

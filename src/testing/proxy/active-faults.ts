@@ -43,7 +43,7 @@ export class ActiveFaults {
     let lateMs = 0
     for (const fault of this.#of('latency')) {
       if (!concerns(fault, way)) continue
-      lateMs += Math.max(0, fault.ms + (fault.jitterMs ?? 0) * (2 * luck - 1))
+      lateMs += Math.max(0, fault.delayMs + (fault.jitterMs ?? 0) * (2 * luck - 1))
     }
     return lateMs
   }

@@ -14,7 +14,7 @@ export function checkFault(fault: Fault): void {
   if ('direction' in fault) expectOneOf('direction', fault.direction ?? 'both', DIRECTIONS)
   switch (fault.kind) {
     case 'latency':
-      expectNumber('ms', fault.ms, 0, MAX_MS)
+      expectNumber('delayMs', fault.delayMs, 0, MAX_MS)
       expectNumber('jitterMs', fault.jitterMs ?? 0, 0, MAX_MS)
       break
     case 'bandwidth':

@@ -1,11 +1,11 @@
 /** The way of the bytes that a fault concerns; `both` where none is named. */
 export type Direction = 'toServer' | 'toClient' | 'both'
 
-/** Everything is late by `ms`, give or take a random `jitterMs`; the order stays. */
+/** Everything arrives late by `delayMs`, plus or minus a random `jitterMs`. The order stays. */
 export interface LatencyFault {
   readonly kind: 'latency'
-  readonly ms: number
-  /** Drawn anew whenever the other side has spoken. Never more than `ms` matters: nothing arrives before it was sent. */
+  readonly delayMs: number
+  /** Drawn again whenever the other side has spoken. Nothing arrives before it was sent, so more than `delayMs` has no effect. */
   readonly jitterMs?: number | undefined
   readonly direction?: Direction | undefined
 }

@@ -83,7 +83,7 @@ describe('latency', () => {
   ] as const)('with %o makes a round trip last %i ms or longer', async (more, leastMs) => {
     const proxy = await start()
     const client = await connect(proxy)
-    const latency = proxy.inject({ kind: 'latency', ms: 60, ...more })
+    const latency = proxy.inject({ kind: 'latency', delayMs: 60, ...more })
     expect(await elapsedMs(() => client.query('select 1'))).toBeGreaterThanOrEqual(leastMs)
     expect(await latency.happened).toMatchObject({ atMs: expect.any(Number) })
     latency.end()
@@ -94,7 +94,7 @@ describe('latency', () => {
   it('keeps the order, though each answer is late by something else', async () => {
     const proxy = await start()
     const client = await connect(proxy, { pipeline: true } as pg.ClientConfig)
-    proxy.inject({ kind: 'latency', ms: 5, jitterMs: 5 })
+    proxy.inject({ kind: 'latency', delayMs: 5, jitterMs: 5 })
     const all = Array.from({ length: 30 }, (_, n) => n)
     const answers = await Promise.all(all.map((n) => client.query('select $1::int as n', [n])))
     expect(answers.map(({ rows: [row] }) => row.n)).toEqual(all)
@@ -106,7 +106,7 @@ describe('latency', () => {
     const draws = async (seed: number) => {
       spy.mockClear()
       const proxy = await start({ seed })
-      proxy.inject({ kind: 'latency', ms: 4, jitterMs: 4 })
+      proxy.inject({ kind: 'latency', delayMs: 4, jitterMs: 4 })
       for (let connections = 0; connections < 2; connections++) {
         const client = await connect(proxy)
         for (let n = 0; n < 5; n++) await client.query('select $1::int', [n])
@@ -403,7 +403,7 @@ describe('a script', () => {
     const client = await connect(proxy)
     const script: ScriptedFault[] = [
       { atMs: 150, kind: 'heal' },
-      { atMs: 0, kind: 'latency', ms: 1 },
+      { atMs: 0, kind: 'latency', delayMs: 1 },
       { atMs: 50, kind: 'black-hole', direction: 'toClient' },
     ]
     proxy.inject({ kind: 'heal' }) // whose time is not after the start
@@ -429,8 +429,8 @@ describe('a script', () => {
   })
 
   it.each([
-    [{ kind: 'latency', ms: -1 }, 'ms'],
-    [{ kind: 'latency', ms: 1, direction: 'up' }, 'direction'],
+    [{ kind: 'latency', delayMs: -1 }, 'delayMs'],
+    [{ kind: 'latency', delayMs: 1, direction: 'up' }, 'direction'],
     [{ kind: 'bandwidth', bytesPerSecond: 0 }, 'bytesPerSecond'],
     [{ kind: 'cut', when: 'never' }, 'when'],
     [{ kind: 'cut', when: 'after', statement: '/(/' }, 'statement'],
@@ -472,7 +472,7 @@ describe('close', () => {
     const lost = once(client, 'error')
     const hanging = connectSocket(Number(new URL(proxy.url).port), '127.0.0.1').on('error', () => {})
     const hangs = once(hanging, 'close')
-    proxy.inject({ kind: 'latency', ms: 60_000 })
+    proxy.inject({ kind: 'latency', delayMs: 60_000 })
     proxy.inject({ kind: 'black-hole', direction: 'toServer' })
     const { happened } = proxy.inject({ kind: 'cut', when: 'after' })
     client.query('select 1').catch(() => {})

@@ -57,7 +57,7 @@ function checkProxyOptions(options: PgProxyOptions): void {
  *
  * // The same as data, to be kept beside a test that failed.
  * await proxy.play([
- *   { atMs: 0, kind: 'latency', ms: 40, jitterMs: 10 },
+ *   { atMs: 0, kind: 'latency', delayMs: 40, jitterMs: 10 },
  *   { atMs: 500, kind: 'black-hole', direction: 'toClient' },
  *   { atMs: 900, kind: 'heal' },
  * ])

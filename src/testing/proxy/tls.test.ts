@@ -55,7 +55,7 @@ describe.skipIf(isAgain || !hasOpenssl)('TLS', () => {
     await expect.poll(() => isTls(proxy.url, { ssl }), { timeout: 30_000 }).toBe(true)
     expect(await isTls(proxy.url, { ssl, sslnegotiation: 'direct' } as pg.ClientConfig)).toBe(true)
     expect(await isTls(proxy.url, {})).toBe(false)
-    proxy.inject({ kind: 'latency', ms: 20 })
+    proxy.inject({ kind: 'latency', delayMs: 20 })
     const startedAt = performance.now()
     expect(await isTls(proxy.url, { ssl })).toBe(true)
     expect(performance.now() - startedAt).toBeGreaterThan(120)

@@ -13,7 +13,7 @@ import { summarize } from './summarize.js'
 
 /** Makes a report of what was found. */
 export function makeReport(findings: Findings, options: CrashLoopOptions): CrashReport {
-  const { records, alone, agreements, runs, seconds } = findings
+  const { records, alone, agreements, runs, tookMs } = findings
   const [base] = records as [RunRecord]
   const paths = new Paths(alone, base.story)
   const points = records.map((record) => pointOf(record, paths, agreements))
@@ -22,7 +22,7 @@ export function makeReport(findings: Findings, options: CrashLoopOptions): Crash
     statements: statementsOfRun(base.story).length,
     runs,
     modes: modesOf(points, options),
-    seconds,
+    tookMs,
     seed: options.seed ?? 1,
     identity: identityOf(options),
     points,

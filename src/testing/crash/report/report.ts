@@ -15,7 +15,7 @@ export interface CrashReport {
   /** How often the program was run. */
   readonly runs: number
   readonly modes: readonly CrashMode[]
-  readonly seconds: number
+  readonly tookMs: number
   readonly seed: number
   /** Tells this loop from others: `DIBS_REPLAY` is the `replay` of a point, `@`, and this. */
   readonly identity: string

@@ -3,11 +3,11 @@ import type { CrashReport } from './report.js'
 
 /** What a report says in one sentence. */
 export function summarize(
-  report: Pick<CrashReport, 'points' | 'statements' | 'runs' | 'seconds' | 'modes'>,
+  report: Pick<CrashReport, 'points' | 'statements' | 'runs' | 'tookMs' | 'modes'>,
 ): string {
-  const { points, statements, runs, seconds, modes } = report
+  const { points, statements, runs, tookMs, modes } = report
   const [base, ...faulty] = points
-  const scope = `(${count(statements, 'statement')}, ${count(runs, 'run')}, ${seconds.toFixed(1)} s)`
+  const scope = `(${count(statements, 'statement')}, ${count(runs, 'run')}, ${(tookMs / 1_000).toFixed(1)} s)`
   if (base?.verdict === 'failed') return `It fails with nothing done to it ${scope}.`
   const failed = faulty.filter(({ verdict }) => verdict === 'failed').length
   const kinds = modes.flatMap((mode) => {

@@ -24,7 +24,7 @@ export interface ExploreReport {
   /** Most steps in one schedule. */
   readonly steps: number
   readonly isolation: string
-  readonly seconds: number
+  readonly tookMs: number
   /** What a reader must know to trust the verdict: functions taken for one step, orders of the server's never seen. */
   readonly notes: readonly string[]
   readonly race?: FoundRace | undefined

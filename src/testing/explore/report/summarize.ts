@@ -5,9 +5,9 @@ const count = (n: number, thing: string): string => `${n.toLocaleString('en')} $
 
 /** What a report says in one sentence. "All" stands only where all is true. */
 export function summarize(report: Omit<ExploreReport, 'summary' | 'race'>): string {
-  const { mode, schedules, isExhaustive, isComplete, random, actors, steps, isolation, seconds, reduction } =
+  const { mode, schedules, isExhaustive, isComplete, random, actors, steps, isolation, tookMs, reduction } =
     report
-  const scope = `(${count(actors.length, 'actor')}, at most ${count(steps, 'step')}, ${isolation.toUpperCase()}, ${seconds.toFixed(1)} s)`
+  const scope = `(${count(actors.length, 'actor')}, at most ${count(steps, 'step')}, ${isolation.toUpperCase()}, ${(tookMs / 1_000).toFixed(1)} s)`
   if (mode !== 'search') return `No violation in the one schedule that was asked for ${scope}.`
   const kind = isComplete && reduction.off === null ? 'distinguishable schedule' : 'schedule'
   if (isExhaustive && schedules === 1) return `No violation in the only ${kind} ${scope}.`

@@ -156,7 +156,7 @@ export class Exploration {
       actors: this.#actors,
       steps: this.#trials.mostSteps,
       isolation: this.#stage.isolation,
-      seconds: (performance.now() - this.#startedAt) / 1000,
+      tookMs: Math.round(performance.now() - this.#startedAt),
       notes: [...this.#notes],
     }
     if (!detailed) return { ...facts, summary: summarize(facts) }

@@ -4,7 +4,7 @@ import type { ExploreOptions } from '../options.js'
 export interface StageOptions
   extends Pick<
     ExploreOptions,
-    'pool' | 'url' | 'setup' | 'actors' | 'reset' | 'isolation' | 'seed' | 'clock' | 'slowDeadlocks'
+    'pool' | 'url' | 'setup' | 'actors' | 'reset' | 'isolation' | 'seed' | 'clockStartsAt' | 'slowDeadlocks'
   > {
   /** What one time through is called. Default `schedule`. */
   readonly time?: 'schedule' | 'run' | undefined

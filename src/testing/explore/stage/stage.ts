@@ -71,7 +71,7 @@ export class Stage implements SessionObserver {
     this.catalog = new Catalog(control.client, connectListeners(options).length === 0)
     this.quiescence = new Quiescence(this)
     this.#free = new FreeRun(this.#newPlanner(), (session) => this.#noteSetup(session))
-    this.#globals = new SeededGlobals(options.seed ?? 1, options.clock)
+    this.#globals = new SeededGlobals(options.seed ?? 1, options.clockStartsAt)
     this.#outside = new OutsideWatch(control.client.port, addressOf(control))
   }
 

@@ -33,7 +33,7 @@ describe('chance and time', () => {
     const drawn: unknown[][] = []
     const exploring = explore({
       url,
-      clock: new Date('2026-01-01T00:00:00Z'),
+      clockStartsAt: new Date('2026-01-01T00:00:00Z'),
       actors: {
         alice: async (db) => {
           drawn.push([Math.random(), randomUUID(), crypto.randomUUID(), Date.now(), new Date().toISOString()])
@@ -57,7 +57,7 @@ describe('chance and time', () => {
 
   it('are put back', async () => {
     const before = [Math.random, Date, crypto.randomUUID, randomUUID]
-    await explore({ url, clock: new Date(0), actors: { alice: (db) => db.query('select 1') } })
+    await explore({ url, clockStartsAt: new Date(0), actors: { alice: (db) => db.query('select 1') } })
     expect([Math.random, Date, crypto.randomUUID, randomUUID]).toEqual(before)
   })
 

@@ -34,7 +34,7 @@ function claimOf({ points }: CrashReport): string {
   return 'Each of these points was run, and what was left was right. Other data, other paths through the code and several instances at once are other questions.'
 }
 
-function figuresOf({ statements, runs, points, seconds, modes, seed }: CrashReport) {
+function figuresOf({ statements, runs, points, tookMs, modes, seed }: CrashReport) {
   const faulty = points.filter(({ fault }) => fault)
   const failed = faulty.filter(isFailed).length
   const n = (value: number): string => value.toLocaleString('en')
@@ -43,7 +43,7 @@ function figuresOf({ statements, runs, points, seconds, modes, seed }: CrashRepo
     [faulty.length === 1 ? 'point' : 'points', n(faulty.length)],
     ...(failed > 0 ? [['of them fail', n(failed)] as const] : []),
     [runs === 1 ? 'run' : 'runs', n(runs)],
-    ['seconds', seconds.toFixed(1)],
+    ['seconds', (tookMs / 1_000).toFixed(1)],
     [modes.length === 1 ? 'mode' : 'modes', modes.join(', ')],
     ['seed', String(seed)],
   ] as const

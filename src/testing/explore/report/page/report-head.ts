@@ -23,13 +23,13 @@ ${race && showAgain(race)}`
 }
 
 function figuresOf(report: ExploreReport): (readonly [string, string])[] {
-  const { schedules, isolation, seconds, actors, steps, random, reduction } = report
+  const { schedules, isolation, tookMs, actors, steps, random, reduction } = report
   return [
     [schedules === 1 ? 'schedule run' : 'schedules run', schedules.toLocaleString('en')],
     ['isolation', isolation.toUpperCase()],
     [actors.length === 1 ? 'actor' : 'actors', actors.join(', ')],
     ['longest schedule', `${steps.toLocaleString('en')} ${steps === 1 ? 'step' : 'steps'}`],
-    ['seconds', seconds.toFixed(1)],
+    ['seconds', (tookMs / 1_000).toFixed(1)],
     ['how far', reachOf(report)],
     ...(reduction.repeats > 0
       ? [['repeats, not counted', reduction.repeats.toLocaleString('en')] as const]
