@@ -11,7 +11,7 @@ export const sharedProblems = {
   keyReused: { type: 'key-reused', status: 422, title: 'Idempotency-Key was used for another request' },
   ambiguous: { type: 'ambiguous', status: 409, title: 'The outcome of an earlier attempt is unknown' },
   failed: { type: 'failed', status: 500, title: 'The request has failed' },
-  timedOut: { type: 'timed-out', status: 503, title: 'The request took too long' },
+  timedOut: { type: 'timed-out', status: 504, title: 'The request took too long' },
   unknown: { type: 'outcome-unknown', status: 503, title: 'The outcome of the request is unknown' },
   unavailable: { type: 'unavailable', status: 503, title: 'The request could not be carried out now' },
   preconditionInvalid: { type: 'precondition-invalid', status: 400, title: 'A precondition is not valid' },

@@ -163,7 +163,7 @@ const decisions: Record<string, readonly [error: DibsError, seen: Seen]> = {
   SetupError: [new errors.SetupError(SECRET, { cause }), undefined],
   EmbeddedServerError: [new errors.EmbeddedServerError(SECRET, 'port-taken', SECRET, { cause }), undefined],
   InvalidInputError: [new errors.InvalidInputError('attempts', SECRET, { cause }), undefined],
-  ClosedError: [new errors.ClosedError({ cause }, SECRET), [503, 'unavailable']],
+  ClosedError: [new errors.ClosedError({ cause }, SECRET), [503, 'unavailable', { retryable: true }]],
   TransientError: [new errors.TransientError(SECRET, { cause }), [503, 'unavailable']],
   PermanentError: [new errors.PermanentError(SECRET, { cause }), undefined],
   BusinessRuleError: [

@@ -52,6 +52,8 @@ interface View<E extends DibsError> {
   /** The fields that a client may see. Never SQL, a connection, the name of a table or a constraint, a value of a column, or a stored result. */
   readonly shows?: readonly (keyof E & string)[]
   readonly retryAfterMs?: (error: E) => number
+  /** Whether a client can succeed with the same request, if that differs from a retry in the same process. */
+  readonly retryable?: boolean
   readonly headers?: (error: E) => Record<string, string>
 }
 
@@ -148,7 +150,7 @@ const views = new Map<unknown, View<DibsError>>([
     title: 'This is done once in each period',
     detail: 'Another caller has done this in the current period, or is doing it.',
     // No `holder`: by default it names a host and a process.
-    shows: ['state', 'slot', 'since'],
+    shows: ['state', 'slot', 'since', 'leaseUntil'],
   }),
   view(AcquireRefusedError, {
     title: 'Some claims were refused',
@@ -157,6 +159,7 @@ const views = new Map<unknown, View<DibsError>>([
   }),
   view(InProgressError, {
     like: inProgress,
+    shows: ['leaseUntil'],
     detail:
       'The first request with this key is still being carried out. Repeat the request, with the same key.',
   }),
@@ -174,7 +177,8 @@ const views = new Map<unknown, View<DibsError>>([
   }),
   view(ConnectionLostError, { like: unavailable, detail: AGAIN }),
   view(StatementTimeoutError, { like: timedOut, detail: AGAIN }),
-  view(ClosedError, { like: unavailable, detail: `The service is shutting down. ${AGAIN}` }),
+  // Another process serves the next request.
+  view(ClosedError, { like: unavailable, detail: `The service is shutting down. ${AGAIN}`, retryable: true }),
   view(TransientError, { like: unavailable, detail: AGAIN }),
   view(SnoozeError, { like: unavailable, detail: AGAIN, retryAfterMs: ({ delayMs }) => delayMs }),
   view(BusinessRuleError, {
@@ -232,8 +236,9 @@ const isShown = ({ status }: DibsError): boolean =>
 
 function describe(error: DibsError): ProblemBody {
   if (!isShown(error)) return describeFailure()
-  const { code, status, retryable } = error
+  const { code, status } = error
   const view = viewOf(error)
+  const retryable = view?.retryable ?? error.retryable
   const retryAfterMs = view?.retryAfterMs?.(error) ?? error.retryAfterMs
   const detail = typeof view?.detail === 'function' ? view.detail(error) : view?.detail
   return {

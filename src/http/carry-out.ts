@@ -6,6 +6,7 @@ import type { AmbiguousVerdict, OnceResult } from '../claims/once-spec.js'
 import type { Dibs } from '../dibs.js'
 import { InvalidInputError, TransientError } from '../errors.js'
 import type { Tx } from '../postgres/executor.js'
+import { translateError } from '../postgres/fault.js'
 import { withTimeout } from '../postgres/with-timeout.js'
 import { Claimed } from './claimed.js'
 import { NotKept } from './exchange.js'
@@ -61,9 +62,16 @@ export async function runInside(
   work: (handle: unknown, tx: Tx) => Promise<void>,
   leftMs: () => number,
 ): Promise<void> {
-  const running = transaction(async (tx, handle) => {
+  let hasBegun = false
+  const run = async (tx: Tx, handle: unknown): Promise<void> => {
+    hasBegun = true
     await work(handle, tx)
     if (leftMs() === 0) throw timedOut('not done')
+  }
+  const running = transaction(run).catch((error: unknown) => {
+    if (hasBegun) throw error
+    // The library could not begin: its errors become those that the middleware explains to clients.
+    throw translateError(error)
   })
   await withTimeout(running, leftMs(), () => {
     throw timedOut('unknown')

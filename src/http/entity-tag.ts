@@ -1,4 +1,5 @@
 import { InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
 import { nameGiven } from '../postgres/name-given.js'
 
 /** An entity tag, RFC 9110 §8.8.3, without its quotes. */
@@ -17,7 +18,12 @@ const opaque = new RegExp(`^${etagc}+$`)
  * @example
  * response.setHeader('ETag', etagOf(row.version))
  */
-export function etagOf(version: number | string, { weak = false }: { readonly weak?: boolean } = {}): string {
+export function etagOf(
+  version: number | string,
+  options: { readonly weak?: boolean | undefined } = {},
+): string {
+  checkOptions(options, ['weak'])
+  const { weak = false } = options
   const isVersion = typeof version === 'number' ? Number.isSafeInteger(version) : typeof version === 'string'
   if (!isVersion || !opaque.test(String(version))) {
     const given =

@@ -1,6 +1,7 @@
 import {
   AmbiguousOutcomeError,
   BusyError,
+  ClosedError,
   CommitOutcomeUnknownError,
   DibsError,
   FenceLostError,
@@ -116,7 +117,8 @@ function explainOurs(error: DibsError, known: Known): Explained {
         'The request may have been carried out. Repeat it, with the same key, to learn what came of it.',
       retryAfterMs: RETRY_MS,
     }
-  if (!error.retryable)
+  // A closed instance: another process serves the next request.
+  if (!error.retryable && !(error instanceof ClosedError))
     return {
       name: 'failed',
       state,

@@ -1,4 +1,5 @@
-import type { PoolClient } from 'pg'
+import { drizzle } from 'drizzle-orm/node-postgres'
+import pg, { type PoolClient } from 'pg'
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { directUrl, until } from '../../test/database.js'
@@ -6,6 +7,7 @@ import { deferred } from '../../test/deferred.js'
 import { onTime } from '../../test/on-time.js'
 import { Dibs } from '../dibs.js'
 import { BusinessRuleError, ConflictError, PermanentError } from '../errors.js'
+import { fromDrizzle } from '../postgres/adapters/from-drizzle.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { claimed } from './claimed.js'
@@ -329,7 +331,7 @@ describe('what is told in place of a handler', () => {
 })
 
 describe('leased', () => {
-  it('asks what became of an attempt that ended without a word, and stores the answer', async () => {
+  it('asks what became of an attempt without a recorded outcome, and stores the answer', async () => {
     const asked: string[] = []
     const options: Options = {
       mode: 'leased',
@@ -425,7 +427,7 @@ describe('a handler that never answers', () => {
     const goOn = deferred()
     const options: Options = { mode: 'leased', leaseMs: 100, deadlineMs: 50 }
     const stuck = make(options, () => goOn.promise.then(() => new Response('too late')))
-    expect((await stuck(ask())).status).toBe(503)
+    expect((await stuck(ask())).status).toBe(504)
     await fixture.beside(async (dibs) => {
       const asking = make(
         { ...options, onAmbiguous: () => new Promise(() => {}) },
@@ -459,7 +461,7 @@ describe('a handler that never answers', () => {
     await fixture.beside(async (dibs) => {
       const options: Options = { mode: 'leased', leaseMs: 1_000, deadlineMs: 1_000 }
       const handle = make(options, () => new Promise(() => {}), dibs)
-      expect((await handle(ask())).status).toBe(503)
+      expect((await handle(ask())).status).toBe(504)
       const since = performance.now()
       await dibs.close()
       expect(performance.now() - since).toBeLessThan(15_000)
@@ -470,6 +472,23 @@ describe('a handler that never answers', () => {
 })
 
 describe("in the application's own transaction", () => {
+  it.each([
+    ['the pool has ended', directUrl],
+    ['the server is away', 'postgres://127.0.0.1:1/nowhere'],
+  ])('is unavailable if that cannot begin: %s', async (what, connectionString) => {
+    const pool = new pg.Pool({ connectionString })
+    if (what === 'the pool has ended') await pool.end()
+    const inDrizzle: OwnTransaction<unknown> = (work) =>
+      drizzle({ client: pool }).transaction((tx) => work(fromDrizzle(tx), tx))
+    let runs = 0
+    const handle = makeInside(inDrizzle, {}, async () => new Response(String(runs++)))
+    const response = await handle(ask())
+    expect([response.status, response.headers.get('retry-after'), runs]).toEqual([503, '1', 0])
+    expect(await response.json()).toMatchObject({
+      ...{ type: 'urn:dibs:problem:unavailable', operationState: 'unknown', newKeyIsSafe: false },
+    })
+  })
+
   const own: OwnTransaction<PoolClient> = async (work) => {
     const client = await fixture.pool.connect()
     try {

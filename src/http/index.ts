@@ -19,7 +19,6 @@ export {
   isNotModified,
 } from './precondition.js'
 export { preconditionOpenApi } from './precondition-openapi.js'
-export { type ProblemAnswer, preconditionProblem } from './precondition-problem.js'
 export type { OperationState, Problem, ProblemName } from './problem.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 export type { RequestHeaders } from './request-headers.js'

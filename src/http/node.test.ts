@@ -60,7 +60,7 @@ it('the rules of the application have the body', async () => {
   expect(await fixture.dibs.claims.list({ scope: 'http' })).toMatchObject({ items: [{ key: '7' }] })
 })
 
-it('what is answered about an attempt that ended without a word is sent, also if it is not stored', async () => {
+it('what is answered about an attempt without a recorded outcome is sent, also if it is not stored', async () => {
   const options = { scope: 'anonymous', mode: 'leased' } as const
   const leaseMs = 3_600_000
   const entered = deferred()

@@ -60,9 +60,9 @@ export interface IdempotencyOptions<R, H = Transaction> {
   readonly deadlineMs?: number | undefined
   /** Leased: how long after its last sign of life a process counts as dead. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** Leased: after so many attempts that ended without a word, it has failed. Default 5. */
+  /** Leased: after so many attempts without a recorded outcome, it has failed. Default 5. */
   readonly maxAttempts?: number | undefined
-  /** Leased: what to do when an earlier attempt ended without a word. A function may find out, and answer. Default `retry`. */
+  /** Leased: what to do when an earlier attempt has no recorded outcome. A function may find out, and answer. Default `retry`. */
   readonly onAmbiguous?:
     | 'retry'
     | 'hold'

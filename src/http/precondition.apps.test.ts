@@ -7,10 +7,10 @@ import Fastify from 'fastify'
 import { Hono } from 'hono'
 import { describe, expect, it } from 'vitest'
 import { listen } from '../../test/http/listen.js'
+import { toProblem } from '../errors/to-problem.js'
 import { ConflictError } from '../errors.js'
 import { etagOf } from './entity-tag.js'
 import { isNotModified } from './precondition.js'
-import { preconditionProblem } from './precondition-problem.js'
 import { withIfMatch } from './with-if-match.js'
 
 /** A version in memory, written as a versioned update does. */
@@ -37,9 +37,9 @@ async function onExpress(): Promise<Ask> {
     res.set('ETag', etagOf(await withIfMatch(req.headers, update))).json(doc)
   })
   app.use((error: unknown, _: ExpressRequest, res: ExpressResponse, next: NextFunction) => {
-    const problem = preconditionProblem(error)
-    if (!problem) return next(error)
-    res.status(problem.status).set(problem.headers).json(problem.body)
+    if (res.headersSent) return next(error)
+    const { status, headers, body } = toProblem(error)
+    res.status(status).set(headers).json(body)
   })
   const port = await listen(app)
   return (method, headers) => fetch(`http://127.0.0.1:${port}/doc`, { method, headers })
@@ -57,10 +57,8 @@ async function onFastify(): Promise<Ask> {
     return doc
   })
   app.setErrorHandler((error, _, reply) => {
-    const problem = preconditionProblem(error)
-    return problem
-      ? reply.code(problem.status).headers(problem.headers).send(problem.body)
-      : reply.send(error)
+    const { status, headers, body } = toProblem(error)
+    return reply.code(status).headers(headers).send(body)
   })
   return async (method, headers) => {
     const answer = await app.inject({ method: method as 'GET', url: '/doc', headers })
@@ -83,9 +81,9 @@ async function onHono(): Promise<Ask> {
     c.header('ETag', etagOf(await withIfMatch(c.req.raw.headers, update)))
     return c.json(doc)
   })
-  app.onError((error, c) => {
-    const problem = preconditionProblem(error)
-    return problem ? c.json(problem.body, problem.status, problem.headers) : c.text('failed', 500)
+  app.onError((error) => {
+    const { status, headers, body } = toProblem(error)
+    return new Response(JSON.stringify(body), { status, headers })
   })
   return async (method, headers) => app.request('/doc', { method, headers })
 }

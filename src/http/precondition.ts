@@ -66,7 +66,7 @@ export function assertIfMatch(
  *
  * @example
  * const made = await dibs.kv.setIfAbsent(key, body)
- * assertIfNoneMatch(request.headers, made.ok ? undefined : made.version)
+ * assertIfNoneMatch(request.headers, made.ok ? undefined : made.current.version)
  */
 export function assertIfNoneMatch(headers: RequestHeaders, current: Version | undefined): void {
   const tags = readTags(headers, 'If-None-Match')

@@ -40,12 +40,22 @@ export interface Problem {
   readonly newKeyIsSafe?: boolean
   /** When to try again, if that is known: also as `Retry-After`, in whole seconds. */
   readonly retryAfterMs?: number
+  /** Of a rate limit: when all of it is available again. */
+  readonly resetsAt?: Date
+  /** Of a rate limit. */
+  readonly limit?: number
+  /** Of a rate limit: the cost that would have fitted. */
+  readonly remaining?: number
+  /** Of a rate limit: the cost of the request. */
+  readonly cost?: number
 }
 
 export interface ProblemDetails {
   readonly detail: string
   readonly state?: OperationState | undefined
   readonly retryAfterMs?: number | undefined
+  /** More fields that a client may see. */
+  readonly shown?: Partial<Pick<Problem, 'resetsAt' | 'limit' | 'remaining' | 'cost'>> | undefined
 }
 
 /** How problems look in one application. */
@@ -63,7 +73,7 @@ const safe: readonly OperationState[] = ['not started', 'not done']
 
 export function makeProblem(
   name: ProblemName,
-  { detail, state, retryAfterMs }: ProblemDetails,
+  { detail, state, retryAfterMs, shown }: ProblemDetails,
   { statuses, base }: ProblemStyle,
 ): Problem {
   const { type, status, title } = problems[name]
@@ -74,6 +84,7 @@ export function makeProblem(
     detail,
     ...(state === undefined ? {} : { operationState: state, newKeyIsSafe: safe.includes(state) }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    ...shown,
   }
 }
 

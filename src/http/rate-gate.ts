@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
-import { type RateLeft, RateLimit } from '../claims/rate-limit.js'
-import { BusyError, DibsError, InvalidInputError, NeverFitsError } from '../errors.js'
+import { type RateLeft, RateLimit, type RateRefusal } from '../claims/rate-limit.js'
+import { BusyError, DibsError, InvalidInputError } from '../errors.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
@@ -72,27 +72,30 @@ export class RateGate<R> {
     const limit = this.#limit()
     const { subject, cost } = this.#options
     try {
-      const answer = await limit.tryTake(shorten(await subject(request)), cost ? await cost(request) : 1)
-      const headers = this.#headers(limit, answer)
-      if (answer.ok) return { headers, refusal: undefined }
-      const detail = 'Too many requests were made recently. Repeat this one later.'
-      const refusal = this.#refuse('rateLimited', { detail, retryAfterMs: answer.retryAfterMs })
+      const attempt = await limit.tryTake(shorten(await subject(request)), cost ? await cost(request) : 1)
+      const headers = this.#headers(limit, attempt)
+      if (attempt.ok) return { headers, refusal: undefined }
+      const refusal = this.#refuseAttempt(attempt)
       for (const [name, value] of headers) refusal.headers.set(name, value)
       return { headers, refusal }
     } catch (error) {
-      if (error instanceof NeverFitsError)
-        // Clients retry a 429, and no wait helps here.
-        return {
-          headers: [],
-          refusal: this.#refuse('neverFits', {
-            detail: 'The request costs more than the limit allows at once.',
-          }),
-        }
       if (!(error instanceof DibsError) || error instanceof InvalidInputError || !error.retryable) throw error
       const detail = 'This attempt has done nothing. Repeat the request.'
       const retryAfterMs = error instanceof BusyError ? error.retryAfterMs : 1_000
       return { headers: [], refusal: this.#refuse('unavailable', { detail, retryAfterMs }) }
     }
+  }
+
+  #refuseAttempt({ retryAfterMs, resetsAt, limit, remaining, cost }: RateRefusal): Response {
+    const shown = { limit, remaining, cost }
+    // Clients retry a 429, and no wait helps here.
+    if (retryAfterMs === undefined)
+      return this.#refuse('neverFits', {
+        detail: 'The request costs more than the limit allows at once.',
+        shown,
+      })
+    const detail = 'Too many requests were made recently. Repeat this one later.'
+    return this.#refuse('rateLimited', { detail, retryAfterMs, shown: { ...shown, resetsAt } })
   }
 
   #refuse(name: ProblemName, details: ProblemDetails): Response {

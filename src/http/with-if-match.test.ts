@@ -7,6 +7,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { deferred } from '../../test/deferred.js'
 import { listen } from '../../test/http/listen.js'
+import { toProblem } from '../errors/to-problem.js'
 import { BusinessRuleError, ConflictError, PreconditionFailedError } from '../errors.js'
 import { retryOnConflict } from '../postgres/retry-on-conflict.js'
 import type { Transaction } from '../postgres/transaction-types.js'
@@ -16,7 +17,6 @@ import { idempotency } from './express.js'
 import { idempotent } from './fetch.js'
 import type { IdempotencyOptions } from './options.js'
 import { ifMatch } from './precondition.js'
-import { preconditionProblem } from './precondition-problem.js'
 import { withIfMatch } from './with-if-match.js'
 
 const fixture = openClaims()
@@ -240,9 +240,9 @@ describe('under the Idempotency-Key', () => {
       res.set('ETag', etagOf(version)).json({ version })
     })
     app.use((error: unknown, _: ExpressRequest, res: ExpressResponse, next: NextFunction) => {
-      const problem = preconditionProblem(error)
-      if (!problem) return next(error)
-      res.status(problem.status).set(problem.headers).json(problem.body)
+      if (res.headersSent) return next(error)
+      const { status, headers, body } = toProblem(error)
+      res.status(status).set(headers).json(body)
     })
     const port = await listen(app)
     const put = async (key: string, headers: Record<string, string>) => {

@@ -596,7 +596,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
   describe('a handler that does not answer', () => {
     it('joined: it is ended, and nothing was done', async () => {
       const answer = await send('/never')
-      expectProblem(answer, 503, 'timed-out')
+      expectProblem(answer, 504, 'timed-out')
       expect(answer.json).toMatchObject({ operationState: 'not done', newKeyIsSafe: true })
       expect(await effects()).toEqual([])
     })
@@ -605,7 +605,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
       const key = randomUUID()
       const headers = { 'x-gate': key }
       const answer = await send('/paid-too-late', { key, headers })
-      expectProblem(answer, 503, 'timed-out')
+      expectProblem(answer, 504, 'timed-out')
       expect(answer.json).toMatchObject({ operationState: 'running', newKeyIsSafe: false })
       await openGate(key)
       const next = await insist('/paid-too-late', { key, headers })
