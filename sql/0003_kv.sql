@@ -123,7 +123,8 @@ end $$;
 -- primary key lets one through; of an expired one the row lock does, and whoever gets it second finds it live.
 -- Explored in kv.explore.test.ts: "a key that is not there", "a key that has expired".
 create function {schema}.kv_set_if_absent(
-  p_key text, p_value jsonb, p_ttl_ms bigint, p_wait_ms integer, out outcome text, out stored jsonb, out fence bigint
+  p_key text, p_value jsonb, p_ttl_ms bigint, p_wait_ms integer,
+  out outcome text, out stored jsonb, out fence bigint, out until timestamptz
 )
   language plpgsql volatile set search_path = ''
   as $$
@@ -162,6 +163,7 @@ begin
       outcome := 'taken';
       stored := v_row.value;
       fence := v_row.version;
+      until := v_row.expires_at;
       return;
     end if;
     -- point: gone

@@ -17,7 +17,7 @@ create table {schema}.claim (
   status {schema}.claim_status not null default 'pending',
   fence bigint not null,
   attempt integer not null default 1,
-  -- How many attempts have ended without a word: their lease ran out.
+  -- How many attempts have no recorded outcome: their lease ran out.
   lost integer not null default 0,
   lease_until timestamptz,
   -- One call, by a name that no other call has; `tx:` and a number for a transaction; `nobody` once it was given back.
@@ -54,7 +54,8 @@ create function {schema}.claim_told(state text, c {schema}.claim, left_ms bigint
 as $$
   select pg_catalog.json_build_object(
     'state', state, 'key', c.key, 'id', c.id, 'status', c.status, 'fence', c.fence, 'attempt', c.attempt, 'lost', c.lost,
-    'holder', c.holder, 'leftMs', left_ms, 'completedAt', {schema}.micros(c.completed_at),
+    'holder', c.holder, 'leftMs', left_ms, 'leaseUntil', case when left_ms is not null then {schema}.micros(c.lease_until) end,
+    'completedAt', {schema}.micros(c.completed_at),
     'hasOutcome', c.outcome is not null, 'outcome', c.outcome,
     'steps', case when state in ('claimed', 'taken over') then c.steps end)
 $$;

@@ -73,7 +73,7 @@ begin
   if p_what = 'settle' then
     if v_entry.state = 'taken' and v_entry.expires_at is not null and v_entry.amount = p_amount then
       return {schema}.quota_resolved('settled', v_entry, v_row, p_per, v_now);
-    elsif v_entry.state <> 'held' and not v_is_late or v_is_late and p_late = 'refuse' then
+    elsif v_entry.state <> 'held' and not v_is_late or v_is_late and p_late = 'fail' then
       return {schema}.quota_resolved('over', v_entry, v_row, p_per, v_now);
     elsif p_amount > v_entry.asked then
       return {schema}.quota_resolved('too much', v_entry, v_row, p_per, v_now);
@@ -107,7 +107,7 @@ begin
     v_row := {schema}.quota_current(v_row, p_per, v_now);
     v_fits := p_amount = 0 or v_row.used + v_row.over + v_row.held + p_amount <= p_limit;
     v_beyond := case when v_fits then 0 else p_amount end;
-    if v_fits or p_late = 'overdraft' then
+    if v_fits or p_late = 'overdraw' then
       v_entry.state := 'taken';
       v_entry.amount := p_amount;
       v_entry.over := v_beyond;
@@ -144,7 +144,7 @@ begin
       end if;
     end if;
   end if;
-  if v_fits or p_late = 'overdraft' then
+  if v_fits or p_late = 'overdraw' then
     -- point: before the entry is written
     update {schema}.quota_entry e
     set state = v_entry.state, amount = v_entry.amount, over = v_entry.over, starts_at = v_entry.starts_at,
@@ -158,7 +158,7 @@ begin
       used = v_row.used, held = v_row.held, holds_until = v_row.holds_until, over = v_row.over, unlisted = v_row.unlisted
     where q.name = p_name and q.subject = v_entry.subject;
   end if;
-  if not (v_fits or p_late = 'overdraft') then
+  if not (v_fits or p_late = 'overdraw') then
     return {schema}.quota_resolved('exceeded', v_entry, v_row, p_per, v_now,
       case when p_amount <= p_limit
         then {schema}.quota_free_at(v_row, v_row.used + v_row.over + v_row.held + p_amount - p_limit) end);

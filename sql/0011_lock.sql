@@ -105,7 +105,8 @@ as $$
   select pg_catalog.json_build_object(
     'state', p_state, 'holder', l.holder, 'fence', l.fence, 'acquiredAt', {schema}.micros(l.acquired_at),
     'leftMs', case when l.expires_at > p_now
-      then greatest(1, ceil(pg_catalog.date_part('epoch', l.expires_at - p_now) * 1000)) end)
+      then greatest(1, ceil(pg_catalog.date_part('epoch', l.expires_at - p_now) * 1000)) end,
+    'leaseUntil', case when l.expires_at > p_now then {schema}.micros(l.expires_at) end)
 $$;
 
 -- Locks the row, if it has this fence. `released`: by an earlier call of this holder, whose answer was lost.

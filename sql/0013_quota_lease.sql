@@ -148,7 +148,7 @@ begin
     return 'ended';
   elsif v_is_free then
     perform {schema}.quota_resolve(
-      v_name, v_id, case when p_is_done then 'settle' else 'void' end, v_entry.asked, 'overdraft',
+      v_name, v_id, case when p_is_done then 'settle' else 'void' end, v_entry.asked, 'overdraw',
       (p_grant ->> 'limit')::bigint, p_grant -> 'per', null, p_holder);
   elsif p_is_done and (v_entry.state = 'expired' or v_entry.expires_at <= v_now
     and (v_row.window_id = v_entry.window_id and v_row.ends_at > v_now) is not true) then

@@ -28,7 +28,7 @@ begin
     v_take := v_told -> 'takes' -> 0;
     v_state := coalesce(v_take ->> 'state', v_told ->> 'state');
     if v_state in ('known', 'mismatch') and p_lease_ms is not null then
-      -- Reserved by an attempt that ended without a word; this one goes on with it, or asks for another amount if that has ended.
+      -- Reserved by an attempt without a recorded outcome; this one goes on with it, or asks for another amount if that has ended.
       v_told := {schema}.quota_rearm(p_item, p_id, p_holder, p_lease_ms, v_told, p_wait_ms);
       v_take := v_told -> 'takes' -> 0;
       v_state := coalesce(v_take ->> 'state', v_told ->> 'state');

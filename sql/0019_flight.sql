@@ -103,6 +103,7 @@ begin
       -- Without a lease it is one that has run out, and whose row somebody had: that one may be done by now, and did not know that somebody waits.
       'state', case when v_lead ->> 'state' = 'held' and v_lead ->> 'leftMs' is not null then 'held' else 'busy' end,
       'holder', v_lead ->> 'holder', 'leftMs', (v_lead ->> 'leftMs')::bigint,
+      'leaseUntil', (v_lead ->> 'leaseUntil')::bigint,
       'after', greatest(v_seen.fence, v_seen.failed_fence, v_seen.floor, 0) + 1);
   end if;
   -- point: before the second look

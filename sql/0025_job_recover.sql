@@ -163,10 +163,10 @@ begin
 end
 $$;
 
--- What is said of an attempt that has ended without a word.
+-- What is said of an attempt without a recorded outcome.
 create function {schema}.job_loss(j {schema}.job) returns json
   language sql stable
 as $$
-  select pg_catalog.json_build_object('name', 'LeaseLostError', 'message', pg_catalog.format('Attempt %s of %s has ended without a word: the lease of %s ran out.',
+  select pg_catalog.json_build_object('name', 'LeaseLostError', 'message', pg_catalog.format('Attempt %s of %s has no recorded outcome: the lease of %s expired.',
     j.attempt, j.max_attempts, j.worker))
 $$;

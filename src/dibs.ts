@@ -75,13 +75,13 @@ import { TableRows } from './tables/table-rows.js'
 
 const EMBEDDED_TRIES = 8
 
-/** How long `close` waits for work that still runs if handlers go on after their `drainMs`: they ignore their signal. */
+/** How long `close` waits for calls if job handlers still run after their `drainMs`, because they ignore their signal. */
 const IGNORED_CLOSE_MS = 4_000
 
 const readClock = statement('select {schema}.micros({schema}.clock())::text as "micros"', { readOnly: true })
 
 /**
- * The composition root: one instance for each database and schema, shared by the whole process.
+ * The entry point: one instance for each database and schema, shared by the whole process.
  *
  * @example
  * await using dibs = await Dibs.open({ url: 'postgres://localhost/shop' })
@@ -91,7 +91,7 @@ const readClock = statement('select {schema}.micros({schema}.clock())::text as "
  */
 export class Dibs implements AsyncDisposable {
   readonly schema: string
-  /** The claims that are kept, for operators: `get`, `list`, `forget`. */
+  /** Stored claims, for operators: `get`, `list`, `forget`, `resolve`. */
   readonly claims: Claims
   readonly #operations = new Map<string, Unfinished>()
   readonly #aggregates = new Map<string, Aggregate<object>>()
@@ -99,23 +99,23 @@ export class Dibs implements AsyncDisposable {
   readonly #rows: Rows
   readonly #maintenance: Maintenance
   readonly #stops = new Set<() => Promise<unknown>>()
-  /** Fires when `close` waits no longer for what still runs. */
+  /** Fires when `close` stops waiting for running work. */
   readonly #closed = new AbortController()
   /** Safe reads and writes of rows in your own tables: `lock`, `update`, `insertOnce`, `transition`, `claim`, `adjust`, `lastWriteWins`. */
   readonly rows: TableRows
-  /** Values by key, with versions and expiry. */
+  /** Keys and values, with versions and expiry. */
   readonly kv: Kv
-  /** The locks that are held, for operators: `list`, `inspect`, `forceRelease`. */
+  /** Held locks, for operators: `list`, `inspect`, `forceRelease`. */
   readonly locks: Locks
   readonly #lockDesk: LockDesk
   readonly #flights: Flights
-  /** Queues of jobs, for operators: `pause`, `resume`, `list`. */
+  /** Job queues, for operators: `pause`, `resume`, `list`. */
   readonly queues: Queues
   /** The workers of all processes, for operators: `list`. */
   readonly workers: Workers
   readonly #adder: JobAdder
   readonly #engine: Engine
-  /** Stops a worker. True if a handler goes on all the same. */
+  /** Stops a worker. Resolves to true if a handler still runs. */
   readonly #workers = new Set<() => Promise<boolean>>()
   readonly #way: WayIn
   readonly #database: Database
@@ -160,7 +160,7 @@ export class Dibs implements AsyncDisposable {
     this.#stopLogging = stopLogging
   }
 
-  /** Connects, checks the server and brings the schema up to date. Whatever is wrong is told within seconds. */
+  /** Connects, checks the server and brings the schema up to date. Fails within seconds, with an error that says what is wrong. */
   static async open(options: OpenOptions = {}): Promise<Dibs> {
     checkOpenOptions(options)
     const { schema = 'dibs', prepared = true, logger, migrate: mode = 'auto', maintain = true } = options
@@ -175,7 +175,7 @@ export class Dibs implements AsyncDisposable {
       if (maintain) dibs.#maintenance.start(undefined, { isAutomatic: true })
       return dibs
     } catch (error) {
-      // Callers must learn why `open` failed, also when closing fails too.
+      // Callers must learn why `open` failed, even if closing fails too.
       await (dibs ?? way)?.close().catch(() => {})
       stopLogging()
       throw error
@@ -190,7 +190,7 @@ export class Dibs implements AsyncDisposable {
     if (mode === 'check') await checkMigrations(this.#database, migrations)
   }
 
-  /** An embedded server that someone just killed is back soon. */
+  /** Retries, because an embedded server that was just killed is back soon. */
   async #inspect(): Promise<void> {
     for (let tries = 1; ; tries++) {
       try {
@@ -204,24 +204,23 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Where it is connected to, password included, so it is no field that a log would show; undefined if a pool was
-   * given that does not say.
+   * The connection string, with its password. A getter, so that logging the instance does not show it. Undefined if the given pool was made without a
+   * `connectionString`.
    */
   get url(): string | undefined {
     return this.pool.options.connectionString
   }
 
-  /** The pool that everything runs on. */
+  /** The pool of connections that all calls share. */
   get pool(): pg.Pool {
     return this.#database.pool
   }
 
   /**
-   * Runs `fn` in a transaction. When it meets a conflict with another transaction (40001, 40P01 or a
-   * `ConflictError`), it runs again from its start, so `fn` must do nothing outside the database that may not be
-   * repeated: that belongs in `tx.afterCommit`.
+   * Runs `fn` in a transaction. After a conflict with another transaction (40001, 40P01 or a `ConflictError`), `fn` runs again from its start. So effects
+   * outside of the database belong in `tx.afterCommit`.
    *
-   * Returning commits, throwing rolls back. `CommitOutcomeUnknownError` says that the answer to COMMIT was lost.
+   * Returning commits, throwing rolls back. `CommitOutcomeUnknownError` means that the answer to COMMIT was lost.
    *
    * @example
    * const left = await dibs.transaction(
@@ -241,15 +240,15 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Runs `fn` once for a key; whoever calls again with it gets the same answer. `scope` says what keys belong to,
-   * `fingerprint` guards against a key that is used for another request.
+   * Runs `fn` once for a key. Every later call with the same key returns the same answer. `scope` names what the keys belong to. `fingerprint` refuses a key
+   * that was used for another request.
    *
-   * By default claim, writes and outcome commit together. In a transaction of its own, what `fn` writes to this database is there
-   * exactly once for each key, for as long as the outcome is kept; in yours (`tx`) too, unless you catch its error and commit. `fn` may run more than once, when it failed
-   * or was rolled back. A second call waits for the first.
+   * By default claim, writes and outcome commit together. What `fn` writes to this database is there exactly once for each key, as long as the outcome is kept
+   * (`keepMs`). With your own `tx` this holds too, unless you catch the error of `once` and commit. `fn` may run again after it failed or was rolled back. A
+   * second call waits for the first.
    *
-   * For effects outside of the database use `mode: 'leased'`: the claim commits first and is held by a lease; `fn` gets the
-   * claim, and hands `claim.idempotencyKey` on. Such an effect takes place at least once, unless you say to hold.
+   * For effects outside of the database use `mode: 'leased'`. The claim then commits first and is held by a lease. `fn` gets the claim and passes
+   * `claim.idempotencyKey` on. Such an effect takes place at least once, unless `onAmbiguous` is `'hold'`.
    *
    * @example
    * const order = await dibs.once({ scope: ['orders', tenant], key, fingerprint: body }, async (tx) => {
@@ -264,7 +263,7 @@ export class Dibs implements AsyncDisposable {
   readonly once: Once
 
   /**
-   * The same, and how the answer came about.
+   * As `once`, and also returns whether the answer is a stored one (`replayed`), its attempt and its time.
    *
    * @example
    * const { value, replayed } = await dibs.onceDetailed({ scope: 'orders', key }, async (tx) => {
@@ -276,17 +275,17 @@ export class Dibs implements AsyncDisposable {
   readonly onceDetailed: OnceDetailed
 
   /**
-   * As `onceDetailed`, but returns `{ ok: false }` in place of an error while another caller works on the key.
+   * As `onceDetailed`, but returns `{ ok: false }` instead of an error while another caller works on the key.
    *
    * @example
    * const attempt = await dibs.tryOnce({ scope: 'imports', key, mode: 'leased' }, (claim) => bank.pay(10, claim.idempotencyKey))
-   * if (!attempt.ok) console.log(`another process is at it, come back in ${attempt.retryAfterMs} ms`)
+   * if (!attempt.ok) console.log(`${attempt.holder ?? 'another caller'} works on it, try again in ${attempt.retryAfterMs} ms`)
    */
   readonly tryOnce: TryOnce
 
   /**
-   * Names an operation on the world outside. Its input is stored with its claim, so that `maintain` in any process that has
-   * defined it finishes what a dead one began. Defining starts nothing.
+   * Defines an operation with an effect outside of the database. Its input is stored with its claim, so that any process that defines the operation can finish
+   * what a dead process began. Defining starts nothing.
    *
    * @example
    * const charge = dibs.operation('charge', { maxAttempts: 3 }, async (input: { amount: number }, claim) =>
@@ -294,11 +293,22 @@ export class Dibs implements AsyncDisposable {
    * )
    * const payment = await charge.run({ amount: 10 }, { key })
    */
+  operation<I, T>(
+    name: string,
+    fn: (input: I, claim: Claim) => Promise<T>,
+  ): Operation<I, OperationAnswer<unknown, T>>
   operation<I, T, R = unknown, Raw = I>(
     name: string,
-    options: OperationOptions<I, R, Raw>,
+    options: OperationOptions<I, R, Raw> | undefined,
     fn: (input: I, claim: Claim) => Promise<T>,
+  ): Operation<Raw, OperationAnswer<R, T>>
+  operation<I, T, R = unknown, Raw = I>(
+    name: string,
+    ...given:
+      | [fn: (input: I, claim: Claim) => Promise<T>]
+      | [options: OperationOptions<I, R, Raw> | undefined, fn: (input: I, claim: Claim) => Promise<T>]
   ): Operation<Raw, OperationAnswer<R, T>> {
+    const [options = {}, fn] = given.length === 1 ? [undefined, given[0]] : given
     if (this.#operations.has(name))
       throw new InvalidInputError('name', `is the name of another operation: "${name}"`)
     const operation = new Operation<Raw, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
@@ -307,11 +317,10 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Does a thing once in each period: one report a day, one vote a week, one run for each time of a cron expression. Whoever comes
-   * later in the same period is `SingletonConflictError`, which says who was first and what came of it. Which period it is, the
-   * database's clock decides; the function is told (`slot`).
+   * Runs `fn` once in each period: one report a day, one vote a week, one run for each time of a cron expression. A later caller in the same period gets a
+   * `SingletonConflictError` that names the holder and the result. The database's clock decides the period, and `fn` gets it as `slot`.
    *
-   * As with `once`, slot, writes and outcome commit together; for effects outside of the database use `mode: 'leased'`.
+   * Slot, writes and outcome commit together, as with `once`. For effects outside of the database use `mode: 'leased'`.
    *
    * @example
    * const log = await dibs.singleton(
@@ -325,7 +334,7 @@ export class Dibs implements AsyncDisposable {
   readonly singleton: Singleton
 
   /**
-   * As `singleton`, but returns `{ ok: false }` in place of an error when another caller was first: for a timer that fires in every pod.
+   * As `singleton`, but returns `{ ok: false }` instead of an error if another caller was first. For a timer that fires in every pod.
    * Other errors are thrown, also those of `fn`.
    *
    * @example
@@ -337,9 +346,9 @@ export class Dibs implements AsyncDisposable {
   readonly trySingleton: TrySingleton
 
   /**
-   * Undoes what was done in a slot, once: of any number of callers that name the same use of it (`slot.id`) one is told so and
-   * runs `fn`, in the same transaction. The slot is free again, or stays taken (`frees: false`). A slot that was kept though its
-   * transaction failed has nothing to undo, and `fn` is not run.
+   * Undoes a slot once. Of any number of callers that name the same use of the slot (`slot.id`), one gets `ok: true` and runs `fn` in the same transaction.
+   * The slot is then free again, or stays taken (`frees: false`). If the slot was kept after its transaction failed, there is nothing to undo, and `fn` does
+   * not run.
    *
    * @example
    * const { ok } = await dibs.voidSlot({ scope: ['prayer', child], slot }, async (tx) => {
@@ -349,11 +358,11 @@ export class Dibs implements AsyncDisposable {
   readonly voidSlot: VoidSlot
 
   /**
-   * Claims several things of different kinds, all or none, in one round trip: an idempotency key, slots, quotas, rate limits, locks. If
-   * one is refused, `AcquireRefusedError` has the reason of each that is in the way, and nothing was claimed. If the
-   * idempotency key has its outcome, that is the answer, and nothing else is looked at.
+   * Makes several claims of different kinds, all or none, in one round trip: an idempotency key, slots, quotas, rate limits, locks. If one is refused, nothing
+   * is claimed, and `AcquireRefusedError` has the reason of each refused claim. If the idempotency key has an outcome already, that is the answer, and no other
+   * claim is made.
    *
-   * Claims, writes and outcome commit together; for effects outside of the database use `{ mode: 'leased' }`.
+   * Claims, writes and outcome commit together. For effects outside of the database use `{ mode: 'leased' }`.
    *
    * @example
    * const points = dibs.quota('daily-points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
@@ -372,7 +381,7 @@ export class Dibs implements AsyncDisposable {
   readonly acquire: Acquire
 
   /**
-   * As `acquire`, but returns `{ ok: false, failures }` in place of `AcquireRefusedError`. Other errors are thrown, also those of `fn`.
+   * As `acquire`, but returns `{ ok: false, failures }` instead of an `AcquireRefusedError`. Other errors are thrown, also those of `fn`.
    *
    * @example
    * const attempt = await dibs.tryAcquire([points.claim(child, 10), claim.lock('till-7')], async (tx) => {
@@ -383,10 +392,11 @@ export class Dibs implements AsyncDisposable {
   readonly tryAcquire: TryAcquire
 
   /**
-   * Takes a lock that one holds at a time (or as many as `permits`), in all processes, and waits for it if another has it. It is renewed by itself until it is released; when its
-   * holder dies it runs out. A holder that stood still may wake up late, so whatever it writes names the lock: `lock.guard(tx)` in this database, `lock.fence` elsewhere.
+   * Takes a lock that one caller in all processes holds at a time (or as many as `permits`), and waits up to `waitMs` for it. The lease is renewed automatically
+   * until `release`, and ends when its holder dies. A holder that was suspended may wake up late, so its writes must name the lock: `lock.guard(tx)` in this
+   * database, `lock.fence` elsewhere.
    *
-   * `BusyError` if it could not be had within `waitMs`; `GuardedError` if a transaction of its last holder is still open.
+   * Throws `BusyError` after `waitMs`, and `GuardedError` if a guarded transaction of the last holder is still open.
    *
    * @example
    * await using lock = await dibs.lock(keyOf('till', 7), { leaseMs: 10_000, waitMs: 5_000 })
@@ -400,7 +410,7 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * The same without waiting: null if another has it.
+   * As `lock`, but does not wait, and returns null if another caller holds the lock.
    *
    * @example
    * const lock = await dibs.tryLock('nightly-report')
@@ -411,8 +421,8 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Runs `fn` under a lock, and gives that back whatever comes of it. If the lock was lost meanwhile it is rejected with a `FenceLostError`,
-   * also if `fn` has returned: others may have been at the same work.
+   * Runs `fn` under a lock, and releases the lock afterwards. If the lock was lost meanwhile, the call throws `FenceLostError`, also if `fn` has returned:
+   * another caller may have done the same work.
    *
    * @example
    * await dibs.withLock('nightly-report', { leaseMs: 10_000 }, async (lock) => {
@@ -426,8 +436,9 @@ export class Dibs implements AsyncDisposable {
   readonly withLock: WithLock
 
   /**
-   * Makes this process a candidate, until `stop` or `close`: of all candidates of one name, in all processes, one leads at a time. It stops before another may start, as long as it minds
-   * `term.signal`; what it writes is safe in any case if it is guarded by the term. Leading is to hold the lock `keyOf('leader', name)`.
+   * Makes this process a candidate, until `stop` or `close`. Of all candidates with one name, in all processes, one leads at a time. A leader that obeys
+   * `term.signal` stops before the next one starts. Writes guarded by `term.guard(tx)` are safe in any case. The leader holds the lock
+   * `keyOf('leader', name)`.
    *
    * @example
    * const election = dibs.elect('scheduler', {
@@ -436,7 +447,7 @@ export class Dibs implements AsyncDisposable {
    *     console.log(`leader in epoch ${epoch}`)
    *     while (!signal.aborted) await fetch(source, { signal })
    *   },
-   *   onLost: (term, reason) => console.log(`leads no more: ${reason}`),
+   *   onLost: (term, reason) => console.log(`no longer the leader: ${reason}`),
    * })
    * process.once('SIGTERM', () => void election.stop())
    */
@@ -451,10 +462,11 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Loads a value once for all who ask for it at a time, in all processes: one runs `load`, the others wait and are given what comes of it. With `ttlMs` it is
-   * kept, with `staleMs` given on while one of them loads another in the background. If whoever loads dies, the next does; if it is late, what it has loaded is not kept.
+   * Loads a value once for all concurrent callers in all processes: one runs `load`, the others wait for its value. With `ttlMs` the value is kept. With
+   * `staleMs` the old value is returned while one caller loads a new one in the background. If the process that loads dies, another caller loads. A load that
+   * ends too late is not kept.
    *
-   * `load` may run more than once at a time where the lead was lost meanwhile, so it should only read. `BusyError` if the load of another takes longer than `waitMs`.
+   * `load` may run twice at a time after it lost the lead, so it should only read. Throws `BusyError` if the load of another caller takes longer than `waitMs`.
    *
    * @example
    * const rates = await dibs.singleFlight('fx:EUR', { ttlMs: 60_000, staleMs: 600_000 }, async ({ signal }) => {
@@ -468,8 +480,8 @@ export class Dibs implements AsyncDisposable {
   readonly singleFlight: SingleFlight
 
   /**
-   * Names what a parent row keeps of its children: counts, sums, the latest of something. Defining sends nothing. All who share the tables should say the same under the
-   * same name.
+   * Defines totals that a parent row keeps of its children: counts, sums, the latest of something. Defining sends nothing. All processes that share the tables
+   * should give the same definition under the same name.
    *
    * @example
    * const totals = dibs.aggregate('order-totals', {
@@ -490,9 +502,9 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Names a rule for rows of a table of yours that are stuck: in the state of being worked on, and not heard of for too long, since whoever had them is gone. Each run puts
-   * them back or gives them up, in batches that wait for nobody; any number of processes may run it at once. A row whose `leaseColumn` says that it is
-   * alive is never touched. Defining starts nothing.
+   * Defines a rule for stuck rows of your own table: rows in a state of work that no worker has touched for too long. Each run requeues them or fails them, in
+   * batches that never wait. Any number of processes may run it at the same time. A row with a live lease in its `leaseColumn` is never touched. Defining starts
+   * nothing.
    *
    * @example
    * const monitor = dibs.monitor('stuck-items', {
@@ -521,7 +533,7 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Names a limit that many share: of points in a day, of tokens in a month, of pieces in stock. Defining starts nothing.
+   * Defines a shared limit: points a day, tokens a month, pieces in stock. Defining starts nothing.
    *
    * @example
    * const points = dibs.quota('daily-points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
@@ -536,8 +548,8 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Names a rate limit: so much per subject and period, whichever process takes. Defining sends nothing; limit and burst may
-   * change from one release to the next, and what was used so far still counts.
+   * Defines a rate limit for each subject, shared by all processes. Defining sends nothing. `limit` and `burst` may change from one release to the next; earlier
+   * use still counts.
    *
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
@@ -548,10 +560,10 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Names kinds of jobs: what each takes, where it waits, how it is tried again. Adding and running them is typed by their names. Defining sends nothing.
+   * Defines kinds of jobs: the input, the queue and the retries of each. Calls that add and run jobs are typed by these names. Defining sends nothing.
    *
-   * A job runs at least once, and each attempt has one recorded outcome. What a handler writes through `ctx.tx` (`transactional: true`) is there exactly once for a job that
-   * succeeded.
+   * A job runs at least once, and each attempt has one recorded outcome. What a handler writes through `ctx.tx` (`transactional: true`) is there exactly once for
+   * a job that succeeded.
    *
    * @example
    * const jobs = dibs.jobs({
@@ -569,7 +581,8 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Runs jobs in this process, until `stop` or `close`. All workers of an instance share three connections that handlers cannot starve, one heartbeat and one completer.
+   * Runs jobs in this process, until `stop` or `close`. All workers of an instance share three connections, which handlers cannot starve, one heartbeat and one
+   * completer.
    *
    * @example
    * const worker = await dibs.work([jobs.handle({ email: async (input, ctx) => mailer.send(input.to, ctx.signal) })], {
@@ -596,9 +609,9 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Removes expired rows, finishes operations that dead processes have left, counts aggregates that were marked and runs the monitors. `Dibs.open` does so in
-   * the background unless it was given `maintain: false`; call this for another interval, or to keep the process alive for it. All calls share one loop, which
-   * ends with `close`. With `once`, one round to its end, whichever process's turn it is.
+   * Removes expired rows, finishes operations of dead processes, recomputes marked aggregates and runs the monitors. `Dibs.open` starts this in the background
+   * unless it was given `maintain: false`. Call `maintain` for another interval, or to keep the process alive for it. All calls share one loop, which ends with
+   * `close`. With `once: true`, it runs one round now and returns its report.
    *
    * @example
    * const maintenance = dibs.maintain()
@@ -616,7 +629,7 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * The database's clock, which decides about every lease and window.
+   * Reads the database's clock, which decides all leases and windows.
    *
    * @example
    * const skewMs = Date.now() - (await dibs.now()).getTime()
@@ -627,7 +640,7 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Whether the database answers and has our tables, for a health check. Takes four seconds at most, never throws.
+   * Checks that the database answers and has the tables of Dibs, for a health endpoint. Takes at most four seconds and never throws.
    *
    * @example
    * const { ok, problem } = await dibs.health()
@@ -638,11 +651,11 @@ export class Dibs implements AsyncDisposable {
   }
 
   /**
-   * Stops everything this instance started. Work that still runs is waited for, 30 seconds at most, then
-   * it loses its connection; calls made later are `ClosedError`. Called from inside a transaction, it waits for itself.
+   * Stops everything that this instance started. `close` waits up to 30 seconds for running calls; then they lose their connections. Later calls are
+   * `ClosedError`. Called inside a transaction, `close` would wait for itself.
    *
-   * Workers have their `drainMs` first. If handlers go on after that, all is closed within ten more seconds. A timer or a socket of yours keeps the
-   * process alive all the same, so exit when `close` has resolved.
+   * Workers get their `drainMs` first. If handlers still run after that, everything is closed within ten more seconds. Timers and sockets of your own keep the
+   * process alive, so exit when `close` has resolved.
    *
    * @example
    * const stop = () => dibs.close().then(() => process.exit(0), () => process.exit(1))
@@ -667,16 +680,16 @@ export class Dibs implements AsyncDisposable {
     }
   }
 
-  /** Stops what uses the connections. Returns until when those have time to end, by `performance.now()`. */
+  /** Stops everything that uses connections. Returns the deadline for closing the connections, by `performance.now()`. */
   async #stop(): Promise<number> {
     let waitMs = CLOSE_MS
     if (this.#workers.size > 0) {
-      // Handlers may use what is closed next.
+      // Workers first: their handlers may use the parts that are closed next.
       const goOn = await Promise.all([...this.#workers].map((stop) => stop()))
       if (goOn.includes(true)) waitMs = IGNORED_CLOSE_MS
     }
     const endsAt = performance.now() + waitMs
-    // What they have begun is among the work that is waited for.
+    // Work that these have begun is among the calls that `database.close` waits for.
     for (const stop of this.#stops) void stop()
     void this.#maintenance.stop()
     this.#lockDesk.stopWaiting()

@@ -25,7 +25,7 @@ export {
 } from './claims/acquire-claims.js'
 export type { AcquireLease } from './claims/acquire-leased.js'
 export type { Claim, StepContext } from './claims/claim.js'
-export type { ClaimAddress, ClaimFilter, ClaimRecord, Claims } from './claims/claims.js'
+export type { ClaimAddress, ClaimDecision, ClaimFilter, ClaimRecord, Claims } from './claims/claims.js'
 export type { Hold, ReserveAttempt } from './claims/hold.js'
 export type { Kv } from './claims/kv.js'
 export type { FieldPath } from './claims/kv-input.js'
@@ -34,6 +34,7 @@ export type {
   KvDeleteOptions,
   KvDeletion,
   KvEntry,
+  KvFields,
   KvFilter,
   KvListedEntry,
   KvListOptions,
@@ -57,7 +58,7 @@ export type { Operation, OperationOptions, RunOptions } from './claims/operation
 export type { CalendarUnit, CronSlots, PeriodOptions } from './claims/period.js'
 export type { Quota } from './claims/quota.js'
 export type {
-  LatePolicy,
+  IfLate,
   QuotaOptions,
   ReserveOptions,
   SubjectOptions,
@@ -66,13 +67,14 @@ export type {
 export type {
   QuotaAttempt,
   QuotaDrift,
+  QuotaFilter,
   QuotaRefund,
   QuotaRefusal,
   QuotaTake,
   QuotaUse,
 } from './claims/quota-told.js'
-export type { RateAnswer, RateLeft, RateLimit, RateTakeOptions } from './claims/rate-limit.js'
-export type { RateAlgorithm, RateLimitOptions, WhenDown } from './claims/rate-spec.js'
+export type { RateAttempt, RateLeft, RateLimit, RateRefusal, RateTakeOptions } from './claims/rate-limit.js'
+export type { IfDown, RateAlgorithm, RateLimitOptions } from './claims/rate-spec.js'
 export type {
   JoinedSingleton,
   LeasedSingleton,
@@ -124,7 +126,7 @@ export type { StopOptions, Worker, WorkerStats, WorkOptions } from './jobs/work-
 export type { WorkerFilter, WorkerRecord, Workers } from './jobs/workers.js'
 export type { Election, ElectOptions, Term } from './locks/election.js'
 export type { FencedWrite } from './locks/fenced-write.js'
-export type { LoadContext, OnTimeout, SingleFlight, SingleFlightOptions } from './locks/flight-spec.js'
+export type { IfBusy, LoadContext, SingleFlight, SingleFlightOptions } from './locks/flight-spec.js'
 export type { GuardOptions, Lock, LockOptions, TookOver, TryLockOptions } from './locks/lock.js'
 export type { WithLock } from './locks/lock-desk.js'
 export type { ForceReleaseOptions, LockFilter, LockInfo, Locks } from './locks/locks.js'
@@ -171,7 +173,7 @@ export type { ClaimWhere, ClaimWhereEqual, ClaimWhereSql } from './tables/claim-
 export type { CountedTransitionOptions } from './tables/counted-transition.js'
 export type { Inserted, InsertOnce } from './tables/insert-once.js'
 export type { LastWriteWins } from './tables/last-write-wins.js'
-export type { Monitor, MonitorReport } from './tables/monitor.js'
+export type { Monitor, MonitorReport, MonitorRunOptions } from './tables/monitor.js'
 export type { MonitorIndexes } from './tables/monitor-indexes.js'
 export type { MonitorAction, MonitorOptions, MonitorVerdict } from './tables/monitor-options.js'
 export type { AggregateRefresh } from './tables/refresh-marked.js'

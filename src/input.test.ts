@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../test/claims/open-claims.js'
 import type { Dibs } from './dibs.js'
+import { etagOf } from './http/index.js'
 import { claim, DibsError, InvalidInputError, keyOf, onEvent, retryOnConflict, SnoozeError } from './index.js'
-import { crashLoop, createTestSchema, explore, PgProxy } from './testing/index.js'
+import { crashLoop, createTestSchema, explore, PgProxy, recordEffects } from './testing/index.js'
 
 // Every public call with input of the wrong kind, as callers without types give it: the answer is a typed error that names the
 // argument, never a TypeError from inside, and never a call that silently does something else. Proxies whose traps throw are left
@@ -113,6 +114,11 @@ const calls: Readonly<Record<string, Call>> = {
     [{}, { key: 'run' }],
     1,
   ),
+  'operation.tryRun': call(
+    on((dibs) => dibs.operation(`run${aggregates++}`, {}, work), 'tryRun'),
+    [{}, { key: 'run' }],
+    1,
+  ),
   singleton: call(root('singleton'), [{ scope: 'odd', per: 'day', timeZone: 'UTC' }, work], 0),
   voidSlot: call(
     root('voidSlot'),
@@ -127,7 +133,7 @@ const calls: Readonly<Record<string, Call>> = {
   'quota.void': call(quota('void'), ['id', {}], 1),
   'quota.refund': call(quota('refund'), ['id', {}], 1),
   'quota.peek': call(quota('peek'), ['subject', {}], 1),
-  'quota.verify': call(quota('verify'), [{}], 0),
+  'quota.verify': call(quota('verify'), [{}, {}], 0),
   'quota.claim': call(quota('claim'), ['subject', 1, {}], 2),
   rateLimit: call(root('rateLimit'), ['r', { algorithm: 'gcra', limit: 5, perMs: 1_000 }], 1),
   'rateLimit.take': call(rate('take'), ['subject', 1, {}], 2),
@@ -216,6 +222,18 @@ const calls: Readonly<Record<string, Call>> = {
   'aggregate.transition': call(aggregate('transition'), [1, { from: 'a', to: 'b' }, { add: {} }], 2),
   'aggregate.derived': call(aggregate('derived'), ['view', {}], 1),
   monitor: call(root('monitor'), ['odd', { table: 'nowhere' }], 1),
+  'monitor.run': call(
+    on(
+      (dibs) =>
+        dibs.monitor(`m${aggregates++}`, {
+          ...{ table: 'nowhere', stuck: 'busy', timeColumn: 'at', olderThanMs: 1_000 },
+          ...{ action: 'requeue', requeueTo: 'new' },
+        }),
+      'run',
+    ),
+    [{}],
+    0,
+  ),
   maintain: call(root('maintain'), [{ once: true }], 0),
   jobs: call(root('jobs'), [{ email: {} }]),
   'jobs.add': call(jobs('add'), ['email', {}, {}], 2),
@@ -224,7 +242,7 @@ const calls: Readonly<Record<string, Call>> = {
   'jobs.work': call(jobs('work'), [{ email: work }, {}], 1),
   'jobs.get': call(jobs('get'), ['1']),
   'jobs.result': call(jobs('result'), ['1', { waitMs: 0 }], 1),
-  'jobs.history': call(jobs('history'), ['1']),
+  'jobs.history': call(jobs('history'), ['1', {}], 1),
   'jobs.cancel': call(jobs('cancel'), ['1', {}], 1),
   'jobs.dead': call(jobs('dead'), [{}, {}], 1),
   'jobs.redrive': call(jobs('redrive'), ['1']),
@@ -249,6 +267,8 @@ const calls: Readonly<Record<string, Call>> = {
     on((dibs) => dibs.queues, 'resume'),
     ['odd'],
   ),
+  etagOf: call(etagOf as Loose, [1, {}], 1),
+  recordEffects: call(recordEffects as Loose, [{}], 0),
   explore: call(explore as Loose, [{}], 0),
   crashLoop: call(crashLoop as Loose, [{}], 0),
   createTestSchema: call(((name: never) => createTestSchema(fixture.pool, name)) as Loose, ['x']),
@@ -286,11 +306,39 @@ describe('an unknown option, or a value in place of the options, is refused by',
     expect(unknown, show(unknown)).toBeInstanceOf(InvalidInputError)
     expect((unknown as Error).message).toMatch(/^Unknown option "(.+\.)?misspelled"\. /)
     expect((unknown as InvalidInputError).field).toMatch(/misspelled$/)
+    for (const tx of [fixture.pool, { execute: work }]) {
+      const error = await outcomeOf(one, replaced(one.args, at, tx))
+      expect(error, show(error)).toBeInstanceOf(InvalidInputError)
+    }
     for (const value of ['serializable', 7, [], null, work, 1n, Symbol('x')]) {
       const error = await outcomeOf(one, replaced(one.args, at, value))
       expect(error, `${String(value)}: ${show(error)}`).toBeInstanceOf(InvalidInputError)
     }
   })
+})
+
+describe('a transaction in place of the options', () => {
+  it.each(['once', 'kv.set', 'quota.take', 'rows.adjust', 'jobs.add', 'acquire'])(
+    'is told as such by %s',
+    async (name) => {
+      const one = calls[name] as Call
+      await fixture.dibs.transaction(async (tx) => {
+        for (const given of [tx, fixture.pool]) {
+          const error = await outcomeOf(one, replaced(one.args, one.options as number, given))
+          expect(error, show(error)).toMatchObject({
+            message:
+              '`options` must be an object of options, not a transaction. Pass the transaction as `{ tx }`.',
+          })
+        }
+      })
+    },
+  )
+})
+
+it('an option that is misspelled is told with the one that was meant', async () => {
+  await expect(fixture.dibs.once({ scope: 's', key: 'k', fingerPrint: 1 } as never, work)).rejects.toThrow(
+    /^Unknown option "fingerPrint"\. Did you mean fingerprint\? Expected one of: scope, key, /,
+  )
 })
 
 describe('an odd value never leads to an untyped error from', () => {
@@ -339,7 +387,7 @@ const optionNames: Readonly<Record<string, readonly string[]>> = {
     'per',
     'timeZone',
     'holder',
-    'onFailure',
+    'ifFailed',
     'keepMs',
     'maxAttempts',
     'mode',
@@ -352,7 +400,7 @@ const optionNames: Readonly<Record<string, readonly string[]>> = {
   'quota.reserve': ['id', 'leaseMs', 'limit', 'tx'],
   'quota.refund': ['amount', 'tx'],
   'quota.verify': ['subject'],
-  rateLimit: ['algorithm', 'limit', 'perMs', 'burst', 'waitMs', 'whenDown', 'downAfterMs'],
+  rateLimit: ['algorithm', 'limit', 'perMs', 'burst', 'waitMs', 'ifDown', 'downAfterMs'],
   acquire: ['mode', 'tx', 'waitMs', 'leaseMs', 'deadlineMs', 'requestId'],
   'claims.get': ['scope', 'operation', 'singleton', 'key'],
   'claims.list': ['scope', 'operation', 'singleton', 'status', 'held', 'gaveUp'],
@@ -362,7 +410,7 @@ const optionNames: Readonly<Record<string, readonly string[]>> = {
   'locks.list': ['prefix'],
   'locks.forceRelease': ['ifFence'],
   elect: ['leaseMs', 'onElected', 'onLost', 'holder'],
-  singleFlight: ['ttlMs', 'staleMs', 'waitMs', 'leaseMs', 'onTimeout', 'result', 'signal'],
+  singleFlight: ['ttlMs', 'staleMs', 'waitMs', 'leaseMs', 'ifBusy', 'result', 'signal'],
   'rows.lock': ['mode', 'ifLocked', 'waitMs', 'ifMissing'],
   'rows.update': ['tx', 'versionColumn', 'waitMs'],
   'rows.claim': ['where', 'order', 'limit', 'leaseColumn', 'fenceColumn', 'leaseMs', 'set', 'tx'],

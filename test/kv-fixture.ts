@@ -1,6 +1,7 @@
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect } from 'vitest'
 import type { Kv } from '../src/claims/kv.js'
+import type { KvClaim } from '../src/claims/kv-types.js'
 import { Dibs } from '../src/dibs.js'
 import { createTestSchema, type TestSchema, untilBlocked } from '../src/testing/index.js'
 import { throughPool, url, viaPgBouncer } from './database.js'
@@ -36,4 +37,10 @@ export async function blocked(client: pg.PoolClient): Promise<void> {
   const waits = `select from pg_catalog.pg_stat_activity
     where wait_event_type = 'Lock' and state = 'active' and query like '%${schema.name}%'`
   await expect.poll(async () => (await pool.query(waits)).rowCount).toBe(1)
+}
+
+/** The version that a write has given to a key. */
+export function versionOf(written: KvClaim<unknown> | { readonly version: number } | undefined): number {
+  if (!written || !('version' in written)) throw new Error('the call did not write')
+  return written.version
 }

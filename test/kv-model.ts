@@ -24,7 +24,7 @@ const fieldsOf = (by: string): KvFields => ({ by, checks: {} })
 export const claim = (by: string): KvCall => ({
   async run(kv, _, options) {
     const told = await kv.setIfAbsent(KEY, fieldsOf(by), options)
-    return told.ok ? 'claimed' : told.value
+    return told.ok ? 'claimed' : told.current.value
   },
   expect: (state) => (state.value ? [state.value, state] : ['claimed', written(fieldsOf(by))]),
 })

@@ -4,14 +4,15 @@ import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { checkKey, scopeOfSingleton } from '../postgres/key.js'
 import { showGiven } from '../postgres/name-given.js'
+import { THIS_PROCESS } from '../postgres/this-process.js'
 import { explainGivingUp } from './once-call.js'
 import { type LeasedSpec, readLease, readScope } from './once-spec.js'
 import {
   type CalendarUnit,
   type CronSlots,
   type PeriodAt,
-  type PeriodOptions,
   periodNames,
+  type RequiredPeriod,
   readPeriod,
 } from './period.js'
 import type { QuotaUse } from './quota-told.js'
@@ -61,7 +62,7 @@ export type Grants<C extends readonly AcquireClaim<unknown>[]> = {
 }
 
 export type OnceClaimSpec = Omit<LeasedSpec, 'mode' | 'leaseMs' | 'onAmbiguous' | 'result'> & {
-  /** What to do when an earlier attempt ended without a word; for leased claims. Default `retry`. */
+  /** What to do when an earlier attempt has no recorded outcome; for leased claims. Default `retry`. */
   readonly onAmbiguous?: 'retry' | 'hold' | undefined
 }
 
@@ -92,21 +93,23 @@ const onceNames = [
   'onAmbiguous',
 ]
 
-/** `per` or `perMs` is required. */
-export interface SingletonClaimSpec extends PeriodOptions<CalendarUnit | CronSlots> {
+/** What `dibs.singleton` and `claim.singleton` claim. `per` or `perMs` is required. */
+export type SingletonClaimSpec = RequiredPeriod<CalendarUnit | CronSlots> & SingletonFields
+
+export interface SingletonFields {
   /** What is done once in each period: `'daily-report'`, or parts: `['prayer', child]`. */
   readonly scope: string | readonly (string | number | bigint)[]
-  /** Who does it, for those who come too late. */
+  /** Who does it, for the callers that come too late. Default: this host and process. */
   readonly holder?: string | undefined
-  /** What becomes of the slot if the function fails: `free` (the default) for another try, or `keep`. */
-  readonly onFailure?: 'free' | 'keep' | undefined
+  /** What to do with the slot if the function fails: `free` it for another try (default), or `keep` it. */
+  readonly ifFailed?: 'free' | 'keep' | undefined
   /** How long a slot is kept after its period. Default 7 days. */
   readonly keepMs?: number | undefined
-  /** Leased: after so many attempts that ended without a word, the slot has failed. Default 5. */
+  /** Leased: after so many attempts without a recorded outcome, the slot has failed. Default 5. */
   readonly maxAttempts?: number | undefined
 }
 
-export const singletonNames = ['scope', ...periodNames, 'holder', 'onFailure', 'keepMs', 'maxAttempts']
+export const singletonNames = ['scope', ...periodNames, 'holder', 'ifFailed', 'keepMs', 'maxAttempts']
 const WEEK_MS = 7 * 24 * 3_600_000
 
 export class SingletonClaim implements AcquireClaim<Slot> {
@@ -115,7 +118,7 @@ export class SingletonClaim implements AcquireClaim<Slot> {
   /** As the caller named it. */
   readonly name: string
   readonly scope: string
-  readonly holder: string | undefined
+  readonly holder: string
   readonly keeps: boolean
   readonly keepMs: number
   readonly maxAttempts: number
@@ -123,16 +126,16 @@ export class SingletonClaim implements AcquireClaim<Slot> {
 
   constructor(spec: SingletonClaimSpec) {
     checkOptions(spec, singletonNames)
-    const { holder, onFailure = 'free', keepMs = WEEK_MS, maxAttempts = 5 } = spec
+    const { holder = THIS_PROCESS, ifFailed = 'free', keepMs = WEEK_MS, maxAttempts = 5 } = spec
     this.name = readScope(spec.scope)
     this.scope = scopeOfSingleton(this.name)
     const period = readPeriod(spec, { hasCron: true })
     if (!period) throw new InvalidInputError('per', 'must be given, or `perMs`')
     this.period = period
-    this.holder = holder === undefined ? undefined : checkKey('holder', holder)
-    if (onFailure !== 'free' && onFailure !== 'keep')
-      throw new InvalidInputError('onFailure', "must be 'free' or 'keep'")
-    this.keeps = onFailure === 'keep'
+    this.holder = checkKey('holder', holder)
+    if (ifFailed !== 'free' && ifFailed !== 'keep')
+      throw new InvalidInputError('ifFailed', "must be 'free' or 'keep'")
+    this.keeps = ifFailed === 'keep'
     this.keepMs = checkDuration('keepMs', keepMs)
     if (!(Number.isSafeInteger(maxAttempts) && maxAttempts >= 1 && maxAttempts <= 1_000))
       throw new InvalidInputError(

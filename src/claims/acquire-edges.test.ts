@@ -28,9 +28,9 @@ const monthly = { scope: 'payout', per: 'month' } as const
 
 describe('a slot that its holder has left', () => {
   /** In the middle of a month. */
-  const abandon = async (onFailure: 'free' | 'keep') => {
+  const abandon = async (ifFailed: 'free' | 'keep') => {
     await fixture.schema.clock.freeze(new Date('2026-06-10T12:00:00Z'))
-    const holder = holdSlot({ ...monthly, onFailure })
+    const holder = holdSlot({ ...monthly, ifFailed })
     const [, slot] = await holder.began
     await fixture.schema.clock.advance(HOUR_MS)
     return slot
@@ -41,9 +41,11 @@ describe('a slot that its holder has left', () => {
     async (verdict) => {
       const slot = await abandon('keep')
       const run = () =>
-        fixture.dibs.singleton({ ...monthly, onFailure: 'keep', mode: 'leased' }, async () => 'again')
+        fixture.dibs.singleton({ ...monthly, ifFailed: 'keep', mode: 'leased' }, async () => 'again')
       expect(await errorOf(run())).toBeInstanceOf(AmbiguousOutcomeError)
-      expect(await fixture.dibs.claims.resolve({ singleton: 'payout', key: slot.key }, verdict)).toBe(true)
+      expect(await fixture.dibs.claims.resolve({ singleton: 'payout', key: slot.key }, verdict)).toEqual({
+        ok: true,
+      })
       if (verdict === 'retry') expect(await run()).toBe('again')
       await fixture.schema.clock.advance(48 * HOUR_MS)
       await fixture.dibs.maintain({ once: true })
@@ -51,8 +53,8 @@ describe('a slot that its holder has left', () => {
     },
   )
 
-  it.each(['free', 'keep'] as const)('is removed some time after its period (%s)', async (onFailure) => {
-    await abandon(onFailure)
+  it.each(['free', 'keep'] as const)('is removed some time after its period (%s)', async (ifFailed) => {
+    await abandon(ifFailed)
     await fixture.schema.clock.freeze(new Date('2026-07-07T12:00:00Z'))
     await fixture.dibs.maintain({ once: true })
     expect(await query('select key from {schema}.claim')).toEqual([{ key: 'month:2026-06' }])
@@ -345,7 +347,7 @@ describe('in a transaction of the caller', () => {
     })
     expect(await fixture.logged()).toEqual(['kept'])
     expect((await points.peek('kid')).used).toBe(20)
-    expect(await points.verify()).toEqual([])
+    expect((await points.verify()).items).toEqual([])
   })
 
   it('no savepoint is left, whatever became of it', async () => {
@@ -419,7 +421,7 @@ it('an attempt that asks for another amount than one that was given back', async
   await errorOf(run(10, () => Promise.reject(new Error('no'))))
   await run(12, async () => 'yes')
   expect(await tokens.peek('ann')).toMatchObject({ used: 12, held: 0 })
-  expect(await tokens.verify()).toEqual([])
+  expect((await tokens.verify()).items).toEqual([])
 })
 
 it('a take whose window was over while it waited is of the next', async () => {
@@ -447,5 +449,5 @@ it('a take whose window was over while it waited is of the next', async () => {
   } finally {
     other.release()
   }
-  expect(await points.verify()).toEqual([])
+  expect((await points.verify()).items).toEqual([])
 })

@@ -31,7 +31,7 @@ const hold = (list: readonly unknown[], options: object = leased) =>
 const entries = () => query('select state, holder, is_done, amount::int from {schema}.quota_entry')
 const lookAt = async () => {
   const { used, held } = await points().peek('ann')
-  expect(await points().verify()).toEqual([])
+  expect((await points().verify()).items).toEqual([])
   return { used, held }
 }
 
@@ -167,7 +167,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
     expect(await quota.peek('ann')).toMatchObject({ used: before + used, held })
     await quota.take('ann', 1)
     expect(await quota.peek('ann')).toMatchObject({ used: before + 5, held: 0 })
-    expect(await quota.verify()).toEqual([])
+    expect((await quota.verify()).items).toEqual([])
   })
 
   describe('which has found it run out', () => {
@@ -268,7 +268,7 @@ describe('reserved under a lease, while a transaction of others has the counter'
       stop()
       expect(heard).toEqual([])
       expect(await many().peek('bob')).toMatchObject({ used: others + works.length, held: 0 })
-      expect(await many().verify()).toEqual([])
+      expect((await many().verify()).items).toEqual([])
     })
 
     it('and if it does not end: the outcome is stored, and it is told that nothing was charged', async () => {

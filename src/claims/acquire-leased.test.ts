@@ -110,7 +110,7 @@ describe('acquire, leased', () => {
     }
     holder.finish(() => 'done')
     expect(await holder.ended).toBe('done')
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it('refuses without a trace, and leaves no lock', async () => {
@@ -145,7 +145,7 @@ describe('acquire, leased', () => {
       expect(await states()).toEqual(['released', 'released'])
       expect(await points().peek('ann')).toMatchObject({ used: 0, held: 0 })
       expect(await isLockHeld()).toBe(false)
-      expect(await points().verify()).toEqual([])
+      expect((await points().verify()).items).toEqual([])
     }
     expect(new Set(ids).size).toBe(1)
     expect(await fixture.dibs.acquire(all(), leased, async () => 'done')).toBe('done')
@@ -158,7 +158,7 @@ describe('acquire, leased', () => {
     const refusal = await refusalOf(fixture.dibs.acquire(all(), leased, async () => 1))
     expect(refusal.failures).toMatchObject([{ kind: 'quota', error: { used: 8, held: 0, requested: 4 } }])
     expect(await states()).toEqual(['released', 'released'])
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it('stores a final error under its key, and gives back the rest', async () => {
@@ -172,7 +172,7 @@ describe('acquire, leased', () => {
   })
 
   it('keeps a slot that is to be kept', async () => {
-    const list = [claim.singleton({ ...slot, onFailure: 'keep' }), points().claim('ann', 4)]
+    const list = [claim.singleton({ ...slot, ifFailed: 'keep' }), points().claim('ann', 4)]
     await expect(fixture.dibs.acquire(list, leased, () => Promise.reject(new Error('boom')))).rejects.toThrow(
       'boom',
     )
@@ -213,7 +213,7 @@ describe('acquire, leased', () => {
     expect(refused).toMatchObject({ isFinal: true, retryable: false, status: 409 })
     expect(refused.failures[0].error).toMatchObject({ name: 'HoldEndedError', state: 'refunded' })
     expect(await points().peek('ann')).toMatchObject({ used: 3, held: 0 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it('has a name of its own without a key or a slot', async () => {
@@ -241,7 +241,7 @@ describe('after a crash', () => {
     ])
     expect(use).toMatchObject({ used: 0, held: 4, remaining: 6 })
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 4 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
     holder.finish(() => 'second')
     expect(await holder.ended).toBe('second')
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
@@ -275,7 +275,7 @@ describe('after a crash', () => {
     other.finish(() => 'other')
     expect(await other.ended).toBe('other')
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it('one of the claims that is lost is enough', async () => {
@@ -296,7 +296,7 @@ describe('after a crash', () => {
     late.holder.finish(() => 'late')
     expect(await late.holder.ended).toBe('late')
     expect(await points().peek('ann')).toMatchObject({ used: 13, held: 0 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
     expect(await states()).toEqual(['active', 'active'])
   })
 
@@ -335,7 +335,7 @@ describe('after a crash', () => {
       const call = fixture.dibs.acquire(all({ onAmbiguous: 'hold' }), options as object, async () => 2)
       await expect(call).rejects.toThrow(AmbiguousOutcomeError)
     }
-    expect(await fixture.dibs.claims.resolve(key, { outcome: 'was done' })).toBe(true)
+    expect(await fixture.dibs.claims.resolve(key, { outcome: 'was done' })).toEqual({ ok: true })
     expect(await fixture.dibs.acquire(all(), leased, async () => 2)).toBe('was done')
   })
 
@@ -371,7 +371,7 @@ describe('the lease', () => {
     await refusalOf(fixture.other.acquire(all({ key: 'other' }), leased, async () => 2))
     holder.finish(() => 1)
     expect(await holder.ended).toBe(1)
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it('goes on though a transaction has the row of a quota all the while', async () => {
@@ -388,7 +388,7 @@ describe('the lease', () => {
     holder.finish(() => 1)
     expect(await holder.ended).toBe(1)
     expect(await points().peek('ann')).toMatchObject({ used: 6, held: 0 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it.each([
@@ -461,7 +461,7 @@ describe('answers that are lost', () => {
     })
     expect(await states()).toEqual(['active', 'active'])
     expect(await points().peek('ann')).toMatchObject({ used: 4, held: 0 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it.each([
@@ -525,7 +525,7 @@ describe('answers that are lost', () => {
       expect(await dibs.acquire([claim.lock('x'), points().claim('bob', 1)], leased, async () => 2)).toBe(2)
     })
     expect(await points().peek('bob')).toMatchObject({ used: 1, held: 0 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it('of a release: it is released, once', async () => {
@@ -535,7 +535,7 @@ describe('answers that are lost', () => {
     })
     expect(await states()).toEqual(['released', 'released'])
     expect(await points().peek('ann')).toMatchObject({ used: 0, held: 0 })
-    expect(await points().verify()).toEqual([])
+    expect((await points().verify()).items).toEqual([])
   })
 
   it('when the end cannot be stored nothing is given back', async () => {

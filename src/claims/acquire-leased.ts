@@ -20,7 +20,7 @@ export interface AcquireLease {
    * every attempt.
    */
   readonly idempotencyKey: string
-  /** From 1; above, an earlier one has ended without a word. */
+  /** Counts from 1. Above 1, an earlier attempt has no recorded outcome. */
   readonly attempt: number
   /** Fires when one of the claims is lost: stop then. Give it to `fetch` and the like. */
   readonly signal: AbortSignal

@@ -15,7 +15,7 @@ import {
 import { addressOf, nameScope, singletonOf } from '../postgres/key.js'
 import { restoreFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros } from '../postgres/text-values.js'
-import { nameHolder } from '../postgres/this-process.js'
+import { readHeld } from '../postgres/this-process.js'
 import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-told.js'
 import { resetsAtOf } from './rate-spec.js'
 import type { ToldClaim } from './told-claim.js'
@@ -47,7 +47,12 @@ export interface ToldOne {
   readonly id?: string | null
   readonly row?: ToldRow
   readonly take?: ToldTake & ToldRate
-  readonly lock?: { readonly holder?: string; readonly fence: number; readonly leftMs: number | null }
+  readonly lock?: {
+    readonly holder?: string
+    readonly fence: number
+    readonly leftMs: number | null
+    readonly leaseUntil?: number | null
+  }
 }
 
 interface ToldRate {
@@ -131,12 +136,8 @@ function explain(item: AcquireItem, one: ToldOne, waitedMs: number): DibsError {
   })
 }
 
-/** Without a lease the holder that is told is the last one. */
-function explainLock(name: string, lock: ToldOne['lock']): LockHeldError {
-  const { holder, leftMs } = lock ?? {}
-  if (typeof leftMs !== 'number') return new LockHeldError(name, RETRY_MS)
-  return new LockHeldError(name, leftMs, { holder: holder && nameHolder(holder) })
-}
+const explainLock = (name: string, lock: ToldOne['lock']): LockHeldError =>
+  new LockHeldError(name, lock?.leftMs ?? RETRY_MS, readHeld(lock ?? {}))
 
 function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {
   const { claim, slot, by, since } = one
@@ -161,6 +162,7 @@ function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {
     since: since ? dateFromMicros(String(since)) : undefined,
     state: failure?.name === VOID ? 'void' : claim.status,
     result: isActive && claim.hasOutcome ? claim.outcome : undefined,
+    leaseUntil: readHeld(claim).leaseUntil,
     retryAfterMs: claim.leftMs ?? undefined,
     cause: failure && failure.name !== VOID ? restoreFailure(failure) : undefined,
   })

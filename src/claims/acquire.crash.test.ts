@@ -86,9 +86,9 @@ describe('joined', () => {
 })
 
 describe('leased', () => {
-  const pays = (db: pg.Pool, effects: Effects, onFailure: 'free' | 'keep' = 'free') =>
+  const pays = (db: pg.Pool, effects: Effects, ifFailed: 'free' | 'keep' = 'free') =>
     asProcess(db, (own) =>
-      singletonOn(own)({ scope: 's', perMs, onFailure, mode: 'leased', leaseMs: LEASE_MS }, (lease) =>
+      singletonOn(own)({ scope: 's', perMs, ifFailed, mode: 'leased', leaseMs: LEASE_MS }, (lease) =>
         effects.perform('pay', lease.idempotencyKey),
       ),
     ).catch((error) => {

@@ -68,7 +68,7 @@ async function sweep(
   }
   expect(cuts).toBeGreaterThan(1)
   expect(cuts).toBeLessThan(MOST)
-  expect(await points(fixture.dibs).verify()).toEqual([])
+  expect((await points(fixture.dibs).verify()).items).toEqual([])
   expect(
     await query("select from {schema}.claim where status = 'pending' and lease_until > '-infinity'"),
   ).toEqual([])
@@ -151,7 +151,7 @@ describe('the end of a connection in the middle of an answer to a leased call', 
       expect(cuts).toBeGreaterThan(1)
       expect(cuts).toBeLessThan(MOST)
       const held = 'select from {schema}.lock where expires_at > now()'
-      expect([await query(held), await points(fixture.dibs).verify()]).toEqual([[], []])
+      expect([await query(held), (await points(fixture.dibs).verify()).items]).toEqual([[], []])
     },
   )
 })

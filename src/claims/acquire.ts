@@ -54,7 +54,7 @@ export interface Acquire {
   /** In a transaction of its own. */
   <const C extends Claims, T>(
     claims: C,
-    options: JoinedAcquire & { readonly tx?: undefined },
+    options: (JoinedAcquire & { readonly tx?: undefined }) | undefined,
     fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAnswer<C, T>>
   /** In your transaction. */
@@ -96,7 +96,7 @@ export interface TryAcquire {
   /** In a transaction of its own. */
   <const C extends Claims, T>(
     claims: C,
-    options: JoinedAcquire & { readonly tx?: undefined },
+    options: (JoinedAcquire & { readonly tx?: undefined }) | undefined,
     fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
   /** In your transaction. */

@@ -36,6 +36,23 @@ it('acquire gives the function what was granted, each in its place', () => {
     await dibs.acquire([{ kind: 'thing' }], async () => 1)
     // @ts-expect-error: a question needs a claim of its own
     claim.once({ scope: 's', key: 'k', onAmbiguous: () => 'retry' })
+    // @ts-expect-error: a slot needs a period
+    claim.singleton({ scope: 's' })
+    // @ts-expect-error: one of the two
+    claim.singleton({ scope: 's', per: 'day', perMs: 1_000 })
+    // @ts-expect-error: a time zone is for a period of the calendar
+    claim.singleton({ scope: 's', perMs: 1_000, timeZone: 'UTC' })
+    // @ts-expect-error: a slot needs a period
+    await dibs.singleton({ scope: 's' }, async () => 1)
+    // @ts-expect-error: a slot needs a period
+    await dibs.trySingleton({ scope: 's', mode: 'leased' }, async () => 1)
+    await dibs.acquire([once], undefined, async () => 1)
+    // @ts-expect-error: one way to name a claim
+    await dibs.claims.forget({ scope: 's', operation: 'o', key: 'k' })
+    // @ts-expect-error: a bigint
+    await dibs.claims.resolve({ scope: 's', key: 'k' }, { outcome: 1n })
+    await dibs.claims.resolve({ scope: 's', key: 'k' }, { outcome: { at: new Date() } })
+    await dibs.claims.resolve({ scope: 's', key: 'k' }, { outcome: undefined })
     // @ts-expect-error: misspelled
     claim.singleton({ scope: 's', per: 'dya' })
   })

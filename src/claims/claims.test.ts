@@ -1,3 +1,4 @@
+import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { deferred } from '../../test/deferred.js'
@@ -56,6 +57,46 @@ describe('dibs.claims', () => {
     expect(await keys({ operation: 'charge' })).toEqual([])
   })
 
+  it('names the holder of a leased claim by host and process, without the id of the call', async () => {
+    const { dibs } = fixture
+    const at = { scope: 's', key: 'k' }
+    const seen = deferred()
+    const goOn = deferred()
+    const held = dibs.once({ ...at, mode: 'leased' }, async () => {
+      seen.resolve()
+      await goOn.promise
+    })
+    await seen.promise
+    const claim = await dibs.claims.get(at)
+    expect(claim?.holder).toBe(`${hostname()}:${process.pid}`)
+    const refused = await dibs.once({ ...at, mode: 'leased' }, async () => 2).catch((error) => error)
+    expect(refused).toBeInstanceOf(InProgressError)
+    expect(refused).toMatchObject({ holder: claim?.holder, leaseUntil: claim?.leaseUntil })
+    expect(refused.message).toContain(
+      `"${claim?.holder}" (lease until ${claim?.leaseUntil?.toISOString()}, unless renewed) works on key "k"`,
+    )
+    const busy = await dibs.once({ ...at, mode: 'leased', waitMs: 20 }, async () => 2).catch((error) => error)
+    expect(busy).toBeInstanceOf(BusyError)
+    expect(busy).toMatchObject({ holder: claim?.holder, leaseUntil: claim?.leaseUntil })
+    expect(await dibs.tryOnce({ ...at, mode: 'leased' }, async () => 2)).toEqual({
+      ...{ ok: false, id: claim?.id, holder: claim?.holder, leaseUntil: claim?.leaseUntil },
+      retryAfterMs: expect.any(Number),
+    })
+    await expect(dibs.claims.forget(at)).rejects.toMatchObject({ holder: claim?.holder })
+    goOn.resolve()
+    await held
+  })
+
+  it.each(['get', 'forget'] as const)('refuses two ways to say which claim: %s', async (call) => {
+    const { dibs } = fixture
+    await dibs.once({ scope: 's', key: 'k' }, async () => 1)
+    const two = { scope: 's', operation: 'charge', key: 'k' } as never
+    await expect(dibs.claims[call](two)).rejects.toThrow(
+      '`operation` must not be given with `scope`: give one of them',
+    )
+    expect(await dibs.claims.get({ scope: 's', key: 'k' })).toBeDefined()
+  })
+
   it('does not show what is expired', async () => {
     await fixture.dibs.once({ scope: 's', key: 'k', keepMs: 1_000 }, async () => 1)
     await fixture.schema.clock.advance(1_000)
@@ -66,8 +107,8 @@ describe('dibs.claims', () => {
   it('forgets one, so that its key is new', async () => {
     const at = { scope: 's', key: 'k' }
     await fixture.dibs.once(at, async () => 1)
-    expect(await fixture.dibs.claims.forget(at)).toBe(true)
-    expect(await fixture.dibs.claims.forget(at)).toBe(false)
+    expect(await fixture.dibs.claims.forget(at)).toEqual({ ok: true })
+    expect(await fixture.dibs.claims.forget(at)).toEqual({ ok: false })
     expect(await fixture.dibs.once(at, async () => 2)).toBe(2)
   })
 
@@ -85,7 +126,7 @@ describe('dibs.claims', () => {
     await expect(early).rejects.toThrow(
       /so nothing was changed\. Call again in \d+ ms, or pass force: true\.$/,
     )
-    expect(await fixture.dibs.claims.forget(at, { force: true })).toBe(true)
+    expect(await fixture.dibs.claims.forget(at, { force: true })).toEqual({ ok: true })
     goOn.resolve()
     await expect(held).rejects.toThrow(FenceLostError)
     expect(await fixture.dibs.claims.get(at)).toBeUndefined()

@@ -3,7 +3,7 @@ import { checkLifetime } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
-import { toJson } from '../postgres/json.js'
+import { type Storable, toJson } from '../postgres/json.js'
 import {
   checkKey,
   nameScope,
@@ -24,6 +24,7 @@ import {
 } from '../postgres/page.js'
 import { statement } from '../postgres/statement.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
+import { nameHolder, readHeld } from '../postgres/this-process.js'
 import { decideClaim } from './claim-statements.js'
 import { GIVEN_UP } from './once-call.js'
 import { readScope } from './once-spec.js'
@@ -42,10 +43,10 @@ export interface ClaimRecord {
    */
   readonly held?: 'held' | 'resting' | 'abandoned' | 'released'
   readonly attempt: number
-  /** Attempts that ended without a word. */
+  /** Attempts without a recorded outcome. */
   readonly lost: number
   readonly fence: number
-  /** Who works on it, or did last: what a singleton was given as `holder`, else host, process and call. */
+  /** Who works on the claim, or did last: the `holder` of a singleton if it was given, else host and process. */
   readonly holder: string
   readonly leaseUntil?: Date
   /** What is replayed; of a failed claim, its error. */
@@ -66,9 +67,24 @@ export interface ClaimRecord {
 
 /** Which claim: its scope, or the name of its operation or singleton, and its key, which is the period of a singleton. */
 export type ClaimAddress =
-  | { readonly scope: string | readonly (string | number | bigint)[]; readonly key: string }
-  | { readonly operation: string; readonly key: string }
-  | { readonly singleton: string | readonly (string | number | bigint)[]; readonly key: string }
+  | {
+      readonly scope: string | readonly (string | number | bigint)[]
+      readonly key: string
+      readonly operation?: undefined
+      readonly singleton?: undefined
+    }
+  | {
+      readonly operation: string
+      readonly key: string
+      readonly scope?: undefined
+      readonly singleton?: undefined
+    }
+  | {
+      readonly singleton: string | readonly (string | number | bigint)[]
+      readonly key: string
+      readonly scope?: undefined
+      readonly operation?: undefined
+    }
 
 /** Which claims. */
 export interface ClaimFilter {
@@ -80,7 +96,7 @@ export interface ClaimFilter {
   readonly status?: ClaimStatus | undefined
   /** Pending claims, by who works on them. */
   readonly held?: ClaimRecord['held'] | undefined
-  /** Failed claims that were given up, after too many attempts that ended without a word. */
+  /** Failed claims that were given up, after too many attempts without a recorded outcome. */
   readonly gaveUp?: boolean | undefined
 }
 
@@ -130,6 +146,12 @@ const statuses: readonly unknown[] = [undefined, 'pending', 'active', 'failed']
 const holds: readonly unknown[] = [undefined, 'held', 'resting', 'abandoned', 'released']
 const DAY_MS = 24 * 3_600_000
 
+/** What `claims.forget` and `claims.resolve` return. */
+export interface ClaimDecision {
+  /** True if this call made the change. */
+  readonly ok: boolean
+}
+
 /** The claims that are kept, for operators. */
 export class Claims {
   readonly #database: Database
@@ -143,7 +165,7 @@ export class Claims {
    *
    * @example
    * const claim = await dibs.claims.get({ scope: 'payments', key: `order-${id}` })
-   * if (claim?.held === 'abandoned') console.log(`attempt ${claim.attempt} ended without a word`)
+   * if (claim?.held === 'abandoned') console.log(`attempt ${claim.attempt} has no recorded outcome`)
    */
   async get(address: ClaimAddress): Promise<ClaimRecord | undefined> {
     const [row] = await this.#database.send(getClaim, readAddress(address))
@@ -169,10 +191,7 @@ export class Claims {
     if (typeof gaveUp !== 'boolean')
       throw new InvalidInputError('gaveUp', `must be true or false, not ${showGiven(gaveUp)}`)
     const ways = { scope, operation, singleton }
-    const [way, second] = Object.entries(ways).filter(([, value]) => value !== undefined)
-    if (second)
-      throw new InvalidInputError(second[0], `and \`${way?.[0]}\` are two ways to say which; give one`)
-    const wanted = way ? scopeOf(ways) : null
+    const wanted = checkOneWay(ways) ? scopeOf(ways) : null
     const limit = checkPageLimit(page.limit)
     const from = decodeCursor('claims', page.cursor, [ANY_TEXT, ANY_TEXT]) ?? [null, null]
     const values = [
@@ -188,16 +207,16 @@ export class Claims {
   }
 
   /**
-   * Removes a claim, so that its key is new; false if there is none. One that is held is `InProgressError`, unless `force` is
-   * given: then its holder finds out at its next write, and what it has done outside is done.
+   * Removes a claim, so that its key is new. `ok` is false if there is no such claim. A claim that is held is an `InProgressError`, unless `force`
+   * is true: then its holder learns of the loss at its next write, and keeps what it did outside of the database.
    *
    * @example
-   * await dibs.claims.forget({ scope: 'payments', key: `order-${id}` })
+   * const { ok } = await dibs.claims.forget({ scope: 'payments', key: `order-${id}` })
    */
   async forget(
     address: ClaimAddress,
     options: { readonly force?: boolean | undefined } = {},
-  ): Promise<boolean> {
+  ): Promise<ClaimDecision> {
     checkOptions(options, ['force'])
     const { force = false } = options
     if (typeof force !== 'boolean')
@@ -206,19 +225,19 @@ export class Claims {
   }
 
   /**
-   * Decides about a claim of which it was not known whether its work was done: that it was, with this outcome, which callers
-   * get from now on; or that it was not (`'retry'`), so that the next caller runs it. False if there is no such claim, or it
-   * is over already. One that is held is `InProgressError`.
+   * Decides about a claim whose last attempt has no recorded outcome. With `{ outcome }`, the work was done, and callers get this outcome from now on.
+   * With `'retry'`, the work was not done, and the next caller runs it. `ok` is false if there is no such claim, or if it has its outcome
+   * already. A claim that is held is an `InProgressError`.
    *
    * @example
    * const found = await bank.find(id)
    * await dibs.claims.resolve({ operation: 'charge', key }, found ? { outcome: found } : 'retry')
    */
-  async resolve(
+  async resolve<T = undefined>(
     address: ClaimAddress,
-    verdict: 'retry' | { readonly outcome: unknown },
+    verdict: 'retry' | { readonly outcome: T & Storable<T> },
     options: { readonly keepMs?: number | undefined } = {},
-  ): Promise<boolean> {
+  ): Promise<ClaimDecision> {
     checkOptions(options, ['keepMs'])
     const keepMs = checkLifetime('keepMs', options.keepMs ?? DAY_MS)
     if (verdict === 'retry') return await this.#decide(address, 'retry', null, keepMs, false)
@@ -234,7 +253,7 @@ export class Claims {
     outcome: string | null,
     keepMs: string | null,
     force: boolean,
-  ): Promise<boolean> {
+  ): Promise<ClaimDecision> {
     const [scope, key] = readAddress(address)
     const subject = `key "${key}" ${nameScope(scope)}`
     const startedAt = performance.now()
@@ -245,14 +264,15 @@ export class Claims {
         cause: error,
       })
     })
-    const { state, leftMs, id } = readTold(rows[0])
+    const told = readTold(rows[0])
+    const { state, leftMs, id } = told
     if (state === 'in progress') {
       const retryAfterMs = leftMs ?? 1_000
       const force = what === 'forget' ? ', or pass force: true' : ''
       const message = `Another caller works on ${subject} just now, so nothing was changed. Call again in ${retryAfterMs} ms${force}.`
-      throw new InProgressError(subject, retryAfterMs, id, { message })
+      throw new InProgressError(subject, retryAfterMs, id, { ...readHeld(told), message })
     }
-    return state === 'done'
+    return { ok: state === 'done' }
   }
 }
 
@@ -262,11 +282,21 @@ function readAddress(address: ClaimAddress): [string, string] {
       'address',
       `must be an object such as { scope, key }, not ${nameGiven(address)}`,
     )
-  const key = checkKey('key', address.key)
-  return [scopeOf(address), key]
+  const { scope, operation, singleton } = address
+  const ways = { scope, operation, singleton }
+  checkOneWay(ways)
+  return [scopeOf(ways), checkKey('key', address.key)]
 }
 
-/** In whichever way it is named. */
+/** False if none of the ways to name claims is given. Refuses two of them. */
+function checkOneWay(ways: object): boolean {
+  const [first, second] = Object.entries(ways).filter(([, value]) => value !== undefined)
+  if (second)
+    throw new InvalidInputError(second[0], `must not be given with \`${first?.[0]}\`: give one of them`)
+  return first !== undefined
+}
+
+/** The scope of claims, whichever way they are named. */
 function scopeOf(named: {
   readonly scope?: unknown
   readonly operation?: string | undefined
@@ -291,7 +321,7 @@ function readRecord(row: TextRow): ClaimRecord {
     attempt: Number(row.attempt),
     lost: Number(row.lost),
     fence: Number(row.fence),
-    holder: singleton !== undefined && input?.by ? input.by : `${row.holder}`,
+    holder: singleton !== undefined && input?.by ? input.by : nameHolder(`${row.holder}`),
     ...(row.lease_until ? { leaseUntil: dateFromMicros(row.lease_until) } : {}),
     ...(row.outcome ? { outcome: JSON.parse(row.outcome) } : {}),
     ...(row.last_error ? { lastError: readError(row.last_error) } : {}),

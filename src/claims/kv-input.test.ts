@@ -31,7 +31,8 @@ describe('what is refused before anything is sent', () => {
     ['fields', (f) => kv.patch('a', f), [null, 1, 'a', [], undefined, new Map()], 'fields'],
     ['remove', (remove) => kv.patch('a', {}, { remove }), ['a', [1], [[]], [['a', 1]], ['\0']], 'remove'],
     ['too many to remove', (remove) => kv.patch('a', {}, { remove }), [Array(1_001).fill('a')], 'remove'],
-    ...(['set', 'setIfAbsent', 'patch'] as const).map(
+    ['a time to live of patch', (ttlMs) => kv.patch('a', {}, { ttlMs }), [0, null, 1e15], 'ttlMs'],
+    ...(['set', 'setIfAbsent'] as const).map(
       (call): [string, (any: never) => Promise<unknown>, unknown[], string] => [
         `a time to live of ${call}`,
         (ttlMs) => kv[call]('a', {}, { ttlMs }),

@@ -11,7 +11,8 @@ const answer = 'outcome::text as "outcome", stored::text as "value", fence::text
 const expires = '(extract(epoch from until) * 1000000)::bigint::text as "expires"'
 
 export const setIfAbsent = statement(
-  `select ${answer} from {schema}.kv_set_if_absent($1::text, $2::text::jsonb, $3::text::bigint, $4::text::integer)`,
+  `select ${answer}, ${expires} from {schema}.kv_set_if_absent(
+    $1::text, $2::text::jsonb, $3::text::bigint, $4::text::integer)`,
 )
 
 export const set = statement(

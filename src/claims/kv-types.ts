@@ -18,8 +18,8 @@ export interface KvListedEntry<T = Json> extends KvEntry<T> {
 
 export type KvClaim<T = Json> =
   | { readonly ok: true; readonly version: number }
-  /** Another was first; this is what it stored. */
-  | { readonly ok: false; readonly value: T; readonly version: number }
+  /** Another caller was first, and stored `current`. */
+  | { readonly ok: false; readonly current: KvEntry<T> }
 
 export type KvSwap<T = Json> =
   | { readonly ok: true; readonly version: number }
@@ -30,6 +30,11 @@ export type KvDeletion<T = Json> =
   | { readonly ok: true }
   /** What is there; undefined: nothing. */
   | { readonly ok: false; readonly current: KvEntry<T> | undefined }
+
+/** Some fields of `T`, also of the objects in it: what `kv.patch` takes if you name the type of the value. */
+export type KvFields<T> = T extends object
+  ? { readonly [K in keyof T]?: T[K] extends readonly unknown[] ? T[K] : KvFields<T[K]> }
+  : T
 
 export interface KvReadOptions {
   /** Your own open transaction, to read what it has written. */

@@ -22,7 +22,7 @@ afterAll(() => pool.end())
 const pay = (by: string): Promise<string> =>
   dibs.transaction(async (tx) => {
     const claim = await dibs.kv.setIfAbsent('payment:7', { by }, { tx, ttlMs: 60_000 })
-    if (!claim.ok) return claim.value.by
+    if (!claim.ok) return claim.current.value.by
     await tx.query('insert into payment values (7, $1)', [by])
     return by
   })

@@ -90,7 +90,7 @@ describe('in the transaction of the caller', () => {
         { isolation },
       )
       expect(attempts).toBe(2)
-      expect(claim).toMatchObject({ ok: false, value: 'theirs' })
+      expect(claim).toMatchObject({ ok: false, current: { value: 'theirs' } })
     },
   )
 

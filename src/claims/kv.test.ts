@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import { describe, expect, expectTypeOf, it } from 'vitest'
-import { blocked, kv, OTHER, pool, schema } from '../../test/kv-fixture.js'
+import { blocked, kv, OTHER, pool, schema, versionOf } from '../../test/kv-fixture.js'
 import { movingClock } from '../../test/moving-clock.js'
 import { BusyError, NotInTransactionError } from '../errors.js'
 import { type DibsEvents, onEvent } from '../postgres/events.js'
@@ -12,33 +12,42 @@ describe('setIfAbsent', () => {
   it('claims what is not there, and gives the loser what the winner stored', async () => {
     const won = await kv.setIfAbsent('a', { by: 'ann' })
     expect(won).toEqual({ ok: true, version: expect.any(Number) })
-    expect(Number.isSafeInteger(won.version)).toBe(true)
+    const version = versionOf(won)
+    expect(Number.isSafeInteger(version)).toBe(true)
     const lost = await kv.setIfAbsent('a', { by: 'bob' })
-    expect(lost).toEqual({ ok: false, value: { by: 'ann' }, version: won.version })
-    expect(await kv.get('a')).toEqual({ value: { by: 'ann' }, version: won.version })
+    expect(lost).toEqual({ ok: false, current: { value: { by: 'ann' }, version } })
+    expect(await kv.get('a')).toEqual({ value: { by: 'ann' }, version })
   })
 
   it('lets one of many win, and tells all others of it', async () => {
     const claims = await Promise.all(Array.from({ length: 20 }, (_, n) => kv.setIfAbsent('rush', n)))
     const winner = claims.findIndex(({ ok }) => ok)
-    const { version } = claims[winner] ?? {}
+    const version = versionOf(claims[winner])
     claims.forEach((claim, n) => {
-      if (n !== winner) expect(claim).toEqual({ ok: false, value: winner, version })
+      if (n !== winner) expect(claim).toEqual({ ok: false, current: { value: winner, version } })
     })
+  })
+
+  it('tells the loser when the entry of the winner expires', async () => {
+    await schema.clock.freeze(new Date(1_000_000))
+    await kv.setIfAbsent('a', 1, { ttlMs: 5_000 })
+    const lost = await kv.setIfAbsent('a', 2)
+    expect(lost).toEqual({ ok: false, current: await kv.get('a') })
+    expect(lost).toMatchObject({ current: { expiresAt: new Date(1_005_000) } })
   })
 
   it('claims what has expired, with a version that is greater', async () => {
     await schema.clock.freeze(new Date('2030-01-01T00:00:00Z'))
     const first = await kv.setIfAbsent('a', 1, { ttlMs: 1_000 })
     await schema.clock.advance(999)
-    expect(await kv.setIfAbsent('a', 2, { ttlMs: 1_000 })).toMatchObject({ ok: false, value: 1 })
+    expect(await kv.setIfAbsent('a', 2, { ttlMs: 1_000 })).toMatchObject({ ok: false, current: { value: 1 } })
     await schema.clock.advance(1)
     const second = await kv.setIfAbsent('a', 2, { ttlMs: 5_000 })
     expect(second.ok).toBe(true)
-    expect(second.version).toBeGreaterThan(first.version)
+    expect(versionOf(second)).toBeGreaterThan(versionOf(first))
     expect(await kv.get('a')).toEqual({
       value: 2,
-      version: second.version,
+      version: versionOf(second),
       expiresAt: new Date('2030-01-01T00:00:06.000Z'),
     })
   })
@@ -54,7 +63,7 @@ describe('setIfAbsent', () => {
       await blocked(second)
       await clock.set(new Date(1_005_000))
       await first.query('rollback')
-      const { version } = await waiting
+      const version = versionOf(await waiting)
       await second.query('commit')
       expect(await kv.get('a')).toEqual({ value: 'second', version, expiresAt: new Date(1_006_000) })
       expect(version).toBe(1_005_000_000)
@@ -79,7 +88,7 @@ describe('setIfAbsent', () => {
         await blocked(waiter)
         await clock.set(new Date(1_006_000))
         await holder.query('commit')
-        const { version } = await waiting
+        const version = versionOf(await waiting)
         await waiter.query('commit')
         expect(await kv.get('a')).toEqual({ value: 2, version, expiresAt: new Date(1_007_000) })
       } finally {
@@ -124,13 +133,13 @@ describe('get and getMany', () => {
   it.each(values.map((value) => [value]))('gives back %j as it was', async (value) => {
     await kv.set('v', value)
     expect((await kv.get('v'))?.value).toEqual(value)
-    expect(await kv.setIfAbsent('v', 'other')).toMatchObject({ ok: false, value })
+    expect(await kv.setIfAbsent('v', 'other')).toMatchObject({ ok: false, current: { value } })
   })
 
   it('stores what JSON makes of a value, and says so by its type', async () => {
     const given = { at: new Date(0), absent: undefined }
     const claim = await kv.setIfAbsent('t', given)
-    if (!claim.ok) expectTypeOf(claim.value.at).toEqualTypeOf<string>()
+    if (!claim.ok) expectTypeOf(claim.current.value.at).toEqualTypeOf<string>()
     expectTypeOf<Stored<Json>>().toEqualTypeOf<Json>()
     expectTypeOf<Stored<{ a: [Date, { b: Date[] }] }>>().toEqualTypeOf<{ a: [string, { b: string[] }] }>()
     expect((await kv.get<{ at: string }>('t'))?.value).toEqual({ at: '1970-01-01T00:00:00.000Z' })

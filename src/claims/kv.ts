@@ -25,6 +25,7 @@ import type {
   KvDeleteOptions,
   KvDeletion,
   KvEntry,
+  KvFields,
   KvFilter,
   KvListedEntry,
   KvListOptions,
@@ -44,7 +45,7 @@ const WAIT_MS = 5_000
  *
  * @example
  * const claim = await dibs.kv.setIfAbsent(keyOf('coupon', sku), { owner: 'ann' }, { ttlMs: 60_000 })
- * if (!claim.ok) console.log(`${claim.value.owner} was first`)
+ * if (!claim.ok) console.log(`${claim.current.value.owner} was first`)
  */
 export class Kv {
   readonly #database: Database
@@ -54,11 +55,11 @@ export class Kv {
   }
 
   /**
-   * Stores a value if there is none; of any number of callers one wins, and the others are given what it stored.
+   * Stores a value if the key has none. Of any number of callers one stores its value (`ok`); the others get that entry as `current`.
    *
    * @example
    * const claim = await dibs.kv.setIfAbsent('report:today', { owner: 'pod-1' }, { ttlMs: 60_000 })
-   * console.log(claim.ok ? 'ours' : `${claim.value.owner} has it`)
+   * console.log(claim.ok ? 'ours' : `${claim.current.value.owner} has it`)
    */
   async setIfAbsent<T = Json>(
     key: string,
@@ -68,10 +69,9 @@ export class Kv {
     checkOptions(options, ['ttlMs', 'tx'])
     const values = [checkKey('key', key), toJson('value', value), checkTtl(options.ttlMs)]
     const row = await this.#ask(statements.setIfAbsent, values, key, options.tx)
-    const version = Number(row.version)
-    if (row.outcome === 'claimed') return { ok: true, version }
+    if (row.outcome === 'claimed') return { ok: true, version: Number(row.version) }
     this.#tellConflict('setIfAbsent', key)
-    return { ok: false, value: parse(row), version }
+    return { ok: false, current: toEntry(row) }
   }
 
   /**
@@ -181,9 +181,9 @@ export class Kv {
    * const both = await dibs.kv.patch('payment:7', { checks: { fraud: 'ok' } }, { remove: ['status'] })
    * console.log(both?.value) // { checks: { risk: 'ok', fraud: 'ok' } }
    */
-  async patch<T = Json>(
+  async patch<T = Json, F extends object = KvFields<T> & object>(
     key: string,
-    fields: object,
+    fields: F & Storable<F>,
     options: KvPatchOptions = {},
   ): Promise<{ value: T; version: number } | undefined> {
     checkOptions(options, ['remove', 'ttlMs', 'tx'])

@@ -14,7 +14,7 @@ import { parseStored } from '../postgres/standard-schema.js'
 import type { Statement } from '../postgres/statement.js'
 import { restoreFailure, type StoredFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros, type TextRow, type TextValue } from '../postgres/text-values.js'
-import { THIS_PROCESS } from '../postgres/this-process.js'
+import { readHeld, THIS_PROCESS } from '../postgres/this-process.js'
 import { beginAnnouncedClaim, beginJoinedClaim } from './claim-statements.js'
 import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
@@ -36,7 +36,7 @@ export class OnceCall {
   readonly id: string = randomUUID()
   readonly subject: string
   /** The error by which this call was refused, if another caller works on the key. */
-  refusal: Error | undefined
+  refusal: InProgressError | BusyError | undefined
   readonly #startedAt = performance.now()
   #tries = 0
   #asks = 0
@@ -139,16 +139,17 @@ export class OnceCall {
   }
 
   /** Another works on it, and there is no time to wait for that. */
-  refuse(claim?: ToldClaim): Error {
+  refuse(claim?: ToldClaim): InProgressError | BusyError {
     const waitedMs = Math.round(performance.now() - this.#startedAt)
     const retryAfterMs = Math.min(RETRY_MS, claim?.leftMs ?? RETRY_MS)
     this.emit('dibs:once.conflict', { retryAfterMs, waitedMs, retries: Math.max(0, this.#tries - 1) })
-    const inProgress = new InProgressError(this.subject, retryAfterMs, claim?.id)
+    const held = readHeld(claim ?? {})
+    const inProgress = new InProgressError(this.subject, retryAfterMs, claim?.id, held)
     const subject = `another caller that works on ${this.subject}`
     this.refusal =
       this.spec.waitMs === 0
         ? inProgress
-        : new BusyError(subject, waitedMs, retryAfterMs, { cause: inProgress })
+        : new BusyError(subject, waitedMs, retryAfterMs, { ...held, cause: inProgress })
     return this.refusal
   }
 
@@ -213,8 +214,8 @@ const explained = new Map<number, string>()
 export function explainGivingUp(attempts: number): string {
   const known = explained.get(attempts)
   if (known !== undefined) return known
-  const times = attempts === 1 ? 'an attempt' : `${attempts} attempts`
-  const message = `Given up after ${times} that ended without a word: the process died, or lost its lease.`
+  const times = attempts === 1 ? '1 attempt' : `${attempts} attempts`
+  const message = `Given up after ${times} without a recorded outcome (crash or expired lease).`
   const text = JSON.stringify({ name: GIVEN_UP, message } satisfies StoredFailure)
   explained.set(attempts, text)
   return text

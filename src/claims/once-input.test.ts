@@ -29,7 +29,11 @@ describe('bad input is refused before anything is sent', () => {
       '`fingerprint.n` is a bigint, which JSON cannot store',
     ],
     ['NUL in a fingerprint', { fingerprint: 'a\0' }, '`fingerprint` must not hold a NUL'],
-    ['a misspelled option', { fingerPrint: 1 }, 'Unknown option "fingerPrint". Expected one of: scope, key'],
+    [
+      'a misspelled option',
+      { fingerPrint: 1 },
+      'Unknown option "fingerPrint". Did you mean fingerprint? Expected one of: scope, key',
+    ],
     ['an option of the other mode', { leaseMs: 1_000 }, 'Unknown option "leaseMs"'],
     ['another mode', { mode: 'safe' }, "`mode` must be 'joined' or 'leased'"],
     [

@@ -275,7 +275,7 @@ describe('once, alone', () => {
     await fixture.beside(
       async (dibs, slow) => {
         await slow.query('select 1')
-        proxy.inject({ kind: 'latency', ms: delayMs, direction: 'toClient' })
+        proxy.inject({ kind: 'latency', delayMs, direction: 'toClient' })
         const startedAt = performance.now()
         expect(await dibs.once(at, async () => 2)).toBe(1)
         const tookMs = performance.now() - startedAt
@@ -412,7 +412,7 @@ describe('calls of one process', () => {
       async (dibs, pool) => {
         const told = () => expect(dibs.once(at, fail)).rejects.toThrow('no')
         await Promise.all(Array.from({ length: 12 }, () => pool.query('select 1')))
-        proxy.inject({ kind: 'latency', ms: delayMs, direction: 'toClient' })
+        proxy.inject({ kind: 'latency', delayMs, direction: 'toClient' })
         const startedAt = performance.now()
         await Promise.all(Array.from({ length: 12 }, told))
         // The first, and then all others.

@@ -215,7 +215,7 @@ describe('after a crash', () => {
     const events = await fixture.eventsOf(async () => {
       const failed = fixture.dibs.once({ ...at, maxAttempts: 2 }, async () => 3)
       await expect(failed).rejects.toThrow(PermanentError)
-      await expect(failed).rejects.toThrow('Given up after 2 attempts that ended without a word')
+      await expect(failed).rejects.toThrow('Given up after 2 attempts without a recorded outcome')
     })
     expect(events).toMatchObject([['dibs:once.gave-up', { attempt: 2 }]])
     const { items: claims } = await fixture.dibs.claims.list({ status: 'failed' })
@@ -223,7 +223,7 @@ describe('after a crash', () => {
     await expect(fixture.dibs.once(at, async () => 4)).rejects.toThrow('Given up')
   })
 
-  it('counts only attempts that ended without a word', async () => {
+  it('counts only attempts without a recorded outcome', async () => {
     for (let n = 0; n < 5; n++)
       await fixture.dibs
         .once({ ...at, maxAttempts: 2 }, () => Promise.reject(new Error('told')))
@@ -321,22 +321,22 @@ describe('a question that was not answered', () => {
   it('is answered by an operator', async () => {
     await abandon()
     const { claims } = fixture.dibs
-    expect(await claims.resolve(address, { outcome: { id: 7 } })).toBe(true)
-    expect(await claims.resolve(address, 'retry')).toBe(false) // it is over
+    expect(await claims.resolve(address, { outcome: { id: 7 } })).toEqual({ ok: true })
+    expect(await claims.resolve(address, 'retry')).toEqual({ ok: false }) // it is over
     expect(await fixture.dibs.once({ ...at, onAmbiguous: 'hold' }, async () => 2)).toEqual({ id: 7 })
     const other = { ...address, key: 'other' }
     const { began } = startHolder({ key: 'other' })
     await began
     await expect(claims.resolve(other, 'retry')).rejects.toThrow(InProgressError)
     await fixture.schema.clock.advance(HOUR_MS)
-    expect(await claims.resolve(other, 'retry')).toBe(true)
+    expect(await claims.resolve(other, 'retry')).toEqual({ ok: true })
     expect(
       await fixture.dibs.onceDetailed({ ...at, key: 'other', onAmbiguous: 'hold' }, async () => 2),
     ).toMatchObject({
       value: 2,
       attempt: 2,
     })
-    expect(await claims.resolve({ ...address, key: 'none' }, 'retry')).toBe(false)
+    expect(await claims.resolve({ ...address, key: 'none' }, 'retry')).toEqual({ ok: false })
     await expect(claims.resolve(address, 'maybe' as never)).rejects.toThrow(
       "`verdict` must be 'retry' or { outcome }",
     )

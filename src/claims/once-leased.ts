@@ -74,7 +74,7 @@ export interface Work {
   readonly handler: Handler
   /** When the statement was sent that began the lease, by `performance.now()`. */
   readonly sentAt: number
-  /** The attempt before ended without a word. */
+  /** The previous attempt has no recorded outcome. */
   readonly isAmbiguous: boolean
   /** After an error that may pass: null releases the claim, since the caller was told and decides. */
   readonly retryInMs: number | null

@@ -39,7 +39,7 @@ export interface JoinedSpec<R = unknown> extends CommonSpec<R> {
   readonly deadlineMs?: number | undefined
 }
 
-/** What to do about an attempt that ended without a word; `outcome` says that its work was done, and what came of it. */
+/** What to do about an attempt without a recorded outcome; `outcome` says that its work was done, and what came of it. */
 export type AmbiguousVerdict = 'retry' | 'hold' | { readonly outcome: unknown }
 
 /** For work outside of this database: the claim commits first, and is held by a lease. */
@@ -47,10 +47,10 @@ export interface LeasedSpec<R = unknown> extends CommonSpec<R> {
   readonly mode: 'leased'
   /** How long after its last sign of life a holder counts as dead. Renewed while the handler runs. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** After so many attempts that ended without a word, the claim has failed. Default 5. */
+  /** After so many attempts without a recorded outcome, the claim has failed. Default 5. */
   readonly maxAttempts?: number | undefined
   /**
-   * What to do when an earlier attempt ended without a word: run again (the default), hold with `AmbiguousOutcomeError`, or
+   * What to do when an earlier attempt has no recorded outcome: run again (the default), hold with `AmbiguousOutcomeError`, or
    * what your function finds out.
    */
   readonly onAmbiguous?:
@@ -110,6 +110,10 @@ export type OnceAttempt<T> =
       readonly ok: false
       /** The id of the claim on which another caller works, if that is known. */
       readonly id?: string
+      /** Host and process that work on the key. Missing while the key is part of a transaction that is still open. */
+      readonly holder?: string
+      /** When the lease of that holder ends, unless it is renewed. */
+      readonly leaseUntil?: Date
       readonly retryAfterMs: number
     }
 

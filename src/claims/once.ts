@@ -1,4 +1,4 @@
-import { DibsError, InProgressError, InvalidInputError } from '../errors.js'
+import { BusyError, type InProgressError, InvalidInputError } from '../errors.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkFunction } from '../postgres/check-function.js'
 import type { Database } from '../postgres/database.js'
@@ -37,17 +37,32 @@ export function tryOnceOn(database: Database): TryOnce {
     fn: (handle: unknown) => Promise<unknown>,
   ): Promise<OnceAttempt<unknown>> => {
     const call = prepare(database, spec, fn)
-    try {
-      return { ok: true, ...(await start(call, spec, fn)) }
-    } catch (error) {
-      // Only a refusal of this very call: its function may throw an error of the same class.
-      if (error !== call.refusal || !(error instanceof DibsError)) throw error
-      const inProgress = error instanceof InProgressError ? error : error.cause
-      const id = inProgress instanceof InProgressError ? inProgress.id : undefined
-      return { ok: false, ...(id === undefined ? {} : { id }), retryAfterMs: error.retryAfterMs ?? 0 }
-    }
+    return await attemptOnce(call, () => start(call, spec, fn))
   }
   return run as TryOnce
+}
+
+/** Runs a call. A refusal is a result, not an error; whatever the function throws is thrown. */
+export async function attemptOnce<T>(
+  call: OnceCall,
+  run: () => Promise<OnceResult<T>>,
+): Promise<OnceAttempt<T>> {
+  try {
+    return { ok: true, ...(await run()) }
+  } catch (error) {
+    // Only the refusal of this call: its function may throw an error of the same class.
+    const { refusal } = call
+    if (refusal === undefined || error !== refusal) throw error
+    const { holder, leaseUntil, retryAfterMs } = refusal
+    const { id } = (refusal instanceof BusyError ? refusal.cause : refusal) as InProgressError
+    return {
+      ok: false,
+      ...(id === undefined ? {} : { id }),
+      ...(holder === undefined ? {} : { holder }),
+      ...(leaseUntil === undefined ? {} : { leaseUntil }),
+      retryAfterMs,
+    }
+  }
 }
 
 function prepare(database: Database, spec: OnceSpec, fn: unknown): OnceCall {

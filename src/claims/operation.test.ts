@@ -83,6 +83,34 @@ describe('an operation', () => {
     })
   })
 
+  it('can be defined without options, and tried without an error while another caller works on the key', async () => {
+    await elsewhere(async (dibs) => {
+      const seen = deferred()
+      const goOn = deferred()
+      const charge = dibs.operation('charge', async ({ amount }: Charge, claim) => {
+        seen.resolve()
+        await goOn.promise
+        if (amount === 0) throw new TransientError('later')
+        return claim.attempt
+      })
+      const running = charge.run({ amount: 7 }, { key: 'a' })
+      await seen.promise
+      const refused = await charge.tryRun({ amount: 7 }, { key: 'a' })
+      expect(refused).toEqual({
+        ...{ ok: false, id: expect.any(String), holder: expect.any(String), leaseUntil: expect.any(Date) },
+        retryAfterMs: expect.any(Number),
+      })
+      expect(await charge.tryRun({ amount: 7 }, { key: 'a', waitMs: 10 })).toMatchObject({ ok: false })
+      goOn.resolve()
+      expect(await running).toBe(1)
+      expect(await charge.tryRun({ amount: 7 }, { key: 'a' })).toMatchObject({
+        ...{ ok: true, value: 1, replayed: true, attempt: 1 },
+      })
+      await expect(charge.tryRun({ amount: 0 }, { key: 'b' })).rejects.toThrow('later')
+      await expect(charge.tryRun({ amount: 8 }, { key: 'a' })).rejects.toThrow(FingerprintMismatchError)
+    })
+  })
+
   it('has a scope that no caller of once can name', async () => {
     await elsewhere(async (dibs) => {
       await define(dibs, async () => 'operation').run({ amount: 7 }, { key: 'a' })

@@ -9,9 +9,17 @@ import { isTerminalError } from '../postgres/stored-failure.js'
 import type { Claim } from './claim.js'
 import { takeOverClaims } from './claim-statements.js'
 import { fingerprintOf } from './fingerprint.js'
+import { attemptOnce } from './once.js'
 import { explainGivingUp, OnceCall } from './once-call.js'
 import { onceLeased, workOn } from './once-leased.js'
-import { type LeasedSpec, type OnceResult, type ReadLeasedSpec, readLease, readSpec } from './once-spec.js'
+import {
+  type LeasedSpec,
+  type OnceAttempt,
+  type OnceResult,
+  type ReadLeasedSpec,
+  readLease,
+  readSpec,
+} from './once-spec.js'
 import { readTold, type ToldClaim } from './told-claim.js'
 
 /** How an operation is run, the same in every process that defines it. */
@@ -65,8 +73,8 @@ export class Operation<Raw, A> {
   }
 
   /**
-   * Runs it once for this key, or gives what came of it. Another caller's attempt is `InProgressError`, or waited for if
-   * `waitMs` is given.
+   * Runs the operation once for this key, or returns the stored outcome. While another caller works on the key, `run` waits for `waitMs` (default 0),
+   * then throws `InProgressError` or, after a wait, `BusyError`.
    *
    * @example
    * const charge = dibs.operation('charge', {}, async (input: { amount: number }, claim) =>
@@ -78,16 +86,39 @@ export class Operation<Raw, A> {
     return (await this.runDetailed(input, options)).value
   }
 
-  /** The same, and how it came about. */
+  /** As `run`, and also returns whether the outcome is a stored one, its attempt and its time. */
   async runDetailed(input: Storable<Raw>, options: RunOptions): Promise<OnceResult<A>> {
+    return await (await this.#prepare(input, options)).run()
+  }
+
+  /**
+   * As `runDetailed`, but returns `{ ok: false }` instead of an error while another caller works on the key. Other errors are thrown, also those of
+   * the operation.
+   *
+   * @example
+   * const charge = dibs.operation('charge', {}, async (input: { amount: number }, claim) =>
+   *   bank.pay(input.amount, claim.idempotencyKey),
+   * )
+   * const attempt = await charge.tryRun({ amount: 10 }, { key: `order-${id}` })
+   * if (!attempt.ok) console.log(`${attempt.holder ?? 'another process'} charges it, ask again in ${attempt.retryAfterMs} ms`)
+   */
+  async tryRun(input: Storable<Raw>, options: RunOptions): Promise<OnceAttempt<A>> {
+    const { call, run } = await this.#prepare(input, options)
+    return await attemptOnce(call, run)
+  }
+
+  async #prepare(
+    input: unknown,
+    options: RunOptions,
+  ): Promise<{ readonly call: OnceCall; readonly run: () => Promise<OnceResult<A>> }> {
     checkOptions(options, ['key', 'waitMs', 'requestId'])
     const text = toJson('input', input)
     const spec = this.#read(options.key, options, fingerprintOf('input', input))
     const parsed = await parseInput(this.#options.input, JSON.parse(text))
     const call = new OnceCall(this.#database, spec)
     const operation = { name: this.name, input: text }
-    const result = await onceLeased(call, spec, (claim) => this.#fn(parsed as never, claim), operation)
-    return result as OnceResult<A>
+    const work = (claim: Claim) => this.#fn(parsed as never, claim)
+    return { call, run: async () => (await onceLeased(call, spec, work, operation)) as OnceResult<A> }
   }
 
   /**

@@ -25,6 +25,25 @@ export interface PeriodOptions<Calendar = CalendarUnit> {
   readonly from?: Date | undefined
 }
 
+/** As `PeriodOptions`, where one of `per` and `perMs` must be given. */
+export type RequiredPeriod<Calendar = CalendarUnit> =
+  | {
+      /** A period of the calendar, by the clocks of `timeZone`. */
+      readonly per: Calendar
+      /** The time zone of the calendar: `Europe/Berlin`. Default `UTC`. */
+      readonly timeZone?: string | undefined
+      readonly perMs?: undefined
+      readonly from?: undefined
+    }
+  | {
+      /** The length of the period, in place of `per`. */
+      readonly perMs: number
+      /** When one of the periods begins. Default 1970. */
+      readonly from?: Date | undefined
+      readonly per?: undefined
+      readonly timeZone?: undefined
+    }
+
 /** The options that name a period. */
 export const periodNames = ['per', 'timeZone', 'perMs', 'from']
 

@@ -314,8 +314,8 @@ describe('a reservation that has run out', () => {
 
 describe('settled late', () => {
   const later = { 'in the same window': 1_000, 'in a later window': DAY, 'after maintenance': 4 * DAY }
-  const open = (late: 'take' | 'overdraft' | 'refuse') =>
-    fixture.dibs.quota('tokens', { ...daily, late, keepMs: 30 * DAY })
+  const open = (ifLate: 'take' | 'overdraw' | 'fail') =>
+    fixture.dibs.quota('tokens', { ...daily, ifLate, keepMs: 30 * DAY })
 
   describe.each(Object.entries(later))('%s', (_, ms) => {
     const reserveAndWait = async (quota: ReturnType<typeof open>, amount = 30) => {
@@ -365,7 +365,7 @@ describe('settled late', () => {
     })
 
     it('is taken whatever fits, where the limit may be overdrawn', async () => {
-      const tokens = open('overdraft')
+      const tokens = open('overdraw')
       const hold = await reserveAndWait(tokens)
       await tokens.take('tenant', 40)
       expect(await hold.settle(20)).toMatchObject({ used: 60, remaining: 0 })
@@ -382,7 +382,7 @@ describe('settled late', () => {
     })
 
     it('is not owed by the window after', async () => {
-      const tokens = open('overdraft')
+      const tokens = open('overdraw')
       const hold = await reserveAndWait(tokens)
       await tokens.take('tenant', 40)
       await hold.settle(20)
@@ -393,14 +393,14 @@ describe('settled late', () => {
     })
 
     it('does not overdraw what fits', async () => {
-      const tokens = open('overdraft')
+      const tokens = open('overdraw')
       const hold = await reserveAndWait(tokens)
       expect(await hold.settle(20)).toMatchObject({ used: 20, remaining: 30 })
       expect(await fixture.rowOf('tenant')).toMatchObject({ used: 20, over: 0 })
     })
 
     it('is refused where that was said', async () => {
-      const tokens = open('refuse')
+      const tokens = open('fail')
       const hold = await reserveAndWait(tokens)
       await expectEnded(hold.settle(1), 'expired')
       expect(await tokens.peek('tenant')).toMatchObject({ used: 0, held: 0 })
@@ -428,7 +428,7 @@ describe('settled late', () => {
   })
 
   it('is not late while its reservation is alive, though its window is over: that one pays', async () => {
-    const tokens = open('refuse')
+    const tokens = open('fail')
     const hold = await tokens.reserve('tenant', 30, { leaseMs: 2 * DAY })
     const other = await tokens.reserve('tenant', 10, { leaseMs: 2 * DAY })
     await fixture.advance(DAY)

@@ -31,7 +31,7 @@ describe('defining a quota refuses', () => {
     ['a wait beyond a timer', 'waitMs', { limit: 5, waitMs: 2 ** 31 }],
     ['a ledger that is neither', 'ledger', { limit: 5, ledger: 'yes' }],
     ['to keep for no time', 'keepMs', { limit: 5, keepMs: 0 }],
-    ['an unknown policy', 'late', { limit: 5, late: 'maybe' }],
+    ['an unknown policy', 'ifLate', { limit: 5, ifLate: 'maybe' }],
     ['what are no options', 'options', null],
   ])('%s', (_, field, options) => {
     expect(() => fixture.dibs.quota('points', options as QuotaOptions)).toThrow(refuses(field))

@@ -1,14 +1,14 @@
-import { InvalidInputError, NeverFitsError } from '../errors.js'
-import { checkAmount } from '../postgres/check-amount.js'
+import { InvalidInputError } from '../errors.js'
+import { checkAmount, checkLimit } from '../postgres/check-amount.js'
 import { checkDuration, checkLifetime, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Tx } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { type PeriodAt, type PeriodOptions, periodNames, readPeriod } from './period.js'
 
-/** What to do with a reservation that is settled after it has run out. */
-export type LatePolicy = 'take' | 'overdraft' | 'refuse'
+/** What to do when a reservation is settled after its lease has ended. */
+export type IfLate = 'take' | 'overdraw' | 'fail'
 
 /** With a period (`per`, `perMs`), each period has its own window. Without one the quota is a stock, which never fills up by itself. */
 export interface QuotaOptions extends PeriodOptions {
@@ -21,10 +21,10 @@ export interface QuotaOptions extends PeriodOptions {
   /** How long an id is known after the end of its window, or of a stock after its use. Default 24 hours, of a stock 30 days. */
   readonly keepMs?: number | undefined
   /**
-   * A reservation that is settled late, after it has run out, is taken anew if it fits (`take`, the default), taken in any case, beyond the
-   * limit if it must be (`overdraft`), or refused (`refuse`).
+   * What to do when a reservation is settled after its lease has ended. `take` (default): take the amount again if it fits. `overdraw`: take the amount
+   * even beyond the limit. `fail`: throw a `HoldEndedError`.
    */
-  readonly late?: LatePolicy | undefined
+  readonly ifLate?: IfLate | undefined
 }
 
 /** What a call may say of its subject, in place of what the quota says of all. It is not remembered: say it in every call. */
@@ -55,8 +55,8 @@ export interface Asked {
   readonly per: string | null
 }
 
-const names = ['limit', ...periodNames, 'waitMs', 'ledger', 'keepMs', 'late']
-const late: readonly unknown[] = ['take', 'overdraft', 'refuse'] satisfies LatePolicy[]
+const names = ['limit', ...periodNames, 'waitMs', 'ledger', 'keepMs', 'ifLate']
+const policies: readonly unknown[] = ['take', 'overdraw', 'fail'] satisfies IfLate[]
 const DAY_MS = 24 * 3_600_000
 
 /** Options of a quota that were checked. */
@@ -66,15 +66,15 @@ export class QuotaSpec {
   readonly waitMs: number
   readonly ledger: boolean
   readonly keepMs: string | null
-  readonly late: LatePolicy
+  readonly ifLate: IfLate
   readonly #given: PeriodOptions
   readonly #period: PeriodAt | undefined
 
   constructor(name: string, options: QuotaOptions) {
     checkOptions(options, names)
-    const { limit, per, timeZone, perMs, from, waitMs = 500, ledger = false, late: policy = 'take' } = options
+    const { limit, per, timeZone, perMs, from, waitMs = 500, ledger = false, ifLate = 'take' } = options
     this.name = checkKey('name', name)
-    this.limit = checkAmount('limit', limit)
+    this.limit = checkLimit('limit', limit)
     this.#given = { per, timeZone, perMs, from }
     this.#period = readPeriod(this.#given)
     const { keepMs = this.#period ? DAY_MS : 30 * DAY_MS } = options
@@ -83,24 +83,19 @@ export class QuotaSpec {
       throw new InvalidInputError('ledger', `must be true or false, not ${nameGiven(ledger)}`)
     this.ledger = ledger
     this.keepMs = checkLifetime('keepMs', keepMs)
-    if (!late.includes(policy)) throw new InvalidInputError('late', "must be 'take', 'overdraft' or 'refuse'")
-    this.late = policy
+    if (!policies.includes(ifLate))
+      throw new InvalidInputError('ifLate', `must be 'take', 'overdraw' or 'fail', not ${showGiven(ifLate)}`)
+    this.ifLate = ifLate
   }
 
   ask(subject: unknown, amount: unknown, options: SubjectOptions): Asked & { readonly amount: number } {
     return { ...this.read(subject, options), amount: checkAmount('amount', amount) }
   }
 
-  /** An amount above its limit can never be had; if it has an id, it may have been, under another limit. */
-  refuse({ subject, amount, limit }: Asked & { readonly amount: number }): NeverFitsError | undefined {
-    if (amount <= limit) return undefined
-    return new NeverFitsError(`quota "${this.name}" of "${subject}"`, amount, limit)
-  }
-
   read(subject: unknown, { limit = this.limit, timeZone }: SubjectOptions): Asked {
     return {
       subject: checkKey('subject', subject),
-      limit: checkAmount('limit', limit),
+      limit: checkLimit('limit', limit),
       per: this.perOf(timeZone),
     }
   }

@@ -49,10 +49,11 @@ export const verifyQuota = statement(
    ) e on e.subject operator(pg_catalog.=) q.subject and e.window_id operator(pg_catalog.=) q.window_id
    where q.name operator(pg_catalog.=) $1::text::text
      and ($2::text::text is null or q.subject operator(pg_catalog.=) $2::text::text)
+     and ($3::text::text is null or q.subject collate "C" operator(pg_catalog.>) $3::text::text collate "C")
      and ((q.used operator(pg_catalog.+) q.over operator(pg_catalog.-) q.unlisted) operator(pg_catalog.<>) coalesce(e.taken, 0)
        or q.held operator(pg_catalog.<>) coalesce(e.held, 0))
-   order by q.subject
-   limit 1000`,
+   order by q.subject collate "C"
+   limit $4::text::integer`,
   { readOnly: true },
 )
 

@@ -26,7 +26,7 @@ export interface QuotaTake extends QuotaUse {
 export interface QuotaRefusal extends QuotaUse {
   readonly ok: false
   readonly requested: number
-  /** Until this amount fits, if nobody else takes of it; missing if that does not come by itself. */
+  /** How long until this amount fits, if nobody else takes from the quota. Missing if no wait helps: the amount is above the limit, or a stock is sold out. */
   readonly retryAfterMs?: number
 }
 
@@ -38,7 +38,13 @@ export interface QuotaRefund {
   readonly replayed: boolean
 }
 
-/** A counter that does not fit its entries. */
+/** Which subjects `quota.verify` checks. */
+export interface QuotaFilter {
+  /** Only this subject. Default: all. */
+  readonly subject?: string | undefined
+}
+
+/** A counter that does not agree with its entries. */
 export interface QuotaDrift {
   readonly subject: string
   readonly used: number

@@ -103,7 +103,7 @@ it('answers as a list would that is summed up each time', { timeout: 60_000 }, a
   const clock = await movingClock(fixture.pool, fixture.schema.name, NOW)
   const plan = fc.record({
     everyMs: fc.constantFrom(undefined, WINDOW_MS),
-    late: fc.constantFrom('take' as const, 'overdraft' as const, 'refuse' as const),
+    ifLate: fc.constantFrom('take' as const, 'overdraw' as const, 'fail' as const),
     keepMs: fc.constantFrom(2_000, 30 * 86_400_000),
     steps: fc.array(step, { minLength: 20, maxLength: 40, size: 'max' }),
   })
@@ -113,10 +113,10 @@ it('answers as a list would that is summed up each time', { timeout: 60_000 }, a
   // Else little was tried.
   do {
     await fc.assert(
-      fc.asyncProperty(plan, async ({ steps, everyMs, late, keepMs }) => {
-        const model = new QuotaModel({ everyMs, late, keepMs })
+      fc.asyncProperty(plan, async ({ steps, everyMs, ifLate, keepMs }) => {
+        const model = new QuotaModel({ everyMs, ifLate, keepMs })
         const per = everyMs === undefined ? {} : { perMs: everyMs, from: NOW }
-        const quota = fixture.dibs.quota(freshName('points'), { limit: 10, late, keepMs, ...per })
+        const quota = fixture.dibs.quota(freshName('points'), { limit: 10, ifLate, keepMs, ...per })
         let limit = 10
         await clock.set(NOW)
         for (const one of steps) {
@@ -136,7 +136,7 @@ it('answers as a list would that is summed up each time', { timeout: 60_000 }, a
           kinds = kinds.add(`${one.kind} ${expected[0]}`)
           if (expected[0] === 'refused') refused++
         }
-        expect(await quota.verify()).toEqual([])
+        expect((await quota.verify()).items).toEqual([])
         for (const name of ['ann', 'bob']) expect(await quota.peek(name)).toMatchObject(model.use(name))
       }),
       {

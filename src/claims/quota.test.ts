@@ -450,17 +450,17 @@ describe('verify', () => {
     await points.take('other', 2, { id: 'event-2' })
     await fixture.expectClean(points)
     await fixture.pool.query(`update ${fixture.schema.name}.quota set ${change} where subject = 'child'`)
-    expect(await points.verify()).toEqual([expect.objectContaining({ subject: 'child', ...found })])
-    expect(await points.verify({ subject: 'child' })).toHaveLength(1)
-    expect(await points.verify({ subject: 'other' })).toEqual([])
-    expect(await fixture.dibs.quota('stars', daily).verify()).toEqual([])
+    expect((await points.verify()).items).toEqual([expect.objectContaining({ subject: 'child', ...found })])
+    expect((await points.verify({ subject: 'child' })).items).toHaveLength(1)
+    expect((await points.verify({ subject: 'other' })).items).toEqual([])
+    expect((await fixture.dibs.quota('stars', daily).verify()).items).toEqual([])
   })
 
   it('finds an entry that somebody has removed', async () => {
     const points = fixture.dibs.quota('points', { ...daily, ledger: true })
     await points.take('child', 3)
     await fixture.pool.query(`delete from ${fixture.schema.name}.quota_entry`)
-    expect(await points.verify()).toEqual([
+    expect((await points.verify()).items).toEqual([
       { subject: 'child', used: 3, held: 0, listed: 3, entriesTaken: 0, entriesHeld: 0 },
     ])
   })

@@ -5,9 +5,10 @@ import {
   HoldEndedError,
   InProgressError,
   InvalidInputError,
+  NeverFitsError,
   QuotaExceededError,
 } from '../errors.js'
-import { checkAmount } from '../postgres/check-amount.js'
+import { checkAmount, checkLimit } from '../postgres/check-amount.js'
 import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
@@ -16,8 +17,17 @@ import type { Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
 import { checkKey, hashKey, templateOf } from '../postgres/key.js'
 import { trackJoinedMethods } from '../postgres/open-calls.js'
+import {
+  ANY_TEXT,
+  checkPageLimit,
+  decodeCursor,
+  PAGE_OPTIONS,
+  type Page,
+  type PageOptions,
+  toPage,
+} from '../postgres/page.js'
 import type { Statement } from '../postgres/statement.js'
-import { dateFromMicros, type TextValue, textArray } from '../postgres/text-values.js'
+import { dateFromMicros, type TextRow, type TextValue, textArray } from '../postgres/text-values.js'
 import { QuotaClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
 import { Hold, type ReserveAttempt } from './hold.js'
@@ -33,7 +43,9 @@ import * as statements from './quota-statements.js'
 import {
   type QuotaAttempt,
   type QuotaDrift,
+  type QuotaFilter,
   type QuotaRefund,
+  type QuotaRefusal,
   type QuotaTake,
   type QuotaUse,
   quotaMismatch,
@@ -46,6 +58,8 @@ import {
 
 const RETRY_MS = 100
 const HOLD_MS = 60_000
+const TAKE_OPTIONS = ['id', 'limit', 'timeZone', 'tx']
+const RESERVE_OPTIONS = [...TAKE_OPTIONS, 'leaseMs']
 
 interface TakeItem {
   readonly asked: Asked & { readonly amount: number }
@@ -78,43 +92,50 @@ export class Quota {
   }
 
   /**
-   * Takes so much, or throws `QuotaExceededError` and takes nothing. More than the limit is `NeverFitsError`. Calls of one process
-   * for one subject that come at once share a statement.
+   * Takes an amount, or throws `QuotaExceededError` and takes nothing. An amount above the limit is a `NeverFitsError`. Concurrent calls of one process
+   * for one subject share a statement.
    *
    * @example
    * const { used, remaining, resetsAt } = await points.take(child, 5, { id: `event-${event.id}` })
    */
   async take(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaTake> {
+    checkOptions(options, TAKE_OPTIONS)
+    // With an id, the amount may have been taken before, under a higher limit.
+    if (options.id === undefined) this.#checkFits(subject, amount, options)
     const attempt = await this.tryTake(subject, amount, options)
-    if (attempt.ok) {
-      const { ok: _, ...taken } = attempt
-      return taken
-    }
-    const { limit, used, held, requested, resetsAt, retryAfterMs } = attempt
-    throw new QuotaExceededError({
-      quota: this.name,
-      subject,
-      limit,
-      used,
-      held,
-      requested,
-      resetsAt,
-      retryAfterMs,
-    })
+    if (!attempt.ok) throw this.#explain(subject, attempt)
+    const { ok: _, ...taken } = attempt
+    return taken
+  }
+
+  /** Refuses an amount that can never fit, before anything is sent. */
+  #checkFits(subject: string, amount: number, options: TakeOptions): void {
+    const { asked } = this.#item(subject, amount, options)
+    if (asked.amount > asked.limit) throw this.#neverFits(asked.subject, asked.amount, asked.limit)
+  }
+
+  #neverFits(subject: string, requested: number, limit: number): NeverFitsError {
+    return new NeverFitsError(`quota "${this.name}" of "${subject}"`, requested, limit)
+  }
+
+  #explain(subject: string, refusal: QuotaRefusal): QuotaExceededError | NeverFitsError {
+    const { limit, used, held, requested, resetsAt, retryAfterMs } = refusal
+    if (requested > limit) return this.#neverFits(subject, requested, limit)
+    const quota = this.name
+    return new QuotaExceededError({ quota, subject, limit, used, held, requested, resetsAt, retryAfterMs })
   }
 
   /**
-   * The same, and says so if it does not fit, in place of an error.
+   * As `take`, but returns `{ ok: false }` instead of an error if the amount does not fit. `retryAfterMs` is missing if no wait helps: the amount is above
+   * the limit, or a stock is sold out. `BusyError` is thrown, since nobody knows then how much is left.
    *
    * @example
    * const attempt = await points.tryTake(child, 5)
    * if (!attempt.ok) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
    */
   async tryTake(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaAttempt> {
-    checkOptions(options, ['id', 'limit', 'timeZone', 'tx'])
+    checkOptions(options, TAKE_OPTIONS)
     const item = this.#item(subject, amount, options)
-    const never = options.id === undefined ? this.#spec.refuse(item.asked) : undefined
-    if (never) throw never
     const decided =
       options.tx === undefined
         ? await this.#batches.add(
@@ -128,36 +149,35 @@ export class Quota {
   }
 
   /**
-   * Sets so much aside for a while: `settle` takes what was needed of it, `void` gives it back, and so does time. It counts as
-   * used until then.
+   * Sets an amount aside for `leaseMs`. `settle` takes what was needed of it, `void` gives it back, and so does the end of the lease. Until then the amount
+   * counts as used.
    *
    * @example
    * const hold = await tokens.reserve(tenant, 4_000, { leaseMs: 120_000 })
    * const answer = await model.ask(prompt)
    * await hold.settle(answer.tokens)
    */
-  async reserve(subject: string, amount: number, options: ReserveOptions = {}): Promise<Hold> {
+  async reserve(subject: string, amount = 1, options: ReserveOptions = {}): Promise<Hold> {
+    checkOptions(options, RESERVE_OPTIONS)
+    if (options.id === undefined) this.#checkFits(subject, amount, options)
     const attempt = await this.tryReserve(subject, amount, options)
     if (attempt.ok) return attempt.hold
-    const { ok: _, remaining: __, ...refused } = attempt
-    throw new QuotaExceededError({ quota: this.name, subject, ...refused })
+    throw this.#explain(subject, attempt)
   }
 
   /**
-   * As `reserve`, but returns a refusal in place of `QuotaExceededError`.
+   * As `reserve`, but returns `{ ok: false }` instead of an error if the amount does not fit, as `tryTake` does.
    *
    * @example
    * const attempt = await tokens.tryReserve(tenant, 4_000, { leaseMs: 120_000 })
    * if (attempt.ok) await attempt.hold.settle((await model.ask(prompt)).tokens)
    * else console.log(`${attempt.remaining} left until ${attempt.resetsAt}`)
    */
-  async tryReserve(subject: string, amount: number, options: ReserveOptions = {}): Promise<ReserveAttempt> {
-    checkOptions(options, ['id', 'leaseMs', 'limit', 'timeZone', 'tx'])
+  async tryReserve(subject: string, amount = 1, options: ReserveOptions = {}): Promise<ReserveAttempt> {
+    checkOptions(options, RESERVE_OPTIONS)
     const { leaseMs = HOLD_MS, tx, id = randomUUID() } = options
     const holdMs = String(checkDuration('leaseMs', leaseMs))
     const item = this.#item(subject, amount, { ...options, id })
-    const never = options.id === undefined ? this.#spec.refuse(item.asked) : undefined
-    if (never) throw never
     const decided =
       tx === undefined
         ? (await this.#takeTogether([item], holdMs, this.#spec.waitMs))[0]
@@ -214,7 +234,8 @@ export class Quota {
   async void(id: string, options: Pick<SubjectOptions, 'tx'> = {}): Promise<void> {
     checkOptions(options, ['tx'])
     const told = await this.#resolve(id, 'void', null, options)
-    if (told.state !== 'void') throw this.#ended(id, told, 'given back')
+    if (told.state !== 'void')
+      throw this.#ended(id, told, told.was === 'taken' ? 'given back; refund it instead' : 'given back')
   }
 
   /**
@@ -262,21 +283,18 @@ export class Quota {
    * empty list if all is well. At most 1,000. Reads all entries of the quota, also for one subject.
    *
    * @example
-   * const drifts = await points.verify()
+   * const { items: drifts } = await points.verify()
    * if (drifts.length > 0) console.error('counters and entries differ', drifts)
    */
-  async verify(options: { readonly subject?: string | undefined } = {}): Promise<QuotaDrift[]> {
-    checkOptions(options, ['subject'])
-    const subject = options.subject === undefined ? null : checkKey('subject', options.subject)
-    const rows = await this.#database.send(statements.verifyQuota, [this.name, subject])
-    return rows.map((row) => ({
-      subject: `${row.subject}`,
-      used: Number(row.used) + Number(row.over),
-      held: Number(row.held),
-      listed: Number(row.listed),
-      entriesTaken: Number(row.entries_taken),
-      entriesHeld: Number(row.entries_held),
-    }))
+  async verify(filter: QuotaFilter = {}, page: PageOptions = {}): Promise<Page<QuotaDrift>> {
+    checkOptions(filter, ['subject'])
+    checkOptions(page, PAGE_OPTIONS)
+    const subject = filter.subject === undefined ? null : checkKey('subject', filter.subject)
+    const limit = checkPageLimit(page.limit)
+    const [after = null] = decodeCursor('drifts', page.cursor, [ANY_TEXT]) ?? []
+    const values = [this.name, subject, after, String(limit + 1)]
+    const rows = await this.#database.send(statements.verifyQuota, values)
+    return toPage('drifts', rows, limit, (row) => [`${row.subject}`], readDrift)
   }
 
   /**
@@ -399,8 +417,8 @@ export class Quota {
     { limit = this.#spec.limit, timeZone, tx }: SubjectOptions,
   ): Promise<ToldResolution> {
     const values = [
-      ...[this.name, checkKey('id', id), what, amount === null ? null : String(amount), this.#spec.late],
-      ...[String(checkAmount('limit', limit)), this.#spec.perOf(timeZone)],
+      ...[this.name, checkKey('id', id), what, amount === null ? null : String(amount), this.#spec.ifLate],
+      ...[String(checkLimit('limit', limit)), this.#spec.perOf(timeZone)],
     ]
     const statement = tx === undefined ? statements.resolveQuota : statements.resolveQuotaJoined
     const subject = `"${id}" of quota "${this.name}"`
@@ -442,8 +460,6 @@ export class Quota {
     if (take.state === 'mismatch') throw this.#mismatch(`${id}`)
     if (take.state === 'known' && take.entry !== 'taken')
       throw new HoldEndedError(this.name, `${id}`, take.entry ?? 'unknown', 'taken again')
-    const never = take.state === 'refused' ? this.#spec.refuse(asked) : undefined
-    if (never) throw never
     const use = readUse({ ...row, used: take.used, held: take.held }, asked.limit)
     if (take.state !== 'refused')
       return { ok: true, ...use, ...(id === null ? {} : { id }), replayed: take.state === 'known' }
@@ -456,7 +472,7 @@ export class Quota {
       requested: asked.amount,
       remaining: use.remaining,
     })
-    const retryAfterMs = toMs(take.freeInUs)
+    const retryAfterMs = asked.amount > asked.limit ? undefined : toMs(take.freeInUs)
     return {
       ok: false,
       ...use,
@@ -481,6 +497,15 @@ export class Quota {
 trackJoinedMethods(Quota, 'quota', {
   ...{ take: 2, tryTake: 2, reserve: 2, tryReserve: 2 },
   ...{ settle: 2, void: 1, refund: 1, peek: 1 },
+})
+
+const readDrift = (row: TextRow): QuotaDrift => ({
+  subject: `${row.subject}`,
+  used: Number(row.used) + Number(row.over),
+  held: Number(row.held),
+  listed: Number(row.listed),
+  entriesTaken: Number(row.entries_taken),
+  entriesHeld: Number(row.entries_held),
 })
 
 interface Decided {

@@ -46,7 +46,7 @@ describe('while the database is away', () => {
 
   it('open: grants, says so, and counts again when it is back', () =>
     throughProxy(async (dibs, proxy) => {
-      const rate = dibs.rateLimit('open', { ...spec, whenDown: 'open', downAfterMs: DOWN_MS })
+      const rate = dibs.rateLimit('open', { ...spec, ifDown: 'allow', downAfterMs: DOWN_MS })
       expect(await rate.take('s')).toMatchObject({ remaining: 2, degraded: false })
       const comeBack = goAway(proxy)
       const events: DibsEvents['dibs:rate.degraded'][] = []
@@ -56,7 +56,7 @@ describe('while the database is away', () => {
       expect(await rate.peek('s')).toMatchObject({ remaining: 3, degraded: true })
       stop()
       expect(events).toHaveLength(6)
-      expect(events[0]).toMatchObject({ template: 'open:*', policy: 'open', error: expect.any(Error) })
+      expect(events[0]).toMatchObject({ template: 'open:*', policy: 'allow', error: expect.any(Error) })
       comeBack()
       await expect.poll(async () => (await rate.peek('s')).degraded, { timeout: 30_000 }).toBe(false)
       expect(await rate.take('s')).toMatchObject({ remaining: 1, degraded: false })
@@ -64,7 +64,7 @@ describe('while the database is away', () => {
 
   it('local: the same limit in this process, from its own start', () =>
     throughProxy(async (dibs, proxy) => {
-      const rate = dibs.rateLimit('local', { ...spec, whenDown: 'local', downAfterMs: DOWN_MS })
+      const rate = dibs.rateLimit('local', { ...spec, ifDown: 'local', downAfterMs: DOWN_MS })
       await rate.take('s', 3)
       goAway(proxy)
       const answers = []
@@ -75,12 +75,12 @@ describe('while the database is away', () => {
       expect(await rate.peek('s')).toMatchObject({ remaining: 0, degraded: true })
     }))
 
-  it.each(['open', 'local'] as const)(
+  it.each(['allow', 'local'] as const)(
     '%s: a network that has gone silent counts, also for those who wait in line',
     onTime,
-    (whenDown) =>
+    (ifDown) =>
       throughProxy(async (dibs, proxy) => {
-        const rate = dibs.rateLimit('silent', { ...spec, whenDown, downAfterMs: DOWN_MS, waitMs: 10 })
+        const rate = dibs.rateLimit('silent', { ...spec, ifDown, downAfterMs: DOWN_MS, waitMs: 10 })
         await rate.take('other')
         const hole = proxy.inject({ kind: 'black-hole' })
         const startedAt = performance.now()
@@ -97,7 +97,7 @@ describe('while the database is away', () => {
 
   it('one tries it after a second, and the others go on without', () =>
     throughProxy(async (dibs, proxy) => {
-      const rate = dibs.rateLimit('tried', { ...spec, whenDown: 'open', downAfterMs: DOWN_MS })
+      const rate = dibs.rateLimit('tried', { ...spec, ifDown: 'allow', downAfterMs: DOWN_MS })
       await rate.take('s')
       const hole = proxy.inject({ kind: 'black-hole' })
       await rate.take('s')
@@ -119,7 +119,7 @@ describe('while the database is away', () => {
 
   it('in a transaction of the caller it is thrown, whatever is to be done alone', () =>
     throughProxy(async (dibs, proxy) => {
-      const rate = dibs.rateLimit('joined', { ...spec, whenDown: 'open', downAfterMs: DOWN_MS })
+      const rate = dibs.rateLimit('joined', { ...spec, ifDown: 'allow', downAfterMs: DOWN_MS })
       const failed = dibs.transaction(async (tx) => {
         await tx.query('select 1')
         goAway(proxy)
@@ -130,7 +130,7 @@ describe('while the database is away', () => {
 })
 
 it('what the server says about a statement is thrown, whatever the policy', async () => {
-  const rate = direct.rateLimit('wrong', { ...spec, whenDown: 'open' })
+  const rate = direct.rateLimit('wrong', { ...spec, ifDown: 'allow' })
   const take = `${schema.name}.rate_take`
   await direct.pool.query(`alter function ${take} rename to hidden`)
   try {
@@ -142,7 +142,7 @@ it('what the server says about a statement is thrown, whatever the policy', asyn
 })
 
 it('a row that another holds is busy, and not down, whatever the policy', async () => {
-  const rate = direct.rateLimit('held', { ...spec, whenDown: 'open', waitMs: 20 })
+  const rate = direct.rateLimit('held', { ...spec, ifDown: 'allow', waitMs: 20 })
   await direct.transaction(async (tx) => {
     await rate.take('s', 1, { tx })
     await expect(rate.take('s')).rejects.toThrow(BusyError)

@@ -35,6 +35,8 @@ describe('gcra', () => {
     expect(await even.take('s')).toEqual({ remaining: 0, resetsAt: inMs(100), degraded: false })
     expect(await even.tryTake('s')).toEqual({
       ok: false,
+      limit: 10,
+      cost: 1,
       retryAfterMs: 100,
       remaining: 0,
       resetsAt: inMs(100),
@@ -134,7 +136,7 @@ describe.each(all)('%s', (algorithm, spec) => {
     await advanceMs(-5_000)
     expect(await drain(rate)).toBe(0)
     const answer = await rate.tryTake('s')
-    if (answer.ok) throw new Error('granted')
+    if (answer.ok || answer.retryAfterMs === undefined) throw new Error('granted')
     await advanceMs(answer.retryAfterMs - 1)
     expect((await rate.tryTake('s')).ok).toBe(false)
     await advanceMs(1)
@@ -483,9 +485,9 @@ describe('what is not acceptable is refused before anything is sent', () => {
     ['limit', { limit: Math.ceil(2 ** 51 / 1_000) }],
     ['burst', { burst: Math.ceil(2 ** 51 / 1_000) }],
     ['waitMs', { waitMs: -1 }],
-    ['whenDown', { whenDown: 'maybe' }],
+    ['ifDown', { ifDown: 'maybe' }],
     ['downAfterMs', { downAfterMs: 5 }],
-    ['downAfterMs', { downAfterMs: 0, whenDown: 'open' }],
+    ['downAfterMs', { downAfterMs: 0, ifDown: 'allow' }],
     ['leakMs', { leakMs: 5 }],
   ])('%s: %j', (field, given) => {
     const error = thrownBy(() => dibs.rateLimit('r', options(given)))
@@ -520,10 +522,14 @@ describe('what is not acceptable is refused before anything is sent', () => {
   })
 
   it('a cost that no wait can make fit', async () => {
-    const error = await dibs
-      .rateLimit('r', { ...base, burst: 3 })
-      .tryTake('s', 4)
-      .catch((thrown: unknown) => thrown)
+    const rate = dibs.rateLimit('r', { ...base, burst: 3 })
+    const left = await rate.peek('s')
+    expect(await rate.tryTake('s', 4)).toEqual({
+      ...{ ok: false, limit: rate.limit, cost: 4, remaining: 3, degraded: false },
+      resetsAt: expect.any(Date),
+    })
+    expect(await rate.peek('s')).toMatchObject({ remaining: left.remaining })
+    const error = await rate.take('s', 4).catch((thrown: unknown) => thrown)
     expect(error).toBeInstanceOf(NeverFitsError)
     expect(error).toMatchObject({
       code: 'DIBS_NEVER_FITS',

@@ -1,4 +1,5 @@
 import { BusyError, DatabaseError, RateLimitedError } from '../errors.js'
+import { checkAmount } from '../postgres/check-amount.js'
 import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
@@ -13,7 +14,7 @@ import { type TextRow, type TextValue, textArray } from '../postgres/text-values
 import { RateClaim } from './acquire-claims.js'
 import { Batches } from './batches.js'
 import { LocalRates, type RateDecision } from './rate-local.js'
-import { checkCost, checkRateSpec, type RateLimitOptions, type RateSpec, resetsAtOf } from './rate-spec.js'
+import { checkFits, checkRateSpec, type RateLimitOptions, type RateSpec, resetsAtOf } from './rate-spec.js'
 import { peekRate, takeRate, takeRateJoined, takeRates } from './rate-statements.js'
 import { StoreDown, StoreWatch } from './store-watch.js'
 
@@ -27,14 +28,21 @@ export interface RateLeft {
   readonly remaining: number
   /** When the subject is as if it had never taken anything, by this process's clock. */
   readonly resetsAt: Date
-  /** The database could not be asked, and `whenDown` has decided. */
+  /** The database could not be asked, and `ifDown` has decided. */
   readonly degraded: boolean
 }
 
-export type RateAnswer =
-  | (RateLeft & { readonly ok: true })
-  /** When this cost fits, if nobody else comes. */
-  | (RateLeft & { readonly ok: false; readonly retryAfterMs: number })
+/** A cost that did not fit. Nothing was taken. */
+export interface RateRefusal extends RateLeft {
+  readonly ok: false
+  readonly limit: number
+  readonly cost: number
+  /** How long until this cost fits, if nobody else takes. Missing if no wait helps: the cost is above the limit or the burst. */
+  readonly retryAfterMs?: number
+}
+
+/** What `rateLimit.tryTake` returns. */
+export type RateAttempt = (RateLeft & { readonly ok: true }) | RateRefusal
 
 export interface RateTakeOptions {
   /** Your own open transaction, with which this is committed or rolled back. */
@@ -75,8 +83,8 @@ export class RateLimit {
     this.#batches = new Batches((asked, waitMs) => this.#send(asked, Math.min(waitMs, spec.waitMs)), {
       sendMany: (groups) => this.#sendMany(groups),
     })
-    if (spec.whenDown !== 'closed') this.#watch = new StoreWatch(spec.downAfterMs)
-    if (spec.whenDown === 'local') this.#local = new LocalRates(spec)
+    if (spec.ifDown !== 'fail') this.#watch = new StoreWatch(spec.downAfterMs)
+    if (spec.ifDown === 'local') this.#local = new LocalRates(spec)
   }
 
   get name(): string {
@@ -93,7 +101,7 @@ export class RateLimit {
   }
 
   /**
-   * Takes a cost, or throws `RateLimitedError` and takes nothing. A cost that never fits is `NeverFitsError`.
+   * Takes a cost, or throws `RateLimitedError` and takes nothing. A cost that can never fit is a `NeverFitsError`.
    *
    * @example
    * const uploads = dibs.rateLimit('uploads', { algorithm: 'gcra', limit: 600, perMs: 60_000, burst: 50 })
@@ -104,27 +112,30 @@ export class RateLimit {
    * }
    */
   async take(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateLeft> {
-    const answer = await this.tryTake(subject, cost, options)
-    if (!answer.ok) {
-      const { name: rateLimit, limit } = this.#spec
-      const { remaining, retryAfterMs, resetsAt } = answer
-      throw new RateLimitedError({ rateLimit, subject, limit, cost, remaining, retryAfterMs, resetsAt })
+    checkFits(this.#spec, checkAmount('cost', cost))
+    const attempt = await this.tryTake(subject, cost, options)
+    if (!attempt.ok) {
+      const { ok: _, degraded: __, retryAfterMs = 1, ...refused } = attempt
+      throw new RateLimitedError({ rateLimit: this.name, subject, retryAfterMs, ...refused })
     }
-    const { ok: _, ...left } = answer
+    const { ok: _, ...left } = attempt
     return left
   }
 
   /**
-   * The same with an answer in place of `RateLimitedError`.
+   * As `take`, but returns `{ ok: false }` instead of an error if the cost does not fit. `retryAfterMs` is missing if the cost can never fit. `BusyError` is
+   * thrown, since nobody knows then how much is left.
    *
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'sliding-window', limit: 100, perMs: 60_000 })
-   * const answer = await api.tryTake('tenant:7')
-   * if (!answer.ok) response.setHeader('Retry-After', Math.ceil(answer.retryAfterMs / 1000))
+   * const attempt = await api.tryTake('tenant:7')
+   * if (!attempt.ok) console.log(`refused, ${attempt.remaining} left, try again in ${attempt.retryAfterMs} ms`)
    */
-  async tryTake(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateAnswer> {
+  async tryTake(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateAttempt> {
     checkOptions(options, ['tx'])
-    const asked = { subject: checkKey('subject', subject), cost: checkCost(this.#spec, cost) }
+    const asked = { subject: checkKey('subject', subject), cost: checkAmount('cost', cost) }
+    const { limit, capacity } = this.#spec
+    if (cost > capacity) return { ok: false, limit, cost, ...(await this.peek(subject, options)) }
     const decided = await (options.tx === undefined
       ? this.#takeAlone(asked)
       : this.#takeJoined(asked, options.tx))
@@ -132,7 +143,7 @@ export class RateLimit {
     const retryAfterMs = Math.max(1, toMs(decided.retryAfterUs ?? 0))
     if (isHeard('dibs:rate.refused'))
       emit('dibs:rate.refused', { ...this.#originOf(subject), cost, retryAfterMs })
-    return { ok: false, retryAfterMs, ...toLeft(decided) }
+    return { ok: false, limit, cost, retryAfterMs, ...toLeft(decided) }
   }
 
   /**
@@ -167,7 +178,8 @@ export class RateLimit {
     checkOptions(options, [])
     const { name, limit, rule, algorithm, perUs, capacity } = this.#spec
     const fields = { rule, algorithm, perUs, burst: capacity }
-    return new RateClaim(name, checkKey('subject', subject), limit, checkCost(this.#spec, cost), fields)
+    const checked = checkFits(this.#spec, checkAmount('cost', cost))
+    return new RateClaim(name, checkKey('subject', subject), limit, checked, fields)
   }
 
   async #takeJoined({ subject, cost }: Asked, tx: Tx): Promise<Decided> {
@@ -179,9 +191,9 @@ export class RateLimit {
   }
 
   #takeAlone(asked: Asked): Promise<Decided> {
-    const { waitMs, downAfterMs, whenDown } = this.#spec
+    const { waitMs, downAfterMs, ifDown } = this.#spec
     // While nobody knows whether the store is down, those behind the first wait until it shows.
-    const turnMs = whenDown === 'closed' ? waitMs : Math.min(waitMs + downAfterMs, MAX_TIMER_MS)
+    const turnMs = ifDown === 'fail' ? waitMs : Math.min(waitMs + downAfterMs, MAX_TIMER_MS)
     return this.#orDegraded(asked, async () => ({
       ...(await this.#batches.add(asked.subject, asked, turnMs, this.#turn)),
       degraded: false,
@@ -238,7 +250,7 @@ export class RateLimit {
     }
   }
 
-  /** Asks the database, or does what `whenDown` says. */
+  /** Asks the database, or does what `ifDown` says. */
   async #orDegraded({ subject, cost }: Asked, ask: () => Promise<Decided>): Promise<Decided> {
     try {
       this.#watch?.assertUp()
@@ -246,7 +258,7 @@ export class RateLimit {
     } catch (error) {
       if (!(error instanceof StoreDown)) throw error
       if (isHeard('dibs:rate.degraded')) {
-        const policy = this.#local ? 'local' : 'open'
+        const policy = this.#local ? 'local' : 'allow'
         emit('dibs:rate.degraded', { ...this.#originOf(subject), policy, error: error.cause })
       }
       const unused = { granted: true, remaining: this.#spec.capacity - cost, resetUs: 0 }

@@ -1,17 +1,17 @@
 import { InvalidInputError, NeverFitsError } from '../errors.js'
-import { checkAmount } from '../postgres/check-amount.js'
+import { checkLimit } from '../postgres/check-amount.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { checkKey } from '../postgres/key.js'
 import { showGiven } from '../postgres/name-given.js'
 
 const algorithms = ['gcra', 'token-bucket', 'fixed-window', 'sliding-window'] as const
-const policies = ['closed', 'open', 'local'] as const
+const policies = ['fail', 'allow', 'local'] as const
 
 export type RateAlgorithm = (typeof algorithms)[number]
 
 /** What a rate limit does while the database cannot be reached. */
-export type WhenDown = (typeof policies)[number]
+export type IfDown = (typeof policies)[number]
 
 export interface RateLimitOptions {
   /**
@@ -30,11 +30,11 @@ export interface RateLimitOptions {
   /** The longest wait for another who takes from the same subject. Default 500. */
   readonly waitMs?: number | undefined
   /**
-   * What to do while the database cannot be reached: `closed` (default) throws its error, `open` grants, `local` counts in
-   * this process alone.
+   * What to do while the database cannot be reached. `fail` (default): throw the error of the database. `allow`: grant the call. `local`: count in this
+   * process alone.
    */
-  readonly whenDown?: WhenDown | undefined
-  /** For `open` and `local`: no answer by then counts as down. Default 1,000. */
+  readonly ifDown?: IfDown | undefined
+  /** For `allow` and `local`: without an answer by then, the database counts as unreachable. Default 1,000. */
   readonly downAfterMs?: number | undefined
 }
 
@@ -49,7 +49,7 @@ export interface RateSpec {
   /** What gives stored amounts their meaning; when it changes, all start anew. */
   readonly rule: string
   readonly waitMs: number
-  readonly whenDown: WhenDown
+  readonly ifDown: IfDown
   readonly downAfterMs: number
 }
 
@@ -57,11 +57,11 @@ export interface RateSpec {
 const MAX_PRODUCT = 2 ** 53 / 4
 
 export function checkRateSpec(name: unknown, options: RateLimitOptions): RateSpec {
-  checkOptions(options, ['algorithm', 'limit', 'perMs', 'burst', 'waitMs', 'whenDown', 'downAfterMs'])
-  const { algorithm, waitMs = 500, whenDown = 'closed', downAfterMs } = options
+  checkOptions(options, ['algorithm', 'limit', 'perMs', 'burst', 'waitMs', 'ifDown', 'downAfterMs'])
+  const { algorithm, waitMs = 500, ifDown = 'fail', downAfterMs } = options
   checkOneOf('algorithm', algorithms, algorithm)
-  checkOneOf('whenDown', policies, whenDown)
-  const limit = checkAmount('limit', options.limit)
+  checkOneOf('ifDown', policies, ifDown)
+  const limit = checkLimit('limit', options.limit)
   const perMs = checkDuration('perMs', options.perMs)
   const capacity = checkBurst(algorithm, limit, options.burst)
   if (Math.max(limit, capacity) * perMs > MAX_PRODUCT) {
@@ -71,8 +71,8 @@ export function checkRateSpec(name: unknown, options: RateLimitOptions): RateSpe
       `times perMs must be at most 2^51, and is ${Math.max(limit, capacity)} × ${perMs}`,
     )
   }
-  if (downAfterMs !== undefined && whenDown === 'closed') {
-    throw new InvalidInputError('downAfterMs', "is for whenDown: 'open' and 'local' alone")
+  if (downAfterMs !== undefined && ifDown === 'fail') {
+    throw new InvalidInputError('downAfterMs', "is only for ifDown: 'allow' and 'local'")
   }
   return Object.freeze({
     name: checkKey('name', name),
@@ -82,7 +82,7 @@ export function checkRateSpec(name: unknown, options: RateLimitOptions): RateSpe
     capacity,
     rule: `${algorithm}:${perMs}`,
     waitMs: checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS),
-    whenDown,
+    ifDown,
     downAfterMs: checkDuration('downAfterMs', downAfterMs ?? 1_000, 1, MAX_TIMER_MS),
   })
 }
@@ -91,7 +91,7 @@ function checkBurst(algorithm: RateAlgorithm, limit: number, burst: unknown): nu
   const isBucket = algorithm === 'gcra' || algorithm === 'token-bucket'
   if (burst === undefined) return algorithm === 'gcra' ? 1 : limit
   if (!isBucket) throw new InvalidInputError('burst', `is not for ${algorithm}, whose burst is its limit`)
-  return checkAmount('burst', burst)
+  return checkLimit('burst', burst)
 }
 
 function checkOneOf(field: string, names: readonly string[], value: unknown): void {
@@ -102,11 +102,10 @@ function checkOneOf(field: string, names: readonly string[], value: unknown): vo
   )
 }
 
-/** Refuses what no wait can help with before anything is sent. */
-export function checkCost({ name, capacity }: RateSpec, cost: unknown): number {
-  const amount = checkAmount('cost', cost)
-  if (amount > capacity) throw new NeverFitsError(`rate limit "${name}"`, amount, capacity)
-  return amount
+/** Refuses a cost that can never fit, before anything is sent. */
+export function checkFits({ name, capacity }: RateSpec, cost: number): number {
+  if (cost > capacity) throw new NeverFitsError(`rate limit "${name}"`, cost, capacity)
+  return cost
 }
 
 /** By this process's clock, which callers compare it with. Only the database's clock decides what fits. */

@@ -15,7 +15,7 @@ import {
   TransientError,
 } from '../errors.js'
 import { countTraffic } from '../testing/count-traffic.js'
-import type { SingletonClaimSpec } from './acquire-claims.js'
+import type { SingletonFields } from './acquire-claims.js'
 
 const fixture = openClaims()
 const { holdSlot } = acquirersOf(fixture)
@@ -32,7 +32,7 @@ const conflictOf = async (call: Promise<unknown>): Promise<SingletonConflictErro
 const slot = async () => (await fixture.dibs.claims.list()).items[0]
 
 /** A holder that is never heard of again: its lease has run out. */
-async function abandon(spec: Partial<SingletonClaimSpec> = {}) {
+async function abandon(spec: Partial<SingletonFields> = {}) {
   const holder = holdSlot({ ...at, ...spec })
   const [lease, given] = await holder.began
   await fixture.schema.clock.advance(HOUR_MS)
@@ -104,7 +104,7 @@ describe('singleton, leased', () => {
     expect(error).toMatchObject({ id: dead.slot.id, attempt: 1, retryable: false })
     const address = { singleton: 'payout:ann', key: dead.slot.key }
     expect(error.message).toBe(
-      `The caller that worked on ${error.subject} is gone without a word, so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${JSON.stringify(address)}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${JSON.stringify(address)}, 'retry') if it was not.`,
+      `The caller that worked on ${error.subject} has no recorded outcome (crash or expired lease), so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${JSON.stringify(address)}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${JSON.stringify(address)}, 'retry') if it was not.`,
     )
     await fixture.dibs.claims.resolve(address, { outcome: 1 })
     expect(await undo()).toEqual({ ok: true, value: 'undone' })
@@ -127,7 +127,7 @@ describe('singleton, leased', () => {
   it.each([new TransientError('late'), new PermanentError('late')])(
     'lets a holder that wakes up late end nothing: %s',
     async (error) => {
-      const late = await abandon({ onFailure: error instanceof PermanentError ? 'keep' : 'free' })
+      const late = await abandon({ ifFailed: error instanceof PermanentError ? 'keep' : 'free' })
       const other = holdSlot(at)
       await other.began
       late.holder.finish(() => Promise.reject(error))
@@ -157,7 +157,7 @@ describe('singleton, leased', () => {
   })
 
   it('is ambiguous where failures are kept and nobody knows whether it failed', async () => {
-    const keep = { onFailure: 'keep' } as const
+    const keep = { ifFailed: 'keep' } as const
     await abandon(keep)
     for (const call of [
       () => fixture.dibs.singleton({ ...leased, ...keep }, async () => 2),
@@ -184,7 +184,7 @@ describe('singleton, leased', () => {
   })
 
   it('after an error is kept if that was asked for', async () => {
-    const failed = fixture.dibs.singleton({ ...leased, onFailure: 'keep' }, () =>
+    const failed = fixture.dibs.singleton({ ...leased, ifFailed: 'keep' }, () =>
       Promise.reject(new Error('boom')),
     )
     await expect(failed).rejects.toThrow('boom')

@@ -19,7 +19,8 @@ import {
 import { onEvent } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { countTraffic } from '../testing/count-traffic.js'
-import type { SingletonClaimSpec, Slot } from './acquire-claims.js'
+import type { SingletonClaimSpec, SingletonFields, Slot } from './acquire-claims.js'
+import type { CalendarUnit, CronSlots, RequiredPeriod } from './period.js'
 
 const fixture = openClaims()
 const { query, lockedRows } = acquirersOf(fixture)
@@ -202,7 +203,7 @@ describe('a period', () => {
       { per: { cron: '30 3 * * 1-5' }, timeZone: 'Europe/Berlin' },
       'slot:2026-06-15T01:30:00.000Z from 2026-06-15T01:30Z to 2026-06-16T01:30Z',
     ],
-  ] as [string, Omit<SingletonClaimSpec, 'scope'>, string][])(
+  ] as [string, RequiredPeriod<CalendarUnit | CronSlots>, string][])(
     'is that of a %s',
     async (_, rule, expected) => {
       const spec = { scope: 'report', ...rule }
@@ -252,7 +253,7 @@ describe('a period', () => {
 
 describe('one that is undecided', () => {
   /** A transaction that has claimed the slot and is still open. */
-  async function undecided(spec: Partial<SingletonClaimSpec> = {}) {
+  async function undecided(spec: Partial<SingletonFields> = {}) {
     const claimed = deferred()
     const goOn = deferred<string>()
     const ended = inTransaction(async (tx) => {
@@ -382,7 +383,7 @@ describe('after a failure', () => {
     ['a plain error', plain, PermanentError, { message: 'boom' }],
     ['a rule', rule, BusinessRuleError, { message: 'not today', rule: 'not-today' }],
   ])('by %s the slot is kept if that was asked for, without the writes', async (_, error, type, told) => {
-    const spec = { ...at, onFailure: 'keep', holder: 'ann' } as const
+    const spec = { ...at, ifFailed: 'keep', holder: 'ann' } as const
     let after = 0
     const failed = fixture.dibs.singleton(spec, async (tx) => {
       tx.afterCommit(() => void after++)
@@ -402,7 +403,7 @@ describe('after a failure', () => {
 
   it('by a conflict it is repeated from the start, and kept only if that fails', async () => {
     let tries = 0
-    const kept = fixture.dibs.singleton({ ...at, onFailure: 'keep' }, async (tx) => {
+    const kept = fixture.dibs.singleton({ ...at, ifFailed: 'keep' }, async (tx) => {
       await write(`try ${++tries}`)(tx)
       if (tries < 3) throw new ConflictError({ subject: 'a row' })
       return tries
@@ -414,15 +415,15 @@ describe('after a failure', () => {
   it.each([
     ['free', 'released'],
     ['keep', 'failed'],
-  ] as const)("in the caller's transaction, which goes on: %s", async (onFailure, expected) => {
+  ] as const)("in the caller's transaction, which goes on: %s", async (ifFailed, expected) => {
     await inTransaction(async (tx) => {
-      const failed = fixture.dibs.singleton({ ...at, onFailure, tx }, async () => Promise.reject(plain))
+      const failed = fixture.dibs.singleton({ ...at, ifFailed, tx }, async () => Promise.reject(plain))
       await expect(failed).rejects.toBe(plain)
     })
     const [claim] = (await fixture.dibs.claims.list()).items
     expect(claim?.held ?? claim?.status).toBe(expected)
     const next = fixture.dibs.singleton({ ...at, holder: 'bob' }, async () => 1)
-    if (onFailure === 'keep') await conflictOf(next)
+    if (ifFailed === 'keep') await conflictOf(next)
     else {
       await next
       // Whoever has it now has it since now.
@@ -434,7 +435,7 @@ describe('after a failure', () => {
 
   it("in the caller's transaction that is aborted by it nothing stays", async () => {
     const failed = inTransaction((tx) =>
-      fixture.dibs.singleton({ ...at, onFailure: 'keep', tx }, (own) => own.query('select 1 / 0')),
+      fixture.dibs.singleton({ ...at, ifFailed: 'keep', tx }, (own) => own.query('select 1 / 0')),
     )
     await expect(failed).rejects.toThrow('division by zero')
     expect(await fixture.dibs.claims.list()).toEqual({ items: [] })
@@ -442,7 +443,7 @@ describe('after a failure', () => {
 })
 
 describe('voidSlot', () => {
-  const done = (spec: Partial<SingletonClaimSpec> = {}) => slotOf({ ...at, ...spec })
+  const done = (spec: Partial<SingletonFields> = {}) => slotOf({ ...at, ...spec })
   const scope = at.scope
 
   it('of five at once lets one undo it, and frees the slot', async () => {
@@ -517,7 +518,7 @@ describe('voidSlot', () => {
 
   it('frees a slot that is kept though it failed, and not one whose time is over', async () => {
     await fixture.schema.clock.freeze(NOON)
-    const spec = { ...at, onFailure: 'keep', keepMs: 1 } as const
+    const spec = { ...at, ifFailed: 'keep', keepMs: 1 } as const
     await fixture.dibs.singleton(spec, () => Promise.reject(new Error('no'))).catch(() => {})
     const { slot, id } = await conflictOf(fixture.dibs.singleton(at, async () => 2))
     await fixture.schema.clock.advance(24 * HOUR_MS)
@@ -529,7 +530,7 @@ describe('voidSlot', () => {
 
   it('has nothing to undo where a transaction has failed, and under a lease perhaps a part', async () => {
     const undo = async (mode: 'joined' | 'leased') => {
-      const spec = { scope: ['keep', mode], per: 'day', onFailure: 'keep', mode } as never
+      const spec = { scope: ['keep', mode], per: 'day', ifFailed: 'keep', mode } as never
       await fixture.dibs.singleton(spec, () => Promise.reject(new Error('no'))).catch(() => {})
       const { slot, id } = await conflictOf(fixture.dibs.singleton(spec, async () => 2))
       const seen: unknown[] = []
@@ -575,7 +576,7 @@ describe('voidSlot', () => {
     const [claim] = (await fixture.dibs.claims.list({ singleton: 'prayer:ann' })).items
     const slot = { key: `${claim?.key}`, id: `${claim?.id}` }
     const address = { singleton: 'prayer:ann', key: slot.key }
-    expect(await fixture.dibs.claims.resolve(address, { outcome: 7 })).toBe(true)
+    expect(await fixture.dibs.claims.resolve(address, { outcome: 7 })).toEqual({ ok: true })
     expect(await conflictOf(fixture.dibs.singleton(at, async () => 2))).toMatchObject({ result: 7 })
     expect(await fixture.dibs.voidSlot({ scope, slot }, async (_, result) => result)).toEqual({
       ok: true,
@@ -644,9 +645,9 @@ describe('operators', () => {
       [undefined, undefined],
     ])
     await expect(fixture.dibs.claims.list({ singleton: 'a', operation: 'b' })).rejects.toThrow(
-      'two ways to say which',
+      '`singleton` must not be given with `operation`: give one of them',
     )
-    expect(await fixture.dibs.claims.forget(address)).toBe(true)
+    expect(await fixture.dibs.claims.forget(address)).toEqual({ ok: true })
     expect(await fixture.dibs.singleton(at, async () => 'anew')).toBe('anew')
   })
 })
@@ -664,7 +665,7 @@ describe('what is no singleton', () => {
     [{ timeZone: '+01:00' }, '`timeZone` must be'],
     [{ holder: '' }, '`holder` must not be empty'],
     [{ holder: 7 }, '`holder` must be a text'],
-    [{ onFailure: 'retry' }, "`onFailure` must be 'free' or 'keep'"],
+    [{ ifFailed: 'retry' }, "`ifFailed` must be 'free' or 'keep'"],
     [{ keepMs: Number.NaN }, '`keepMs` must be'],
     [{ keepMs: 0 }, '`keepMs` must be'],
     [{ maxAttempts: 0 }, '`maxAttempts` must be'],
@@ -679,11 +680,11 @@ describe('what is no singleton', () => {
     [{ leaseMs: 1_000 }, 'Unknown option "leaseMs"'],
     [
       { timezone: 'UTC' },
-      'Unknown option "timezone". Expected one of: scope, per, timeZone, perMs, from, holder, onFailure, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
+      'Unknown option "timezone". Did you mean timeZone? Expected one of: scope, per, timeZone, perMs, from, holder, ifFailed, keepMs, maxAttempts, mode, waitMs, tx, deadlineMs.',
     ],
     [
       { mode: 'leased', lease: 1 },
-      'Unknown option "lease". Expected one of: scope, per, timeZone, perMs, from, holder, onFailure, keepMs, maxAttempts, mode, waitMs, leaseMs.',
+      'Unknown option "lease". Did you mean leaseMs? Expected one of: scope, per, timeZone, perMs, from, holder, ifFailed, keepMs, maxAttempts, mode, waitMs, leaseMs.',
     ],
     [{ mode: 'leased', deadlineMs: 1_000 }, 'Unknown option "deadlineMs"'],
     [{ mode: 'leased', leaseMs: 1 }, '`leaseMs` must be'],

@@ -16,8 +16,15 @@ import { addressOf, checkKey, nameScope, scopeOfSingleton } from '../postgres/ke
 import { MarkedCall } from '../postgres/marked-call.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { isInside } from '../postgres/open-transaction.js'
+import { readHeld } from '../postgres/this-process.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { attemptAcquire, checkModeOptions, type LeasedAcquire, prepareAcquire } from './acquire.js'
+import {
+  attemptAcquire,
+  checkModeOptions,
+  type JoinedAcquire,
+  type LeasedAcquire,
+  prepareAcquire,
+} from './acquire.js'
 import type { CalledAs } from './acquire-call.js'
 import { SingletonClaim, type SingletonClaimSpec, type Slot, singletonNames } from './acquire-claims.js'
 import type { AcquireLease } from './acquire-leased.js'
@@ -27,21 +34,19 @@ import { readScope } from './once-spec.js'
 import { readTold, type ToldClaim } from './told-claim.js'
 import { withSavepoint } from './with-savepoint.js'
 
-interface Waiting {
+export interface SingletonWait {
   /**
-   * How long to wait for another transaction that is about to decide who has the slot, then `BusyError`. Default: 5,000 joined, 500
-   * leased. One that is held by a lease is `SingletonConflictError` at once.
+   * How long to wait for another open transaction that claims the slot, then `BusyError`. Default: 5,000 joined, 500 leased. A slot that is held by a lease is a
+   * `SingletonConflictError` at once.
    */
   readonly waitMs?: number | undefined
 }
 
-export interface JoinedSingleton extends SingletonClaimSpec, Waiting {
-  readonly mode?: 'joined' | undefined
-  readonly tx?: Tx | undefined
-  readonly deadlineMs?: number | undefined
-}
+export type JoinedSingleton = SingletonClaimSpec &
+  SingletonWait &
+  Pick<JoinedAcquire, 'mode' | 'tx' | 'deadlineMs'>
 
-export type LeasedSingleton = SingletonClaimSpec & Waiting & Pick<LeasedAcquire, 'mode' | 'leaseMs'>
+export type LeasedSingleton = SingletonClaimSpec & SingletonWait & Pick<LeasedAcquire, 'mode' | 'leaseMs'>
 
 /** `dibs.singleton`, by what the function works with. */
 export interface Singleton {
@@ -77,7 +82,9 @@ export interface SingletonRefusal {
   readonly since?: Date
   /** What their function returned. */
   readonly result?: unknown
-  /** Of a pending one: after this time its holder may be dead. */
+  /** When the lease of a pending holder ends, unless it is renewed. */
+  readonly leaseUntil?: Date
+  /** How long until the lease of a pending holder ends. */
   readonly retryAfterMs?: number
 }
 
@@ -102,7 +109,7 @@ export interface TrySingleton {
 
 /** Whichever of the two it is: what does not belong to it is refused. */
 type Loose = SingletonClaimSpec &
-  Waiting & { mode?: unknown; tx?: unknown; deadlineMs?: unknown; leaseMs?: unknown }
+  SingletonWait & { mode?: unknown; tx?: unknown; deadlineMs?: unknown; leaseMs?: unknown }
 
 /** See `Dibs.singleton`. */
 export function singletonOn(database: Database): Singleton {
@@ -117,8 +124,8 @@ export function trySingletonOn(database: Database): TrySingleton {
     if (attempt.ok) return attempt
     const { refusal } = attempt
     if (refusal instanceof SingletonConflictError) {
-      const { state, slot, id, holder, since, result, retryAfterMs } = refusal
-      const details = { slot, id, holder, since, result, retryAfterMs }
+      const { state, slot, id, holder, since, result, leaseUntil, retryAfterMs } = refusal
+      const details = { slot, id, holder, since, result, leaseUntil, retryAfterMs }
       return { ok: false, state, ...withoutUndefined(details) }
     }
     if (refusal instanceof BusyError)
@@ -237,13 +244,11 @@ async function voidIn(
 }
 
 /** There is nothing to undo yet, or nobody knows whether there is. */
-function explainPending(
-  scope: string,
-  subject: string,
-  { key, id, attempt, holder, leftMs }: ToldClaim,
-): Error {
+function explainPending(scope: string, subject: string, told: ToldClaim): Error {
+  const { key, id, attempt, holder, leftMs } = told
   if (leftMs !== null)
     return new InProgressError(subject, leftMs, id, {
+      ...readHeld(told),
       message: `Another caller works on ${subject} just now, so there is nothing to undo yet. Call again in ${leftMs} ms.`,
     })
   if (holder.startsWith('tx:'))
@@ -252,6 +257,6 @@ function explainPending(
     })
   const address = JSON.stringify(addressOf(scope, key))
   return new AmbiguousOutcomeError(subject, id, attempt, {
-    message: `The caller that worked on ${subject} is gone without a word, so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${address}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${address}, 'retry') if it was not.`,
+    message: `The caller that worked on ${subject} has no recorded outcome (crash or expired lease), so nobody knows whether there is anything to undo. Find out, then say so: dibs.claims.resolve(${address}, { outcome }) if it was done, and void it then; dibs.claims.resolve(${address}, 'retry') if it was not.`,
   })
 }

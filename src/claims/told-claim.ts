@@ -32,6 +32,8 @@ export interface ToldClaim {
   readonly holder: string
   /** Of its lease. */
   readonly leftMs: number | null
+  /** The end of its lease, in microseconds since 1970. Null with `leftMs`. */
+  readonly leaseUntil: number | null
   /** In microseconds since 1970. */
   readonly completedAt: number | null
   readonly hasOutcome: boolean

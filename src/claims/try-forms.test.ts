@@ -80,7 +80,9 @@ describe('trySingleton', () => {
   })
 
   it('throws for a mistake of the caller', async () => {
-    await expect(fixture.dibs.trySingleton({ scope: 's' }, async () => 1)).rejects.toThrow(InvalidInputError)
+    await expect(fixture.dibs.trySingleton({ scope: 's' } as never, async () => 1)).rejects.toThrow(
+      InvalidInputError,
+    )
   })
 
   it('leaves the transaction of the caller usable', async () => {
@@ -202,6 +204,12 @@ describe('tryReserve', () => {
     })
     await first.hold.settle(1)
     expect(await stock.tryReserve('sku', 2)).toMatchObject({ ok: true, hold: { amount: 2, replayed: false } })
-    await expect(stock.tryReserve('sku', 4)).rejects.toThrow(NeverFitsError)
+    const never = { ok: false, limit: 3, used: 1, held: 2, remaining: 0, requested: 4 }
+    expect(await stock.tryReserve('sku', 4)).toEqual(never)
+    expect(await stock.tryTake('sku', 4)).toEqual(never)
+    await expect(stock.reserve('sku', 4)).rejects.toThrow(NeverFitsError)
+    const daily = fixture.dibs.quota('daily', { limit: 3, per: 'day' })
+    expect(await daily.tryTake('sku', 4)).toMatchObject({ ok: false, resetsAt: expect.any(Date) })
+    expect(await daily.tryTake('sku', 4)).not.toHaveProperty('retryAfterMs')
   })
 })

@@ -1,3 +1,4 @@
+import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /** A period in which a thing is done once. */
@@ -16,6 +17,7 @@ export interface SingletonConflictDetails extends DibsErrorOptions {
   readonly since?: Date | undefined
   readonly state: 'pending' | 'active' | 'failed' | 'void'
   readonly result?: unknown
+  readonly leaseUntil?: Date | undefined
   readonly retryAfterMs?: number | undefined
 }
 
@@ -47,7 +49,9 @@ export class SingletonConflictError extends DibsError {
   readonly state: 'pending' | 'active' | 'failed' | 'void'
   /** What came of it. */
   declare readonly result?: unknown
-  /** Of a pending one: what is left of its lease. */
+  /** When the lease of a pending holder ends, unless it is renewed. By the database's clock. */
+  declare readonly leaseUntil?: Date
+  /** How long until the lease of a pending holder ends. */
   declare readonly retryAfterMs?: number
 
   constructor({
@@ -58,6 +62,7 @@ export class SingletonConflictError extends DibsError {
     since,
     state,
     result,
+    leaseUntil,
     retryAfterMs,
     cause,
   }: SingletonConflictDetails) {
@@ -80,6 +85,7 @@ export class SingletonConflictError extends DibsError {
     if (by !== undefined) this.holder = by
     if (since) this.since = since
     if (result !== undefined) this.result = result
+    if (leaseUntil) this.leaseUntil = leaseUntil
     if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs
   }
 }
@@ -107,7 +113,7 @@ export class LockHeldError extends DibsError {
 
   /** Who holds the lock: the name that the holder gave, else its host and process. Unknown while an open transaction holds it. */
   declare readonly holder?: string
-  /** When the lease of that holder ends, unless it is renewed. By the database's clock; `acquire` does not tell it. */
+  /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
   declare readonly leaseUntil?: Date
 
   constructor(
@@ -116,8 +122,9 @@ export class LockHeldError extends DibsError {
     { holder, leaseUntil, cause }: LockHeldDetails = {},
   ) {
     const who = holder === undefined ? 'another caller' : `"${holder}"`
-    const until = leaseUntil ? ` (lease until ${leaseUntil.toISOString()}, unless renewed)` : ''
-    super(`Lock "${lock}" is held by ${who}${until}. Try again in ${retryAfterMs} ms.`, { cause })
+    super(`Lock "${lock}" is held by ${who}${describeLease(leaseUntil)}. Try again in ${retryAfterMs} ms.`, {
+      cause,
+    })
     if (holder !== undefined) this.holder = holder
     if (leaseUntil) this.leaseUntil = leaseUntil
   }

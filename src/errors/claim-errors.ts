@@ -1,3 +1,4 @@
+import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
@@ -90,12 +91,13 @@ export class BusyError extends DibsError {
     means:
       'A bounded wait ended before the resource became free, or the server has no room for another connection.',
     remedy:
-      'Try again after `retryAfterMs`. For a lock, `holder` and `leaseUntil` say who holds it and until when. If this happens often, raise `waitMs`.',
+      'Try again after `retryAfterMs`. `holder` and `leaseUntil`, where they are known, say who has it and until when. If this happens often, raise `waitMs` of calls that have it, or keep transactions short.',
   }
 
+  readonly waitedMs: number
   /** The sessions that held the row locks, where the server tells them. */
   declare readonly blockers?: readonly Blocker[]
-  /** Who holds the lock: the name that the holder gave, else its host and process. Missing if the resource is not a lock. */
+  /** Who has the resource: the name that the holder gave, else its host and process. Missing if nobody holds it by a lease. */
   declare readonly holder?: string
   /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
   declare readonly leaseUntil?: Date
@@ -103,7 +105,7 @@ export class BusyError extends DibsError {
   constructor(
     /** What was waited for. */
     readonly subject: string,
-    readonly waitedMs: number,
+    waitedMs: number,
     override readonly retryAfterMs: number,
     { blockers, holder, leaseUntil, cause }: BusyDetails = {},
   ) {
@@ -111,14 +113,12 @@ export class BusyError extends DibsError {
     const held = holder === undefined ? '' : ` It is held by "${holder}"${describeLease(leaseUntil)}.`
     const blocked = blockers?.length ? ` Blocked by ${blockers.map(nameBlocker).join(', ')}.` : ''
     super(`${waited} ${subject}.${held}${blocked} Try again in ${retryAfterMs} ms.`, { cause })
+    this.waitedMs = Math.round(waitedMs)
     if (blockers) this.blockers = blockers
     if (holder !== undefined) this.holder = holder
     if (leaseUntil) this.leaseUntil = leaseUntil
   }
 }
-
-const describeLease = (until: Date | undefined): string =>
-  until ? ` (lease until ${until.toISOString()}, unless renewed)` : ''
 
 function nameBlocker({ pid, application, since, isSure }: Blocker): string {
   const known = [application, since && `in a transaction since ${since.toISOString()}`].filter(Boolean)

@@ -78,7 +78,7 @@ export class NeverFitsError extends DibsError {
     options?: DibsErrorOptions,
   ) {
     super(
-      `${requested} at once can never be had of ${subject}, which allows ${limit}. Ask for less, or raise the limit.`,
+      `${requested} at once never fits into ${subject}, which allows at most ${limit} at once. Ask for less, or raise the limit.`,
       options,
     )
   }

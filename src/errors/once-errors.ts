@@ -1,4 +1,12 @@
+import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+
+export interface InProgressDetails extends DibsErrorOptions {
+  readonly holder?: string | undefined
+  readonly leaseUntil?: Date | undefined
+  /** The whole message, in place of the usual one. */
+  readonly message?: string | undefined
+}
 
 /**
  * Another caller works on the same key just now.
@@ -12,8 +20,14 @@ export class InProgressError extends DibsError {
     status: 409,
     retryable: true,
     means: 'Another caller works on the same key just now, and this call was not to wait for it.',
-    remedy: 'Call again with the same key after `retryAfterMs`, or let the call wait (`waitMs`).',
+    remedy:
+      'Call again with the same key after `retryAfterMs`, or let the call wait (`waitMs`). `holder` and `leaseUntil` say who works on the key and until when the lease lasts.',
   }
+
+  /** Host and process that work on the key. Unknown while the key is part of a transaction that is still open. */
+  declare readonly holder?: string
+  /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
+  declare readonly leaseUntil?: Date
 
   constructor(
     /** What is being worked on, as a reader would name it. */
@@ -21,13 +35,17 @@ export class InProgressError extends DibsError {
     override readonly retryAfterMs: number,
     /** The id of the claim that is held; not known while it is part of a transaction that is still open. */
     readonly id?: string,
-    options?: DibsErrorOptions & { readonly message?: string | undefined },
+    options: InProgressDetails = {},
   ) {
+    const { message, holder, leaseUntil, cause } = options
+    const who = holder === undefined ? 'Another caller' : `"${holder}"${describeLease(leaseUntil)}`
     super(
-      options?.message ??
-        `Another caller works on ${subject} just now. Call again with the same key in ${retryAfterMs} ms, or pass waitMs to wait for its outcome.`,
-      options,
+      message ??
+        `${who} works on ${subject} just now. Call again with the same key in ${retryAfterMs} ms, or pass waitMs to wait for its outcome.`,
+      { cause },
     )
+    if (holder !== undefined) this.holder = holder
+    if (leaseUntil) this.leaseUntil = leaseUntil
   }
 }
 
@@ -62,7 +80,7 @@ export class FingerprintMismatchError extends DibsError {
 }
 
 /**
- * An earlier attempt ended without a word, and may have done its work.
+ * An earlier attempt has no recorded outcome, and may have done its work.
  *
  * @example
  * if (error instanceof AmbiguousOutcomeError) await orders.flag(error.id) // for a person to look at
@@ -81,7 +99,7 @@ export class AmbiguousOutcomeError extends DibsError {
   constructor(
     readonly subject: string,
     readonly id: string,
-    /** The attempt that ended without a word. */
+    /** The attempt without a recorded outcome. */
     readonly attempt: number,
     options?: DibsErrorOptions & { readonly message?: string | undefined; readonly address?: object },
   ) {

@@ -86,7 +86,7 @@ export class HoldEndedError extends DibsError {
     means:
       'A reservation, or a take, of a quota was ended before in another way, has run out, or is not known. Nothing was changed.',
     remedy:
-      '`state` says what became of it. A reservation that ran out can be settled late (`late`), or made anew; give it more time (`leaseMs`).',
+      '`state` says what became of it. A reservation that ran out can be settled late (`ifLate`), or made anew; give it more time (`leaseMs`).',
   }
 
   constructor(

@@ -56,7 +56,7 @@ it.each([
   const attempts = statement === 'job_settle' ? 2 : 1
   for (const { id } of added) {
     expect(await mine.result(id, { waitMs: 10_000 })).toBe(attempts)
-    expect((await mine.history(id)).length).toBe(attempts)
+    expect((await mine.history(id)).items.length).toBe(attempts)
   }
   await cut.happened
   await until(() => worker.stats.succeeded === 5, 'the worker to know')

@@ -127,7 +127,7 @@ it('tells two attempts of one job apart that end at the same moment', async () =
   await until(() => worker.stats.succeeded + worker.stats.lost === 2, 'both to be told')
   expect(worker.stats).toMatchObject({ succeeded: 1, lost: 1 })
   expect(await jobs.result(id)).toBe(2)
-  expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
+  expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
 })
 
 it.runIf(!viaPgBouncer)('hears of a cancel however many jobs run', async () => {

@@ -1,6 +1,7 @@
 import { InvalidInputError } from '../errors.js'
 import { checkFunction } from '../postgres/check-function.js'
 import { nameGiven } from '../postgres/name-given.js'
+import { offerNames } from '../postgres/nearest-name.js'
 import type { JobContext, TransactionalContext } from './job-context.js'
 import type { JobDefinitions, JobInput, JobResult, ReadDefinition } from './job-spec.js'
 
@@ -41,7 +42,7 @@ export function readHandlers(
     if (!definition)
       throw new InvalidInputError(
         'handlers',
-        `has "${name}", which is no job here; there are ${[...definitions.keys()].join(', ')}`,
+        `has a function for "${name}", and there is no such job. ${offerNames(name, [...definitions.keys()])}`,
       )
     checkFunction(`handlers.${name}`, handler)
     return { definition, handler: handler as AnyHandler }

@@ -49,7 +49,7 @@ async function compute(heartbeatThread: boolean) {
   const { id } = await jobs.add('compute', null)
   await worker.heard('begun')
   const [first] = await until(async () => {
-    const ended = await jobs.history(id)
+    const ended = (await jobs.history(id)).items
     return ended.length > 0 ? ended : undefined
   }, 'the first attempt to end')
   worker.child.send('stop')

@@ -60,7 +60,7 @@ it.each([
   await until(async () => (await jobs.get(id))?.state === 'succeeded', 'the job to succeed')
   await cut.happened
   expect(await writtenBy(id)).toHaveLength(1)
-  expect((await jobs.history(id)).filter(({ outcome }) => outcome === 'succeeded')).toHaveLength(1)
+  expect((await jobs.history(id)).items.filter(({ outcome }) => outcome === 'succeeded')).toHaveLength(1)
   // Whoever has succeeded is told so, also if the answer was lost.
   await until(() => told.includes('dibs:job.succeeded'), 'the worker to know')
   expect(told).not.toContain('dibs:job.refused')
@@ -123,7 +123,7 @@ it('keeps nothing if another has the job by the time it is done', async () => {
   })
   await until(() => worker.stats.lost === 1, 'it to learn that it was late')
   expect(await writtenBy(id)).toEqual([])
-  expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['lost'])
+  expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['lost'])
   expect((await jobs.get(id))?.state).toBe('dead')
   expect(told).not.toContain('dibs:job.failed')
   await jobs.discard(id)

@@ -1,7 +1,7 @@
 import { FenceLostError, InvalidInputError } from '../errors.js'
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { emit } from '../postgres/events.js'
-import { toJson } from '../postgres/json.js'
+import { type Storable, toJson } from '../postgres/json.js'
 import { showGiven } from '../postgres/name-given.js'
 import { surely } from '../postgres/send-surely.js'
 import type { Transaction } from '../postgres/transaction-types.js'
@@ -36,7 +36,7 @@ export interface JobContext {
   readonly signal: AbortSignal
   readonly log: JobLog
   /** Keeps how far it has come, for `jobs.get`. `FenceLostError` if another has the job by now. */
-  progress(value: unknown): Promise<void>
+  progress<T>(value: T & Storable<T>): Promise<void>
   /** Puts the end of the lease at least so far from now, for work that lets no heartbeat through. Later heartbeats do not shorten it. */
   extendLease(ms: number): Promise<void>
 }

@@ -683,7 +683,7 @@ describe('what was left by workers that are gone', () => {
       { id: 3, outcome: 'canceled', input: { n: 3 } },
     ])
     expect(await rowOf("error ->> 'message' as message, worker")).toEqual({
-      message: 'Attempt 4 of 5 has ended without a word: the lease of old ran out.',
+      message: 'Attempt 4 of 5 has no recorded outcome: the lease of old expired.',
       worker: null,
     })
     expect(await states()).toEqual({ 1: 'ready', 2: 'dead', 4: 'ready' })

@@ -49,7 +49,7 @@ describe('a reference to a job', () => {
     await until(() => worker.stats.failed === 3, 'all to be dead')
     expect(await jobs.result(ref, { waitMs: 10_000 })).toEqual({ messageId: '<ann>' })
     expect(await jobs.get(ref)).toMatchObject({ id: ref.id, state: 'succeeded' })
-    expect(await jobs.history(ref)).toMatchObject([{ outcome: 'succeeded' }])
+    expect((await jobs.history(ref)).items).toMatchObject([{ outcome: 'succeeded' }])
     await worker.stop()
     const [first, ...others] = dead
     if (!first) expect.unreachable()

@@ -2,6 +2,15 @@ import { BusyError, JobCanceledError, JobExpiredError, NotFoundError } from '../
 import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
+import {
+  checkPageLimit,
+  decodeCursor,
+  PAGE_OPTIONS,
+  type Page,
+  type PageOptions,
+  toPage,
+  WHOLE_NUMBER,
+} from '../postgres/page.js'
 import { sleep } from '../postgres/sleep.js'
 import { parseStored } from '../postgres/standard-schema.js'
 import { restoreFailure } from '../postgres/stored-failure.js'
@@ -26,9 +35,17 @@ export async function readJobOn(database: Database, target: ReadTarget): Promise
   return readRecord(row)
 }
 
-export async function readHistoryOn(database: Database, target: ReadTarget): Promise<AttemptRecord[]> {
+export async function readHistoryOn(
+  database: Database,
+  target: ReadTarget,
+  page: PageOptions,
+): Promise<Page<AttemptRecord>> {
+  checkOptions(page, PAGE_OPTIONS)
+  const limit = checkPageLimit(page.limit)
+  const place = decodeCursor('history', page.cursor, [WHOLE_NUMBER, WHOLE_NUMBER]) ?? ['0', '0']
   await assertAllNamed(database, [target])
-  return (await database.send(readHistory, [target.id])).map(readAttempt)
+  const rows = await database.send(readHistory, [target.id, ...place, String(limit + 1)])
+  return toPage('history', rows, limit, ({ endedAt, fence }) => [`${endedAt}`, `${fence}`], readAttempt)
 }
 
 export async function awaitResult(
@@ -57,7 +74,11 @@ export async function awaitResult(
     const leftMs = until - performance.now()
     if (leftMs <= 0) {
       const why = waitMs > 0 ? await whyNotOver(database, job) : ''
-      throw new BusyError(`the end of ${subject}, which is ${job.state}${why}`, waitMs, 1_000)
+      const { worker: holder, leaseUntil } = job
+      throw new BusyError(`the end of ${subject}, which is ${job.state}${why}`, waitMs, 1_000, {
+        holder,
+        leaseUntil,
+      })
     }
     await sleep(Math.min(pauseMs, leftMs))
   }

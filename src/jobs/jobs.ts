@@ -261,14 +261,18 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * The attempts of a job that have ended and are still kept, oldest first.
+   * Lists the attempts of a job that have ended and are still kept, oldest first, a page at a time.
    *
    * @example
    * const ref = await jobs.add('email', { to: 'ann@example.org' })
-   * for (const { attempt, outcome, error } of await jobs.history(ref)) console.log(attempt, outcome, error?.message)
+   * const { items } = await jobs.history(ref)
+   * for (const { attempt, outcome, error } of items) console.log(attempt, outcome, error?.message)
    */
-  async history<N extends keyof D & string>(job: JobTarget<D, N>): Promise<AttemptRecord[]> {
-    return await readHistoryOn(this.#parts.database, this.#target(job))
+  async history<N extends keyof D & string>(
+    job: JobTarget<D, N>,
+    page: PageOptions = {},
+  ): Promise<Page<AttemptRecord>> {
+    return await readHistoryOn(this.#parts.database, this.#target(job), page)
   }
 
   /**

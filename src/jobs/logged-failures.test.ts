@@ -89,12 +89,12 @@ it('keeps the stack with the dead letter, of bounded length', async () => {
   })
   const [dead] = (await jobs.dead()).items
   expect(dead?.id).toBe(id)
-  for (const { error } of [dead, (await jobs.history(id))[1]].filter((one) => one !== undefined)) {
+  for (const { error } of [dead, (await jobs.history(id)).items[1]].filter((one) => one !== undefined)) {
     expect(error?.stack).toContain('logged-failures.test.ts')
     expect(error?.stack).toContain('Caused by: TypeError: the cause')
     expect(error?.stack?.length).toBeLessThanOrEqual(4_000)
   }
-  expect((await jobs.history(id))[0]?.error).not.toHaveProperty('stack')
+  expect((await jobs.history(id)).items[0]?.error).not.toHaveProperty('stack')
 })
 
 it('goes on when stderr is closed', async () => {

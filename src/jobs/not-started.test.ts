@@ -35,7 +35,7 @@ it.runIf(!viaPgBouncer)('does not count an attempt for which no connection could
   const { id } = await jobs.add('book', null)
   await until(() => events.length >= 3, 'three tries without a connection')
   expect(runs).toEqual([])
-  expect(await jobs.history(id)).toEqual([])
+  expect((await jobs.history(id)).items).toEqual([])
   refusal.end()
   await jobs.result(id, { waitMs: 20_000 })
   expect(runs).toEqual([1])
@@ -45,7 +45,7 @@ it.runIf(!viaPgBouncer)('does not count an attempt for which no connection could
   expect(Math.min(...delays)).toBeGreaterThan(0)
   expect(Math.max(...delays)).toBeLessThanOrEqual(5_000)
   expect(worker.stats).toMatchObject({ started: 2, succeeded: 2, failed: 0, retried: 0 })
-  expect(worker.stats.returned).toBe(events.length)
+  expect(worker.stats.released).toBe(events.length)
 })
 
 it.runIf(!viaPgBouncer)(
@@ -70,7 +70,7 @@ it.runIf(!viaPgBouncer)(
     refusal?.end()
     await jobs.result(id, { waitMs: 30_000 })
     expect(runs).toEqual([1])
-    expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['succeeded'])
+    expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['succeeded'])
   },
 )
 

@@ -110,7 +110,7 @@ it('takes a server that is silent for one that is away', async () => {
   const { id } = await mine.add('note', null)
   expect(await mine.result(id, { waitMs: 30_000 })).toBe(1)
   expect(lost.length).toBe(1)
-  expect((await mine.history(waiting.id)).map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
+  expect((await mine.history(waiting.id)).items.map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
   expect(worker.stats.running).toBe(0)
 })
 
@@ -137,7 +137,7 @@ it('keeps its leases while a partition of history has to wait for somebody', asy
   go.resolve()
   await jobs.result(id, { waitMs: 10_000 })
   expect(lost).toEqual([])
-  expect(await jobs.history(id)).toHaveLength(1)
+  expect((await jobs.history(id)).items).toHaveLength(1)
 })
 
 it.each([
@@ -163,7 +163,7 @@ it.each([
     await sleep(5_000)
     away.end()
     await jobs.result(id, { waitMs: 15_000 })
-    expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['succeeded'])
+    expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['succeeded'])
     for (const other of idle) await other.stop()
   },
 )

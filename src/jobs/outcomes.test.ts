@@ -36,7 +36,7 @@ const failureOf = (call: Promise<unknown>): Promise<Error> =>
   )
 
 const outcomesOf = async (id: string): Promise<string[]> =>
-  (await fixture.dibs.jobs({ any: {} }).history(id)).map(({ outcome }) => outcome)
+  (await fixture.dibs.jobs({ any: {} }).history(id)).items.map(({ outcome }) => outcome)
 
 describe('a handler that throws', () => {
   it.each<[string, unknown, string, number]>([
@@ -114,7 +114,7 @@ describe('a handler that throws', () => {
       [3, true],
     ])
     expect(worker.stats).toMatchObject({ retried: 2, failed: 1 })
-    const history = await jobs.history(id)
+    const history = (await jobs.history(id)).items
     expect(history.map(({ attempt, outcome, error }) => [attempt, outcome, error?.message])).toEqual([
       [1, 'failed', 'attempt 1'],
       [2, 'failed', 'attempt 2'],
@@ -219,8 +219,8 @@ describe('a lease that is lost', () => {
     expect(await jobs.result(id)).toBe('second')
     expect(await outcomesOf(id)).toEqual(['lost', 'succeeded'])
     expect(worker.stats).toMatchObject({ succeeded: 1, lost: 1 })
-    const [lost] = await jobs.history(id)
-    expect(lost?.error?.message).toMatch(/^Attempt 1 of 10 has ended without a word/)
+    const [lost] = (await jobs.history(id)).items
+    expect(lost?.error?.message).toMatch(/^Attempt 1 of 10 has no recorded outcome/)
   })
 
   it('of the last attempt is the end of the job', async () => {
@@ -393,7 +393,9 @@ describe('cancel', () => {
     }
     expect(signal.reason.message).toBe(`The job ${runs} ("pay") was canceled.`)
     // The end of the one that waited is an entry by itself, without a start.
-    expect((await jobs.history(waits)).map((one) => [one.attempt, one.outcome, !!one.startedAt])).toEqual([
+    expect(
+      (await jobs.history(waits)).items.map((one) => [one.attempt, one.outcome, !!one.startedAt]),
+    ).toEqual([
       [1, 'failed', true],
       [1, 'canceled', false],
     ])
@@ -530,7 +532,7 @@ describe('cancel', () => {
       { name: 'JobCanceledError', message: 'enough' },
     ])
     await worker.stop({ drainMs: 0 })
-    expect(worker.stats).toMatchObject({ canceled: 1, returned: 0 })
+    expect(worker.stats).toMatchObject({ canceled: 1, released: 0 })
     await expect(jobs.result(id)).rejects.toThrow(/was canceled: enough/)
   })
 
@@ -683,7 +685,7 @@ describe('a result', () => {
     )
     await expect(jobs.result(id, { waitMs: -1 })).rejects.toThrow(/`waitMs`/)
     expect(await jobs.get('99999999')).toBeUndefined()
-    expect(await jobs.history(id)).toEqual([])
+    expect((await jobs.history(id)).items).toEqual([])
   })
 
   it('is not kept if nothing is', async () => {

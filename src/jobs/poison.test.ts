@@ -57,7 +57,7 @@ it('a job that ends each process that runs it is dead after its attempts, and ot
   start()
   start()
   await until(async () => (await jobs.get(id))?.state === 'dead', 'it to be dead', PATIENT_MS)
-  expect((await jobs.history(id)).map(({ attempt, outcome }) => [attempt, outcome])).toEqual([
+  expect((await jobs.history(id)).items.map(({ attempt, outcome }) => [attempt, outcome])).toEqual([
     [1, 'lost'],
     [2, 'lost'],
     [3, 'lost'],

@@ -33,7 +33,7 @@ describe('pause', () => {
       expect(await jobs.result((await jobs.add('fax', n)).id, { waitMs: 10_000 })).toBe('sent')
     const { id } = await jobs.add('email', 'while it is paused')
     expect(began.length).toBe(length)
-    expect(await fixture.dibs.queues.resume('mail')).toBe(true)
+    expect(await fixture.dibs.queues.resume('mail')).toEqual({ ok: true })
     await until(() => began.length === 601, 'the rest to be run')
     await jobs.result(id, { waitMs: 10_000 })
   })
@@ -51,9 +51,9 @@ describe('pause', () => {
     expect(mail).toMatchObject({ pausedAt: expect.any(Date), pausedBy: 'ann' })
     go.resolve()
     await until(() => worker.stats.succeeded === 1, 'that one to be done')
-    expect(await queues.resume('mail')).toBe(true)
-    expect(await queues.resume('mail')).toBe(false)
-    expect(await queues.resume('nobody knows it')).toBe(false)
+    expect(await queues.resume('mail')).toEqual({ ok: true })
+    expect(await queues.resume('mail')).toEqual({ ok: false })
+    expect(await queues.resume('nobody knows it')).toEqual({ ok: false })
     await until(() => worker.stats.succeeded === 3, 'the others to be done')
   })
 
@@ -104,9 +104,9 @@ describe('list', () => {
     const none = { count: 0, isMore: false }
     const one = { count: 1, isMore: false }
     const many = { count: 1_000, isMore: true }
-    expect(items.filter(({ queue }) => ['mail', 'paper'].includes(queue))).toEqual([
+    expect(items.filter(({ name }) => ['mail', 'paper'].includes(name))).toEqual([
       {
-        ...{ queue: 'mail', pausedAt: undefined, pausedBy: undefined },
+        ...{ name: 'mail', pausedAt: undefined, pausedBy: undefined },
         lanes: [
           {
             ...{ name: 'email', version: 1, ready: many, scheduled: many, running: none, dead: none },
@@ -115,7 +115,7 @@ describe('list', () => {
         ],
       },
       {
-        ...{ queue: 'paper', pausedAt: undefined, pausedBy: undefined },
+        ...{ name: 'paper', pausedAt: undefined, pausedBy: undefined },
         lanes: [
           {
             ...{ name: 'fax', version: 1, ready: one, scheduled: one, running: one, dead: one },
@@ -154,7 +154,7 @@ describe('list', () => {
     expect(await queues.list({ prefix: 'unused' })).toEqual(none)
     await queues.pause('unused', { pausedBy: 'ann' })
     expect(await queues.list({ prefix: 'unused' })).toEqual({
-      items: [{ queue: 'unused', pausedAt: expect.any(Date), pausedBy: 'ann', lanes: [] }],
+      items: [{ name: 'unused', pausedAt: expect.any(Date), pausedBy: 'ann', lanes: [] }],
       nextCursor: undefined,
     })
     await queues.resume('unused')
@@ -176,14 +176,14 @@ describe('list', () => {
     let cursor: string | undefined
     do {
       const page = await dibs.queues.list({ prefix: 'pag' }, { limit: 4, cursor })
-      found.push(...page.items.map(({ queue }) => queue))
+      found.push(...page.items.map(({ name }) => name))
       cursor = page.nextCursor
     } while (cursor !== undefined)
     expect(found).toEqual(
       names.toSorted((one, other) => Buffer.compare(Buffer.from(one), Buffer.from(other))),
     )
     const { items } = await dibs.queues.list({ prefix: 'page_' })
-    expect(items.map(({ queue }) => queue)).toEqual(['page_3'])
+    expect(items.map(({ name }) => name)).toEqual(['page_3'])
     const [page] = (await dibs.queues.list({ prefix: 'page' }, { limit: 1 })).items
     expect(page?.lanes.map(({ name }) => name)).toEqual(['a', 'b'])
   })

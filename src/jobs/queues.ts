@@ -47,7 +47,7 @@ export interface QueueLane {
 
 /** A queue: whether it is paused, and what is in it. */
 export interface QueueRecord {
-  readonly queue: string
+  readonly name: string
   readonly pausedAt: Date | undefined
   readonly pausedBy: string | undefined
   readonly lanes: readonly QueueLane[]
@@ -109,15 +109,15 @@ export class Queues {
   }
 
   /**
-   * Resumes a queue: workers claim its jobs again. Returns false if the queue was not paused.
+   * Resumes a queue: workers claim its jobs again. `ok` is false if the queue was not paused.
    *
    * @example
-   * await dibs.queues.resume('mail')
+   * const { ok } = await dibs.queues.resume('mail')
    */
-  async resume(queue: string): Promise<boolean> {
+  async resume(queue: string): Promise<{ readonly ok: boolean }> {
     const [row] = await this.#database.send(resumeQueue, [checkName('queue', queue)])
     this.#wakeups.hint(queueTopic(queue))
-    return row?.state === 'resumed'
+    return { ok: row?.state === 'resumed' }
   }
 
   /**
@@ -126,7 +126,7 @@ export class Queues {
    *
    * @example
    * const { items } = await dibs.queues.list({ prefix: 'mail' })
-   * for (const { queue, pausedAt, lanes } of items)
+   * for (const { name: queue, pausedAt, lanes } of items)
    *   for (const { name, ready, scheduled } of lanes) console.log(queue, pausedAt, name, ready.count, scheduled.count)
    */
   async list(filter: QueueFilter = {}, page: PageOptions = {}): Promise<Page<QueueRecord>> {
@@ -148,7 +148,7 @@ export class Queues {
       LIST,
       queues,
       limit,
-      ({ queue }) => [queue],
+      ({ name }) => [name],
       (queue) => queue,
     )
   }
@@ -173,9 +173,9 @@ function groupByQueue(
   const queues: (QueueRecord & { lanes: QueueLane[] })[] = []
   for (const row of rows) {
     let last = queues.at(-1)
-    if (last?.queue !== row.queue) {
+    if (last?.name !== row.queue) {
       const pausedBy = row.pausedBy ?? undefined
-      last = { queue: `${row.queue}`, pausedAt: time(row.pausedAt), pausedBy, lanes: [] }
+      last = { name: `${row.queue}`, pausedAt: time(row.pausedAt), pausedBy, lanes: [] }
       queues.push(last)
     }
     if (typeof row.lane === 'string') last?.lanes.push(readLane(row, runningIn(row.lane)))

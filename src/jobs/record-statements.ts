@@ -30,7 +30,9 @@ export const readJob = statement(
 export const readHistory = statement(
   `select h.attempt::text as "attempt", h.fence::text as "fence", h.outcome::text as "outcome", {schema}.micros(h.started_at)::text as "startedAt",
     {schema}.micros(h.ended_at)::text as "endedAt", h.worker::text as "worker", h.correlation_id::text as "correlationId", h.result::text as "result", h.error::text as "error"
-  from {schema}.job_history h where h.id ${eq} $1::text::bigint order by h.ended_at, h.fence limit 1000`,
+  from {schema}.job_history h where h.id ${eq} $1::text::bigint
+    and ({schema}.micros(h.ended_at), h.fence) operator(pg_catalog.>) ($2::text::bigint, $3::text::bigint)
+  order by h.ended_at, h.fence limit $4::text::integer`,
   { readOnly: true },
 )
 

@@ -88,7 +88,7 @@ describe('a look that takes long', () => {
     const { id } = await jobs.add('long', 0)
     await jobs.result(id, { waitMs: 10_000 })
     expect(told).toEqual([])
-    expect(await jobs.history(id)).toHaveLength(1)
+    expect((await jobs.history(id)).items).toHaveLength(1)
   })
 
   it('is repeated for what became ready behind it', async () => {

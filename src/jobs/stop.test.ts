@@ -57,7 +57,7 @@ describe('stop', () => {
     // Far less than its lease.
     expect(await jobs.result(id, { waitMs: 10_000 })).toBe(1)
     expect(failures).toEqual([])
-    expect(worker.stats).toMatchObject({ returned: 1, failed: 0, retried: 0, running: 0 })
+    expect(worker.stats).toMatchObject({ released: 1, failed: 0, retried: 0, running: 0 })
   })
 
   it('gives back what was claimed ahead, and says so to others', async () => {
@@ -177,7 +177,7 @@ describe('stop', () => {
     await inside.promise
     proxy.inject({ kind: 'cut', when: 'before', how: 'black-hole', times: 'always', statement: '/job_beat/' })
     // While the worker waits for the answer to its last statement, it still listens. A canceled job makes it send a heartbeat.
-    proxy.inject({ kind: 'latency', ms: 500 })
+    proxy.inject({ kind: 'latency', delayMs: 500 })
     const stopping = worker.stop()
     await others.cancel(id)
     await Promise.all([stopping, other.stop()])

@@ -44,7 +44,7 @@ it('records an attempt that was begun and lost, also when the answer to a later 
     for (const one of silenced) one.end()
     await until(async () => (await jobs.get(id))?.state === 'succeeded', 'it to succeed')
     gate.resolve()
-    expect((await jobs.history(id)).map(({ attempt, outcome }) => [attempt, outcome])).toEqual([
+    expect((await jobs.history(id)).items.map(({ attempt, outcome }) => [attempt, outcome])).toEqual([
       [1, 'lost'],
       [2, 'succeeded'],
     ])

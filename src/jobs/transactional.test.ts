@@ -52,7 +52,7 @@ it('keeps nothing of an attempt that throws', async () => {
   })
   await jobs.result(id, { waitMs: 10_000 })
   expect(await fixture.logged()).toEqual(['attempt 2'])
-  expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['failed', 'succeeded'])
+  expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['failed', 'succeeded'])
 })
 
 it('tries again after a COMMIT that the server refuses', async () => {
@@ -70,7 +70,7 @@ it('tries again after a COMMIT that the server refuses', async () => {
     })
     await jobs.result(id, { waitMs: 10_000 })
   }
-  const history = await jobs.history(id)
+  const history = (await jobs.history(id)).items
   expect(history.map(({ outcome }) => outcome)).toEqual(['failed', 'succeeded'])
   expect(history[0]?.error?.message).toContain('_one')
   await fixture.pool.query(`drop table ${fixture.log}_once`)
@@ -101,7 +101,7 @@ it('keeps nothing of an attempt whose lease is lost, and the effect of the next'
   go.resolve()
   await until(() => slow.stats.lost === 1, 'the slow one to learn of it')
   expect(await fixture.logged()).toEqual(['fast 2'])
-  expect((await jobs.history(id)).map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
+  expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
 })
 
 it('ends the transaction of a handler that does not listen when its time is over', async () => {

@@ -40,7 +40,7 @@ export interface WorkerStats {
   /** Another had, or may have had, the job when this one was done with it. */
   readonly lost: number
   /** Claimed, and given back. */
-  readonly returned: number
+  readonly released: number
   readonly running: number
   /** Claimed ahead, and not begun. */
   readonly waiting: number

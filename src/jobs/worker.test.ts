@@ -300,7 +300,7 @@ describe('what is refused', () => {
     [
       'a name',
       () => jobs().handle({ emial: () => 1 } as never),
-      /"emial", which is no job here; there are email, report/,
+      /"emial", and there is no such job\. Did you mean email\? Expected one of: email, report/,
     ],
   ])('%s in handle', (_, fn, said) => {
     expect(fn).toThrow(InvalidInputError)

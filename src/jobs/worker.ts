@@ -69,7 +69,7 @@ export class RunningWorker implements Worker, Member, Kept {
     snoozed: 0,
     canceled: 0,
     lost: 0,
-    returned: 0,
+    released: 0,
   }
   readonly #stopping = new AbortController()
   #stopped: Promise<void> | undefined
@@ -350,7 +350,7 @@ export class RunningWorker implements Worker, Member, Kept {
         retry: 'retried',
         dead: 'failed',
         snooze: 'snoozed',
-        back: 'returned',
+        back: 'released',
       } as const
       this.#counts[count[to]]++
       if (to === 'dead') return

@@ -82,7 +82,7 @@ export class FlightLead {
     const lead = {
       name: leadOf(spec.key),
       leaseMs: spec.leaseMs,
-      maxHoldMs: spec.maxLoadMs,
+      maxHoldMs: spec.timeoutMs,
       permits: 1,
     }
     this.#lock = new HeldLock(parts, lead, told, sentAt)

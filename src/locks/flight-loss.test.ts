@@ -89,7 +89,7 @@ describe('a leader that is dead', () => {
     await putDeadLead(MINUTE_MS)
     const call = fixture.dibs.singleFlight('k', options, async () => 'v')
     await until(isWanted, 'it to wait')
-    expect(await fixture.other.locks.forceRelease('flight:k')).toBe(1)
+    expect(await fixture.other.locks.forceRelease('flight:k')).toEqual({ released: 1 })
     expect(await call).toBe('v')
   })
 })
@@ -205,7 +205,7 @@ describe('a leader that wakes up late', () => {
       await until(() => signal.aborted, 'the signal')
       throw signal.reason
     })
-    const bounds = { ...options, errorTtlMs: MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
+    const bounds = { ...options, errorTtlMs: MINUTE_MS, leaseMs: 900, timeoutMs: 900 }
     const own = fixture.dibs.singleFlight('k', bounds, load)
     await begun.promise
     const beside = fixture.dibs.singleFlight('k', bounds, load)
@@ -237,7 +237,7 @@ describe('a leader that wakes up late', () => {
       throw signal.reason
     })
     const loads = [...good.map(({ load }) => load), lossy]
-    const bounds = { ...options, leaseMs: 900, maxLoadMs: 900 }
+    const bounds = { ...options, leaseMs: 900, timeoutMs: 900 }
     let call = fixture.dibs.singleFlight<unknown>('k', options, good[0]?.load ?? lossy)
     for (const [n, held] of good.entries()) {
       await held.begun
@@ -259,7 +259,7 @@ describe('a leader that wakes up late', () => {
       if (!one) throw new Error('a fourth load')
       return one.load(context)
     })
-    const own = fixture.dibs.singleFlight('k', { ...options, leaseMs: 1_200, maxLoadMs: 1_200 }, load)
+    const own = fixture.dibs.singleFlight('k', { ...options, leaseMs: 1_200, timeoutMs: 1_200 }, load)
     await held[2]?.begun
     const failed = new Promise<void>((resolve) => {
       const stop = onEvent('dibs:flight.failed', () => {
@@ -274,9 +274,9 @@ describe('a leader that wakes up late', () => {
     held[1]?.land()
   })
 
-  it('by far, and still hangs, is followed by another after `maxLoadMs`; whoever waits for it has that one’s value', async () => {
+  it('by far, and still hangs, is followed by another after `timeoutMs`; whoever waits for it has that one’s value', async () => {
     const hangs = heldLoad('late')
-    const bounds = { ttlMs: MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
+    const bounds = { ttlMs: MINUTE_MS, leaseMs: 900, timeoutMs: 900 }
     const own = fixture.dibs.singleFlight('k', bounds, hangs.load)
     await hangs.begun
     const beside = fixture.dibs.singleFlight('k', bounds, hangs.load)
@@ -290,7 +290,7 @@ describe('a leader that wakes up late', () => {
 
   it('by far, and still hangs, waits for whoever loads in its place as long as for anybody', async () => {
     const [hangs, slow] = [heldLoad('late'), heldLoad('slow')]
-    const bounds = { leaseMs: 900, maxLoadMs: 900, waitMs: 2_000 }
+    const bounds = { leaseMs: 900, timeoutMs: 900, waitMs: 2_000 }
     const own = errorOf(fixture.dibs.singleFlight('k', bounds, hangs.load))
     await hangs.begun
     const theirs = fixture.other.singleFlight('k', { waitMs: MINUTE_MS }, slow.load)
@@ -307,7 +307,7 @@ describe('a leader that wakes up late', () => {
 
   it('may have had the lead for no longer than a load may take', async () => {
     const hangs = heldLoad('late')
-    const own = fixture.dibs.singleFlight('k', { leaseMs: MINUTE_MS, maxLoadMs: 900 }, hangs.load)
+    const own = fixture.dibs.singleFlight('k', { leaseMs: MINUTE_MS, timeoutMs: 900 }, hangs.load)
     await hangs.begun
     const { rows } = await fixture.pool.query(
       `select expires_at - acquired_at < interval '2 s' as "isShort" from ${lockTable()}`,
@@ -324,7 +324,7 @@ describe('a leader that wakes up late', () => {
       await gate.promise
       return load.mock.calls.length
     })
-    const bounds = { leaseMs: 300, maxLoadMs: 300, waitMs: 4_000 }
+    const bounds = { leaseMs: 300, timeoutMs: 300, waitMs: 4_000 }
     const own = errorOf(fixture.dibs.singleFlight('k', bounds, load))
     await until(() => load.mock.calls.length === 3, 'three of them')
     const refused = await errorOf(fixture.dibs.singleFlight('k', bounds, load))
@@ -342,7 +342,7 @@ describe('a leader that wakes up late', () => {
       await gate.promise
       return 'late'
     })
-    const bounds = { ttlMs: 1, staleMs: 60 * MINUTE_MS, leaseMs: 900, maxLoadMs: 900 }
+    const bounds = { ttlMs: 1, staleMs: 60 * MINUTE_MS, leaseMs: 900, timeoutMs: 900 }
     await fixture.dibs.singleFlight('k', bounds, async () => 'old')
     await fixture.schema.clock.advance(1_000)
     const isFree = async () => (await fixture.dibs.locks.inspect('flight:k')).length === 0
@@ -403,8 +403,8 @@ describe('a database that cannot be reached', () => {
       const load = vi.fn(async () => 'own')
       const calls = [
         errorOf(dibs.singleFlight('k', { waitMs: 1_500 }, load)),
-        dibs.singleFlight('k', { onTimeout: 'load', waitMs: 60_000 }, load),
-        errorOf(dibs.singleFlight('k', { onTimeout: 'stale', waitMs: 0 }, load)),
+        dibs.singleFlight('k', { ifBusy: 'load', waitMs: 60_000 }, load),
+        errorOf(dibs.singleFlight('k', { ifBusy: 'serve-stale', waitMs: 0 }, load)),
       ]
       const [thrown, own, stale] = await Promise.all(calls)
       expect(thrown).toMatchObject({ retryable: true })
@@ -440,7 +440,7 @@ describe('a database that cannot be reached', () => {
       const held = heldLoad('v')
       const first = dibs.singleFlight('k', options, held.load)
       await held.begun
-      const late = dibs.singleFlight('k', { waitMs: 60_000, onTimeout: 'load' }, async () => 'own')
+      const late = dibs.singleFlight('k', { waitMs: 60_000, ifBusy: 'load' }, async () => 'own')
       const events = await fixture.eventsOf(async () => {
         const down = proxy.inject({ kind: 'refuse' })
         const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'flight_', how: 'reset' })
@@ -692,12 +692,12 @@ describe('close', () => {
     await closingSoon(async () => {
       const dibs = await open()
       const [alone, own] = [heldLoad('late'), heldLoad('own')]
-      const call = errorOf(dibs.singleFlight('k', { waitMs: 0, onTimeout: 'load' }, alone.load))
+      const call = errorOf(dibs.singleFlight('k', { waitMs: 0, ifBusy: 'load' }, alone.load))
       await alone.begun
       const first = errorOf(dibs.singleFlight('own', own.load))
       await own.begun
       const load = vi.fn(async () => 'too late')
-      const behind = errorOf(dibs.singleFlight('own', { waitMs: 100, onTimeout: 'load' }, load))
+      const behind = errorOf(dibs.singleFlight('own', { waitMs: 100, ifBusy: 'load' }, load))
       await dibs.close()
       expect(await call).toBeInstanceOf(ClosedError)
       expect(alone.signal?.reason).toBeInstanceOf(ClosedError)
@@ -819,7 +819,7 @@ describe('events', () => {
       { template: 'fx:*', how: 'timed out' },
       { template: 'fx:*', how: 'value' },
     ])
-    expect(tellsOf('dibs:flight.timed-out')).toMatchObject([{ template: 'fx:*', onTimeout: 'throw' }])
+    expect(tellsOf('dibs:flight.timed-out')).toMatchObject([{ template: 'fx:*', ifBusy: 'fail' }])
     expect(tellsOf('dibs:flight.loaded')).toMatchObject([
       { template: 'fx:*', isBackground: false, isKept: true },
     ])

@@ -7,49 +7,50 @@ import { checkKey, MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js'
 
-/** What a function that loads is given. */
+/** The argument of a load function. */
 export interface LoadContext {
   readonly key: string
   /**
-   * Fires when the lead is lost: another loads in its place, and what comes of this load is not kept. Give it to `fetch` and the like. It does not fire when a
-   * caller goes: others may wait for the same load; unless it loads for its own caller alone. Fires as well when the instance is closed, and this did not end in time.
+   * Fires when this load loses the lead: another caller loads, and the value of this load is dropped. Pass it to `fetch` and the like. Also fires when the instance
+   * is closed and the load does not end in time. A caller that stops waiting does not fire it, since others may wait for the same load.
    */
   readonly signal: AbortSignal
-  /** Higher for each load than for all before it; undefined if it loads for its own caller alone (`onTimeout: 'load'`). */
+  /** Grows with each load of the key. Undefined if the load is for its own caller alone (`ifBusy: 'load'`). */
   readonly fence: number | undefined
 }
 
-/** What a caller is given whose time is over, or who cannot reach the database. */
-export type OnTimeout = 'throw' | 'load' | 'stale'
+/** What a caller gets when its `waitMs` is over, or when it cannot reach the database. */
+export type IfBusy = 'fail' | 'load' | 'serve-stale'
 
 export interface SingleFlightOptions<R = unknown> {
-  /** For how long the value is given to others. Default 0: only to those who wait for the same load. */
+  /** How long the value is returned to later callers. Default 0: only to those who wait for the same load. */
   readonly ttlMs?: number | undefined
-  /** For how long after that it still is, while one of them loads another in the background. Default 0. */
+  /** How long after `ttlMs` the old value is still returned, while one caller loads a new one in the background. Default 0. */
   readonly staleMs?: number | undefined
-  /** For how long a failure is given to others, too; but not that of a load which has lost the lead. Default 0: only to those who wait for the same load. */
+  /** How long a failed load fails later callers too. A load that lost the lead does not count. Default 0: only those who wait for the same load. */
   readonly errorTtlMs?: number | undefined
   /**
-   * How long to wait for the load of another. A load of its own takes as long as it takes; if that loses the lead, it is another's that is waited for, and `waitMs` begins
-   * anew. Default 10,000.
+   * How long to wait for the load of another caller. The caller's own load is bounded by `timeoutMs` instead. If that loses the lead, the caller waits for
+   * the next load, with a new `waitMs`. Default 10,000.
    */
   readonly waitMs?: number | undefined
-  /** How long after its last sign of life whoever loads counts as dead; renewed by itself. 50 to 86,400,000, and no longer than `maxLoadMs`. Default 5,000. */
+  /** How long the lead of a load lives without renewal. Renewed automatically. 50 to 86,400,000, and no longer than `timeoutMs`. Default 5,000. */
   readonly leaseMs?: number | undefined
-  /** A load that takes longer loses the lead, however alive it is: another loads in its place. Default 300,000. */
-  readonly maxLoadMs?: number | undefined
+  /** The longest that one load may take. After that another caller loads, and the value of this load is dropped. Default 300,000. */
+  readonly timeoutMs?: number | undefined
   /**
-   * When the wait is over: `throw` (default) a `BusyError`, or the error of the database if it could not be asked; `load` by itself, without sharing it, also if the database cannot be reached; `stale`: the last
-   * value that is still there and fits `result`, however old, else as `throw`.
+   * What to do when `waitMs` is over, or when the database cannot be reached. `fail` (default): throw a `BusyError`, or the error of the database.
+   * `load`: load for this caller alone, without sharing the value. `serve-stale`: return the last value that still exists and fits `result`, however old; without
+   * one, as `fail`.
    */
-  readonly onTimeout?: OnTimeout | undefined
-  /** How early one caller begins to load anew before the value is over, in times of what a load takes, by chance. 0: never. Default 1. */
+  readonly ifBusy?: IfBusy | undefined
+  /** How early, on average, one caller reloads a value before it expires, as a multiple of the load time. 0: never. Default 1. */
   readonly refreshEarly?: number | undefined
-  /** Ends the wait of this caller. A load goes on, unless it is for this caller alone. */
+  /** Ends the wait of this caller. The load goes on, unless it is for this caller alone. */
   readonly signal?: AbortSignal | undefined
   /**
-   * Reads the value, for whoever has loaded it as for the others: any Standard Schema. What is loaded and does not fit is not published; what is stored and does not
-   * fit is loaded anew.
+   * Validates the value for every caller: any Standard Schema. A loaded value that does not fit is not shared; a stored value that does not fit is loaded
+   * again.
    */
   readonly result?: StandardSchema<unknown, R> | undefined
 }
@@ -63,8 +64,8 @@ export interface SingleFlight {
     load: (context: LoadContext) => Promise<T>,
   ): Promise<NoInfer<R>>
   /**
-   * What was loaded before is given to nobody who calls after this has returned. A load that is under way is for those who wait for it, and is not kept. Call
-   * it after the commit of what has changed: `tx.afterCommit`.
+   * Drops the value of a key: calls made after this has returned load it again. A load that runs meanwhile serves those who wait for it, and is not kept. Call
+   * `forget` after the commit of the change: `tx.afterCommit`.
    *
    * @example
    * await dibs.transaction(async (tx) => {
@@ -86,8 +87,8 @@ export interface FlightSpec {
   readonly errorTtlMs: number
   readonly waitMs: number
   readonly leaseMs: number
-  readonly maxLoadMs: number
-  readonly onTimeout: OnTimeout
+  readonly timeoutMs: number
+  readonly ifBusy: IfBusy
   readonly refreshEarly: number
   readonly signal: AbortSignal | undefined
   readonly result: StandardSchema<unknown, unknown> | undefined
@@ -99,8 +100,8 @@ const names = [
   'errorTtlMs',
   'waitMs',
   'leaseMs',
-  'maxLoadMs',
-  'onTimeout',
+  'timeoutMs',
+  'ifBusy',
   'refreshEarly',
   'signal',
   'result',
@@ -116,7 +117,7 @@ const MAX_EARLY = 10
 export const leadOf = (key: string): string => `${PREFIX}${key}`
 
 /** For how long it is taken: a load that may not take that long has nothing from the rest, for which others would wait. */
-export const leadMs = ({ leaseMs, maxLoadMs }: FlightSpec): number => Math.min(leaseMs, maxLoadMs)
+export const leadMs = ({ leaseMs, timeoutMs }: FlightSpec): number => Math.min(leaseMs, timeoutMs)
 
 export function checkFlightKey(key: unknown): string {
   const bytes = typeof key === 'string' ? Buffer.byteLength(key) : 0
@@ -137,20 +138,17 @@ export function checkFlight(key: unknown, options: SingleFlightOptions, load: un
       'is no option here: what is shared with others cannot be a part of your transaction',
     )
   checkOptions(options, names)
-  const { onTimeout = 'throw', refreshEarly = 1, signal, result } = options
+  const { ifBusy = 'fail', refreshEarly = 1, signal, result } = options
   const {
     ttlMs = 0,
     staleMs = 0,
     errorTtlMs = 0,
     waitMs = 10_000,
     leaseMs = 5_000,
-    maxLoadMs = 300_000,
+    timeoutMs = 300_000,
   } = options
-  if (!['throw', 'load', 'stale'].includes(onTimeout))
-    throw new InvalidInputError(
-      'onTimeout',
-      `must be 'throw', 'load' or 'stale', not ${showGiven(onTimeout)}`,
-    )
+  if (!['fail', 'load', 'serve-stale'].includes(ifBusy))
+    throw new InvalidInputError('ifBusy', `must be 'fail', 'load' or 'serve-stale', not ${showGiven(ifBusy)}`)
   if (typeof refreshEarly !== 'number' || !(refreshEarly >= 0 && refreshEarly <= MAX_EARLY))
     throw new InvalidInputError(
       'refreshEarly',
@@ -160,12 +158,12 @@ export function checkFlight(key: unknown, options: SingleFlightOptions, load: un
     throw new InvalidInputError('signal', `must be an AbortSignal, not ${nameGiven(signal)}`)
   checkSchema('result', result)
   return {
-    ...{ key: checked, load: load as Load, onTimeout, refreshEarly, signal, result },
+    ...{ key: checked, load: load as Load, ifBusy, refreshEarly, signal, result },
     ttlMs: checkDuration('ttlMs', ttlMs, 0),
     staleMs: checkDuration('staleMs', staleMs, 0),
     errorTtlMs: checkDuration('errorTtlMs', errorTtlMs, 0),
     waitMs: checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS),
     leaseMs: checkDuration('leaseMs', leaseMs, 50, MAX_LEASE_MS),
-    maxLoadMs: checkDuration('maxLoadMs', maxLoadMs, 1, MAX_TIMER_MS),
+    timeoutMs: checkDuration('timeoutMs', timeoutMs, 1, MAX_TIMER_MS),
   }
 }

@@ -20,6 +20,7 @@ import { trackJoinedMethods } from '../postgres/open-calls.js'
 import { sendEitherWay } from '../postgres/reserved-line.js'
 import type { Session } from '../postgres/session.js'
 import { sleep } from '../postgres/sleep.js'
+import { nameHolder } from '../postgres/this-process.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { type FencedWrite, writeFenced } from './fenced-write.js'
 import { keepListening } from './keep-listening.js'
@@ -112,7 +113,11 @@ export class HeldLock implements Lock, Kept {
     this.holder = told.holder
     this.acquiredAt = dateOf(told.acquiredAt)
     this.tookOver = told.from
-      ? { from: told.from.holder, fence: told.from.fence, expiredAt: dateOf(told.from.expiredAt) }
+      ? {
+          holder: nameHolder(told.from.holder),
+          fence: told.from.fence,
+          leaseUntil: dateOf(told.from.expiredAt),
+        }
       : undefined
     this.leaseMs = Math.min(spec.leaseMs, spec.maxHoldMs)
     this.#idleMs = spec.leaseMs

@@ -32,6 +32,7 @@ type Told =
       readonly after: number
       readonly holder?: string | null
       readonly leftMs?: number | null
+      readonly leaseUntil?: number | null
     }
 
 interface Answer {
@@ -213,7 +214,7 @@ export class KeyFlight {
         }
         const isTried = failures >= MIN_TRIES || performance.now() - startedAt >= MIN_TRYING_MS
         for (const call of [...this.#calls])
-          if (isTried && (call.spec.onTimeout === 'load' || call.spec.waitMs === 0))
+          if (isTried && (call.spec.ifBusy === 'load' || call.spec.waitMs === 0))
             call.end({ how: 'timed out', error })
         // A hint that has come meanwhile would end each pause at once: it is asked again in any case.
         this.#bell.forget()

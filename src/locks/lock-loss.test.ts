@@ -188,7 +188,7 @@ describe('a lock is lost', () => {
       async (dibs) => {
         const send = vi.spyOn(ReservedLine.prototype, 'send')
         const first = await dibs.lock('first', { leaseMs: 600 })
-        const slow = proxy.inject({ kind: 'latency', ms: 100 })
+        const slow = proxy.inject({ kind: 'latency', delayMs: 100 })
         await until(() => send.mock.calls.length > 0, 'the connection to be made')
         await first.release()
         const lock = await dibs.lock('till', { leaseMs: 9_000 })
@@ -213,7 +213,7 @@ describe('a lock is lost', () => {
           await dibs.lock('long', { leaseMs: 18_000 }),
           await dibs.lock('short', { leaseMs: 4_000 }),
         ]
-        const slow = proxy.inject({ kind: 'latency', ms: 60 })
+        const slow = proxy.inject({ kind: 'latency', delayMs: 60 })
         const sent = [vi.spyOn(ReservedLine.prototype, 'send'), vi.spyOn(Database.prototype, 'sendPart')]
         const expiry = async () => Number((await fixture.dibs.locks.inspect('long'))[0]?.leaseUntil)
         const before = await expiry()

@@ -15,11 +15,12 @@ export interface GuardOptions {
   readonly endsIdle?: boolean | undefined
 }
 
-/** From whom a lock was taken over, whose lease had run out: what it has begun may be half done. */
+/** The previous holder of a lock, whose lease ended without a release. Its work may be half done. */
 export interface TookOver {
-  readonly from: string
+  readonly holder: string
   readonly fence: number
-  readonly expiredAt: Date
+  /** When the lease of that holder ended. */
+  readonly leaseUntil: Date
 }
 
 /**

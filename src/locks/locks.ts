@@ -15,6 +15,7 @@ import {
   toPage,
 } from '../postgres/page.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
+import { nameHolder } from '../postgres/this-process.js'
 import type { Wakeups } from '../postgres/wakeups.js'
 import { originOf, topicOf } from './lock-origin.js'
 import { forceLock, inspectLock, listLocks } from './lock-statements.js'
@@ -92,12 +93,15 @@ export class Locks {
    * guarded already go on, and the next holder waits for these. What the old one does without `guard` is not stopped. One that an open transaction holds cannot be
    * taken away: `BusyError`.
    *
-   * @returns how many permits were taken away
+   * @returns `released`: how many permits were taken away
    * @example
    * const [stuck] = await dibs.locks.inspect('nightly-report')
    * if (stuck) await dibs.locks.forceRelease('nightly-report', { ifFence: stuck.fence })
    */
-  async forceRelease(name: string, options: ForceReleaseOptions = {}): Promise<number> {
+  async forceRelease(
+    name: string,
+    options: ForceReleaseOptions = {},
+  ): Promise<{ readonly released: number }> {
     checkKey('name', name)
     checkOptions(options, ['ifFence'])
     const { ifFence } = options
@@ -116,12 +120,12 @@ export class Locks {
     for (const { fence } of told.taken)
       emit('dibs:lock.stolen', {
         ...originOf(this.#database, name),
-        by: 'force',
+        how: 'force',
         fromFence: fence,
         idleMs: 0,
       })
     if (told.isWanted) this.#wakeups.hint(topicOf(name))
-    return told.taken.length
+    return { released: told.taken.length }
   }
 }
 
@@ -133,7 +137,7 @@ interface Forced {
 const readInfo = (row: TextRow): LockInfo => ({
   name: `${row.name}`,
   permit: Number(row.permit),
-  holder: `${row.holder}`,
+  holder: nameHolder(`${row.holder}`),
   fence: Number(row.fence),
   acquiredAt: dateFromMicros(`${row.acquiredAt}`),
   leaseUntil: dateFromMicros(`${row.expiresAt}`),

@@ -3,6 +3,8 @@ export interface Refusal {
   readonly state: 'held' | 'guarded' | 'busy'
   readonly holder?: string | null
   readonly leftMs?: number | null
+  /** When the lease ends, in microseconds since 1970. */
+  readonly leaseUntil?: number | null
 }
 
 /** Those who wait look again after so long at the latest: a hint may be lost, and holders that die send none. */

@@ -5,7 +5,7 @@ import { unlessAborted } from '../postgres/with-timeout.js'
 import { readLoaded } from './flight-lead.js'
 import type { FlightSpec } from './flight-spec.js'
 
-/** The loads of one instance that are each for one caller alone (`onTimeout: 'load'`). */
+/** The loads of one instance that are each for one caller alone (`ifBusy: 'load'`). */
 export class PrivateLoads {
   readonly #endings = new Set<AbortController>()
 

@@ -177,7 +177,7 @@ describe('a value that does not fit `result`', () => {
     const held = heldLoad(7)
     const theirs = fixture.other.singleFlight('k', held.load)
     await held.begun
-    const own = await errorOf(get(fixture.dibs, 'x', { result: dates, waitMs: 0, onTimeout: 'load' }))
+    const own = await errorOf(get(fixture.dibs, 'x', { result: dates, waitMs: 0, ifBusy: 'load' }))
     held.land()
     await theirs
     expect(own).toBeInstanceOf(InvalidOutcomeError)
@@ -449,10 +449,10 @@ describe('a wait that is over', () => {
         contexts.push(context)
         return { at: new Date(0) }
       }
-      const value = await fixture.dibs.singleFlight('k', { waitMs: 50, onTimeout: 'load' }, load)
+      const value = await fixture.dibs.singleFlight('k', { waitMs: 50, ifBusy: 'load' }, load)
       expect(value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
       expect(contexts).toMatchObject([{ key: 'k', fence: undefined }])
-      await fixture.dibs.singleFlight('k', { waitMs: 0, onTimeout: 'load' }, load)
+      await fixture.dibs.singleFlight('k', { waitMs: 0, ifBusy: 'load' }, load)
       expect(new Set(contexts.map((context) => (context as LoadContext).signal)).size).toBe(2)
       expect(await flightRow()).toBeUndefined()
     })
@@ -460,17 +460,17 @@ describe('a wait that is over', () => {
 
   it('is the last value, however old, if so asked for and there is one', async () => {
     await whileAnotherLoads(async () => {
-      expect(await errorOf(get(fixture.dibs, 1, { waitMs: 50, onTimeout: 'stale' }))).toBeInstanceOf(
+      expect(await errorOf(get(fixture.dibs, 1, { waitMs: 50, ifBusy: 'serve-stale' }))).toBeInstanceOf(
         BusyError,
       )
     })
     await fixture.schema.clock.advance(2 * MINUTE_MS)
     await whileAnotherLoads(async () => {
-      expect(await get(fixture.dibs, 1, { waitMs: 50, onTimeout: 'stale' })).toBe('theirs')
+      expect(await get(fixture.dibs, 1, { waitMs: 50, ifBusy: 'serve-stale' })).toBe('theirs')
     })
     await fixture.dibs.singleFlight.forget('k')
     await whileAnotherLoads(async () => {
-      expect(await errorOf(get(fixture.dibs, 1, { waitMs: 50, onTimeout: 'stale' }))).toBeInstanceOf(
+      expect(await errorOf(get(fixture.dibs, 1, { waitMs: 50, ifBusy: 'serve-stale' }))).toBeInstanceOf(
         BusyError,
       )
     })
@@ -480,7 +480,7 @@ describe('a wait that is over', () => {
     await get(fixture.dibs, 'old shape', { ttlMs: 1_000 })
     await fixture.schema.clock.advance(2_000)
     await whileAnotherLoads(async () => {
-      const bounds = { waitMs: 50, onTimeout: 'stale', result: dates }
+      const bounds = { waitMs: 50, ifBusy: 'serve-stale', result: dates }
       expect(await errorOf(get(fixture.dibs, 1, bounds))).toBeInstanceOf(BusyError)
     })
   })
@@ -499,8 +499,8 @@ describe('a wait that is over', () => {
     await fixture.schema.clock.advance(2_000)
     await whileAnotherLoads(async () => {
       const bounds = { waitMs: 50, result: count }
-      expect(await get(fixture.dibs, { n: 7 }, { ...bounds, onTimeout: 'load' })).toEqual({ n: 8 })
-      expect(await get(fixture.dibs, { n: 7 }, { ...bounds, onTimeout: 'stale' })).toEqual({ n: 2 })
+      expect(await get(fixture.dibs, { n: 7 }, { ...bounds, ifBusy: 'load' })).toEqual({ n: 8 })
+      expect(await get(fixture.dibs, { n: 7 }, { ...bounds, ifBusy: 'serve-stale' })).toEqual({ n: 2 })
     })
   })
 
@@ -508,7 +508,7 @@ describe('a wait that is over', () => {
     await whileAnotherLoads(async () => {
       const own = heldLoad('late')
       const going = new AbortController()
-      const options = { waitMs: 0, onTimeout: 'load', signal: going.signal } as const
+      const options = { waitMs: 0, ifBusy: 'load', signal: going.signal } as const
       const call = errorOf(fixture.dibs.singleFlight('k', options, own.load))
       await own.begun
       going.abort(new Error('gone'))

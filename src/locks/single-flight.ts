@@ -125,13 +125,13 @@ export class Flights {
     error: unknown,
     leftMs: number | undefined,
   ): Promise<unknown> {
-    const { key, onTimeout } = spec
-    emit('dibs:flight.timed-out', { ...this.#origin(key), waitedMs, onTimeout, error })
-    if (onTimeout === 'load') {
+    const { key, ifBusy } = spec
+    emit('dibs:flight.timed-out', { ...this.#origin(key), waitedMs, ifBusy, error })
+    if (ifBusy === 'load') {
       if (this.#isClosed) throw new ClosedError()
       return await this.#private.run(spec)
     }
-    if (onTimeout === 'stale') {
+    if (ifBusy === 'serve-stale') {
       const last = await this.#readLast(spec)
       if (last) return readLoaded(last.json)
     }

@@ -16,6 +16,6 @@ it('single-flight answers with what JSON, or its schema, makes of what was loade
     // @ts-expect-error: misspelled
     await dibs.singleFlight('k', { ttl: 1 }, load)
     // @ts-expect-error: no such policy
-    await dibs.singleFlight('k', { onTimeout: 'wait' }, load)
+    await dibs.singleFlight('k', { ifBusy: 'wait' }, load)
   })
 })

@@ -9,8 +9,7 @@ import {
 import { fullJitterMs } from '../postgres/backoff.js'
 import { emit } from '../postgres/events.js'
 import { sleep } from '../postgres/sleep.js'
-import { dateFromMicros } from '../postgres/text-values.js'
-import { nameHolder, THIS_PROCESS } from '../postgres/this-process.js'
+import { readHeld, THIS_PROCESS } from '../postgres/this-process.js'
 import { unlessAborted, withTimeout } from '../postgres/with-timeout.js'
 import { Bell } from './bell.js'
 import { type Asker, giveBackUnseen, giveBackUnwanted } from './give-back-unseen.js'
@@ -25,8 +24,6 @@ type Taken = ToldLock & { readonly state: 'taken' }
 
 interface Answer {
   readonly told: Refusal | Taken
-  /** The database's clock when it answered. */
-  readonly now: Date
   /** By `performance.now()`. */
   readonly sentAt: number
 }
@@ -53,8 +50,6 @@ export class LockCall {
   readonly #until: number
   #tries = 0
   #refusal: Refusal | undefined
-  /** The database's clock at the last refusal. */
-  #refusedAt: Date | undefined
   /** In how many looks in a row it was busy. */
   #busyLooks = 0
   #isContended = false
@@ -143,11 +138,10 @@ export class LockCall {
       try {
         const answer = await this.#send(values)
         if (answer === undefined) return undefined
-        const { told, now, sentAt } = answer
+        const { told, sentAt } = answer
         this.#mayHold = false
         if (told.state === 'taken') return this.#hold(told, sentAt)
         this.#refusal = told
-        this.#refusedAt = now
         this.#busyLooks = told.state === 'busy' ? this.#busyLooks + 1 : 0
         return undefined
       } catch (error) {
@@ -209,11 +203,7 @@ export class LockCall {
       this.#noClient = database.busy(performance.now() - startedAt)
       throw this.#noClient
     })
-    return {
-      told: JSON.parse(`${row?.told}`),
-      now: dateFromMicros(`${row?.now}`),
-      sentAt: sentAt ?? startedAt,
-    }
+    return { told: JSON.parse(`${row?.told}`), sentAt: sentAt ?? startedAt }
   }
 
   /** See giveBackUnseen. */
@@ -229,8 +219,8 @@ export class LockCall {
     const waitedMs = performance.now() - this.#startedAt
     emit('dibs:lock.acquired', { ...this.#origin, fence: lock.fence, waitedMs, tries: this.#tries })
     if (lock.tookOver) {
-      const idleMs = lock.acquiredAt.getTime() - lock.tookOver.expiredAt.getTime()
-      emit('dibs:lock.stolen', { ...this.#origin, by: 'takeover', fromFence: lock.tookOver.fence, idleMs })
+      const idleMs = lock.acquiredAt.getTime() - lock.tookOver.leaseUntil.getTime()
+      emit('dibs:lock.stolen', { ...this.#origin, how: 'takeover', fromFence: lock.tookOver.fence, idleMs })
     }
     return lock
   }
@@ -246,14 +236,10 @@ export class LockCall {
   #refuse(name: string): BusyError | GuardedError {
     const waitedMs = this.#spec.waitMs === 0 ? 0 : performance.now() - this.#startedAt
     this.#emitTimedOut(waitedMs)
-    const { state, holder, leftMs } = this.#refusal ?? {}
+    const { state, leftMs } = this.#refusal ?? {}
     if (state === 'guarded') return new GuardedError(name, waitedMs, POLL_MS)
     const retryAfterMs = leftMs ?? 100
-    // Without a lease the holder that is told is the last one, and the lock is just changing hands.
-    const held =
-      typeof leftMs === 'number' && holder && this.#refusedAt
-        ? { holder: nameHolder(holder), leaseUntil: new Date(this.#refusedAt.getTime() + leftMs) }
-        : {}
+    const held = readHeld(this.#refusal ?? {})
     return new BusyError(`lock "${name}"`, waitedMs, retryAfterMs, {
       ...held,
       cause: new LockHeldError(name, retryAfterMs, held),

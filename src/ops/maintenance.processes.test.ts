@@ -84,7 +84,7 @@ it('of several processes, one does so in each interval', async () => {
   const rounds = (): number => users.reduce((sum, user) => sum + user.rounds, 0)
   await until(() => rounds() === 1, 'word of the first round')
   const [turn] = await dibs.locks.inspect('dibs:maintenance')
-  expect(turn?.holder).toMatch(/:\d+\//)
+  expect(turn?.holder).toMatch(/:\d+$/)
   await dibs.locks.forceRelease('dibs:maintenance')
   await until(() => rounds() === 2, 'the next turn', 60_000)
   expect(users.flatMap(({ messages }) => messages.filter(({ error }) => error))).toEqual([])

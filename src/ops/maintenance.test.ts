@@ -7,6 +7,7 @@ import { BusyError, ClosedError, ConnectionLostError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { onEvent } from '../postgres/events.js'
 import { markUnderTest } from '../postgres/pools-under-test.js'
+import type { MonitorRunOptions } from '../tables/monitor.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { type Maintained, Maintenance } from './maintenance.js'
 
@@ -70,7 +71,7 @@ describe('one round', () => {
 })
 
 describe('a loop', () => {
-  const monitored = (run: (signal?: AbortSignal) => Promise<never>, everyMs: number): Maintained => ({
+  const monitored = (run: (options?: MonitorRunOptions) => Promise<never>, everyMs: number): Maintained => ({
     monitors: new Map([['m', { name: 'm', everyMs, run }]]),
   })
   const repeat = async (maintained: Maintained, fn: () => Promise<void>) => {
@@ -240,7 +241,7 @@ describe('a loop', () => {
   it('is held up by no aggregate whose tables somebody has locked', async () => {
     const locked = new BusyError('the tables of aggregate "a"', 1_000, 100)
     let [counted, watched] = [0, 0]
-    const done = { recomputed: 1, marks: 1, locked: 0, failed: 0, hasMore: false }
+    const done = { recomputed: 1, marks: 1, locked: 0, failed: 0, isMore: false }
     const aggregates: Maintained['aggregates'] = new Map([
       ['a', { refresh: () => Promise.reject(locked) }],
       ['b', { refresh: async () => ({ ...done, recomputed: ++counted && 1 }) }],

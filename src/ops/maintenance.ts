@@ -59,7 +59,7 @@ export interface MaintenanceReport {
   readonly operationsFinished: number
   /** Taken over, and failed again; they will be tried once more. */
   readonly operationsFailed: number
-  /** Given up, after too many attempts that ended without a word. */
+  /** Given up, after too many attempts without a recorded outcome. */
   readonly operationsGivenUp: number
   /** What each monitor has found and done; in a loop each says so by itself (`dibs:monitor.ran`). */
   readonly monitors: readonly MonitorReport[]
@@ -175,7 +175,7 @@ export class Maintenance {
       if (this.#watching.has(monitor.name) || now < (this.#dueAt.get(monitor.name) ?? 0)) continue
       // A loop that comes a little early is not to leave it out for a whole round.
       this.#dueAt.set(monitor.name, now + monitor.everyMs * 0.8)
-      const run = monitor.run(signal).catch((error) => void this.#emitFailed(error))
+      const run = monitor.run({ signal }).catch((error) => void this.#emitFailed(error))
       this.#watching.set(monitor.name, run)
       void run.then(() => this.#watching.delete(monitor.name))
     }

@@ -111,13 +111,13 @@ export interface DibsEvents {
   'dibs:once.waited': KeyOrigin & { readonly waitedMs: number; readonly retries: number }
   /** An outcome that was stored before was given again. */
   'dibs:once.replayed': KeyOrigin & { readonly attempt: number }
-  /** A claim whose holder is gone was taken over; `lost` attempts have ended without a word so far. */
+  /** A claim whose holder is gone was taken over; `lost` attempts have no recorded outcome so far. */
   'dibs:once.taken-over': KeyOrigin & { readonly attempt: number; readonly lost: number }
   /** A key was used again for another request. */
   'dibs:once.mismatch': KeyOrigin
-  /** A claim is held back, since an attempt that ended without a word may have had its effect. */
+  /** A claim is held back, since an attempt without a recorded outcome may have had its effect. */
   'dibs:once.ambiguous': KeyOrigin & { readonly attempt: number }
-  /** Too many attempts have ended without a word; the claim has failed. */
+  /** Too many attempts have no recorded outcome; the claim has failed. */
   'dibs:once.gave-up': KeyOrigin & { readonly attempt: number }
   /** A holder learned that it has lost its claim: by a write that was refused, or by its own clock (`deadline`). */
   'dibs:once.lost': KeyOrigin & {
@@ -175,7 +175,7 @@ export interface DibsEvents {
     readonly errors: number
     readonly withoutTime: number
     readonly oldestMs: number
-    readonly hasMore: boolean
+    readonly isMore: boolean
     readonly tookMs: number
   }
   /** A monitor has put rows back, given them up, or had them handled: whoever had them is gone, or too slow. */
@@ -236,7 +236,7 @@ export interface DibsEvents {
   }
   /** A lock was taken over from a holder that is gone, or taken away by an operator (`by`). */
   'dibs:lock.stolen': LockOrigin & {
-    readonly by: 'takeover' | 'force'
+    readonly how: 'takeover' | 'force'
     readonly fromFence: number
     /** For how long nobody had it; 0 if it was taken away. */
     readonly idleMs: number
@@ -284,16 +284,16 @@ export interface DibsEvents {
     readonly waitedMs: number
     readonly how: 'value' | 'error' | 'timed out'
   }
-  /** A caller has waited in vain, or could not ask the database (`error`), and its `onTimeout` has decided. */
+  /** The `waitMs` of a caller is over, or it could not reach the database (`error`). `ifBusy` says what the caller does. */
   'dibs:flight.timed-out': FlightOrigin & {
     readonly waitedMs: number
-    readonly onTimeout: 'throw' | 'load' | 'stale'
+    readonly ifBusy: 'fail' | 'load' | 'serve-stale'
     readonly error: unknown
   }
   /** A rate limit refused. */
   'dibs:rate.refused': RateOrigin & { readonly cost: number; readonly retryAfterMs: number }
   /** The store of a rate limit is down, and its policy has answered in its place. */
-  'dibs:rate.degraded': RateOrigin & { readonly policy: 'open' | 'local'; readonly error: unknown }
+  'dibs:rate.degraded': RateOrigin & { readonly policy: 'allow' | 'local'; readonly error: unknown }
   /** The idempotency middleware has answered with a status of 500 or more in place of a handler: the name of the problem. */
   'dibs:http.failed': EventOrigin & {
     readonly problem: string
@@ -361,7 +361,7 @@ export interface DibsEvents {
     readonly fields: object | undefined
   }
   /** A wake-up hint could not be sent; those who wait find out by polling. */
-  'dibs:hint.failed': EventOrigin & { readonly error: unknown }
+  'dibs:wakeup.failed': EventOrigin & { readonly error: unknown }
 }
 
 let instances = 0

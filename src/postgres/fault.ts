@@ -104,7 +104,7 @@ const socketCodes = new Set([
 
 /** `pg` gives these no code. */
 const pgConnectionMessage =
-  /^(Connection terminated|Connection ended|Client has encountered a connection error|Client was closed|timeout expired|timeout exceeded when trying to connect|The server does not support SSL|There was an error establishing an SSL|Received unexpected .* from backend)/
+  /^(Connection terminated|Connection ended|Client has encountered a connection error|Client was closed|timeout expired|timeout exceeded when trying to connect|The server does not support SSL|There was an error establishing an SSL|Cannot use a pool after calling end|Received unexpected .* from backend)/
 
 type Fields = Record<string, unknown>
 

@@ -123,10 +123,10 @@ it('monitors a table on that path, whose keys are written in its own way', async
   })
   const task = { table: 'dibs_l', stuck: "it's \\ on", timeColumn: 'at', olderThanMs: 1, batch: 2 } as const
   const left = dibs.monitor('left', { ...task, action: async () => 'leave' })
-  expect(await left.run()).toMatchObject({ left: 5, errors: 0, hasMore: false })
+  expect(await left.run()).toMatchObject({ left: 5, errors: 0, isMore: false })
   expect(await left.checkIndexes()).toMatchObject({ ok: false })
   const requeue = dibs.monitor('requeue', { ...task, action: 'requeue', requeueTo: 'again' })
-  expect(await requeue.run()).toMatchObject({ requeued: 5, errors: 0, hasMore: false })
+  expect(await requeue.run()).toMatchObject({ requeued: 5, errors: 0, isMore: false })
   await dibs.transaction((tx) =>
     tx.query('drop table evil.dibs_l; drop function evil.sooner(timestamptz, timestamptz) cascade'),
   )

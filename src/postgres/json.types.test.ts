@@ -100,7 +100,7 @@ it('kv takes what JSON can represent', () => {
     await kv.set('a', [1, 'a', null, undefined])
     await kv.set<User>('a', { name: 'ann', since: new Date(), tags: [] })
     const claim = await kv.setIfAbsent('a', { by: 'ann', at: new Date() })
-    if ('value' in claim) expectTypeOf(claim.value).toEqualTypeOf<{ by: string; at: string }>()
+    if (!claim.ok) expectTypeOf(claim.current.value).toEqualTypeOf<{ by: string; at: string }>()
     const swap = await kv.compareAndSet('a', 1, user)
     if (!swap.ok) expectTypeOf(swap.current?.value.since).toEqualTypeOf<string | undefined>()
   })
@@ -133,6 +133,14 @@ it('kv refuses what JSON cannot represent, at the part that is wrong', () => {
     })
     // @ts-expect-error: a class instance with a method
     await kv.set('a', new Account())
+    await kv.patch('a', {
+      // @ts-expect-error: a bigint
+      n: 1n,
+    })
+    await kv.patch('a', { at: new Date(), of: { n: 1 }, gone: undefined })
+    await kv.patch<User>('a', { name: 'bob' })
+    // @ts-expect-error: not a field of the value
+    await kv.patch<User>('a', { nme: 'bob' })
     // @ts-expect-error: a Set
     await kv.set('a', new Set([1]))
     // @ts-expect-error: its data is private, and it has no toJSON

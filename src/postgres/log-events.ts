@@ -27,8 +27,8 @@ const lines: { readonly [N in DibsEventName]: Line } = {
   'dibs:once.replayed': ['debug', 'outcome replayed'],
   'dibs:once.taken-over': ['warn', 'claim taken over from a holder that is gone'],
   'dibs:once.mismatch': ['warn', 'key used again for another request'],
-  'dibs:once.ambiguous': ['warn', 'claim held back: an attempt ended without a word'],
-  'dibs:once.gave-up': ['error', 'claim failed after too many attempts that ended without a word'],
+  'dibs:once.ambiguous': ['warn', 'claim held back: an attempt has no recorded outcome'],
+  'dibs:once.gave-up': ['error', 'claim failed after too many attempts without a recorded outcome'],
   'dibs:once.lost': ['warn', 'claim lost to another holder; nothing was written'],
   'dibs:once.not-stored': ['error', 'work is done, but its outcome could not be stored'],
   'dibs:operation.failed': ['warn', 'operation failed after a takeover'],
@@ -82,7 +82,7 @@ const lines: { readonly [N in DibsEventName]: Line } = {
   'dibs:job.recovered': ['warn', 'job taken from a worker that is gone'],
   'dibs:job.quarantined': ['error', 'job could not be claimed; the others go on'],
   'dibs:job.logged': ['info', 'a handler says'],
-  'dibs:hint.failed': ['debug', 'wake-up hint not sent'],
+  'dibs:wakeup.failed': ['debug', 'wake-up notification not sent'],
 }
 
 export const isEventName = (name: unknown): boolean => typeof name === 'string' && Object.hasOwn(lines, name)

@@ -1,4 +1,4 @@
-import { DatabaseError, NotInTransactionError } from '../errors.js'
+import { ConstraintViolationError, DatabaseError, NotInTransactionError } from '../errors.js'
 import type { Database } from './database.js'
 import type { Tx } from './executor.js'
 import { joinTransaction } from './join.js'
@@ -10,6 +10,8 @@ const MAX_NAME = 200
 
 /** Raised by `joined_call_check`. */
 const ENDED = 'DIB03'
+/** The constraint that refuses COMMIT while a call is open. */
+const AWAITED = 'await_joined_calls_before_commit'
 
 const openCall = statement(`select {schema}.joined_call_open($1::text::text, null)::text as call`)
 const closeCall = statement(`select {schema}.joined_call_close($1::text::text)::text as closed`)
@@ -38,15 +40,31 @@ export class MarkedCall {
   /** Opens the call without a statement of its own. */
   async open(): Promise<void> {
     if (!this.#isMarked) return
-    this.#readMark(await this.#send(openCall, [this.#name]))
+    this.#readMark(await this.#sendFirst(openCall, [this.#name]))
   }
 
   /** Sends the first statement, whose column `told` says whether the call goes on. */
   async first(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     if (!this.#isMarked) return this.#send(source, values)
-    const rows = await this.#send(opening(source, values.length), [...values, this.#name])
+    const rows = await this.#sendFirst(opening(source, values.length), [...values, this.#name])
     this.#readMark(rows)
     return rows
+  }
+
+  /** Behind COMMIT this statement would be a transaction of its own. The mark makes that fail, and nothing is written. */
+  async #sendFirst(source: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
+    try {
+      return await this.#send(source, values)
+    } catch (error) {
+      if (!(error instanceof ConstraintViolationError && error.constraint === AWAITED)) throw error
+      throw this.#ended(error)
+    }
+  }
+
+  #ended(cause: unknown): NotInTransactionError {
+    return new NotInTransactionError('a transaction that has ended', `Await ${this.#name} before COMMIT.`, {
+      cause,
+    })
   }
 
   /** Sends a statement between the first and the last. */
@@ -56,9 +74,7 @@ export class MarkedCall {
       return await this.#send(checking(source, values.length), [...values, this.#mark])
     } catch (error) {
       if (!(error instanceof DatabaseError && error.sqlState === ENDED)) throw error
-      throw new NotInTransactionError('a transaction that has ended', `Await ${this.#name} before COMMIT.`, {
-        cause: error,
-      })
+      throw this.#ended(error)
     }
   }
 

@@ -1,10 +1,10 @@
-/** What a reader may have meant: said after "there is no such …". At most twelve names are listed. */
+/** The sentences after "there is no such …" in a message, without the last period. At most twelve names are listed. */
 export function offerNames(given: string, names: readonly string[]): string {
-  if (names.length === 0) return 'there are none'
+  if (names.length === 0) return 'There are none'
   const nearest = findNearest(given, names)
   const list =
     names.length > 12 ? `${names.slice(0, 12).join(', ')} and ${names.length - 12} more` : names.join(', ')
-  return `${nearest === undefined ? '' : `did you mean ${nearest}? `}there are ${list}`
+  return `${nearest === undefined ? '' : `Did you mean ${nearest}? `}Expected one of: ${list}`
 }
 
 /** The name that differs by the fewest letters, if these are few. */

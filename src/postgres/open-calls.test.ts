@@ -1,3 +1,4 @@
+import { drizzle } from 'drizzle-orm/node-postgres'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { directUrl, dropSchema, freshName, until, wayIn } from '../../test/database.js'
@@ -9,8 +10,8 @@ import {
   snapshot,
 } from '../../test/joined-calls.js'
 import { Dibs } from '../dibs.js'
-import { BusinessRuleError, NotAwaitedError } from '../errors.js'
-import { claim, job, type Tx } from '../index.js'
+import { BusinessRuleError, NotAwaitedError, NotInTransactionError } from '../errors.js'
+import { claim, fromDrizzle, job, type Tx } from '../index.js'
 import type { Lock } from '../locks/lock.js'
 import { trackedNames } from './open-calls.js'
 import type { Transaction } from './transaction-types.js'
@@ -192,6 +193,19 @@ it.each([
     }
   },
 )
+
+it('fails and writes nothing, with its name, when a library has sent COMMIT before the first statement', async () => {
+  const key = freshName('key')
+  let left: Promise<unknown> = Promise.resolve()
+  await drizzle({ client: admin }).transaction(async (tx) => {
+    await tx.execute('select 1')
+    left = dibs.once({ scope: 'joined', key, tx: fromDrizzle(tx) }, async () => 1).catch((error) => error)
+  })
+  const error = await left
+  expect(error).toBeInstanceOf(NotInTransactionError)
+  expect(error).toMatchObject({ message: expect.stringContaining(`Await dibs.once of key "${key}"`) })
+  expect(await dibs.claims.get({ scope: 'joined', key })).toBeUndefined()
+})
 
 it('commits when a call that nobody awaited has ended in time', async () => {
   const key = freshName('key')

@@ -21,7 +21,12 @@ export async function openPool(connectionString: string, config: pg.PoolConfig =
   const clients = new Set<pg.PoolClient>()
   clientsOf.set(pool, clients)
   // Not `connect`: a listener to that may set up the session, so the explorer would have to assume that it does.
-  pool.on('acquire', (client) => clients.add(client))
+  pool.on('acquire', (client) => {
+    // While a client is checked out, the pool does not listen to its errors. Without a listener, a connection that is lost inside a
+    // transaction of a library would end the process.
+    if (!clients.has(client)) client.on('error', () => {})
+    clients.add(client)
+  })
   pool.on('remove', (client) => clients.delete(client))
   // This listener stays for good: sockets may report an error after the pool has ended.
   return pool.on('error', () => {})
@@ -32,8 +37,6 @@ export async function endPool(pool: pg.Pool, waitMs = END_MS): Promise<void> {
   if (pool.ending) return
   await withTimeout(pool.end(), waitMs, () => {
     for (const client of clientsOf.get(pool) ?? []) {
-      // Without a listener, the lost connection would end the process with an error.
-      client.on('error', () => {})
       Reflect.get(client, 'connection')?.stream?.destroy()
     }
   })

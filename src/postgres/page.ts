@@ -1,4 +1,3 @@
-import { InvalidInputError } from '../errors.js'
 import { nameGiven } from './name-given.js'
 import { refuseValue } from './refuse-value.js'
 
@@ -34,7 +33,7 @@ export function checkPageLimit(limit: unknown = DEFAULT_LIMIT): number {
   if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1 && limit <= MAX_LIMIT)
     return limit
   const given = typeof limit === 'number' ? String(limit) : nameGiven(limit)
-  throw new InvalidInputError('limit', `must be a whole number from 1 to ${MAX_LIMIT}, not ${given}`)
+  throw refuseValue('limit', `must be a whole number from 1 to ${MAX_LIMIT}, not ${given}`)
 }
 
 /**

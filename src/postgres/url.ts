@@ -17,7 +17,7 @@ export function parseUrl(url: unknown): string {
   if (!URL.canParse(url)) {
     throw new InvalidInputError(
       'url',
-      `is not a URL; it must look like ${EXAMPLE}, special characters escaped`,
+      `is not a URL${url === process.env.DATABASE_URL ? ' (it comes from the environment variable DATABASE_URL)' : ''}. It must look like ${EXAMPLE}, with special characters escaped`,
     )
   }
   const { protocol, hash } = new URL(url)

@@ -135,7 +135,7 @@ describe('hints', () => {
 
   it('that cannot be sent are told by an event and harm nobody', async () => {
     const failed: unknown[] = []
-    const stop = onEvent('dibs:hint.failed', ({ error }) => failed.push(error))
+    const stop = onEvent('dibs:wakeup.failed', ({ error }) => failed.push(error))
     const { Database } = await import('./database.js')
     const nowhere = new pg.Pool({ connectionString: 'postgres://127.0.0.1:1/x' })
     const wakeups = new Wakeups(new Database(nowhere, { schema: 'nowhere', prepared: false }), {

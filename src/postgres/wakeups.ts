@@ -124,7 +124,7 @@ export class Wakeups {
       try {
         await this.#notify(payload)
       } catch (error) {
-        emit('dibs:hint.failed', { ...this.#connections.origin, error })
+        emit('dibs:wakeup.failed', { ...this.#connections.origin, error })
       }
     }
     // In the same turn as the last look at the outbox, or a hint in between would stay there.

@@ -207,7 +207,7 @@ describe('refused before it is sent', () => {
     ['change.rough', 'rough', 1, {}, 'must hold exact numbers'],
     ['change.twice', 'twice', 1, {}, 'which the database makes'],
     ['change.id', 'id', 1, {}, 'this column identifies the row'],
-    ['change.left', 'left', 1, {}, 'there are id, left_over'],
+    ['change.left', 'left', 1, {}, 'Expected one of: id, left_over'],
     ['most', 'left_over', 1, { most: 5 }, 'Unknown option'],
   ])('%s of %s: %s', async (field, column, delta, options, problem) => {
     const error = await adjust(column, delta, options).catch((error) => error)

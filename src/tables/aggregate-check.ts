@@ -19,7 +19,7 @@ export async function checkExpressions(
 ): Promise<void> {
   const { columns, name } = sql.spec
   const startedAt = performance.now()
-  const [row] = await rows.send(check, [textArray(checksOf(sql, isKept)), String(waitMs)], tx)
+  const [row] = await rows.send(check, [textArray(checksOf(sql, isKept)), String(Math.max(1, waitMs))], tx)
   const told: readonly (string | null)[] = JSON.parse(`${row?.told}`)
   if (told.some((answer) => answer?.startsWith('55P03 ')))
     throw new BusyError(`the tables of aggregate "${name}"`, performance.now() - startedAt, 100)
@@ -38,7 +38,7 @@ export async function checkExpressions(
     if (problem !== null && problem !== undefined)
       throw new InvalidInputError(
         field,
-        `does not do as an expression over the child's rows: PostgreSQL answered ${problem.replace(' ', ': ')}`,
+        `is not a valid expression over the rows of the child table: PostgreSQL answered ${problem.replace(' ', ': ')}`,
       )
   }
 }

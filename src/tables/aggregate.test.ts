@@ -225,7 +225,7 @@ describe('what is declared', () => {
     ['no aggregate', { total: 'amount' }, /columns\.total` must be an aggregate/],
     ['a constant', { total: '1' }, /must be an aggregate/],
     ['a type that the column does not take', { total: 'bool_and(true)' }, /columns\.total` .*boolean/],
-    ['a column that the parent does not have', { totl: 'count(*)' }, /columns\.totl` .*did you mean total/],
+    ['a column that the parent does not have', { totl: 'count(*)' }, /columns\.totl` .*Did you mean total/],
     ['its key', { id: 'count(*)' }, /columns\.id` .*which row/],
   ])('refuses %s', async (_, columns, message) => {
     const error = await declared(columns).catch((reason) => reason)
@@ -235,7 +235,7 @@ describe('what is declared', () => {
 
   it('refuses tables and columns that are not there', async () => {
     await expect(declared({ total: 'count(*)' }, { foreignKey: 'parnet_id' })).rejects.toThrow(
-      /foreignKey` .*did you mean parent_id/,
+      /foreignKey` .*Did you mean parent_id/,
     )
     await expect(declared({ total: 'count(*)' }, { foreignKey: ['parent_id', 'id'] })).rejects.toThrow(
       /foreignKey` must name 1 of/,
@@ -345,7 +345,7 @@ describe('markDirty', () => {
   it('counts nothing for a transaction that was rolled back', async () => {
     const totals = aggregate()
     await fixture.withClient((tx) => totals.markDirty([1, 2], { tx }))
-    expect(await totals.refresh()).toEqual({ recomputed: 0, marks: 0, locked: 0, failed: 0, hasMore: false })
+    expect(await totals.refresh()).toEqual({ recomputed: 0, marks: 0, locked: 0, failed: 0, isMore: false })
   })
 
   it('leaves a parent that another has locked for the next time, and does the others', async () => {
@@ -418,7 +418,7 @@ describe('markDirty', () => {
     await totals.markDirty(2)
     const report = await totals.refresh()
     stop()
-    expect(report).toMatchObject({ recomputed: 2, failed: 1, marks: 2, hasMore: false })
+    expect(report).toMatchObject({ recomputed: 2, failed: 1, marks: 2, isMore: false })
     expect(failed).toMatchObject([{ aggregate: totals.name, id: '["2"]' }])
     expect(report.error).toBeInstanceOf(ConstraintViolationError)
     expect(await fixture.rows('parent')).toMatchObject([{ total: 1 }, { total: 0 }, { total: 1 }])
@@ -441,10 +441,10 @@ describe('markDirty', () => {
   it('stops at a mistake that is that of all, and comes to the others in the next run', async () => {
     const totals = await markFailing(120)
     const report = await totals.refresh()
-    expect(report).toMatchObject({ recomputed: 0, marks: 0, failed: 100, hasMore: true })
+    expect(report).toMatchObject({ recomputed: 0, marks: 0, failed: 100, isMore: true })
     expect(report.error).toBeInstanceOf(ConstraintViolationError)
     expect(await marksOf()).toBe(121)
-    expect(await totals.refresh()).toMatchObject({ recomputed: 1, marks: 1, failed: 100, hasMore: true })
+    expect(await totals.refresh()).toMatchObject({ recomputed: 1, marks: 1, failed: 100, isMore: true })
     await fixture.pool.query(`truncate ${fixture.schema.name}.aggregate_mark`)
   })
 
@@ -525,7 +525,7 @@ describe('markDirty', () => {
     const totals = aggregate()
     await totals.markDirty([2, 1, 3, 4, 5])
     await heldUp('1, 3, 4, 5', async () => {
-      expect(await totals.refresh()).toMatchObject({ recomputed: 1, failed: 3, hasMore: true })
+      expect(await totals.refresh()).toMatchObject({ recomputed: 1, failed: 3, isMore: true })
       await fixture.pool.query(`delete from ${fixture.schema.name}.aggregate_mark`)
       await expect(totals.verify({ repair: true, batch: 1 })).rejects.toThrow(BusyError)
     })
@@ -568,7 +568,7 @@ describe('markDirty', () => {
       await insert("(1, 1, 'NEW', 5), (2, 2, 'NEW', 5)")
       const totals = aggregate({ columns: { total: 'count(*) + count(pg_sleep(6))' } })
       await totals.markDirty([1, 2])
-      expect(await totals.refresh()).toMatchObject({ recomputed: 2, failed: 0, hasMore: false })
+      expect(await totals.refresh()).toMatchObject({ recomputed: 2, failed: 0, isMore: false })
       expect(await fixture.rows('parent')).toMatchObject([{ total: 2 }, { total: 2 }, {}])
     },
     60_000,
@@ -581,7 +581,7 @@ describe('markDirty', () => {
       const slow = 'count(*) + count(case when parent_id = 1 then pg_sleep(40) end)'
       const totals = aggregate({ columns: { total: slow } })
       await totals.markDirty([1, 2])
-      expect(await totals.refresh()).toMatchObject({ recomputed: 0, failed: 1, hasMore: true })
+      expect(await totals.refresh()).toMatchObject({ recomputed: 0, failed: 1, isMore: true })
       const { rows } = await fixture.pool.query(
         `select id from ${fixture.schema.name}.aggregate_mark order by seq`,
       )
@@ -616,7 +616,7 @@ describe('markDirty', () => {
         columns: { total: 'count(*)', amount: 'sum(amount)' },
       })
       await own.markDirty([1, 2])
-      expect(await own.refresh()).toMatchObject({ recomputed: 1, failed: 1, marks: 1, hasMore: false })
+      expect(await own.refresh()).toMatchObject({ recomputed: 1, failed: 1, marks: 1, isMore: false })
       expect(failed).toEqual(['["1"]'])
     } finally {
       stop()
@@ -648,7 +648,7 @@ describe('markDirty', () => {
     await fixture.pool.query(`insert into ${fixture.at('parent')} (id) select generate_series(4, 250)`)
     const all = Array.from({ length: 250 }, (_, n) => n + 1)
     for (let n = 0; n < 6; n++) await totals.markDirty(all)
-    expect(await totals.refresh()).toMatchObject({ recomputed: 250, marks: 1_500, hasMore: false })
+    expect(await totals.refresh()).toMatchObject({ recomputed: 250, marks: 1_500, isMore: false })
     expect(await marksOf()).toBe(0)
   })
 
@@ -894,7 +894,7 @@ describe('transition', () => {
     await expect(totals.transition(1, step, { add: { completed: 0.5 } })).rejects.toThrow(/add\.completed/)
     await expect(totals.transition(1, step, { add: { title: 1 } })).rejects.toThrow(/add\.title/)
     await expect(totals.transition(1, step, { add: { complted: 1 } })).rejects.toThrow(
-      /did you mean completed/,
+      /Did you mean completed/,
     )
     await expect(totals.transition(1, step, { add: { id: 1 } })).rejects.toThrow(/add\.id/)
   })

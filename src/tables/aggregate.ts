@@ -210,10 +210,14 @@ export class Aggregate<R extends object = Row> {
     const { create: text, like } = viewSql(sql, quoted, this.#rows.hasInvokerViews)
     if (!create) return text
     const startedAt = performance.now()
-    const [row] = await this.#rows.send(makeView, [text, like, quoted, String(waitMs)], tx).catch((error) => {
-      if (!hasWaitedInVain(error)) throw error
-      throw new BusyError(`view "${view}", to make it`, performance.now() - startedAt, 100, { cause: error })
-    })
+    const [row] = await this.#rows
+      .send(makeView, [text, like, quoted, String(Math.max(1, waitMs))], tx)
+      .catch((error) => {
+        if (!hasWaitedInVain(error)) throw error
+        throw new BusyError(`view "${view}", to make it`, performance.now() - startedAt, 100, {
+          cause: error,
+        })
+      })
     if (row?.state !== 'made')
       throw new InvalidInputError(
         'view',

@@ -7,7 +7,7 @@ import type { Table } from '../postgres/rows/table.js'
 export interface ClaimOrderBy {
   readonly column: string
   readonly descending?: boolean | undefined
-  /** ClaimWhere rows without a value go. Default: last, and first if descending, as in PostgreSQL. */
+  /** Where rows without a value go. Default: last, and first if descending, as in PostgreSQL. */
   readonly nulls?: 'first' | 'last' | undefined
 }
 

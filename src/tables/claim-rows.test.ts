@@ -211,7 +211,7 @@ describe('refused before it is sent', () => {
     ['limit', { limit: 1.5 }, 'from 1 to 1000'],
     ['set', {}, 'must be given, or `leaseColumn`, or `tx`'],
     ['set.id', { set: { id: 1 } }, 'it says which row it is'],
-    ['set.sent', { set: { sent: null } }, 'did you mean'],
+    ['set.sent', { set: { sent: null } }, 'Did you mean'],
     ['set.fence', { set: { fence: 1 }, fenceColumn: 'fence' }, 'it is what `fenceColumn` says'],
     [
       'set.lease_until',

@@ -169,18 +169,18 @@ it('another unique index that forbids the row is an error of its own', async () 
 
 describe('refused before it is sent', () => {
   it.each([
-    ['conflictColumns', ['name'], {}, 'not (name); it has (id), (email), (tenant, code)'],
+    ['conflictColumns', ['name'], {}, 'not (name). Unique indexes: (id), (email), (tenant, code)'],
     ['conflictColumns', ['tenant'], { tenant: 1 }, 'must be all columns of a unique index'],
     ['conflictColumns', ['nick'], { nick: 'x' }, 'is not deferrable, not (nick)'],
     ['conflictColumns', [], {}, 'not an empty list'],
     ['conflictColumns', 'email', {}, 'not a string'],
-    ['conflictColumns', ['mail'], {}, 'did you mean email?'],
+    ['conflictColumns', ['mail'], {}, 'Did you mean email?'],
     ['row.email', ['email'], { email: null }, 'it tells whether the row is there'],
     ['row.tenant', ['tenant', 'code'], { code: 'x' }, 'must be given, and not null'],
     ['row.id', ['email'], { id: 5 }, 'the database makes it'],
     ['row.shout', ['email'], { shout: 'X' }, 'the database makes it'],
     ['row.tenant', ['email'], { tenant: 'x' }, 'must be a whole number'],
-    ['row.emil', ['email'], { emil: 'x' }, 'did you mean email?'],
+    ['row.emil', ['email'], { emil: 'x' }, 'Did you mean email?'],
   ])('%s', async (field, columns, row, problem) => {
     const error = await insert(undefined, row, columns).catch((error) => error)
     expect(error).toBeInstanceOf(InvalidInputError)
@@ -190,7 +190,7 @@ describe('refused before it is sent', () => {
 
   it('a table without a unique index', async () => {
     const asked = fixture.dibs.rows.insertOnce(at('plain'), ['n'], { n: 1 })
-    await expect(asked).rejects.toThrow('not (n); it has none')
+    await expect(asked).rejects.toThrow('not (n). Unique indexes: none')
     await expect(fixture.dibs.rows.insertOnce(at('plain'), ['n'], 1 as never)).rejects.toThrow(
       '`row` must be an object',
     )

@@ -104,6 +104,6 @@ function readUnique(table: Table, names: unknown): readonly string[] {
   if (isListed) return isListed
   throw new InvalidInputError(
     'conflictColumns',
-    `must be all columns of a unique index of ${table.name.given} that has no condition and is not deferrable, not (${names.join(', ')}); ${table.describeUniques()}`,
+    `must be all columns of a unique index of ${table.name.given} that has no condition and is not deferrable, not (${names.join(', ')}). ${table.describeUniques()}`,
   )
 }

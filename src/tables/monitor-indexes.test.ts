@@ -246,7 +246,7 @@ describe('of a million rows, of which a thousand are stuck', () => {
         expect(await planOf({ ...options, action } as MonitorOptions, after)).toMatch(
           /Index Scan using big_processing_at .*\n\s+Index Cond: \(\(?at </,
         )
-    expect(await monitor.run()).toMatchObject({ requeued: THOUSANDS, hasMore: false })
+    expect(await monitor.run()).toMatchObject({ requeued: THOUSANDS, isMore: false })
     const { rows } = await fixture.pool.query(
       `select status, count(*)::int as n, count(*) filter (where xmin::text <> (select xmin::text from ${big} where id = 1))::int as changed from ${big} group by status order by status`,
     )

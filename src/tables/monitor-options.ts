@@ -174,10 +174,13 @@ function checkAction(options: MonitorOptions<never>, stuck: readonly State[]): v
   if (action === 'requeue' && requeueTo === undefined)
     throw new InvalidInputError(
       'requeueTo',
-      "must be given with the action 'requeue': where does the row go?",
+      "must be given with the action 'requeue': the state in which a requeued row waits",
     )
   if (action === 'fail' && failTo === undefined)
-    throw new InvalidInputError('failTo', "must be given with the action 'fail': where does the row go?")
+    throw new InvalidInputError(
+      'failTo',
+      "must be given with the action 'fail': the state of a row that was given up",
+    )
   for (const field of ['requeueTo', 'attemptsColumn'] as const)
     if (action === 'fail' && options[field] !== undefined)
       throw new InvalidInputError(field, "means nothing to the action 'fail', which puts no row back")

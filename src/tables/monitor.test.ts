@@ -56,7 +56,7 @@ const beside = (connectionString: string, work: (dibs: Dibs) => Promise<unknown>
     { connectionString },
   )
 const failing = { action: 'fail', requeueTo: undefined, failTo: 'FAILED' } as const
-const none = { requeued: 0, failed: 0, handled: 0, left: 0, errors: 0, withoutTime: 0, hasMore: false }
+const none = { requeued: 0, failed: 0, handled: 0, left: 0, errors: 0, withoutTime: 0, isMore: false }
 
 /** Rows of the table `item`, that many minutes old. */
 async function put(...rows: readonly Record<string, unknown>[]): Promise<void> {
@@ -177,8 +177,8 @@ describe('a run goes on behind each row that it cannot change, whatever the sess
         const monitor = dibs.monitor(name, {
           ...{ ...options, table: at('listed'), timeColumn: 'at', action },
         } as MonitorOptions)
-        const { errors, left, hasMore } = await monitor.run()
-        expect({ name, done: errors + left, hasMore }).toEqual({ name, done: 2, hasMore: true })
+        const { errors, left, isMore } = await monitor.run()
+        expect({ name, done: errors + left, isMore }).toEqual({ name, done: 2, isMore: true })
       }
     })
   })
@@ -358,7 +358,7 @@ describe('a function', () => {
         if (row.note === 'move') return { set: { updated_at: NOW } }
       },
     }).run()
-    expect(report).toMatchObject({ requeued: 1, failed: 2, left: 2, handled: 1, errors: 0, hasMore: false })
+    expect(report).toMatchObject({ requeued: 1, failed: 2, left: 2, handled: 1, errors: 0, isMore: false })
     expect(seen).toEqual([1, 2, 3, 4, 5, 6])
     const rows = await fixture.rows('item')
     expect(rows.every(({ day }) => day !== null)).toBe(true)
@@ -382,7 +382,7 @@ describe('a function', () => {
       },
     })
     const events = await heard('dibs:monitor.row-failed', async () =>
-      expect(await monitor.run()).toMatchObject({ requeued: 2, errors: 1, hasMore: false }),
+      expect(await monitor.run()).toMatchObject({ requeued: 2, errors: 1, isMore: false }),
     )
     expect(events).toMatchObject([
       { id: 2, table: at('item'), monitor: monitor.name, error: { message: 'broken' } },
@@ -416,7 +416,7 @@ describe('a function', () => {
   it.each([
     ['nonsense', "must answer 'requeue', 'fail', 'leave' or { set }, not \"nonsense\""],
     [{ set: {} }, 'must not be empty'],
-    [{ set: { nte: 1 } }, 'did you mean note?'],
+    [{ set: { nte: 1 } }, 'Did you mean note?'],
     [{ set: { id: 7 } }, 'it says which row it is'],
     ['fail', '`failTo` must be given'],
     [null, 'not null'],
@@ -450,7 +450,7 @@ describe('a function', () => {
       return 'requeue' as const
     }
     const events = await heard('dibs:monitor.row-failed', async () =>
-      expect(await define({ action }).run()).toMatchObject({ requeued: 2, errors: 1, hasMore: false }),
+      expect(await define({ action }).run()).toMatchObject({ requeued: 2, errors: 1, isMore: false }),
     )
     expect(events).toMatchObject([{ id: 1, error: { code: 'DIBS_CONNECTION_LOST' } }])
     expect(await statuses()).toEqual(['PROCESSING', 'PENDING', 'PENDING'])
@@ -462,7 +462,7 @@ describe('a function', () => {
       await tx.query('select pg_terminate_backend(pg_backend_pid())')
       return undefined
     }
-    expect(await define({ action }).run()).toMatchObject({ errors: 10, hasMore: true })
+    expect(await define({ action }).run()).toMatchObject({ errors: 10, isMore: true })
   })
 
   it('that loses it since the server is away ends the run', async () => {
@@ -527,7 +527,7 @@ describe('one bad row', () => {
         expect(await monitor.run()).toMatchObject({
           requeued: batch === 100 ? 3 : 1,
           errors: 2,
-          hasMore: false,
+          isMore: false,
         }),
       )
       expect(events.map(({ id }) => id)).toEqual([3, 5])
@@ -568,12 +568,12 @@ describe('one bad row', () => {
       await other.query(`update ${at('total')} set n = 7`)
       await fixture.schema.waits.atOnce()
       const events = await heard('dibs:monitor.row-failed', async () =>
-        expect(await define().run()).toMatchObject({ requeued: 2, errors: 1, hasMore: false }),
+        expect(await define().run()).toMatchObject({ requeued: 2, errors: 1, isMore: false }),
       )
       expect(events).toMatchObject([{ id: 2, error: { code: 'DIBS_BUSY' } }])
       // Each takes its wait, so not all of them are tried.
       await put(...Array.from({ length: 12 }, (_, n) => ({ id: n + 4, note: 'slow' })))
-      expect(await define().run()).toMatchObject({ requeued: 0, errors: 10, hasMore: true })
+      expect(await define().run()).toMatchObject({ requeued: 0, errors: 10, isMore: true })
     })
     await fixture.schema.waits.reset()
     await fixture.pool.query(`drop function ${at('add')} cascade; drop table ${at('total')}`)
@@ -611,7 +611,7 @@ describe('one bad row', () => {
         return 'requeue'
       },
     })
-    expect(await monitor.run()).toMatchObject({ errors: 7, requeued: 2, hasMore: false })
+    expect(await monitor.run()).toMatchObject({ errors: 7, requeued: 2, isMore: false })
   })
 })
 
@@ -622,8 +622,8 @@ describe('a run', () => {
       `insert into ${at('item')} (id, status, updated_at) select n, 'PROCESSING', '2029-01-01' from generate_series(1, 103) n`,
     )
     const monitor = define({ batch: 1 })
-    expect(await monitor.run()).toMatchObject({ requeued: 100, hasMore: true })
-    expect(await monitor.run()).toMatchObject({ requeued: 3, hasMore: false })
+    expect(await monitor.run()).toMatchObject({ requeued: 100, isMore: true })
+    expect(await monitor.run()).toMatchObject({ requeued: 3, isMore: false })
   })
 
   it('ends by its signal, behind the row that it is at', async () => {
@@ -635,10 +635,10 @@ describe('a run', () => {
         return 'requeue'
       },
     })
-    expect(await monitor.run(controller.signal)).toMatchObject({ requeued: 1, hasMore: true })
-    expect(await define().run(AbortSignal.abort())).toMatchObject({
+    expect(await monitor.run({ signal: controller.signal })).toMatchObject({ requeued: 1, isMore: true })
+    expect(await define().run({ signal: AbortSignal.abort() })).toMatchObject({
       requeued: 0,
-      hasMore: true,
+      isMore: true,
       oldestMs: 600_000,
     })
   })

@@ -1,6 +1,8 @@
 import { InvalidInputError } from '../errors.js'
+import { checkOptions } from '../postgres/check-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
+import { nameGiven } from '../postgres/name-given.js'
 import type { Rows } from '../postgres/rows/rows.js'
 import { findIndexes, type MonitorIndexes } from './monitor-indexes.js'
 import { type MonitorOptions, type MonitorRule, readRule } from './monitor-options.js'
@@ -26,11 +28,16 @@ export interface MonitorReport {
   /** The age of the oldest row in these states before the run, also of one that is alive: 0 if there is none. */
   readonly oldestMs: number
   /** The run has ended at its bound, or by its signal, and more may be stuck. */
-  readonly hasMore: boolean
+  readonly isMore: boolean
   readonly tookMs: number
 }
 
-/** Looks after rows of one table that whoever had them has left behind. */
+export interface MonitorRunOptions {
+  /** Ends the run after the current batch. */
+  readonly signal?: AbortSignal | undefined
+}
+
+/** Finds and recovers rows of one table that a dead worker has left behind. */
 export class Monitor {
   readonly name: string
   /** How often a loop is to run it, at most once in each of its rounds. */
@@ -48,8 +55,8 @@ export class Monitor {
   }
 
   /**
-   * Looks once, and does what is to be done about what is stuck: at most 100 batches. Any number of processes may do so at once; each row has one effect. With a `signal`
-   * that aborts, it ends behind the batch that it is at.
+   * Runs the rule once: finds the stuck rows and requeues, fails or handles them, in at most 100 batches. Any number of processes may run it at the same time; each
+   * row is changed once. When `signal` aborts, the run ends after the current batch.
    *
    * @example
    * const monitor = dibs.monitor('stuck-tasks', {
@@ -58,19 +65,23 @@ export class Monitor {
    * const { failed, errors, oldestMs } = await monitor.run()
    * if (oldestMs > 600_000) console.error(`a task is stuck for ${oldestMs} ms: ${failed} failed, ${errors} could not be`)
    */
-  async run(signal?: AbortSignal): Promise<MonitorReport> {
+  async run(options: MonitorRunOptions = {}): Promise<MonitorReport> {
+    checkOptions(options, ['signal'])
+    const { signal } = options
+    if (signal !== undefined && !(signal instanceof AbortSignal))
+      throw new InvalidInputError('signal', `must be an AbortSignal, not ${nameGiven(signal)}`)
     const startedAt = performance.now()
     const found = await this.#look()
     const run = new MonitorRun(this.#database, this.#rows, this.#rule, signal)
-    const hasMore = await run.toEnd()
+    const isMore = await run.toEnd()
     const { counts } = run
     const tookMs = Math.round(performance.now() - startedAt)
     const origin = { ...this.#database.origin, monitor: this.name, table: this.#rule.table }
     const { requeued, failed, handled } = counts
-    emit('dibs:monitor.ran', { ...origin, ...counts, ...found, hasMore, tookMs })
+    emit('dibs:monitor.ran', { ...origin, ...counts, ...found, isMore, tookMs })
     if (requeued + failed + handled > 0)
       emit('dibs:monitor.recovered', { ...origin, requeued, failed, handled })
-    return { name: this.name, ...counts, ...found, hasMore, tookMs }
+    return { name: this.name, ...counts, ...found, isMore, tookMs }
   }
 
   /**

@@ -28,7 +28,7 @@ export interface AggregateRefresh {
   /** Why the first of them failed. */
   readonly error?: unknown
   /** There was more than one run takes on, or too many have failed. */
-  readonly hasMore: boolean
+  readonly isMore: boolean
 }
 
 /** Parents in one statement, which holds their locks. */
@@ -71,14 +71,14 @@ export async function refreshMarked(
 ): Promise<AggregateRefresh> {
   const run = new Refresh(spec, rows, call, signal)
   const [span] = await rows.send(spanOfMarks, [spec.name, run.table], undefined)
-  if (!span?.last) return { ...run.done, hasMore: false }
+  if (!span?.last) return { ...run.done, isMore: false }
   const [first, last] = [BigInt(`${span.first}`), BigInt(span.last)]
   // Fewer are looked at together, or in any case within one run.
   const isLong = last - first > MARKS
   const middle = isLong ? first + BigInt(Math.floor(Math.random() * Number(last - first))) : 0n
   const isThrough = (await run.through(middle, last)) && (!isLong || (await run.through(0n, middle)))
   if (run.isHeldUp) throw run.done.error
-  return { ...run.done, hasMore: !isThrough }
+  return { ...run.done, isMore: !isThrough }
 }
 
 class Refresh {

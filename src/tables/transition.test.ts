@@ -104,7 +104,7 @@ describe('refused before it is sent', () => {
     ['from[0]', { from: 'open' }, {}, 'must be one of new, held, paid, sent, not "open"'],
     ['to', { to: undefined }, {}, 'must not be undefined'],
     ['to', { to: 'done' }, {}, 'must be one of new, held, paid, sent'],
-    ['column', { column: 'state' }, {}, 'did you mean'],
+    ['column', { column: 'state' }, {}, 'Did you mean'],
     ['when', { when: 1 }, {}, 'Unknown option'],
     ['set.status', {}, { status: 'new' }, 'it is the state, which `to` says'],
     ['set.id', {}, { id: 1 }, 'it says which row it is'],

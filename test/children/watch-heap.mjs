@@ -98,7 +98,7 @@ const rate = dibs.rateLimit('heap', {
   algorithm: 'token-bucket',
   limit: 1e6,
   perMs: 1_000,
-  whenDown: 'local',
+  ifDown: 'local',
 })
 
 const calls = {

@@ -112,7 +112,10 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
   /** What is used when every lease has run out and somebody asks. That is undone again. */
   async function usedInTheEnd(db: Pool): Promise<number> {
     const { name } = fixture.schema
-    const verify = { text: verifyQuota.text.replaceAll('{schema}', name), values: ['points', null] }
+    const verify = {
+      text: verifyQuota.text.replaceAll('{schema}', name),
+      values: ['points', null, null, '1001'],
+    }
     const client = await db.connect()
     try {
       await client.query('begin read write')

@@ -79,7 +79,7 @@ export function describeManySchedules(bound: Depth): void {
   ): Promise<Told[]> {
     const verify = {
       text: verifyQuota.text.replaceAll('{schema}', fixture.schema.name),
-      values: ['points', null],
+      values: ['points', null, null, '1001'],
     }
     assert.deepEqual((await db.query(verify)).rows, [])
     const used: Record<string, number> = { ...before }

@@ -114,12 +114,12 @@ export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): 
     it('that has run out is settled late or given back', () =>
       expectAtomic({ start: runOut, calls: { ann: settle('h', 2), bob: giveBack('h') } }))
 
-    it.each(hasTime ? (['take', 'overdraft', 'refuse'] as const) : (['take'] as const))(
+    it.each(hasTime ? (['take', 'overdraw', 'fail'] as const) : (['take'] as const))(
       'that runs out in between: %s',
-      (late) =>
+      (ifLate) =>
         expectAtomic({
           start: held,
-          late,
+          ifLate,
           calls: { ann: settle('h', 5), bob: take(6), time: pass(1_000) },
         }),
     )

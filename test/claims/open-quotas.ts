@@ -28,7 +28,7 @@ export function openQuotas(): QuotasFixture {
   return Object.assign(fixture, {
     advance: (ms: number) => fixture.schema.clock.advance(ms),
     async expectClean(...quotas: readonly Quota[]) {
-      for (const quota of quotas) expect(await quota.verify()).toEqual([])
+      for (const quota of quotas) expect((await quota.verify()).items).toEqual([])
     },
     async rowOf(subject: string) {
       const { rows } = await fixture.pool.query(

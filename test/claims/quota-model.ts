@@ -1,10 +1,10 @@
-import type { LatePolicy } from '../../src/claims/quota-spec.js'
+import type { IfLate } from '../../src/claims/quota-spec.js'
 
 /** What a quota should do, without counters: everything is summed up anew from a list of what was taken. */
 export interface ModelOptions {
   /** Undefined: a stock. */
   readonly everyMs?: number | undefined
-  readonly late: LatePolicy
+  readonly ifLate: IfLate
   readonly keepMs: number
 }
 
@@ -108,13 +108,13 @@ export class QuotaModel {
     const state = this.#stateOf(entry)
     if (state === 'taken' && entry.expires !== undefined && entry.amount === actual)
       return ['settled', this.use(entry.subject)]
-    const { late } = this.#options
-    if (state !== 'held' && (state !== 'expired' || late === 'refuse')) return ['ended', state]
+    const { ifLate } = this.#options
+    if (state !== 'held' && (state !== 'expired' || ifLate === 'fail')) return ['ended', state]
     if (actual > entry.asked) return ['too much']
     if (state === 'expired') {
       const { used, held } = this.use(entry.subject)
       const need = used + held + actual - limit
-      if (late === 'take' && actual > 0 && need > 0)
+      if (ifLate === 'take' && actual > 0 && need > 0)
         return ['refused', { used, held }, actual > limit ? undefined : this.#freeIn(entry.subject, need)]
       entry.forget += this.#window - entry.window
       entry.window = this.#window

@@ -2,7 +2,7 @@ import type { Pool } from 'pg'
 import pg from 'pg'
 import { afterAll, beforeAll, expect } from 'vitest'
 import type { Quota } from '../../src/claims/quota.js'
-import type { LatePolicy } from '../../src/claims/quota-spec.js'
+import type { IfLate } from '../../src/claims/quota-spec.js'
 import { Dibs } from '../../src/dibs.js'
 import {
   FingerprintMismatchError,
@@ -94,7 +94,7 @@ export interface Scene {
   readonly calls: Readonly<Record<string, QuotaCall>>
   /** Without windows. */
   readonly isStock?: boolean
-  readonly late?: LatePolicy
+  readonly ifLate?: IfLate
 }
 
 /** How far to look with so many actors. */
@@ -199,11 +199,15 @@ export function quotaScenes(depth: Depth) {
   }
 
   async function expectAtomic(scene: Scene): Promise<void> {
-    const { start, calls, isStock, late = 'take' } = scene
+    const { start, calls, isStock, ifLate = 'take' } = scene
     const per = isStock ? {} : { perMs: WINDOW_MS, from: new Date(NOW) }
-    const options = { limit: LIMIT, late, keepMs: Number.POSITIVE_INFINITY, ...per }
+    const options = { limit: LIMIT, ifLate, keepMs: Number.POSITIVE_INFINITY, ...per }
     const model = () => {
-      const made = new QuotaModel({ late, keepMs: options.keepMs, everyMs: isStock ? undefined : WINDOW_MS })
+      const made = new QuotaModel({
+        ifLate,
+        keepMs: options.keepMs,
+        everyMs: isStock ? undefined : WINDOW_MS,
+      })
       for (const entry of start.entries) made.add(completed(entry, start.window ?? 0))
       return made
     }

@@ -106,7 +106,7 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
   async function look(): Promise<void> {
     looks++
     for (const quota of quotas)
-      for (const drift of await quota.verify())
+      for (const drift of (await quota.verify()).items)
         problems.push(`${quota.name} drifts: ${JSON.stringify(drift)}`)
     const { rows } = await pool.query(
       `select name, starts_at, sum(case state when 'held' then asked else amount end)::int as sum

@@ -91,6 +91,6 @@ export function describeAcquire({ admin, transaction, ids }: Context): void {
       await open.insert('beside', 'beside')
     })
     expect([await used('eve'), await ids()]).toEqual([5, ['beside']])
-    expect(await points.verify()).toEqual([])
+    expect((await points.verify()).items).toEqual([])
   })
 }

@@ -18,12 +18,13 @@ export function describeKv({ schema, admin, transaction, ids }: Context): void {
     await transaction(async (_, { tx }) => {
       const claim = await kv.setIfAbsent('a', value, { tx, ttlMs: 60_000 })
       expect(claim).toEqual({ ok: true, version: expect.any(Number) })
-      expect(await kv.setIfAbsent('a', 1, { tx })).toEqual({ ok: false, value, version: claim.version })
-      const entry = { value, version: claim.version, expiresAt: expect.any(Date) }
+      const version = claim.ok ? claim.version : 0
+      const entry = { value, version, expiresAt: expect.any(Date) }
+      expect(await kv.setIfAbsent('a', 1, { tx })).toEqual({ ok: false, current: entry })
       expect(await kv.get('a', { tx })).toEqual(entry)
       expect(await kv.getMany(['none', 'a'], { tx })).toEqual([undefined, entry])
       expect(await kv.compareAndSet('a', 7, 1, { tx })).toEqual({ ok: false, current: entry })
-      expect(await kv.compareAndSet('a', claim.version, value, { tx })).toMatchObject({ ok: true })
+      expect(await kv.compareAndSet('a', version, value, { tx })).toMatchObject({ ok: true })
       const patched = await kv.patch('a', { nested: { more: [] } }, { tx, remove: ['list', ['nested', 'n']] })
       expect(patched?.value).toEqual({ quotes: value.quotes, nested: { null: 'null', more: [] } })
       await kv.set('b', null, { tx })
@@ -59,7 +60,7 @@ export function describeKv({ schema, admin, transaction, ids }: Context): void {
     await transaction(async (_, { tx, insert }) => {
       expect(await dibs.kv.setIfAbsent('a', 'ours', { tx })).toMatchObject({
         ok: false,
-        value: 'theirs',
+        current: { value: 'theirs' },
       })
       await insert('later', 'later')
       expect(await dibs.kv.delete('a', { tx })).toEqual({ ok: true })

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { Dibs } from '../../src/dibs.js'
 import {
   BusyError,
@@ -79,13 +79,14 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
 
   it('leaves the transaction usable after every refusal', async () => {
     const other = await admin.connect()
+    onTestFinished(() => other.release(true))
     await other.query(`begin; select from ${table} where "thingId" = 2 for update`)
     await transaction(async (_, { tx, insert }) => {
       await expect(dibs.rows.lock(name, [1, 2], { tx, waitMs: 10 })).rejects.toThrow(BusyError)
       await expect(dibs.rows.lock(name, [1, 2], { tx, ifLocked: 'fail' })).rejects.toThrow(BusyError)
       await expect(dibs.rows.lock(name, [1, 7], { tx })).rejects.toThrow(NotFoundError)
       await expect(dibs.rows.lock(name, ['x'], { tx })).rejects.toThrow(InvalidInputError)
-      await expect(dibs.rows.lock(`${schema}.thing`, [1], { tx })).rejects.toThrow('did you mean')
+      await expect(dibs.rows.lock(`${schema}.thing`, [1], { tx })).rejects.toThrow('Did you mean')
       await expect(dibs.rows.update(name, { id: 1, version: 7 }, { status: '' }, { tx })).rejects.toThrow(
         ConflictError,
       )
@@ -97,7 +98,6 @@ export function describeRows({ schema, admin, transaction, ids }: Context): void
       await insert('later', 'later')
     })
     await other.query('rollback')
-    other.release()
     expect(await ids()).toEqual(['later'])
   })
 

@@ -223,7 +223,7 @@ export function describeFlightSchedules(bound: Depth): void {
       ttlMs: 60_000_000,
       leaseMs: 80_000_000,
       refreshEarly: 0,
-      onTimeout: 'throw' as const,
+      ifBusy: 'fail' as const,
       waitMs: 0,
     }
     /** What was loaded, or that another is at it. */

@@ -449,7 +449,7 @@ const inSql = [
     "'settle'",
     leased,
   ],
-  ['end: what has run out is not charged', endHold("'overdraft'"), "'refuse'", leased],
+  ['end: what has run out is not charged', endHold("'overdraw'"), "'fail'", leased],
   [
     'end: takes are not undone',
     end("elsif v_grant ->> 'kind' = 'take' and not p_is_done then"),

@@ -119,8 +119,8 @@ const loops = [
   ['a schema without tables is asked as often as ever', '    isAway ||= errors.length > 0\n', '', loop],
   [
     'a monitor that fails is not told of',
-    'const run = monitor.run(signal).catch((error) => void this.#emitFailed(error))',
-    'const run = monitor.run(signal).catch(() => undefined)',
+    'const run = monitor.run({ signal }).catch((error) => void this.#emitFailed(error))',
+    'const run = monitor.run({ signal }).catch(() => undefined)',
     loop,
   ],
 ]

@@ -131,7 +131,7 @@ const around = [
   [
     'key-flight.ts',
     'nobody loads by itself when the database is away',
-    "isTried && (call.spec.onTimeout === 'load' ||",
+    "isTried && (call.spec.ifBusy === 'load' ||",
     'isTried && (false ||',
     loss,
   ],
@@ -244,8 +244,8 @@ const around = [
   [
     'flight-spec.ts',
     'the lead is taken for longer than a load may take',
-    'Math.min(leaseMs, maxLoadMs)',
-    'Math.max(leaseMs, maxLoadMs)',
+    'Math.min(leaseMs, timeoutMs)',
+    'Math.max(leaseMs, timeoutMs)',
     loss,
   ],
   [

@@ -714,10 +714,10 @@ const around = [
   ],
   ['take-lock.ts', 'that it waits is told again and again', 'if (this.#isContended) return', '', held],
   [
-    'take-lock.ts',
+    '../postgres/this-process.ts',
     'the end of a lease is told by the clock of this process',
-    'new Date(this.#refusedAt.getTime() + leftMs)',
-    'new Date(Date.now() + leftMs)',
+    'dateFromMicros(String(leaseUntil))',
+    'new Date()',
     held,
   ],
   ['take-lock.ts', 'a try in vain is not told', 'if (!lock) this.#emitTimedOut(0)', '', held],

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { about, claims, inFunction } from './mutation.mjs'
 
 const periods = [claims('period.test.ts')]
+const tries = [claims('try-forms.test.ts')]
 const takes = [claims('quota.test.ts')]
 const holds = [claims('quota-holds.test.ts')]
 const windows = [claims('quota-windows.test.ts')]
@@ -480,7 +481,7 @@ const inQuotas = [
   ],
   ['settle: any amount is the same again', resolve(' and v_entry.amount = p_amount then'), ' then', holds],
   ['settle: what is over is settled', resolve("v_entry.state <> 'held' and not v_is_late or "), '', holds],
-  ['settle: late is never refused', resolve("or v_is_late and p_late = 'refuse' then"), 'then', holds],
+  ['settle: late is never refused', resolve("or v_is_late and p_late = 'fail' then"), 'then', holds],
   [
     'settle: more than was reserved',
     resolve('elsif p_amount > v_entry.asked then'),
@@ -754,10 +755,17 @@ const around = [
   ['slots: none before this very moment', 'period.ts', 'nowMs + 1_000', 'nowMs - 3 * 3_600_000', periods],
   [
     'more than the limit is asked for',
-    'quota-spec.ts',
-    'if (amount <= limit) return undefined',
-    'if (amount > 0) return undefined',
+    'quota.ts',
+    'if (asked.amount > asked.limit) throw',
+    'if (false) throw',
     takes,
+  ],
+  [
+    'a wait is told for more than the limit',
+    'quota.ts',
+    'asked.amount > asked.limit ? undefined : toMs(take.freeInUs)',
+    'toMs(take.freeInUs)',
+    tries,
   ],
   ['units may be parts', '../postgres/check-amount.ts', 'Number.isSafeInteger(amount)', 'true', input],
   ['nothing may be taken', '../postgres/check-amount.ts', 'amount >= least', 'amount >= 0', input],

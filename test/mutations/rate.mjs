@@ -312,7 +312,7 @@ export const rateMutations = [
   {
     name: 'rate: a cost that never fits is asked for',
     file: claims('rate-spec.ts'),
-    from: 'if (amount > capacity)',
+    from: 'if (cost > capacity)',
     to: 'if (false)',
     tests: rateTests,
   },
@@ -340,7 +340,7 @@ export const rateMutations = [
   {
     name: 'rate: those in line are turned away before it shows that the store is down',
     file: claims('rate-limit.ts'),
-    from: "whenDown === 'closed' ? waitMs : Math.min(waitMs + downAfterMs, MAX_TIMER_MS)",
+    from: "ifDown === 'fail' ? waitMs : Math.min(waitMs + downAfterMs, MAX_TIMER_MS)",
     to: 'waitMs',
     tests: cut,
   },
@@ -361,14 +361,14 @@ export const rateMutations = [
   {
     name: 'rate: closed is open',
     file: claims('rate-limit.ts'),
-    from: "if (spec.whenDown !== 'closed')",
+    from: "if (spec.ifDown !== 'fail')",
     to: 'if (true)',
     tests: cut,
   },
   {
     name: 'rate: local is open',
     file: claims('rate-limit.ts'),
-    from: "if (spec.whenDown === 'local')",
+    from: "if (spec.ifDown === 'local')",
     to: 'if (false)',
     tests: cut,
   },

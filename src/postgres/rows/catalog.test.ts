@@ -118,19 +118,19 @@ describe('names', () => {
 
   it('says what there is in place of a table that there is not', async () => {
     await expect(write(at('ordrs'), {})).rejects.toThrow(
-      `\`table\` names ${at('ordrs')}, and there is no such table in schema "${fixture.shop}"; did you mean ${at('orders')}? there are `,
+      `\`table\` names ${at('ordrs')}, and there is no such table in schema "${fixture.shop}". Did you mean ${at('orders')}? Expected one of: `,
     )
-    await expect(write(at('Orders'), {})).rejects.toThrow(`did you mean ${at('orders')}?`)
-    await expect(write('there_is_none_such', {})).rejects.toThrow('on the search path; ')
-    await expect(write('nowhere.orders', {})).rejects.toThrow('in schema "nowhere"; there are none')
-    await expect(write(at('seen'), {})).rejects.toThrow('which is no table')
+    await expect(write(at('Orders'), {})).rejects.toThrow(`Did you mean ${at('orders')}?`)
+    await expect(write('there_is_none_such', {})).rejects.toThrow('on the search path. ')
+    await expect(write('nowhere.orders', {})).rejects.toThrow('in schema "nowhere". There are none')
+    await expect(write(at('seen'), {})).rejects.toThrow('which is not a table')
   })
 
   it('says what there is in place of a column that there is not', async () => {
     await expect(write(at('orders'), { nte: 1 })).rejects.toThrow(
-      `\`patch.nte\` names the column "nte", which table ${at('orders')} does not have; did you mean note? there are id, note`,
+      `\`patch.nte\` names the column "nte", which table ${at('orders')} does not have. Did you mean note? Expected one of: id, note`,
     )
-    await expect(write(at('orders'), { note: '' }, { note: 'x' })).rejects.toThrow('it has (id)')
+    await expect(write(at('orders'), { note: '' }, { note: 'x' })).rejects.toThrow('. Unique indexes: (id).')
   })
 })
 
@@ -202,7 +202,7 @@ describe('a key', () => {
         expect(error.message).toContain(problem)
       }
       const named = write(at(name), { n: 2 }, { id: 1 })
-      await expect(named).rejects.toThrow(problem.replace('whose', '; its'))
+      await expect(named).rejects.toThrow(problem.replace('whose', '. The'))
     }
     expect(await write(at('deferred'), { n: 2 }, { code: 'a' })).toMatchObject({ id: 2, n: 2 })
     await expect(write(at('deferred'), { id: 3 }, { code: 'a' })).rejects.toThrow('it says which row it is')
@@ -233,7 +233,7 @@ describe('a key', () => {
     const insert = (column: string) =>
       fixture.dibs.rows.insertOnce(at('compared'), [column], { id: 2, [column]: 'p' })
     for (const column of ['name', 'code'])
-      await expect(insert(column)).rejects.toThrow('it has (id), (plain)')
+      await expect(insert(column)).rejects.toThrow('. Unique indexes: (id), (plain).')
     expect(await insert('plain')).toMatchObject({ created: false, row: { id: 1 } })
     await fixture.pool.query(`drop table ${at('compared')}; drop collation ${at('any_case')}`)
   })

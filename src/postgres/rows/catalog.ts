@@ -2,8 +2,8 @@ import { InvalidInputError } from '../../errors.js'
 import type { Database } from '../database.js'
 import type { Tx } from '../executor.js'
 import { quoteIdentifier } from '../identifier.js'
+import { offerNames } from '../nearest-name.js'
 import { statement } from '../statement.js'
-import { offerNames } from './nearest-name.js'
 import { type Column, type ColumnType, Table } from './table.js'
 import { readTableName, type TableName } from './table-name.js'
 
@@ -219,10 +219,10 @@ function toTable(name: TableName, told: Told, field: string): Table {
     const where = name.schema === undefined ? 'on the search path' : `in schema "${name.schema}"`
     throw new InvalidInputError(
       field,
-      `names ${name.given}, and there is no such table ${where}; ${offerNames(name.given, told.names ?? [])}`,
+      `names ${name.given}, and there is no such table ${where}. ${offerNames(name.given, told.names ?? [])}`,
     )
   }
-  if (!told.isTable) throw new InvalidInputError(field, `names ${name.given}, which is no table`)
+  if (!told.isTable) throw new InvalidInputError(field, `names ${name.given}, which is not a table`)
   // No index of the parent keeps rows of a child from having the same key: one id would be several rows.
   if (told.isParent)
     throw new InvalidInputError(

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { openTables } from '../../../test/tables/open-tables.js'
 import { InvalidInputError } from '../../errors.js'
+import { findNearest } from '../nearest-name.js'
 import { toColumnText } from './column-value.js'
-import { findNearest } from './nearest-name.js'
 
 const types = {
   int2: 'smallint',

@@ -19,7 +19,7 @@ const ZONE = /(?:Z|[+-](?:0\d|1[0-5])(?::?[0-5]\d)?)$/i
 export function toColumnText(field: string, type: ColumnType, value: unknown): TextValue {
   if (value === null) return null
   if (value === undefined)
-    throw new InvalidInputError(field, 'must not be undefined; leave it out, or give null')
+    throw new InvalidInputError(field, 'must not be undefined. Leave it out, or give null')
   if (type.element) return toArrayText(field, type.element, value)
   if (type.labels) return checkLabel(field, type.labels, value)
   return (readers[type.base ?? ''] ?? readOther)(field, value, type)

@@ -33,10 +33,9 @@ export function readId(field: string, table: Table, id: unknown): readonly KeyPa
 function readScalar(field: string, table: Table, value: unknown): readonly KeyPart[] {
   const [column, ...more] = table.key
   if (column && more.length === 0) return [{ column, field, value }]
-  const key = column ? `has ${table.key.length} columns` : 'is missing'
   throw new InvalidInputError(
     field,
-    `must name the columns of a unique index, as in { tenant: 1, id: 2 }, since the primary key of ${table.name.given} ${key}; ${table.describeUniques()}`,
+    `must name the columns of a unique index, as in { tenant: 1, id: 2 }: ${column ? `the primary key of ${table.name.given} has ${table.key.length} columns` : `table ${table.name.given} has no primary key`}. ${table.describeUniques()}`,
   )
 }
 
@@ -47,7 +46,7 @@ function readParts(field: string, table: Table, id: Record<string, unknown>): re
   if (!unique)
     throw new InvalidInputError(
       field,
-      `must name all columns of the primary key or of another unique index of ${table.name.given}, and no others; ${table.describeUniques()}`,
+      `must name all columns of the primary key or of another unique index of ${table.name.given}, and no others. ${table.describeUniques()}`,
     )
   return unique.map((name) => ({
     column: table.column(field, name),

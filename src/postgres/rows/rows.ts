@@ -33,17 +33,16 @@ const findHolders = statement(
    from (select {schema}.row_lockers($2::text, $3::text::text[]) as told) h`,
 )
 
-/** What a caller may say about the wait. */
 /** Options of every call of `dibs.rows`. */
 export interface RowOptions {
   /** Your own open transaction. Without it, the call commits by itself. */
   readonly tx?: Tx | undefined
-  /** How long to wait for others who have locked the row, then `BusyError`. Default 5,000. */
+  /** How long to wait for other transactions that have locked the row, then `BusyError`. 0: do not wait. Default 5,000. */
   readonly waitMs?: number | undefined
 }
 
 export const checkWait = (waitMs: unknown = WAIT_MS): number =>
-  checkDuration('waitMs', waitMs, 1, MAX_TIMER_MS)
+  checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
 
 /** A call of one of the functions in sql/0017_rows.sql and sql/0018_aggregate.sql, for a table as it is known. */
 export interface RowCall {

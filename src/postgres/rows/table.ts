@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../../errors.js'
 import { quoteIdentifier } from '../identifier.js'
 import { nameGiven, showGiven } from '../name-given.js'
-import { offerNames } from './nearest-name.js'
+import { offerNames } from '../nearest-name.js'
 import type { TableName } from './table-name.js'
 
 /** A type, as far as values are checked before they are sent. */
@@ -134,7 +134,7 @@ export class Table {
     const offer = offerNames(typeof name === 'string' ? name.slice(0, 100) : '', [...this.columns.keys()])
     throw new InvalidInputError(
       field,
-      `names ${typeof name === 'string' ? `the column ${showGiven(name)}` : nameGiven(name)}, which table ${this.name.given} does not have; ${offer}`,
+      `names ${typeof name === 'string' ? `the column ${showGiven(name)}` : nameGiven(name)}, which table ${this.name.given} does not have. ${offer}`,
     )
   }
 
@@ -148,10 +148,10 @@ export class Table {
   /** The unique indexes in words. */
   describeUniques(): string {
     const lists = new Set(this.#keys.map((list) => `(${list.join(', ')})`))
-    const found = lists.size === 0 ? 'it has none' : `it has ${[...lists].join(', ')}`
+    const found = `Unique indexes: ${lists.size === 0 ? 'none' : [...lists].join(', ')}`
     return this.#keyProblem === undefined
       ? found
-      : `${found}; its primary key (${this.#primary.join(', ')}) ${this.#keyProblem}`
+      : `${found}. The primary key (${this.#primary.join(', ')}) ${this.#keyProblem}`
   }
 }
 

@@ -38,7 +38,7 @@ describe.each(Object.keys(writes({})))('%s', (name) => {
 
   it('refuses a version that cannot count', async () => {
     for (const [versionColumn, why] of [
-      ['versoin', 'did you mean version?'],
+      ['versoin', 'Did you mean version?'],
       ['status', 'must be a column of whole numbers (smallint, integer, bigint), and "status" is '],
       ['twice', 'names "twice", which the database makes'],
       ['id', 'names "id", but it says which row it is'],
