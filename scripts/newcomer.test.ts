@@ -140,11 +140,6 @@ it('the example of README.md places one order', { timeout: 120_000 }, async () =
   const code = [...read('README.md').matchAll(/^```ts\n([\s\S]*?)^```$/gm)]
     .map(([, text = '']) => text)
     .find((text) => text.includes('placeOrder'))
-  const tables = [...(code ?? '').matchAll(/^\/\/ (create table .*)$/gm)].map(([, statement]) => statement)
-  expect(tables).toHaveLength(2)
-  await withPool((pool) => pool.query([...tables, "insert into stock values ('lamp', 1)"].join(';')), {
-    connectionString: env.DATABASE_URL ?? '',
-  })
   // The example has no shutdown. It is for a process that goes on.
   writeFileSync(
     join(folder, 'order.ts'),

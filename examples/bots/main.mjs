@@ -163,7 +163,7 @@ async function reckon() {
   const outcomes = { succeeded: 0, lost: 0, other: 0 }
   let once = 0
   for (const [id, { a, b }] of inputs) {
-    const history = await jobs.history(id)
+    const history = (await jobs.history(id)).items
     for (const { outcome } of history) outcomes[outcome in outcomes ? outcome : 'other']++
     const [sum, ...more] = sums.get(id)
     const isRecordedOnce = history.filter(({ outcome }) => outcome === 'succeeded').length === 1
