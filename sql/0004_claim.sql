@@ -344,7 +344,7 @@ $$;
 -- Ends an attempt without an outcome, if the claim is still held under this fence. With `p_rest_ms` it looks like a lease that
 -- has so long to go (0: has run out): what the attempt did is not known, or another will go on with it. Without, it is
 -- released: whoever comes next begins at once, and nothing is ambiguous. `p_is_void`: the attempt has not begun its work, so
--- the one before it is the one that ended without a word, and is not counted a second time.
+-- the one before it is the one without a recorded outcome, and is not counted a second time.
 create function {schema}.claim_end(
   p_scope text, p_key text, p_fence bigint, p_wait_ms integer, p_rest_ms bigint, p_keep_ms bigint, p_error json,
   p_is_void boolean, out state text

@@ -230,7 +230,11 @@ describe('what is wrong is told clearly, at once, and leaves nothing behind', ()
   it.each([
     [null, 'options', 'must be an object'],
     ['postgres://localhost/x', 'options', 'must be an object such as { url }, not a string'],
-    [{ url, shcema: 'x' }, 'shcema', 'Unknown option "shcema". Expected one of: url, pool'],
+    [
+      { url, shcema: 'x' },
+      'shcema',
+      'Unknown option "shcema". Did you mean schema? Expected one of: url, pool',
+    ],
     [{ url, listen: 'no' }, 'listen', 'must be true or false'],
     [{ url, logger: 'x' }, 'logger', 'must be false, or have the methods'],
     [{ url, logger: true }, 'logger', 'not a boolean'],

@@ -21,6 +21,7 @@ export {
   type RateGrant,
   type SingletonClaim,
   type SingletonClaimSpec,
+  type SingletonFields,
   type Slot,
 } from './claims/acquire-claims.js'
 export type { AcquireLease } from './claims/acquire-leased.js'
@@ -55,7 +56,7 @@ export type {
   TryOnce,
 } from './claims/once-spec.js'
 export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
-export type { CalendarUnit, CronSlots, PeriodOptions } from './claims/period.js'
+export type { CalendarUnit, CronSlots, PeriodOptions, RequiredPeriod } from './claims/period.js'
 export type { Quota } from './claims/quota.js'
 export type {
   IfLate,
@@ -81,6 +82,7 @@ export type {
   Singleton,
   SingletonAttempt,
   SingletonRefusal,
+  SingletonWait,
   SlotVoided,
   TrySingleton,
   UndoSlot,

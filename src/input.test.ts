@@ -323,7 +323,10 @@ describe('a transaction in place of the options', () => {
     async (name) => {
       const one = calls[name] as Call
       await fixture.dibs.transaction(async (tx) => {
-        for (const given of [tx, fixture.pool]) {
+        const kysely = { executeQuery: work, isTransaction: true }
+        const knex = Object.assign(() => {}, { raw: work })
+        // The subject of `once` is an object, so a function is refused as such.
+        for (const given of [tx, fixture.pool, kysely, ...(name === 'once' ? [] : [knex])]) {
           const error = await outcomeOf(one, replaced(one.args, one.options as number, given))
           expect(error, show(error)).toMatchObject({
             message:

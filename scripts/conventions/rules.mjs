@@ -82,7 +82,7 @@ const STORED_DATA = /^(Kv|SingleFlight)/
 const ERROR_DETAILS = /^\w+Details\b/
 
 /** JSON has no dates. */
-const IS_JSON = /^ProblemBody\b/
+const IS_JSON = /^Problem(Body)?\b/
 
 // ── calls ────────────────────────────────────────────────────────────────────
 

@@ -62,7 +62,7 @@ describe('dibs.claims', () => {
     const at = { scope: 's', key: 'k' }
     const seen = deferred()
     const goOn = deferred()
-    const held = dibs.once({ ...at, mode: 'leased' }, async () => {
+    const held = dibs.once({ ...at, mode: 'leased', leaseMs: 3_600_000 }, async () => {
       seen.resolve()
       await goOn.promise
     })
@@ -95,6 +95,20 @@ describe('dibs.claims', () => {
       '`operation` must not be given with `scope`: give one of them',
     )
     expect(await dibs.claims.get({ scope: 's', key: 'k' })).toBeDefined()
+  })
+
+  it('takes the records of list as addresses', async () => {
+    const { dibs } = fixture
+    await dibs.once({ scope: ['s', 'a:b'], key: 'k' }, async () => 1)
+    await dibs.singleton({ scope: ['report', 'a:b'], per: 'day' }, async () => 2)
+    await dibs.operation('charge', async (_: object) => 3).run({}, { key: 'k' })
+    const { items } = await dibs.claims.list()
+    expect(items).toHaveLength(3)
+    for (const record of items) {
+      expect(await dibs.claims.get(record)).toEqual(record)
+      expect(await dibs.claims.forget(record)).toEqual({ ok: true })
+    }
+    expect((await dibs.claims.list()).items).toEqual([])
   })
 
   it('does not show what is expired', async () => {

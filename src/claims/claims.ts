@@ -30,42 +30,42 @@ import { GIVEN_UP } from './once-call.js'
 import { readScope } from './once-spec.js'
 import { type ClaimStatus, readTold } from './told-claim.js'
 
-/** A claim, for a person to look at. */
+/** A stored claim, as operators see it. */
 export interface ClaimRecord {
   readonly scope: string
   readonly key: string
   readonly id: string
-  /** `pending`: begun; `active`: has its outcome; `failed`: has ended for good without one. */
+  /** `pending`: begun. `active`: has its outcome. `failed`: ended for good without one. */
   readonly status: ClaimStatus
   /**
-   * Of a pending claim: someone works on it (`held`), it failed after a takeover and will be tried again (`resting`), its
-   * holder is gone or did not know what it had done (`abandoned`), or gave it back (`released`).
+   * The state of a pending claim. `held`: a caller works on it. `resting`: it failed after a takeover and will be tried again. `abandoned`: its holder is
+   * gone, or did not know what it had done. `released`: its holder gave it back.
    */
   readonly held?: 'held' | 'resting' | 'abandoned' | 'released'
   readonly attempt: number
-  /** Attempts without a recorded outcome. */
+  /** The number of attempts without a recorded outcome. */
   readonly lost: number
   readonly fence: number
-  /** Who works on the claim, or did last: the `holder` of a singleton if it was given, else host and process. */
+  /** The caller that works on the claim, or worked on it last. For a singleton, its option `holder` if that was given. Otherwise host and process. */
   readonly holder: string
   readonly leaseUntil?: Date
-  /** What is replayed; of a failed claim, its error. */
+  /** The outcome that later callers get. For a failed claim, its error. */
   readonly outcome?: unknown
-  /** What the last attempt said that ended with an error which may pass. */
+  /** The error of the last attempt that ended with an error that may pass. */
   readonly lastError?: { readonly name: string; readonly message: string }
-  /** Of an operation. */
+  /** The name of the operation, for a claim of an operation. */
   readonly operation?: string
   readonly input?: unknown
-  /** Of a slot: its singleton, as it was named; `key` is the period. */
+  /** The scope of the singleton, as the caller named it, for a claim of a slot. `key` is then the period. */
   readonly singleton?: string
-  /** Names of the recovery points that were recorded. */
+  /** The names of the recorded steps. */
   readonly steps: readonly string[]
   readonly createdAt: Date
   readonly completedAt?: Date
   readonly expiresAt?: Date
 }
 
-/** Which claim: its scope, or the name of its operation or singleton, and its key, which is the period of a singleton. */
+/** The address of a claim: its key, and its scope or the name of its operation or singleton. The key of a singleton is the period. */
 export type ClaimAddress =
   | {
       readonly scope: string | readonly (string | number | bigint)[]
@@ -85,18 +85,20 @@ export type ClaimAddress =
       readonly scope?: undefined
       readonly operation?: undefined
     }
+  /** A claim of `claims.list`. */
+  | ClaimRecord
 
-/** Which claims. */
+/** Selects the claims that `claims.list` returns. */
 export interface ClaimFilter {
-  /** And what is below it: `orders` finds `['orders', tenant]` too. */
+  /** Claims of this scope and of scopes below it: `orders` also finds `['orders', tenant]`. */
   readonly scope?: string | readonly (string | number | bigint)[] | undefined
   readonly operation?: string | undefined
-  /** And what is below it, as with `scope`. */
+  /** Slots of this singleton and of singletons below it, as with `scope`. */
   readonly singleton?: string | readonly (string | number | bigint)[] | undefined
   readonly status?: ClaimStatus | undefined
-  /** Pending claims, by who works on them. */
+  /** Only pending claims in this state. */
   readonly held?: ClaimRecord['held'] | undefined
-  /** Failed claims that were given up, after too many attempts without a recorded outcome. */
+  /** True: only failed claims that were given up, after too many attempts without a recorded outcome. */
   readonly gaveUp?: boolean | undefined
 }
 
@@ -116,7 +118,7 @@ const columns = `
   {schema}.micros(c.created_at)::text as created_at, {schema}.micros(c.completed_at)::text as completed_at,
   {schema}.micros(c.expires_at)::text as expires_at`
 
-/** What is expired counts as absent, as everywhere. */
+/** Expired claims count as absent, as everywhere. */
 const live = `
   from {schema}.claim c, (select {schema}.clock() as now) t
   where coalesce(c.expires_at > t.now, true)`
@@ -126,7 +128,7 @@ const getClaim = statement(
   { readOnly: true },
 )
 
-/** Of a scope, what is below it too: `;` comes next after `:`. */
+/** A scope includes the scopes below it, which begin with the scope and `:`. The next character after `:` is `;`. */
 const listClaims = statement(
   `select * from (
      select ${columns} ${live}
@@ -146,13 +148,13 @@ const statuses: readonly unknown[] = [undefined, 'pending', 'active', 'failed']
 const holds: readonly unknown[] = [undefined, 'held', 'resting', 'abandoned', 'released']
 const DAY_MS = 24 * 3_600_000
 
-/** What `claims.forget` and `claims.resolve` return. */
+/** Result of `claims.forget` and `claims.resolve`. */
 export interface ClaimDecision {
   /** True if this call made the change. */
   readonly ok: boolean
 }
 
-/** The claims that are kept, for operators. */
+/** Stored claims, for operators: `dibs.claims`. */
 export class Claims {
   readonly #database: Database
 
@@ -161,7 +163,7 @@ export class Claims {
   }
 
   /**
-   * One claim, or undefined.
+   * Returns a claim, or undefined if there is none.
    *
    * @example
    * const claim = await dibs.claims.get({ scope: 'payments', key: `order-${id}` })
@@ -173,7 +175,7 @@ export class Claims {
   }
 
   /**
-   * Claims in the order of their scope and key.
+   * Lists claims, ordered by scope and key.
    *
    * @example
    * const filter = { status: 'pending', held: 'abandoned' } as const
@@ -207,8 +209,10 @@ export class Claims {
   }
 
   /**
-   * Removes a claim, so that its key is new. `ok` is false if there is no such claim. A claim that is held is an `InProgressError`, unless `force`
-   * is true: then its holder learns of the loss at its next write, and keeps what it did outside of the database.
+   * Removes a claim, so that its key is new. `ok` is false if there is no such claim. If the claim is held, `forget` throws `InProgressError`.
+   *
+   * With `force: true`, `forget` removes a held claim too. Its holder learns of the loss at its next write. What the holder did outside of the database
+   * remains.
    *
    * @example
    * const { ok } = await dibs.claims.forget({ scope: 'payments', key: `order-${id}` })
@@ -226,8 +230,9 @@ export class Claims {
 
   /**
    * Decides about a claim whose last attempt has no recorded outcome. With `{ outcome }`, the work was done, and callers get this outcome from now on.
-   * With `'retry'`, the work was not done, and the next caller runs it. `ok` is false if there is no such claim, or if it has its outcome
-   * already. A claim that is held is an `InProgressError`.
+   * With `'retry'`, the work was not done, and the next caller runs it.
+   *
+   * `ok` is false if there is no such claim, or if it already has its outcome. If the claim is held, `resolve` throws `InProgressError`.
    *
    * @example
    * const found = await bank.find(id)
@@ -283,12 +288,15 @@ function readAddress(address: ClaimAddress): [string, string] {
       `must be an object such as { scope, key }, not ${nameGiven(address)}`,
     )
   const { scope, operation, singleton } = address
-  const ways = { scope, operation, singleton }
+  const named = { operation, singleton }
+  // A record of `claims.list` has the stored scope beside the name of its operation or singleton.
+  const isRecord = checkOneWay(named) && scopeOf(named) === scope
+  const ways = isRecord ? named : { scope, ...named }
   checkOneWay(ways)
   return [scopeOf(ways), checkKey('key', address.key)]
 }
 
-/** False if none of the ways to name claims is given. Refuses two of them. */
+/** Returns false if no way to name claims is given. Refuses two of them. */
 function checkOneWay(ways: object): boolean {
   const [first, second] = Object.entries(ways).filter(([, value]) => value !== undefined)
   if (second)
@@ -296,7 +304,7 @@ function checkOneWay(ways: object): boolean {
   return first !== undefined
 }
 
-/** The scope of claims, whichever way they are named. */
+/** The scope of claims, however they are named. */
 function scopeOf(named: {
   readonly scope?: unknown
   readonly operation?: string | undefined

@@ -3,12 +3,12 @@ import type { Json } from '../postgres/json.js'
 import type { PageOptions } from '../postgres/page.js'
 import type { FieldPath } from './kv-input.js'
 
-/** What stands under a key. */
+/** The entry of a key. */
 export interface KvEntry<T = Json> {
   readonly value: T
-  /** Grows with each write of the key, not by one. */
+  /** Grows with each write of the key, by steps of any size. */
   readonly version: number
-  /** From then on there is no such key; absent: it never expires. */
+  /** The key does not exist from this time on. Missing if the key never expires. */
   readonly expiresAt?: Date
 }
 
@@ -23,18 +23,20 @@ export type KvClaim<T = Json> =
 
 export type KvSwap<T = Json> =
   | { readonly ok: true; readonly version: number }
-  /** What is there instead; undefined: nothing. */
+  /** `current` is the entry that is there instead, or undefined if there is none. */
   | { readonly ok: false; readonly current: KvEntry<T> | undefined }
 
 export type KvDeletion<T = Json> =
   | { readonly ok: true }
-  /** What is there; undefined: nothing. */
+  /** `current` is the entry that is there, or undefined if there is none. */
   | { readonly ok: false; readonly current: KvEntry<T> | undefined }
 
-/** Some fields of `T`, also of the objects in it: what `kv.patch` takes if you name the type of the value. */
-export type KvFields<T> = T extends object
-  ? { readonly [K in keyof T]?: T[K] extends readonly unknown[] ? T[K] : KvFields<T[K]> }
-  : T
+/** Some fields of `T`, also of its nested objects. `kv.patch` takes them if you name the type of the value. */
+export type KvFields<T> = T extends readonly unknown[]
+  ? T
+  : T extends object
+    ? { readonly [K in keyof T]?: KvFields<T[K]> }
+    : T
 
 export interface KvReadOptions {
   /** Your own open transaction, to read what it has written. */
@@ -42,24 +44,24 @@ export interface KvReadOptions {
 }
 
 export interface KvWriteOptions {
-  /** How long it lives, by the database's clock; `Infinity` for ever. */
+  /** How long the entry lives, by the database's clock. `Infinity` means forever. */
   readonly ttlMs?: number | undefined
-  /** Your own open transaction, with which this is committed or rolled back. */
+  /** Your own open transaction. The write commits or rolls back with it. */
   readonly tx?: Tx | undefined
 }
 
 export interface KvDeleteOptions {
-  /** Delete this version alone. */
+  /** Delete only this version. */
   readonly ifVersion?: number | undefined
   readonly tx?: Tx | undefined
 }
 
 export interface KvPatchOptions extends KvWriteOptions {
-  /** Fields to take away: names, or paths such as `['checks', 'risk']`. Done first, so a field given too is replaced whole. */
+  /** Fields to remove: names, or paths such as `['checks', 'risk']`. Removal comes first, so a removed field that is also given is replaced as a whole. */
   readonly remove?: readonly FieldPath[] | undefined
 }
 
-/** Which keys. */
+/** Selects the keys that `kv.list` returns. */
 export interface KvFilter {
   /** Only keys that begin with this. Default: all. */
   readonly prefix?: string | undefined

@@ -67,8 +67,8 @@ interface TakeItem {
 }
 
 /**
- * A limit that many share and nobody exceeds: `dibs.quota`. Defining one starts nothing; it may be defined in every process, and
- * anew with another limit.
+ * A limit that many callers share and nobody exceeds: `dibs.quota`. Defining a quota starts nothing. Every process may define it, and may define it anew
+ * with another limit.
  *
  * @example
  * const points = dibs.quota('daily-points', { limit: 50, per: 'day', timeZone: 'Europe/Berlin' })
@@ -92,7 +92,7 @@ export class Quota {
   }
 
   /**
-   * Takes an amount, or throws `QuotaExceededError` and takes nothing. An amount above the limit is a `NeverFitsError`. Concurrent calls of one process
+   * Takes an amount, or throws `QuotaExceededError` and takes nothing. An amount above the limit throws `NeverFitsError`. Concurrent calls of one process
    * for one subject share a statement.
    *
    * @example
@@ -110,8 +110,9 @@ export class Quota {
 
   /** Refuses an amount that can never fit, before anything is sent. */
   #checkFits(subject: string, amount: number, options: TakeOptions): void {
-    const { asked } = this.#item(subject, amount, options)
-    if (asked.amount > asked.limit) throw this.#neverFits(asked.subject, asked.amount, asked.limit)
+    const limit = checkLimit('limit', options.limit ?? this.#spec.limit)
+    if (checkAmount('amount', amount) > limit)
+      throw this.#neverFits(checkKey('subject', subject), amount, limit)
   }
 
   #neverFits(subject: string, requested: number, limit: number): NeverFitsError {
@@ -127,11 +128,11 @@ export class Quota {
 
   /**
    * As `take`, but returns `{ ok: false }` instead of an error if the amount does not fit. `retryAfterMs` is missing if no wait helps: the amount is above
-   * the limit, or a stock is sold out. `BusyError` is thrown, since nobody knows then how much is left.
+   * the limit, or a stock is sold out. `BusyError` is thrown, because nobody then knows how much is left.
    *
    * @example
    * const attempt = await points.tryTake(child, 5)
-   * if (!attempt.ok) console.log(`${attempt.remaining} left, ${attempt.retryAfterMs} ms until 5 fit`)
+   * if (!attempt.ok) console.log(`${attempt.remaining} of ${attempt.limit} left`, attempt.retryAfterMs ?? 'no wait helps')
    */
   async tryTake(subject: string, amount = 1, options: TakeOptions = {}): Promise<QuotaAttempt> {
     checkOptions(options, TAKE_OPTIONS)
@@ -149,8 +150,8 @@ export class Quota {
   }
 
   /**
-   * Sets an amount aside for `leaseMs`. `settle` takes what was needed of it, `void` gives it back, and so does the end of the lease. Until then the amount
-   * counts as used.
+   * Sets an amount aside for `leaseMs`. `settle` takes the amount that was needed and gives back the rest. `void` gives all of it back, and so does the
+   * end of the lease. Until then, the amount counts as used.
    *
    * @example
    * const hold = await tokens.reserve(tenant, 4_000, { leaseMs: 120_000 })
@@ -197,8 +198,8 @@ export class Quota {
   }
 
   /**
-   * What `hold.settle` does, by the id of the reservation, in any process: takes `actual`, at most what was reserved, and gives the
-   * rest back. The same again changes nothing.
+   * Settles a reservation by its id, in any process, as `hold.settle` does. Takes `actual`, at most the reserved amount, and gives back the rest. A
+   * repeated call with the same amount changes nothing.
    *
    * @example
    * await tokens.settle(requestId, answer.tokens)
@@ -226,7 +227,7 @@ export class Quota {
   }
 
   /**
-   * What `hold.void` does, by the id of the reservation: gives it back. One that has run out, or was given back before, stays so.
+   * Gives back a reservation by its id, in any process, as `hold.void` does. A reservation that has run out, or was given back before, is not an error.
    *
    * @example
    * await tokens.void(requestId)
@@ -239,8 +240,8 @@ export class Quota {
   }
 
   /**
-   * Gives back what was taken under an id, or a part of it, once: to the window that it was taken from. If that is over, nothing
-   * changes for the one of now. `replayed` if it was refunded before.
+   * Gives back the amount that was taken under an id, or a part of it, once. The amount returns to the window that it was taken from. If that window is
+   * over, the current window does not change. `replayed` is true if an earlier call has refunded it.
    *
    * @example
    * const { replayed } = await points.refund(`event-${event.id}`)
@@ -262,7 +263,7 @@ export class Quota {
   }
 
   /**
-   * How much is used and left, at this moment. What you do with it may be too late: `take` decides.
+   * Returns how much is used and left at this moment. The numbers may be out of date when you act on them. Only `take` decides.
    *
    * @example
    * const { used, remaining } = await points.peek(child)
@@ -279,8 +280,10 @@ export class Quota {
   }
 
   /**
-   * Compares each counter with the entries of its window, of takes with an id and of reservations, and tells where they differ: an
-   * empty list if all is well. At most 1,000. Reads all entries of the quota, also for one subject.
+   * Compares each counter with the entries of its window, and returns the counters that differ. Entries belong to takes with an id and to reservations.
+   * The list is empty if all is well, and has at most 1,000 items on a page.
+   *
+   * `verify` reads all entries of the quota, even for one subject.
    *
    * @example
    * const { items: drifts } = await points.verify()
@@ -298,7 +301,8 @@ export class Quota {
   }
 
   /**
-   * A take to be made together with other claims, all or none: see `dibs.acquire`. Under a lease it is reserved, and settled at the end.
+   * Makes a claim for `dibs.acquire`, which takes this amount together with other claims, all or none. Under a lease, the amount is reserved first, and
+   * settled at the end.
    *
    * @example
    * await dibs.acquire([claim.lock('till-7'), points.claim(child, 10)], async (tx, [till, use]) => {
@@ -325,8 +329,8 @@ export class Quota {
   }
 
   /**
-   * Those of one batch are for one subject, under one limit. An id that another transaction is about to use for another subject
-   * holds up nobody but itself: each is then sent for itself.
+   * All items of a batch are for one subject under one limit. An id that another transaction is about to use for another subject must not delay the other
+   * items. After a `BusyError`, each item is therefore sent alone.
    */
   async #takeAlone(items: readonly TakeItem[], waitMs: number): Promise<readonly (Decided | Error)[]> {
     try {
@@ -343,7 +347,7 @@ export class Quota {
     return answers
   }
 
-  /** Each group is for one subject. One that another has locked is not waited for here. */
+  /** Each group is for one subject. This call does not wait for a subject that another caller has locked. */
   async #takeMany(
     groups: readonly (readonly TakeItem[])[],
   ): Promise<readonly (readonly Decided[] | undefined)[]> {
@@ -429,7 +433,10 @@ export class Quota {
     })
   }
 
-  /** Waits are bounded: alone by the server's own limit, in a transaction by what leaves that usable. */
+  /**
+   * Bounds each wait. Outside of a transaction, the wait ends before the statement timeout. In a transaction, it ends in a way that leaves the transaction
+   * usable.
+   */
   async #ask<T extends object>(
     statement: Statement,
     values: readonly TextValue[],
@@ -513,15 +520,15 @@ interface Decided {
   readonly row: ToldRow
 }
 
-/** Undefined: another has locked the subject. */
+/** Returns undefined if another caller has locked the subject. */
 const readTakes = (told: ToldTakes | undefined): readonly Decided[] | undefined =>
   told?.state === 'done' ? told.takes.map((take) => ({ take, row: told.row })) : undefined
 
-/** In one order for everybody. */
+/** Sorts subjects in one order for all callers. */
 const bySubject = (a: { readonly subject: string }, b: { readonly subject: string }): number =>
   Buffer.compare(Buffer.from(a.subject), Buffer.from(b.subject))
 
-/** Rounded up: a millisecond too early would be refused again. */
+/** Rounds up, because a retry that comes a millisecond too early would be refused again. */
 const toMs = (us: number | null): number | undefined =>
   us === null ? undefined : Math.max(1, Math.ceil(us / 1_000))
 

@@ -42,6 +42,13 @@ describe('while the database is away', () => {
       const error = await rate.take('s').catch((thrown: unknown) => thrown)
       expect(error instanceof ConnectionLostError || error instanceof CommitOutcomeUnknownError).toBe(true)
       await expect(rate.peek('s')).rejects.toThrow(ConnectionLostError)
+      // A cost that can never fit is refused without the database.
+      expect(await rate.tryTake('s', 100)).toMatchObject({
+        ok: false,
+        cost: 100,
+        remaining: 0,
+        degraded: true,
+      })
     }))
 
   it('open: grants, says so, and counts again when it is back', () =>

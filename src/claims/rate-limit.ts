@@ -1,4 +1,4 @@
-import { BusyError, DatabaseError, RateLimitedError } from '../errors.js'
+import { BusyError, DatabaseError, DibsError, RateLimitedError } from '../errors.js'
 import { checkAmount } from '../postgres/check-amount.js'
 import { MAX_TIMER_MS } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
@@ -18,21 +18,21 @@ import { checkFits, checkRateSpec, type RateLimitOptions, type RateSpec, resetsA
 import { peekRate, takeRate, takeRateJoined, takeRates } from './rate-statements.js'
 import { StoreDown, StoreWatch } from './store-watch.js'
 
-/** What `rate_take` raises when a row was made and forgotten each time it looked. */
+/** The SQLSTATE that `rate_take` raises if a row was made and forgotten at each of its tries. */
 const GAVE_UP = 'DB503'
 const RETRY_MS = 100
 const CUT_MS = 100
 
-/** What is left of a rate limit for a subject. */
+/** The remaining amount of a rate limit for a subject. */
 export interface RateLeft {
   readonly remaining: number
   /** When the subject is as if it had never taken anything, by this process's clock. */
   readonly resetsAt: Date
-  /** The database could not be asked, and `ifDown` has decided. */
+  /** True if the database could not be reached, and `ifDown` has decided. */
   readonly degraded: boolean
 }
 
-/** A cost that did not fit. Nothing was taken. */
+/** The result if a cost does not fit. Nothing was taken. */
 export interface RateRefusal extends RateLeft {
   readonly ok: false
   readonly limit: number
@@ -41,11 +41,11 @@ export interface RateRefusal extends RateLeft {
   readonly retryAfterMs?: number
 }
 
-/** What `rateLimit.tryTake` returns. */
+/** Result of `rateLimit.tryTake`. */
 export type RateAttempt = (RateLeft & { readonly ok: true }) | RateRefusal
 
 export interface RateTakeOptions {
-  /** Your own open transaction, with which this is committed or rolled back. */
+  /** Your own open transaction. The take commits or rolls back with it. */
   readonly tx?: Tx | undefined
 }
 
@@ -57,8 +57,8 @@ interface Asked {
 type Decided = RateDecision & { readonly degraded: boolean }
 
 /**
- * So much per subject and period, whichever process takes: `dibs.rateLimit`. Define it once and share it: calls for one
- * subject that come while another is on its way then go together, in one statement.
+ * A limit for each subject and period, shared by all processes: `dibs.rateLimit`. Define a rate limit once and share it. Calls for one subject that arrive
+ * while another is in flight then share one statement.
  *
  * @example
  * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })
@@ -69,7 +69,7 @@ export class RateLimit {
   readonly #spec: RateSpec
   readonly #values: (subjects: string) => TextValue[]
   readonly #batches: Batches<Asked, RateDecision>
-  /** For the policies that can do without the database. */
+  /** Only for the `ifDown` policies that can decide without the database. */
   readonly #watch: StoreWatch | undefined
   readonly #local: LocalRates | undefined
 
@@ -91,7 +91,7 @@ export class RateLimit {
     return this.#spec.name
   }
 
-  /** How much in each period. */
+  /** The amount for each period. */
   get limit(): number {
     return this.#spec.limit
   }
@@ -101,7 +101,7 @@ export class RateLimit {
   }
 
   /**
-   * Takes a cost, or throws `RateLimitedError` and takes nothing. A cost that can never fit is a `NeverFitsError`.
+   * Takes a cost, or throws `RateLimitedError` and takes nothing. A cost that can never fit throws `NeverFitsError`.
    *
    * @example
    * const uploads = dibs.rateLimit('uploads', { algorithm: 'gcra', limit: 600, perMs: 60_000, burst: 50 })
@@ -123,31 +123,33 @@ export class RateLimit {
   }
 
   /**
-   * As `take`, but returns `{ ok: false }` instead of an error if the cost does not fit. `retryAfterMs` is missing if the cost can never fit. `BusyError` is
-   * thrown, since nobody knows then how much is left.
+   * As `take`, but returns `{ ok: false }` instead of an error if the cost does not fit. `retryAfterMs` is missing if the cost can never fit. `BusyError`
+   * is thrown, because nobody then knows how much is left.
    *
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'sliding-window', limit: 100, perMs: 60_000 })
    * const attempt = await api.tryTake('tenant:7')
-   * if (!attempt.ok) console.log(`refused, ${attempt.remaining} left, try again in ${attempt.retryAfterMs} ms`)
+   * if (!attempt.ok) console.log(`${attempt.remaining} of ${attempt.limit} left`, attempt.retryAfterMs ?? 'no wait helps')
    */
   async tryTake(subject: string, cost = 1, options: RateTakeOptions = {}): Promise<RateAttempt> {
     checkOptions(options, ['tx'])
     const asked = { subject: checkKey('subject', subject), cost: checkAmount('cost', cost) }
     const { limit, capacity } = this.#spec
-    if (cost > capacity) return { ok: false, limit, cost, ...(await this.peek(subject, options)) }
+    if (cost > capacity) {
+      this.#emitRefused(subject, { cost })
+      return { ok: false, limit, cost, ...(await this.#leftOf(subject, options)) }
+    }
     const decided = await (options.tx === undefined
       ? this.#takeAlone(asked)
       : this.#takeJoined(asked, options.tx))
     if (decided.granted) return { ok: true, ...toLeft(decided) }
     const retryAfterMs = Math.max(1, toMs(decided.retryAfterUs ?? 0))
-    if (isHeard('dibs:rate.refused'))
-      emit('dibs:rate.refused', { ...this.#originOf(subject), cost, retryAfterMs })
+    this.#emitRefused(subject, { cost, retryAfterMs })
     return { ok: false, limit, cost, retryAfterMs, ...toLeft(decided) }
   }
 
   /**
-   * What is left now, without taking or waiting. Whoever takes next may find less.
+   * Returns what is left now, without taking or waiting. The next call that takes may find less.
    *
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'fixed-window', limit: 100, perMs: 60_000 })
@@ -166,7 +168,7 @@ export class RateLimit {
   }
 
   /**
-   * A take to be made together with other claims, all or none: see `dibs.acquire`. Under a lease each attempt counts.
+   * Makes a claim for `dibs.acquire`, which takes this cost together with other claims, all or none. Under a lease, each attempt counts.
    *
    * @example
    * const api = dibs.rateLimit('api', { algorithm: 'gcra', limit: 600, perMs: 60_000 })
@@ -182,6 +184,20 @@ export class RateLimit {
     return new RateClaim(name, checkKey('subject', subject), limit, checked, fields)
   }
 
+  #emitRefused(subject: string, refused: { readonly cost: number; readonly retryAfterMs?: number }): void {
+    if (isHeard('dibs:rate.refused')) emit('dibs:rate.refused', { ...this.#originOf(subject), ...refused })
+  }
+
+  /** As `peek`, but does not fail without the database: the refusal of a cost that can never fit must not depend on it. */
+  async #leftOf(subject: string, options: RateTakeOptions): Promise<RateLeft> {
+    try {
+      return await this.peek(subject, options)
+    } catch (error) {
+      if (options.tx !== undefined || !(error instanceof DibsError && error.retryable)) throw error
+      return { remaining: 0, resetsAt: new Date(), degraded: true }
+    }
+  }
+
   async #takeJoined({ subject, cost }: Asked, tx: Tx): Promise<Decided> {
     const { waitMs } = this.#spec
     const values = [...this.#values(subject), `{${cost}}`, String(waitMs)]
@@ -192,7 +208,7 @@ export class RateLimit {
 
   #takeAlone(asked: Asked): Promise<Decided> {
     const { waitMs, downAfterMs, ifDown } = this.#spec
-    // While nobody knows whether the store is down, those behind the first wait until it shows.
+    // While it is unknown whether the database is down, the calls behind the first wait until that is known.
     const turnMs = ifDown === 'fail' ? waitMs : Math.min(waitMs + downAfterMs, MAX_TIMER_MS)
     return this.#orDegraded(asked, async () => ({
       ...(await this.#batches.add(asked.subject, asked, turnMs, this.#turn)),
@@ -200,7 +216,7 @@ export class RateLimit {
     }))
   }
 
-  /** What came for one subject, in one statement. */
+  /** Sends the calls for one subject in one statement. */
   async #send(asked: readonly Asked[], waitMs: number): Promise<readonly RateDecision[]> {
     const costs = `{${asked.map(({ cost }) => cost).join(',')}}`
     const values = [...this.#values(asked[0]?.subject ?? ''), costs, String(this.#database.boundWait(waitMs))]
@@ -210,7 +226,7 @@ export class RateLimit {
     return told
   }
 
-  /** Each group is for one subject. One that another has locked is not waited for here. */
+  /** Each group is for one subject. This call does not wait for a subject that another caller has locked. */
   async #sendMany(
     groups: readonly (readonly Asked[])[],
   ): Promise<readonly (readonly RateDecision[] | undefined)[]> {
@@ -231,12 +247,12 @@ export class RateLimit {
   #sendAlone(statement: Statement, values: readonly TextValue[]): Promise<TextRow[]> {
     const watch = this.#watch
     if (!watch) return this.#database.sendWaiting(this.#spec.waitMs, statement, values)
-    // Cut a little after it was given up, so that no connection of the pool stays with a network that is silent.
+    // Cancels the statement a little after the watch gave it up, so that a silent network does not keep a connection of the pool.
     const cutMs = this.#spec.downAfterMs + CUT_MS
     return watch.ask(() => this.#database.sendWithin(cutMs, statement, values))
   }
 
-  /** A wait that was bounded, and has ended. */
+  /** Turns the end of a bounded wait into a `BusyError`. */
   async #orBusy<T>(send: () => Promise<T>): Promise<T> {
     const startedAt = performance.now()
     try {
@@ -250,7 +266,7 @@ export class RateLimit {
     }
   }
 
-  /** Asks the database, or does what `ifDown` says. */
+  /** Asks the database. If the database is down, does what `ifDown` says. */
   async #orDegraded({ subject, cost }: Asked, ask: () => Promise<Decided>): Promise<Decided> {
     try {
       this.#watch?.assertUp()

@@ -63,12 +63,17 @@ export async function runInside(
   leftMs: () => number,
 ): Promise<void> {
   let hasBegun = false
-  const run = async (tx: Tx, handle: unknown): Promise<void> => {
+  const run = (tx: Tx, handle: unknown): Promise<void> => {
     hasBegun = true
-    await work(handle, tx)
-    if (leftMs() === 0) throw timedOut('not done')
+    const working = work(handle, tx).then(() => {
+      if (leftMs() === 0) throw timedOut('not done')
+    })
+    // A `transaction` that does not wait for this promise must not end the process by its rejection.
+    working.catch(() => {})
+    return working
   }
-  const running = transaction(run).catch((error: unknown) => {
+  const start = async (): Promise<unknown> => transaction(run)
+  const running = start().catch((error: unknown) => {
     if (hasBegun) throw error
     // The library could not begin: its errors become those that the middleware explains to clients.
     throw translateError(error)

@@ -57,6 +57,20 @@ async function abandon(options: Options): Promise<() => Promise<unknown>> {
   }
 }
 
+/** As libraries run a transaction. */
+async function inBegin(work: (tx: PoolClient, handle: PoolClient) => Promise<void>): Promise<void> {
+  const client = await fixture.pool.connect()
+  try {
+    await client.query('begin')
+    await work(client, client)
+    await client.query('commit')
+  } catch {
+    await client.query('rollback')
+  } finally {
+    client.release()
+  }
+}
+
 async function failuresOf(fn: () => Promise<unknown>): Promise<DibsEvents['dibs:http.failed'][]> {
   const failures: DibsEvents['dibs:http.failed'][] = []
   const stop = onEvent('dibs:http.failed', (failure) => void failures.push(failure))
@@ -549,6 +563,23 @@ describe("in the application's own transaction", () => {
     }
     expect(await fixture.logged()).toEqual(['402', '402'])
   })
+
+  it.each<[string, (work: (tx: PoolClient, handle: PoolClient) => Promise<void>) => unknown]>([
+    ['no promise', (work) => void inBegin(work)],
+    ['not awaited', async (work) => void inBegin(work)],
+    ['not awaited inside', (work) => inBegin(async (tx, handle) => void work(tx, handle))],
+  ])(
+    'that does not wait for the work is told so, and does not end the process: %s',
+    async (_, transaction) => {
+      const handle = makeInside(
+        transaction as OwnTransaction<PoolClient>,
+        {},
+        async () => new Response('done'),
+      )
+      await expect(handle(ask())).rejects.toThrow('must call the function that it is given, and wait for it')
+      await until(() => fixture.pool.idleCount === fixture.pool.totalCount, 'the transaction to end')
+    },
+  )
 
   it('which must call what it is given', async () => {
     for (const required of [true, false]) {

@@ -505,7 +505,7 @@ describe('what is refused', () => {
     [
       'an option',
       { email: { leaseMS: 1 } },
-      /^Unknown option "email.leaseMS". (Did you mean leaseMs\? )?Expected one of: input, result, queue, .*, transactional\.$/,
+      /^Unknown option "email.leaseMS". Did you mean leaseMs\? Expected one of: input, result, queue, .*, transactional\.$/,
     ],
     ['no name', { '': {} }, /^`name` must be a text of 1 to 200 characters, not one of 0\.$/],
     [
@@ -546,7 +546,7 @@ describe('what is refused', () => {
     [
       'a retry option',
       { email: { retry: { base: 1 } } },
-      /^Unknown option "email.retry.base". (Did you mean baseMs\? )?Expected one of: backoff/,
+      /^Unknown option "email.retry.base". Did you mean baseMs\? Expected one of: backoff/,
     ],
     [
       'a jitter',

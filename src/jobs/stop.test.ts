@@ -93,7 +93,7 @@ describe('stop', () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     await using worker = await jobs.work({ pay: () => 'paid' })
     for (const [options, said] of [
-      [{ drain: 1 }, /^Unknown option "drain". Expected one of: drainMs\.$/],
+      [{ drain: 1 }, /^Unknown option "drain". Did you mean drainMs\? Expected one of: drainMs\.$/],
       [{ drainMs: '5' }, /^`drainMs` must be a whole number of milliseconds from 0 to .*, not a string\.$/],
       [{ drainMs: -1 }, /^`drainMs` must be .*, not -1\.$/],
       [7, /^`options` must be an object, not a number\.$/],

@@ -23,15 +23,15 @@ import { checkLock, type GuardOptions, type Lock, type TookOver } from './lock.j
 
 const LEASE_MS = 15_000
 const DRAIN_MS = 10_000
-/** Those who are not elected may be so for days: they look as often as a leader renews, but not more often than those who wait for a lock. */
+/** Candidates may wait for days. They poll as often as a leader renews its lease, within these bounds, and never more often than a waiting lock call. */
 const MIN_POLL_MS = 500
 const MAX_POLL_MS = 5_000
 const MAX_REST_MS = 10_000
-/** Its lock is called `leader:` and its name. */
+/** The lock of an election has the name `leader:` plus the name of the election. */
 const MAX_NAME_BYTES = MAX_KEY_BYTES - 'leader:'.length
 
 /**
- * A time in which this process leads: from its election until `signal`.
+ * A period in which this process leads: from its election until `signal` fires.
  *
  * @example
  * const election = dibs.elect('scheduler', {
@@ -44,34 +44,37 @@ const MAX_NAME_BYTES = MAX_KEY_BYTES - 'leader:'.length
  * })
  */
 export interface Term {
-  /** A number that is higher for each leader after this one: the fence of what it writes elsewhere. */
+  /** A number that is higher for each later leader. Use it as the fence for writes to other systems. */
   readonly epoch: number
-  /** By the database's clock. */
+  /** When this process was elected, by the database's clock. */
   readonly electedAt: Date
-  /** Set if the leader before has not resigned: what it has begun may be half done. */
+  /** Set if the previous leader did not resign. Work that it began may be half done. */
   readonly tookOver: TookOver | undefined
-  /** Fires when this process leads no more, before another may: with a `FenceLostError` that has the `reason`. */
+  /** Fires when this process no longer leads, and before another process may lead. Its reason is a `FenceLostError` that has the `reason`. */
   readonly signal: AbortSignal
-  /** Throws a `FenceLostError` if this process leads no more, also while the signal is still on its way since it stood still. */
+  /** Throws a `FenceLostError` if this process no longer leads, even before `signal` fires, as after this process was suspended. */
   assertLeading(): void
-  /** Ties an open transaction to this term: once another leads it cannot commit, and until it has ended nobody else leads. */
+  /** Ties an open transaction to this term. Once another process leads, the transaction cannot commit. Until the transaction ends, no other process leads. */
   guard(tx: Tx, options?: GuardOptions): Promise<void>
-  /** Writes a row of a store elsewhere, unless a later leader has written there before. */
+  /** Writes a row in another store, unless a later leader has written that row before. */
   writeFenced<R extends object = Row>(store: Executor, write: FencedWrite): Promise<QueryResult<R>>
 }
 
 export interface ElectOptions {
-  /** How long a leader that is gone keeps others from being elected: 50 to 86,400,000. Default 15,000. */
+  /** How long a leader that died delays the next election: 50 to 86,400,000. Default 15,000. */
   readonly leaseMs?: number | undefined
-  /** What a leader does, once in each term. Should end when `term.signal` fires. If it throws, this process resigns, and another is elected. */
+  /**
+   * The work of a leader, called once in each term. Should end when `term.signal` fires. If `onElected` throws, this process resigns, and another candidate
+   * is elected.
+   */
   readonly onElected?: ((term: Term) => unknown) | undefined
-  /** Called after `term.signal` has fired. It keeps nobody from being elected; this process stands again when it has ended, or after `drainMs`. */
+  /** Called after `term.signal` has fired. Does not delay the next election. This process is a candidate again when `onLost` has ended, or after `drainMs`. */
   readonly onLost?: ((term: Term, reason: LossReason) => unknown) | undefined
-  /** How long `stop` waits for `onElected` to end before it hands over, and for `onLost`, in all. Default 10,000. */
+  /** How long `stop` waits in total: for `onElected` to end before it hands over, and for `onLost`. Default 10,000. */
   readonly drainMs?: number | undefined
-  /** Who it is, for others to see. Default: host and process. */
+  /** Names this candidate for others to see. Default: host and process. */
   readonly holder?: string | undefined
-  /** Ends it, as `stop` does. */
+  /** Ends the candidacy, as `stop` does. */
   readonly signal?: AbortSignal | undefined
 }
 
@@ -79,11 +82,11 @@ const names: readonly (keyof ElectOptions)[] = [
   ...(['leaseMs', 'onElected', 'onLost', 'drainMs', 'holder', 'signal'] as const),
 ]
 
-/** How a lock is had: waits until it is given, or `signal`. */
+/** Acquires a lock: waits until it is free, or until `signal` fires. */
 export type Take = (spec: ReturnType<typeof checkLock>) => Promise<Lock>
 
 /**
- * A candidacy of this process: whenever nobody leads, one of the candidates is elected.
+ * A candidacy of this process. Whenever no process leads, one of the candidates is elected.
  *
  * @example
  * await using election = dibs.elect('scheduler', { leaseMs: 15_000 })
@@ -97,11 +100,11 @@ export class Election implements AsyncDisposable {
   readonly #drainMs: number
   readonly #spec: ReturnType<typeof checkLock>
   readonly #stopping = new AbortController()
-  /** Fires when `close` of its instance waits no longer. */
+  /** Fires when `close` of the instance stops waiting. */
   readonly #closed: AbortSignal | undefined
-  /** Until when what was begun is waited for, once it is to stop: by this process's monotonic clock. */
+  /** The deadline for running callbacks once the candidacy stops, by this process's monotonic clock. */
   #drainedAt = Number.POSITIVE_INFINITY
-  /** Resolves when it is stopped, and what was begun has ended. */
+  /** Resolves when the candidacy has stopped and its callbacks have ended, or after `drainMs`. */
   readonly ended: Promise<void>
   #term: OpenTerm | undefined
 
@@ -117,27 +120,28 @@ export class Election implements AsyncDisposable {
     const waits = { leaseMs, holder, waitMs: MAX_TIMER_MS, signal: this.#stopping.signal }
     const spec = checkLock(keyOf('leader', name), waits, true)
     this.#spec = { ...spec, pollMs: Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, spec.leaseMs / 3)) }
-    // Any number of them may share one; Node.js would warn of a leak.
+    // Any number of elections may share a signal. Without this, Node.js warns of a leak.
     for (const shared of [signal, closed]) if (shared) setMaxListeners(0, shared)
     if (signal?.aborted) this.#stopping.abort()
     signal?.addEventListener('abort', this.#onAbort, { once: true })
-    // A lock does not keep the process alive; a candidate and a leader do.
+    // A held lock does not keep the process alive. A candidate or a leader does.
     const alive = setInterval(() => {}, MAX_TIMER_MS)
     this.ended = this.#campaign().finally(() => clearInterval(alive))
   }
 
-  /** The term in which this process leads, undefined if it does not. */
+  /** The term in which this process leads. Undefined if it does not lead. */
   get term(): Term | undefined {
     return this.isLeader ? this.#term : undefined
   }
 
-  /** It leads, as far as it can know: another may by the time you act on it, which a guarded write learns. */
+  /** Whether this process leads, as far as it knows. Another process may lead by the time you act on this. Only a guarded write detects that. */
   get isLeader(): boolean {
     return this.#term?.isLeading ?? false
   }
 
   /**
-   * Is no candidate any more. A leader's `term.signal` fires; when `onElected` has ended, or after `drainMs`, it hands over, and another is elected: at once if it listens.
+   * Ends the candidacy. A leader's `term.signal` fires. The leader hands over when `onElected` has ended, or after `drainMs`. Then another candidate is
+   * elected, at once if it listens for notifications.
    *
    * @example
    * await election.stop() // another process may lead from now on
@@ -159,26 +163,26 @@ export class Election implements AsyncDisposable {
     const { signal } = this.#stopping
     for (let failures = 0; !signal.aborted; ) {
       try {
-        // In one piece: `close` waits until what was taken is given back.
+        // One unit of work, so that `close` waits until the lock is released.
         const isWell = await this.#database.work(async () => this.#lead(await this.#take(this.#spec)))
         failures = isWell ? 0 : failures + 1
       } catch (error) {
         if (signal.aborted || error instanceof ClosedError) return
-        // No wait is longer than a timer can be: others have led for weeks.
+        // The wait has reached the longest possible timer, because others have led for weeks.
         if (error instanceof BusyError || error instanceof GuardedError) continue
         this.#emitFailed(error)
         failures++
       }
-      // Another is to be elected, or the server to come back.
+      // Gives another candidate the chance to be elected, or the server time to come back.
       if (failures > 0)
         await sleep(fullJitterMs(failures, this.#spec.leaseMs / 3, MAX_REST_MS), signal).catch(() => {})
     }
   }
 
-  /** From the election to the end of all that was begun: two terms of one process never overlap. Answers whether its work went well. */
+  /** Runs one term until its callbacks have ended, so that two terms of one process do not overlap. Returns whether `onElected` succeeded. */
   async #lead(lock: Lock): Promise<boolean> {
     if (this.#stopping.signal.aborted) {
-      // It was stopped by who has heard that the lock was taken.
+      // `stop` was called just after the lock was acquired, for example by a listener of its event.
       await lock[Symbol.asyncDispose]()
       return true
     }
@@ -189,7 +193,7 @@ export class Election implements AsyncDisposable {
     const resign = (): void => term.end('resigned')
     this.#stopping.signal.addEventListener('abort', resign)
     emit('dibs:leader.elected', { ...origin, isTakeover: lock.tookOver !== undefined })
-    // A term that is over by now is nobody's to begin with.
+    // Do not call `onElected` for a term that is already over.
     const { onElected, onLost } = term.signal.aborted ? {} : this.#options
     let isWell = true
     const work = call(onElected, term).catch((error) => {
@@ -203,7 +207,8 @@ export class Election implements AsyncDisposable {
     const { reason } = term
     emit('dibs:leader.lost', { ...origin, reason, ledMs: performance.now() - startedAt })
     const told = call(onLost, term, reason).catch((error) => this.#emitFailed(error))
-    // As long as the work goes on, nobody else is to begin with it: a leader that resigns holds the lock until then. One that has lost it is no candidate meanwhile.
+    // While `onElected` runs, no other process should begin the same work. So a leader that resigns holds the lock until then.
+    // A leader that has lost the lock is no candidate meanwhile.
     await this.#drain(work)
     await lock[Symbol.asyncDispose]()
     this.#term = undefined
@@ -211,7 +216,7 @@ export class Election implements AsyncDisposable {
     return isWell
   }
 
-  /** Waits for `work`, but no longer than `mostMs`; nor than `drainMs` in all once it is to stop, nor for anything once its instance is closed. */
+  /** Waits for `work`, at most `mostMs`. Once the candidacy stops, all waits take at most `drainMs` in total. Once the instance is closed, does not wait. */
   async #drain(work: Promise<unknown>, mostMs = Number.POSITIVE_INFINITY): Promise<void> {
     const [stopping, closed] = [this.#stopping.signal, this.#closed]
     const mostAt = performance.now() + mostMs
@@ -238,7 +243,7 @@ export class Election implements AsyncDisposable {
   }
 }
 
-/** A term that this process can end by itself, too. */
+/** A term that this process can also end by itself. */
 class OpenTerm implements Term {
   readonly epoch: number
   readonly electedAt: Date
@@ -246,7 +251,7 @@ class OpenTerm implements Term {
   readonly #lock: Lock
   readonly #name: string
   readonly #controller = new AbortController()
-  /** Resolves when it is over. */
+  /** Resolves when the term is over. */
   readonly ended: Promise<void>
 
   constructor(lock: Lock, name: string) {
@@ -298,14 +303,17 @@ class OpenTerm implements Term {
   }
 }
 
-/** What it was told to stop with is no failure, nor is what timers and streams make of that; nor that a write was refused which came after its term. */
+/**
+ * Returns whether an error of `onElected` comes from the end of its term, and so is no failure. Such an error is the abort reason itself, or an error of a
+ * timer or stream that the reason caused. A write that was refused because its term was over is no failure either.
+ */
 function isEndedBy(error: unknown, { signal, epoch }: Term): boolean {
   if (!signal.aborted) return false
   const causes = [error, error instanceof Error ? error.cause : undefined]
   return causes.some((one) => one === signal.reason || (one instanceof FenceLostError && one.fence === epoch))
 }
 
-/** Also what is thrown before the first await. */
+/** Also turns an error that `fn` throws synchronously into a rejection. */
 async function call<A extends unknown[]>(
   fn: ((...args: A) => unknown) | undefined,
   ...args: A

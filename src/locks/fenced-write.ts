@@ -6,25 +6,25 @@ import { quoteIdentifier } from '../postgres/identifier.js'
 import { hasMethods, nameGiven } from '../postgres/name-given.js'
 import { nameRow, showId } from '../postgres/rows/row-id.js'
 
-/** One that is there, could be written, and is not, is kept by a trigger or a policy. */
+/** The number of tries. A row that exists and is still not written after these is blocked by a trigger or a policy. */
 const MAX_TURNS = 3
 
-/** A write to a store elsewhere: a row, what to set in it, and the column that keeps the highest fence that was seen. */
+/** A write to another store: the row, the columns to set, and the column that keeps the highest fence seen. */
 export interface FencedWrite {
-  /** `report`, or with its schema, `sales.report`. */
+  /** The table, with or without its schema: `report` or `sales.report`. */
   readonly table: string
-  /** The columns that name the row. */
+  /** The columns that identify the row, and their values. */
   readonly where: Readonly<Record<string, unknown>>
   readonly set: Readonly<Record<string, unknown>>
-  /** A bigint. Default `fence`. */
+  /** The `bigint` column that keeps the highest fence. Default `fence`. */
   readonly fenceColumn?: string | undefined
 }
 
 /**
- * Writes the row unless a later holder has written it before, and leaves the fence there: so that an earlier holder that wakes up late
- * is refused. The store needs nothing but the column.
+ * Writes the row and the fence, unless a later holder has written the row before. The stored fence refuses an earlier holder that wakes up late. The store
+ * needs only the fence column.
  *
- * @returns undefined if a later holder was there
+ * @returns undefined if a later holder has written the row
  */
 export async function writeFenced(
   store: Executor,
@@ -51,7 +51,7 @@ export async function writeFenced(
     )
     if (there.rows.length === 0) throw new NotFoundError(...named)
     if (there.rows.some(({ is_later }) => is_later)) return undefined
-    // It was made between the two.
+    // The row was inserted between the two statements.
   }
   throw new NotWrittenError(...named)
 }

@@ -45,7 +45,7 @@ describe('what is no flight', () => {
     [{ refreshEarly: true }, 'refreshEarly', 'not a boolean'],
     [{ signal: {} }, 'signal', 'must be an AbortSignal, not a plain object'],
     [{ result: {} }, 'result', 'Standard Schema'],
-    [{ ttl: 5 }, 'ttl', '. Expected one of: ttlMs, staleMs'],
+    [{ ttl: 5 }, 'ttl', 'Expected one of: ttlMs, staleMs'],
     [{ tx: fixture.pool }, 'tx', 'is no option here: what is shared'],
     [null, 'options', 'must be an object, not null'],
     ['x', 'options', 'must be an object, not a string'],

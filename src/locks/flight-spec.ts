@@ -11,37 +11,41 @@ import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js
 export interface LoadContext {
   readonly key: string
   /**
-   * Fires when this load loses the lead: another caller loads, and the value of this load is dropped. Pass it to `fetch` and the like. Also fires when the instance
-   * is closed and the load does not end in time. A caller that stops waiting does not fire it, since others may wait for the same load.
+   * Fires when this load loses the lead: another caller loads, and the value of this load is dropped. Pass the signal to `fetch` and similar calls.
+   *
+   * Also fires when the instance is closed and the load does not end in time. Does not fire when a caller stops waiting, because others may wait for the
+   * same load.
    */
   readonly signal: AbortSignal
   /** Grows with each load of the key. Undefined if the load is for its own caller alone (`ifBusy: 'load'`). */
   readonly fence: number | undefined
 }
 
-/** What a caller gets when its `waitMs` is over, or when it cannot reach the database. */
+/** The policy for a caller whose `waitMs` is over, or that cannot reach the database. */
 export type IfBusy = 'fail' | 'load' | 'serve-stale'
 
 export interface SingleFlightOptions<R = unknown> {
-  /** How long the value is returned to later callers. Default 0: only to those who wait for the same load. */
+  /** How long the value is returned to later callers. Default 0: only to callers that wait for the same load. */
   readonly ttlMs?: number | undefined
   /** How long after `ttlMs` the old value is still returned, while one caller loads a new one in the background. Default 0. */
   readonly staleMs?: number | undefined
-  /** How long a failed load fails later callers too. A load that lost the lead does not count. Default 0: only those who wait for the same load. */
+  /** How long a failed load fails later callers too. A load that lost the lead does not count. Default 0: only callers that wait for the same load. */
   readonly errorTtlMs?: number | undefined
   /**
-   * How long to wait for the load of another caller. The caller's own load is bounded by `timeoutMs` instead. If that loses the lead, the caller waits for
-   * the next load, with a new `waitMs`. Default 10,000.
+   * How long to wait for the load of another caller. The caller's own load is bounded by `timeoutMs` instead. If the own load loses the lead, the caller waits
+   * for the next load, with a new `waitMs`. Default 10,000.
    */
   readonly waitMs?: number | undefined
   /** How long the lead of a load lives without renewal. Renewed automatically. 50 to 86,400,000, and no longer than `timeoutMs`. Default 5,000. */
   readonly leaseMs?: number | undefined
-  /** The longest that one load may take. After that another caller loads, and the value of this load is dropped. Default 300,000. */
+  /** The longest time that one load may take. After that another caller loads, and the value of this load is dropped. Default 300,000. */
   readonly timeoutMs?: number | undefined
   /**
-   * What to do when `waitMs` is over, or when the database cannot be reached. `fail` (default): throw a `BusyError`, or the error of the database.
-   * `load`: load for this caller alone, without sharing the value. `serve-stale`: return the last value that still exists and fits `result`, however old; without
-   * one, as `fail`.
+   * The policy when `waitMs` is over, or when the database cannot be reached.
+   *
+   * - `fail` (default): throw a `BusyError`, or the error of the database.
+   * - `load`: load for this caller alone, without sharing the value.
+   * - `serve-stale`: return the last value that still exists and fits `result`, however old. Without such a value, as `fail`.
    */
   readonly ifBusy?: IfBusy | undefined
   /** How early, on average, one caller reloads a value before it expires, as a multiple of the load time. 0: never. Default 1. */
@@ -49,13 +53,13 @@ export interface SingleFlightOptions<R = unknown> {
   /** Ends the wait of this caller. The load goes on, unless it is for this caller alone. */
   readonly signal?: AbortSignal | undefined
   /**
-   * Validates the value for every caller: any Standard Schema. A loaded value that does not fit is not shared; a stored value that does not fit is loaded
+   * Validates the value for every caller: any Standard Schema. A loaded value that does not fit is not shared. A stored value that does not fit is loaded
    * again.
    */
   readonly result?: StandardSchema<unknown, R> | undefined
 }
 
-/** `dibs.singleFlight`. */
+/** The type of `dibs.singleFlight`. */
 export interface SingleFlight {
   <T>(key: string, load: (context: LoadContext) => Promise<T>): Promise<Stored<T>>
   <T, R = Stored<T>>(
@@ -64,8 +68,8 @@ export interface SingleFlight {
     load: (context: LoadContext) => Promise<T>,
   ): Promise<NoInfer<R>>
   /**
-   * Drops the value of a key: calls made after this has returned load it again. A load that runs meanwhile serves those who wait for it, and is not kept. Call
-   * `forget` after the commit of the change: `tx.afterCommit`.
+   * Drops the value of a key. Calls made after `forget` has resolved load the value again. A load that runs meanwhile serves the callers that wait for it, and
+   * its value is not kept. Call `forget` after the commit of the change: `tx.afterCommit`.
    *
    * @example
    * await dibs.transaction(async (tx) => {
@@ -78,7 +82,7 @@ export interface SingleFlight {
 
 export type Load = (context: LoadContext) => Promise<unknown>
 
-/** What was asked for, checked and whole. */
+/** The checked arguments of a `singleFlight` call, with defaults filled in. */
 export interface FlightSpec {
   readonly key: string
   readonly load: Load
@@ -110,13 +114,13 @@ const PREFIX = 'flight:'
 const MAX_FLIGHT_KEY_BYTES = MAX_KEY_BYTES - PREFIX.length
 const MAX_LEASE_MS = 24 * 3_600_000
 
-/** Ten times as early as the one who found it says. */
+/** The highest `refreshEarly`: ten times the value 1 that the author of probabilistic early expiration recommends. */
 const MAX_EARLY = 10
 
-/** The lock that whoever loads has. */
+/** The name of the lock that the loading caller holds. */
 export const leadOf = (key: string): string => `${PREFIX}${key}`
 
-/** For how long it is taken: a load that may not take that long has nothing from the rest, for which others would wait. */
+/** The lease of the lead, at most `timeoutMs`. The load cannot use a longer lease, and other callers would wait for its end. */
 export const leadMs = ({ leaseMs, timeoutMs }: FlightSpec): number => Math.min(leaseMs, timeoutMs)
 
 export function checkFlightKey(key: unknown): string {

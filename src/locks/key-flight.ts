@@ -3,7 +3,7 @@ import { BusyError, ClosedError, CommitOutcomeUnknownError, ConnectionLostError 
 import { fullJitterMs } from '../postgres/backoff.js'
 import { sleep } from '../postgres/sleep.js'
 import { restoreShared } from '../postgres/stored-failure.js'
-import { THIS_PROCESS } from '../postgres/this-process.js'
+import { readHeld, THIS_PROCESS } from '../postgres/this-process.js'
 import { unlessAborted } from '../postgres/with-timeout.js'
 import { Bell } from './bell.js'
 import type { Ending, FlightCall } from './flight-call.js'
@@ -93,6 +93,8 @@ export class KeyFlight {
   fault: unknown
   /** What is left of the lease of whoever loads. */
   leftMs: number | undefined
+  /** The holder of the load that is waited for, and the end of its lease. */
+  held: ReturnType<typeof readHeld> = {}
 
   /** @param running those of all flights of the process: one ends when nobody waits any more, and its loads may hang on */
   constructor(parts: LockParts, key: string, running: RunningLoads, onEnd: () => void) {
@@ -257,6 +259,7 @@ export class KeyFlight {
         return true
       default:
         this.leftMs = told.leftMs ?? undefined
+        this.held = readHeld(told)
         for (const call of asked) if (!call.isOver) call.onHeld(told.after, this.#sideOf(told.holder))
         // It was this process that they waited for when it was closed.
         if (this.#isClosed) this.stopWaiting()

@@ -9,17 +9,17 @@ import { LockKeeper } from './lock-keeper.js'
 import { LockQueue } from './lock-queue.js'
 import { LockCall } from './take-lock.js'
 
-/** `dibs.withLock`. */
+/** The type of `dibs.withLock`. */
 export interface WithLock {
   <T>(name: string, fn: (lock: Lock) => Promise<T>): Promise<T>
   <T>(name: string, options: LockOptions | undefined, fn: (lock: Lock) => Promise<T>): Promise<T>
 }
 
-/** Hands out the locks of one instance. */
+/** Acquires the locks of one instance. */
 export class LockDesk {
   readonly parts: LockParts
   readonly #queue = new LockQueue()
-  /** Those who wait. */
+  /** Calls that wait for a lock. */
   readonly #waiting = new Set<AbortController>()
 
   constructor(database: Database, wakeups: Wakeups) {
@@ -30,7 +30,7 @@ export class LockDesk {
     return this.await(checkLock(name, options, true))
   }
 
-  /** Waits for a lock until `signal`, and looks seldom: for those who may wait for days. */
+  /** Waits for a lock with a spec that is already checked. Elections use this with a long `pollMs`, because a candidate may wait for days. */
   async await(spec: LockSpec): Promise<HeldLock> {
     return await this.parts.database.work(() => this.#wait(spec))
   }
@@ -47,14 +47,14 @@ export class LockDesk {
     const [options = {}, fn] = rest.length === 1 ? [{}, rest[0]] : rest
     checkFunction('fn', fn)
     const spec = checkLock(name, options, true)
-    // What runs in here is waited for by `close`, and its lock is renewed until then.
+    // `close` waits for `fn`, and the lock is renewed until then.
     return await this.parts.database.work(async () => runUnder(await this.#wait(spec), fn))
   }
 
   async #wait(spec: LockSpec): Promise<HeldLock> {
     const ending = new AbortController()
     const end = (): void => ending.abort(spec.signal?.reason)
-    // Any number of calls may share one; Node.js would warn of a leak.
+    // Any number of calls may share a signal. Without this, Node.js warns of a leak.
     if (spec.signal) setMaxListeners(0, spec.signal)
     if (spec.signal?.aborted) end()
     spec.signal?.addEventListener('abort', end)
@@ -67,12 +67,12 @@ export class LockDesk {
     }
   }
 
-  /** Nobody waits any longer. */
+  /** Ends all waits with a `ClosedError`. */
   stopWaiting(): void {
     for (const ending of this.#waiting) ending.abort(new ClosedError())
   }
 
-  /** Nothing is renewed any more: whoever still holds a lock learns that it is given up. */
+  /** Stops all renewals. A caller that still holds a lock learns that the lock is lost. */
   close(): void {
     for (const lock of this.parts.keeper.held) if (lock instanceof HeldLock) lock.close()
   }
@@ -87,7 +87,7 @@ async function runUnder<T>(lock: HeldLock, fn: (lock: Lock) => Promise<T>): Prom
     throw error
   }
   await lock[Symbol.asyncDispose]()
-  // Others may have been at it at the same time: what was not guarded is not to be trusted.
+  // Another holder may have done the same work meanwhile, so results of unguarded work cannot be trusted.
   lock.signal.throwIfAborted()
   return value
 }

@@ -9,22 +9,24 @@ import { POLL_MS } from './look-again.js'
 
 export interface GuardOptions {
   /**
-   * The server ends the transaction if it stands still for as long as the lease lasts, so that it does not keep everybody else away. Default true; false for a
-   * transaction of Kysely, on whose client nobody listens, and of postgres.js (also below Drizzle): there a disconnect would end the process.
+   * Whether the server ends the transaction when it stays idle for `leaseMs`, so that a stalled transaction does not block the next holder. Default true.
+   *
+   * Default false for a transaction of Kysely, whose client has no error listener, and of postgres.js (also below Drizzle). There a disconnect would end
+   * the process.
    */
   readonly endsIdle?: boolean | undefined
 }
 
-/** The previous holder of a lock, whose lease ended without a release. Its work may be half done. */
+/** The previous holder of a lock, whose lease expired without a release. Work of that holder may be half done. */
 export interface TookOver {
   readonly holder: string
   readonly fence: number
-  /** When the lease of that holder ended. */
+  /** When the lease of that holder expired. */
   readonly leaseUntil: Date
 }
 
 /**
- * A lock in the hands of this process, kept alive until it is released or lost.
+ * A lock that this process holds. Its lease is renewed automatically until the lock is released or lost.
  *
  * @example
  * await using lock = await dibs.lock('nightly-report', { leaseMs: 10_000 })
@@ -35,23 +37,23 @@ export interface TookOver {
  */
 export interface Lock extends AsyncDisposable {
   readonly name: string
-  /** Which of the permits it is, from 0. */
+  /** The number of this permit, from 0. */
   readonly permit: number
-  /** A number that is higher for each holder after this one: hand it on to whatever else is written to. */
+  /** A number that is higher for each later holder. Pass it on to other systems that you write to. */
   readonly fence: number
-  /** How this holder is named to others: what was given as `holder`, or host and process, and what makes it the only one. */
+  /** Names this holder: the `holder` option, or host and process, plus a unique suffix. */
   readonly holder: string
-  /** By the database's clock. */
+  /** When this holder got the lock, by the database's clock. */
   readonly acquiredAt: Date
-  /** Set if the lease of the one before had run out: that one has not given it back. */
+  /** Set if the lease of the previous holder expired: that holder did not release the lock. */
   readonly tookOver: TookOver | undefined
-  /** Fires when the lock is lost; its reason is a `FenceLostError` that has the `reason`. Give it to `fetch` and the like. */
+  /** Fires when the lock is lost. Its reason is a `FenceLostError` that has the `reason`. Pass the signal to `fetch` and similar calls. */
   readonly signal: AbortSignal
-  /** Throws a `FenceLostError` if the lock is lost, also while the signal is still on its way since this process stood still. */
+  /** Throws a `FenceLostError` if the lock is lost, even before `signal` fires, as after this process was suspended. */
   assertHeld(): void
   /**
-   * Ties an open transaction to this lock: once another has taken over it cannot commit, and until it has ended nobody can take over. Rejected
-   * with a `FenceLostError`, and the transaction has failed, if the lock is another's by now.
+   * Ties an open transaction to this lock. Once another holder has taken over, the transaction cannot commit. Until the transaction has ended, no other
+   * holder can take over. If the lock is already lost, `guard` throws a `FenceLostError` and the transaction has failed.
    *
    * @example
    * await dibs.transaction(async (tx) => {
@@ -61,36 +63,36 @@ export interface Lock extends AsyncDisposable {
    */
   guard(tx: Tx, options?: GuardOptions): Promise<void>
   /**
-   * Writes a row of a store that knows nothing of this lock, such as another database: only if no later holder has written there before. The row keeps the
-   * highest fence in a column of its own.
+   * Writes a row in a store that does not know this lock, such as another database. The row is written only if no later holder has written it before. The row
+   * keeps the highest fence in a column of its own.
    *
    * @example
    * await lock.writeFenced(warehouse, { table: 'report', where: { day }, set: { body }, fenceColumn: 'fence' })
    */
   writeFenced<R extends object = Row>(store: Executor, write: FencedWrite): Promise<QueryResult<R>>
-  /** Gives it back: `released`, or `lost` if it was lost before, without asking the server. May be called again. */
+  /** Releases the lock. Resolves to `released`, or to `lost`, without a round trip, if the lock was lost before. May be called again. */
   release(): Promise<'released' | 'lost'>
 }
 
 export interface TryLockOptions {
-  /** How long it lasts unless it is renewed, which happens by itself: 50 to 86,400,000. Default 30,000. */
+  /** How long the lease lasts without a renewal: 50 to 86,400,000. Renewed automatically. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** It is given up after so long, however often it was renewed. Default: never. */
+  /** The longest time to hold the lock, however often it was renewed. After that the lock is lost. Default: no limit. */
   readonly maxHoldMs?: number | undefined
-  /** How many may hold it at a time, 1 to 1,000; all who use the name should agree. Default 1. */
+  /** How many callers may hold the lock at a time: 1 to 1,000. All users of the name should give the same number. Default 1. */
   readonly permits?: number | undefined
-  /** Who it is, for others to see. Default: host and process. */
+  /** Names this holder for others to see. Default: host and process. */
   readonly holder?: string | undefined
 }
 
 export interface LockOptions extends TryLockOptions {
-  /** How long to wait for it. 0: not at all. Default 10,000. */
+  /** How long to wait for the lock. 0: do not wait. Default 10,000. */
   readonly waitMs?: number | undefined
-  /** Ends the waiting. A lock that is held stays so. */
+  /** Ends the wait. A lock that is already held stays held. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** What was asked for, checked and whole. */
+/** The checked arguments of a lock call, with defaults filled in. */
 export interface LockSpec {
   readonly name: string
   readonly leaseMs: number
@@ -98,7 +100,7 @@ export interface LockSpec {
   readonly permits: number
   readonly holder: string | undefined
   readonly waitMs: number
-  /** Whoever waits looks again after so long at the latest: a hint may be lost, and holders that die send none. */
+  /** The longest pause between two polls of a waiting call. A notification may be lost, and a holder that dies sends none. */
   readonly pollMs: number
   readonly signal: AbortSignal | undefined
 }

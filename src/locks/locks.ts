@@ -20,34 +20,34 @@ import type { Wakeups } from '../postgres/wakeups.js'
 import { originOf, topicOf } from './lock-origin.js'
 import { forceLock, inspectLock, listLocks } from './lock-statements.js'
 
-/** A lock that somebody holds. */
+/** A held lock: one entry for each permit that is taken. */
 export interface LockInfo {
   readonly name: string
   readonly permit: number
   readonly holder: string
   readonly fence: number
   readonly acquiredAt: Date
-  /** Unless it is renewed. */
+  /** When the lease ends, unless it is renewed. */
   readonly leaseUntil: Date
 }
 
 export interface LockFilter {
-  /** Only locks whose name begins with this. Default: all. */
+  /** Only locks whose name begins with this prefix. Default: all. */
   readonly prefix?: string | undefined
 }
 
 export interface ForceReleaseOptions {
-  /** Only if this is still its fence: what an operator has seen may have ended meanwhile. */
+  /** Release the lock only if it still has this fence. The holder that an operator has seen may be gone by now. */
   readonly ifFence?: number | undefined
 }
 
 /** Matches the number of a permit in a cursor. */
 const PERMIT = /^-?\d{1,4}$/
 
-/** For those who have its row for a moment. */
+/** The longest wait for other calls that lock the same row for a moment. */
 const WAIT_MS = 5_000
 
-/** The locks that are held, for operators. */
+/** Held locks, for operators. */
 export class Locks {
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -58,7 +58,7 @@ export class Locks {
   }
 
   /**
-   * The locks that are held now, in the order of their names.
+   * Lists the locks that are held now, in the order of their names.
    *
    * @example
    * const { items } = await dibs.locks.list({ prefix: 'till:' }, { limit: 50 })
@@ -78,7 +78,7 @@ export class Locks {
   }
 
   /**
-   * Who holds a lock: one for each permit whose lease has not run out.
+   * Lists the holders of a lock: one for each permit whose lease has not expired.
    *
    * @example
    * const [holder] = await dibs.locks.inspect('nightly-report')
@@ -89,9 +89,10 @@ export class Locks {
   }
 
   /**
-   * Takes a lock away from its holder, who can neither renew it nor guard a transaction by it that begins later, and learns of it when it tries. Transactions that are
-   * guarded already go on, and the next holder waits for these. What the old one does without `guard` is not stopped. One that an open transaction holds cannot be
-   * taken away: `BusyError`.
+   * Takes a lock away from its holder. That holder can no longer renew the lock, nor guard transactions that begin later, and learns of the loss when it
+   * tries. Transactions that are already guarded go on, and the next holder waits for them. Work of the old holder without `guard` is not stopped.
+   *
+   * A lock that an open transaction holds cannot be taken away: `BusyError`.
    *
    * @returns `released`: how many permits were taken away
    * @example

@@ -416,6 +416,7 @@ describe('a wait that is over', () => {
       const error = await errorOf(get(fixture.dibs, 1, { waitMs: 1_000 }))
       expect(error).toBeInstanceOf(BusyError)
       expect(error).toMatchObject({ retryable: true, subject: 'the load of "k" in another process' })
+      expect(error).toMatchObject({ holder: expect.any(String), leaseUntil: expect.any(Date) })
       expect((error as BusyError).waitedMs).toBeGreaterThanOrEqual(999)
       expect(performance.now() - startedAt).toBeLessThan(5_000)
       expect(await errorOf(get(fixture.dibs, 1, { waitMs: 0 }))).toMatchObject({ waitedMs: 0 })

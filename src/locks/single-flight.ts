@@ -19,13 +19,13 @@ import { originOf } from './lock-origin.js'
 import { PrivateLoads } from './private-loads.js'
 import { RunningLoads } from './running-loads.js'
 
-/** For a load that is just being published. */
+/** The longest wait for a load that is being published. */
 const FORGET_WAIT_MS = 5_000
 
-/** How long a value is read that is asked for when the time is over. */
+/** The time limit for reading the last value after `waitMs` is over. */
 const LAST_MS = 1_000
 
-/** The flights of one instance. */
+/** The single-flight loads of one instance. */
 export class Flights {
   readonly #parts: LockParts
   readonly #flights = new Map<string, KeyFlight>()
@@ -38,20 +38,20 @@ export class Flights {
     this.#parts = parts
     const fly = (key: string, options: SingleFlightOptions, load: unknown) =>
       this.#fly(checkFlight(key, options, load))
-    // Checked first, and then rejected: never thrown.
+    // An async function, so that invalid arguments reject the promise and never throw synchronously.
     const call = async (key: string, ...rest: [unknown] | [SingleFlightOptions | undefined, unknown]) =>
       rest.length === 1 ? fly(key, {}, rest[0]) : fly(key, rest[0] === undefined ? {} : rest[0], rest[1])
     const forget = (key: string): Promise<void> => this.#forget(key)
     this.singleFlight = Object.assign(call as unknown as SingleFlight, { forget })
   }
 
-  /** Nobody waits any longer for what another process does. */
+  /** Ends all waits for loads of other processes. */
   stopWaiting(): void {
     this.#isClosed = true
     for (const flight of this.#flights.values()) flight.stopWaiting()
   }
 
-  /** Nor for what this one does. */
+  /** Ends all waits for loads of this process too. */
   close(): void {
     for (const flight of this.#flights.values()) flight.close()
     this.#private.close()
@@ -80,7 +80,7 @@ export class Flights {
         if (fence === undefined || !(error instanceof StoredValueError)) throw error
         await this.#reject(spec.key, fence, error)
       }
-      // Once: what is loaded here fits, and whoever waits for others of another release would not come to an end.
+      // Only one more try. A value that this process loads fits. A caller that waits for processes of another release could retry forever.
       const leftMs = Math.ceil(spec.waitMs - (performance.now() - startedAt))
       const again = await this.#get({ ...spec, waitMs: Math.min(spec.waitMs, Math.max(1, leftMs)) })
       return await parseStored(spec.result, again.value, `flight "${spec.key}"`)
@@ -96,10 +96,10 @@ export class Flights {
     if (call.hasWaited) emit('dibs:flight.waited', { ...this.#origin(spec.key), waitedMs, how: ending.how })
     if (ending.how === 'error') throw ending.error
     if (ending.how === 'value') return { value: ending.read(), fence: ending.fence }
-    return { value: await this.#giveUp(call, ending.error ?? flight.fault, flight.leftMs) }
+    return { value: await this.#giveUp(call, ending.error ?? flight.fault, flight) }
   }
 
-  /** A value that this release cannot read is as good as none: it is loaded anew, for everybody. */
+  /** Drops a value that this release cannot read, so that it is loaded again for all callers. */
   async #reject(key: string, fence: number, error: StoredValueError): Promise<void> {
     emit('dibs:flight.unfit', { ...this.#origin(key), fence, error })
     await this.#sendForRow(rejectFlight, [key, String(fence)], `the row of flight "${key}", to load it anew`)
@@ -113,17 +113,17 @@ export class Flights {
     flight.join(call)
     if (!there) {
       this.#flights.set(key, flight)
-      // Also what nobody waits for any more is a load that others may wait for.
+      // `close` waits for the load even after its callers have left, because other processes may wait for it.
       this.#parts.database.finish(flight.run())
     }
     return { flight, call }
   }
 
-  /** @param error why the database could not be asked, if that is the reason */
+  /** @param error why the database could not be reached, if that is the reason */
   async #giveUp(
     { spec, waitedMs, behind }: FlightCall,
     error: unknown,
-    leftMs: number | undefined,
+    { leftMs, held }: Pick<KeyFlight, 'leftMs' | 'held'>,
   ): Promise<unknown> {
     const { key, ifBusy } = spec
     emit('dibs:flight.timed-out', { ...this.#origin(key), waitedMs, ifBusy, error })
@@ -136,20 +136,21 @@ export class Flights {
       if (last) return readLoaded(last.json)
     }
     if (error !== undefined) throw error
-    // Nobody was there to be waited for: it did not even come to ask.
+    // The call never reached the server, so it did not wait for another caller.
     if (behind === undefined) throw this.#parts.database.busy(waitedMs)
     const waited = spec.waitMs === 0 ? 0 : waitedMs
-    const retryAfterMs = behind === 'another process' ? leftMs : undefined
-    throw new BusyError(`the load of "${key}" in ${behind}`, waited, retryAfterMs ?? 100)
+    const subject = `the load of "${key}" in ${behind}`
+    if (behind === 'this process') throw new BusyError(subject, waited, 100)
+    throw new BusyError(subject, waited, leftMs ?? 100, held)
   }
 
-  /** Undefined: there is none, or none that this release can read. */
+  /** Returns undefined if there is no last value, or none that this release can read. */
   async #readLast({ key, result }: FlightSpec): Promise<{ readonly json: string | null } | undefined> {
     const rows = await this.#parts.database.sendPart(lastValue, [key], LAST_MS).catch(() => [])
     if (!rows[0]) return undefined
     const json = rows[0].value as string | null
     try {
-      // A schema may change what it reads: its caller has it read once more.
+      // A schema may mutate its input, so the caller parses the JSON again.
       await parseStored(result, readLoaded(json), `flight "${key}"`)
       return { json }
     } catch (error) {

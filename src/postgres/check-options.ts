@@ -10,37 +10,48 @@ import { findNearest } from './nearest-name.js'
 export function checkOptions(options: unknown, names: readonly string[], of?: string): void {
   const unknown = readNames(options, of).find((name) => !names.includes(name))
   if (unknown === undefined) return
+  if (isTransaction(options)) throw transactionInPlace(of)
   // Names that begin with a tilde exist for types alone.
   const expected = names.filter((name) => !name.startsWith('~'))
-  throw unknownOption(of === undefined ? unknown : `${of}.${unknown}`, expected)
+  throw unknownOption(unknown, expected, of)
 }
 
-export function unknownOption(name: string, expected: readonly string[]): InvalidInputError {
+export function unknownOption(name: string, expected: readonly string[], of?: string): InvalidInputError {
+  const field = of === undefined ? name : `${of}.${name}`
   const nearest = findNearest(name.slice(0, MAX_COMPARED), expected)
   const meant = nearest === undefined ? '' : ` Did you mean ${nearest}?`
   const offer = expected.length === 0 ? 'This call has no options' : `Expected one of: ${expected.join(', ')}`
-  return new InvalidInputError(name, '', { message: `Unknown option ${showGiven(name)}.${meant} ${offer}.` })
+  return new InvalidInputError(field, '', {
+    message: `Unknown option ${showGiven(field)}.${meant} ${offer}.`,
+  })
 }
 
 /** Longer names are not compared as a whole: the time for that grows with their length. */
 const MAX_COMPARED = 100
 
 /** A transaction of Dibs or of a library, given where the options stand. */
-const isTransaction = (options: object): boolean =>
-  ['query', 'execute', '$executeRawUnsafe', 'unsafe', 'raw'].some((name) => hasMethods(options, name))
+const isTransaction = (options: unknown): boolean =>
+  ['query', 'execute', 'executeQuery', '$executeRawUnsafe', 'unsafe', 'raw'].some((name) =>
+    hasMethods(options, name),
+  )
+
+const transactionInPlace = (of: string | undefined): InvalidInputError =>
+  new InvalidInputError(
+    of ?? 'options',
+    'must be an object of options, not a transaction. Pass the transaction as `{ tx }`',
+  )
 
 function readNames(options: unknown, of: string | undefined): readonly string[] {
   try {
     if (typeof options === 'object' && options !== null && !Array.isArray(options)) {
-      if (!isTransaction(options)) return Object.keys(options)
-      throw new InvalidInputError(
-        of ?? 'options',
-        'must be an object of options, not a transaction. Pass the transaction as `{ tx }`',
-      )
+      const names = Object.keys(options)
+      // A transaction may have no fields of its own. The options of most calls are plain objects, which need no look at their methods.
+      if (Object.getPrototypeOf(options) === Object.prototype || !isTransaction(options)) return names
     }
+    if (isTransaction(options)) throw transactionInPlace(of)
   } catch (error) {
-    if (error instanceof InvalidInputError) throw error
     // A proxy that throws is refused below.
+    if (error instanceof InvalidInputError) throw error
   }
   throw new InvalidInputError(
     of ?? 'options',

@@ -1,66 +1,63 @@
 import { channel } from 'node:diagnostics_channel'
 import type { LossReason } from '../errors.js'
 
-/** Common to all events: which instance tells it. */
+/** Fields of all events: the instance that emits the event. */
 export interface EventOrigin {
   readonly schema: string
-  /** Tells instances of this process apart, also those on schemas of one name in two databases. */
+  /** A number that tells the instances of this process apart, even on schemas of one name in two databases. */
   readonly instance: number
 }
 
-/** Common to events about a key, which is not shown: it may hold a name or an address. */
+/** Fields of events about a key. Events do not show the key, because it may hold a name or an address. */
 export interface KeyOrigin extends EventOrigin {
-  /** The scope without what is different in each: `payments:*`. */
+  /** The first part of the scope, and a star for each further part: `payments:*`. */
   readonly template: string
-  /** Tells keys apart. */
+  /** A hash that tells keys apart. */
   readonly keyHash: string
-  /** What the caller gave as `requestId`. */
+  /** The `requestId` of the caller. */
   readonly requestId: string | undefined
 }
 
-/** Common to events about a rate limit and a subject, which is not shown. */
+/** Fields of events about a rate limit. Events do not show the subject. */
 export interface RateOrigin extends EventOrigin {
   /** The name of the limit, and a star for the subject: `api:*`. */
   readonly template: string
-  /** Tells subjects apart. */
+  /** A hash that tells subjects apart. */
   readonly keyHash: string
 }
 
-/** Common to events about a lock, whose name is not shown. */
+/** Fields of events about a lock. Events do not show its name. */
 export interface LockOrigin extends EventOrigin {
-  /** The name without what is different in each: `till:*`. */
+  /** The first part of the name, and a star for each further part: `till:*`. */
   readonly template: string
-  /** Tells locks apart. */
+  /** A hash that tells locks apart. */
   readonly keyHash: string
 }
 
-/** Common to events about a monitor. */
+/** Fields of events about a monitor. */
 export interface MonitorOrigin extends EventOrigin {
   readonly monitor: string
-  /** As its definition names it. */
+  /** The name of the table, as in the definition of the monitor. */
   readonly table: string
 }
 
-/** Common to events about a single flight, whose key is not shown. */
+/** Fields of events about a single flight. Events do not show its key. */
 export interface FlightOrigin extends EventOrigin {
-  /** The key without what is different in each: `fx:*`. */
+  /** The first part of the key, and a star for each further part: `fx:*`. */
   readonly template: string
-  /** Tells keys apart. */
+  /** A hash that tells keys apart. */
   readonly keyHash: string
 }
 
-/** Common to events about a job. */
+/** Fields of events about a job. */
 export interface JobOrigin extends EventOrigin {
-  /** Of the job. */
+  /** The id of the job. */
   readonly id: string
   readonly name: string
   readonly attempt: number
 }
 
-/**
- * What Dibs tells while it works, by the name of its channel. Metrics and logs listen; nothing here depends on
- * being heard.
- */
+/** The events of Dibs, by the name of their channel. Metrics and logs listen to them. Dibs works the same without listeners. */
 export interface DibsEvents {
   /** A transaction met a conflict and will run again. */
   'dibs:transaction.retried': EventOrigin & {
@@ -74,99 +71,102 @@ export interface DibsEvents {
     readonly elapsedMs: number
     readonly error: unknown
   }
-  /** A reply was lost after COMMIT, or a statement that commits by itself, was sent. */
+  /** The reply to COMMIT, or to a statement that commits by itself, was lost. */
   'dibs:commit.unknown': EventOrigin & { readonly error: unknown }
-  /** A function given to `tx.afterCommit` threw; the transaction is committed all the same. */
+  /** A function given to `tx.afterCommit` threw. The transaction is committed. */
   'dibs:after-commit.failed': EventOrigin & { readonly error: unknown }
-  /** A connection was thrown away instead of going back to the pool. */
+  /** A connection was discarded and not returned to the pool. */
   'dibs:connection.discarded': EventOrigin & { readonly error: unknown }
-  /** A migration was applied by this process. */
+  /** This process applied a migration. */
   'dibs:migration.applied': EventOrigin & {
     readonly version: number
     readonly migration: string
     readonly elapsedMs: number
   }
-  /** A migration waits for its turn, or for a table, and will look again. */
+  /** A migration waits for another process, or for a table, and will try again. */
   'dibs:migration.waiting': EventOrigin & { readonly subject: string; readonly waitedMs: number }
-  /** The listening connection stands. */
+  /** The listening connection is open. */
   'dibs:listener.connected': EventOrigin
-  /** The listening connection is lost and will be made again; until then waiting is by polling. */
+  /** The listening connection is lost and will be reopened. Until then, callers that wait poll the database. */
   'dibs:listener.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
   /** A function that waits for wake-ups threw. */
   'dibs:subscriber.failed': EventOrigin & { readonly error: unknown }
-  /** The embedded PostgreSQL is being started; `step` takes a while. */
+  /** The embedded PostgreSQL starts. `step` says which step now takes a while. */
   'dibs:embedded.starting': EventOrigin & {
     readonly step: 'copying' | 'initializing' | 'starting' | 'waiting'
     readonly folder: string
   }
-  /** The keeper of the embedded PostgreSQL is lost, and no other could be had yet. */
+  /** The keeper process of the embedded PostgreSQL is lost, and no new keeper is available yet. Dibs tries again. */
   'dibs:embedded.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
-  /** A key was used by several callers at once, and one was turned away. */
+  /** Several callers used a key at once, and this caller was refused. */
   'dibs:once.conflict': KeyOrigin & {
     readonly retryAfterMs: number
     readonly waitedMs: number
     readonly retries: number
   }
-  /** A caller has waited for another that worked on the same key. */
+  /** A caller waited for another caller with the same key. */
   'dibs:once.waited': KeyOrigin & { readonly waitedMs: number; readonly retries: number }
-  /** An outcome that was stored before was given again. */
+  /** A stored outcome was returned again. */
   'dibs:once.replayed': KeyOrigin & { readonly attempt: number }
-  /** A claim whose holder is gone was taken over; `lost` attempts have no recorded outcome so far. */
+  /** A claim was taken over from a dead holder. `lost` is the number of attempts without a recorded outcome so far. */
   'dibs:once.taken-over': KeyOrigin & { readonly attempt: number; readonly lost: number }
   /** A key was used again for another request. */
   'dibs:once.mismatch': KeyOrigin
-  /** A claim is held back, since an attempt without a recorded outcome may have had its effect. */
+  /** A claim is held, because an attempt without a recorded outcome may have had its effect. */
   'dibs:once.ambiguous': KeyOrigin & { readonly attempt: number }
-  /** Too many attempts have no recorded outcome; the claim has failed. */
+  /** Too many attempts have no recorded outcome, so the claim has failed. */
   'dibs:once.gave-up': KeyOrigin & { readonly attempt: number }
-  /** A holder learned that it has lost its claim: by a write that was refused, or by its own clock (`deadline`). */
+  /** A holder learned that it lost its claim: a write was refused, or its own clock passed the end of the lease (`deadline`). */
   'dibs:once.lost': KeyOrigin & {
     readonly fence: number
     readonly how: 'renewal' | 'step' | 'outcome' | 'deadline'
   }
-  /** The work is done, and its outcome could not be stored. */
+  /** The work is done, but its outcome could not be stored. */
   'dibs:once.not-stored': KeyOrigin & { readonly error: unknown }
-  /** What another process has left of an operation was taken over and failed; for good, or to be tried again. */
+  /** An operation of another process was taken over and failed. `isFinal`: it failed for good, and is not tried again. */
   'dibs:operation.failed': KeyOrigin & {
     readonly operation: string
     readonly attempt: number
     readonly isFinal: boolean
     readonly error: unknown
   }
-  /** A round of maintenance has ended: what it has done, by the names of its report. What it took over and monitors may be at it still, and tell by themselves. */
+  /**
+   * A round of maintenance has ended. `counts` has what it did, by the names of the report. Operations that it took over, and monitors, may still run; they
+   * emit events of their own.
+   */
   'dibs:maintenance.done': EventOrigin & { readonly counts: Readonly<Record<string, number>> }
-  /** A part of a round of maintenance failed; the next one comes. */
+  /** A part of a round of maintenance failed. The next round follows. */
   'dibs:maintenance.failed': EventOrigin & { readonly error: unknown }
-  /** Somebody else was first: a `setIfAbsent` lost, or a version was not the one that was asked for. */
+  /** Another writer was first: a `setIfAbsent` found a value, or `compareAndSet` or `delete` found another version than the expected one. */
   'dibs:kv.conflict': EventOrigin & {
     readonly call: 'setIfAbsent' | 'compareAndSet' | 'delete'
-    /** The key without what is different in each, for a metric. */
+    /** The first part of the key, and a star for each further part, for a metric. */
     readonly template: string
-    /** Tells keys apart without showing them. */
+    /** A hash that tells keys apart without showing them. */
     readonly keyHash: string
   }
-  /** A wait for rows of a table of the caller's own has ended in vain. */
+  /** A wait for rows of one of your own tables timed out. */
   'dibs:row.locked-out': EventOrigin & {
-    /** As the caller names it. */
+    /** The name of the table, as in the call. */
     readonly table: string
-    /** 0 if it was not to wait. */
+    /** 0 if the caller did not want to wait. */
     readonly waitedMs: number
-    /** How many sessions were in the way, as far as this role may know. */
+    /** The number of sessions that blocked the wait, as far as this role may see. */
     readonly blockers: number
   }
-  /** Parents were found that were not what their children say. */
+  /** `verify` of an aggregate found parents that did not match their children. `isRepaired`: they are correct now. */
   'dibs:aggregate.drifted': EventOrigin & {
     readonly aggregate: string
     readonly count: number
     readonly isRepaired: boolean
   }
-  /** A parent that was marked could not be counted; it is tried again behind all others. `id`: the JSON of its key. */
+  /** A marked parent could not be counted. Dibs retries it after all other parents. `id`: the JSON of its key. */
   'dibs:aggregate.failed': EventOrigin & {
     readonly aggregate: string
     readonly id: string
     readonly error: unknown
   }
-  /** A monitor has looked for rows that are stuck: what it found and did. */
+  /** A monitor has searched for stuck rows. The fields say what it found and did. */
   'dibs:monitor.ran': MonitorOrigin & {
     readonly requeued: number
     readonly failed: number
@@ -178,135 +178,135 @@ export interface DibsEvents {
     readonly isMore: boolean
     readonly tookMs: number
   }
-  /** A monitor has put rows back, given them up, or had them handled: whoever had them is gone, or too slow. */
+  /** A monitor has requeued rows, failed them, or had them handled, because their worker was dead or too slow. */
   'dibs:monitor.recovered': MonitorOrigin & {
     readonly requeued: number
     readonly failed: number
     readonly handled: number
   }
-  /** A row that is stuck could not be changed, or its function threw; the others were done, and it comes again in the next run. */
+  /** A stuck row could not be changed, or its function threw. The other rows were done, and the next run tries this row again. */
   'dibs:monitor.row-failed': MonitorOrigin & {
     /** The key of the row. */
     readonly id: unknown
     readonly error: unknown
   }
-  /** What was asked for did not fit into what is left of a quota. */
+  /** The requested amount did not fit into the remaining amount of a quota. */
   'dibs:quota.refused': EventOrigin & {
     /** The name of the quota. */
     readonly template: string
-    /** Tells subjects apart without showing them. */
+    /** A hash that tells subjects apart without showing them. */
     readonly keyHash: string
     readonly requested: number
     readonly remaining: number
   }
-  /** Work under a lease is done, and what it has used of a quota could not be charged: others had the row for too long. */
+  /** Leased work is done, but its use of a quota could not be charged: other transactions held the row for too long. */
   'dibs:acquire.unsettled': EventOrigin & { readonly quota: string; readonly id: string }
-  /** Work under a lease is done, and its outcome could not be stored: the kinds of what was claimed for it. */
+  /** Leased work is done, but its outcome could not be stored. `kinds`: the kinds of its claims. */
   'dibs:acquire.not-stored': EventOrigin & {
     readonly kinds: readonly ('once' | 'singleton' | 'quota' | 'rate' | 'lock')[]
     readonly error: unknown
   }
-  /** Of several claims some were refused, and so none was made: their kinds. */
+  /** Some of several claims were refused, so none was made. `kinds`: the kinds of the refused claims. */
   'dibs:acquire.refused': EventOrigin & {
     readonly kinds: readonly ('once' | 'singleton' | 'quota' | 'rate' | 'lock')[]
-    /** Asking again would end the same way. */
+    /** True if the same call would be refused again. */
     readonly isFinal: boolean
     readonly waitedMs: number
     readonly retries: number
   }
-  /** A lock is held from now on; it was waited for that long. */
+  /** A lock was acquired, after `waitedMs`. */
   'dibs:lock.acquired': LockOrigin & {
     readonly fence: number
     readonly waitedMs: number
     readonly tries: number
   }
-  /** A caller found a lock held by another, and waits. */
+  /** A caller waits for a lock that another caller holds. */
   'dibs:lock.contended': LockOrigin & { readonly state: 'held' | 'guarded' | 'busy' }
-  /** A caller has waited for a lock in vain, or was not to wait. */
+  /** A caller did not get a lock: its wait timed out, or it did not want to wait. */
   'dibs:lock.timed-out': LockOrigin & { readonly waitedMs: number; readonly tries: number }
-  /** A lock was given back after so long. */
+  /** A lock was released, after `heldMs`. */
   'dibs:lock.released': LockOrigin & { readonly fence: number; readonly heldMs: number }
-  /** A lock could not be given back; its lease runs out by itself. */
+  /** A lock could not be released. Its lease expires. */
   'dibs:lock.not-released': LockOrigin & { readonly fence: number; readonly error: unknown }
-  /** A holder learned that it has lost its lock. */
+  /** A holder learned that it lost its lock. */
   'dibs:lock.lost': LockOrigin & {
     readonly fence: number
     readonly reason: LossReason
     readonly heldMs: number
   }
-  /** A lock was taken over from a holder that is gone, or taken away by an operator (`by`). */
+  /** A lock was taken over from a dead holder (`takeover`), or taken away by an operator (`force`). */
   'dibs:lock.stolen': LockOrigin & {
     readonly how: 'takeover' | 'force'
     readonly fromFence: number
-    /** For how long nobody had it; 0 if it was taken away. */
+    /** How long the lock had no live holder. 0 if an operator took it away. */
     readonly idleMs: number
   }
-  /** A write of a holder that has lost its lock was refused: a transaction that it wanted to guard, or a row of a store elsewhere. */
+  /** A late write of a holder that lost its lock was refused: a transaction at its `guard`, or a row of a store elsewhere. */
   'dibs:lock.fence-rejected': LockOrigin & { readonly fence: number; readonly where: 'guard' | 'store' }
-  /** This process leads from now on; `isTakeover`: the leader before has not resigned. */
+  /** This process became the leader. `isTakeover`: the previous leader did not resign. */
   'dibs:leader.elected': EventOrigin & {
     readonly election: string
     readonly epoch: number
     readonly isTakeover: boolean
   }
-  /** This process leads no more. */
+  /** This process is no longer the leader. */
   'dibs:leader.lost': EventOrigin & {
     readonly election: string
     readonly epoch: number
     readonly reason: LossReason
     readonly ledMs: number
   }
-  /** A candidate could not ask, or what it does as a leader has failed; it goes on after a while. */
+  /** A candidate could not reach the database, or the leader's function failed. The candidate continues after a pause. */
   'dibs:leader.failed': EventOrigin & { readonly election: string; readonly error: unknown }
-  /** One caller has loaded a value for all of them; not kept if the key was forgotten meanwhile. */
+  /** One caller loaded a value for all callers. `isKept` is false if the key was forgotten meanwhile. */
   'dibs:flight.loaded': FlightOrigin & {
     readonly fence: number
     readonly loadMs: number
-    /** A stale value, or one that is soon, was given to everybody meanwhile. */
+    /** True if the other callers got the old value during the load, because it was stale or soon would be. */
     readonly isBackground: boolean
     readonly isKept: boolean
   }
-  /** A load has failed. In the background nobody else hears of it, and the value that is there stays. */
+  /** A load failed. After a failed background load, no caller gets the error, and the old value stays. */
   'dibs:flight.failed': FlightOrigin & {
     readonly fence: number
     readonly loadMs: number
     readonly isBackground: boolean
     readonly error: unknown
   }
-  /** What came of a load that has lost its lead is not kept: another loads in its place. */
+  /** A load lost its lead, so its value is not stored. Another caller loads instead. */
   'dibs:flight.refused': FlightOrigin & { readonly fence: number; readonly loadMs: number }
-  /** What came of a load could not be published: the database could not be asked. Its own caller has it. */
+  /** A loaded value could not be published, because the database was unavailable. Only its own caller has the value. */
   'dibs:flight.not-published': FlightOrigin & { readonly fence: number; readonly error: unknown }
-  /** What is stored does not fit the `result` of a caller, and is loaded anew. */
+  /** A stored value does not fit the `result` schema of a caller, and is loaded again. */
   'dibs:flight.unfit': FlightOrigin & { readonly fence: number; readonly error: unknown }
-  /** A caller has waited for the load of another. */
+  /** A caller waited for the load of another caller. */
   'dibs:flight.waited': FlightOrigin & {
     readonly waitedMs: number
     readonly how: 'value' | 'error' | 'timed out'
   }
-  /** The `waitMs` of a caller is over, or it could not reach the database (`error`). `ifBusy` says what the caller does. */
+  /** The `waitMs` of a caller has passed, or the caller could not reach the database (`error`). `ifBusy` says what the caller does. */
   'dibs:flight.timed-out': FlightOrigin & {
     readonly waitedMs: number
     readonly ifBusy: 'fail' | 'load' | 'serve-stale'
     readonly error: unknown
   }
-  /** A rate limit refused. */
-  'dibs:rate.refused': RateOrigin & { readonly cost: number; readonly retryAfterMs: number }
-  /** The store of a rate limit is down, and its policy has answered in its place. */
+  /** A rate limit refused a request. */
+  'dibs:rate.refused': RateOrigin & { readonly cost: number; readonly retryAfterMs?: number }
+  /** The database of a rate limit is unavailable, so the `policy` decided. */
   'dibs:rate.degraded': RateOrigin & { readonly policy: 'allow' | 'local'; readonly error: unknown }
-  /** The idempotency middleware has answered with a status of 500 or more in place of a handler: the name of the problem. */
+  /** The idempotency middleware responded with a status of 500 or more in place of a handler. `problem`: the name of the problem. */
   'dibs:http.failed': EventOrigin & {
     readonly problem: string
     readonly method: string
-    /** Without what it asks for. */
+    /** The path without its query. */
     readonly path: string
     readonly error: unknown
   }
-  /** A worker takes jobs from now on. */
+  /** A worker now takes jobs. */
   'dibs:worker.started': EventOrigin & { readonly worker: string; readonly lanes: number }
-  /** A worker takes no more jobs, and has given back what it had. */
+  /** A worker takes no more jobs, and has released its jobs. */
   'dibs:worker.stopped': EventOrigin & { readonly worker: string }
-  /** A statement of the workers of this instance could not be sent, or has failed; it is tried again. */
+  /** A statement of this instance's workers could not be sent, or failed. The workers retry it. */
   'dibs:worker.failed': EventOrigin & {
     readonly what:
       | 'start'
@@ -319,54 +319,54 @@ export interface DibsEvents {
       | 'history'
     readonly error: unknown
   }
-  /** The database was away five times in a row: nobody claims jobs for 30 seconds. */
+  /** The database was unavailable five times in a row. The workers claim no jobs for 30 seconds. */
   'dibs:worker.breaker-opened': EventOrigin & { readonly error: unknown }
-  /** The database is there again. */
+  /** The database is available again. */
   'dibs:worker.breaker-closed': EventOrigin
-  /** A job was done, and that is recorded. */
+  /** A job succeeded, and that is recorded. */
   'dibs:job.succeeded': JobOrigin
-  /** A handler has failed: for good, or the job is tried again after `retryInMs`. */
+  /** A handler failed: for good (`isFinal`), or the job is retried after `retryInMs`. */
   'dibs:job.failed': JobOrigin & {
     readonly isFinal: boolean
-    /** It has asked for more time, and that is no failure. */
+    /** True if the handler asked for more time, which is not a failure. */
     readonly isSnoozed: boolean
     readonly retryInMs: number
     readonly error: unknown
   }
-  /** No transaction could be begun for a handler, so it has not run. The job is released for `retryInMs`, and the attempt does not count. */
+  /** No transaction could begin for a handler, so the handler did not run. The job is released for `retryInMs`, and the attempt does not count. */
   'dibs:job.not-started': JobOrigin & { readonly retryInMs: number; readonly error: unknown }
-  /** Somebody has given up a job that a worker had, and its end is recorded. Of one that waited nothing is told: whoever cancels it knows. */
+  /** A job that a worker had was canceled, and that is recorded. A waiting job that is canceled emits no event, because the caller of `cancel` knows. */
   'dibs:job.canceled': JobOrigin
-  /** A worker has lost a job while its handler ran: another has it, or may have it. */
+  /** A worker lost a job while its handler ran: another worker has the job, or may have it. */
   'dibs:job.lost': JobOrigin & { readonly fence: number; readonly reason: 'stolen' | 'lost contact' }
-  /** A handler was done too late: another has the job, or has had it. Nothing was changed. */
+  /** A handler ended too late: another worker has the job, or has had it. Nothing was changed. */
   'dibs:job.refused': JobOrigin & { readonly fence: number }
-  /** A handler that was told to stop goes on; its slot was given to another job. */
+  /** A handler that was told to stop still runs. Its slot was freed for another job. */
   'dibs:job.stuck': JobOrigin
-  /** The end of an attempt could not be recorded: the server would not have it. Its lease runs out by itself. */
+  /** The server refused to record the end of an attempt. The lease expires. */
   'dibs:job.not-recorded': JobOrigin & { readonly fence: number; readonly error: unknown }
-  /** A job was taken from a worker that is gone, and is ready again, dead after its last attempt, or was canceled before. */
+  /** A job was taken from a dead worker. The job is ready again, dead after its last attempt, or canceled as requested before (`state`). */
   'dibs:job.recovered': JobOrigin & {
     readonly queue: string
     readonly worker: string
     readonly fence: number
     readonly state: 'ready' | 'dead' | 'canceled'
   }
-  /** A job could not be claimed, and is set aside as dead; or not even that could be done, and it is passed over. */
+  /** A job could not be claimed. Dibs set it aside as dead (`isSetAside`). If even that failed, workers skip the job. */
   'dibs:job.quarantined': EventOrigin & { readonly id: string; readonly isSetAside: boolean }
-  /** What a handler has to say (`ctx.log`). */
+  /** A handler called `ctx.log`. */
   'dibs:job.logged': JobOrigin & {
     readonly level: 'debug' | 'info' | 'warn' | 'error'
     readonly message: string
     readonly fields: object | undefined
   }
-  /** A wake-up hint could not be sent; those who wait find out by polling. */
+  /** A wake-up notification could not be sent. Callers that wait find out by polling. */
   'dibs:wakeup.failed': EventOrigin & { readonly error: unknown }
 }
 
 let instances = 0
 
-/** Names a new instance. */
+/** Makes the origin of the events of a new instance. */
 export function newOrigin(schema: string): EventOrigin {
   return Object.freeze({ schema, instance: ++instances })
 }
@@ -376,16 +376,16 @@ export type DibsEventName = keyof DibsEvents
 /** Events about one claim. */
 export type ClaimEventName = Extract<DibsEventName, `dibs:once.${string}` | `dibs:operation.${string}`>
 
-/** Publishes an event; costs one check when nobody listens. */
+/** Publishes an event. Without listeners, the cost is one check. */
 export function emit<N extends DibsEventName>(name: N, payload: DibsEvents[N]): void {
   const target = channel(name)
   if (target.hasSubscribers) target.publish(payload)
 }
 
-/** Somebody listens: for events that cost something to describe. */
+/** True if somebody listens to the event. For events whose payload is expensive to make. */
 export const isHeard = (name: DibsEventName): boolean => channel(name).hasSubscribers
 
-/** Calls `listener` for each event of one kind in this process, without checks; returns a function that stops it. */
+/** Calls `listener` for each event of one name in this process, without checks. Returns a function that stops it. */
 function subscribe<N extends DibsEventName>(name: N, listener: (payload: DibsEvents[N]) => void): () => void {
   const target = channel(name)
   const receive = (message: unknown): void => listener(message as DibsEvents[N])

@@ -1,4 +1,4 @@
-/** A row as a driver hands it over. */
+/** A row, as a driver returns it. */
 export type Row = Record<string, unknown>
 
 export interface QueryResult<R extends object = Row> {
@@ -6,14 +6,14 @@ export interface QueryResult<R extends object = Row> {
   readonly rowCount: number | null
 }
 
-/** The least that Dibs asks of a connection. A `pg` Pool or client is one; the adapters make one of the rest. */
+/** The minimal interface of a connection. A Pool or client of `pg` has it; the adapters make it for other libraries. */
 export interface Executor {
   query(text: string, values?: unknown[]): Promise<QueryResult>
 }
 
 /**
- * An open transaction, given as `tx` to join a call to it: a `pg` client after BEGIN, the `tx` of
- * `dibs.transaction`, or what `fromKysely`, `fromDrizzle`, `fromPrisma`, `fromKnex`, `fromTypeORM` and
- * `fromPostgresJs` return. A Pool is refused by the type and, where types are absent, by `NotInTransactionError`.
+ * An open transaction. Pass it as `tx` to make a call part of the transaction. Use a `pg` client after BEGIN, the `tx` of `dibs.transaction`, or the result
+ * of `fromKysely`, `fromDrizzle`, `fromPrisma`, `fromKnex`, `fromTypeORM` or `fromPostgresJs`. The type refuses a Pool; without types,
+ * `NotInTransactionError` does.
  */
 export type Tx = Executor & { readonly totalCount?: never }

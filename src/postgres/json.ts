@@ -11,10 +11,7 @@ type AnyFunction = (...args: never[]) => unknown
 /** A property that exists at compile time only, such as `~result` of a `JobRef`. */
 type TypeOnly = `~${string}`
 
-/**
- * What comes back of a value that was stored as JSON: a `Date` as a string, an object without its functions. For plain data
- * it is the same type.
- */
+/** The type of a value after it was stored as JSON: a `Date` comes back as a string, an object without its functions. Plain data keeps its type. */
 export type Stored<T> = T extends Json | undefined
   ? T // Before all others, since `Json` is recursive.
   : T extends { toJSON(...args: never[]): infer J }
@@ -39,9 +36,9 @@ export interface NotStorable<Reason extends string> {
 }
 
 /**
- * `T` where JSON can represent it. A part that JSON cannot represent has the type `NotStorable`, so that passing it does not
- * compile: a bigint, a function or a symbol, also as the method of a class instance; a Map, a Set, binary data. A `Date` and
- * other objects with `toJSON` are storable, and so is `unknown`: the value is checked when it is stored.
+ * `T` where JSON can represent it. A part that JSON cannot represent has the type `NotStorable`, so passing it does not compile. Such parts are a bigint, a
+ * function or a symbol, also as the method of a class instance, a Map, a Set, and binary data. A `Date` and other objects with `toJSON` are storable.
+ * `unknown` is storable too, because Dibs checks the value when it stores it.
  *
  * @example
  * import type { Storable } from 'dibs'
@@ -78,24 +75,24 @@ type StorableParts<T> = T extends readonly (infer Item)[]
     ? { [K in keyof T]: K extends TypeOnly ? T[K] : Storable<T[K]> }
     : T
 
-/** The most that a stored value may take as JSON, in UTF-8. */
+/** The maximum size of a stored value, as JSON in UTF-8. */
 export const MAX_JSON_BYTES = 1_048_576
 
 /** PostgreSQL limits the depth by its stack, far above this. */
 const MAX_DEPTH = 500
 
-/** The most of either end of a path that a message shows. */
+/** The number of characters that a message shows of either end of a long path. */
 const MAX_PATH_END = 200
 
 /** Deeper data takes the careful path, which recognizes a cycle. */
 const PLAIN_DEPTH = 20
 
-/** A value cannot be stored as JSON: where in the value, and why. */
+/** Says where in a value, and why, it cannot be stored as JSON. */
 class JsonProblem extends Error {
   constructor(
-    /** From the value down: `.items[3].photo`, or empty for the value itself. */
+    /** The path from the value down: `.items[3].photo`. Empty for the value itself. */
     readonly path: string,
-    /** In a form that follows the path: `is a Map, which JSON cannot store`. */
+    /** The reason, in a form that follows the path: `is a Map, which JSON cannot store`. */
     readonly problem: string,
   ) {
     super(problem)
@@ -103,9 +100,9 @@ class JsonProblem extends Error {
 }
 
 /**
- * Writes a value as JSON that PostgreSQL stores and returns unchanged. A value that `JSON.stringify` would silently
- * destroy (a Map, an Error, NaN, a function) is refused, with the path to it. A property that is `undefined` is left out, and
- * so are symbol keys; an object with `toJSON` is stored as what that returns.
+ * Writes a value as JSON that PostgreSQL stores and returns unchanged. A value that `JSON.stringify` would silently destroy (a Map, an Error, NaN, a
+ * function) is refused, with the path to it. Properties that are `undefined` and symbol keys are left out. An object with `toJSON` is stored as the value
+ * that `toJSON` returns.
  */
 export function toJson(field: string, value: unknown): string {
   try {
@@ -116,7 +113,7 @@ export function toJson(field: string, value: unknown): string {
   }
 }
 
-/** Writes a value as JSON for a column of a user's table, whose size is not ours to limit. */
+/** Writes a value as JSON for a column of a user's table. Dibs does not limit its size. */
 export function toColumnJson(field: string, value: unknown): string {
   try {
     return writeJson(value, Number.POSITIVE_INFINITY)
@@ -186,7 +183,7 @@ const isPlainDate = (value: { toJSON: unknown }): boolean =>
 /** `JSON.stringify` escapes NUL and halves of surrogate pairs, and nothing else that begins with `\u0000` or `\ud`. */
 const hasBadCharacter = (json: string): boolean => /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f]..)/.test(json)
 
-/** Looks at every value: throws a `JsonProblem` with the path of the first that JSON would destroy. */
+/** Checks every value. Throws a `JsonProblem` with the path of the first value that JSON would destroy. */
 function writeCarefully(value: unknown, maxBytes: number): string {
   const copy = new JsonCopier(maxBytes).run(value)
   if (copy === undefined) throw new JsonProblem('', `must be JSON, not ${nameGiven(value)}`)
@@ -215,7 +212,7 @@ class JsonCopier {
       return this.#copy(value, '')
     } catch (error) {
       if (error instanceof JsonProblem) throw error
-      // Code of the value itself: a getter, a `toJSON`, a proxy.
+      // The error comes from code of the value itself: a getter, a `toJSON`, a proxy.
       throw this.#problem(`cannot be read: ${showError(error)}`)
     }
   }
@@ -236,7 +233,7 @@ class JsonCopier {
     return data
   }
 
-  /** As `JSON.stringify` does, also for a bigint if the application has given that type a `toJSON`. */
+  /** Calls `toJSON` as `JSON.stringify` does, also for a bigint if the application has added a `toJSON` to that type. */
   #callToJson(value: unknown, key: string): unknown {
     if (value === null || (typeof value !== 'object' && typeof value !== 'bigint')) return value
     const toJson: unknown = Reflect.get(Object(value), 'toJSON')

@@ -21,16 +21,20 @@ function distanceFrom(given: string, name: string): number {
   return given.length > 1 && name !== given && name.startsWith(given) ? 1 : distanceOf(given, name)
 }
 
-/** How many letters must be changed, added or left out (Levenshtein). */
+/** How many letters must be changed, added, left out, or swapped with their neighbor (optimal string alignment). */
 function distanceOf(one: string, other: string): number {
+  let previous: number[] = []
   let before = Array.from({ length: other.length + 1 }, (_, n) => n)
-  for (const [row, letter] of [...one].entries()) {
+  for (let row = 0; row < one.length; row++) {
     const now = [row + 1]
-    for (const [column, theirs] of [...other].entries()) {
-      const changed = (before[column] ?? 0) + (letter === theirs ? 0 : 1)
-      now.push(Math.min(changed, (before[column + 1] ?? 0) + 1, (now[column] ?? 0) + 1))
+    for (let column = 0; column < other.length; column++) {
+      const changed = (before[column] ?? 0) + (one[row] === other[column] ? 0 : 1)
+      const isSwapped =
+        row > 0 && column > 0 && one[row] === other[column - 1] && one[row - 1] === other[column]
+      const swapped = isSwapped ? (previous[column - 1] ?? 0) + 1 : changed
+      now.push(Math.min(changed, swapped, (now[column] ?? 0) + 1, (before[column + 1] ?? 0) + 1))
     }
-    before = now
+    ;[previous, before] = [before, now]
   }
   return before.at(-1) ?? 0
 }

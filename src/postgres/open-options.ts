@@ -10,30 +10,30 @@ import { parseUrl } from './url.js'
 
 export interface OpenOptions {
   /**
-   * Where PostgreSQL is: `postgres://user:password@host:5432/database`. Default: the variable DATABASE_URL. Without
-   * either a PostgreSQL is started in `./.dibs`, unless NODE_ENV is `production`.
+   * The address of PostgreSQL: `postgres://user:password@host:5432/database`. Default: the environment variable DATABASE_URL. Without either, Dibs starts an
+   * embedded PostgreSQL in `./.dibs`, unless NODE_ENV is `production`.
    */
   readonly url?: string | undefined
-  /** A pool of your own in place of `url`, of pg 8.11 or newer (native clients: 8.21). `close()` leaves it open. */
+  /** Your own pool in place of `url`, of pg 8.11 or newer (native clients: 8.21). `close()` leaves it open. */
   readonly pool?: pg.Pool | undefined
-  /** A PostgreSQL of our own in place of `url`, shared by all processes that name the same folder. */
+  /** An embedded PostgreSQL in place of `url`. All processes that name the same folder share it. */
   readonly embedded?: EmbeddedOptions | undefined
-  /** The schema that holds our tables and functions, made when it is missing. Default `dibs`. */
+  /** The schema that holds the tables and functions of Dibs. Dibs creates it if it is missing. Default `dibs`. */
   readonly schema?: string | undefined
-  /** Where events go: a pino logger or one like it. Default: failures go to stderr, one line each. `false`: nothing is written. */
+  /** Where events go: a pino logger, or one with the same methods. Default: Dibs writes failures to stderr, one line each. `false`: Dibs writes nothing. */
   readonly logger?: Logger | false | undefined
   /**
-   * What to do about the schema's version: `auto` (default) brings it up to date, `check` refuses what does not
-   * fit, `off` asks nothing.
+   * How `open` treats the version of the schema. `auto` (default) brings the schema up to date. `check` fails if the version does not fit this release. `off`
+   * does not check.
    */
   readonly migrate?: 'auto' | 'check' | 'off' | undefined
-  /** Keep one connection to hear of news at once. Without it everything works by polling. Default true. */
+  /** Keep one connection that listens for notifications. Without it everything works by polling. Default true. */
   readonly listen?: boolean | undefined
-  /** Let the server keep the plans of our statements by name. Turn off behind PgBouncer in transaction mode. Default true. */
+  /** Use prepared statements, whose plans the server keeps by name. Turn this off behind PgBouncer in transaction mode. Default true. */
   readonly prepared?: boolean | undefined
   /**
-   * Do maintenance in the background, such as removing expired rows. One process for each schema does so every
-   * 30 seconds; the first round comes 15 to 30 seconds after `open`, and does not keep the process from ending. Default true.
+   * Do maintenance in the background, such as removing expired rows. One process per schema removes them, every 30 seconds. The first round comes 15 to 30
+   * seconds after `open`. Maintenance does not keep the process alive. Default true.
    */
   readonly maintain?: boolean | undefined
 }
@@ -50,7 +50,7 @@ const optionNames = [
   'maintain',
 ]
 
-/** Callers without types may give anything. Only `undefined` means that an option was not given. */
+/** Checks the options, because callers without types may pass anything. Only `undefined` means that an option was not given. */
 export function checkOpenOptions(options: OpenOptions): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
@@ -81,7 +81,7 @@ export function checkOpenOptions(options: OpenOptions): void {
   if (embedded !== undefined) checkEmbeddedOptions(embedded)
 }
 
-/** A `pg.Client` has these methods, too, but no `options`. */
+/** Checks for `options` too, because a `pg.Client` has the same methods as a pool but no `options`. */
 function checkPool(pool: unknown): void {
   if (
     hasMethods(pool, 'connect', 'query', 'on', 'off', 'end') &&

@@ -10,24 +10,24 @@ import { isInsideAny } from './open-transaction.js'
 import { asRepeated, isRepeated } from './retry-scope.js'
 
 export interface RetryOnConflictOptions extends RetryOptions {
-  /** Ends it: no further attempt starts, and the wait for one is over at once. */
+  /** Ends the call: no further attempt starts, and a wait for the next attempt ends at once. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** What `retryOnConflict` hands to its function. */
+/** The argument that `retryOnConflict` passes to its function. */
 export interface RetryContext {
-  /** 1 for the first run, one more for each repetition after a conflict. */
+  /** The number of this run: 1 for the first, one more after each conflict. */
   readonly attempt: number
-  /** Fires when the caller's own does, or the deadline has passed. An attempt that does not listen is waited for. */
+  /** Fires when the caller's signal fires, or the deadline has passed. `retryOnConflict` waits for an attempt that ignores it. */
   readonly signal: AbortSignal
 }
 
 /**
- * Runs `fn` again from its start while it fails with a conflict: `ConflictError`, 40001 or 40P01, also as your library wraps them. For work that is not
- * one `dibs.transaction`, which does the same by itself: a read, a computation and a write with `where version = …`.
+ * Runs `fn` again from its start while it fails with a conflict: `ConflictError`, 40001 or 40P01, even if your library wraps them. For work that is not one
+ * `dibs.transaction`, such as a read, a computation and a write with `where version = …`. `dibs.transaction` repeats itself.
  *
- * Everything belongs into `fn`, reading included: what was read before a conflict is out of date. A `dibs.transaction` inside it runs once each
- * time, unless it is given `maxAttempts` of its own.
+ * Do everything inside `fn`, including reads, because data that was read before a conflict is out of date. A `dibs.transaction` inside `fn` runs once per
+ * attempt, unless you pass its own `maxAttempts`.
  *
  * @example
  * await retryOnConflict(async () => {
@@ -43,7 +43,7 @@ export async function retryOnConflict<T>(
 ): Promise<T> {
   checkFunction('fn', fn)
   checkOptions(options, ['deadlineMs', 'maxAttempts', 'signal'])
-  // No instance is given here, and none is asked for: whatever is open would stay so through all attempts.
+  // This function gets no instance, so it checks all of them: any open transaction would stay open through all attempts.
   if (isInsideAny()) throw new NestedRetryError('dibs.transaction')
   if (isRepeated()) throw new NestedRetryError('retryOnConflict')
   const { signal } = options
@@ -52,10 +52,10 @@ export async function retryOnConflict<T>(
   return await repeatOnConflict(fn, readLimits(options), signal)
 }
 
-/** Nobody around would run it again: what is called may do so by itself. */
+/** True if no surrounding code repeats the work, so that the call may repeat itself. */
 export const mayRepeat = (): boolean => !isInsideAny() && !isRepeated()
 
-/** The same without a look at what surrounds it. */
+/** Runs `fn` like `retryOnConflict`, without the check for surrounding code that repeats. */
 export async function repeatOnConflict<T>(
   fn: (context: RetryContext) => Promise<T>,
   limits: RetryLimits = readLimits({}),
@@ -65,9 +65,9 @@ export async function repeatOnConflict<T>(
   const { signal } = ending
   const end = (): void => ending.abort(given?.reason)
   const leftMs = limits.deadlineAt - performance.now()
-  // One that is longer than a timer can be set to is looked at between attempts.
+  // A deadline beyond the longest timer is checked between attempts.
   const timer = leftMs <= MAX_TIMER_MS ? setTimeout(() => ending.abort(late()), Math.ceil(leftMs)) : undefined
-  // Any number of calls may share one; Node.js would warn of a leak.
+  // Any number of calls may share one signal. Without this, Node.js would warn of a leak.
   if (given) setMaxListeners(0, given)
   if (given?.aborted) end()
   given?.addEventListener('abort', end)
@@ -80,7 +80,7 @@ export async function repeatOnConflict<T>(
         if (!isConflict(error)) throw error
         given?.throwIfAborted()
         await backOff(limits, attempt, error, given ? { signal: given } : {}).catch((thrown) => {
-          given?.throwIfAborted() // its own reason says more than that a timer was stopped
+          given?.throwIfAborted() // the reason of the signal says more than "the timer was stopped"
           throw thrown
         })
       }

@@ -8,6 +8,9 @@ export const THIS_PROCESS = `${hostname()}:${process.pid}`
 export const nameHolder = (holder: string): string =>
   holder.replace(/[/:][0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, '')
 
+/** The holder of a claim that rests before its next attempt. */
+const NOBODY = 'nobody'
+
 /** Who has something, and until when, as our functions return it. */
 interface ToldHolder {
   readonly holder?: string | null | undefined
@@ -20,4 +23,6 @@ export const readHeld = ({
   holder,
   leaseUntil,
 }: ToldHolder): { readonly holder: string; readonly leaseUntil: Date } | Record<string, never> =>
-  holder && leaseUntil ? { holder: nameHolder(holder), leaseUntil: dateFromMicros(String(leaseUntil)) } : {}
+  holder && holder !== NOBODY && leaseUntil
+    ? { holder: nameHolder(holder), leaseUntil: dateFromMicros(String(leaseUntil)) }
+    : {}

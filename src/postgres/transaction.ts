@@ -15,21 +15,20 @@ import type { FramedTransaction } from './transaction-handle.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 
 export interface TransactionOptions extends RetryOptions {
-  /** Default `read committed`, whatever the server's own default is. */
+  /** The isolation level. Default `read committed`, whatever the default of the server is. */
   readonly isolation?: Isolation | undefined
   /**
-   * After this no further attempt starts and nothing is sent, COMMIT included, and a second later the call ends in
-   * any case. The server cancels a statement that has run for this long by itself. Default 30,000; `Infinity` for
-   * none.
+   * The deadline of the whole call. After it no attempt starts and nothing is sent, not even COMMIT; one second later the call ends in any case. The server
+   * cancels a statement that has run for this long. Default 30,000; `Infinity` for none.
    */
   readonly deadlineMs?: number | undefined
-  /** How often to run in all when conflicts occur. Default 10, inside `retryOnConflict` 1; 1 never repeats. */
+  /** The maximum number of runs if conflicts occur. Default 10, and 1 inside `retryOnConflict`. 1: never repeat. */
   readonly maxAttempts?: number | undefined
 }
 
 const beginAt = (isolation: Isolation) => control(`begin isolation level ${isolation} read write`)
 
-/** The level is always named, since the server's default is not ours to rely on. */
+/** BEGIN always names the level, because Dibs cannot rely on the default of the server. */
 const BEGIN: Readonly<Record<Isolation, Part>> = {
   'read committed': beginAt('read committed'),
   'repeatable read': beginAt('repeatable read'),
@@ -38,14 +37,14 @@ const BEGIN: Readonly<Record<Isolation, Part>> = {
 
 const levels = Object.keys(BEGIN)
 
-/** How long after the deadline the server's own cancellation may take to arrive. */
+/** How long after the deadline the cancelation by the server may take to arrive. */
 const GRACE_MS = 1_000
 
 /**
- * Runs `fn` in a transaction, again from its start when it meets a conflict.
+ * Runs `fn` in a transaction, and again from its start after a conflict.
  *
- * Why only conflicts: 40001, 40P01 and our own are the failures of which it is known that nothing was kept and
- * that the same call can succeed. A lost COMMIT is neither.
+ * Only conflicts are repeated: 40001, 40P01 and `ConflictError`. After these, nothing was kept, and the same call can succeed. Neither is known after a lost
+ * COMMIT.
  */
 export async function runTransaction<T>(
   connections: Connections,
@@ -59,19 +58,22 @@ export async function runTransaction<T>(
   return await repeatTransaction(connections, fn, options, { isRepeatedAround })
 }
 
-/** How our own functions use a transaction. */
+/** Options that only other functions of Dibs use. */
 export interface Framing {
-  /** Sent in one message with BEGIN, as it is to be said at that moment. */
+  /** Returns statements that are sent in one message with BEGIN. Called for each attempt, just before BEGIN. */
   readonly opening?: (() => readonly Part[]) | undefined
-  /** Part of work that was let in before: it goes on while `close` waits for it. */
+  /** True for a part of work that began before `close`. The part goes on while `close` waits for that work. */
   readonly isPart?: boolean | undefined
-  /** What surrounds it runs again after a conflict, with what was read there: alone it would repeat in vain, and attempts would multiply. */
+  /**
+   * True if the surrounding code runs again after a conflict, together with its reads. Repeating the transaction alone would be in vain, and attempts would
+   * multiply.
+   */
   readonly isRepeatedAround?: boolean | undefined
-  /** Waits this long for the first connection, outside of `deadlineMs`: the deadline starts when the connection is there. */
+  /** How long to wait for the first connection, outside of `deadlineMs`: the deadline starts when the connection is there. */
   readonly connectMs?: number | undefined
 }
 
-/** The same without a look at what surrounds it: for our own statements, which are meant to run apart. */
+/** Runs `fn` like `runTransaction`, but without the check for a surrounding transaction: for transactions of Dibs that run separately on purpose. */
 export async function repeatTransaction<T>(
   connections: Connections,
   fn: (tx: FramedTransaction) => Promise<T>,
@@ -93,7 +95,7 @@ export async function repeatTransaction<T>(
         return await runOnce(connections, checkout, fn, limits, attempt, opening)
       } catch (error) {
         if (!isConflict(error)) throw error
-        if (isRepeatedAround) throw error // not the end of it, so nobody is told that it is
+        if (isRepeatedAround) throw error // the surrounding code repeats, so this is no `gave-up`
         await backOff(limits, attempt, error, {
           onRetry: (delayMs) => emit('dibs:transaction.retried', { ...origin, attempt, delayMs, error }),
           onGiveUp: (elapsedMs) =>
@@ -127,7 +129,7 @@ async function runOnce<T>(
   const tx = new OpenTransaction(checkout, connections, limits, attempt, opened)
   let value: T
   try {
-    // A function that waits elsewhere is left to itself when its time is over.
+    // A function that waits for something else is abandoned after the deadline.
     value = await checkout.unlessCut(tx.run(fn))
     if (!tx.isLeft) await tx.commit()
   } catch (error) {
@@ -135,7 +137,7 @@ async function runOnce<T>(
     try {
       verdict = tx.judge(error)
     } finally {
-      await checkout.rollback() // also after what throws when it is asked what it is
+      await checkout.rollback() // also if `judge` throws, as it may for an error with a throwing getter
     }
     throw verdict
   } finally {
@@ -157,18 +159,18 @@ async function begin(
   prepared: boolean,
 ): Promise<readonly TextRow[]> {
   try {
-    // As text, BEGIN alone is the faster one.
+    // BEGIN alone is faster as a simple query.
     if (!opening) return (await queryTogether(checkout.client, beginning, false)).rows
     return await open(checkout, [...beginning, ...opening()], prepared)
   } catch (error) {
     if (opening === undefined || readFault(error)?.sqlState === undefined || isUnusable(error))
       checkout.discard(error)
-    else await checkout.rollback() // the statement was refused, inside a transaction that has begun
+    else await checkout.rollback() // the server refused a statement after BEGIN had succeeded
     throw translateError(error)
   }
 }
 
-/** Once more if the server has forgotten the names of our statements: nothing was done then. */
+/** Sends again if the server has forgotten the names of prepared statements. In that case nothing was done. */
 async function open(
   checkout: Checkout,
   parts: readonly Part[],
@@ -183,7 +185,7 @@ async function open(
   }
 }
 
-/** One message, one round trip. */
+/** Returns BEGIN and its settings, for one message and one round trip. */
 function beginning({ isolation, deadlineAt }: Limits, { statementTimeoutMs }: Connections): readonly Part[] {
   const begin = BEGIN[isolation]
   const leftMs = Math.ceil(Math.max(1, deadlineAt - performance.now()))

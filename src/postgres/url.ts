@@ -1,6 +1,9 @@
 import { InvalidInputError } from '../errors.js'
 import { nameGiven } from './name-given.js'
 
+const originOf = (url: string): string =>
+  url === process.env.DATABASE_URL ? ' (it comes from the environment variable DATABASE_URL)' : ''
+
 const EXAMPLE = 'postgres://user:password@host:5432/database'
 
 /** Refuses what `pg` would take for something else, such as a name without a scheme for a local database. */
@@ -17,13 +20,13 @@ export function parseUrl(url: unknown): string {
   if (!URL.canParse(url)) {
     throw new InvalidInputError(
       'url',
-      `is not a URL${url === process.env.DATABASE_URL ? ' (it comes from the environment variable DATABASE_URL)' : ''}. It must look like ${EXAMPLE}, with special characters escaped`,
+      `is not a URL${originOf(url)}. It must look like ${EXAMPLE}, with special characters escaped`,
     )
   }
   const { protocol, hash } = new URL(url)
   if (hash) throw new InvalidInputError('url', 'has a # in it, which must be escaped as %23')
   if (protocol !== 'postgres:' && protocol !== 'postgresql:') {
-    throw new InvalidInputError('url', `must start with postgres://, not ${protocol}//`)
+    throw new InvalidInputError('url', `must start with postgres://, not ${protocol}//${originOf(url)}`)
   }
   return url
 }

@@ -8,10 +8,10 @@ import { type Column, integerRanges, type Table } from '../postgres/rows/table.j
 import { type CountedWriteOptions, countWrite } from '../postgres/rows/version-column.js'
 import { compareDecimals, type Decimal, readDecimal, writeDecimal } from './decimal.js'
 
-/** An amount, exactly: a safe integer, a bigint, or digits as text (`'12.50'`). */
+/** An exact amount: a safe integer, a bigint, or digits as a string (`'12.50'`). */
 export type ExactAmount = number | bigint | string
 
-/** Columns, and how much to add to each: a negative amount takes away. */
+/** Columns, and how much to add to each. A negative amount is subtracted. */
 export type AmountChange = Readonly<Record<string, ExactAmount>>
 
 export interface AdjustOptions extends CountedWriteOptions {
@@ -87,7 +87,7 @@ function readAsked(change: unknown, options: AdjustOptions): Asked {
   return { changes, min: least, max: most, counter, waitMs: checkWait(waitMs) }
 }
 
-/** Why a sum does not fit, if the caller's own bounds are not the reason. */
+/** Returns why a sum does not fit, or undefined if the caller's own bounds are the reason. */
 function explain(
   current: string | null,
   delta: Decimal,
@@ -96,7 +96,7 @@ function explain(
 ): string | undefined {
   if (current === null) return 'Nothing can be added to null.'
   if (/[a-z]/i.test(current)) return 'Nothing can be added to what is no finite number.'
-  // `readDecimal` refuses more digits.
+  // `readDecimal` accepts no more digits.
   if (current.length > 400) return undefined
   const now = readDecimal('current', current)
   const places = Math.max(now.places, delta.places)
@@ -106,7 +106,7 @@ function explain(
   return column?.most && `The column holds ${column.least} to ${column.most}.`
 }
 
-/** Sums are computed as `numeric`, which does not overflow. They are written back only if they fit the column. */
+/** Sums are computed as `numeric`, which does not overflow. A sum is written back only if it fits the column. */
 function adjustCall(
   table: Table,
   id: RowId,
@@ -128,7 +128,7 @@ function adjustCall(
     const sum = `(${ROW}.${column.quoted}::${numeric} operator(pg_catalog.+) ${args.place(delta.text, numeric)})`
     const bound = (operator: string) => (text: string | undefined) =>
       text && `${sum} operator(pg_catalog.${operator}) ${args.place(text, numeric)}`
-    // There is always a bound, so that null never fits. NaN counts as more than any number, and a sum with an infinity does not show what was added.
+    // Each column always has a bound, so that null never fits. PostgreSQL sorts NaN above all numbers. A sum with an infinity hides what was added.
     const finite = `${sum} operator(pg_catalog.>) '-Infinity'::${numeric} and ${sum} operator(pg_catalog.<) 'Infinity'::${numeric}`
     const fits = [
       ...[min?.text, column.least].map(bound('>=')),
@@ -138,7 +138,7 @@ function adjustCall(
     return { column, set: `${column.quoted} = ${sum}::${column.sql}`, fits: fits.join(' and ') }
   })
   const fits = sums.map((one) => one.fits).join(' and ')
-  // The first column that does not fit, and what it holds.
+  // Reports the first column that does not fit, and its current value.
   const refused = sums.map(
     (one, n) =>
       `when not coalesce(${one.fits}, false) then pg_catalog.concat('${n}:', ${ROW}.${one.column.quoted}::pg_catalog.text)`,
@@ -151,7 +151,7 @@ function adjustCall(
   })
 }
 
-/** The column keeps all of it. */
+/** Checks that the column can store the amount without rounding. */
 export function checkDelta(field: string, delta: Decimal, { name, places, zeros }: AmountColumn): void {
   if (delta.places > places)
     throw new InvalidInputError(
@@ -166,11 +166,11 @@ export function checkDelta(field: string, delta: Decimal, { name, places, zeros 
 }
 
 export interface AmountColumn extends Column {
-  /** How many digits it keeps behind the point. */
+  /** How many digits the column keeps after the decimal point. */
   readonly places: number
-  /** How many digits before the point it rounds away, as `numeric(4, -2)` does. */
+  /** How many digits before the decimal point the column rounds away, as `numeric(4, -2)` does. */
   readonly zeros: number
-  /** What its type can hold. */
+  /** The smallest value that the column's type can hold; `most` is the largest. */
   readonly least?: string
   readonly most?: string
 }

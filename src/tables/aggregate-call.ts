@@ -6,6 +6,8 @@ import type { AggregateSql } from './aggregate-sql.js'
 export type AggregateCall = (
   tx: Tx | undefined,
   build: (sql: AggregateSql) => RowCall,
+  /** How long the first check of the tables may wait. */
+  waitMs?: number,
 ) => Promise<readonly ToldRow[]>
 
 /** How long one statement over the children may take. The server ends it then; if it was over many parents, it is done again in smaller parts. */

@@ -22,7 +22,11 @@ export async function checkExpressions(
   const [row] = await rows.send(check, [textArray(checksOf(sql, isKept)), String(Math.max(1, waitMs))], tx)
   const told: readonly (string | null)[] = JSON.parse(`${row?.told}`)
   if (told.some((answer) => answer?.startsWith('55P03 ')))
-    throw new BusyError(`the tables of aggregate "${name}"`, performance.now() - startedAt, 100)
+    throw new BusyError(
+      `the tables of aggregate "${name}"`,
+      waitMs === 0 ? 0 : performance.now() - startedAt,
+      100,
+    )
   // Nothing is wrong with the expression.
   const forbidden = told.find((answer) => answer?.startsWith('42501 '))
   if (forbidden) throw new DatabaseError(`PostgreSQL answered ${forbidden.replace(' ', ': ')}`, '42501')

@@ -5,22 +5,22 @@ import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { isPlain } from '../postgres/rows/row-args.js'
 import { readTableName } from '../postgres/rows/table-name.js'
 
-/** What a parent row keeps of its children. */
+/** Defines the totals that a parent row keeps of its children. */
 export interface AggregateOptions {
-  /** The table that keeps it. */
+  /** The table that keeps the totals. */
   readonly parent: string
   /** The table whose rows are counted. */
   readonly child: string
-  /** The column of the child that holds the parent's primary key; of a key of several columns, all of them in its order. */
+  /** The column of the child that holds the parent's primary key. For a key of several columns: all of them, in the order of the key. */
   readonly foreignKey: string | readonly string[]
   /**
-   * The parent's columns, and for each an SQL expression over the rows of one parent's children: `count(*)`, `coalesce(sum(amount), 0)`. It must be an aggregate, which
-   * has an answer for no rows, too.
+   * The parent's columns, and for each an SQL expression over the children of one parent: `count(*)`, `coalesce(sum(amount), 0)`. The expression must be an
+   * aggregate, which has a result for no rows too.
    */
   readonly columns: Readonly<Record<string, string>>
 }
 
-/** The same, checked and whole. */
+/** Checked `AggregateOptions`, with the name. */
 export interface AggregateSpec {
   readonly name: string
   readonly parent: string

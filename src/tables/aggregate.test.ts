@@ -172,6 +172,18 @@ describe('recompute', () => {
     })
   })
 
+  it('does not wait with waitMs: 0, also when it looks at the tables for the first time', async () => {
+    await fixture.withClient(async (tx) => {
+      await tx.query(`lock table ${fixture.at('child')} in access exclusive mode`)
+      const counts = aggregate()
+      for (const waits of [counts.recompute(1, { waitMs: 0 }), counts.derived('v', { waitMs: 0 })]) {
+        const error = await waits.catch((thrown: unknown) => thrown)
+        expect(error).toBeInstanceOf(BusyError)
+        expect(error).toMatchObject({ waitedMs: 0, message: expect.stringMatching(/^Did not wait for /) })
+      }
+    })
+  })
+
   it('waits for all that it asks about the tables no longer than it may', onTime, async () => {
     const columns = { total: 'count(*)', completed: 'count(*)', amount: 'count(*)', title: 'max(word)' }
     await fixture.withClient(async (tx) => {

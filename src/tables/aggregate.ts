@@ -21,27 +21,27 @@ import { type AggregateRefresh, refreshMarked } from './refresh-marked.js'
 import { expectMoved, type StateChange } from './transition.js'
 import { type AggregateReport, type VerifyOptions, verifyAggregate } from './verify-aggregate.js'
 
-/** For whoever has one of the tables, when they are first looked at. */
+/** The longest wait for a locked table when the expressions are checked. */
 const WAIT_MS = 1_000
 
-/** More are counted, or marked, in parts. */
+/** The limit for one call. Recompute or mark more parents in parts. */
 const MAX_IDS = 10_000
 
-/** The tables are not what they were when they were read. */
+/** SQLSTATEs that mean that a table has changed since it was read. */
 const MOVED = new Set(['42P01', '42703', '42883', '42804', '42846'])
 
-/** What `aggregate_sees_all` raises. */
+/** The SQLSTATE that `aggregate_sees_all` raises. */
 const HIDDEN = '42D01'
 
-/** In your transaction (`tx`), the count includes what that has written. */
+/** Options of `recompute`. In your transaction (`tx`), the count includes what that transaction has written. */
 export type RecomputeOptions = RowOptions
 
 export interface DerivedOptions extends RowOptions {
-  /** False: only say how, for a migration of yours. Default true. */
+  /** False: only return the SQL, for a migration of your own. Default true. */
   readonly create?: boolean | undefined
 }
 
-/** None, if the name means nothing any more. */
+/** Inserts no mark if the parent table no longer exists. */
 const mark = statement(
   `with marked as (
     insert into {schema}.aggregate_mark (aggregate, parent, id)
@@ -54,7 +54,8 @@ const makeView = statement(
 )
 
 /**
- * Counts and sums of children that a parent row keeps, made from the children and never from what they were before.
+ * Counts and sums that a parent row keeps of its children. Each count derives all values from the children, never from the previous values. Only `transition`
+ * adds to the stored values.
  *
  * @example
  * const totals = dibs.aggregate('order-totals', {
@@ -72,7 +73,7 @@ export class Aggregate<R extends object = Row> {
   readonly name: string
   readonly #rows: Rows
   readonly #spec: AggregateSpec
-  /** The tables that the expressions were checked on, by their marks. */
+  /** The versions of both tables on which the expressions were checked: the `mark` of each table. */
   readonly #checked = new Set<string>()
 
   constructor(rows: Rows, spec: AggregateSpec) {
@@ -82,11 +83,11 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Locks the parent, and then counts its children: of any number who do so at once the last one has counted what all have written. Answers the parent as it is
-   * then; of several, in the order of `ids`. They are locked in the order of their key.
+   * Locks the parent, and then counts its children. If several callers do so at once, the last one counts what all of them have written. Returns the parent
+   * after the write; for several ids, the parents in the order of `ids`. Parents are locked in the order of their key.
    *
-   * `NotFoundError` if there is no such parent, `NotWrittenError` if a trigger made something else of what was written, `BusyError` if it could not be locked in time: none is written then, and a
-   * transaction lives on.
+   * Throws `NotFoundError` if a parent does not exist, and `BusyError` if a parent could not be locked in time. Throws `NotWrittenError` if a trigger changed
+   * what was written. In each case no parent is written, and your transaction stays usable.
    *
    * @example
    * const order = await totals.recompute(7)
@@ -99,24 +100,31 @@ export class Aggregate<R extends object = Row> {
     checkOptions(options, ['tx', 'waitMs'])
     const waitMs = checkWait(options.waitMs)
     const ids = toList(given)
-    const told = await this.#call(options.tx, (sql) => {
-      const { lock, recompute } = ids.length === 1 ? sql.one : sql
-      const args = new RowArgs()
-      for (const id of ids) args.place(toIdText(sql.parent, id), 'pg_catalog.text')
-      return {
-        name: 'aggregate_recompute',
-        statements: [lock, recompute, '', sql.lockers],
-        ...{ args, rest: ['1'], waitMs },
-      }
-    })
+    const told = await this.#call(
+      options.tx,
+      (sql) => {
+        const { lock, recompute } = ids.length === 1 ? sql.one : sql
+        const args = new RowArgs()
+        for (const id of ids) args.place(toIdText(sql.parent, id), 'pg_catalog.text')
+        return {
+          name: 'aggregate_recompute',
+          statements: [lock, recompute, '', sql.lockers],
+          ...{ args, rest: ['1'], waitMs },
+        }
+      },
+      waitMs,
+    )
     this.#expectAll(told, ids)
     const found = told.map(({ row }) => row as R)
     return Array.isArray(given) ? found : (found[0] as R)
   }
 
   /**
-   * Says that the children of these parents have changed; the next round of maintenance counts them anew, each once for all its marks among 10,000. Nobody waits for anybody: for
-   * parents that many write to. In your transaction (`tx`), it counts once that has committed; else at once. It needs no rights on the tables; what is wrong with an expression is found out by whoever counts.
+   * Marks parents whose children have changed. The next round of maintenance recomputes them: of each 10,000 marks, those of one parent cost one count. Callers
+   * never wait for each other, so `markDirty` suits parents that many callers write to.
+   *
+   * In your transaction (`tx`), a mark takes effect when that transaction commits; without `tx`, at once. Marking needs no rights on the tables. An error in an
+   * expression is reported only when the parent is recomputed.
    *
    * @example
    * await dibs.transaction(async (tx) => {
@@ -131,7 +139,7 @@ export class Aggregate<R extends object = Row> {
     checkOptions(options, ['tx'])
     const ids = toList(given)
     await this.#retry(async () => {
-      // What is checked of the expressions needs rights on both tables, which whoever only marks need not have.
+      // Checking the expressions needs rights on both tables, and a caller that only marks may not have them.
       const { parent } = await this.#read(options.tx)
       const texts = new Set(ids.map((id) => toIdText(parent, id)))
       const values = [this.name, parent.quoted, textArray([...texts])]
@@ -143,7 +151,7 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Counts anew what was marked, up to now; maintenance does it by itself. Parents that others have locked are left for the next time.
+   * Recomputes the parents that are marked now. Maintenance does this automatically. Parents that others have locked are left for the next time.
    *
    * @example
    * const { recomputed } = await totals.refresh()
@@ -154,8 +162,11 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Looks for parents that are not what their children say, in parts that are short, while others write: a child was written and nobody has counted it. With `repair`
-   * these are counted anew. What is marked, or just being written, is none of them. One that cannot be compared or repaired is told, and holds up no other.
+   * Finds parents whose totals differ from their children, because a child was written and not counted. Works in short batches while others write. With
+   * `repair`, these parents are recomputed.
+   *
+   * A parent that is marked, or is just being written, does not count as wrong. A parent that cannot be compared or repaired is reported, and does not stop the
+   * others.
    *
    * @example
    * const { drifted } = await totals.verify({ repair: true })
@@ -166,8 +177,8 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Moves a child from one state to another, as `dibs.rows.transition` does, and adds to its parent in the same statement: of several who try one does both, and the others
-   * neither. It costs no count; but nobody who writes children in another way may forget to add, so now and then `verify`.
+   * Moves a child from one state to another, as `dibs.rows.transition` does, and adds to its parent in the same statement. Of several concurrent callers, one
+   * does both, and the others do neither. No children are counted. But all other writers of children must adjust the parent too, so run `verify` now and then.
    *
    * @example
    * await totals.transition(lineId, { from: 'open', to: 'shipped' }, { add: { open_lines: -1, shipped_lines: 1 } })
@@ -191,8 +202,11 @@ export class Aggregate<R extends object = Row> {
   }
 
   /**
-   * Makes a view with all of the parent's columns in which these are counted at each look, so that nothing can be wrong: for what is read seldom, or has few children. The parent need
-   * not have the columns. Answers how it was made. Call it again when the parent has got a column; any other change needs the old view dropped (`InvalidInputError`).
+   * Creates a view with all columns of the parent, which counts the children at each read, so that the totals cannot be wrong. Use it for totals that are
+   * rarely read, or for parents with few children. The parent does not need the columns of the totals.
+   *
+   * Returns the SQL of the view. Call `derived` again after a column was added to the parent. After any other change, drop the old view first
+   * (`InvalidInputError`).
    *
    * @example
    * await totals.derived('order_totals')
@@ -204,7 +218,7 @@ export class Aggregate<R extends object = Row> {
     if (typeof create !== 'boolean') throw new InvalidInputError('create', 'must be true or false')
     const { quoted } = readTableName(view, 'view')
     const waitMs = checkWait(options.waitMs)
-    // With the columns that the tables have now, whatever they had when they were last used.
+    // Read both tables again: the view must have the columns that they have now.
     this.#forget()
     const sql = await this.#prepare(tx, false, waitMs)
     const { create: text, like } = viewSql(sql, quoted, this.#rows.hasInvokerViews)
@@ -214,7 +228,8 @@ export class Aggregate<R extends object = Row> {
       .send(makeView, [text, like, quoted, String(Math.max(1, waitMs))], tx)
       .catch((error) => {
         if (!hasWaitedInVain(error)) throw error
-        throw new BusyError(`view "${view}", to make it`, performance.now() - startedAt, 100, {
+        const waitedMs = waitMs === 0 ? 0 : performance.now() - startedAt
+        throw new BusyError(`view "${view}", to make it`, waitedMs, 100, {
           cause: error,
         })
       })
@@ -226,7 +241,7 @@ export class Aggregate<R extends object = Row> {
     return text
   }
 
-  /** Reads both tables, where they are not known, and checks what was declared against them. */
+  /** Reads both tables, unless they are cached, and checks the declaration against them. */
   async #prepare(tx: Tx | undefined, isKept: boolean, waitMs = WAIT_MS): Promise<AggregateSql> {
     const { parent, child, sql } = await this.#read(tx)
     const mark = `${isKept} ${parent.mark} ${child.mark}`
@@ -237,16 +252,16 @@ export class Aggregate<R extends object = Row> {
     return sql
   }
 
-  /** The same, and checks of it what needs no rights. */
+  /** Reads both tables, unless they are cached, and checks only what needs no rights on them. */
   async #read(tx: Tx | undefined) {
     const parent = await this.#rows.table(tx, 'parent', this.#spec.parent)
     const child = await this.#rows.table(tx, 'child', this.#spec.child)
     return { parent, child, sql: new AggregateSql(parent, child, this.#spec, this.#rows.schema) }
   }
 
-  readonly #call: AggregateCall = (tx, build) =>
+  readonly #call: AggregateCall = (tx, build, waitMs) =>
     this.#retry(async () => {
-      await this.#prepare(tx, true)
+      await this.#prepare(tx, true, Math.min(waitMs ?? WAIT_MS, WAIT_MS))
       const child = await this.#rows.table(tx, 'child', this.#spec.child)
       return this.#rows.call(tx, this.#spec.parent, (parent) =>
         build(new AggregateSql(parent, child, this.#spec, this.#rows.schema)),
@@ -261,8 +276,8 @@ export class Aggregate<R extends object = Row> {
     })
 
   /**
-   * `Rows` sees to the table that it writes to. What is refused may be right by now, and what the server does not know may be in the other table: then both are read
-   * again.
+   * Tries once more with both tables read again. `Rows` refreshes only the table that it writes to. Input that was refused may be valid by now, and a name that
+   * the server does not know may belong to the other table.
    */
   async #retry(call: () => Promise<readonly ToldRow[]>): Promise<readonly ToldRow[]> {
     try {
@@ -306,7 +321,7 @@ function toList(given: RowId | readonly RowId[]): readonly RowId[] {
   throw new InvalidInputError('ids', `must be 1 to ${MAX_IDS}, not ${ids.length}`)
 }
 
-/** As it stands in our statements; see `AggregateSql`. */
+/** Encodes an id for our statements; see `AggregateSql`. */
 function toIdText(parent: Table, id: RowId): string {
   const parts = readId('id', parent, id)
   const isKey = parts.length === parent.key.length && parts.every(({ column }, n) => column === parent.key[n])

@@ -7,11 +7,11 @@ import type { Table } from '../postgres/rows/table.js'
 export interface ClaimOrderBy {
   readonly column: string
   readonly descending?: boolean | undefined
-  /** Where rows without a value go. Default: last, and first if descending, as in PostgreSQL. */
+  /** Where rows without a value go. Default, as in PostgreSQL: last, or first if `descending`. */
   readonly nulls?: 'first' | 'last' | undefined
 }
 
-/** A column, or several, the most important first. */
+/** One column to sort by, or several, the most important first. */
 export type ClaimOrder = string | ClaimOrderBy | readonly (string | ClaimOrderBy)[]
 
 export function readOrder(table: Table, order: ClaimOrder | undefined): string[] {

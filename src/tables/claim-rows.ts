@@ -16,25 +16,26 @@ const MAX_LIMIT = 1_000
 const LEASE_MS = 60_000
 
 export interface ClaimRowsOptions extends RowOptions {
-  /** Which rows may be taken. Default: all. */
+  /** Which rows may be claimed. Default: all. */
   readonly where?: ClaimWhere | undefined
-  /** Which first; the key decides where this does not. */
+  /** The order in which rows are claimed. The primary key breaks ties. */
   readonly order?: ClaimOrder | undefined
-  /** How many at most: 1 to 1,000. Default 1. */
+  /** How many rows to claim at most: 1 to 1,000. Default 1. */
   readonly limit?: number | undefined
-  /** What is written into each. */
+  /** Columns to write into each claimed row. */
   readonly set?: RowPatch | undefined
   /**
-   * A column of the type `timestamptz`: until when a row is taken. Only rows are taken in which it is null or past by the database's clock, so that those of a
-   * process that is gone come again.
+   * A `timestamptz` column that holds the end of a claim. Only rows in which it is null or in the past, by the database's clock, are claimed. So rows of a
+   * process that died can be claimed again.
    */
   readonly leaseColumn?: string | undefined
-  /** How long a row is taken. Default 60,000. */
+  /** How long a claim lasts. Needs `leaseColumn`. Default 60,000. */
   readonly leaseMs?: number | undefined
-  /** A `bigint` column that grows with each claim: name it in later writes, and those of a claim that was lost touch nothing. */
+  /** A `bigint` column that grows with each claim. Compare it in later writes: then writes of a lost claim change nothing. */
   readonly fenceColumn?: string | undefined
-  /** A column for who has it: `holder`. */
+  /** The column that stores `holder`. */
   readonly holderColumn?: string | undefined
+  /** Names the caller that claims. Needs `holderColumn`. */
   readonly holder?: string | undefined
   /** A column of whole numbers that counts the claims. */
   readonly attemptsColumn?: string | undefined
@@ -80,8 +81,8 @@ type Asked = ClaimRowsOptions & {
 }
 
 /**
- * One statement picks, locks and writes. The pick is a part of its own, which runs once: as an inner loop it could be run again, and take more than it may. `$2` is
- * the clock.
+ * One statement picks, locks and writes. The pick is a materialized CTE, which runs once. As the inner side of a loop the pick could run again, and claim more
+ * rows than `limit`. `$2` is the database's clock.
  */
 function claimCall(table: Table, asked: Asked): RowCall {
   if (table.key.length === 0)
@@ -124,7 +125,7 @@ ${written} as (update ${quoted} as ${ROW} set ${sets.join(', ')} from ${placed} 
 select 'claimed'::text, null::text, ${table.list()} from ${written} order by ${written}.${place}`
 }
 
-/** What is written into each row that is taken. */
+/** Returns the assignments for each claimed row. */
 function readSets(table: Table, asked: Asked, lease: Column | undefined, args: RowArgs): string[] {
   const sets: string[] = []
   const taken: Taken[] = [...keyTaken(table, [])]

@@ -6,12 +6,13 @@ import { checkPatch, isPlain, type RowArgs } from '../postgres/rows/row-args.js'
 import type { Column, Table } from '../postgres/rows/table.js'
 import { textArray } from '../postgres/text-values.js'
 
-/** Columns and the value that each must have; null: must be null; an array: one of these. */
+/** Columns and the value that each must have. Null: the column must be null. An array: the column must have one of its values. */
 export type ClaimWhereEqual = Readonly<Record<string, unknown>>
 
 /**
- * A condition in SQL. Values stand in it as `$1`, `$2` and so on, and have the type that they have here: text, `bigint` for a whole number, `numeric` for
- * another, `boolean`, `timestamptz` for a Date, `text[]` for an array. Cast those that the column needs otherwise: `$1::uuid`.
+ * A condition in SQL, with placeholders `$1`, `$2` and so on for `values`. The type of a placeholder follows from its value: `text`, `bigint` for a whole
+ * number, `numeric` for another number, `boolean`, `timestamptz` for a Date, `text[]` for an array. Cast a placeholder if the column needs another type:
+ * `$1::uuid`.
  */
 export interface ClaimWhereSql {
   readonly sql: string
@@ -20,7 +21,7 @@ export interface ClaimWhereSql {
 
 export type ClaimWhere = ClaimWhereEqual | ClaimWhereSql
 
-/** A string, a quoted name, a comment or a string in dollars; or a place for a value. */
+/** Matches a string, a quoted identifier, a comment, a dollar-quoted string, or a placeholder. */
 const TOKEN =
   /[eE]'(?:[^'\\]|\\[\s\S]|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|\/\*[\s\S]*?\*\/|\$([A-Za-z_]\w*)?\$[\s\S]*?\$\1\$|(?<![\w$])\$(\d+)/g
 
@@ -43,7 +44,7 @@ function matchColumn(column: Column, value: unknown, args: RowArgs): string {
   return `${column.quoted} ${column.equals} any (${args.list(field, column, value)})`
 }
 
-/** No value becomes part of the text: each place becomes one of the array that all values stand in. */
+/** Replaces each placeholder by a reference into the array of all values, so that no value becomes part of the SQL text. */
 function writeSql(sql: string, values: unknown, names: readonly string[], args: RowArgs): string {
   const unknown = names.find((name) => name !== 'sql' && name !== 'values')
   if (unknown !== undefined) throw new InvalidInputError(`where.${unknown}`, 'is no part of { sql, values }')

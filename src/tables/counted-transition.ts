@@ -11,7 +11,7 @@ import { parentHas } from './key-pair.js'
 import { readStep, type StateChange, transitionWrite } from './transition.js'
 
 export interface CountedTransitionOptions extends CountedWriteOptions {
-  /** Columns of the parent, and what is added to each. */
+  /** Columns of the parent, and how much to add to each. */
   readonly add: Readonly<Record<string, ExactAmount>>
 }
 
@@ -31,7 +31,10 @@ export function readCounted(step: StateChange, options: CountedTransitionOptions
   return { ...readStep(step), add: deltas, counter, waitMs: checkWait(waitMs) }
 }
 
-/** One statement for both: whoever finds the child in another state by now adds nothing. The child is locked first, then the parent, by everybody. */
+/**
+ * Moves the child and adds to its parent in one statement, so that a caller that finds the child in another state adds nothing. All callers lock the child
+ * first, then the parent.
+ */
 export function countedTransition(sql: AggregateSql, id: RowId, asked: Counted): RowCall {
   const moved = sql.foreign.find(({ name }) => Object.hasOwn(asked.set, name))
   if (moved)
@@ -40,7 +43,7 @@ export function countedTransition(sql: AggregateSql, id: RowId, asked: Counted):
   return rowWrite({ ...write, also: (written) => addSql(sql, written, asked.add, write.args, write.match) })
 }
 
-/** Adds to the parents of these children; `match` is which child that is. */
+/** Adds to the parents of these children. `match` is the condition that identifies the child. */
 function addSql(
   sql: AggregateSql,
   children: string,

@@ -13,10 +13,10 @@ import {
 } from '../postgres/rows/rows.js'
 import type { Table } from '../postgres/rows/table.js'
 
-/** The row that is there now, and who made it. */
+/** The row as it is now, and whether this call inserted it. */
 export interface Inserted<R extends object = Row> {
   readonly row: R
-  /** This call did. */
+  /** True if this call inserted the row. */
   readonly created: boolean
 }
 
@@ -47,8 +47,8 @@ export function insertOnceOn(rows: Rows): InsertOnce {
 }
 
 /**
- * The look is a statement of its own, with a snapshot that is newer than the conflict; it answers in any case, since a row that was deleted in between
- * is to be inserted again. It looks for the values as their columns round them, which is how they were inserted.
+ * Reads the conflicting row in a statement of its own, with a snapshot that is newer than the conflict. The read always returns a result: if the row was
+ * deleted meanwhile, the insert is tried again. The read compares the values as their columns round them, because the columns store rounded values.
  */
 function insertCall(
   table: Table,
@@ -82,7 +82,7 @@ function insertCall(
     statements: [
       `insert into ${table.quoted} as ${ROW} (${names}) values (${values}) on conflict (${arbiter}) do nothing returning 'written'::text, null::text, ${table.list(`${ROW}.`)}`,
       `select case when ${ROW}.tableoid is null then 'again' else 'looked' end::text as dibs_state, null::text as dibs_told, ${table.list(`${ROW}.`)} from (select) as "dibs_one" left join ${table.quoted} as ${ROW} on ${match}`,
-      // A row that is not there cannot be locked.
+      // No lock clause: a row that does not exist cannot be locked.
       '',
       lockersOf(table, match),
     ],

@@ -46,7 +46,7 @@ function updateCall(
   return rowWrite({
     ...{ table, args, match, waitMs },
     write: `update ${table.quoted} as ${ROW} set ${[...sets, ...counted.sets].join(', ')} where ${match}`,
-    // A row that was deleted and made anew while it was waited for is there.
+    // If the row exists, try again: it may have been deleted and inserted again during the wait.
     again: 'true',
   })
 }

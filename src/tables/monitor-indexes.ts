@@ -9,14 +9,14 @@ import type { Transaction } from '../postgres/transaction-types.js'
 import { explainedPick, explainedRest, timeColumn } from './monitor-conditions.js'
 import type { MonitorRule } from './monitor-options.js'
 
-/** Which index serves a monitor, or which one is missing: what to send to the database, and why. */
+/** The index that serves a monitor, or the missing one: the SQL that creates it, and why it is needed. */
 export type MonitorIndexes =
   | { readonly ok: true; readonly index: string }
   | { readonly ok: false; readonly missing: { readonly sql: string; readonly why: string } }
 
 /** An index of the table, or of one of its partitions. */
 interface ToldIndex {
-  /** Of the table itself. */
+  /** True for an index of the table itself. */
   readonly own: boolean
   readonly schema: string
   readonly name: string
@@ -28,11 +28,11 @@ interface ToldIndex {
 interface ToldColumn {
   /** Null for an expression. */
   readonly name: string | null
-  /** The operators that it is for, of those that the column is usually compared with: none if it has another collation. */
+  /** Which of the column's default operators the index supports. None if the index has another collation than the column. */
   readonly serves: readonly number[] | null
 }
 
-/** As a B-tree numbers them. */
+/** Strategy numbers of a B-tree. */
 const LESS = 1
 const EQUAL = 3
 
@@ -78,9 +78,11 @@ const readIndexes = statement(
 )
 
 /**
- * An index serves if it leads from the states to the oldest: it leaves out some states and begins with the time, or begins with the state and goes on with
- * the time, each in the order and collation that the column has. First what the catalog says, which holds for a small table too; then what the planner would take if it
- * may not read all rows: it knows the indexes of partitions.
+ * An index serves if it leads from the states to the oldest row. Either it leaves out some states and begins with the time, or it begins with the state and
+ * continues with the time. Order and collation must be those of the column.
+ *
+ * First checks the catalog, which is right for a small table too. Then asks the planner for the index that it uses if it cannot scan the whole table, because
+ * the planner knows the indexes of partitions.
  */
 export async function findIndexes(
   database: Database,
@@ -122,14 +124,14 @@ function hasShape({ columns: [first, second], predicate }: ToldIndex, rule: Moni
 const isFor = (column: ToldColumn | undefined, name: string, operator: number): boolean =>
   column?.name === name && column.serves?.includes(operator) === true
 
-/** Without those that begin with the time and have every row that has a state and a time: along them all rows would be read that are done. */
+/** Removes the indexes that begin with the time and contain every row with a state and a time. A scan of such an index would read all finished rows. */
 async function leaveOutWhole(
   tx: Transaction,
   table: Table,
   rule: MonitorRule,
   indexes: readonly ToldIndex[],
 ): Promise<readonly ToldIndex[]> {
-  // Partitions have many of the same.
+  // Partitions have many indexes with the same condition.
   const areWhole = new Map<string, boolean>()
   for (const { columns, predicate } of indexes) {
     if (predicate === null || columns[0]?.name !== rule.timeColumn || areWhole.has(predicate)) continue
@@ -141,14 +143,14 @@ async function leaveOutWhole(
 }
 
 /**
- * Whether the planner can prove that there are no such rows: it reads no table then. Asked for rows of which the condition of an index is not true, it tells whether the index has all the others, as it must to
- * use it.
+ * Whether the planner can prove that a query has no rows: then its plan reads no table. For a query of the rows for which an index's condition is not true,
+ * such a proof means that the index contains all wanted rows. The planner needs this to use the index.
  */
 async function isEmpty(tx: Transaction, select: string): Promise<boolean> {
   await tx.query('set local constraint_exclusion = on')
   const scans = await tx
     .savepoint((part) => plannedScans(part, select))
-    // It is about columns that this role may not read.
+    // The condition may use columns that this role may not read.
     .catch(() => undefined)
   return scans?.length === 0
 }
@@ -166,7 +168,7 @@ interface UsedIndex {
   readonly name: string | undefined
 }
 
-/** What each scan of the plan reads, as if nothing but indexes could be read. */
+/** The index that each scan of the plan uses, with sequential and bitmap scans disabled. */
 async function plannedIndexes(
   tx: Transaction,
   table: Table,
@@ -178,7 +180,7 @@ async function plannedIndexes(
   return scans.map((node) => ({ schema: node.Schema, name: node['Index Name'] }))
 }
 
-/** The parts of a plan that read a table. */
+/** The nodes of a plan that read a table. */
 async function plannedScans(tx: Transaction, text: string): Promise<readonly PlanNode[]> {
   const { rows } = await tx.query<{ 'QUERY PLAN': unknown }>(`explain (verbose, format json) ${text}`)
   const [first] = readPlans(rows[0]?.['QUERY PLAN'])
@@ -186,7 +188,7 @@ async function plannedScans(tx: Transaction, text: string): Promise<readonly Pla
   return nodes.filter((node) => node['Relation Name'] !== undefined)
 }
 
-/** A pool may have been told to leave JSON as it is. */
+/** A pool may be configured to return JSON unparsed. */
 const readPlans = (told: unknown): readonly { readonly Plan: PlanNode }[] =>
   (typeof told === 'string' ? JSON.parse(told) : told) as readonly { readonly Plan: PlanNode }[]
 
@@ -211,7 +213,7 @@ function suggest(
   const states = rule.stuck.map((state) => quoteLiteral(`${toColumnText('stuck', column, state)}`).trim())
   const isStuck = `${column.quoted} ${states.length === 1 ? `= ${states[0]}` : `in (${states.join(', ')})`}`
   const name = quoteIdentifier(nameIndex(table, rule))
-  // The key, too: rows of one time are told apart by it, and a bulk update makes many of these.
+  // Include the key, which orders rows with the same time. A bulk update creates many of these.
   const keys = [rule.timeColumn, ...table.key.map((column) => column.name)].map(quoteIdentifier).join(', ')
   const how = isPartitioned ? 'create index' : 'create index concurrently'
   return {
@@ -222,7 +224,7 @@ function suggest(
   }
 }
 
-/** One for each table, states and time: at most 63 bytes. */
+/** Makes a name from the table, the states and the time column, of at most 63 bytes. */
 function nameIndex(table: Table, { stuck, timeColumn: time }: MonitorRule): string {
   const name = [table.name.name, ...stuck, time].join('_').toLowerCase()
   if (Buffer.byteLength(name) <= 63) return name

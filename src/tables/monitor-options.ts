@@ -16,10 +16,10 @@ const MAX_STATES = 20
 const MAX_ATTEMPTS = 3
 const EVERY_MS = 60_000
 
-/** What becomes of a row that is stuck. `leave`, or nothing: it stays as it is, and comes again in the next run. */
+/** The decision about a stuck row. `leave` or undefined: the row stays as it is, and the next run finds it again. */
 export type MonitorVerdict = 'requeue' | 'fail' | 'leave' | { readonly set: RowPatch } | undefined
 
-/** Decides about one row, in a transaction that has it locked; what it writes through `tx` commits with its answer. */
+/** Decides about one row, in a transaction that has locked the row. What the function writes through `tx` commits with its verdict. */
 export type MonitorAction<R extends object = Row> = (row: R, tx: Transaction) => Promise<MonitorVerdict>
 
 export interface MonitorOptions<R extends object = Row> {
@@ -28,39 +28,39 @@ export interface MonitorOptions<R extends object = Row> {
   readonly statusColumn?: string | undefined
   /** The state, or states, in which a row is being worked on. */
   readonly stuck: State | readonly State[]
-  /** When a row was last heard of: `timestamptz`, or `timestamp` with `timeZone`. A row without a time is never old. */
+  /** The column with the last sign of life of a row: `timestamptz`, or `timestamp` with `timeZone`. A row without a time is never old. */
   readonly timeColumn: string
-  /** The time zone in which a `timestamp` is written, such as `UTC`. */
+  /** The time zone of a `timestamp` column, such as `UTC`. */
   readonly timeZone?: string | undefined
-  /** How old that time must be, by the database's clock. */
+  /** How old the time in `timeColumn` must be for a row to count as stuck, by the database's clock. */
   readonly olderThanMs: number
-  /** A `timestamptz` column: until when a row is taken. A row in which it lies ahead is alive and is never touched, however old it is. */
+  /** A `timestamptz` column that holds the end of a row's lease. A row whose lease has not ended is alive and is never touched, however old it is. */
   readonly leaseColumn?: string | undefined
-  /** `requeue`: it is to be done again. `fail`: it is given up. Or a function that decides about each row. */
+  /** `requeue`: the row is to be worked on again. `fail`: the row is given up. Or a function that decides about each row. */
   readonly action: 'requeue' | 'fail' | MonitorAction<R>
-  /** The state of a row that is to be done again. */
+  /** The state of a row that is requeued. */
   readonly requeueTo?: State | undefined
   /** The state of a row that is given up. */
   readonly failTo?: State | undefined
-  /** A column of whole numbers: how often it was tried. At `maxAttempts` a row fails that would be put back. */
+  /** A column of whole numbers that counts the attempts of a row. A row that has had `maxAttempts` fails instead of being requeued. */
   readonly attemptsColumn?: string | undefined
-  /** How often a row may be tried in all. Default 3. */
+  /** The most attempts of a row in total. Default 3. */
   readonly maxAttempts?: number | undefined
-  /** Whether the attempt that was lost is added to `attemptsColumn` here. False where whoever takes rows counts already. Default true. */
+  /** Whether the monitor adds the lost attempt to `attemptsColumn`. Set it to false if the worker already counts when it claims a row. Default true. */
   readonly countsAttempts?: boolean | undefined
-  /** Where the reason stands of a row that is given up. */
+  /** The column that gets the reason when a row is given up. */
   readonly errorColumn?: string | undefined
-  /** Default: `Processing timeout - worker may have crashed`; `Execution …` where the state is `EXECUTING`. */
+  /** The text for `errorColumn`. Default: `Processing timeout - worker may have crashed`, or `Execution …` if the state is `EXECUTING`. */
   readonly reason?: string | undefined
-  /** A `bigint` column that grows with each action, so that a worker that comes back late and names its fence writes nothing. */
+  /** A `bigint` column that grows with each action. A worker that comes back late and compares its fence then writes nothing. */
   readonly fenceColumn?: string | undefined
-  /** A column of times that is set to the database's clock by each action: `updated_at`, `failed_at`. */
+  /** A time column that each action sets to the database's clock: `updated_at`, `failed_at`. */
   readonly stampColumn?: string | undefined
-  /** What else is written into a row that is put back or given up. */
+  /** Other columns to write into a row that is requeued or given up. */
   readonly set?: RowPatch | undefined
-  /** How many rows in one statement: 1 to 1,000. Default 100. A run is at most 100 of these. */
+  /** How many rows one batch handles: 1 to 1,000. Default 100. A run is at most 100 batches. */
   readonly batch?: number | undefined
-  /** How often a loop of maintenance runs it, at most once in each of its rounds. Default 60,000. */
+  /** How often a maintenance loop runs the monitor, at most once in each of its rounds. Default 60,000. */
   readonly everyMs?: number | undefined
 }
 
@@ -96,7 +96,7 @@ export interface MonitorRule {
   readonly batch: number
 }
 
-/** `schema` is that of Dibs, as it stands in SQL. */
+/** @param schema the schema of Dibs, quoted for SQL */
 export function readRule(name: string, options: MonitorOptions<never>, schema: string): MonitorRule {
   checkOptions(options, names)
   const stuck = readStates(options.stuck)
@@ -156,7 +156,7 @@ function checkState(field: string, state: unknown): State {
   )
 }
 
-/** What an action needs, and what means nothing to it: an option that is passed over in silence would be taken for one that works. */
+/** Checks that the options of an action are complete. Refuses options that the action ignores, because a user would expect them to work. */
 function checkAction(options: MonitorOptions<never>, stuck: readonly State[]): void {
   const { action, requeueTo, failTo, attemptsColumn, countsAttempts } = options
   const isGiven = typeof action === 'function'

@@ -9,25 +9,25 @@ import { type MonitorOptions, type MonitorRule, readRule } from './monitor-optio
 import { MonitorRun } from './monitor-run.js'
 import { lookCall, TARGETS } from './monitor-statements.js'
 
-/** What a run of a monitor has found and done. */
+/** The result of one run of a monitor. */
 export interface MonitorReport {
-  /** Of the monitor. */
+  /** The name of the monitor. */
   readonly name: string
-  /** Rows that are to be done again. */
+  /** Rows that were requeued, to be worked on again. */
   readonly requeued: number
-  /** Rows that were given up: by the action, or since they were tried too often. */
+  /** Rows that were given up: by the action, or because they had too many attempts. */
   readonly failed: number
-  /** Rows in which something else was written: a function answered `{ set }`. */
+  /** Rows in which other values were written: the action function returned `{ set }`. */
   readonly handled: number
-  /** Rows that a function has left as they are. They come again in the next run. */
+  /** Rows that the action function left as they are. The next run finds them again. */
   readonly left: number
-  /** Rows that could not be changed, each told as `dibs:monitor.row-failed`. They come again in the next run. */
+  /** Rows that could not be changed. Each emits `dibs:monitor.row-failed`. The next run finds them again. */
   readonly errors: number
-  /** Rows in these states that have no time, and are never old. At most 10,000 are counted. */
+  /** Rows in the `stuck` states that have no time, and so never count as old. At most 10,000 are counted. */
   readonly withoutTime: number
-  /** The age of the oldest row in these states before the run, also of one that is alive: 0 if there is none. */
+  /** The age of the oldest row in the `stuck` states before the run, including rows with a live lease. 0 if there is none. */
   readonly oldestMs: number
-  /** The run has ended at its bound, or by its signal, and more may be stuck. */
+  /** True if the run ended at its limit or by its signal. More rows may be stuck then. */
   readonly isMore: boolean
   readonly tookMs: number
 }
@@ -40,7 +40,7 @@ export interface MonitorRunOptions {
 /** Finds and recovers rows of one table that a dead worker has left behind. */
 export class Monitor {
   readonly name: string
-  /** How often a loop is to run it, at most once in each of its rounds. */
+  /** How often a maintenance loop runs the monitor, at most once in each of its rounds. */
   readonly everyMs: number
   readonly #database: Database
   readonly #rows: Rows
@@ -55,8 +55,8 @@ export class Monitor {
   }
 
   /**
-   * Runs the rule once: finds the stuck rows and requeues, fails or handles them, in at most 100 batches. Any number of processes may run it at the same time; each
-   * row is changed once. When `signal` aborts, the run ends after the current batch.
+   * Runs the rule once: finds the stuck rows and requeues, fails or handles them, in at most 100 batches. Any number of processes may run it at the same
+   * time, and each stuck row is changed once. When `signal` aborts, the run ends after the current batch.
    *
    * @example
    * const monitor = dibs.monitor('stuck-tasks', {
@@ -85,7 +85,7 @@ export class Monitor {
   }
 
   /**
-   * Which index serves it, or which one is missing, with the SQL that makes it: without one, each run reads the whole table.
+   * Reports which index serves the monitor, or which one is missing, with the SQL that creates it. Without such an index, each run reads the whole table.
    *
    * @example
    * const monitor = dibs.monitor('stuck-tasks', {

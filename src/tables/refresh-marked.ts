@@ -15,32 +15,32 @@ import { statement } from '../postgres/statement.js'
 import { type AggregateCall, LIMIT_MS, MAX_VAIN } from './aggregate-call.js'
 import type { AggregateSpec } from './aggregate-spec.js'
 
-/** What was done about parents that were marked. */
+/** The result of one run over the marked parents. */
 export interface AggregateRefresh {
-  /** Parents that were counted anew. */
+  /** Parents that were recomputed. */
   readonly recomputed: number
-  /** Marks that are gone by that, or since their parent is. */
+  /** Marks that were removed, because their parent was recomputed or no longer exists. */
   readonly marks: number
-  /** Parents that are still marked: others have locked them, a policy hides them, or they are not there yet. */
+  /** Parents that are still marked: others have locked them, a policy hides them, or they do not exist yet. */
   readonly locked: number
-  /** Parents that the database did not let count: they stay marked, behind all others. */
+  /** Parents that the database refused to recompute. They stay marked, behind all others. */
   readonly failed: number
-  /** Why the first of them failed. */
+  /** The error of the first parent that failed. */
   readonly error?: unknown
-  /** There was more than one run takes on, or too many have failed. */
+  /** True if marks are left: there were more than one run handles, or too many parents failed. */
   readonly isMore: boolean
 }
 
-/** Parents in one statement, which holds their locks. */
+/** How many parents one statement recomputes. The statement holds their locks. */
 const PARENTS = 100
-/** Marks that it looks at, at the most. */
+/** The most marks that one statement reads. */
 const MARKS = BigInt(PARENTS * 100)
 const MAX_BATCHES = 100
-/** So long one run begins something new: others wait for it in their round of maintenance. */
+/** After this time a run begins nothing new, because the rest of the maintenance round waits for it. */
 const MAX_MS = 30_000
-/** How long that statement may take: a third of a run at the most. */
+/** The time limit of one statement: at most a third of a run. */
 const PART_MS = 10_000
-/** So many that fail are no matter of a row. */
+/** A run ends after this many failures: their cause is not a single row. */
 const MAX_FAILED = 100
 const WAIT_MS = 1_000
 
@@ -56,12 +56,12 @@ const nextMarked = statement(
 const putBack = statement(
   'select {schema}.aggregate_put_back($1::text, $2::text, $3::text, $4::text::bigint, $5::text::integer)::text as count',
 )
-/** Marks of tables that are gone: there is no aggregate that would count them. */
+/** Removes the marks of dropped tables, which no aggregate would ever recompute. */
 export const forgetMarks = statement('select {schema}.aggregate_forget($1::text::integer)::text as count')
 
 /**
- * Goes through the marks that are there now, part by part. Of many it begins anywhere, and comes to the first ones later: so those that cannot be counted now keep no other waiting for
- * ever, and processes that do this together meet seldom. A part in which one fails is done parent by parent.
+ * Processes the current marks in batches. With many marks, a run begins at a random place and comes to the first ones later. So parents that cannot be counted
+ * now do not block the others forever, and concurrent processes rarely meet. A batch in which one parent fails is repeated parent by parent.
  */
 export async function refreshMarked(
   spec: AggregateSpec,
@@ -73,7 +73,7 @@ export async function refreshMarked(
   const [span] = await rows.send(spanOfMarks, [spec.name, run.table], undefined)
   if (!span?.last) return { ...run.done, isMore: false }
   const [first, last] = [BigInt(`${span.first}`), BigInt(span.last)]
-  // Fewer are looked at together, or in any case within one run.
+  // Fewer marks fit into one statement, or at least into one run.
   const isLong = last - first > MARKS
   const middle = isLong ? first + BigInt(Math.floor(Math.random() * Number(last - first))) : 0n
   const isThrough = (await run.through(middle, last)) && (!isLong || (await run.through(0n, middle)))
@@ -90,7 +90,7 @@ class Refresh {
   readonly #signal: AbortSignal | undefined
   readonly #endsAt = performance.now() + MAX_MS
   #batches = 0
-  /** So many in a row were held up, and none between was written. */
+  /** How many parents in a row could not be written in time, with none written in between. */
   #inVain = 0
 
   constructor(
@@ -106,7 +106,7 @@ class Refresh {
     this.#signal = signal
   }
 
-  /** It came to nothing, since others have the tables, or what their triggers write to. */
+  /** True if nothing was recomputed, because others have locked the tables, or what their triggers write to. */
   get isHeldUp(): boolean {
     return this.#inVain > 0 && this.#inVain === this.done.failed && this.done.recomputed === 0
   }
@@ -120,7 +120,7 @@ class Refresh {
     )
   }
 
-  /** The marks behind `after`, up to `until`. @returns all of them */
+  /** Processes the marks behind `after`, up to `until`. @returns whether all of them were processed */
   async through(after: bigint, until: bigint): Promise<boolean> {
     for (let place: string | null = String(after); place !== null; this.#batches++) {
       if (this.#isOver) return false
@@ -133,7 +133,7 @@ class Refresh {
       const [next] = await this.#rows.send(nextMarked, asked, undefined)
       const ids: readonly string[] = JSON.parse(next?.ids ?? '[]')
       for (const [n, id] of ids.entries()) {
-        // One at least, however long the part has taken: else the next run comes no further.
+        // Try at least one parent, however long the batch took. Otherwise the next run makes no progress either.
         if (n === 0 ? this.#signal?.aborted : this.#isOver) return false
         const one = await this.#part(place, `${next?.seq}`, id)
         if (!('error' in one)) continue
@@ -145,7 +145,7 @@ class Refresh {
     return true
   }
 
-  /** Where to go on; or what was wrong with one of them. */
+  /** Returns where to continue, or the error of one of the parents. */
   async #part(
     after: string,
     until: string,
@@ -167,7 +167,7 @@ class Refresh {
       if (isEveryones(error)) throw error
       if (!hasWaitedInVain(error)) return { error }
       const waitedMs = performance.now() - startedAt
-      // It waits for no parent, but a trigger may.
+      // The statement skips locked parents, but a trigger may wait.
       const subject = `the tables of aggregate "${this.#name}", or what a trigger of them writes to`
       return { error: new BusyError(subject, waitedMs, 100, { cause: error }) }
     }
@@ -181,7 +181,7 @@ class Refresh {
   }
 }
 
-/** All other parents would meet it, too. One that the server has ended, since it took too long, is one by itself. */
+/** Whether all other parents would meet the error too. A statement that the server ended because it took too long concerns only its own parents. */
 const isEveryones = (error: unknown): boolean =>
   [ClosedError, ConnectionLostError, BusyError, CommitOutcomeUnknownError, InvalidInputError].some(
     (type) => error instanceof type,

@@ -10,6 +10,32 @@ const fixture = openTables(
 )
 const { at, withClient } = fixture
 
+it('no call waits with waitMs: 0, alone or in a transaction that stays usable', async () => {
+  const { rows } = fixture.dibs
+  const account = at('account')
+  await withClient(async (other) => {
+    await other.query(`update ${account} set balance = 0 where id = 2`)
+    await other.query(`insert into ${account} values (6, 0)`)
+    await withClient(async (ours) => {
+      for (const options of [{ waitMs: 0 }, { waitMs: 0, tx: ours }])
+        for (const call of [
+          () => rows.adjust(account, 2, { balance: 1 }, options),
+          () => rows.lastWriteWins(account, 2, { balance: 1 }, options),
+          () => rows.insertOnce(account, ['id'], { id: 6, balance: 1 }, options),
+        ]) {
+          const error = await call().catch((thrown: unknown) => thrown)
+          expect(error).toBeInstanceOf(BusyError)
+          expect(error).toMatchObject({ waitedMs: 0, message: expect.stringMatching(/^Did not wait for /) })
+        }
+      expect(
+        (await rows.adjust(account, 3, { balance: 1 }, { waitMs: 0, tx: ours })) as object,
+      ).toMatchObject({
+        balance: 31,
+      })
+    })
+  })
+})
+
 describe('a wait that ends', () => {
   it('is BusyError with those in the way, and leaves the transaction alive and without locks', async () => {
     const events: unknown[] = []

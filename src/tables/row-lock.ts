@@ -8,12 +8,15 @@ import { type KeyPart, nameRow, type RowId, readId, showId } from '../postgres/r
 import { lockersOf, type RowCall, type Rows, WAIT_MS } from '../postgres/rows/rows.js'
 import type { Column, Table } from '../postgres/rows/table.js'
 
-/** More are locked in parts: each lock is written into its row. */
+/** The limit for one call, because each lock writes to its row. Lock more rows in parts. */
 const MAX_IDS = 10_000
 
 const ADVICE = 'A row lock ends with its transaction: pass an open one as `tx`.'
 
-/** From weak to strong. `no key update` is what an UPDATE takes that leaves the key alone: rows that refer to this one can still be inserted. */
+/**
+ * The row locks of PostgreSQL, from weak to strong. `no key update` is the lock of an UPDATE that does not change the key. Rows that refer to the locked
+ * row can still be inserted.
+ */
 export type RowLockMode = 'key share' | 'share' | 'no key update' | 'update'
 
 export interface RowLockOptions {
@@ -21,11 +24,11 @@ export interface RowLockOptions {
   readonly tx: Tx
   /** Default `no key update`. */
   readonly mode?: RowLockMode | undefined
-  /** What to do about rows that others have locked: `wait` up to `waitMs` (default), `fail` at once with `BusyError`, or `skip` those rows. */
+  /** The policy for rows that others have locked: `wait` up to `waitMs` (default), `fail` at once with `BusyError`, or `skip` those rows. */
   readonly ifLocked?: 'wait' | 'fail' | 'skip' | undefined
-  /** How long to wait for all rows together, then `BusyError`. 0 is `ifLocked: 'fail'`. Default 5,000. */
+  /** How long to wait for all rows in total, then `BusyError`. 0 means `ifLocked: 'fail'`. Default 5,000. */
   readonly waitMs?: number | undefined
-  /** What to do about ids without a row: `fail` with `NotFoundError` (default), or `skip` them. With `ifLocked: 'skip'` they are always skipped. */
+  /** The policy for ids without a row: `fail` with `NotFoundError` (default), or `skip` them. With `ifLocked: 'skip'` they are always skipped. */
   readonly ifMissing?: 'fail' | 'skip' | undefined
 }
 
@@ -42,7 +45,7 @@ const clauses: Readonly<Record<RowLockMode, string>> = {
   'key share': 'for key share',
 }
 
-/** The clause of `select … for update` that says what to do about locked rows, and how long the statement may wait. */
+/** Returns the clause of `select … for update` for rows that are locked, and how long the statement may wait. */
 function readWait({ ifLocked = 'wait', waitMs }: RowLockOptions): { clause: string; waitMs: number } {
   if (!['wait', 'fail', 'skip'].includes(ifLocked))
     throw new InvalidInputError('ifLocked', `must be 'wait', 'fail' or 'skip', not ${showGiven(ifLocked)}`)
@@ -76,7 +79,7 @@ export function lockRowsOn(rows: Rows): LockRows {
     const told = await rows
       .call(tx, table, (known) => ({
         ...lockCall(known, ids, `${clause} of ${ROW}${waits.clause}`),
-        // With `skip`, the function does not look again for rows that it did not find.
+        // With `skip`, the function does not search again for rows that it did not find.
         rest: [String(ifLocked === 'skip' ? 0 : ids.length), ifMissing === 'fail' ? '1' : '0'],
         waitMs: waits.waitMs,
       }))
@@ -94,7 +97,7 @@ export function lockRowsOn(rows: Rows): LockRows {
   }
 }
 
-/** What others are told, to leave `tx` out, is no way to lock. */
+/** Replaces the general advice to leave `tx` out: a row lock needs a transaction. */
 function adviseLocker(error: unknown): never {
   if (error instanceof NotInTransactionError && error.message.includes('leave `tx` out'))
     throw new NotInTransactionError(error.given, ADVICE, { cause: error })
@@ -112,8 +115,8 @@ function checkIds(ids: unknown): void {
 }
 
 /**
- * The ids with their places in the list, and the rows that they belong to. The lock stands above the sort: rows are locked in the order of the key, one as
- * the function asks for the next.
+ * Joins the ids, with their places in the list, to their rows. The lock is above the sort in the plan: rows are locked in the order of the key, each one when
+ * the function fetches it.
  */
 function lockCall(table: Table, ids: readonly unknown[], clause: string): RowCall {
   const parts = ids.map((id, n) => readId(`ids[${n}]`, table, id))
@@ -135,7 +138,7 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string): RowCal
         `${ROW}.${column.quoted} ${column.equals} "dibs_k".${names[place]}${isTakenApart(column) ? `::${column.cast}` : ''}`,
     )
     .join(' and ')
-  // The primary key, whichever index names the rows: else two who name them in different ways have different orders.
+  // Order by the primary key, whichever index names the rows. Otherwise callers that use different indexes would lock in different orders.
   const order = (table.primary.length > 0 ? table.primary : columns)
     .map(({ quoted }) => `${ROW}.${quoted}`)
     .join(', ')
@@ -157,7 +160,7 @@ function lockCall(table: Table, ids: readonly unknown[], clause: string): RowCal
   }
 }
 
-/** Arrays of arrays are one array to `unnest`, and of a composite type it makes several columns. */
+/** Whether values cannot be passed as one array: `unnest` flattens arrays of arrays, and expands a composite type into several columns. */
 function isTakenApart({ element, isComposite }: Column): boolean {
   return element !== undefined || isComposite
 }

@@ -22,7 +22,8 @@ export class TableRows {
    * Locks rows until the transaction ends, and returns them as they are under the lock, in the order of `ids`. Rows are always locked in the order of
    * their key, so two callers that lock the same rows cannot deadlock.
    *
-   * A wait that ends is a `BusyError` with `blockers`. An id without a row is a `NotFoundError`. Both leave your transaction usable, without any of the locks.
+   * Throws `BusyError` with `blockers` when `waitMs` is over, and `NotFoundError` for an id without a row. Both leave your transaction usable, without any of
+   * the locks.
    *
    * @example
    * await dibs.transaction(async (tx) => {
@@ -42,8 +43,8 @@ export class TableRows {
   readonly update: UpdateRow
 
   /**
-   * Writes the given columns of a row, whatever they hold. If two callers write the same column, the last one wins. For values that nobody computes from
-   * the old ones.
+   * Writes the given columns of a row, whatever they hold. If two callers write the same column, the last one wins. Use it for values that are not computed
+   * from the old ones.
    *
    * @example
    * await dibs.rows.lastWriteWins('profile', id, { last_seen_at: new Date() })
@@ -61,7 +62,7 @@ export class TableRows {
   readonly insertOnce: InsertOnce
 
   /**
-   * Moves a row from one of the states in `from` to the state `to`, and writes the columns in `set` with it. One of all callers does; the others get a
+   * Moves a row from one of the states in `from` to the state `to`, and writes the columns in `set` with it. One of all callers succeeds. The others get a
    * `StateConflictError` with the `current` state.
    *
    * @example
@@ -71,7 +72,7 @@ export class TableRows {
 
   /**
    * Claims rows that nobody else has claimed, in one statement that never waits: work to do, tickets to give out. With a `leaseColumn`, a row is claimed
-   * for `leaseMs` and becomes free again after that; with a `fenceColumn`, a late writer can be told from the current holder.
+   * for `leaseMs` and becomes free again after that. With a `fenceColumn`, a late writer can be distinguished from the current holder.
    *
    * @example
    * const [email] = await dibs.rows.claim<{ id: string; fence: string }>('email', {
@@ -88,8 +89,8 @@ export class TableRows {
   readonly claim: ClaimRows
 
   /**
-   * Adds to amounts in a row, or takes from them, if each stays between `min` (default 0) and `max`. Otherwise `InsufficientError`, and nothing changes.
-   * Amounts are exact: whole numbers, or digits as a string.
+   * Adds to amounts in a row, or subtracts from them, if each stays between `min` (default 0) and `max`. Otherwise throws `InsufficientError`, and nothing
+   * changes. Amounts are exact: whole numbers, or digits as a string.
    *
    * @example
    * const stock = await dibs.rows.adjust('stock', sku, { left_over: -1, reserved: 1 })

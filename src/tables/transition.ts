@@ -17,9 +17,9 @@ import { type CountedWriteOptions, countWrite } from '../postgres/rows/version-c
 
 export type State = string | number | boolean
 
-/** From which state to which. */
+/** A move of a row from one state to another. */
 export interface StateChange {
-  /** One state, or several. */
+  /** The state, or states, that the row must be in. */
   readonly from: State | readonly State[]
   readonly to: State
   /** The column that holds the state. Default `status`. */
@@ -52,7 +52,7 @@ export function transitionOn(rows: Rows): Transition {
   }
 }
 
-/** The row, or in which state it is. */
+/** Returns the written row, or throws a `StateConflictError` with its current state. */
 export function expectMoved(
   told: readonly ToldRow[],
   table: string,
@@ -68,7 +68,7 @@ export function expectMoved(
   })
 }
 
-/** A `StateChange`, checked and whole. */
+/** A checked `StateChange`, with defaults filled in. */
 interface Step {
   readonly states: readonly State[]
   readonly to: State

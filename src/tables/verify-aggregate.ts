@@ -17,49 +17,52 @@ import { driftedSql, keptSql, nextSql, pageSql } from './aggregate-drift.js'
 import { readExactText } from './exact-text.js'
 
 export interface VerifyOptions {
-  /** Counts those anew that are wrong. Default false. */
+  /** Recompute the parents that are wrong. Default false. */
   readonly repair?: boolean | undefined
-  /** How many parents are looked at in one statement: 1 to 10,000. Default 1,000. */
+  /** How many parents one statement checks: 1 to 10,000. Default 1,000. */
   readonly batch?: number | undefined
-  /** Ends it after the part it is at. */
+  /** Ends the run after the current batch. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** A parent that was not what its children say. */
+/** A parent whose totals differed from its children. */
 export interface Drift {
-  /** Its primary key; of several columns, an object. */
+  /** The primary key. An object if the key has several columns. */
   readonly id: unknown
-  /** The columns that were wrong, as texts. */
+  /** The columns that were wrong, with their values as strings. */
   readonly columns: Readonly<
     Record<string, { readonly stored: string | null; readonly derived: string | null }>
   >
-  /** Why it could not be compared, or not be repaired: what its children say does not fit, takes too long to count, or a trigger or a policy keeps the row. The columns are told only of one that a trigger keeps. */
+  /**
+   * Why the parent could not be compared or repaired: its totals do not fit the columns, the count takes too long, or a trigger or a policy keeps the row as it
+   * is. Then `columns` is empty, unless a trigger keeps the row.
+   */
   readonly failed?: string | undefined
 }
 
 export interface AggregateReport {
-  /** Parents that were looked at. */
+  /** How many parents were checked. */
   readonly checked: number
-  /** How many were wrong, or could not be compared. */
+  /** How many parents were wrong, or could not be compared. */
   readonly driftedCount: number
-  /** These, the first 1,000 of them. */
+  /** The first 1,000 of these parents. */
   readonly drifted: readonly Drift[]
-  /** How many of them are right now. */
+  /** How many of the drifted parents this run has repaired. */
   readonly repaired: number
-  /** Others that differ: they are marked, or were written just then. */
+  /** How many other parents differed, because they are marked or were just being written. */
   readonly unsettled: number
 }
 
 const BATCH = 1_000
 const MAX_BATCH = 10_000
 const MAX_LISTED = 1_000
-/** For whoever has a table as a whole. */
+/** The longest wait for a lock on a whole table. */
 const WAIT_MS = 1_000
 const KEPT = 'a trigger or a policy keeps it as it is'
 
 /**
- * First a look without locks, page by page; what differs there is looked at again under the lock of its parent, where nobody can be between the child and the count: then it
- * is wrong.
+ * First compares without locks, page by page. A parent that differs is compared again under its lock, where no writer can be between the child and the count. A
+ * parent that still differs is wrong.
  */
 export async function verifyAggregate(
   name: string,
@@ -81,7 +84,7 @@ export async function verifyAggregate(
   try {
     await run.part(batch, Number.POSITIVE_INFINITY)
   } finally {
-    // Also of one that fails: what it has found until then, and repaired, nobody else finds again.
+    // Also when the run fails: no other run finds again what this run has found and repaired.
     if (report.driftedCount > 0)
       emit('dibs:aggregate.drifted', {
         ...rows.origin,
@@ -99,11 +102,11 @@ class Verification {
   readonly #call: AggregateCall
   readonly #repairs: boolean
   readonly #signal: AbortSignal | undefined
-  /** The last that was looked at; null at the end. */
+  /** The last parent that was read. Null at the end. */
   #after: string | null | undefined
-  /** What a trigger has waited for in vain: it may be a matter of one parent. */
+  /** The error of a wait inside a trigger, which may concern a single parent. */
   #heldUp: unknown
-  /** So many of them in a row, and none between that was written. */
+  /** How many parents in a row met this error, with none repaired in between. */
   #inVain = 0
 
   constructor(call: AggregateCall, repairs: boolean, signal: AbortSignal | undefined) {
@@ -112,7 +115,7 @@ class Verification {
     this.#signal = signal
   }
 
-  /** The next so many pages. One that fails, or that takes too long, is done in ten parts, and these in the same way, down to the one parent that it is about. */
+  /** Checks the next `pages` pages. A page that fails or takes too long is split into ten parts, and so on, down to the single parent that causes it. */
   async part(batch: number, pages: number): Promise<void> {
     for (let page = 0; page < pages && this.#after !== null && !this.#signal?.aborted; page++) {
       const error = await this.#page(batch)
@@ -122,7 +125,7 @@ class Verification {
     }
   }
 
-  /** Nothing of it counts unless all of it does. */
+  /** Checks one page. Its results count only if all of it succeeds. Returns an error that concerns only some parents. */
   async #page(batch: number): Promise<unknown> {
     try {
       const page = await readPage(this.#call, this.#after ?? undefined, batch)
@@ -137,7 +140,7 @@ class Verification {
 
   #confirm(suspects: readonly string[]): Promise<Drift[]> {
     return confirm(this.#call, suspects, this.#repairs).catch((error) => {
-      // It waits for no parent: for the tables, then, or if it writes for what a trigger writes to.
+      // The statement skips locked parents. So the wait was for the tables, or, with `repair`, for what a trigger writes to.
       if (this.#repairs && error instanceof BusyError && error.blockers) this.#heldUp = error
       throw error
     })
@@ -147,7 +150,7 @@ class Verification {
     return isOfSome(error) || error === this.#heldUp
   }
 
-  /** One that cannot be compared is looked at under its lock as well: it may be right by then. */
+  /** Checks a single parent under its lock, even if it cannot be compared without: the parent may be right by then. */
   async #single(): Promise<void> {
     const page = await readPage(this.#call, this.#after ?? undefined)
     this.#goOn(page.last ?? null)
@@ -161,7 +164,7 @@ class Verification {
     }
   }
 
-  /** A key whose text does not say all of it may be behind its own text: that would be the next for ever. */
+  /** If the text of a key loses information, the key may sort behind its own text. The same parent would then be the next one forever. */
   #goOn(last: string | null | undefined): void {
     if (typeof last === 'string' && last === this.#after)
       throw new InvalidInputError(
@@ -184,10 +187,10 @@ class Verification {
   }
 }
 
-/** States of which it is known that the other parents would meet them, too; a policy that forbids one row (42501) is none of them. */
+/** SQLSTATEs that all other parents are known to meet too. A policy that forbids one row (42501) is not among them. */
 const everyones = /^(0A|25|3F|42(?!501)|55|58|XX)/
 
-/** One of the parents is what the server objects to, or there are too many of them for the time: others can be done without it. */
+/** Whether the error concerns one of the parents, or the batch is too large for the time limit. The others can then be checked separately. */
 const isOfSome = (error: unknown): boolean =>
   error instanceof ConstraintViolationError ||
   (error instanceof StatementTimeoutError && error.sqlState !== undefined) ||
@@ -196,12 +199,12 @@ const isOfSome = (error: unknown): boolean =>
 interface Page {
   readonly suspects: readonly string[]
   readonly last: string | undefined
-  /** The same as the caller's driver gives it. */
+  /** The last id, as the caller's driver returns it. */
   readonly id: unknown
   readonly count: number
 }
 
-/** Without `batch`, the next parent, whatever its children say. */
+/** Reads the next page. Without `batch`, reads only the next parent, whether its totals differ or not. */
 async function readPage(call: AggregateCall, after: string | undefined, batch?: number): Promise<Page> {
   let key: readonly Column[] = []
   const told = await call(undefined, (sql) => {
@@ -238,7 +241,7 @@ async function confirm(call: AggregateCall, ids: readonly string[], repairs: boo
       args,
       rest: ['0'],
       waitMs: WAIT_MS,
-      // Also where it only looks: its locks are gone when the answer is here.
+      // Not `readOnly`, even without `repair`: the row locks are then released before the result arrives.
       limit: { ms: LIMIT_MS, readOnly: false },
     }
   })
@@ -249,7 +252,7 @@ async function confirm(call: AggregateCall, ids: readonly string[], repairs: boo
   }))
 }
 
-/** The texts of the key's columns, as our statements read them. */
+/** Converts the texts of the key's columns to texts that our statements read. */
 const readExactId = (key: readonly Column[], id: string): string =>
   JSON.stringify((JSON.parse(id) as string[]).map((text, n) => readExactText(key[n] as Column, text)))
 

@@ -15,7 +15,7 @@ import {
 import { type Column, integerRanges, type Table } from '../postgres/rows/table.js'
 import { growVersion } from '../postgres/rows/version-column.js'
 
-/** A row, and its version as the caller has read it. */
+/** A row, and the version that the caller has read. */
 export interface VersionedId {
   readonly id: RowId
   readonly version: number | bigint | string
@@ -64,7 +64,7 @@ function versionCall(table: Table, at: VersionedId, patch: RowPatch, name: strin
   const match = matchId(parts, args)
   const sets = args.assign('patch', table, patch, taken)
   if (sets.length === 0) throw new InvalidInputError('patch', 'must not be empty')
-  // What the column cannot hold is no version that anybody has written.
+  // A version that the column cannot hold was never written.
   const isSame = isBeyond(column, at.version)
     ? 'false'
     : `${ROW}.${column.quoted} ${column.equals} ${args.value('version', column, at.version ?? undefined)}`

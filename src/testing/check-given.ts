@@ -72,7 +72,7 @@ export function checkGiven<Options extends Given>(
 export function checkBounds(bound: object | undefined, least: Readonly<Record<string, number>>): void {
   for (const [name, value] of Object.entries<unknown>({ ...bound })) {
     const lowest = least[name]
-    if (lowest === undefined) throw unknownOption(`bound.${name}`, Object.keys(least))
+    if (lowest === undefined) throw unknownOption(name, Object.keys(least), 'bound')
     if (value !== undefined && !(typeof value === 'number' && value >= lowest))
       throw new InvalidInputError(`bound.${name}`, `must be ${lowest} or more, not ${showGiven(value)}`)
     if (typeof value === 'number' && value % 1 > 0)

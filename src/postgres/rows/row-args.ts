@@ -4,13 +4,13 @@ import { type TextValue, textArray } from '../text-values.js'
 import { toArrayText, toColumnText } from './column-value.js'
 import type { Column, ColumnType, Table } from './table.js'
 
-/** Columns and what they are set to. */
+/** Columns and the values to write. */
 export type RowPatch = Readonly<Record<string, unknown>>
 
-/** The name of the row in our statements. */
+/** The alias of the row in our statements. */
 export const ROW = '"dibs_t"'
 
-/** The values of a statement: they cross the wire as one array of texts, which is `$1` in it. */
+/** The values of a statement. All values are sent as one array of texts, which is `$1` in the statement. */
 export class RowArgs {
   readonly #texts: string[] = []
 
@@ -18,7 +18,7 @@ export class RowArgs {
     return textArray(this.#texts)
   }
 
-  /** A text, and the place where it stands, cast to a type. Null is none of the texts: with `array_nulls` off it would be the word. */
+  /** Adds a text to the array, and returns a reference to it, cast to a type. Null is not added: with `array_nulls` off it would be read as a word. */
   place(text: TextValue, sql: string): string {
     if (text === null) return `null::${sql}`
     this.#texts.push(text)
@@ -30,7 +30,7 @@ export class RowArgs {
     return this.place(toColumnText(field, column, value), column.cast)
   }
 
-  /** An array with nulls among its items: with `array_nulls` off they cannot be written in its text, so that a word stands for them that no item is. */
+  /** An array that contains nulls, which its text cannot express with `array_nulls` off. A word that occurs in no item stands for each null. */
   #holed(field: string, column: Column, element: ColumnType, value: unknown): string {
     const given = toArrayText(field, element, value)
     let word = 'dibs'
@@ -39,7 +39,7 @@ export class RowArgs {
     return `pg_catalog.array_replace(${text}, '${word}'::pg_catalog.text, null)::${column.cast}`
   }
 
-  /** A value as the column has rounded it, if it was written. */
+  /** A value as the column rounds it when it is written. */
   stored(field: string, column: Column, value: unknown): string {
     return this.place(toColumnText(field, column, value), column.stored)
   }
@@ -49,13 +49,13 @@ export class RowArgs {
     return this.place(toArrayText(field, column, values), `${column.cast}[]`)
   }
 
-  /** Several values as an array of their texts, each still to be cast. */
+  /** Several values as an array of texts. Each must still be cast. */
   texts(field: string, column: Column, values: readonly unknown[]): string {
     const texts = values.map((value, n) => toColumnText(`${field}[${n}]`, column, value))
     return this.place(textArray(texts), 'pg_catalog.text[]')
   }
 
-  /** `"a" = …, "b" = …` */
+  /** Returns assignments: `"a" = …`, `"b" = …`. */
   assign(field: string, table: Table, patch: RowPatch, taken: readonly Taken[]): string[] {
     return Object.entries(checkPatch(field, patch)).map(([name, value]) => {
       const at = `${field}.${name}`

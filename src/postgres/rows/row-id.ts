@@ -3,8 +3,8 @@ import { isPlain, ROW, type RowArgs, type Taken } from './row-args.js'
 import type { Column, Table } from './table.js'
 
 /**
- * Which row: the value of a primary key of one column, or an object that names the columns of the primary key, or of another unique
- * index, and their values.
+ * Identifies a row: the value of a primary key of one column, or an object of columns and values. The object names all columns of the primary key, or of
+ * another unique index.
  */
 export type RowId =
   | string
@@ -21,7 +21,7 @@ export interface KeyPart {
   readonly value: unknown
 }
 
-/** The columns that say which row it is, in the order of their index, so that all lock in the same order. */
+/** Returns the columns that identify the row, in the order of their index, so that all callers lock in the same order. */
 export function readId(field: string, table: Table, id: unknown): readonly KeyPart[] {
   const parts = isPlain(id) ? readParts(field, table, id) : readScalar(field, table, id)
   for (const part of parts)
@@ -55,7 +55,7 @@ function readParts(field: string, table: Table, id: Record<string, unknown>): re
   }))
 }
 
-/** The condition that it is this row. */
+/** Returns the SQL condition that identifies the row. */
 export function matchId(parts: readonly KeyPart[], args: RowArgs, row = ROW): string {
   return parts
     .map(
@@ -65,19 +65,19 @@ export function matchId(parts: readonly KeyPart[], args: RowArgs, row = ROW): st
     .join(' and ')
 }
 
-/** What says which row it is cannot be changed in the same breath. */
+/** The columns that identify the row. The same write cannot change them. */
 export const keyTaken = (table: Table, parts: readonly KeyPart[]): readonly Taken[] =>
   [...new Set([...table.primary, ...parts.map(({ column }) => column)])].map(({ name }) => ({
     name,
     why: 'it says which row it is',
   }))
 
-/** As a reader would name the row, for a message. */
+/** Names the row for an error message. */
 export function nameRow(table: string, id: unknown): string {
   return `row ${JSON.stringify(showId(id))} of table "${table}"`
 }
 
-/** As it stands in an error: something that JSON can say. */
+/** Converts an id for an error, to a value that JSON can express. */
 export function showId(id: unknown): unknown {
   if (typeof id === 'bigint') return `${id}`
   if (id instanceof Uint8Array) return `\\x${Buffer.from(id).toString('hex')}`

@@ -18,16 +18,16 @@ import { ROW, type RowArgs } from './row-args.js'
 import { nameRow, showId } from './row-id.js'
 import type { Table } from './table.js'
 
-/** How long a call waits for rows that another has locked. */
+/** How long a call waits by default for rows that others have locked. */
 export const WAIT_MS = 5_000
 const RETRY_MS = 100
-/** A table that is another one each time it is looked at is not looked at for ever. */
+/** The most tries of a call whose table changes each time. */
 const MAX_LOOKS = 4
 
-/** There is no such type, or no such schema. */
+/** SQLSTATEs that mean that a type or a schema does not exist. */
 const RENAMED = new Set(['42704', '3F000'])
 
-/** Which row it is, and who has locked it. */
+/** Finds the id of a locked row, and who has locked it. */
 const findHolders = statement(
   `select (h.told)[1]::text as id, {schema}.row_blockers(pg_catalog.to_regclass($1::text), (h.told)[2:])::text as blockers
    from (select {schema}.row_lockers($2::text, $3::text::text[]) as told) h`,
@@ -44,30 +44,30 @@ export interface RowOptions {
 export const checkWait = (waitMs: unknown = WAIT_MS): number =>
   checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS)
 
-/** A call of one of the functions in sql/0017_rows.sql and sql/0018_aggregate.sql, for a table as it is known. */
+/** A call of one of the functions in sql/0017_rows.sql and sql/0018_aggregate.sql, for a table whose columns are known. */
 export interface RowCall {
   readonly name: 'row_write' | 'row_lock' | 'row_claim' | 'aggregate_recompute' | 'aggregate_refresh'
-  /** What stands between the table and the values. */
+  /** The arguments between the table and the values. */
   readonly statements: readonly string[]
   readonly args: RowArgs
-  /** What stands after the wait. */
+  /** The arguments after the wait. */
   readonly rest?: readonly TextValue[]
-  /** How long it may wait: 0 if it does not. */
+  /** How long the call may wait. 0: do not wait. */
   readonly waitMs: number
-  /** The other row that it may have waited for. */
+  /** The other row that the call may have waited for. */
   readonly second?: Pick<SecondWrite, 'table' | 'held'> | undefined
-  /** Of a statement that may take long: sent in a transaction of its own, which the server ends after that. */
+  /** For a statement that may take long: sent in a transaction of its own, which the server ends after this limit. */
   readonly limit?: StatementLimit | undefined
 }
 
-/** A row as the caller's own driver gives it, and what the function says about it. */
+/** A row as the caller's driver returns it, and what the SQL function reports about it. */
 export interface ToldRow {
   readonly state: string
   readonly told: string | null
   readonly row: Row
 }
 
-/** Sends what is done to rows of the caller's own tables. One for each instance: it knows the tables. */
+/** Sends reads and writes of rows in the caller's own tables. One for each instance, because it caches the definitions of tables. */
 export class Rows {
   readonly #database: Database
   readonly #catalog: Catalog
@@ -77,12 +77,12 @@ export class Rows {
     this.#catalog = new Catalog(database)
   }
 
-  /** Our schema, as it stands in SQL. */
+  /** The schema of Dibs, quoted for SQL. */
   get schema(): string {
     return quoteIdentifier(this.#database.schema)
   }
 
-  /** A view can be read with the rights of whoever reads it. */
+  /** Whether the server has views that use the rights of their reader (`security_invoker`). */
   get hasInvokerViews(): boolean {
     return this.#database.serverMajor >= 15
   }
@@ -91,28 +91,28 @@ export class Rows {
     return this.#database.origin
   }
 
-  /** A table as it is known, or as it is; `field` is what names it, for a message. */
+  /** Returns a table from the cache, or reads it. `field` is the option that names the table, for error messages. */
   async table(tx: Tx | undefined, field: string, given: string): Promise<Table> {
     return this.#catalog.find(given) ?? (await this.#catalog.read(given, tx, field))
   }
 
-  /** The next call reads it anew. */
+  /** Drops a table from the cache, so that the next call reads it again. */
   forget(given: string): void {
     const table = this.#catalog.find(given)
     if (table) this.#catalog.forget(table)
   }
 
-  /** One of our own statements about tables of the caller's. */
+  /** Sends one of our own statements about the caller's tables. */
   async send(statement: Statement, values: readonly TextValue[], tx: Tx | undefined): Promise<TextRow[]> {
     return this.#database.send(statement, values, tx)
   }
 
-  /** The table as it is now. */
+  /** Reads the table as it is now. */
   read(tx: Tx | undefined, given: unknown): Promise<Table> {
     return this.#catalog.read(given, tx)
   }
 
-  /** Sends what `build` makes of the table: one round trip, and one more where the table is not known yet. */
+  /** Sends the call that `build` makes for the table: one round trip, and one more if the table is not cached yet. */
   async call(
     tx: Tx | undefined,
     given: unknown,
@@ -122,7 +122,7 @@ export class Rows {
     for (let looks = 1; ; looks++) {
       const table = known ?? (await this.#catalog.read(given, tx))
       const call = this.#build(build, table, known !== undefined)
-      // What is refused may be right by now, after a migration: it is read again.
+      // Input that does not fit the cached table may fit after a migration, so the table is read again.
       known = undefined
       if (call === undefined) continue
       const sentAt = performance.now()
@@ -130,20 +130,20 @@ export class Rows {
         this.#forgetStale(error, table, tx === undefined && looks < MAX_LOOKS),
       )
       if (rows === undefined) continue
-      // What is refused comes last: rows were locked before it.
+      // A refusal is the last row, because rows may have been locked before it.
       const { state, told = null } = rows.at(-1) ?? {}
       if (state === 'busy') throw await this.#refuse(tx, table, call, told, performance.now() - sentAt)
       if (state === 'invalid') throw toDatabaseError(table, told)
       if (state !== 'moved' && state !== 'another') return rows
-      // The table is another one by now, or for this caller: it is read again, if it is not one that is known.
+      // The name means another table by now, or for this caller. The table is read again, unless it is cached.
       if (looks >= MAX_LOOKS) throw toDatabaseError(table, state === 'moved' ? told : null)
       if (state === 'another') known = this.#catalog.recall(given, told)
     }
   }
 
   /**
-   * A type that has another name by now is an error of the statement itself. Alone nothing was done, and it is sent again; a
-   * transaction is aborted by it.
+   * A type that was renamed makes the statement itself fail. Without `tx`, nothing was done and the statement is sent again. With `tx`, the error has aborted
+   * the transaction.
    */
   #forgetStale(error: unknown, table: Table, mayLookAgain: boolean): undefined {
     if (!(error instanceof DatabaseError && RENAMED.has(error.sqlState))) throw error
@@ -187,7 +187,7 @@ export class Rows {
     }))
   }
 
-  /** The wait may have ended sooner, where the caller's own statement timeout would have ended it; or later, behind several one after the other. */
+  /** Reports the time that the call took. A caller's own statement timeout can shorten the wait. Several lockers, one after the other, can prolong it. */
   async #refuse(
     tx: Tx | undefined,
     table: Table,
@@ -209,7 +209,7 @@ export class Rows {
     return new BusyError(held.what, waitedMs, RETRY_MS, { blockers })
   }
 
-  /** The other row, if it is that which somebody has locked, and not the first. */
+  /** Returns the second row if others have locked that row and not the first. */
   async #findSecond(tx: Tx | undefined, { second, args }: RowCall, ofFirst: readonly Blocker[]) {
     if (second === undefined || ofFirst.some(({ isSure }) => isSure)) return undefined
     const { given, quoted } = second.table.name
@@ -226,7 +226,7 @@ export class Rows {
   }
 }
 
-/** What the server has said of the last statement: perhaps a function of the caller's that runs inside names what is not there. */
+/** Converts what the server reported about the last statement. For example, a trigger function of the caller may name something that does not exist. */
 function toDatabaseError(table: Table, told: string | null): DatabaseError {
   const [sqlState = 'XX000', ...words] = (
     told ?? `42P01 table ${table.name.given} is another one each time`
@@ -258,26 +258,28 @@ export interface SecondWrite {
   readonly write: string
   readonly isWanted: string
   readonly table: Table
-  /** Answers the id of the row, as the JSON of an array, and who has locked it. */
+  /** SQL that returns the id of the row, as a JSON array, and who has locked the row. */
   readonly held: string
 }
 
-/** A write of one row: what it does, and the look that tells why nothing was written. */
+/** A write of one row: the write itself, and the read that tells why nothing was written. */
 export interface RowWrite {
   readonly table: Table
   readonly args: RowArgs
-  /** Which row. */
+  /** The condition that identifies the row. */
   readonly match: string
   /** The statement up to `returning`. */
   readonly write: string
-  /** What is to be told of the row that is there. */
+  /** The SQL expression to report about the existing row. */
   readonly told?: string
   /**
-   * A second write up to `returning`, of another row, by what the first has written: the name of that is given. If it finds none though `isWanted` is true of what was written, both are
-   * undone, and tried again: the first may have waited, and the other row be one that this statement cannot see.
+   * A second write up to `returning`, of another row, based on the result of the first write. `written` is the name of that result.
+   *
+   * If the second write finds no row although `isWanted` is true of the result, both writes are undone and tried again. The first write may have waited,
+   * so that this statement cannot see the other row.
    */
   readonly also?: (written: string) => SecondWrite
-  /** True where the write would be done by now. */
+  /** The SQL condition under which the write would succeed by now, and is tried again. */
   readonly again: string
   readonly waitMs: number
 }
@@ -314,12 +316,12 @@ function withAlso(written: string, { write, isWanted }: SecondWrite): string {
 select * from "dibs_w" where exists (select from "dibs_a") or not (${isWanted})`
 }
 
-/** Who has locked these rows, as it is noted in them. */
+/** SQL that reads who has locked these rows, as noted in the rows themselves. */
 export function lockersOf(table: Table, match: string): string {
   return `select pg_catalog.array_agg(distinct ${ROW}.xmax::text) from ${table.quoted} as ${ROW} where ${match}`
 }
 
-/** What was told of the one row, or that it is not there. */
+/** Returns the result for the one row. Throws if the row does not exist or was not written. */
 export function expectRow([first]: readonly ToldRow[], table: string, id: unknown): ToldRow {
   if (first?.state === 'unwritten') throw new NotWrittenError(nameRow(table, id), table, showId(id))
   if (first && first.state !== 'absent') return first

@@ -9,14 +9,14 @@ export interface CountedWriteOptions extends RowOptions {
   readonly versionColumn?: string | undefined
 }
 
-/** A version that grows with a write, and what the patch of that write may not set. */
+/** The assignment that adds one to a version, and the columns that the patch of the same write may not set. */
 export interface VersionGrowth {
   readonly column: Column
   readonly set: string
   readonly taken: readonly Taken[]
 }
 
-/** `taken` has another meaning in the same write, and cannot count. */
+/** @param taken columns with another purpose in the same write, which cannot be the version */
 export function growVersion(table: Table, name: string, taken: readonly Taken[]): VersionGrowth {
   const column = table.column('versionColumn', name)
   if (!column.base || column.base === 'oid' || !integerRanges[column.base])
@@ -35,7 +35,7 @@ export function growVersion(table: Table, name: string, taken: readonly Taken[])
   }
 }
 
-/** The same where a write may be left uncounted. */
+/** As `growVersion`. Without a `name`, the write is not counted. */
 export function countWrite(
   table: Table,
   name: string | undefined,

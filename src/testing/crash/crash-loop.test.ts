@@ -332,7 +332,11 @@ describe('what it does with a database', () => {
 
 describe('what it refuses', () => {
   it.each<[string, Partial<Record<keyof CrashLoopOptions | 'rum', unknown>>, RegExp]>([
-    ['a misspelled option', { rum: 1 }, /^Unknown option "rum"\. Expected one of: name, pool, url, setup/],
+    [
+      'a misspelled option',
+      { rum: 1 },
+      /^Unknown option "rum"\. Did you mean run\? Expected one of: name, pool, url, setup/,
+    ],
     ['no program', { run: undefined }, /^`run` must be given: the program under test/],
     [
       'nothing to judge by',
