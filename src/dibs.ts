@@ -244,7 +244,7 @@ export class Dibs implements AsyncDisposable {
    * that was used for another request.
    *
    * By default claim, writes and outcome commit together. What `fn` writes to this database is there exactly once for each key, as long as the outcome is kept
-   * (`keepMs`). With your own `tx` this holds too, unless you catch the error of `once` and commit. `fn` may run again after it failed or was rolled back. A
+   * (`keepMs`). With your own `tx` this holds too, if you do not catch the error of `once` and then commit. `fn` may run again after it failed or was rolled back. A
    * second call waits for the first.
    *
    * For effects outside of the database use `mode: 'leased'`. The claim then commits first and is held by a lease. `fn` gets the claim and passes
@@ -466,7 +466,7 @@ export class Dibs implements AsyncDisposable {
    * `staleMs` the old value is returned while one caller loads a new one in the background. If the process that loads dies, another caller loads. A load that
    * ends too late is not kept.
    *
-   * `load` may run twice at a time after it lost the lead, so it should only read. Throws `BusyError` if the load of another caller takes longer than `waitMs`.
+   * If a load loses the lead, another one may start while it still runs. So `load` should only read. Throws `BusyError` if the load of another caller takes longer than `waitMs`.
    *
    * @example
    * const rates = await dibs.singleFlight('fx:EUR', { ttlMs: 60_000, staleMs: 600_000 }, async ({ signal }) => {

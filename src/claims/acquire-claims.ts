@@ -17,16 +17,16 @@ import {
 } from './period.js'
 import type { QuotaUse } from './quota-told.js'
 
-/** Something that can be claimed together with others. `Grant` is what the function is given of it. */
+/** A claim that `dibs.acquire` can make together with others. The function gets a `Grant` for it. */
 export interface AcquireClaim<Grant> {
   readonly kind: 'once' | 'singleton' | 'quota' | 'rate' | 'lock'
-  /** For the compiler; there is no such field. */
+  /** For the compiler only. The field does not exist at run time. */
   readonly grant?: Grant
 }
 
-/** What the function is given of `claim.once`. */
+/** The grant of `claim.once`, as the function gets it. */
 export interface OnceGrant {
-  /** The same in every attempt. */
+  /** The id of the claim, the same in every attempt. */
   readonly id: string
   readonly fence: number
   readonly attempt: number
@@ -34,35 +34,35 @@ export interface OnceGrant {
 
 /** The period that was claimed. */
 export interface Slot {
-  /** Names the period: `day:2026-11-16`. */
+  /** The name of the period: `day:2026-11-16`. */
   readonly key: string
   readonly startsAt: Date
   readonly endsAt: Date
-  /** Of the claim: names this very use of the slot, to void it by. */
+  /** The id of the claim. Identifies this use of the slot for `dibs.voidSlot`. */
   readonly id: string
   readonly fence: number
 }
 
 export interface QuotaGrant extends QuotaUse {
-  /** It was taken before, under the same id, and not again. */
+  /** True if the amount was taken before under the same id, and not again. */
   readonly replayed: boolean
-  /** To refund it by, if it was given one or the quota has a ledger. */
+  /** The id for a refund. Present if one was given, or if the quota has a ledger. */
   readonly id?: string
 }
 
 export interface LockGrant {
   readonly name: string
-  /** Grows with each holder: whoever stores it with what they write can refuse a late one. */
+  /** Grows with each holder. Store it with your writes, so that a late write of an older holder can be refused. */
   readonly fence: number
 }
 
-/** What the function is given, in the order of the claims. */
+/** The grants that the function gets, in the order of the claims. */
 export type Grants<C extends readonly AcquireClaim<unknown>[]> = {
   -readonly [I in keyof C]: C[I] extends AcquireClaim<infer Grant> ? Grant : never
 }
 
 export type OnceClaimSpec = Omit<LeasedSpec, 'mode' | 'leaseMs' | 'onAmbiguous' | 'result'> & {
-  /** What to do when an earlier attempt has no recorded outcome; for leased claims. Default `retry`. */
+  /** The action when an earlier attempt has no recorded outcome. Only for leased claims. Default `retry`. */
   readonly onAmbiguous?: 'retry' | 'hold' | undefined
 }
 
@@ -93,19 +93,19 @@ const onceNames = [
   'onAmbiguous',
 ]
 
-/** What `dibs.singleton` and `claim.singleton` claim. `per` or `perMs` is required. */
+/** The spec of `dibs.singleton` and `claim.singleton`. `per` or `perMs` is required. */
 export type SingletonClaimSpec = RequiredPeriod<CalendarUnit | CronSlots> & SingletonFields
 
 export interface SingletonFields {
-  /** What is done once in each period: `'daily-report'`, or parts: `['prayer', child]`. */
+  /** The name of the work that is done once in each period: `'daily-report'`, or parts: `['prayer', child]`. */
   readonly scope: string | readonly (string | number | bigint)[]
-  /** Who does it, for the callers that come too late. Default: this host and process. */
+  /** The name of the caller, shown to callers that come too late. Default: this host and process. */
   readonly holder?: string | undefined
-  /** What to do with the slot if the function fails: `free` it for another try (default), or `keep` it. */
+  /** The action if the function fails: `free` the slot for another try (default), or `keep` it. */
   readonly ifFailed?: 'free' | 'keep' | undefined
   /** How long a slot is kept after its period. Default 7 days. */
   readonly keepMs?: number | undefined
-  /** Leased: after so many attempts without a recorded outcome, the slot has failed. Default 5. */
+  /** Leased only: after this many attempts without a recorded outcome, the slot fails. Default 5. */
   readonly maxAttempts?: number | undefined
 }
 
@@ -115,7 +115,7 @@ const WEEK_MS = 7 * 24 * 3_600_000
 export class SingletonClaim implements AcquireClaim<Slot> {
   readonly kind = 'singleton'
   declare readonly grant?: Slot
-  /** As the caller named it. */
+  /** The scope as the caller named it. */
   readonly name: string
   readonly scope: string
   readonly holder: string
@@ -145,7 +145,7 @@ export class SingletonClaim implements AcquireClaim<Slot> {
     this.maxAttempts = maxAttempts
   }
 
-  /** As the database is asked; the slots of a cron expression are those around a time. */
+  /** The claim as sent to the database. For a cron expression, it has the slots around `nowMs`. */
   item(nowMs: number): object {
     return {
       scope: this.scope,
@@ -153,7 +153,7 @@ export class SingletonClaim implements AcquireClaim<Slot> {
       id: randomUUID(),
       by: this.holder,
       keepMs: this.keepMs,
-      // A slot that is kept when it fails is also kept when nobody knows whether it did.
+      // A slot that is kept after a failure is also kept when nobody knows whether the work failed.
       hold: this.keeps,
       maxLost: this.maxAttempts,
       gaveUp: JSON.parse(explainGivingUp(this.maxAttempts)),
@@ -161,7 +161,7 @@ export class SingletonClaim implements AcquireClaim<Slot> {
   }
 }
 
-/** Made by `quota.claim`. */
+/** A claim on a quota. Made by `quota.claim`. */
 export class QuotaClaim implements AcquireClaim<QuotaGrant> {
   readonly kind = 'quota'
   declare readonly grant?: QuotaGrant
@@ -174,7 +174,7 @@ export class QuotaClaim implements AcquireClaim<QuotaGrant> {
     readonly fields: {
       readonly per?: unknown
       readonly id?: string | undefined
-      /** Each call that takes it gives it an id of its own. */
+      /** True: each call that takes the claim gives it an id of its own. */
       readonly ledger: boolean
       readonly keepMs: number | null
     },
@@ -202,7 +202,7 @@ export class LockClaim implements AcquireClaim<LockGrant> {
 }
 
 /**
- * What `dibs.acquire` claims together. Quotas and rate limits make theirs: `points.claim(child, 10)`.
+ * Makes the claims for `dibs.acquire`. Quotas and rate limits make their own: `points.claim(child, 10)`.
  *
  * @example
  * await dibs.acquire(
@@ -213,11 +213,11 @@ export class LockClaim implements AcquireClaim<LockGrant> {
  * )
  */
 export const claim = {
-  /** An idempotency key: see `dibs.once`. At most one in a list. If it has its outcome, nothing else is looked at. */
+  /** An idempotency key: see `dibs.once`. At most one in a list. If the key has its outcome, no other claim is looked at. */
   once: (spec: OnceClaimSpec): OnceClaim => new OnceClaim(spec),
-  /** One in each period: see `dibs.singleton`. */
+  /** A slot, taken by one caller in each period: see `dibs.singleton`. */
   singleton: (spec: SingletonClaimSpec): SingletonClaim => new SingletonClaim(spec),
-  /** A lock, held until the transaction ends, or under the lease. One that is held elsewhere is refused, and never waited for. */
+  /** A lock, held until the transaction ends, or under the lease. A lock that is held elsewhere is refused. The call never waits for it. */
   lock: (name: string): LockClaim => new LockClaim(name),
 } as const
 
@@ -229,7 +229,7 @@ export interface RateGrant {
   readonly resetsAt: Date
 }
 
-/** Made by `rateLimit.claim`. */
+/** A claim on a rate limit. Made by `rateLimit.claim`. */
 export class RateClaim implements AcquireClaim<RateGrant> {
   readonly kind = 'rate'
   declare readonly grant?: RateGrant
@@ -253,7 +253,7 @@ export class RateClaim implements AcquireClaim<RateGrant> {
   }
 }
 
-/** Tells claims of one kind apart. */
+/** The name that distinguishes claims of one kind. */
 function nameOf(claim: AnyClaim): string {
   if (claim.kind === 'once') return ''
   if (claim.kind === 'singleton') return claim.scope
@@ -267,7 +267,7 @@ function explainTwice({ kind }: AnyClaim): string {
     : 'is in the list already'
 }
 
-/** In one order for everybody, by kind and then by name. */
+/** Sorts claims by kind and then by name, in one order for all callers. */
 export function sortClaims(
   given: readonly AnyClaim[],
 ): { readonly claim: AnyClaim; readonly index: number }[] {
@@ -282,7 +282,7 @@ export function sortClaims(
     )
 }
 
-/** Refuses what cannot be claimed together. */
+/** Refuses claims that cannot be made together. */
 export function checkClaims(given: readonly AnyClaim[]): void {
   if (!Array.isArray(given) || given.length === 0 || given.length > MAX_CLAIMS)
     throw new InvalidInputError('claims', `must be an array of 1 to ${MAX_CLAIMS} claims`)

@@ -13,31 +13,31 @@ import { acquireClaims, endAcquired, endHold, renewAcquired } from './acquire-st
 import type { ToldAcquire } from './acquire-told.js'
 import { Lease } from './lease.js'
 
-/** What the function of leased claims works with, beside what was granted. */
+/** The handle of leased claims, which the function gets with the grants. */
 export interface AcquireLease {
   /**
-   * To be handed on to whoever does the work outside, so that a repetition is known there. With `claim.once` it is the same in
-   * every attempt.
+   * Pass this key on to the service that does the work, so that the service recognizes a repetition. With `claim.once`, the key is the same in every
+   * attempt.
    */
   readonly idempotencyKey: string
-  /** Counts from 1. Above 1, an earlier attempt has no recorded outcome. */
+  /** The number of the attempt, from 1. Above 1, an earlier attempt has no recorded outcome. */
   readonly attempt: number
-  /** Fires when one of the claims is lost: stop then. Give it to `fetch` and the like. */
+  /** Fires when one of the claims is lost. Stop then. Pass the signal to `fetch` and similar functions. */
   readonly signal: AbortSignal
 }
 
 type Handler = (lease: AcquireLease, grants: unknown[]) => Promise<unknown>
 
-/** How long a write of its own waits for rows, which only a passing caller can have locked. */
+/** How long a write of this call waits for rows. Only another call that writes briefly can have locked them. */
 const WAIT_MS = '5000'
 
-/** How long reservations that could not be charged with the outcome are waited for. */
+/** How long to keep trying to settle reservations that could not be charged with the outcome. */
 const SETTLE_MS = 5_000
 
-/** What `acquire_end` says. */
+/** The result of the SQL function `acquire_end`. */
 interface ToldEnd {
   readonly state: string
-  /** Reservations that are to be asked for by themselves. */
+  /** Reservations that must be settled one by one. */
   readonly unsettled?: readonly ToldHold[]
 }
 
@@ -46,7 +46,7 @@ interface ToldHold {
   readonly id: string
 }
 
-/** All claims commit first; the work is done under one lease; its end is stored if every fence is still the same. */
+/** All claims commit first. The work is done under one lease. The end of the work is stored if every fence is still the same. */
 export function acquireLeased(call: AcquireCall, leaseMs: number, handler: Handler): Promise<unknown> {
   return call.database.work(async () => {
     for (;;) {
@@ -86,7 +86,7 @@ function sinceWhen(told: ToldAcquire, leaseMs: number, sentAt: number, waitedMs:
   return sentAt + Math.max(0, waitedMs - 1 - told.tookMs) - Math.max(0, ...ages)
 }
 
-/** Leased claims in the hands of this process. */
+/** Leased claims that this process holds. */
 class HeldClaims {
   readonly #call: AcquireCall
   readonly #told: ToldAcquire
@@ -134,7 +134,7 @@ class HeldClaims {
       signal: this.#lease.signal,
     }
     try {
-      lease.signal.throwIfAborted() // this process may have stood still since it asked
+      lease.signal.throwIfAborted() // this process may have been suspended since it sent the request
       const { value, text } = await this.#read(await this.#run(handler, lease))
       if ((await this.#end({ isDone: true, text, keepsOnce: false, restMs: null })) !== 'lost') return value
       throw this.#call.once?.lost(once?.fence ?? 0, 'outcome') ?? new FenceLostError(this.#call.describe(), 0)
@@ -143,7 +143,7 @@ class HeldClaims {
     }
   }
 
-  /** The work is done: an outcome that cannot be kept must not make it be done again. */
+  /** Reads the outcome. The work is done, so an outcome that cannot be stored must not cause a repetition. */
   async #read(done: unknown): Promise<{ value: unknown; text: string | null }> {
     try {
       return readValue(this.#call, done)
@@ -164,7 +164,7 @@ class HeldClaims {
     try {
       return await handler(lease, this.#call.grants(this.#told))
     } catch (error) {
-      // Only an error thrown to say so means that nothing has happened.
+      // Only `TransientError` and `SnoozeError` mean that nothing has happened.
       const saysSo = error instanceof TransientError || error instanceof SnoozeError
       const restMs = this.#call.holds && !saysSo ? 0 : null
       const ending = {
@@ -173,7 +173,7 @@ class HeldClaims {
         keepsOnce: this.#call.keeps(error).once,
         restMs,
       }
-      // If that cannot be said, the leases run out by themselves.
+      // If this write fails, the leases run out by themselves.
       await this.#end(ending).catch(() => {})
       throw error
     }
@@ -197,8 +197,8 @@ class HeldClaims {
   }
 
   /**
-   * The outcome is stored, but reservations have run out before, and others have their rows: the work is to be charged all the same. `lost`:
-   * one is another call's by now, and nothing else was claimed that has a fence.
+   * Charges reservations that ran out before the outcome was stored, and whose rows other callers have locked. The work is done, so it must be charged.
+   * Returns `lost` if a reservation belongs to another call by now, and no other claim has a fence.
    */
   async #settle(grants: readonly ToldHold[]): Promise<'settled' | 'lost'> {
     const { database, holder, isFenced } = this.#call

@@ -20,24 +20,24 @@ import { quotaMismatch, readUse, type ToldRow, type ToldTake } from './quota-tol
 import { resetsAtOf } from './rate-spec.js'
 import type { ToldClaim } from './told-claim.js'
 
-/** What `acquire` says. */
+/** The result of the SQL function `acquire`. */
 export interface ToldAcquire {
-  /** `once`: the idempotency key has its answer, or another works on it, and nothing else was looked at. */
+  /** `once`: the idempotency key has its outcome, or another caller works on it. No other claim was looked at. */
   readonly state: 'once' | 'refused' | 'granted'
   readonly isFinal: boolean
   readonly once: ToldClaim | null
-  /** In the order in which they were asked for. */
+  /** In the order of the items in the request. */
   readonly results: readonly ToldOne[]
   readonly tookMs: number
 }
 
-/** What came of one claim; each kind has a use for some of it. */
+/** The result of one claim. Each kind uses some of the fields. */
 export interface ToldOne {
   readonly granted: boolean
   readonly isBusy: boolean
   readonly isFinal: boolean
   readonly state: string
-  /** The database's clock, if the slots of a cron expression do not reach it. */
+  /** The time of the database, if the slots of a cron expression do not reach it. */
   readonly now?: number
   readonly claim?: ToldClaim
   readonly slot?: { readonly key: string; readonly startsAt: number; readonly endsAt: number }
@@ -61,7 +61,7 @@ interface ToldRate {
   readonly resetUs: number
 }
 
-/** What was asked for, as it went to the database and as a refusal is stored. */
+/** A requested claim, as sent to the database and as stored with a refusal. */
 export interface AcquireItem {
   readonly kind: 'singleton' | 'quota' | 'rate' | 'lock'
   readonly index: number
@@ -73,16 +73,16 @@ export interface AcquireItem {
   readonly cost?: number
 }
 
-/** A slot that was undone and is kept all the same. */
+/** The stored error name of a slot that was undone and is still kept. */
 export const VOID = 'SlotVoided'
 
-/** When to come back to what another transaction is about to decide. */
+/** Suggested retry delay while another transaction is about to decide. */
 const RETRY_MS = 100
 
-/** Asking again in the same way ends the same way. */
+/** The errors that an unchanged call would get again. */
 const mistakes = [FingerprintMismatchError, NeverFitsError, HoldEndedError]
 
-/** The reason of each that was refused. */
+/** Collects the reason of each refused claim in one error. */
 export function readRefusal(
   items: readonly AcquireItem[],
   told: Pick<ToldAcquire, 'results' | 'isFinal'>,
@@ -168,12 +168,12 @@ function explainSlot(scope: string, one: ToldOne, waitedMs: number): DibsError {
   })
 }
 
-/** A refusal that was stored as the outcome of an idempotency key; undefined: the outcome is another. */
+/** Restores a refusal that was stored as the outcome of an idempotency key. Returns undefined if the outcome is another. */
 export function readStoredRefusal({ status, outcome }: ToldClaim): AcquireRefusedError | undefined {
   const stored = outcome as
     | { readonly name?: string; readonly fields?: { items?: AcquireItem[]; results?: ToldOne[] } }
     | undefined
-  // One that a function has thrown has the same name, and no items.
+  // An error of this name that a function threw has no items.
   const { items, results } = stored?.fields ?? {}
   if (status !== 'failed' || stored?.name !== 'AcquireRefusedError' || !items || !results) return undefined
   return readRefusal(items, { results, isFinal: true }, 0, true)

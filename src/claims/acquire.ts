@@ -15,55 +15,55 @@ import { type AcquireLease, acquireLeased } from './acquire-leased.js'
 
 type Claims = readonly AcquireClaim<unknown>[]
 
-/** With an idempotency key or a slot the answer is stored, and is what JSON makes of it. */
+/** The result of `dibs.acquire`. With an idempotency key or a slot, the result is stored, and callers get it as JSON returns it. */
 export type AcquireAnswer<C extends Claims, T> = C extends readonly (QuotaClaim | RateClaim | LockClaim)[]
   ? T
   : Stored<T>
 
 interface Common {
   /**
-   * How long to wait while other transactions are about to decide. Default 500; 5,000 for a slot that comes first in a transaction.
-   * An idempotency key has its own.
+   * How long to wait for other transactions that are about to decide about a claim. Default 500; 5,000 for a slot that comes first in a transaction. An
+   * idempotency key has its own `waitMs`.
    */
   readonly waitMs?: number | undefined
 }
 
-/** Everything in this database: what is claimed and what the function writes commit together. */
+/** For work that is entirely in this database: the claims and the writes of the function commit together. */
 export interface JoinedAcquire extends Common {
   readonly mode?: 'joined' | undefined
   /** Your own transaction. Without one, `acquire` makes one. */
   readonly tx?: Tx | undefined
-  /** Of the transaction that `acquire` makes. Default 30,000. */
+  /** The deadline of the transaction that `acquire` makes. Default 30,000. */
   readonly deadlineMs?: number | undefined
 }
 
-/** For work outside of this database: what is claimed commits first, and is held by a lease. */
+/** For work outside of this database: the claims commit first and are held by a lease. */
 export interface LeasedAcquire extends Common {
   readonly mode: 'leased'
-  /** How long after its last sign of life a holder counts as dead. Renewed while the function runs. Default 30,000. */
+  /** A holder without a sign of life for this long counts as dead. The lease is renewed while the function runs. Default 30,000. */
   readonly leaseMs?: number | undefined
 }
 
-/** `dibs.acquire`, by what the function works with. */
+/** The type of `dibs.acquire`, with overloads for each mode. */
 export interface Acquire {
-  /** In a transaction of its own. */
+  /** Runs `fn` in a transaction of its own. */
   <const C extends Claims, T>(
     claims: C,
     fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAnswer<C, T>>
-  /** In a transaction of its own. */
+  /** Runs `fn` in a transaction of its own. */
   <const C extends Claims, T>(
     claims: C,
     options: (JoinedAcquire & { readonly tx?: undefined }) | undefined,
     fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAnswer<C, T>>
-  /** In your transaction. */
+  /** Runs `fn` in your transaction. */
   <const C extends Claims, T, X extends Tx>(
     claims: C,
     options: JoinedAcquire & { readonly tx: X },
     fn: (tx: X, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAnswer<C, T>>
-  /** Leased. */
+  /** Runs `fn` under a lease. */
   <const C extends Claims, T>(
     claims: C,
     options: LeasedAcquire,
@@ -71,41 +71,41 @@ export interface Acquire {
   ): Promise<AcquireAnswer<C, T>>
 }
 
-/** What `dibs.tryAcquire` returns. */
+/** Result of `dibs.tryAcquire`. */
 export type AcquireAttempt<T> =
   | { readonly ok: true; readonly value: T }
   | {
       readonly ok: false
       /** Each claim that was refused, with the reason. */
       readonly failures: readonly AcquireFailure[]
-      /** Asking again would end the same way. Under an idempotency key it is the outcome. */
+      /** True if a repeated call would end the same way. With an idempotency key, the refusal is then its outcome. */
       readonly isFinal: boolean
-      /** It is the outcome of an earlier call with the same key. */
+      /** True if the refusal is the outcome of an earlier call with the same key. */
       readonly replayed: boolean
-      /** When all of them may fit; missing if one of them does not free itself. */
+      /** How long until all claims may fit. Missing if one of them does not free itself. */
       readonly retryAfterMs?: number
     }
 
-/** `dibs.tryAcquire`, by what the function works with. */
+/** The type of `dibs.tryAcquire`, with overloads for each mode. */
 export interface TryAcquire {
-  /** In a transaction of its own. */
+  /** Runs `fn` in a transaction of its own. */
   <const C extends Claims, T>(
     claims: C,
     fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
-  /** In a transaction of its own. */
+  /** Runs `fn` in a transaction of its own. */
   <const C extends Claims, T>(
     claims: C,
     options: (JoinedAcquire & { readonly tx?: undefined }) | undefined,
     fn: (tx: Transaction, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
-  /** In your transaction. */
+  /** Runs `fn` in your transaction. */
   <const C extends Claims, T, X extends Tx>(
     claims: C,
     options: JoinedAcquire & { readonly tx: X },
     fn: (tx: X, grants: Grants<C>) => Promise<T>,
   ): Promise<AcquireAttempt<AcquireAnswer<C, T>>>
-  /** Leased. */
+  /** Runs `fn` under a lease. */
   <const C extends Claims, T>(
     claims: C,
     options: LeasedAcquire,
@@ -155,7 +155,7 @@ export function tryAcquireOn(database: Database): TryAcquire {
 /** The options of each mode. */
 const names = { joined: ['mode', 'waitMs', 'tx', 'deadlineMs'], leased: ['mode', 'waitMs', 'leaseMs'] }
 
-/** Refuses what is no option in the mode that was given; `others` are those of either. */
+/** Refuses options that do not belong to the given mode. `others` are the options of both modes. */
 export function checkModeOptions(options: { readonly mode?: unknown }, others: readonly string[] = []): void {
   const mode: unknown = options?.mode ?? 'joined'
   if (mode !== 'joined' && mode !== 'leased')
@@ -163,13 +163,13 @@ export function checkModeOptions(options: { readonly mode?: unknown }, others: r
   checkOptions(options, [...others, ...names[mode]])
 }
 
-/** A call whose arguments are checked, and what starts it. */
+/** A call with checked arguments, and the function that starts it. */
 interface PreparedAcquire {
   readonly call: AcquireCall
   readonly run: () => Promise<unknown>
 }
 
-/** Runs a call. A refusal is a result, not an error; whatever the function throws is thrown. */
+/** Runs a call. Returns a refusal as a result instead of an error. Errors of the function are thrown. */
 export async function attemptAcquire({
   call,
   run,
@@ -211,7 +211,7 @@ export function prepareAcquire(
   return { call, run: () => acquireAlone(call, ms, work) }
 }
 
-/** Those who wait for one of its locks need not wait for their next look. */
+/** Notifies callers that wait for one of the locks, so that they do not wait for their next poll. */
 function tellWaiters(call: AcquireCall, answer: Promise<unknown>): Promise<unknown> {
   const { locks } = call
   return locks.length === 0 ? answer : answer.finally(() => hintWanted(call.database, locks))

@@ -1,30 +1,30 @@
 import type { Stored } from '../postgres/json.js'
 
-/** What a step is given. */
+/** The argument of the function of a step. */
 export interface StepContext {
-  /** The same in every attempt, another for every step: to be handed on to whoever does the work. */
+  /** Stays the same in every attempt, and differs between steps. Pass it on to the service that does the work. */
   readonly idempotencyKey: string
   readonly signal: AbortSignal
 }
 
-/** What the handler of a leased claim works with. */
+/** The handle of a leased claim, for the function that does the work. */
 export interface Claim {
-  /** The same in every attempt, also by another process. Callers that find the key claimed are told it. */
+  /** The id of the claim, the same in every attempt and in every process. Callers that find the key claimed get this id too. */
   readonly id: string
-  /** Grows with each attempt: whoever stores it with what they write can refuse a late one. */
+  /** Grows with each attempt. Store it with your writes, so that a late write of an older attempt can be refused. */
   readonly fence: number
-  /** From 1. */
+  /** The number of the attempt, from 1. */
   readonly attempt: number
   /**
-   * To be handed on to whoever does the work outside, so that a repetition is known there. The same in every attempt, and
-   * another once the key has expired and is used anew.
+   * Pass this key on to the service that does the work, so that the service recognizes a repetition. The key is the same in every attempt. Once the key of
+   * the claim has expired and is used again, this key is another.
    */
   readonly idempotencyKey: string
-  /** Fires when the claim is lost: stop then, another works on it. Give it to `fetch` and the like. */
+  /** Fires when the claim is lost. Stop then, because another caller may work on it. Pass the signal to `fetch` and similar functions. */
   readonly signal: AbortSignal
   /**
-   * Does a part of the work and records what came of it, so that an attempt that takes over goes on behind it. A part whose attempt died
-   * before that is recorded is done again, with the same `idempotencyKey`.
+   * Does a part of the work and records its result. An attempt that takes over continues after the recorded steps. A step runs again, with the same
+   * `idempotencyKey`, if its attempt died before the result was recorded.
    *
    * @example
    * const charge = dibs.operation('charge', {}, async (input: { amount: number }, claim) => {

@@ -4,33 +4,31 @@ import { trackJoinedMethods } from '../postgres/open-calls.js'
 import type { SubjectOptions } from './quota-spec.js'
 import type { QuotaRefusal, QuotaUse } from './quota-told.js'
 
-/** What a quota does by the id of a reservation. */
+/** The methods of a quota that end a reservation by its id. */
 interface EndsHolds {
   settle(id: string, actual: number, options: SubjectOptions): Promise<QuotaUse>
   void(id: string, options: Pick<SubjectOptions, 'tx'>): Promise<void>
 }
 
-/**
- * A reservation. With `await using` it is given back at the end of the block, unless it was settled.
- */
+/** A reservation. With `await using`, the end of the block gives the reservation back, unless it was settled. */
 export class Hold implements AsyncDisposable {
   readonly #quota: EndsHolds
   readonly #of: Pick<SubjectOptions, 'limit' | 'timeZone'>
-  /** Where it was made, or settled: others see nothing of that before it commits, and it may be rolled back. */
+  /** The transaction in which the hold was made or settled. Others see nothing of it before it commits, and it may be rolled back. */
   #tx: Tx | undefined
   #isOver = false
 
   constructor(
     quota: EndsHolds,
-    /** To settle or give it back by, in any process. */
+    /** The id of the reservation. Any process can settle it or give it back by this id. */
     readonly id: string,
-    /** What was reserved. */
+    /** The reserved amount. */
     readonly amount: number,
-    /** When it runs out by itself, by the database's clock. */
+    /** When the reservation runs out by itself, by the database's clock. */
     readonly leaseUntil: Date,
-    /** It was reserved before, under the same id, and not again. */
+    /** True if the amount was reserved before under the same id, and not again. */
     readonly replayed: boolean,
-    /** What was said of the subject; it counts for `settle` too. */
+    /** The options of the call that made the hold. `limit` and `timeZone` count for `settle` too. */
     { tx, ...of }: SubjectOptions = {},
   ) {
     this.#quota = quota
@@ -38,14 +36,14 @@ export class Hold implements AsyncDisposable {
     this.#tx = tx
   }
 
-  /** Takes so much of it, or all, and gives the rest back. */
+  /** Takes `actual` of the reserved amount, by default all of it, and gives back the rest. */
   async settle(actual: number = this.amount, options: SubjectOptions = {}): Promise<QuotaUse> {
     const use = await this.#quota.settle(this.id, actual, { ...this.#of, ...options })
     this.#end(options.tx)
     return use
   }
 
-  /** Gives it back. */
+  /** Gives the reserved amount back. */
   async void(options: Pick<SubjectOptions, 'tx'> = {}): Promise<void> {
     await this.#quota.void(this.id, options)
     this.#end(options.tx)
@@ -58,12 +56,12 @@ export class Hold implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#isOver) return
-    // In the transaction that knows of it, or, once that is over, alone.
+    // First in the transaction that knows the hold. If that transaction is over, in a call of its own.
     if (this.#tx !== undefined && (await this.#giveBack({ tx: this.#tx }).catch(() => false))) return
     await this.#giveBack({})
   }
 
-  /** Settled by its id, or reserved in a transaction that was rolled back, it is over as well. */
+  /** Gives the amount back. `HoldEndedError` is no error here: the hold was settled by its id, or reserved in a transaction that was rolled back. */
   async #giveBack(options: Pick<SubjectOptions, 'tx'>): Promise<true> {
     await this.void(options).catch((error: unknown) => {
       if (!(error instanceof HoldEndedError)) throw error
@@ -72,7 +70,7 @@ export class Hold implements AsyncDisposable {
   }
 }
 
-/** What `quota.tryReserve` returns. */
+/** Result of `quota.tryReserve`. */
 export type ReserveAttempt = { readonly ok: true; readonly hold: Hold } | QuotaRefusal
 
 trackJoinedMethods(Hold, 'hold', { settle: 1, void: 0 })

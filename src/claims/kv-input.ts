@@ -4,15 +4,15 @@ import { toJson } from '../postgres/json.js'
 import { checkCharacters, MAX_KEY_BYTES } from '../postgres/key.js'
 import { nameGiven } from '../postgres/name-given.js'
 
-/** Most keys that `getMany` takes, and most entries on a page of `scan`. */
+/** The maximum number of keys that `getMany` takes. */
 export const MAX_KEYS = 1_000
 
-/** PostgreSQL merges by a function that calls itself, and its stack is limited; this is well within. */
+/** PostgreSQL merges with a recursive function, and its stack is limited. This depth is well within that limit. */
 const MAX_PATCH_DEPTH = 50
 
 const MAX_PATHS = 1_000
 
-/** Where a field is: its name, or the way to it through the objects around it. */
+/** The path of a field: its name, or the names on the way to it through the objects around it. */
 export type FieldPath = string | readonly string[]
 
 export function checkVersion(field: string, version: unknown): string {
@@ -21,12 +21,12 @@ export function checkVersion(field: string, version: unknown): string {
   throw new InvalidInputError(field, `must be the version of an entry, a whole number from 1, not ${given}`)
 }
 
-/** How long something written from scratch lives: null for ever. */
+/** The lifetime of a new entry. Null means forever. */
 export function checkTtl(ttlMs: unknown): string | null {
   return ttlMs === undefined ? null : checkLifetime('ttlMs', ttlMs)
 }
 
-/** How long something that is there lives from now on; the first says whether it keeps what it has. */
+/** The new lifetime of an existing entry. The first value says whether the entry keeps its expiry. */
 export function checkNewTtl(ttlMs: unknown): readonly ['true' | 'false', string | null] {
   return [ttlMs === undefined ? 'true' : 'false', checkTtl(ttlMs)]
 }
@@ -42,10 +42,10 @@ export function checkFields(fields: unknown): string {
   return json
 }
 
-/** How deep objects lie in objects; what is in an array is replaced as a whole, and counts for nothing. */
+/** How deep objects are nested in objects. Arrays do not count, because an array is replaced as a whole. */
 function depthOf(value: unknown): number {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return 0
-  // No spread: a megabyte has room for more fields than a call may have arguments.
+  // No spread: a value of one megabyte can have more fields than a call may have arguments.
   return 1 + Object.values(value).reduce<number>((deepest, inner) => Math.max(deepest, depthOf(inner)), 0)
 }
 
@@ -74,7 +74,7 @@ function checkPath(path: unknown): readonly string[] {
   return names
 }
 
-/** The keys that begin with a prefix: from this on, and below that; undefined where no text is beyond all of them. */
+/** The range of keys that begin with a prefix: `from` is included, and `below` is not. `below` is undefined if no string is greater than all these keys. */
 export function prefixRange(prefix: unknown): { readonly from: string; readonly below: string | undefined } {
   if (typeof prefix !== 'string') {
     throw new InvalidInputError('prefix', `must be a text, not ${nameGiven(prefix)}`)
@@ -89,14 +89,14 @@ export function prefixRange(prefix: unknown): { readonly from: string; readonly 
 const LAST_CODE_POINT = 0x10ffff
 
 /**
- * The least text that is greater than all that begin with this one. UTF-8 sorts as code points do, and JavaScript's own
- * order of UTF-16 does not, so it is the last code point that is raised.
+ * The smallest string that is greater than all strings that begin with `text`. UTF-8 sorts by code point. JavaScript sorts by UTF-16 code unit, so this
+ * function increments the last code point.
  */
 function nextText(text: string): string | undefined {
   const points = [...text].map((character) => character.codePointAt(0) ?? 0)
   while (points.at(-1) === LAST_CODE_POINT) points.pop()
   const last = points.pop()
   if (last === undefined) return undefined
-  // Halves of surrogate pairs are no characters: after U+D7FF comes U+E000.
+  // Surrogates are not characters: after U+D7FF comes U+E000.
   return String.fromCodePoint(...points, last === 0xd7ff ? 0xe000 : last + 1)
 }

@@ -35,13 +35,13 @@ import type {
   KvWriteOptions,
 } from './kv-types.js'
 
-/** What the functions raise when a key was deleted and made again each time they looked. */
+/** The SQLSTATE that the functions raise if a key was deleted and made again at each of their tries. */
 const GAVE_UP = 'DB503'
 const RETRY_MS = 100
-/** How long a call that is a transaction of its own waits for another that writes the same key. */
+/** How long a call outside of a transaction waits for another call that writes the same key. */
 const WAIT_MS = 5_000
 /**
- * Values by key, each with a version and perhaps an expiry: `dibs.kv`. Each call is one round trip, alone or in your `tx`.
+ * Values by key, each with a version and an optional expiry: `dibs.kv`. Each call is one round trip, alone or in your `tx`.
  *
  * @example
  * const claim = await dibs.kv.setIfAbsent(keyOf('coupon', sku), { owner: 'ann' }, { ttlMs: 60_000 })
@@ -55,7 +55,7 @@ export class Kv {
   }
 
   /**
-   * Stores a value if the key has none. Of any number of callers one stores its value (`ok`); the others get that entry as `current`.
+   * Stores a value if the key has none. Of any number of callers, one stores its value (`ok: true`). The others get that entry as `current`.
    *
    * @example
    * const claim = await dibs.kv.setIfAbsent('report:today', { owner: 'pod-1' }, { ttlMs: 60_000 })
@@ -75,7 +75,7 @@ export class Kv {
   }
 
   /**
-   * What stands under a key; undefined: nothing, or it has expired.
+   * Returns the entry of a key. Returns undefined if there is none, or if it has expired.
    *
    * @example
    * const entry = await dibs.kv.get<{ owner: string }>('report:today')
@@ -88,7 +88,7 @@ export class Kv {
   }
 
   /**
-   * The same for many keys at once, in the order asked for. At most 1,000.
+   * Returns the entries of many keys at once, in the order of `keys`. At most 1,000 keys.
    *
    * @example
    * const [ann, bob] = await dibs.kv.getMany<{ name: string }>(['user:ann', 'user:bob'])
@@ -110,7 +110,7 @@ export class Kv {
   }
 
   /**
-   * Stores a value whatever is there: the last write wins. Without `ttlMs` the key never expires, also if it would have.
+   * Stores a value, whatever is there: the last write wins. Without `ttlMs` the key never expires, even if its old entry had an expiry.
    *
    * @example
    * const { version } = await dibs.kv.set('feature:checkout', { on: true })
@@ -127,8 +127,8 @@ export class Kv {
   }
 
   /**
-   * Stores a value if the key still has this version: nobody has written since you read it. Else tells what is there. Keeps
-   * the expiry unless `ttlMs` is given; `Infinity` ends it.
+   * Stores a value if the key still has this version, which means that nobody has written since you read it. Otherwise returns the entry that is there, as
+   * `current`. Keeps the expiry unless `ttlMs` is given. `Infinity` removes the expiry.
    *
    * @example
    * const cart = await dibs.kv.get<{ items: string[] }>('cart:7')
@@ -154,7 +154,7 @@ export class Kv {
   }
 
   /**
-   * Deletes a key; with `ifVersion` that version alone, so that you do not delete what another has written meanwhile.
+   * Deletes a key. With `ifVersion`, deletes only that version, so that a value that another caller has written meanwhile is not deleted.
    *
    * @example
    * const claim = await dibs.kv.setIfAbsent('report:today', { owner: 'pod-1' })
@@ -171,9 +171,10 @@ export class Kv {
   }
 
   /**
-   * Changes fields of an object and leaves the others as they are, also in objects inside it; everything that is no object
-   * replaces what was there. Returns the whole; undefined: there is no such key. Two patches of different
-   * fields cannot erase each other.
+   * Changes fields of an object, also in nested objects, and leaves the other fields as they are. A value that is not an object replaces the old value.
+   * Returns the whole value, or undefined if there is no such key.
+   *
+   * Two patches of different fields cannot erase each other.
    *
    * @example
    * await dibs.kv.set('payment:7', { status: 'checking', checks: {} })
@@ -205,7 +206,7 @@ export class Kv {
   }
 
   /**
-   * The keys that begin with a prefix, in byte order. Each page is read by itself: a key that is written between two pages may or may not be seen.
+   * Lists the keys that begin with a prefix, in byte order. Each page is read by itself: a key that is written between two pages may or may not be seen.
    *
    * @example
    * let cursor: string | undefined
@@ -230,7 +231,7 @@ export class Kv {
     return toPage('kv', rows, limit, (row) => [`${row.key}`], toListedEntry<T>)
   }
 
-  /** Sends what a function answers in one row. */
+  /** Sends a statement that calls a function and returns one row. */
   async #ask(statement: Statement, values: readonly TextValue[], key: string, tx?: Tx): Promise<TextRow> {
     const startedAt = performance.now()
     try {
@@ -257,7 +258,7 @@ trackJoinedMethods(Kv, 'kv', {
   ...{ set: 2, setIfAbsent: 2, patch: 2, compareAndSet: 3 },
 })
 
-/** What a caller stored is of the type that callers agree on; nobody can check that here. */
+/** Callers agree on the type of a stored value. Nothing can check it here. */
 function parse<T>(row: TextRow): T {
   return JSON.parse(`${row.value}`)
 }

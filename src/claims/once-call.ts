@@ -20,22 +20,22 @@ import type { LossKind } from './lease.js'
 import type { OnceResult, ReadLeasedSpec, ReadSpec } from './once-spec.js'
 import { readTold, type ToldClaim } from './told-claim.js'
 
-/** A wait that is not meant to be one: long enough not to be taken for one when the server is merely slow. */
+/** Minimum wait inside the server, also for calls that should not wait. A shorter limit could expire merely because the server is slow. */
 const AT_ONCE_MS = 10
 
-/** Shorter than this, nobody has waited for anybody. */
+/** Shorter waits are not reported, because the call has not waited for another caller. */
 const NOTICED_MS = 20
 
-/** When to come back to a key on which another works: its work is mostly short, however long its lease. */
+/** Suggested retry delay for a key that another caller works on. Most work is short, even under a long lease. */
 const RETRY_MS = 1_000
 
-/** One call of `once`, from its first look to its answer. */
+/** A single call of `once`, from its first attempt to claim the key to its result. */
 export class OnceCall {
   readonly database: Database
   readonly spec: ReadSpec
   readonly id: string = randomUUID()
   readonly subject: string
-  /** The error by which this call was refused, if another caller works on the key. */
+  /** The error that refused this call, if another caller works on the key. */
   refusal: InProgressError | BusyError | undefined
   readonly #startedAt = performance.now()
   #tries = 0
@@ -47,29 +47,29 @@ export class OnceCall {
     this.subject = `key "${spec.key}" ${nameScope(spec.scope)}`
   }
 
-  /** No other call has it, so that this one knows its own claim again if the answer was lost. */
+  /** Unique for each call, so that a call recognizes its own claim if an answer of the server was lost. */
   get holder(): string {
     return `${THIS_PROCESS}:${this.id}`
   }
 
-  /** What is left of the time to wait. */
+  /** The remaining time to wait. */
   get leftMs(): number {
     return Math.max(0, this.spec.waitMs - (performance.now() - this.#startedAt))
   }
 
-  /** It is this call's turn among those of this process. */
+  /** Reports how long this call waited for its turn among the calls of this process. */
   noteTurn(): void {
     const waitedMs = Math.round(performance.now() - this.#startedAt)
     if (waitedMs >= NOTICED_MS) this.emit('dibs:once.waited', { waitedMs, retries: 0 })
   }
 
-  /** How long the server may let us wait. */
+  /** The maximum time that the server may let this call wait. */
   #waitMs(mostMs = Number.POSITIVE_INFINITY): string {
     const leftMs = this.#asks++ === 0 ? this.spec.waitMs : this.leftMs
     return String(Math.ceil(Math.max(AT_ONCE_MS, Math.min(leftMs, mostMs))))
   }
 
-  /** How a joined claim begins. Who is not to wait cannot see whose request is in the way, unless it is announced. */
+  /** The statement that begins a joined claim. A call that does not wait cannot see which request is in its way, unless the claim is announced. */
   get beginJoined(): Statement {
     const { fingerprint, waitMs } = this.spec
     return fingerprint !== null && waitMs === 0 ? beginAnnouncedClaim : beginJoinedClaim
@@ -86,7 +86,7 @@ export class OnceCall {
     const { scope, key, fingerprint, keepMs } = this.spec
     const { leaseMs, maxAttempts, onAmbiguous } = lease
     const hold = String(onAmbiguous === 'hold')
-    // Less than it may let a statement run, which would fail in another way.
+    // Stays below the statement timeout, which would fail with another error.
     const { statementTimeoutMs } = this.database
     const waitMs = this.#waitMs((statementTimeoutMs || Number.POSITIVE_INFINITY) * 0.9)
     return [
@@ -100,10 +100,7 @@ export class OnceCall {
     ]
   }
 
-  /**
-   * What is to be done: `run` it, give the `answer` that is there, or look again (`wait`) while there is time. Everything
-   * else is thrown.
-   */
+  /** Decides what to do next: `run` the work, return the stored `answer`, or `wait` and ask again while there is time. Other cases throw. */
   judge(row: TextRow | undefined): { readonly todo: 'run' | 'answer' | 'wait'; readonly claim: ToldClaim } {
     const claim = readTold(row)
     const waitedMs = Number(row?.waited)
@@ -138,7 +135,7 @@ export class OnceCall {
     }
   }
 
-  /** Another works on it, and there is no time to wait for that. */
+  /** Refuses this call: another caller works on the key, and no time to wait is left. */
   refuse(claim?: ToldClaim): InProgressError | BusyError {
     const waitedMs = Math.round(performance.now() - this.#startedAt)
     const retryAfterMs = Math.min(RETRY_MS, claim?.leftMs ?? RETRY_MS)
@@ -153,12 +150,12 @@ export class OnceCall {
     return this.refusal
   }
 
-  /** How long to wait before another look at a claim that is held: soon at first, for most work is short. */
+  /** The pause before the next try for a held claim. Short at first, because most work is short. */
   get pauseMs(): number {
     return Math.min(this.leftMs, 250, 20 * 1.5 ** Math.min(this.#tries, 10))
   }
 
-  /** The outcome as it is stored. */
+  /** Returns the stored outcome, or throws the stored error. */
   async answer(claim: ToldClaim, replayed: boolean): Promise<OnceResult<unknown>> {
     const { attempt, id, status, hasOutcome, outcome, completedAt } = claim
     if (replayed && claim.state === 'replayed') this.emit('dibs:once.replayed', { attempt })
@@ -167,7 +164,7 @@ export class OnceCall {
     return { value, replayed, attempt, completedAt: dateFromMicros(String(completedAt)), id }
   }
 
-  /** The outcome that this call itself has stored, read as later callers will read it. */
+  /** Returns the outcome that this call stored, parsed as later callers will get it. */
   async answerOwn(
     { id, attempt }: Pick<ToldClaim, 'id' | 'attempt'>,
     outcome: string | null,
@@ -205,12 +202,12 @@ export class OnceCall {
   }
 }
 
-/** How a claim that was given up is told from one that was refused. */
+/** The stored error name of a claim that was given up. The name distinguishes it from a claim that was refused. */
 export const GIVEN_UP = 'AttemptsExhausted'
 
 const explained = new Map<number, string>()
 
-/** The outcome of a claim that was given up. Written once for each number: every call brings it along. */
+/** The outcome of a claim that was given up, as JSON. Cached for each number of attempts, because every call sends it. */
 export function explainGivingUp(attempts: number): string {
   const known = explained.get(attempts)
   if (known !== undefined) return known

@@ -12,46 +12,52 @@ import type { Claim } from './claim.js'
 import { fingerprintOf } from './fingerprint.js'
 
 interface CommonSpec<R> {
-  /** What the key belongs to: `'payments'`, or parts that are escaped and joined: `['payments', tenantId]`. */
+  /** The namespace of the key: `'payments'`, or parts that are escaped and joined: `['payments', tenantId]`. */
   readonly scope: string | readonly (string | number | bigint)[]
-  /** The same for each repetition of a request, another for each new one. Up to 512 bytes. */
+  /** The idempotency key. Repetitions of one request share a key, and each new request has another. Up to 512 bytes. */
   readonly key: string
-  /** The request, or what of it must be the same in a repetition: JSON. It is compared when both calls gave one. */
+  /** The request, or the part of it that a repetition must not change, as JSON. Compared if both calls gave one. */
   readonly fingerprint?: unknown
-  /** How long to wait for another caller that works on the key, then `BusyError`. 0: do not wait, `InProgressError` at once. Default: 5,000 joined, 0 leased. */
+  /**
+   * How long to wait for another caller that works on the key, then `BusyError`. With 0 the call does not wait, and throws `InProgressError` at once.
+   * Default: 5,000 joined, 0 leased.
+   */
   readonly waitMs?: number | undefined
-  /** How long the outcome is kept; after that the key is new. `Infinity` for ever. Default 24 hours. */
+  /** How long the outcome is kept. After that, the key is new. `Infinity` keeps it forever. Default 24 hours. */
   readonly keepMs?: number | undefined
-  /** Reads what is stored, for the first caller as for later ones: any Standard Schema. */
+  /** Parses the stored outcome, for the first caller and for later ones. Any Standard Schema. */
   readonly result?: StandardSchema<unknown, R> | undefined
-  /** True for errors that are final beside `PermanentError` and `BusinessRuleError`: they are stored and replayed. */
+  /** Returns true for errors that are final, in addition to `PermanentError` and `BusinessRuleError`. Final errors are stored and replayed. */
   readonly isTerminal?: ((error: unknown) => boolean) | undefined
-  /** Goes into events and logs. */
+  /** Included in events and logs. */
   readonly requestId?: string | undefined
 }
 
-/** For work that is all in this database: claim, writes and outcome commit together. */
+/** For work that is entirely in this database: claim, writes and outcome commit together. */
 export interface JoinedSpec<R = unknown> extends CommonSpec<R> {
   readonly mode?: 'joined' | undefined
   /** Your own transaction. Without one, `once` makes one. */
   readonly tx?: Tx | undefined
-  /** Of the transaction that `once` makes. Default 30,000. */
+  /** The deadline of the transaction that `once` makes. Default 30,000. */
   readonly deadlineMs?: number | undefined
 }
 
-/** What to do about an attempt without a recorded outcome; `outcome` says that its work was done, and what came of it. */
+/**
+ * The decision about an attempt without a recorded outcome. `'retry'` runs the function again. `'hold'` throws `AmbiguousOutcomeError`. `{ outcome }` says
+ * that the work was done, with this outcome.
+ */
 export type AmbiguousVerdict = 'retry' | 'hold' | { readonly outcome: unknown }
 
-/** For work outside of this database: the claim commits first, and is held by a lease. */
+/** For work outside of this database: the claim commits first and is held by a lease. */
 export interface LeasedSpec<R = unknown> extends CommonSpec<R> {
   readonly mode: 'leased'
-  /** How long after its last sign of life a holder counts as dead. Renewed while the handler runs. Default 30,000. */
+  /** A holder without a sign of life for this long counts as dead. The lease is renewed while the handler runs. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** After so many attempts without a recorded outcome, the claim has failed. Default 5. */
+  /** After this many attempts without a recorded outcome, the claim fails. Default 5. */
   readonly maxAttempts?: number | undefined
   /**
-   * What to do when an earlier attempt has no recorded outcome: run again (the default), hold with `AmbiguousOutcomeError`, or
-   * what your function finds out.
+   * The action when an earlier attempt has no recorded outcome: run again (`'retry'`, the default), throw `AmbiguousOutcomeError` (`'hold'`), or follow
+   * the verdict of your function.
    */
   readonly onAmbiguous?:
     | 'retry'
@@ -62,23 +68,26 @@ export interface LeasedSpec<R = unknown> extends CommonSpec<R> {
 
 export type OnceSpec<R = unknown> = JoinedSpec<R> | LeasedSpec<R>
 
-/** `dibs.once`, by what the function works with. The answer is what the schema `result` makes of the outcome, or what JSON does. */
+/**
+ * The type of `dibs.once`, with an overload for each mode. The result is the outcome as parsed by the schema `result`. Without a schema, it is the outcome
+ * as JSON returns it.
+ */
 export interface Once {
-  /** Leased. */
+  /** Runs `fn` under a lease. */
   <T, R = Stored<T>>(spec: LeasedSpec<R>, fn: (claim: Claim) => Promise<T>): Promise<NoInfer<R>>
-  /** In your transaction. */
+  /** Runs `fn` in your transaction. */
   <T, X extends Tx, R = Stored<T>>(
     spec: JoinedSpec<R> & { readonly tx: X },
     fn: (tx: X) => Promise<T>,
   ): Promise<NoInfer<R>>
-  /** In a transaction of its own. */
+  /** Runs `fn` in a transaction of its own. */
   <T, R = Stored<T>>(
     spec: JoinedSpec<R> & { readonly tx?: undefined },
     fn: (tx: Transaction) => Promise<T>,
   ): Promise<NoInfer<R>>
 }
 
-/** `dibs.onceDetailed`. */
+/** The type of `dibs.onceDetailed`. */
 export interface OnceDetailed {
   <T, R = Stored<T>>(spec: LeasedSpec<R>, fn: (claim: Claim) => Promise<T>): Promise<OnceResult<NoInfer<R>>>
   <T, X extends Tx, R = Stored<T>>(
@@ -91,24 +100,24 @@ export interface OnceDetailed {
   ): Promise<OnceResult<NoInfer<R>>>
 }
 
-/** What `onceDetailed` answers. */
+/** Result of `dibs.onceDetailed`. */
 export interface OnceResult<T> {
   readonly value: T
-  /** The function was not run: this is what an earlier call has stored. */
+  /** True if another call stored this value. The function did not run in this call, or it lost its claim. */
   readonly replayed: boolean
-  /** Which attempt the outcome is of, from 1. */
+  /** The number of the attempt that has the outcome, from 1. */
   readonly attempt: number
   readonly completedAt: Date
-  /** Of the claim. */
+  /** The id of the claim. */
   readonly id: string
 }
 
-/** What `tryOnce` returns. */
+/** Result of `dibs.tryOnce`. */
 export type OnceAttempt<T> =
   | (OnceResult<T> & { readonly ok: true })
   | {
       readonly ok: false
-      /** The id of the claim on which another caller works, if that is known. */
+      /** The id of the claim that another caller works on, if it is known. */
       readonly id?: string
       /** Host and process that work on the key. Missing while the key is part of a transaction that is still open. */
       readonly holder?: string
@@ -117,7 +126,7 @@ export type OnceAttempt<T> =
       readonly retryAfterMs: number
     }
 
-/** `dibs.tryOnce`. */
+/** The type of `dibs.tryOnce`. */
 export interface TryOnce {
   <T, R = Stored<T>>(spec: LeasedSpec<R>, fn: (claim: Claim) => Promise<T>): Promise<OnceAttempt<NoInfer<R>>>
   <T, X extends Tx, R = Stored<T>>(
@@ -130,14 +139,14 @@ export interface TryOnce {
   ): Promise<OnceAttempt<NoInfer<R>>>
 }
 
-/** A spec that was checked. */
+/** A validated spec. */
 export interface ReadSpec {
   readonly scope: string
   readonly key: string
   readonly fingerprint: string | null
-  /** 0: not at all. */
+  /** 0 means no wait. */
   readonly waitMs: number
-  /** Null: for ever. */
+  /** Null means forever. */
   readonly keepMs: string | null
   readonly result: StandardSchema<unknown, unknown> | undefined
   readonly isTerminal: ((error: unknown) => boolean) | undefined
@@ -212,7 +221,7 @@ export function readLease(
   return { leaseMs: checkDuration('leaseMs', leaseMs, 100, MAX_TIMER_MS), maxAttempts, onAmbiguous }
 }
 
-/** The empty first part is what no caller can name: scopes of our own begin with it. */
+/** Scopes of Dibs itself begin with an empty first part, which no caller can name. */
 export function readScope(scope: unknown): string {
   if (!Array.isArray(scope)) {
     const text = checkKey('scope', scope)

@@ -20,7 +20,7 @@ import {
 
 /** See `Dibs.once`. */
 export function onceOn(database: Database): OnceDetailed {
-  // Which of the three handles it is follows from the spec, which the compiler cannot see here.
+  // The spec decides which of the three handles `fn` gets. The compiler cannot see that here.
   const run = async (
     spec: OnceSpec,
     fn: (handle: unknown) => Promise<unknown>,
@@ -42,7 +42,7 @@ export function tryOnceOn(database: Database): TryOnce {
   return run as TryOnce
 }
 
-/** Runs a call. A refusal is a result, not an error; whatever the function throws is thrown. */
+/** Runs a call. Returns a refusal as a result instead of an error. Errors of the function are thrown. */
 export async function attemptOnce<T>(
   call: OnceCall,
   run: () => Promise<OnceResult<T>>,
@@ -50,7 +50,7 @@ export async function attemptOnce<T>(
   try {
     return { ok: true, ...(await run()) }
   } catch (error) {
-    // Only the refusal of this call: its function may throw an error of the same class.
+    // Compares the object, not the class: the function may throw an error of the same class.
     const { refusal } = call
     if (refusal === undefined || error !== refusal) throw error
     const { holder, leaseUntil, retryAfterMs } = refusal
@@ -71,7 +71,7 @@ function prepare(database: Database, spec: OnceSpec, fn: unknown): OnceCall {
   return new OnceCall(database, readSpec(spec, mode === 'joined'))
 }
 
-/** The same without what `onceDetailed` tells besides. */
+/** Makes `once` from `onceDetailed`: it returns the value alone. */
 export function withoutDetails(detailed: OnceDetailed): Once {
   const run = async (...given: Parameters<OnceDetailed>): Promise<unknown> => (await detailed(...given)).value
   return run as Once

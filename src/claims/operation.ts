@@ -22,23 +22,23 @@ import {
 } from './once-spec.js'
 import { readTold, type ToldClaim } from './told-claim.js'
 
-/** How an operation is run, the same in every process that defines it. */
+/** Options of an operation. Give the same options in every process that defines the operation. */
 export interface OperationOptions<I, R, Raw = I>
   extends Pick<LeasedSpec, 'leaseMs' | 'maxAttempts' | 'onAmbiguous' | 'keepMs' | 'isTerminal'> {
-  /** Parses the input before each attempt: any Standard Schema. */
+  /** Parses the input before each attempt. Any Standard Schema. */
   readonly input?: StandardSchema<Raw, I> | undefined
-  /** Reads what is stored, for the first caller as for later ones. */
+  /** Parses the stored outcome, for the first caller and for later ones. Any Standard Schema. */
   readonly result?: StandardSchema<unknown, R> | undefined
 }
 
-/** One call of an operation. */
+/** Options of one call of an operation. */
 export type RunOptions = Pick<LeasedSpec, 'key' | 'waitMs' | 'requestId'>
 
-/** How long an operation rests that failed after it was taken over: longer each time, ten minutes at most. */
+/** Pause after an operation failed in an attempt that was taken over. The pause grows with each attempt, to about ten minutes at most. */
 const REST_MS = 5_000
 const MAX_REST_MS = 600_000
 
-/** A named leased operation. Its input is stored with the claim, so that any process that defines it can finish it. */
+/** A named leased operation. Its input is stored with its claim, so that any process that defines the operation can finish it. */
 export class Operation<Raw, A> {
   readonly name: string
   readonly #database: Database
@@ -69,12 +69,12 @@ export class Operation<Raw, A> {
     this.#options = options
     this.#fn = fn
     this.#scope = scopeOfOperation(name)
-    this.#read('check', {}, null) // what is wrong with the options is told here, and not at the first call
+    this.#read('check', {}, null) // reports invalid options now, not at the first call
   }
 
   /**
-   * Runs the operation once for this key, or returns the stored outcome. While another caller works on the key, `run` waits for `waitMs` (default 0),
-   * then throws `InProgressError` or, after a wait, `BusyError`.
+   * Runs the operation once for this key, or returns the stored outcome. While another caller works on the key, `run` waits for `waitMs` (default 0). Then
+   * it throws `InProgressError` or, after a wait, `BusyError`.
    *
    * @example
    * const charge = dibs.operation('charge', {}, async (input: { amount: number }, claim) =>
@@ -92,8 +92,8 @@ export class Operation<Raw, A> {
   }
 
   /**
-   * As `runDetailed`, but returns `{ ok: false }` instead of an error while another caller works on the key. Other errors are thrown, also those of
-   * the operation.
+   * As `runDetailed`, but returns `{ ok: false }` instead of an error while another caller works on the key. Other errors are thrown, also those of the
+   * operation.
    *
    * @example
    * const charge = dibs.operation('charge', {}, async (input: { amount: number }, claim) =>
@@ -122,12 +122,12 @@ export class Operation<Raw, A> {
   }
 
   /**
-   * Takes over what processes that are gone have left of it, `limit` at most, and starts to finish it. Each of the promises ends
-   * without an error, when that attempt has ended.
+   * Takes over at most `limit` unfinished claims of dead processes, and starts to finish them. Each promise resolves when its attempt has ended, and never
+   * rejects.
    */
   async takeOver(limit: number): Promise<{ readonly gaveUp: number; readonly attempts: Promise<boolean>[] }> {
     const spec = this.#read('takeover', {}, null)
-    // What may have had its effect stays as it is until somebody asks for it.
+    // With `hold`, an attempt that may have had its effect is not repeated. Its claim stays as it is until somebody asks for it.
     if (spec.onAmbiguous === 'hold') return { gaveUp: 0, attempts: [] }
     const { holder } = new OnceCall(this.#database, spec)
     const { leaseMs, keepMs, maxAttempts } = spec
@@ -154,7 +154,7 @@ export class Operation<Raw, A> {
     return { gaveUp: rows.length - attempts.length, attempts }
   }
 
-  /** True if it has its outcome now. */
+  /** Finishes a claim that was taken over. Resolves to true if the claim has its outcome now. */
   async #finish(
     call: OnceCall,
     spec: ReadLeasedSpec,
@@ -189,8 +189,8 @@ export class Operation<Raw, A> {
   }
 }
 
-/** What maintenance needs of an operation, whatever it takes and gives. */
+/** The members of an operation that maintenance needs, for any type of input and result. */
 export type Unfinished = Pick<Operation<never, unknown>, 'name' | 'takeOver'>
 
-/** What an operation answers: what its schema makes of the outcome, or the outcome as JSON gives it back. */
+/** The result of an operation: the outcome as parsed by its schema `result`, or as JSON returns it. */
 export type OperationAnswer<R, T> = unknown extends R ? Stored<T> : R

@@ -5,60 +5,60 @@ import { checkOptions } from '../postgres/check-options.js'
 import { checkZone } from '../postgres/check-zone.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
 
-/** A period of the calendar, by the clocks of a time zone. A week begins on Monday. */
+/** A calendar period, by the clocks of a time zone. A week begins on Monday. */
 export type CalendarUnit = 'hour' | 'day' | 'week' | 'month' | 'year'
 
-/** From one time of a cron expression to the next. */
+/** The periods from one time of a cron expression to the next. */
 export interface CronSlots {
   readonly cron: string
 }
 
-/** Which period: `per` for one of the calendar, or `perMs` for one of a fixed length. */
+/** The period: `per` for a calendar period, or `perMs` for a fixed length. */
 export interface PeriodOptions<Calendar = CalendarUnit> {
-  /** A period of the calendar, by the clocks of `timeZone`. */
+  /** A calendar period, by the clocks of `timeZone`. */
   readonly per?: Calendar | undefined
-  /** Whose clocks say when a period of the calendar begins: `Europe/Berlin`. Default `UTC`. */
+  /** The time zone of a calendar period: `Europe/Berlin`. Default `UTC`. */
   readonly timeZone?: string | undefined
-  /** The length of the period, in place of `per`. */
+  /** The length of the period, instead of `per`. */
   readonly perMs?: number | undefined
-  /** With `perMs`: when one of the periods begins. Default 1970. */
+  /** With `perMs`: the start of one of the periods. Default 1970. */
   readonly from?: Date | undefined
 }
 
-/** As `PeriodOptions`, where one of `per` and `perMs` must be given. */
+/** As `PeriodOptions`, but one of `per` and `perMs` is required. */
 export type RequiredPeriod<Calendar = CalendarUnit> =
   | {
-      /** A period of the calendar, by the clocks of `timeZone`. */
+      /** A calendar period, by the clocks of `timeZone`. */
       readonly per: Calendar
-      /** The time zone of the calendar: `Europe/Berlin`. Default `UTC`. */
+      /** The time zone of the calendar period: `Europe/Berlin`. Default `UTC`. */
       readonly timeZone?: string | undefined
       readonly perMs?: undefined
       readonly from?: undefined
     }
   | {
-      /** The length of the period, in place of `per`. */
+      /** The length of the period, instead of `per`. */
       readonly perMs: number
-      /** When one of the periods begins. Default 1970. */
+      /** The start of one of the periods. Default 1970. */
       readonly from?: Date | undefined
       readonly per?: undefined
       readonly timeZone?: undefined
     }
 
-/** The options that name a period. */
+/** The names of the options that define a period. */
 export const periodNames = ['per', 'timeZone', 'perMs', 'from']
 
-/** As `period` in the database reads it. */
+/** A period in the form that the SQL function `period` reads. */
 export type PeriodRule =
   | { readonly unit: CalendarUnit; readonly zone: string }
   | { readonly everyUs: number; readonly fromUs: number }
   | { readonly slotsUs: readonly number[] }
 
-/** A rule as it stands at a time; only the slots of a cron expression depend on that. */
+/** Returns the rule at a time. Only the slots of a cron expression depend on the time. */
 export type PeriodAt = (nowMs: number) => PeriodRule
 
 const units: readonly unknown[] = ['hour', 'day', 'week', 'month', 'year'] satisfies CalendarUnit[]
 
-/** Checks a period; undefined if the caller gave none. `hasCron`: `per` may be a cron expression. */
+/** Checks a period. Returns undefined if the caller gave none. With `hasCron`, `per` may be a cron expression. */
 export function readPeriod(
   { per, timeZone, perMs, from }: PeriodOptions<unknown>,
   { hasCron = false } = {},
@@ -101,14 +101,14 @@ function interval(perMs: unknown, from: unknown = new Date(0)): PeriodAt {
 }
 
 /**
- * The slots around a time, by this process's clock. Which of them it is, the database decides by its own; if that is not among
- * them, it says what time it is, and is asked again.
+ * Returns the slots around a time, by this process's clock. The database decides by its own clock which of them is current. If its time is outside of
+ * these slots, the database returns its time, and is asked again.
  */
 function cronSlots(expression: unknown, timezone: string): PeriodAt {
   const cron = parseCron(expression, timezone)
   if (cron.nextRuns(1).length + cron.previousRuns(1).length === 0)
     throw new InvalidInputError('cron', `"${expression}" never comes`)
-  /** What was found last: looking takes milliseconds. */
+  /** The last result. Cached, because a search takes milliseconds. */
   let known: { readonly from: number; readonly until: number; readonly rule: PeriodRule } | undefined
   return (nowMs) => {
     if (known && nowMs >= known.from && nowMs < known.until) return known.rule
@@ -117,7 +117,7 @@ function cronSlots(expression: unknown, timezone: string): PeriodAt {
     const slots = [...before, ...cron.nextRuns(3, last)].map((slot) => slot.getTime() * 1_000)
     const slotsUs = [...new Set(slots)].sort((a, b) => a - b)
     const rule = { slotsUs }
-    // As long as there is one to each side.
+    // Valid while there is at least one slot on each side.
     known = { from: Number(slotsUs[1]) / 1_000, until: Number(slotsUs.at(-2)) / 1_000, rule }
     return rule
   }
@@ -129,7 +129,7 @@ function parseCron(expression: unknown, timezone: string): Cron {
   try {
     return new Cron(expression, { timezone, paused: true })
   } catch (error) {
-    const reason = (error as Error).message.replace(/\.$/, '') // what follows ends the sentence
+    const reason = (error as Error).message.replace(/\.$/, '') // the error message gets its period later
     throw new InvalidInputError('cron', `"${expression}" is no cron expression: ${reason}`)
   }
 }

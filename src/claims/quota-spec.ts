@@ -7,43 +7,43 @@ import { checkKey } from '../postgres/key.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { type PeriodAt, type PeriodOptions, periodNames, readPeriod } from './period.js'
 
-/** What to do when a reservation is settled after its lease has ended. */
+/** The policy for a reservation that is settled after its lease has ended. */
 export type IfLate = 'take' | 'overdraw' | 'fail'
 
-/** With a period (`per`, `perMs`), each period has its own window. Without one the quota is a stock, which never fills up by itself. */
+/** With a period (`per`, `perMs`), each period has its own window. Without one, the quota is a stock, which never refills by itself. */
 export interface QuotaOptions extends PeriodOptions {
-  /** How much each subject may use in each window. It may change at any time; what is used stays used. */
+  /** The amount that each subject may use in each window. The limit may change at any time. The used amount stays used. */
   readonly limit: number
-  /** How long to wait for others who write the same subject's row, then `BusyError`. Default 500. */
+  /** How long to wait for other callers that write the row of the same subject, then `BusyError`. Default 500. */
   readonly waitMs?: number | undefined
-  /** List every take, so that `verify` can count them and each can be refunded. Without it, those with an `id` are. */
+  /** Records an entry for every take, so that `verify` can count it and `refund` can give it back. Without `ledger`, only takes with an `id` have entries. */
   readonly ledger?: boolean | undefined
-  /** How long an id is known after the end of its window, or of a stock after its use. Default 24 hours, of a stock 30 days. */
+  /** How long an id stays known after the end of its window, or for a stock after its use. Default 24 hours, for a stock 30 days. */
   readonly keepMs?: number | undefined
   /**
-   * What to do when a reservation is settled after its lease has ended. `take` (default): take the amount again if it fits. `overdraw`: take the amount
+   * The action when a reservation is settled after its lease has ended. `take` (default): take the amount again if it fits. `overdraw`: take the amount
    * even beyond the limit. `fail`: throw a `HoldEndedError`.
    */
   readonly ifLate?: IfLate | undefined
 }
 
-/** What a call may say of its subject, in place of what the quota says of all. It is not remembered: say it in every call. */
+/** Options of a call for its subject. `limit` and `timeZone` replace those of the quota for this call. They are not remembered, so give them in every call. */
 export interface SubjectOptions {
-  /** Of this subject. */
+  /** The limit of this subject. Default: that of the quota. */
   readonly limit?: number | undefined
-  /** Of this subject. */
+  /** The time zone of this subject. Default: that of the quota. */
   readonly timeZone?: string | undefined
-  /** Your own transaction: what was taken lives and dies with it. */
+  /** Your own transaction. The change commits or rolls back with it. */
   readonly tx?: Tx | undefined
 }
 
 export interface TakeOptions extends SubjectOptions {
-  /** Takes once, however often it is called with it; and lets it be refunded. Up to 512 bytes. */
+  /** Takes the amount once, however often the call is repeated with this id, and allows a refund. Up to 512 bytes. */
   readonly id?: string | undefined
 }
 
 export interface ReserveOptions extends TakeOptions {
-  /** When it runs out by itself. Default 60,000. */
+  /** How long until the reservation runs out by itself. Default 60,000. */
   readonly leaseMs?: number | undefined
 }
 
@@ -51,7 +51,7 @@ export interface ReserveOptions extends TakeOptions {
 export interface Asked {
   readonly subject: string
   readonly limit: number
-  /** JSON; null for a stock. */
+  /** As JSON. Null for a stock. */
   readonly per: string | null
 }
 
@@ -59,7 +59,7 @@ const names = ['limit', ...periodNames, 'waitMs', 'ledger', 'keepMs', 'ifLate']
 const policies: readonly unknown[] = ['take', 'overdraw', 'fail'] satisfies IfLate[]
 const DAY_MS = 24 * 3_600_000
 
-/** Options of a quota that were checked. */
+/** The validated options of a quota. */
 export class QuotaSpec {
   readonly name: string
   readonly limit: number

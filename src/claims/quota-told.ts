@@ -1,28 +1,28 @@
 import { FingerprintMismatchError, type QuotaEntryState } from '../errors.js'
 import { dateFromMicros } from '../postgres/text-values.js'
 
-/** How full the window of a subject is. */
+/** How much of a subject's window is used. */
 export interface QuotaUse {
   readonly limit: number
   readonly used: number
-  /** Reserved, and neither settled nor given back yet. */
+  /** The reserved amount that is neither settled nor given back yet. */
   readonly held: number
-  /** What would fit. */
+  /** The amount that would still fit. */
   readonly remaining: number
-  /** Of the window; a stock has neither. */
+  /** The start of the window. Missing for a stock, as is `resetsAt`. */
   readonly startsAt?: Date
   readonly resetsAt?: Date
 }
 
-/** What was taken. */
+/** The result of a take. */
 export interface QuotaTake extends QuotaUse {
-  /** To refund it by: the id that was given, or one that the ledger has made. */
+  /** The id for a refund: the id that was given, or one that the ledger has made. */
   readonly id?: string
-  /** It was taken before, under the same id, and not again. */
+  /** True if the amount was taken before under the same id, and not again. */
   readonly replayed: boolean
 }
 
-/** What did not fit. Nothing was taken. */
+/** The result if an amount does not fit. Nothing was taken. */
 export interface QuotaRefusal extends QuotaUse {
   readonly ok: false
   readonly requested: number
@@ -30,32 +30,32 @@ export interface QuotaRefusal extends QuotaUse {
   readonly retryAfterMs?: number
 }
 
-/** What `quota.tryTake` returns. */
+/** Result of `quota.tryTake`. */
 export type QuotaAttempt = (QuotaTake & { readonly ok: true }) | QuotaRefusal
 
 export interface QuotaRefund {
-  /** An earlier call has refunded it, and this one did nothing. */
+  /** True if an earlier call has refunded the amount, and this call did nothing. */
   readonly replayed: boolean
 }
 
-/** Which subjects `quota.verify` checks. */
+/** Selects the subjects that `quota.verify` checks. */
 export interface QuotaFilter {
   /** Only this subject. Default: all. */
   readonly subject?: string | undefined
 }
 
-/** A counter that does not agree with its entries. */
+/** A counter that differs from its entries. */
 export interface QuotaDrift {
   readonly subject: string
   readonly used: number
   readonly held: number
-  /** What of `used` should have an entry, and what the entries say. */
+  /** The part of `used` that should have entries. `entriesTaken` and `entriesHeld` are the sums of the entries. */
   readonly listed: number
   readonly entriesTaken: number
   readonly entriesHeld: number
 }
 
-/** See `quota_told`. Times in microseconds since 1970. */
+/** The result of the SQL function `quota_told`. Times are in microseconds since 1970. */
 export interface ToldRow {
   readonly used: number
   readonly held: number
@@ -72,14 +72,14 @@ export interface ToldTake {
   readonly expiresAt: number | null
 }
 
-/** See `quota_take`. */
+/** The result of the SQL function `quota_take`. */
 export interface ToldTakes {
   readonly state: 'done' | 'busy'
   readonly row: ToldRow
   readonly takes: readonly ToldTake[]
 }
 
-/** See `quota_resolve`. */
+/** The result of the SQL function `quota_resolve`. */
 export interface ToldResolution {
   readonly state:
     | 'settled'
@@ -112,7 +112,7 @@ export function readUse(row: ToldRow | null, limit: number): QuotaUse {
   }
 }
 
-/** An id that belongs to something else. */
+/** The error for an id that was used before in another way. */
 export function quotaMismatch(quota: string, id: string): FingerprintMismatchError {
   const message = `"${id}" of quota "${quota}" was used before in another way: for another amount or subject, or as another of these: a take, a reservation, a claim under a lease. Nothing was taken. Use a new id.`
   return new FingerprintMismatchError(`"${id}" of quota "${quota}"`, id, { message })

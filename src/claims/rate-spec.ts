@@ -10,50 +10,52 @@ const policies = ['fail', 'allow', 'local'] as const
 
 export type RateAlgorithm = (typeof algorithms)[number]
 
-/** What a rate limit does while the database cannot be reached. */
+/** The policy of a rate limit while the database cannot be reached. */
 export type IfDown = (typeof policies)[number]
 
 export interface RateLimitOptions {
   /**
-   * - `gcra`: evenly spaced, with a burst of 1 unless you say
-   * - `token-bucket`: the same with a burst of the whole limit
-   * - `fixed-window`: so much in each period, counted from 1970
-   * - `sliding-window`: so much in any period, nearly
+   * The algorithm.
+   *
+   * - `gcra`: evenly spaced, with a burst of 1 by default
+   * - `token-bucket`: as `gcra`, with a burst of the whole limit by default
+   * - `fixed-window`: up to `limit` in each period, with periods counted from 1970
+   * - `sliding-window`: up to `limit` in any period, approximately
    */
   readonly algorithm: RateAlgorithm
-  /** How much in each period. */
+  /** The amount for each period. */
   readonly limit: number
-  /** The period. */
+  /** The length of the period. */
   readonly perMs: number
-  /** How much at once after a rest, for `gcra` (default 1) and `token-bucket` (default: the limit). */
+  /** The amount available at once after a rest. Only for `gcra` (default 1) and `token-bucket` (default: the limit). */
   readonly burst?: number | undefined
-  /** The longest wait for another who takes from the same subject. Default 500. */
+  /** How long to wait for other callers that take from the same subject, then `BusyError`. Default 500. */
   readonly waitMs?: number | undefined
   /**
-   * What to do while the database cannot be reached. `fail` (default): throw the error of the database. `allow`: grant the call. `local`: count in this
+   * The action while the database cannot be reached. `fail` (default): throw the error of the database. `allow`: grant the call. `local`: count in this
    * process alone.
    */
   readonly ifDown?: IfDown | undefined
-  /** For `allow` and `local`: without an answer by then, the database counts as unreachable. Default 1,000. */
+  /** Only for `allow` and `local`. Without an answer within this time, the database counts as unreachable. Default 1,000. */
   readonly downAfterMs?: number | undefined
 }
 
-/** A rate limit that was checked. */
+/** A validated rate limit. */
 export interface RateSpec {
   readonly name: string
   readonly algorithm: RateAlgorithm
   readonly limit: number
   readonly perUs: number
-  /** The most that can be had at once: burst or limit. */
+  /** The maximum amount available at once: the burst or the limit. */
   readonly capacity: number
-  /** What gives stored amounts their meaning; when it changes, all start anew. */
+  /** The rule by which stored amounts are counted. When the rule changes, all subjects start anew. */
   readonly rule: string
   readonly waitMs: number
   readonly ifDown: IfDown
   readonly downAfterMs: number
 }
 
-/** So that three products of an amount and the period, in microseconds, have room in a bigint. */
+/** Ensures that three products of an amount and the period, in microseconds, fit in a bigint. */
 const MAX_PRODUCT = 2 ** 53 / 4
 
 export function checkRateSpec(name: unknown, options: RateLimitOptions): RateSpec {
@@ -108,5 +110,5 @@ export function checkFits({ name, capacity }: RateSpec, cost: number): number {
   return cost
 }
 
-/** By this process's clock, which callers compare it with. Only the database's clock decides what fits. */
+/** By this process's clock, because callers compare the time with it. Only the database's clock decides what fits. */
 export const resetsAtOf = (resetUs: number): Date => new Date(Date.now() + Math.ceil(resetUs / 1_000))

@@ -36,8 +36,8 @@ import { withSavepoint } from './with-savepoint.js'
 
 export interface SingletonWait {
   /**
-   * How long to wait for another open transaction that claims the slot, then `BusyError`. Default: 5,000 joined, 500 leased. A slot that is held by a lease is a
-   * `SingletonConflictError` at once.
+   * How long to wait for another open transaction that claims the slot, then `BusyError`. Default: 5,000 joined, 500 leased. A slot that is held by a
+   * lease throws `SingletonConflictError` at once.
    */
   readonly waitMs?: number | undefined
 }
@@ -48,39 +48,42 @@ export type JoinedSingleton = SingletonClaimSpec &
 
 export type LeasedSingleton = SingletonClaimSpec & SingletonWait & Pick<LeasedAcquire, 'mode' | 'leaseMs'>
 
-/** `dibs.singleton`, by what the function works with. */
+/** The type of `dibs.singleton`, with an overload for each mode. */
 export interface Singleton {
-  /** In a transaction of its own. */
+  /** Runs `fn` in a transaction of its own. */
   <T>(
     spec: JoinedSingleton & { readonly tx?: undefined },
     fn: (tx: Transaction, slot: Slot) => Promise<T>,
   ): Promise<Stored<T>>
-  /** In your transaction. */
+  /** Runs `fn` in your transaction. */
   <T, X extends Tx>(
     spec: JoinedSingleton & { readonly tx: X },
     fn: (tx: X, slot: Slot) => Promise<T>,
   ): Promise<Stored<T>>
-  /** Leased. */
+  /** Runs `fn` under a lease. */
   <T>(spec: LeasedSingleton, fn: (lease: AcquireLease, slot: Slot) => Promise<T>): Promise<Stored<T>>
 }
 
-/** What `dibs.trySingleton` returns. */
+/** Result of `dibs.trySingleton`. */
 export type SingletonAttempt<T> = { readonly ok: true; readonly value: T } | SingletonRefusal
 
-/** Another caller has done it in this period, or is doing it. */
+/** The result if another caller has done the work in this period, or is doing it. */
 export interface SingletonRefusal {
   readonly ok: false
-  /** `pending`: they are at it; `active`: done; `failed`: it failed, and the slot is kept; `void`: undone, and the slot is kept. */
+  /**
+   * `pending`: the other caller is doing the work. `active`: done. `failed`: the work failed, and the slot is kept. `void`: the work was undone, and the
+   * slot is kept.
+   */
   readonly state: SingletonConflictError['state']
   /** The period. Missing while another open transaction is about to decide about it. */
   readonly slot?: SlotBounds
   /** The id of the claim that has the slot. */
   readonly id?: string
-  /** Who has the slot, as they said. */
+  /** The caller that has the slot, by its own option `holder`. */
   readonly holder?: string
-  /** When they claimed it. */
+  /** When that caller claimed the slot. */
   readonly since?: Date
-  /** What their function returned. */
+  /** The result of that caller's function. */
   readonly result?: unknown
   /** When the lease of a pending holder ends, unless it is renewed. */
   readonly leaseUntil?: Date
@@ -88,26 +91,26 @@ export interface SingletonRefusal {
   readonly retryAfterMs?: number
 }
 
-/** `dibs.trySingleton`, by what the function works with. */
+/** The type of `dibs.trySingleton`, with an overload for each mode. */
 export interface TrySingleton {
-  /** In a transaction of its own. */
+  /** Runs `fn` in a transaction of its own. */
   <T>(
     spec: JoinedSingleton & { readonly tx?: undefined },
     fn: (tx: Transaction, slot: Slot) => Promise<T>,
   ): Promise<SingletonAttempt<Stored<T>>>
-  /** In your transaction. */
+  /** Runs `fn` in your transaction. */
   <T, X extends Tx>(
     spec: JoinedSingleton & { readonly tx: X },
     fn: (tx: X, slot: Slot) => Promise<T>,
   ): Promise<SingletonAttempt<Stored<T>>>
-  /** Leased. */
+  /** Runs `fn` under a lease. */
   <T>(
     spec: LeasedSingleton,
     fn: (lease: AcquireLease, slot: Slot) => Promise<T>,
   ): Promise<SingletonAttempt<Stored<T>>>
 }
 
-/** Whichever of the two it is: what does not belong to it is refused. */
+/** The options of both modes. `checkModeOptions` refuses those of the other mode. */
 type Loose = SingletonClaimSpec &
   SingletonWait & { mode?: unknown; tx?: unknown; deadlineMs?: unknown; leaseMs?: unknown }
 
@@ -154,23 +157,26 @@ const withoutUndefined = <T extends object>(given: T): Partial<T> =>
 
 export interface VoidSlotSpec<X extends Tx | undefined = Tx | undefined> {
   readonly scope: string | readonly (string | number | bigint)[]
-  /** What the function was given, or the `slot` and `id` of a `SingletonConflictError`. */
+  /** The slot that the function got, or the `slot` and `id` of a `SingletonConflictError`. */
   readonly slot: { readonly key: string; readonly id: string }
-  /** Whether the slot can be claimed again in its period (the default), or stays taken. */
+  /** True (default): the slot can be claimed again in its period. False: the slot stays taken. */
   readonly frees?: boolean | undefined
   readonly tx?: X
 }
 
-/** Of several who void the same slot, one does. `value` is missing if there was nothing to undo, and the function was not run. */
+/**
+ * Result of `dibs.voidSlot`. If several callers void the same slot, one of them gets `ok: true`. `value` is missing if there was nothing to undo: the
+ * function was not run.
+ */
 export type SlotVoided<T> = { readonly ok: true; readonly value?: T } | { readonly ok: false }
 
 /**
- * Undoes what was done in a slot: `result` is what its function returned. After one that `failed` under a lease there is none, and part of
- * it may have happened.
+ * Undoes the work of a slot. `result` is the result of the singleton's function. In state `failed` (under a lease) there is no result, and part of the
+ * work may have happened.
  */
 export type UndoSlot<X, T> = (tx: X, result: unknown, state: 'active' | 'failed') => Promise<T>
 
-/** `dibs.voidSlot`, by what the function works with. */
+/** The type of `dibs.voidSlot`, with an overload for each kind of transaction. */
 export interface VoidSlot {
   <T = undefined>(spec: VoidSlotSpec<undefined>, fn?: UndoSlot<Transaction, T>): Promise<SlotVoided<T>>
   <T = undefined, X extends Tx = Tx>(spec: VoidSlotSpec<X>, fn?: UndoSlot<X, T>): Promise<SlotVoided<T>>
@@ -188,7 +194,7 @@ export function voidSlotOn(database: Database): VoidSlot {
   return run as VoidSlot
 }
 
-/** How long to wait for others who void or claim the slot. */
+/** How long to wait for other callers that void or claim the slot. */
 const WAIT_MS = '5000'
 
 interface ReadVoid {
@@ -235,7 +241,7 @@ async function voidIn(
   if (told.state === 'in progress') throw explainPending(scope, subject, told)
   if (told.state !== 'voided') return { ok: false }
   const isFailed = told.status === 'failed'
-  // What a transaction did was rolled back.
+  // The work of a transaction that failed was rolled back.
   const isUndone = !fn || (isFailed && told.holder.startsWith('tx:'))
   const result = told.hasOutcome && !isFailed ? told.outcome : undefined
   const value = isUndone ? undefined : await fn(tx, result, isFailed ? 'failed' : 'active')
@@ -243,7 +249,7 @@ async function voidIn(
   return isUndone ? { ok: true } : { ok: true, value }
 }
 
-/** There is nothing to undo yet, or nobody knows whether there is. */
+/** The error if there is nothing to undo yet, or if nobody knows whether there is. */
 function explainPending(scope: string, subject: string, told: ToldClaim): Error {
   const { key, id, attempt, holder, leftMs } = told
   if (leftMs !== null)

@@ -20,7 +20,7 @@ export type ClaimState =
   | 'void'
   | 'voided'
 
-/** What `claim_told` says of a claim; each state has a use for some of it. */
+/** The result of the SQL function `claim_told`. Each state uses some of the fields. */
 export interface ToldClaim {
   readonly state: ClaimState
   readonly key: string
@@ -30,9 +30,9 @@ export interface ToldClaim {
   readonly attempt: number
   readonly lost: number
   readonly holder: string
-  /** Of its lease. */
+  /** The remaining time of the lease. */
   readonly leftMs: number | null
-  /** The end of its lease, in microseconds since 1970. Null with `leftMs`. */
+  /** The end of the lease, in microseconds since 1970. Null if `leftMs` is null. */
   readonly leaseUntil: number | null
   /** In microseconds since 1970. */
   readonly completedAt: number | null
@@ -41,7 +41,7 @@ export interface ToldClaim {
   readonly steps: Readonly<Record<string, string>> | null
 }
 
-/** The answer of one of our functions, in its one column. */
+/** Parses the column `told`, the result of an SQL function of Dibs. */
 export function readTold(row: TextRow | undefined): ToldClaim {
   return JSON.parse(`${row?.told}`)
 }

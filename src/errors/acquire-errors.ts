@@ -1,9 +1,9 @@
 import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
-/** A period in which a thing is done once. */
+/** A period in which something is done once. */
 export interface SlotBounds {
-  /** Names the period: `day:2026-11-16`. */
+  /** The name of the period: `day:2026-11-16`. */
   readonly key: string
   readonly startsAt: Date
   readonly endsAt: Date
@@ -22,7 +22,7 @@ export interface SingletonConflictDetails extends DibsErrorOptions {
 }
 
 /**
- * Another has done this in the same period, or is doing it.
+ * Another caller has done this in the same period, or is doing it.
  *
  * @example
  * if (error instanceof SingletonConflictError) return `${error.holder} was first, at ${error.since?.toISOString()}`
@@ -32,22 +32,22 @@ export class SingletonConflictError extends DibsError {
     code: 'DIBS_SINGLETON_CONFLICT',
     status: 409,
     retryable: false,
-    means: 'Another has done this in the same period, or is doing it. Nothing was run.',
+    means: 'Another caller has done this in the same period, or is doing it. Nothing was run.',
     remedy:
-      '`holder`, `since`, `id` and `result` say who did it and with which result. Wait for the next period, or void the slot. While `state` is `pending` (and `retryable` true) its holder may die: try again after `retryAfterMs`.',
+      '`holder`, `since`, `id` and `result` say who did it, and with which result. Wait for the next period, or void the slot. While `state` is `pending` (and `retryable` true), the holder may die: try again after `retryAfterMs`.',
   }
 
   readonly scope: string
   readonly slot: SlotBounds
-  /** Of the claim that has the slot. */
+  /** The id of the claim that has the slot. */
   declare readonly id?: string
-  /** Who has it, as they said. */
+  /** The name of the holder of the slot, as the holder gave it. */
   declare readonly holder?: string
-  /** When they claimed it. */
+  /** When the holder claimed the slot. */
   declare readonly since?: Date
-  /** `pending`: they are at it; `active`: done; `failed`: it failed, and the slot is kept; `void`: undone, and the slot is kept. */
+  /** `pending`: the holder is doing it. `active`: done. `failed`: it failed, and the slot is kept. `void`: undone, and the slot is kept. */
   readonly state: 'pending' | 'active' | 'failed' | 'void'
-  /** What came of it. */
+  /** The result of the holder. */
   declare readonly result?: unknown
   /** When the lease of a pending holder ends, unless it is renewed. By the database's clock. */
   declare readonly leaseUntil?: Date
@@ -111,7 +111,7 @@ export class LockHeldError extends DibsError {
       'Try again after `retryAfterMs`. `holder` and `leaseUntil` say who holds the lock and until when.',
   }
 
-  /** Who holds the lock: the name that the holder gave, else its host and process. Unknown while an open transaction holds it. */
+  /** The holder of the lock: the name that it gave, else its host and process. Unknown while an open transaction holds the lock. */
   declare readonly holder?: string
   /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
   declare readonly leaseUntil?: Date
@@ -132,14 +132,14 @@ export class LockHeldError extends DibsError {
 
 /** One of several claims that was refused. */
 export interface AcquireFailure {
-  /** Its place in the list that was given. */
+  /** The index of the claim in the given list. */
   readonly index: number
   readonly kind: 'once' | 'singleton' | 'quota' | 'rate' | 'lock'
   readonly error: DibsError
 }
 
 /**
- * Of several claims, some were refused, and so none was made.
+ * Some of several claims were refused, so none was made.
  *
  * @example
  * if (error instanceof AcquireRefusedError) for (const { kind, error: why } of error.failures) console.log(kind, why.message)
@@ -149,21 +149,20 @@ export class AcquireRefusedError extends DibsError {
     code: 'DIBS_ACQUIRE_REFUSED',
     status: 409,
     retryable: false,
-    means:
-      'Of several claims, some were refused, and so none was made. Nothing was run, and nothing was taken.',
+    means: 'Some of several claims were refused, so none was made. Nothing was run, and nothing was taken.',
     remedy:
-      '`failures` has the reason of each; `status` is theirs if they agree. If `isFinal`, asking again ends the same way; else try after `retryAfterMs`.',
+      '`failures` has the reason of each refused claim. `status` is theirs if they agree. If `isFinal` is true, the same call would be refused again. Otherwise try again after `retryAfterMs`.',
   }
 
-  /** When all of them may fit; missing if one of them does not free itself. */
+  /** How many milliseconds until all claims may fit. Missing if one of them does not become free by itself. */
   declare readonly retryAfterMs?: number
 
   constructor(
     /** Every claim that was refused, with its reason. */
     readonly failures: readonly AcquireFailure[],
-    /** Asking again would end the same way. Under an idempotency key it is the outcome. */
+    /** True if the same call would be refused again. Under an idempotency key, this refusal is the outcome. */
     readonly isFinal: boolean,
-    /** It is the outcome of an earlier call with the same key. */
+    /** True if this is the outcome of an earlier call with the same key. */
     readonly replayed: boolean = false,
     options?: DibsErrorOptions,
   ) {

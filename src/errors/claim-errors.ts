@@ -2,8 +2,14 @@ import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * Why a claim is lost: `stolen`, another holds it, or it was taken away; `expired`, this process stood still for too long; `lost contact`, it could not
- * be renewed in time; `max hold`, it was held for as long as was asked for; `closed`, its instance was; `resigned`, a leader stops, and hands over.
+ * Why a claim is lost.
+ *
+ * - `stolen`: another holder has it, or it was taken away
+ * - `expired`: this process was paused for too long
+ * - `lost contact`: the lease could not be renewed in time
+ * - `max hold`: it was held for its whole `maxHoldMs`
+ * - `closed`: its instance was closed
+ * - `resigned`: a leader stops and hands over
  */
 export type LossReason = 'stolen' | 'expired' | 'lost contact' | 'max hold' | 'closed' | 'resigned'
 
@@ -17,7 +23,7 @@ const whyLost: Record<LossReason, string> = {
 }
 
 /**
- * The claim you held is someone else's by now, or may be.
+ * Another holder has the claim that you held, or may have it.
  *
  * @example
  * if (error instanceof FenceLostError) return // another holder does this work, or may
@@ -28,19 +34,19 @@ export class FenceLostError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'The claim you held was taken over or released, or its lease ran out before it could be renewed; nothing was written under its fence.',
-    remedy: 'Stop the work: someone else owns it now, or may. Do not write its result anywhere.',
+      'The claim that you held was taken over or released, or its lease ran out before it could be renewed. Nothing was written under its fence.',
+    remedy: 'Stop the work: another holder owns it now, or may own it. Do not write its result anywhere.',
   }
 
-  /** Of a lock: what told its holder so. */
+  /** Locks only: why the lock is lost. */
   declare readonly reason?: LossReason
 
   constructor(
-    /** What was claimed, as a reader would name it: `lock "nightly-report"`. */
+    /** The subject of the claim, in readable form: `lock "nightly-report"`. */
     readonly subject: string,
-    /** 0 where several things were claimed, each with a fence of its own. */
+    /** The fence of the lost claim. 0 if several things were claimed, each with its own fence. */
     readonly fence: number,
-    /** `isLate`: nobody has said that it is lost, but its lease could not be renewed in time. */
+    /** `isLate`: the lease could not be renewed in time, so the claim counts as lost although no statement was refused. */
     options?: DibsErrorOptions & {
       readonly isLate?: boolean | undefined
       readonly reason?: LossReason | undefined
@@ -58,16 +64,16 @@ export class FenceLostError extends DibsError {
   }
 }
 
-/** A session that was waited for, as far as the server tells this role. */
+/** A session that blocked the wait, as far as the server shows it to this role. */
 export interface Blocker {
   readonly pid: number
-  /** Its `application_name`. */
+  /** The `application_name` of the session. */
   readonly application: string
-  /** When its transaction began. */
+  /** When the transaction of the session began. */
   readonly since?: Date
-  /** Its last statement. */
+  /** The last statement of the session. */
   readonly query?: string
-  /** False: it has locked rows of the same table, and nothing more is known. */
+  /** False if it is only known that the session has locked rows of the same table. */
   readonly isSure: boolean
 }
 
@@ -91,19 +97,19 @@ export class BusyError extends DibsError {
     means:
       'A bounded wait ended before the resource became free, or the server has no room for another connection.',
     remedy:
-      'Try again after `retryAfterMs`. `holder` and `leaseUntil`, where they are known, say who has it and until when. If this happens often, raise `waitMs` of calls that have it, or keep transactions short.',
+      'Try again after `retryAfterMs`. If they are known, `holder` and `leaseUntil` say who has the resource and until when. If this happens often, raise `waitMs` of calls that have it, or keep transactions short.',
   }
 
   readonly waitedMs: number
-  /** The sessions that held the row locks, where the server tells them. */
+  /** The sessions that held the row locks, if the server shows them. */
   declare readonly blockers?: readonly Blocker[]
-  /** Who has the resource: the name that the holder gave, else its host and process. Missing if nobody holds it by a lease. */
+  /** The holder of the resource: the name that it gave, else its host and process. Missing if nobody holds the resource by a lease. */
   declare readonly holder?: string
   /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
   declare readonly leaseUntil?: Date
 
   constructor(
-    /** What was waited for. */
+    /** The resource that the caller waited for. */
     readonly subject: string,
     waitedMs: number,
     override readonly retryAfterMs: number,
@@ -126,18 +132,18 @@ function nameBlocker({ pid, application, since, isSure }: Blocker): string {
 }
 
 export interface ConflictDetails extends DibsErrorOptions {
-  /** What two writers met on: a record, or the transaction. */
+  /** The subject of the conflict: a record, or the transaction. */
   readonly subject: string
   readonly expected?: number | undefined
   readonly current?: number | undefined
   readonly sqlState?: string | undefined
-  /** How often it was tried before giving up. */
+  /** The number of attempts before Dibs gave up. */
   readonly attempts?: number | undefined
   readonly reason?: string | undefined
 }
 
 /**
- * Another writer was first. Thrown inside `dibs.transaction`, it makes that run again.
+ * Another writer was first. If you throw this error inside `dibs.transaction`, the transaction runs again.
  *
  * @example
  * if (row.version !== seen) throw new ConflictError({ subject: `order ${id}`, expected: seen, current: row.version })
@@ -148,9 +154,9 @@ export class ConflictError extends DibsError {
     status: 409,
     retryable: true,
     means:
-      'Another writer was first: the version has moved on, or PostgreSQL refused the order of two transactions (40001, 40P01).',
+      'Another writer was first: the version has changed, or PostgreSQL refused the order of two transactions (40001, 40P01).',
     remedy:
-      'Run the whole unit again, reading included. `dibs.transaction` does so by itself; when it gives up, back off.',
+      'Run the whole unit again, including its reads. `dibs.transaction` does so itself. When it gives up, back off.',
   }
 
   readonly subject: string

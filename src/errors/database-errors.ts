@@ -12,8 +12,8 @@ export class ConnectionLostError extends DibsError {
     status: 503,
     retryable: true,
     means:
-      'The server cannot be reached, or the connection ended before COMMIT was sent: nothing of it was kept.',
-    remedy: 'Try again with backoff; check that the server runs and that the address is right.',
+      'The server cannot be reached, or the connection ended before COMMIT was sent. Nothing of the transaction was kept.',
+    remedy: 'Try again with backoff. Check that the server runs and that the address is right.',
   }
 
   constructor(message: string, options?: DibsErrorOptions) {
@@ -51,9 +51,9 @@ export class ConstraintViolationError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'PostgreSQL refused a row: a unique, foreign key, check, not-null or exclusion constraint forbids it.',
+      'PostgreSQL refused a row, because a unique, foreign key, check, not-null or exclusion constraint forbids it.',
     remedy:
-      'Decide by `constraint` and `kind` what it means in your terms; the same input will be refused again.',
+      'Decide by `constraint` and `kind` what this means for your application. The same input will be refused again.',
   }
 
   readonly sqlState: string
@@ -77,7 +77,7 @@ export class ConstraintViolationError extends DibsError {
 }
 
 /**
- * A statement was cancelled.
+ * A statement was canceled.
  *
  * @example
  * if (error instanceof StatementTimeoutError) return tryAgainLater(error.code)
@@ -88,9 +88,9 @@ export class StatementTimeoutError extends DibsError {
     status: 504,
     retryable: true,
     means:
-      'A statement was cancelled: `statement_timeout`, `lock_timeout`, the deadline of `dibs.transaction`, or by hand. What it did is rolled back.',
+      'A statement was canceled by `statement_timeout`, by `lock_timeout`, by the deadline of `dibs.transaction`, or by hand. Its effects are rolled back.',
     remedy:
-      'See what it waited for (`pg_blocking_pids`); raise `deadlineMs` or the timeout if the work is that long.',
+      'Find out what the statement waited for (`pg_blocking_pids`). Raise `deadlineMs` or the timeout if the work takes that long.',
   }
 
   constructor(
@@ -103,7 +103,7 @@ export class StatementTimeoutError extends DibsError {
 }
 
 /**
- * PostgreSQL refused a statement for another reason.
+ * PostgreSQL refused a statement for a reason without an error class of its own.
  *
  * @example
  * if (error instanceof DatabaseError && error.sqlState === '42P01') console.error('a table is missing')
@@ -113,9 +113,9 @@ export class DatabaseError extends DibsError {
     code: 'DIBS_DATABASE',
     status: 500,
     retryable: false,
-    means: 'PostgreSQL refused a statement for a reason that has no class of its own here.',
+    means: 'PostgreSQL refused a statement for a reason that has no error class of its own in Dibs.',
     remedy:
-      'Read `sqlState` and `cause`: the code is in the appendix "Error Codes" of the PostgreSQL manual.',
+      'Read `sqlState` and `cause`. The code is in the appendix "Error Codes" of the PostgreSQL manual.',
   }
 
   constructor(
@@ -128,7 +128,7 @@ export class DatabaseError extends DibsError {
 }
 
 /**
- * The schema and this release do not fit.
+ * The schema in the database does not fit this release of Dibs.
  *
  * @example
  * if (error instanceof SchemaVersionError) console.error(`at ${error.found}, needs ${error.expected}`)
@@ -139,7 +139,7 @@ export class SchemaVersionError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'The schema in the database and this release do not fit: too old, too new, with a gap, or a migration that was changed after it was applied.',
+      'The schema in the database does not fit this release: it is too old, is too new, has a gap, or has a migration that was changed later.',
     remedy: 'Do what the message says: migrate, upgrade Dibs, or restore the file.',
   }
 
@@ -148,7 +148,7 @@ export class SchemaVersionError extends DibsError {
     readonly schema: string,
     /** The newest migration recorded in the database, 0 for none. */
     readonly found: number,
-    /** The newest migration this release brings. */
+    /** The newest migration of this release. */
     readonly expected: number,
     options?: DibsErrorOptions,
   ) {
@@ -157,7 +157,7 @@ export class SchemaVersionError extends DibsError {
 }
 
 /**
- * The database cannot be used as it is.
+ * Dibs cannot use the database as it is.
  *
  * @example
  * if (error instanceof SetupError) process.exit(1) // the message says what to grant or change
@@ -168,7 +168,7 @@ export class SetupError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'The database cannot be used as it is: the server is too old, is a read-only standby, refuses the user, or a migration cannot be applied.',
+      'Dibs cannot use the database as it is: the server is too old, is a read-only standby or refuses the user, or a migration cannot be applied.',
     remedy: 'Do what the message says.',
   }
 
@@ -201,14 +201,14 @@ export class EmbeddedServerError extends DibsError {
     code: 'DIBS_EMBEDDED_SERVER',
     status: 500,
     retryable: false,
-    means: 'The embedded PostgreSQL cannot be started; `reason` tells why in one word.',
-    remedy: 'Do what the message says, or give the URL of a PostgreSQL that runs.',
+    means: 'The embedded PostgreSQL cannot be started. `reason` says why in one word.',
+    remedy: 'Do what the message says, or pass the URL of a running PostgreSQL.',
   }
 
   constructor(
     message: string,
     readonly reason: EmbeddedServerFailure,
-    /** The folder that was asked for. */
+    /** The folder of the data. */
     readonly folder: string,
     options?: DibsErrorOptions,
   ) {

@@ -1,14 +1,14 @@
-/** One line of the registry; each error class carries its own as the static `entry`. */
+/** One entry of the error registry. Each error class has its own as the static `entry`. */
 export interface ErrorEntry {
-  /** Stable across releases: compare this, not the message or the class name. */
+  /** A stable identifier across releases. Compare this, not the message or the class name. */
   readonly code: `DIBS_${string}`
-  /** The HTTP status that says the same to a remote caller. */
+  /** The HTTP status for a remote caller. */
   readonly status: number
-  /** True when the same call, made again from its start, can succeed. */
+  /** True if the same call, repeated from its start, can succeed. */
   readonly retryable: boolean
-  /** What has happened. */
+  /** An explanation of the error. */
   readonly means: string
-  /** What the caller does about it. */
+  /** Advice for the caller. */
   readonly remedy: string
 }
 
@@ -17,7 +17,7 @@ export interface DibsErrorOptions {
 }
 
 /**
- * The base of every error here.
+ * The base class of all errors of Dibs.
  *
  * @example
  * try {
@@ -32,15 +32,15 @@ export abstract class DibsError extends Error {
     code: 'DIBS_ERROR',
     status: 500,
     retryable: false,
-    means: 'An error of a class made outside of Dibs.',
+    means: 'An error of a class that was made outside of Dibs.',
     remedy: 'Extend one of the classes below, or give yours an `entry`.',
   }
 
   readonly code: ErrorEntry['code']
-  /** As its class says, or what is known of this very one. */
+  /** True if the same call, repeated from its start, can succeed. Usually that of the class; a single error may differ. */
   readonly retryable: boolean
   readonly status: number
-  /** When to try again, where that is known: for `Retry-After`. */
+  /** How many milliseconds to wait before the next try, if that is known. For `Retry-After`. */
   declare readonly retryAfterMs?: number
 
   constructor(
@@ -49,21 +49,21 @@ export abstract class DibsError extends Error {
   ) {
     super(message, options?.cause === undefined ? undefined : { cause: options.cause })
     const { code, retryable, status } = { ...new.target.entry, ...known(options) }
-    // Not enumerable, as on every Error, so that `toJSON` lists it once and first.
+    // Not enumerable, as on every Error, so that `toJSON` lists the name once and first.
     Object.defineProperty(this, 'name', { value: new.target.name, configurable: true, writable: true })
     this.code = code
     this.retryable = retryable
     this.status = status
   }
 
-  /** Name, message, code and ids, without stack or cause: for a log line. To a client of yours it may tell too much. */
+  /** Returns name, message, code and ids, without stack or cause, for a log line. Do not send it to a client: it may reveal too much. */
   toJSON(): Record<string, unknown> {
     const fields: Record<string, unknown> = { name: this.name, message: this.message }
     return Object.assign(fields, this)
   }
 }
 
-/** What an instance says in place of its class. */
+/** Returns the values that an error sets in place of those of its class. */
 function known({
   retryable,
   status,

@@ -2,7 +2,7 @@ import { InvalidInputError } from './caller-errors.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * Thrown by a handler: failed now, may work later.
+ * A handler throws this error if the work failed now and may succeed later.
  *
  * @example
  * if (response.statusCode === 503) throw new TransientError('the bank is down', { cause: error })
@@ -12,8 +12,8 @@ export class TransientError extends DibsError {
     code: 'DIBS_TRANSIENT',
     status: 503,
     retryable: true,
-    means: 'A handler says: this failed now and may work later.',
-    remedy: 'Thrown by your handler to be run again under its retry policy.',
+    means: 'A handler says that the work failed now and may succeed later.',
+    remedy: 'Throw this error in a handler to run it again under its retry policy.',
   }
 
   constructor(message: string, options?: DibsErrorOptions) {
@@ -22,7 +22,7 @@ export class TransientError extends DibsError {
 }
 
 /**
- * Thrown by a handler: will never work.
+ * A handler throws this error if the work can never succeed.
  *
  * @example
  * if (response.statusCode === 404) throw new PermanentError(`there is no account ${id}`)
@@ -32,11 +32,11 @@ export class PermanentError extends DibsError {
     code: 'DIBS_PERMANENT',
     status: 500,
     retryable: false,
-    means: 'A handler says: this will never work, do not try again.',
-    remedy: 'Thrown by your handler; the work is set aside for a person to look at.',
+    means: 'A handler says that the work can never succeed, so it is not retried.',
+    remedy: 'Throw this error in a handler to set the work aside, for a person to look at.',
   }
 
-  /** It is the outcome of an earlier call with the same key. */
+  /** True if this is the outcome of an earlier call with the same key. */
   declare readonly replayed?: boolean
 
   constructor(message: string, options?: DibsErrorOptions) {
@@ -45,7 +45,7 @@ export class PermanentError extends DibsError {
 }
 
 /**
- * Thrown by a handler: understood, and refused by a rule of the business.
+ * A handler throws this error if a business rule refuses the request.
  *
  * @example
  * if (left < 1) throw new BusinessRuleError('sold out', 'sold-out')
@@ -55,11 +55,12 @@ export class BusinessRuleError extends DibsError {
     code: 'DIBS_BUSINESS_RULE',
     status: 422,
     retryable: false,
-    means: 'A handler says: the request is understood and refused by a rule of the business.',
-    remedy: 'Thrown by your handler; it is an answer to the caller and no fault, so nothing is retried.',
+    means: 'A handler says that a business rule refuses the request.',
+    remedy:
+      'Throw this error in a handler to answer the caller. The error is no failure, so nothing is retried.',
   }
 
-  /** It is the outcome of an earlier call with the same key. */
+  /** True if this is the outcome of an earlier call with the same key. */
   declare readonly replayed?: boolean
 
   constructor(
@@ -73,7 +74,7 @@ export class BusinessRuleError extends DibsError {
 }
 
 /**
- * Thrown by a handler: not yet, run me again later.
+ * A handler throws this error to run again later, because something that it needs is not ready.
  *
  * @example
  * if (!row.ready) throw new SnoozeError(30_000, 'the file is still being written')
@@ -83,8 +84,9 @@ export class SnoozeError extends DibsError {
     code: 'DIBS_SNOOZE',
     status: 503,
     retryable: true,
-    means: 'A handler says: not yet, run me again after `delayMs`. It is not counted as a failed attempt.',
-    remedy: 'Thrown by your handler when what it needs is not there yet.',
+    means:
+      'A handler asks to run again after `delayMs`, because something is not ready. This does not count as a failed attempt.',
+    remedy: 'Throw this error in a handler if something that it needs is not ready yet.',
   }
 
   constructor(

@@ -13,13 +13,13 @@ export class JobTimeoutError extends DibsError {
     code: 'DIBS_JOB_TIMEOUT',
     status: 504,
     retryable: true,
-    means: 'The handler of a job took longer than its `timeoutMs`: that attempt has failed.',
+    means: 'The handler of a job took longer than its `timeoutMs`, so that attempt has failed.',
     remedy:
-      'It is tried again by its retry policy. Let the handler end when `ctx.signal` fires, or give it more time.',
+      'The job is retried by its retry policy. Let the handler end when `ctx.signal` fires, or raise `timeoutMs`.',
   }
 
   constructor(
-    /** The job, as a reader would name it: `job 17 ("email")`. */
+    /** The job, in readable form: `job 17 ("email")`. */
     readonly subject: string,
     readonly timeoutMs: number,
     options?: DibsErrorOptions,
@@ -29,7 +29,7 @@ export class JobTimeoutError extends DibsError {
 }
 
 /**
- * A job was canceled: the reason of `ctx.signal` for its handler, and what `jobs.result` says.
+ * A job was canceled. The handler gets this error as the reason of `ctx.signal`, and `jobs.result` throws it.
  *
  * @example
  * const result = await jobs.result(id, { waitMs: 5_000 }).catch((error) => {
@@ -43,12 +43,12 @@ export class JobCanceledError extends DibsError {
     status: 409,
     retryable: false,
     means: 'The job was canceled before it succeeded.',
-    remedy: 'In a handler: stop. Elsewhere: add the job again if it is still wanted.',
+    remedy: 'In a handler, stop the work. Elsewhere, add the job again if it is still needed.',
   }
 
   constructor(
     readonly subject: string,
-    /** What whoever canceled it has said. */
+    /** The reason that the caller of `cancel` gave. */
     readonly reason?: string,
     options?: DibsErrorOptions,
   ) {
@@ -57,7 +57,7 @@ export class JobCanceledError extends DibsError {
 }
 
 /**
- * A job has waited until its `expiresAt`, for its first attempt or for the next.
+ * No worker started the job, or its next attempt, before its `expiresAt`.
  *
  * @example
  * if (error instanceof JobExpiredError) console.warn('too late to be of use')
@@ -67,15 +67,15 @@ export class JobExpiredError extends DibsError {
     code: 'DIBS_JOB_EXPIRED',
     status: 410,
     retryable: false,
-    means: 'Nobody has begun the job, or its next attempt, before its `expiresAt`, so nobody will.',
-    remedy: 'Add it again if it is still wanted; see that there are enough workers for its queue.',
+    means: 'No worker started the job, or its next attempt, before its `expiresAt`, so none will.',
+    remedy: 'Add the job again if it is still needed. Check that there are enough workers for its queue.',
   }
 
   constructor(
     readonly subject: string,
-    /** How often it was run before. */
+    /** The number of earlier attempts. */
     readonly attempts = 0,
-    /** What the last attempt has failed with. */
+    /** The error message of the last attempt. */
     failure?: string,
     options?: DibsErrorOptions,
   ) {
@@ -91,7 +91,7 @@ function sayWhen(attempts: number, failure: string | undefined): string {
 }
 
 /**
- * A worker stops, and gives back what it has not done: the reason of `ctx.signal`.
+ * A worker stops, and releases its unfinished jobs. A handler gets this error as the reason of `ctx.signal`.
  *
  * @example
  * if (ctx.signal.reason instanceof WorkerStoppedError) await ctx.progress({ page })
@@ -101,8 +101,9 @@ export class WorkerStoppedError extends DibsError {
     code: 'DIBS_WORKER_STOPPED',
     status: 503,
     retryable: true,
-    means: 'The worker stops, and its time to finish is over: the job was given back, and another runs it.',
-    remedy: 'Stop. The attempt does not count.',
+    means:
+      'The worker stops, and the time for its jobs to finish is over. The job was released, and another worker runs it.',
+    remedy: 'Stop the work. The attempt does not count.',
   }
 
   constructor(

@@ -11,7 +11,7 @@ export interface RateLimitedDetails extends DibsErrorOptions {
 }
 
 /**
- * A rate limit refused: too much was taken of late. Nothing was consumed.
+ * A rate limit refused, because too much was taken recently. Nothing was consumed.
  *
  * @example
  * if (error instanceof RateLimitedError) response.setHeader('Retry-After', Math.ceil(error.retryAfterMs / 1000))
@@ -21,21 +21,21 @@ export class RateLimitedError extends DibsError {
     code: 'DIBS_RATE_LIMITED',
     status: 429,
     retryable: true,
-    means: 'A rate limit refused: too much was taken of late. Nothing was consumed.',
-    remedy: 'Try again after `retryAfterMs`: then this cost fits, unless others have come first.',
+    means: 'A rate limit refused, because too much was taken recently. Nothing was consumed.',
+    remedy: 'Try again after `retryAfterMs`. Then this cost fits, unless other callers come first.',
   }
 
   /** The name of the rate limit. */
   readonly rateLimit: string
-  /** Whose limit it is. */
+  /** The subject of the limit, such as a tenant. */
   readonly subject: string
   readonly limit: number
-  /** What was asked for. */
+  /** The requested cost. */
   readonly cost: number
-  /** What would have fitted. */
+  /** The highest cost that would have fitted. */
   readonly remaining: number
   override readonly retryAfterMs: number
-  /** When the subject is as if it had never taken anything, by this process's clock. */
+  /** When the whole limit is available again, by the clock of this process. */
   readonly resetsAt: Date
 
   constructor(details: RateLimitedDetails) {
@@ -55,7 +55,7 @@ export class RateLimitedError extends DibsError {
 }
 
 /**
- * More was asked for at once than a limit ever allows: no wait can help.
+ * The request is larger than the limit ever allows at once, so no wait helps.
  *
  * @example
  * if (error instanceof NeverFitsError) return `please ask for at most ${error.limit}`
@@ -65,15 +65,16 @@ export class NeverFitsError extends DibsError {
     code: 'DIBS_NEVER_FITS',
     status: 422,
     retryable: false,
-    means: 'More was asked for at once than a limit ever allows. Nothing was consumed, and no wait can help.',
+    means:
+      'The request is larger than the limit ever allows at once. Nothing was consumed, and no wait helps.',
     remedy: 'Ask for at most `limit` at once, or raise the limit.',
   }
 
   constructor(
-    /** What it was asked of, as a reader would name it: `rate limit "uploads"`. */
+    /** The limit, in readable form: `rate limit "uploads"`. */
     readonly subject: string,
     readonly requested: number,
-    /** The most that can be had at once. */
+    /** The maximum that can be taken at once. */
     readonly limit: number,
     options?: DibsErrorOptions,
   ) {

@@ -1,7 +1,7 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * A lock cannot be had, since a transaction that is guarded by it is still open.
+ * A lock cannot be taken, because a transaction that it guards is still open.
  *
  * @example
  * if (error instanceof GuardedError) console.log(`a transaction still works under "${error.lock}"`)
@@ -12,9 +12,9 @@ export class GuardedError extends DibsError {
     status: 503,
     retryable: true,
     means:
-      'The lock is free for nobody yet: a transaction that was guarded by it (`lock.guard`) is still open, and a bounded wait for its end has ended.',
+      'The lock cannot be taken yet. A transaction that is guarded by it (`lock.guard`) is still open, and a bounded wait for its end has timed out.',
     remedy:
-      'Try again after `retryAfterMs`. If this is usual, keep guarded transactions short, and await them before you release the lock.',
+      'Try again after `retryAfterMs`. If this happens often, keep guarded transactions short, and await them before you release the lock.',
   }
 
   constructor(

@@ -4,12 +4,12 @@ import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.
 export interface InProgressDetails extends DibsErrorOptions {
   readonly holder?: string | undefined
   readonly leaseUntil?: Date | undefined
-  /** The whole message, in place of the usual one. */
+  /** Replaces the default message. */
   readonly message?: string | undefined
 }
 
 /**
- * Another caller works on the same key just now.
+ * Another caller is working on the same key.
  *
  * @example
  * if (error instanceof InProgressError) response.setHeader('Retry-After', Math.ceil(error.retryAfterMs / 1000))
@@ -19,21 +19,21 @@ export class InProgressError extends DibsError {
     code: 'DIBS_IN_PROGRESS',
     status: 409,
     retryable: true,
-    means: 'Another caller works on the same key just now, and this call was not to wait for it.',
+    means: 'Another caller is working on the same key, and this call does not wait for it.',
     remedy:
       'Call again with the same key after `retryAfterMs`, or let the call wait (`waitMs`). `holder` and `leaseUntil` say who works on the key and until when the lease lasts.',
   }
 
-  /** Host and process that work on the key. Unknown while the key is part of a transaction that is still open. */
+  /** The host and process that work on the key. Unknown while the key is part of an open transaction. */
   declare readonly holder?: string
   /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
   declare readonly leaseUntil?: Date
 
   constructor(
-    /** What is being worked on, as a reader would name it. */
+    /** The work in progress, in readable form. */
     readonly subject: string,
     override readonly retryAfterMs: number,
-    /** The id of the claim that is held; not known while it is part of a transaction that is still open. */
+    /** The id of the claim that is held. Unknown while the claim is part of an open transaction. */
     readonly id?: string,
     options: InProgressDetails = {},
   ) {
@@ -50,7 +50,7 @@ export class InProgressError extends DibsError {
 }
 
 /**
- * The key was used before, with another request.
+ * The key was used before for another request.
  *
  * @example
  * if (error instanceof FingerprintMismatchError) return 'this key belongs to another request'
@@ -61,13 +61,13 @@ export class FingerprintMismatchError extends DibsError {
     status: 422,
     retryable: false,
     means:
-      'The key was used before, with another fingerprint: it belongs to another request. Nothing was run.',
-    remedy: 'Use a new key for a new request; repeat a request unchanged.',
+      'The key was used before with another fingerprint, so it belongs to another request. Nothing was run.',
+    remedy: 'Use a new key for a new request. Repeat a request without changes.',
   }
 
   constructor(
     readonly subject: string,
-    /** The id of the claim that the key belongs to; not known while it is part of a transaction that is still open. */
+    /** The id of the claim that the key belongs to. Unknown while the claim is part of an open transaction. */
     readonly id?: string,
     options?: DibsErrorOptions & { readonly message?: string | undefined },
   ) {
@@ -80,7 +80,7 @@ export class FingerprintMismatchError extends DibsError {
 }
 
 /**
- * An earlier attempt has no recorded outcome, and may have done its work.
+ * An earlier attempt has no recorded outcome, and may have had its effect.
  *
  * @example
  * if (error instanceof AmbiguousOutcomeError) await orders.flag(error.id) // for a person to look at
@@ -91,9 +91,9 @@ export class AmbiguousOutcomeError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'An earlier attempt did not say how it ended and may have had its effect, and `onAmbiguous` says to hold, or a slot was to be voided. Nothing was run.',
+      'An earlier attempt has no recorded outcome and may have had its effect. `onAmbiguous` says to hold, or a slot was to be voided. Nothing was run.',
     remedy:
-      "Find out whether the effect took place. Then `dibs.claims.resolve(address, { outcome })` if it did, `dibs.claims.resolve(address, 'retry')` if not.",
+      "Find out whether the effect took place. If it did, call `dibs.claims.resolve(address, { outcome })`. If not, call `dibs.claims.resolve(address, 'retry')`.",
   }
 
   constructor(
@@ -113,7 +113,7 @@ export class AmbiguousOutcomeError extends DibsError {
 }
 
 /**
- * The work is done, and its outcome could not be stored.
+ * The work is done, but its outcome could not be stored.
  *
  * @example
  * if (error instanceof OutcomeNotStoredError) console.error('done, but not recorded', error.cause)
@@ -124,9 +124,9 @@ export class OutcomeNotStoredError extends DibsError {
     status: 503,
     retryable: true,
     means:
-      'The handler of a leased claim has ended, and its outcome could not be stored. The claim is not released: nobody repeats the work before its lease has run out.',
+      'The handler of a leased claim has ended, but its outcome could not be stored. The claim is not released: nobody repeats the work before its lease has run out.',
     remedy:
-      'Call again with the same key later. What happens then is up to `onAmbiguous`; a handler that passes on `claim.idempotencyKey` may be repeated.',
+      'Call again with the same key later. `onAmbiguous` decides what happens then. A handler that passes on `claim.idempotencyKey` may be repeated.',
   }
 
   constructor(
@@ -142,7 +142,7 @@ export class OutcomeNotStoredError extends DibsError {
 }
 
 /**
- * What a function returned cannot be stored.
+ * The return value of a function cannot be stored.
  *
  * @example
  * if (error instanceof InvalidOutcomeError) console.error(`return plain JSON: ${error.message}`)
@@ -153,13 +153,13 @@ export class InvalidOutcomeError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'What your function, or a step of it, returned cannot be stored: it is no JSON or, of a single flight, does not fit `result`. Joined: it was rolled back. Leased: the work is done, so the claim has failed for good and is not repeated.',
+      'The return value of your function, or of a step, cannot be stored: it is not JSON or, in a single flight, does not fit `result`. Joined: the work was rolled back. Leased: the work is done, so the claim has failed for good and is not repeated.',
     remedy:
-      'Return plain JSON of at most 1 MiB that fits `result`: the message says what is in the way, and where.',
+      'Return plain JSON of at most 1 MiB that fits `result`. The message says which part is wrong, and where.',
   }
 
   constructor(
-    /** What could not be stored: `outcome`, or a step; `the result of job 7 ("email")`. */
+    /** The value that could not be stored: `outcome`, or a step; `the result of job 7 ("email")`. */
     readonly field: string,
     problem: string,
     options?: DibsErrorOptions,
@@ -169,7 +169,7 @@ export class InvalidOutcomeError extends DibsError {
 }
 
 /**
- * What is stored does not fit the schema that it is read with.
+ * A stored value does not fit the schema that reads it.
  *
  * @example
  * if (error instanceof StoredValueError) console.error(error.issues.join('\n'))
@@ -179,14 +179,14 @@ export class StoredValueError extends DibsError {
     code: 'DIBS_STORED_VALUE',
     status: 500,
     retryable: false,
-    means: 'An outcome, a step or a value that is stored does not fit the schema it is read with.',
+    means: 'A stored outcome, step or value does not fit the schema that reads it.',
     remedy:
-      'Make the schema accept what other releases store, or forget the claim; of a single flight, change its key with its shape.',
+      'Make the schema accept what other releases store, or forget the claim. For a single flight, change its key with its shape.',
   }
 
   constructor(
     readonly subject: string,
-    /** One for each thing that does not fit, with its path. */
+    /** One message per mismatch, with its path. */
     readonly issues: readonly string[],
     options?: DibsErrorOptions,
   ) {

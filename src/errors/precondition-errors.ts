@@ -2,14 +2,14 @@ import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.
 
 export interface PreconditionDetails extends DibsErrorOptions {
   readonly header: 'If-Match' | 'If-None-Match'
-  /** The version that is there; undefined if there is none, or if it is not known. */
+  /** The current version. Undefined if there is none, or if it is unknown. */
   readonly current?: number | string | undefined
-  /** The same as an entity tag. */
+  /** The current version as an entity tag. */
   readonly etag?: string | undefined
 }
 
 /**
- * What a client expects to be there is not.
+ * The current version is not what the request expects.
  *
  * @example
  * if (error instanceof PreconditionFailedError) console.error(`version ${error.current} is there by now`)
@@ -20,9 +20,9 @@ export class PreconditionFailedError extends DibsError {
     status: 412,
     retryable: false,
     means:
-      'The request names, by `If-Match`, a version that is not the current one, or asks, by `If-None-Match`, for something that is not to be there yet. Nothing was written.',
+      'The version that the request names in `If-Match` is not the current one. Or, by `If-None-Match`, the request asks to create something that exists already. Nothing was written.',
     remedy:
-      'The client gets the current version (`ETag`), decides again, and sends a new request. The same one would end the same way.',
+      'The client should read the current version (`ETag`), decide again, and send a new request. The same request would be refused again.',
   }
 
   readonly header: PreconditionDetails['header']
@@ -39,7 +39,7 @@ export class PreconditionFailedError extends DibsError {
 }
 
 /**
- * A request must say which version it is meant for, and does not.
+ * A request must name the version that it is meant for, and does not.
  *
  * @example
  * if (error instanceof PreconditionRequiredError) console.error(`${error.header} is missing`)
@@ -49,8 +49,8 @@ export class PreconditionRequiredError extends DibsError {
     code: 'DIBS_PRECONDITION_REQUIRED',
     status: 428,
     retryable: false,
-    means: 'The request must name the version that it is meant for, by `If-Match`, and does not.',
-    remedy: 'The client gets the current version and sends its `ETag` as `If-Match`.',
+    means: 'The request must name the version that it is meant for in `If-Match`, and does not.',
+    remedy: 'The client should read the current version and send its `ETag` as `If-Match`.',
   }
 
   constructor(

@@ -1,7 +1,7 @@
-/** Prefix of the types of all problems. */
+/** The prefix of the types of all problems. */
 export const PROBLEM_BASE = 'urn:dibs:problem:'
 
-/** Problems that both `toProblem` and the HTTP middleware answer with: a client sees one type and one title for one meaning. */
+/** Problems that both `toProblem` and the HTTP middleware respond with. A client sees one type and one title per meaning. */
 export const sharedProblems = {
   inProgress: {
     type: 'in-progress',
@@ -25,5 +25,5 @@ export const sharedProblems = {
   rateLimited: { type: 'rate-limited', status: 429, title: 'Too many requests' },
 } as const
 
-/** In whole seconds, as `Retry-After` has it. */
+/** Converts milliseconds to whole seconds, for `Retry-After`. */
 export const retryAfterSeconds = (ms: number): string => String(Math.max(1, Math.ceil(ms / 1_000)))

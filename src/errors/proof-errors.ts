@@ -1,7 +1,7 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * The explorer has found an order of statements that breaks the invariant. The message is the printout.
+ * The explorer found an order of statements that breaks the invariant. The message is the printout.
  *
  * @example
  * if (error instanceof RaceFoundError) console.log(`again with replay: '${error.replay}'`)
@@ -12,15 +12,15 @@ export class RaceFoundError extends DibsError {
     status: 500,
     retryable: false,
     means: 'The explorer found an order of statements in which the invariant breaks or an actor fails.',
-    remedy: 'Read the printout; run that order again with `replay`, and mend the code.',
+    remedy: 'Read the printout. Run that order again with `replay`, and fix the code.',
   }
 
   constructor(
-    /** The order, one line a step, with what each step saw. */
+    /** The order of steps, one line per step, with what each step saw. */
     readonly printout: string,
-    /** Who ran, step by step. */
+    /** The actor of each step. */
     readonly schedule: readonly string[],
-    /** For the option `replay`. */
+    /** The value for the option `replay`. */
     readonly replay: string,
     /** The whole report, as `explore` resolves to it with `throws: false`. */
     readonly report: object,
@@ -29,7 +29,7 @@ export class RaceFoundError extends DibsError {
     super(printout, options)
   }
 
-  /** The report says all of it; the printout would stand there three times. */
+  /** Leaves out the report, which would repeat the printout. */
   override toJSON(): Record<string, unknown> {
     const { name, message, code, schedule, replay } = this
     return { name, message, code, schedule, replay }
@@ -37,7 +37,7 @@ export class RaceFoundError extends DibsError {
 }
 
 /**
- * The crash loop has found a point at which a fault does harm that recovery does not mend. The message is the printout.
+ * The crash loop found a point at which a fault does damage that recovery does not repair. The message is the printout.
  *
  * @example
  * if (error instanceof CrashFoundError) console.log(`again with replay: '${error.replay}'`)
@@ -49,13 +49,13 @@ export class CrashFoundError extends DibsError {
     retryable: false,
     means:
       'The crash loop found a point at which a crash, an error or a late return breaks the invariant, repeats an effect or leaves work undone.',
-    remedy: 'Read the printout; run that point again with `replay`, and mend the code.',
+    remedy: 'Read the printout. Run that point again with `replay`, and fix the code.',
   }
 
   constructor(
-    /** What happened at the first such point, and a list of all. */
+    /** A description of the first such point, and a list of all points. */
     readonly printout: string,
-    /** For the option `replay`. */
+    /** The value for the option `replay`. */
     readonly replay: string,
     /** The whole report, as `crashLoop` resolves to it with `throws: false`. */
     readonly report: object,
@@ -64,7 +64,7 @@ export class CrashFoundError extends DibsError {
     super(printout, options)
   }
 
-  /** The report says all of it; the printout would stand there three times. */
+  /** Leaves out the report, which would repeat the printout. */
   override toJSON(): Record<string, unknown> {
     const { name, message, code, replay } = this
     return { name, message, code, replay }
@@ -72,7 +72,7 @@ export class CrashFoundError extends DibsError {
 }
 
 /**
- * A schedule that was run again went another way.
+ * A schedule took other steps when it was replayed.
  *
  * @example
  * if (error instanceof ScheduleDivergedError) console.log(`step ${error.step}: ${error.found}`)
@@ -83,7 +83,7 @@ export class ScheduleDivergedError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'The same order of steps, run again, did something else: the code under test does not depend on the order alone.',
+      'The same order of steps did something else when it was replayed. So the behavior of the code under test does not depend on the order alone.',
     remedy:
       'Look at the step that is named. The usual causes: random values or the time in a statement, rows without an order (several that one statement locks, too), what the process remembers, data that `setup` does not make, code that changed since the replay string was printed.',
   }
@@ -91,9 +91,9 @@ export class ScheduleDivergedError extends DibsError {
   constructor(
     /** The first step that differs, from 1. */
     readonly step: number,
-    /** What it was. */
+    /** The step in the earlier run. */
     readonly expected: string,
-    /** What it is now. */
+    /** The step in this run. */
     readonly found: string,
     options?: DibsErrorOptions,
   ) {
@@ -104,7 +104,7 @@ export class ScheduleDivergedError extends DibsError {
   }
 }
 
-/** Why an exploration, or a crash loop, could not be carried out. */
+/** Why an exploration or a crash loop could not run. */
 export type ExplorationFailure =
   | 'setup'
   | 'advance'
@@ -120,7 +120,7 @@ export type ExplorationFailure =
   | 'server'
 
 /**
- * The exploration, or the crash loop, could not be carried out: this says nothing about the code under test.
+ * The exploration or the crash loop could not run. This says nothing about the code under test.
  *
  * @example
  * if (error instanceof ExplorationError && error.reason === 'stalled') console.log(`${error.actor} waits for something unseen`)
@@ -131,7 +131,7 @@ export class ExplorationError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'The explorer, or the crash loop, could not do its work; `reason` tells why in one word, `actor` at whom.',
+      'The explorer or the crash loop could not do its work. `reason` says why in one word, and `actor` names the actor.',
     remedy: 'Do what the message says.',
   }
 

@@ -1,6 +1,6 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
-/** How full a quota was. */
+/** The state of a quota when it refused. */
 export interface QuotaExceededDetails extends DibsErrorOptions {
   readonly quota: string
   readonly subject: string
@@ -13,7 +13,7 @@ export interface QuotaExceededDetails extends DibsErrorOptions {
 }
 
 /**
- * A quota refused: what was asked for does not fit any more. Nothing was taken.
+ * The requested amount does not fit into the rest of a quota. Nothing was taken.
  *
  * @example
  * if (error instanceof QuotaExceededError) console.log(`${error.remaining} left until ${error.resetsAt}`)
@@ -23,24 +23,24 @@ export class QuotaExceededError extends DibsError {
     code: 'DIBS_QUOTA_EXCEEDED',
     status: 429,
     retryable: true,
-    means: 'What was asked for does not fit into what is left of a quota. Nothing was taken.',
+    means: 'The requested amount does not fit into the rest of a quota. Nothing was taken.',
     remedy:
-      'Ask for less (`remaining`), or again after `retryAfterMs`. Without `retryAfterMs` a stock is sold out: `status` is 409, `retryable` is false, and only a refund or a higher limit makes room.',
+      'Ask for less (`remaining`), or try again after `retryAfterMs`. Without `retryAfterMs`, a stock is sold out: `status` is 409, `retryable` is false, and only a refund or a higher limit makes room.',
   }
 
   readonly quota: string
   readonly subject: string
   readonly limit: number
-  /** Taken in this window. */
+  /** The amount that was taken in this window. */
   readonly used: number
-  /** Reserved, and neither settled nor given back yet. */
+  /** The amount that is reserved, and neither settled nor released. */
   readonly held: number
   readonly requested: number
-  /** What would have fitted. */
+  /** The amount that would have fitted. */
   readonly remaining: number
-  /** When the next window begins; a stock has none. */
+  /** When the next window begins. A stock has no windows. */
   declare readonly resetsAt?: Date
-  /** Until this very amount fits, if nobody else takes of it: reservations may run out before the window does. */
+  /** How many milliseconds until this amount fits, if nobody else takes any. Reservations may expire before the window ends. */
   declare readonly retryAfterMs?: number
 
   constructor(details: QuotaExceededDetails) {
@@ -68,12 +68,11 @@ export class QuotaExceededError extends DibsError {
   }
 }
 
-/** How an entry of a quota stands: what became of a reservation, or of a take. */
+/** The state of a reservation, or of a take. */
 export type QuotaEntryState = 'held' | 'taken' | 'void' | 'expired' | 'refunded' | 'unknown'
 
 /**
- * A reservation or a take is not what the call needs it to be: it was ended before in another way, has run out, or is not
- * known.
+ * The state of a reservation or a take does not allow the call: it has ended in another way, has expired, or is unknown.
  *
  * @example
  * if (error instanceof HoldEndedError && error.state === 'expired') console.log('too late: it is free for others again')
@@ -84,9 +83,9 @@ export class HoldEndedError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'A reservation, or a take, of a quota was ended before in another way, has run out, or is not known. Nothing was changed.',
+      'A reservation or a take of a quota has ended in another way, has expired, or is unknown. Nothing was changed.',
     remedy:
-      '`state` says what became of it. A reservation that ran out can be settled late (`ifLate`), or made anew; give it more time (`leaseMs`).',
+      '`state` says how it ended. An expired reservation can be settled late (`ifLate`), or made again. Raise `leaseMs` if reservations need more time.',
   }
 
   constructor(

@@ -1,7 +1,7 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * There is no such row.
+ * The row does not exist.
  *
  * @example
  * if (error instanceof NotFoundError) response.writeHead(404).end(`no ${error.table}`)
@@ -12,18 +12,18 @@ export class NotFoundError extends DibsError {
     status: 404,
     retryable: false,
     means:
-      'There is no row with this id, or this transaction cannot see it; or no such job, or it is not kept any more. Nothing was changed.',
+      'There is no row with this id, or this transaction cannot see it. Or the job does not exist, or is no longer kept. Nothing was changed.',
     remedy:
-      'Check the id. Another may have deleted the row; one that was made by an open transaction is not there yet.',
+      'Check the id. Another transaction may have deleted the row. A row that an open transaction has inserted is not visible yet.',
   }
 
   constructor(
-    /** What was looked for, as a reader would name it: `row 7 of table "orders"`. */
+    /** The missing thing, in readable form: `row 7 of table "orders"`. */
     readonly subject: string,
     readonly table: string,
-    /** As it was given; of several that are missing, an array. */
+    /** The given id. An array if several are missing. */
     readonly id: unknown,
-    /** `isRead`: nothing was to be changed. */
+    /** `isRead`: the call only reads, so the message does not say that nothing was changed. */
     options?: DibsErrorOptions & { readonly isRead?: boolean },
   ) {
     super(`There is no ${subject}.${options?.isRead ? '' : ' Nothing was changed.'}`, options)
@@ -31,7 +31,7 @@ export class NotFoundError extends DibsError {
 }
 
 /**
- * The row is as it must be, nobody is in the way, and the database does not write it; or a row to insert is kept out by one that is not found.
+ * The row could be written, but the database did not write it. Or a row could not be inserted because of another row that cannot be found.
  *
  * @example
  * if (error instanceof NotWrittenError) console.error(`see the triggers of ${error.table}`)
@@ -42,16 +42,16 @@ export class NotWrittenError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'A row could have been written, and the database did not. Causes that are known: a trigger answered null or another row than the new one, or wrote somewhere else; a trigger changed the columns that `insertOnce` looks for; a policy hides the row. What the trigger did is undone. Nothing was changed.',
+      'The database did not write a row that could have been written. A trigger may have returned null or another row than the new one, or written somewhere else. A trigger may have changed the columns that `insertOnce` looks for. Or a policy hides the row. The effects of the trigger are undone. Nothing was changed.',
     remedy:
-      'Look at the triggers and policies of the table: one that answers null, as `suppress_redundant_updates_trigger` does, or the old row keeps the row as it is; for one that changes the key (to lower case, for instance), give the key as it will be. Where that is meant, treat this error as the answer.',
+      'Look at the triggers and policies of the table. A trigger that returns null, as `suppress_redundant_updates_trigger` does, or that returns the old row, leaves the row unchanged. If a trigger changes the key (to lower case, for example), pass the key as it will be stored. If this behavior is intended, treat this error as the answer.',
   }
 
   constructor(
-    /** What was to be written, as a reader would name it: `row 7 of table "orders"`. */
+    /** The row to write, in readable form: `row 7 of table "orders"`. */
     readonly subject: string,
     readonly table: string,
-    /** As it was given; of a row to insert, the columns that tell whether it is there. */
+    /** The given id. For a row to insert, the columns that identify it. */
     readonly id: unknown,
     options?: DibsErrorOptions,
   ) {
@@ -62,7 +62,7 @@ export class NotWrittenError extends DibsError {
   }
 }
 
-/** A column of a row, and what was found there. */
+/** A column of a row, and its current value. */
 export interface StateConflictDetails extends DibsErrorOptions {
   readonly subject: string
   readonly table: string
@@ -73,7 +73,7 @@ export interface StateConflictDetails extends DibsErrorOptions {
 }
 
 /**
- * A row is not in a state from which it may go on as asked.
+ * The current state of a row does not allow the requested change.
  *
  * @example
  * if (error instanceof StateConflictError && error.current === 'paid') return 'it is paid already'
@@ -84,9 +84,9 @@ export class StateConflictError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'A row is not in a state from which it may change as asked: perhaps another was first. Nothing was changed.',
+      'The current state of a row does not allow the requested change. Another writer may have been first. Nothing was changed.',
     remedy:
-      'Decide by `current`: where it is what you want, all is well; else the same call is refused again.',
+      'Decide by `current`. If it is the state that you want, nothing is wrong. Otherwise the same call will be refused again.',
   }
 
   readonly subject: string
@@ -94,9 +94,9 @@ export class StateConflictError extends DibsError {
   readonly id: unknown
   /** The column that holds the state. */
   readonly column: string
-  /** From which it could have changed. */
+  /** The states from which the change is allowed. */
   readonly expected: readonly string[]
-  /** What it is. */
+  /** The current state. */
   readonly current: string | null
 
   constructor({ subject, table, id, column, expected, current, cause }: StateConflictDetails) {
@@ -114,7 +114,7 @@ export class StateConflictError extends DibsError {
   }
 }
 
-/** Amounts are texts, as exact as they are stored. */
+/** Amounts are strings, as exact as they are stored. */
 export interface InsufficientDetails extends DibsErrorOptions {
   readonly subject: string
   readonly table: string
@@ -124,12 +124,12 @@ export interface InsufficientDetails extends DibsErrorOptions {
   readonly delta: string
   readonly min: string | null
   readonly max: string | null
-  /** Why, where it is neither `min` nor `max`. */
+  /** The reason, if it is neither `min` nor `max`. */
   readonly reason?: string | undefined
 }
 
 /**
- * A change of an amount would have led below the least or above the most that is allowed.
+ * A change would move an amount below its minimum or above its maximum.
  *
  * @example
  * if (error instanceof InsufficientError) return `only ${error.current} left`
@@ -140,15 +140,16 @@ export class InsufficientError extends DibsError {
     status: 409,
     retryable: false,
     means:
-      'An amount would have become less than is allowed, or more, or it is null and cannot be added to. Nothing was changed.',
-    remedy: 'Ask for less: `current` is what is there. It may change, and then the same call can succeed.',
+      'The change would move an amount below its minimum or above its maximum, or the amount is null. Nothing was changed.',
+    remedy:
+      'Ask for less. `current` is the current amount. It may change, and then the same call can succeed.',
   }
 
   readonly subject: string
   readonly table: string
   readonly id: unknown
   readonly column: string
-  /** What is there, exactly, as text. */
+  /** The exact current amount, as a string. */
   readonly current: string | null
   readonly delta: string
   readonly min: string | null

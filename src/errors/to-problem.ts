@@ -20,18 +20,18 @@ import { InsufficientError, NotFoundError, NotWrittenError, StateConflictError }
 
 /** The body of a problem as RFC 9457 defines it. JSON: dates are ISO strings. */
 export interface ProblemBody {
-  /** Stable: compare this or `code`, not the title. */
+  /** A stable identifier. Compare this or `code`, not the title. */
   readonly type: string
   readonly title: string
   readonly status: number
   readonly detail: string
   /** The `code` of the error. Missing in a 500. */
   readonly code?: string
-  /** Whether the same request, sent again, can succeed. */
+  /** True if the same request, sent again, can succeed. */
   readonly retryable: boolean
-  /** When to send the request again. The header `retry-after` has it in whole seconds. */
+  /** How many milliseconds to wait before the next try. The header `retry-after` has it in whole seconds. */
   readonly retryAfterMs?: number
-  /** When the limit or the quota begins anew. */
+  /** When the limit or the quota resets. */
   readonly resetsAt?: string
   /** Details of the error that a client may see, such as `limit` or `remaining`. */
   readonly [detail: string]: unknown
@@ -69,7 +69,7 @@ const { inProgress, keyReused, ambiguous, failed, timedOut, unknown, unavailable
 const AGAIN = 'Repeat the request later.'
 const IN_USE = `Another caller is using what the request needs. ${AGAIN}`
 
-/** By class. A class with status 500 needs none. */
+/** The views by class. A class with status 500 needs none. */
 const views = new Map<unknown, View<DibsError>>([
   view(BusyError, {
     like: unavailable,
@@ -183,13 +183,13 @@ const views = new Map<unknown, View<DibsError>>([
   view(SnoozeError, { like: unavailable, detail: AGAIN, retryAfterMs: ({ delayMs }) => delayMs }),
   view(BusinessRuleError, {
     title: 'A rule forbids the request',
-    // Written by the application, as its answer to the caller.
+    // The application wrote this message for the caller.
     detail: ({ message }) => message,
     shows: ['rule'],
   }),
   view(InvalidInputError, {
     title: 'The input is not valid',
-    // Shown with status 400 only: then it is about a value that the client sent.
+    // Shown with status 400 only: the message is then about a value that the client sent.
     detail: ({ message }) => message,
     shows: ['field'],
   }),
@@ -202,10 +202,10 @@ const views = new Map<unknown, View<DibsError>>([
   view(WorkerStoppedError, { like: unavailable, detail: AGAIN }),
 ])
 
-/** ORMs wrap errors, and wrap what they wrapped. */
+/** ORMs wrap errors, sometimes several times. */
 const MAX_LAYERS = 8
 
-/** The outermost error of Dibs among an error and its causes. */
+/** Finds the outermost error of Dibs among an error and its causes. */
 function findDibsError(error: unknown): DibsError | undefined {
   let layer = error
   for (let depth = 0; depth < MAX_LAYERS && typeof layer === 'object' && layer !== null; depth++) {
@@ -215,14 +215,14 @@ function findDibsError(error: unknown): DibsError | undefined {
   return undefined
 }
 
-/** The view of the error's class, or of the nearest class above it. */
+/** Returns the view of the error's class, or of its nearest base class that has one. */
 function viewOf(error: DibsError): View<DibsError> | undefined {
   let type = Object.getPrototypeOf(error)
   while (type && !views.has(type.constructor)) type = Object.getPrototypeOf(type)
   return views.get(type?.constructor)
 }
 
-/** A 500 tells nothing of the error. The reason is for the log. */
+/** Makes a 500 that reveals nothing about the error. The log has the reason. */
 const describeFailure = (): ProblemBody => ({
   type: `${PROBLEM_BASE}${failed.type}`,
   title: failed.title,
@@ -268,7 +268,7 @@ function nameProblem(error: DibsError, view: View<DibsError> | undefined): { typ
 const describeFailures = ({ failures }: AcquireRefusedError): object[] =>
   failures.map(({ index, kind, error }) => ({ index, kind, ...describe(error) }))
 
-/** In the form of JSON: dates as strings, also those inside of a slot. */
+/** Copies the shown fields as JSON. Dates become strings, also inside a slot. */
 function pickShown(error: DibsError, names: readonly string[]): Record<string, unknown> {
   const fields = error as unknown as Record<string, unknown>
   const known = names.filter((name) => fields[name] !== undefined && fields[name] !== null)
@@ -276,8 +276,8 @@ function pickShown(error: DibsError, names: readonly string[]): Record<string, u
 }
 
 /**
- * Turns any error into a problem of RFC 9457, for a framework without a middleware of Dibs. `toProblem` also finds an error of Dibs that a
- * library wrapped as `cause`. Any other error, and an error of Dibs with status 500, becomes a 500 that tells nothing of the error: log it.
+ * Turns any error into a problem of RFC 9457, for a framework without a middleware of Dibs. `toProblem` also finds an error of Dibs that a library wrapped as
+ * `cause`. Any other error, and an error of Dibs with status 500, becomes a 500 that reveals nothing about the error, so log the error.
  *
  * @example
  * const { status, headers, body } = toProblem(error)

@@ -1,7 +1,7 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
 
 /**
- * What was given as `tx` is not an open transaction.
+ * The value passed as `tx` is not an open transaction.
  *
  * @example
  * if (error instanceof NotInTransactionError) console.error(`tx was ${error.given}`)
@@ -12,13 +12,13 @@ export class NotInTransactionError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'What was given as `tx` is not an open transaction: a pool, a client before BEGIN, or a library handle.',
+      'The value passed as `tx` is not an open transaction: it is a pool, a client before BEGIN, or a library handle.',
     remedy:
-      'Pass the transaction itself: a pg client after BEGIN, or `fromKysely(trx)`, `fromDrizzle(tx)` and so on. Leave `tx` out to run alone.',
+      'Pass the transaction itself: a `pg` client after BEGIN, or `fromKysely(trx)`, `fromDrizzle(tx)` and so on. Leave out `tx` to run alone.',
   }
 
   constructor(
-    /** What was given instead. */
+    /** A description of the value that was passed. */
     readonly given: string,
     advice = 'Pass an open transaction, or leave `tx` out to run alone.',
     options?: DibsErrorOptions,
@@ -27,7 +27,7 @@ export class NotInTransactionError extends DibsError {
   }
 }
 
-/** What makes a transaction of its own unless it is given one. */
+/** Calls that open their own transaction unless they get one. */
 export type NestedCall =
   | 'dibs.transaction'
   | 'dibs.once'
@@ -38,7 +38,7 @@ export type NestedCall =
   | 'dibs.tryAcquire'
 
 /**
- * `dibs.transaction` inside `dibs.transaction`.
+ * `dibs.transaction`, or a call that opens its own transaction, was called inside `dibs.transaction`.
  *
  * @example
  * const save = (tx: Transaction) => tx.query('insert into log default values') // takes the tx of its caller
@@ -50,12 +50,12 @@ export class NestedTransactionError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      '`dibs.transaction`, or `dibs.once`, `dibs.singleton`, `dibs.voidSlot` or `dibs.acquire` without `tx`, was called inside `dibs.transaction`. The inner one would run on a second connection, outside the first, and could wait for it for ever.',
-    remedy: 'Pass the outer `tx` down and use it; for a part that may fail alone use `tx.savepoint`.',
+      '`dibs.transaction`, or `dibs.once`, `dibs.singleton`, `dibs.voidSlot` or `dibs.acquire` without `tx`, was called inside `dibs.transaction`. The inner transaction would run on a second connection, and could wait for the outer one forever.',
+    remedy: 'Pass the outer `tx` down and use it. For a part that may fail alone, use `tx.savepoint`.',
   }
 
   constructor(
-    /** What was called. */
+    /** The call that was nested. */
     readonly call: NestedCall = 'dibs.transaction',
     options?: DibsErrorOptions,
   ) {
@@ -68,7 +68,7 @@ export class NestedTransactionError extends DibsError {
 }
 
 /**
- * `retryOnConflict` where something around it is run again already, or cannot be.
+ * `retryOnConflict` was called inside a transaction, or inside another `retryOnConflict`.
  *
  * @example
  * if (error instanceof NestedRetryError) console.error(`take it out of ${error.inside}`)
@@ -79,12 +79,12 @@ export class NestedRetryError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      '`retryOnConflict` was called inside `dibs.transaction`, of which no part can be run again alone, or inside another `retryOnConflict`, where attempts would multiply.',
-    remedy: 'Call it around the whole, once; inside, let conflicts out.',
+      '`retryOnConflict` was called inside `dibs.transaction`, whose parts cannot run again alone, or inside another `retryOnConflict`, where attempts would multiply.',
+    remedy: 'Call `retryOnConflict` once, around the whole work. Inside, let conflict errors propagate.',
   }
 
   constructor(
-    /** What it was called in. */
+    /** The surrounding call. */
     readonly inside: 'dibs.transaction' | 'retryOnConflict',
     options?: DibsErrorOptions,
   ) {
@@ -100,7 +100,7 @@ export class NestedRetryError extends DibsError {
 }
 
 /**
- * A function given to `dibs.transaction` or `tx.savepoint` returned while calls that had joined it still ran.
+ * A function given to `dibs.transaction` or `tx.savepoint` returned while calls that use its `tx` still ran.
  *
  * @example
  * if (error instanceof NotAwaitedError) console.error(`await ${error.calls.join(' and ')}`)
@@ -111,14 +111,14 @@ export class NotAwaitedError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'The function of a transaction, or of `tx.savepoint`, returned while a call that was given its `tx` still ran. COMMIT would have kept a part of that call, so everything was rolled back.',
-    remedy: 'Await every call that is given `tx` before the function returns.',
+      'The function of a transaction, or of `tx.savepoint`, returned while a call with its `tx` still ran. COMMIT would have kept a part of that call, so everything was rolled back.',
+    remedy: 'Await every call that gets `tx` before the function returns.',
   }
 
   constructor(
     /** The part that was rolled back. */
     readonly part: 'transaction' | 'savepoint',
-    /** The calls that still ran, in the order in which they began. */
+    /** The calls that still ran, in the order of their start. */
     readonly calls: readonly string[],
     options?: DibsErrorOptions,
   ) {
@@ -132,7 +132,7 @@ export class NotAwaitedError extends DibsError {
 }
 
 /**
- * COMMIT was answered with ROLLBACK.
+ * The server replied to COMMIT with ROLLBACK.
  *
  * @example
  * if (error instanceof RolledBackError) console.error('an error was dropped inside:', error.cause)
@@ -143,12 +143,13 @@ export class RolledBackError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'COMMIT was answered with ROLLBACK: a statement had failed before and its error was caught and dropped.',
-    remedy: 'Let the error out of the function, or run the statement that may fail inside `tx.savepoint`.',
+      'The server replied to COMMIT with ROLLBACK, because a statement had failed and its error was caught and dropped.',
+    remedy:
+      'Let the error propagate out of the function, or run the statement that may fail inside `tx.savepoint`.',
   }
 
   constructor(
-    /** What was undone. */
+    /** The part that was rolled back. */
     readonly part: 'transaction' | 'savepoint',
     options?: DibsErrorOptions,
   ) {
@@ -171,9 +172,8 @@ export class TransactionEndedError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'Something inside the function given to `dibs.transaction` has sent COMMIT or ROLLBACK, with `tx.client` in hand or in a string of statements. What came before may be kept, and what came after ran outside of the transaction.',
-    remedy:
-      'Return to commit, throw to roll back, and let nobody who is given `tx.client` end the transaction.',
+      'Code inside the function given to `dibs.transaction` sent COMMIT or ROLLBACK, through `tx.client` or in a string of statements. Earlier work may be committed, and later work ran outside of the transaction.',
+    remedy: 'Return to commit, throw to roll back. No code that gets `tx.client` may end the transaction.',
   }
 
   constructor(options?: DibsErrorOptions) {
@@ -185,7 +185,7 @@ export class TransactionEndedError extends DibsError {
 }
 
 /**
- * The answer to COMMIT was lost: the work is all there or not at all.
+ * The reply to COMMIT was lost. Either all of the work is committed, or none of it.
  *
  * @example
  * if (error instanceof CommitOutcomeUnknownError && (await isDone(id))) return
@@ -196,13 +196,13 @@ export class CommitOutcomeUnknownError extends DibsError {
     status: 500,
     retryable: false,
     means:
-      'The connection was lost after COMMIT (or a statement that commits by itself) was sent and before its answer: the work is either all there or not at all.',
+      'The connection was lost after COMMIT (or a statement that commits by itself) was sent and before its reply. Either all of the work is committed, or none of it.',
     remedy:
-      'Look whether it is there before doing it again, or make it idempotent with a key. It is never retried for you.',
+      'Check whether the work is there before you do it again, or make it idempotent with a key. Dibs never retries it for you.',
   }
 
   constructor(
-    /** The statement whose answer was lost. */
+    /** The statement whose reply was lost. */
     readonly statement: string,
     options?: DibsErrorOptions,
   ) {

@@ -4,7 +4,7 @@ import { nameGiven } from '../postgres/name-given.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { OwnTransaction } from './options.js'
 
-/** What the middleware gives to a handler. `T` is the type of its transaction. */
+/** The key of a request, with the transaction or the claim of its handler. `T` is the type of the transaction. */
 export class Claimed<T = Transaction> {
   /** The key that the client sent; undefined if the client sent none and `required` is false. */
   readonly key: string | undefined
@@ -27,21 +27,21 @@ export class Claimed<T = Transaction> {
     this.#transaction = held.transaction
   }
 
-  /** Whether `transaction` made `tx`; undefined stands for a transaction of Dibs, and for a claim. */
+  /** True if `transaction` made `tx`. Undefined stands for a transaction of Dibs, and for a claim. */
   static isOf<H>(claimed: Claimed<unknown>, transaction: OwnTransaction<H>): claimed is Claimed<H>
   static isOf(claimed: Claimed<unknown>, transaction: undefined): claimed is Claimed
   static isOf(claimed: Claimed<unknown>, transaction: OwnTransaction | undefined): boolean {
     return claimed.#transaction === transaction
   }
 
-  /** Joined: the transaction. Its writes commit together with the response, or not at all. */
+  /** Joined: the transaction. Its writes and the response commit together, or not at all. */
   get tx(): T {
     if (this.#tx === undefined)
       throw new InvalidInputError('tx', "is there in mode 'joined'; this route is 'leased' and has a claim")
     return this.#tx
   }
 
-  /** Leased: its `idempotencyKey`, to hand on, its `signal`, its steps. */
+  /** Leased: the claim, with the `idempotencyKey` to pass on, the `signal` and the steps. */
   get claim(): Claim {
     if (this.#claim === undefined)
       throw new InvalidInputError(
@@ -56,18 +56,18 @@ export class Claimed<T = Transaction> {
 
 const known = new WeakMap<object, Claimed<unknown>>()
 
-/** By each of the objects that a handler may have at hand for the request. */
+/** Finds the `Claimed` by any of the objects that a handler may have for the request. */
 export function remember(claimed: Claimed<unknown>, ...requests: readonly object[]): void {
   for (const request of requests) known.set(request, claimed)
 }
 
-/** Behind itself it would wait for its own claim. */
+/** Refuses a second middleware in front of the same route, which would wait for the claim of the first. */
 export function assertOnce(request: object): void {
   if (known.has(request))
     throw new InvalidInputError('middleware', 'of idempotency stands twice in front of this route')
 }
 
-/** What the middleware in front of this route made for the request, with a transaction of an unknown type. */
+/** Returns what the middleware in front of this route made for the request, with a transaction of an unknown type. */
 export function findClaimed(request: object): Claimed<unknown> {
   const found = typeof request === 'object' && request !== null ? known.get(request) : undefined
   if (!found)
@@ -79,9 +79,9 @@ export function findClaimed(request: object): Claimed<unknown> {
 }
 
 /**
- * What a handler behind the middleware works with: its transaction, or its claim. `request` is the request as the framework hands it over.
+ * Returns the transaction or the claim of a handler behind the middleware. `request` is the request as the framework passes it.
  *
- * Where the route has the option `transaction`, pass the same function: `tx` then has the type of your library's transaction.
+ * If the route has the option `transaction`, pass the same function. `tx` then has the type of your library's transaction.
  *
  * @example
  * const { tx } = claimed(request)

@@ -12,8 +12,8 @@ const etagc = String.raw`[\x21\x23-\x7e\x80-\xff]`
 const opaque = new RegExp(`^${etagc}+$`)
 
 /**
- * A version as the value of an `ETag`: `"7"`. Strong, since a version names one state and no other; `weak` is for what may differ in its bytes, and never
- * matches an `If-Match`.
+ * Returns a version as the value of an `ETag`: `"7"`. The tag is strong, because a version names one state and no other. `weak` is for responses whose bytes
+ * may differ; a weak tag never matches an `If-Match`.
  *
  * @example
  * response.setHeader('ETag', etagOf(row.version))
@@ -36,7 +36,7 @@ export function etagOf(
   return `${weak ? 'W/' : ''}"${version}"`
 }
 
-/** A list of entity tags, or `*`; undefined if it is neither. A tag may hold a comma, so it is read from left to right. */
+/** Reads a list of entity tags, or `*`. Returns undefined if the value is neither. A tag may hold a comma, so the list is read from left to right. */
 export function readEntityTags(value: string): '*' | readonly EntityTag[] | undefined {
   if (value.trim() === '*') return '*'
   const tags: EntityTag[] = []

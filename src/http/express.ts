@@ -12,14 +12,14 @@ export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
-/** What Express 4 and 5 take as a middleware. */
+/** A middleware of Express 4 and 5. */
 // biome-ignore lint/suspicious/noExplicitAny: whatever the parameters of the route are
 export type ExpressMiddleware = (request: Request<any>, response: Response, next: NextFunction) => void
 
 /**
- * The `Idempotency-Key` in front of a route of Express 4 or 5, behind what authenticates, parses and validates.
+ * Puts the `Idempotency-Key` middleware in front of a route of Express 4 or 5. Place it behind authentication, parsing and validation.
  *
- * The handler answers as ever; nothing reaches the client before all is committed.
+ * The handler responds as usual. Nothing reaches the client before everything is committed.
  *
  * @example
  * import express from 'express'
@@ -48,7 +48,7 @@ export function idempotency(dibs: Dibs, options: IdempotencyOptions<Request, unk
 }
 
 /**
- * A rate limit in front of routes of Express: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case.
+ * Puts a rate limit in front of routes of Express. A refused request gets 429 with `Retry-After`. Allowed and refused requests both get `RateLimit` headers.
  *
  * @example
  * import express from 'express'

@@ -14,20 +14,20 @@ export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
-/** The options of the plugin: those of all its routes, each of which can have its own. */
+/** The options of the plugin, for all its routes. Each route can have its own options. */
 export interface IdempotencyPluginOptions extends IdempotencyOptions<FastifyRequest, unknown> {
   readonly dibs: Dibs
 }
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The `Idempotency-Key` is in front of this route; with these options in place of those of the plugin. */
+    /** Puts the middleware in front of this route. An object replaces options of the plugin. */
     idempotency?: boolean | Partial<IdempotencyOptions<FastifyRequest, unknown>>
   }
 }
 
 /**
- * The `Idempotency-Key` in front of the routes that ask for it, behind what authenticates, parses and validates.
+ * Puts the `Idempotency-Key` middleware in front of the routes that ask for it, behind authentication, parsing and validation.
  *
  * @example
  * import Fastify from 'fastify'
@@ -51,10 +51,10 @@ export function idempotency(
     if (!asked) return
     const gate = new Idempotency<FastifyRequest>(dibs, { ...options, ...(asked === true ? {} : asked) })
     Object.assign(route.config as object, { [GUARDED]: true })
-    // The last of them: whatever else may refuse a request has done so.
+    // The hook runs last, after everything else that may refuse a request.
     route.preHandler = [...[route.preHandler ?? []].flat(), hookOf(gate)]
   })
-  // Hooks are for all routes of an instance, also for those that were made before `onRoute` could see them.
+  // Hooks apply to all routes of an instance, also to routes that were defined before `onRoute` could see them.
   app.addHook('preHandler', async ({ routeOptions: { config } }) => {
     const { idempotency: asked, [GUARDED]: isGuarded } = config as { idempotency?: unknown; [GUARDED]?: true }
     if (asked && !isGuarded)
@@ -68,7 +68,7 @@ export function idempotency(
 
 const GUARDED = Symbol('dibs.idempotency')
 
-// For the whole of the instance that it is registered with, and not for a part of its own.
+// The plugin applies to the whole instance that it is registered with, not to an encapsulated child.
 Object.assign(idempotency, {
   [Symbol.for('skip-override')]: true,
   [Symbol.for('fastify.display-name')]: 'dibs-idempotency',
@@ -91,7 +91,7 @@ function hookOf(gate: Idempotency<FastifyRequest>) {
 }
 
 /**
- * Through the hooks of the application, as every answer; but with these very bytes, which may have gone through the same hooks
+ * Sends a stored response through the hooks of the application, like every response. Its bytes stay as they are, since they may have passed the same hooks
  * before.
  */
 async function sendStored(reply: FastifyReply, response: Response): Promise<void> {
@@ -107,7 +107,8 @@ async function sendOver(reply: FastifyReply, response: Response): Promise<void> 
 }
 
 /**
- * A rate limit as a hook of Fastify, for a route or for all of them: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case.
+ * Makes a hook of Fastify with a rate limit, for one route or for all. A refused request gets 429 with `Retry-After`. Allowed and refused requests both get
+ * `RateLimit` headers.
  *
  * @example
  * import Fastify from 'fastify'

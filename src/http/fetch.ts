@@ -22,9 +22,9 @@ export type FetchHandler<A extends unknown[] = [], H = Transaction> = (
 type Served<A extends unknown[]> = (request: Request, ...rest: A) => Promise<Response>
 
 /**
- * Puts the `Idempotency-Key` in front of a handler on Fetch types: for Next, Remix, Bun, or whatever takes a function of a `Request`.
+ * Puts the `Idempotency-Key` middleware in front of a handler with Fetch types: for Next, Remix, Bun, or any framework that takes a function of a `Request`.
  *
- * After a conflict with another transaction the handler is run again from its start. What else it is called with is handed on.
+ * After a conflict with another transaction, the handler runs again from its start. Further arguments are passed on to it.
  *
  * @example
  * const handle = idempotent(dibs, { scope: (request) => [tenant, request.headers.get('x-user') ?? ''] }, async (request, { tx }) => {
@@ -49,13 +49,13 @@ export function idempotent<A extends unknown[]>(
   handler: FetchHandler<A, never>,
 ): Served<A> {
   const gate = new Idempotency<Request>(dibs, options)
-  // `transaction` makes what the handler takes, as the overloads say.
+  // The option `transaction` makes the transaction that the handler takes, as the overloads say.
   const handle = handler as FetchHandler<A, unknown>
   return async (request, ...rest) => {
     const { pathname, search } = new URL(request.url)
     let body: Uint8Array | undefined
     let copy: Request | undefined
-    // One that nobody has read yet: a body can be read once.
+    // Returns a request that nobody has read yet, because a body can be read only once.
     const unread = (): Request => {
       if (copy === undefined || copy.bodyUsed) {
         copy = new Request(request, body && request.body ? { body: new Uint8Array(body) } : {})
@@ -64,14 +64,14 @@ export function idempotent<A extends unknown[]>(
     }
     const run = async (claimed: Claimed<unknown>, mostBytes: BytesOf): Promise<ResponseParts> => {
       const given = unread()
-      copy = undefined // it may be read by now or later
+      copy = undefined // the handler may read it, now or later
       remember(claimed, request, given)
       const response = await answerOf(() => handle(given, claimed, ...rest), gate.style)
       if (isStream(response.headers)) throw refuseStream()
       return await readResponse(response, mostBytes)
     }
     const verdict = await gate.answer({
-      // Whoever asks may read it, too.
+      // The functions in `options` may read the body, too.
       get source() {
         return unread()
       },
@@ -104,7 +104,7 @@ async function readRequest(request: Request, mostBytes: number): Promise<Uint8Ar
   return body
 }
 
-/** An error that is an answer, as one. */
+/** Turns an error that is meant for the client into a response. */
 async function answerOf(handle: () => Response | Promise<Response>, style: ProblemStyle): Promise<Response> {
   try {
     return await handle()

@@ -17,7 +17,7 @@ export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
 /**
- * The `Idempotency-Key` in front of a route of Hono, behind what authenticates and validates.
+ * Puts the `Idempotency-Key` middleware in front of a route of Hono, behind authentication and validation.
  *
  * @example
  * import { Hono } from 'hono'
@@ -71,21 +71,24 @@ export function idempotency<E extends Env>(
         if (name === 'set-cookie') response.headers.append(name, value)
         else if (!response.headers.has(name)) response.headers.set(name, value)
     if (!isWhole) return divert(c, response)
-    c.res = undefined // or else it would keep the headers of the one that is not sent
+    c.res = undefined // otherwise `c.res` would keep the headers of the response that is not sent
     c.res = response
   }
 }
 
-/** With what others have set before. */
+/** Responds with the headers that earlier middleware has set. */
 async function answerWith(c: Context, response: Response): Promise<Response> {
   const body = response.body && (await response.arrayBuffer())
   return c.newResponse(body, response.status as never, Object.fromEntries(response.headers))
 }
 
-/** The request whose handler it is that runs. */
+/** The request whose handler runs. */
 const inside = new AsyncLocalStorage<Context>()
 
-/** One who comes too late has the context as it was, of which nothing is sent; everybody else has this response. */
+/**
+ * Sends another response than the handler's. A handler that is still running keeps the context as it was, and nothing of its response is sent. All other code
+ * sees the new response.
+ */
 function divert(c: Context, response: Response): void {
   const own = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(c), 'res')
   const isOwn = (): boolean => inside.getStore() === c
@@ -106,7 +109,9 @@ function divert(c: Context, response: Response): void {
   })
 }
 
-/** What was read before is compared as it was read; else it is read here, and the handler has it again. */
+/**
+ * Returns the body for the fingerprint. A body that was read before is compared as it was read. Otherwise it is read here, and the handler can read it again.
+ */
 async function readBody({ req }: Context, mostBytes: number): Promise<RequestBody> {
   const form = await req.bodyCache.formData
   if (form) return { value: form }
@@ -125,7 +130,7 @@ async function readBody({ req }: Context, mostBytes: number): Promise<RequestBod
 }
 
 /**
- * A rate limit in front of routes of Hono: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case.
+ * Puts a rate limit in front of routes of Hono. A refused request gets 429 with `Retry-After`. Allowed and refused requests both get `RateLimit` headers.
  *
  * @example
  * import { Hono } from 'hono'

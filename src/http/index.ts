@@ -1,5 +1,5 @@
 /**
- * The `Idempotency-Key` on Fetch types, preconditions (`ETag`, `If-Match`), and what all frameworks share.
+ * The `Idempotency-Key` middleware for Fetch types, preconditions (`ETag`, `If-Match`), and what all frameworks share.
  *
  * @module
  */

@@ -30,11 +30,11 @@ export { type Claimed, claimed } from './claimed.js'
 export type { IdempotencyOptions, OwnTransaction } from './options.js'
 export type { RateLimitedOptions } from './rate-gate.js'
 
-/** A request of Express or of Fastify, whichever Nest runs on. */
+/** A request of Express or of Fastify, depending on what Nest runs on. */
 // biome-ignore lint/suspicious/noExplicitAny: which one, and what guards have put on it, the application knows
 export type NestRequest = any
 
-/** The options of all routes that are `@Idempotent()`, each of which can have its own. */
+/** The options of all `@Idempotent()` routes. Each route can have its own options. */
 export interface IdempotencyModuleOptions extends IdempotencyOptions<NestRequest, unknown> {
   readonly dibs: Dibs
 }
@@ -42,17 +42,17 @@ export interface IdempotencyModuleOptions extends IdempotencyOptions<NestRequest
 const OPTIONS = Symbol('dibs.idempotency')
 const ROUTE = 'dibs:idempotency'
 
-/** Whether the handler of the request at hand was reached: pipes, which validate, come after interceptors. */
+/** Whether the handler of the current request was reached. Pipes, which validate, run after interceptors. */
 const begun = new AsyncLocalStorage<{ hasBegun: boolean }>()
 
 interface Platform {
   readonly request: IncomingMessage
   readonly response: ServerResponse
-  /** Headers that Fastify has not handed to the response yet. */
+  /** Headers that Fastify has not passed to the response yet. */
   readonly before: OutgoingHttpHeaders
 }
 
-/** Over Express the objects are Node's own, over Fastify these are behind them. */
+/** Returns Node's own objects. Over Express the request and response are these; over Fastify they are behind `raw`. */
 function platformOf(context: ExecutionContext): Platform {
   const http = context.switchToHttp()
   const request = http.getRequest<NestRequest>()
@@ -65,7 +65,7 @@ function platformOf(context: ExecutionContext): Platform {
 }
 
 /**
- * Stands in front of the routes that are `@Idempotent()`, which brings it along; behind guards, in front of pipes.
+ * Runs in front of `@Idempotent()` routes, behind guards and in front of pipes. The decorator adds the interceptor.
  *
  * @example
  * const interceptor = new IdempotencyInterceptor({ dibs, scope: (request) => [request.user.tenant, request.user.id] })
@@ -90,14 +90,14 @@ export class IdempotencyInterceptor implements NestInterceptor {
         before,
         target: source.originalUrl ?? request.url ?? '/',
         body: () => parsedBody(request, source, 'leave the body parser of Nest on'),
-        // In what surrounds this call, such as its transaction, and not in what Nest will call it from.
+        // Run the handler in the async context of this call, such as its transaction, and not in the context from which Nest calls it later.
         letGo: () => resolve(defer(AsyncResource.bind(() => begun.run(run, () => next.handle())))),
         hasBegun: () => run.hasBegun,
         async send(other) {
           for (const [name, value] of Object.entries(before))
             if (value !== undefined) response.setHeader(name, value)
           await sendResponse(response, other)
-          // Nest answers by itself whatever an interceptor returns.
+          // Nest itself sends whatever an interceptor returns.
           silence(response)
           resolve(of(undefined))
         },
@@ -115,11 +115,11 @@ export class IdempotencyInterceptor implements NestInterceptor {
   }
 }
 
-// What the decorators would do in a language that has them.
+// Plain calls in place of decorator syntax.
 Injectable()(IdempotencyInterceptor)
 Inject(OPTIONS)(IdempotencyInterceptor, undefined, 0)
 
-/** Of `reflect-metadata`, which Nest brings along. */
+/** The functions of `reflect-metadata`, which Nest installs. */
 const reflect = Reflect as unknown as {
   getMetadataKeys(target: object): unknown[]
   getMetadata(key: unknown, target: object): unknown
@@ -129,7 +129,7 @@ const reflect = Reflect as unknown as {
 const readMetadata = (key: unknown, target: object): object => reflect.getMetadata(key, target) as object
 
 /**
- * The `Idempotency-Key` for the whole application. Routes ask for it with `@Idempotent()`.
+ * Provides the `Idempotency-Key` middleware to the whole application. Routes turn it on with `@Idempotent()`.
  *
  * @example
  * const module = IdempotencyModule.forRoot({ dibs, scope: (request) => [request.user.tenant, request.user.id] })
@@ -140,7 +140,7 @@ export class IdempotencyModule {
     return IdempotencyModule.forRootAsync({ useFactory: () => options })
   }
 
-  /** The same with options that other modules have a part in. */
+  /** Like `forRoot`, with options that need other modules. */
   static forRootAsync(options: {
     readonly imports?: ModuleMetadata['imports']
     // biome-ignore lint/suspicious/noExplicitAny: as Nest has it
@@ -160,8 +160,8 @@ export class IdempotencyModule {
 }
 
 /**
- * Puts the `Idempotency-Key` in front of a route, with options in place of those of the module. What pipes refuse before the handler is
- * reached is not stored.
+ * Puts the `Idempotency-Key` middleware in front of a route. The options replace those of the module. If a pipe refuses a request before the handler runs,
+ * that response is not stored.
  *
  * @example
  * class Orders {
@@ -180,7 +180,7 @@ export function Idempotent(options: Partial<IdempotencyOptions<NestRequest, unkn
       if (run) run.hasBegun = true
       return handler.apply(this, args)
     }
-    // Nest knows a route by what was noted on its function.
+    // Nest finds the metadata of a route on its function, so copy it to the wrapper.
     for (const key of reflect.getMetadataKeys(handler))
       reflect.defineMetadata(key, reflect.getMetadata(key, handler), wrapped)
     Object.defineProperty(wrapped, 'name', { value: handler.name })
@@ -192,7 +192,7 @@ export function Idempotent(options: Partial<IdempotencyOptions<NestRequest, unkn
 }
 
 /**
- * A parameter of a joined route: its transaction. Nest does not check the type of a decorated parameter. Where the route has the option
+ * Injects the transaction into a parameter of a joined route. Nest does not check the type of a decorated parameter. If the route has the option
  * `transaction`, `claimed(request, transaction).tx` is checked.
  *
  * @example
@@ -204,7 +204,7 @@ export const Tx: () => ParameterDecorator = createParamDecorator(
 )
 
 /**
- * A parameter of a leased route: its claim.
+ * Injects the claim into a parameter of a leased route.
  *
  * @example
  * // pay(@Body('amount') amount: number, @LeasedClaim() claim: Claim)
@@ -215,8 +215,8 @@ export const LeasedClaim: () => ParameterDecorator = createParamDecorator(
 )
 
 /**
- * A rate limit in front of a route or a controller: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case. A
- * function stands for a limit that is made later.
+ * Puts a rate limit in front of a route or a controller. A refused request gets 429 with `Retry-After`. Allowed and refused requests both get `RateLimit`
+ * headers. Pass a function if the limit is created later.
  *
  * @example
  * const api = dibs.rateLimit('api', { algorithm: 'token-bucket', limit: 100, perMs: 60_000 })

@@ -19,7 +19,7 @@ export type { RateLimitedOptions } from './rate-gate.js'
 /** A request of `node:http` whose body was read. */
 export type NodeRequest = IncomingMessage & { readonly body?: Buffer }
 
-/** Handles a request of `node:http`; `body` is what it sent, empty where the middleware has not read it (a GET). */
+/** Handles a request of `node:http`. `body` is the request body, or empty where the middleware has not read it (a GET). */
 export type NodeHandler = (
   request: IncomingMessage,
   response: ServerResponse,
@@ -27,7 +27,7 @@ export type NodeHandler = (
 ) => void | Promise<void>
 
 /**
- * The `Idempotency-Key` in front of a handler of plain `node:http`.
+ * Puts the `Idempotency-Key` middleware in front of a handler of plain `node:http`.
  *
  * @example
  * import { createServer } from 'node:http'
@@ -68,13 +68,13 @@ export function idempotent(
   }
 }
 
-/** To those who run the service. */
+/** Reports an error to the operators of the service. */
 function tellOf(dibs: object, { method = 'GET', url = '/' }: IncomingMessage, error: unknown): void {
   const { origin } = databaseOf(dibs)
   emit('dibs:http.failed', { ...origin, problem: 'failed', method, path: pathOf(url), error })
 }
 
-/** A handler that has answered before it threw has its answer sent. */
+/** Responds with 500. If the handler had ended its response before it threw, that response is sent instead. */
 function endWithError(response: ServerResponse): void {
   if (response.writableEnded) return
   if (response.headersSent) return void response.destroy()
@@ -84,10 +84,7 @@ function endWithError(response: ServerResponse): void {
 
 const call = async (fn: () => void | Promise<void>): Promise<void> => await fn()
 
-/**
- * Reads the whole body, also one that is too long, so that the connection can be used again. Bytes past the limit are
- * not kept.
- */
+/** Reads the whole body, even if it is too long, so that the connection can be reused. Bytes past the limit are not kept. */
 function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<ArrayBuffer>> {
   return new Promise((resolve, reject) => {
     if (request.readableDidRead)
@@ -115,7 +112,8 @@ function readBody(request: IncomingMessage, mostBytes: number): Promise<Buffer<A
 }
 
 /**
- * A rate limit in front of a handler of plain `node:http`: 429 with `Retry-After` when it refuses, `RateLimit` headers in any case.
+ * Puts a rate limit in front of a handler of plain `node:http`. A refused request gets 429 with `Retry-After`. Allowed and refused requests both get
+ * `RateLimit` headers.
  *
  * @example
  * import { createServer } from 'node:http'
@@ -137,7 +135,7 @@ export function rateLimited(
       for (const [name, value] of headers) response.setHeader(name, value)
       await handler(request, response)
     } catch (error) {
-      tellOf(limit, request, error) // nobody waits for the promise, and unheard it would end the process
+      tellOf(limit, request, error) // nobody awaits the promise, and an unhandled rejection would end the process
       endWithError(response)
     }
   }

@@ -3,7 +3,7 @@ import { checkOptions } from '../postgres/check-options.js'
 import { nameGiven } from '../postgres/name-given.js'
 import { type ProblemName, problems } from './problem.js'
 
-/** What of the middleware's options shows in a description of the API. */
+/** The options of the middleware that a description of the API shows. */
 export interface OpenApiOptions {
   readonly header?: string | undefined
   readonly required?: boolean | undefined
@@ -11,15 +11,15 @@ export interface OpenApiOptions {
   readonly statuses?: Readonly<Partial<Record<ProblemName, number>>> | undefined
 }
 
-/** What to put into an OpenAPI 3.0 or 3.1 description. */
+/** The parts to put into an OpenAPI 3.0 or 3.1 description. */
 export interface OpenApiFragment {
-  /** For the `parameters` of an operation: the header. */
+  /** For the `parameters` of an operation: the header of the key. */
   readonly parameter: object
-  /** For its `responses`, by status: what the middleware answers. */
+  /** For the `responses` of an operation, by status: the responses of the middleware. */
   readonly responses: Readonly<Record<string, object>>
   /** For the `headers` of the responses that can be replayed. */
   readonly headers: Readonly<Record<string, object>>
-  /** For `components.schemas`: what `responses` refer to. */
+  /** For `components.schemas`: the schemas that `responses` refers to. */
   readonly schemas: Readonly<Record<string, object>>
 }
 
@@ -37,7 +37,7 @@ const meanings: readonly (readonly [ProblemName, string])[] = [
 ]
 
 /**
- * The header and the answers of the middleware, for an OpenAPI description.
+ * Describes the header and the responses of the middleware, for an OpenAPI description.
  *
  * @example
  * const idempotent = openApi({ required: true })
@@ -75,7 +75,7 @@ export function openApi(options: OpenApiOptions = {}): OpenApiFragment {
   }
 }
 
-/** Two problems may have one status. */
+/** Describes the responses by status. Several problems may share one status. */
 function describeAnswers(
   required: boolean,
   statuses: Readonly<Partial<Record<ProblemName, number>>>,
@@ -98,7 +98,7 @@ function describeAnswers(
   )
 }
 
-/** What every problem has. */
+/** The schema that all problems share. */
 export const basicProblem = {
   type: 'object',
   required: ['type', 'title', 'status', 'detail'],

@@ -12,57 +12,57 @@ import { DEFAULT_STYLE, type Problem, type ProblemName, type ProblemStyle, probl
 import { isRepeatable, replayedHeaders } from './response-parts.js'
 import { readStorePolicy, type StorePolicy } from './store-policy.js'
 
-/** Problems of a rate limit, which has its own options. */
+/** Problems of rate limits, which have their own options. */
 type RateProblem = 'rateLimited' | 'neverFits'
 const rateProblems: readonly string[] = ['rateLimited', 'neverFits'] satisfies RateProblem[]
 
-/** Tenant and principal: whose keys they are. Parts are escaped and joined. */
+/** The owner of a key: tenant and user. Dibs escapes and joins the parts. */
 export type RequestScope = string | readonly (string | number | bigint)[]
 
-/** The options of the middleware. `R` is the request as the framework hands it over, `H` the transaction of the option `transaction`. */
+/** The options of the middleware. `R` is the type of the framework's request, `H` the transaction type of the option `transaction`. */
 export interface IdempotencyOptions<R, H = Transaction> {
   /**
-   * Whose keys they are: tenant and user, from what your authentication has found out. Two of them never share an answer.
-   * `'anonymous'`: everybody shares keys, so that whoever knows a key can have its response.
+   * Returns the owner of the key: tenant and user, as your authentication has found them. Two owners never share a response. `'anonymous'`: all clients share
+   * keys, so anybody who knows a key can get its response.
    */
   readonly scope: 'anonymous' | ((request: R) => RequestScope | Promise<RequestScope>)
   /**
-   * `joined` (default): the handler gets a transaction, and its writes commit together with the response. `leased`: for effects outside of
-   * the database; the handler gets a claim.
+   * `joined` (default): the handler gets a transaction, and its writes commit together with the response. `leased`: the handler gets a claim, for effects
+   * outside of the database.
    */
   readonly mode?: 'joined' | 'leased' | undefined
-  /** False: a request without a key is carried out, each time. Default true. */
+  /** Whether a key is required. False: a request without a key runs each time. Default true. */
   readonly required?: boolean | undefined
-  /** Default POST, PUT and PATCH. Others are not touched. */
+  /** The methods that need a key. Default POST, PUT and PATCH. Requests with other methods pass through. */
   readonly methods?: readonly string[] | undefined
   /** The name of the header. Default `Idempotency-Key`. */
   readonly header?: string | undefined
-  /** Where the key is, if not in a header: the id of a webhook's event. */
+  /** Reads the key from elsewhere than a header, such as the id of a webhook's event. Excludes `header`. */
   readonly key?:
     | ((request: R) => string | number | undefined | Promise<string | number | undefined>)
     | undefined
-  /** What keys must look like, beside 1 to 255 characters: for a UUID, say. */
+  /** A pattern for keys, such as that of a UUID. All keys have 1 to 255 characters. */
   readonly keyPattern?: RegExp | undefined
   /**
-   * Makes one path of several spellings that reach the same handler, as Express and others ignore case and a trailing slash. Gets the
-   * path without its query; the result stands for it in the scope and in the fingerprint. Default: the path as the client sent it.
+   * Normalizes the path, for routers that accept several spellings: Express and others ignore case and a trailing slash. Gets the path without its query. The
+   * result replaces the path in the scope and in the fingerprint. Default: the path as the client sent it.
    */
   readonly normalizePath?: ((path: string) => string) | undefined
-  /** What must be the same in a repetition, as JSON, in place of method, path, query and body. */
+  /** Returns what must be the same in a repetition, as JSON, in place of method, path, query and body. Excludes `fingerprintHeaders`. */
   readonly fingerprint?: ((request: R) => unknown) | undefined
-  /** Headers that must be the same as well. */
+  /** Headers that must also be the same in a repetition. Default none. */
   readonly fingerprintHeaders?: readonly string[] | undefined
-  /** How long to wait for another with the same key, in place of 409 at once. Default 0. */
+  /** How long to wait for another request with the same key. 0: respond with 409 at once. Must be less than `deadlineMs`. Default 0. */
   readonly waitMs?: number | undefined
-  /** How long a response is kept. After that the key is new. Default 24 hours. */
+  /** How long a response is kept. After that the key counts as new. Default 24 hours. */
   readonly keepMs?: number | undefined
-  /** How long a client is kept waiting for the handler. Default 30,000. */
+  /** How long the client waits for the handler. Default 30,000. */
   readonly deadlineMs?: number | undefined
-  /** Leased: how long after its last sign of life a process counts as dead. Default 30,000. */
+  /** Leased: how long after its last renewal a process counts as dead. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** Leased: after so many attempts without a recorded outcome, it has failed. Default 5. */
+  /** Leased: after this many attempts without a recorded outcome, the request has failed. Default 5. */
   readonly maxAttempts?: number | undefined
-  /** Leased: what to do when an earlier attempt has no recorded outcome. A function may find out, and answer. Default `retry`. */
+  /** Leased: what to do if an earlier attempt has no recorded outcome. A function may find out, and return the response. Default `retry`. */
   readonly onAmbiguous?:
     | 'retry'
     | 'hold'
@@ -70,36 +70,36 @@ export interface IdempotencyOptions<R, H = Transaction> {
     | undefined
   /** Which responses are stored. Default `final`. */
   readonly store?: StorePolicy | undefined
-  /** Joined: after which statuses what the handler wrote is kept. Default: below 400. */
+  /** Joined: the statuses after which the handler's writes are kept. Default: below 400. */
   readonly keepsWrites?: ((status: number) => boolean) | undefined
-  /** Headers to replay beside the usual ones. Never `set-cookie`, nor what belongs to one connection. */
+  /** Headers to replay in addition to the default ones. Never `set-cookie`, nor headers that belong to one connection. */
   readonly replayHeaders?: readonly string[] | undefined
-  /** The longest request that is read, where no parser of the framework has read it before: `dibs/http`, `dibs/node` and Hono. Default 1,048,576. */
+  /** The maximum request body in bytes, where no parser of the framework has read it before: `dibs/http`, `dibs/node` and Hono. Default 1,048,576. */
   readonly maxRequestBytes?: number | undefined
-  /** The longest body that is stored. Default 262,144; at most 700,000. */
+  /** The maximum response body in bytes that is stored. Default 262,144; at most 700,000. */
   readonly maxResponseBytes?: number | undefined
-  /** What to do about a longer one: without this it is refused. */
+  /** Stores a reference to a larger response, and rebuilds the response from it. Without this option, a larger response is refused. */
   readonly large?: LargeResponses<R> | undefined
-  /** Other statuses than the usual ones. */
+  /** Replaces the default statuses of problems, by name. */
   readonly statuses?: Readonly<Partial<Record<Exclude<ProblemName, RateProblem>, number>>> | undefined
-  /** What the types of problems begin with. Default `urn:dibs:problem:`. */
+  /** The prefix of problem types. Default `urn:dibs:problem:`. */
   readonly problemTypes?: string | undefined
-  /** The body of a problem, in your own form. */
+  /** Returns the body of a problem in your own format. */
   readonly problemBody?: ((problem: Problem) => unknown) | undefined
-  /** Joined: runs the handler in a transaction of your own library. The handler reads it with `claimed(request, transaction).tx`. */
+  /** Joined: runs the handler in a transaction of your own library. The handler gets it as `claimed(request, transaction).tx`. */
   readonly transaction?: OwnTransaction<H> | undefined
-  /** Goes into events and logs. */
+  /** Returns the id of the request, for events and logs. */
   readonly requestId?: ((request: R) => string | undefined) | undefined
 }
 
-/** A body that is too long is not stored, but made again, for the first caller as for later ones. */
+/** How to rebuild a response body that is too large to store. The body is rebuilt for the first caller and for later ones. */
 export interface LargeResponses<R> {
-  /** What it can be made from again, as JSON. Called before the commit. */
+  /** Returns a reference from which `rebuild` can make the response, as JSON. Called before the commit. */
   readonly reference: (
     response: { readonly status: number; readonly headers: Headers },
     request: R,
   ) => Json | Promise<Json>
-  /** Makes the response from that. Its status, and headers that it does not set, are those of the first. */
+  /** Makes the response from the reference. The status, and headers that `rebuild` does not set, are those of the first response. */
   readonly rebuild: (reference: Json, request: R) => Response | Promise<Response>
 }
 
@@ -113,7 +113,7 @@ export interface LargeResponses<R> {
  */
 export type OwnTransaction<H = unknown> = (work: (tx: Tx, handle: H) => Promise<void>) => Promise<unknown>
 
-/** Options that were checked. */
+/** Options after their checks, with defaults. */
 export interface ReadOptions<R>
   extends Required<
       Omit<IdempotencyOptions<R, unknown>, 'statuses' | 'problemTypes' | 'problemBody' | 'store' | Optional>
@@ -125,7 +125,7 @@ export interface ReadOptions<R>
 
 type Optional = 'key' | 'keyPattern' | 'normalizePath' | 'fingerprint' | 'large' | 'transaction' | 'requestId'
 
-/** In base64, with its headers, it must fit into an outcome. */
+/** A stored response, in base64 and with its headers, must fit into an outcome. */
 const MAX_RESPONSE_BYTES = 700_000
 if ((MAX_RESPONSE_BYTES * 4) / 3 + 65_536 > MAX_JSON_BYTES) throw new RangeError('MAX_RESPONSE_BYTES')
 
@@ -240,7 +240,7 @@ function checkMode(mode: unknown, given: Record<string, unknown>): void {
   if (foreign) throw new InvalidInputError(foreign, `is no option in mode '${mode}'`)
 }
 
-/** Of two that say the same thing one would do nothing. */
+/** Refuses two options for the same purpose, because one would have no effect. */
 function checkPairs(given: Record<string, unknown>): void {
   for (const [one, two] of [
     ['fingerprintHeaders', 'fingerprint'],

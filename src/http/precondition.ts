@@ -4,17 +4,17 @@ import { refuseValue } from '../postgres/refuse-value.js'
 import { etagOf, readEntityTags } from './entity-tag.js'
 import { type RequestHeaders, readHeader } from './request-headers.js'
 
-/** What a client expects to be there. */
+/** The version that a client expects. */
 export type ExpectedVersion =
-  /** `*`: whatever it is, as long as there is something. */
+  /** `*`: any version, as long as there is one. */
   | { readonly any: true }
-  /** One of these, as they stand between the quotes. Empty if the client named weak tags only, which match nothing here. */
+  /** One of these versions, without their quotes. Empty if the client sent only weak tags, which match nothing here. */
   | { readonly any: false; readonly versions: readonly string[] }
 
 type Version = number | string
 
 /**
- * What a request expects by `If-Match`. Without that header it is refused with 428; `required: false` answers `undefined`.
+ * Reads the `If-Match` header of a request. A request without it is refused with 428. With `required: false`, `ifMatch` returns undefined instead.
  *
  * @example
  * const expected = ifMatch(request.headers)
@@ -38,9 +38,11 @@ export function ifMatch(
 }
 
 /**
- * Refuses a request whose `If-Match` is not for the current version: 412, or 428 without one. `current` is undefined where there is nothing.
+ * Refuses a request whose `If-Match` does not name the current version, with 412. A request without `If-Match` is refused with 428. `current` is undefined if
+ * nothing exists.
  *
- * It looks, so lock the row that `current` is read from, or another may write before you do; `withIfMatch` needs no lock.
+ * `assertIfMatch` only compares, so lock the row that you read `current` from. Otherwise another transaction may write before you do. `withIfMatch` needs no
+ * lock.
  *
  * @example
  * await dibs.transaction(async (tx) => {
@@ -61,8 +63,8 @@ export function assertIfMatch(
 }
 
 /**
- * Refuses a request that is to make something new (`If-None-Match: *`), or is not for this version, with 412. `current` is what was there before;
- * undefined, or a request without the header, passes.
+ * Refuses a request with 412 if it wants to create something that exists (`If-None-Match: *`), or excludes the current version. `current` is the version that
+ * was there before. The request passes if `current` is undefined, or if it has no such header.
  *
  * @example
  * const made = await dibs.kv.setIfAbsent(key, body)
@@ -74,7 +76,8 @@ export function assertIfNoneMatch(headers: RequestHeaders, current: Version | un
 }
 
 /**
- * The client has this version already (`If-None-Match`): answer a GET with 304 and its `ETag`, without a body. A header that is malformed is as good as none.
+ * True if the client already has this version (`If-None-Match`). Respond to such a GET with 304 and its `ETag`, without a body. A malformed header counts as
+ * none.
  *
  * @example
  * const headers = { ETag: etagOf(row.version) }
@@ -89,7 +92,7 @@ export function isNotModified(headers: RequestHeaders, current: Version | undefi
 
 type Tags = NonNullable<ReturnType<typeof readEntityTags>>
 
-/** Whether they are weak or not. */
+/** Compares weak tags like strong ones. */
 function isNamed(tags: Tags, current: Version | undefined): boolean {
   if (current === undefined) return false
   return tags === '*' || tags.some(({ opaque }) => opaque === String(current))
@@ -103,7 +106,7 @@ function readTags(headers: RequestHeaders, header: 'If-Match' | 'If-None-Match')
   throw refuseValue(header, 'must be a list of entity tags in double quotes, or *')
 }
 
-/** 412, with what is there. */
+/** Makes a 412 error with the current version. */
 export function refuse(
   header: 'If-Match' | 'If-None-Match',
   current: Version | undefined,

@@ -1,6 +1,6 @@
 import { PROBLEM_BASE, retryAfterSeconds, sharedProblems } from '../errors/problem-types.js'
 
-/** What this layer answers in place of a handler, by the names that `statuses` uses. */
+/** The responses of the middleware in place of a handler, by the names that `statuses` uses. */
 export const problems = {
   keyMissing: { type: 'key-missing', status: 400, title: 'Idempotency-Key is missing' },
   keyInvalid: { type: 'key-invalid', status: 400, title: 'Idempotency-Key is not valid' },
@@ -24,29 +24,29 @@ export const problems = {
 
 export type ProblemName = keyof typeof problems
 
-/** Whether the operation that the key stands for was carried out. */
+/** Whether the request with this key was carried out. */
 export type OperationState = 'not started' | 'running' | 'not done' | 'done' | 'unknown'
 
-/** A problem as RFC 9457 has it, with what a client needs to decide what to do next. */
+/** A problem as RFC 9457 defines it, with the facts that a client needs to decide what to do next. */
 export interface Problem {
-  /** Stable: compare this, not the title. */
+  /** A stable identifier. Compare this, not the title. */
   readonly type: string
   readonly title: string
   readonly status: number
   readonly detail: string
-  /** What became of the operation that the request asks for. Not told by a rate limit, which knows no keys. */
+  /** The state of the requested operation. Missing in problems of a rate limit, which has no keys. */
   readonly operationState?: OperationState
-  /** A request with a new key cannot do the same thing twice. */
+  /** True if a request with a new key cannot repeat the effect. */
   readonly newKeyIsSafe?: boolean
-  /** When to try again, if that is known: also as `Retry-After`, in whole seconds. */
+  /** When to try again, if that is known. The header `Retry-After` has it in whole seconds. */
   readonly retryAfterMs?: number
-  /** Of a rate limit: when all of it is available again. */
-  readonly resetsAt?: Date
-  /** Of a rate limit. */
+  /** Rate limits only: when the whole limit is available again. */
+  readonly resetsAt?: string
+  /** Rate limits only: the limit. */
   readonly limit?: number
-  /** Of a rate limit: the cost that would have fitted. */
+  /** Rate limits only: the highest cost that would have fitted. */
   readonly remaining?: number
-  /** Of a rate limit: the cost of the request. */
+  /** Rate limits only: the cost of the request. */
   readonly cost?: number
 }
 
@@ -58,12 +58,12 @@ export interface ProblemDetails {
   readonly shown?: Partial<Pick<Problem, 'resetsAt' | 'limit' | 'remaining' | 'cost'>> | undefined
 }
 
-/** How problems look in one application. */
+/** The format of problems in one application. */
 export interface ProblemStyle {
   readonly statuses: Readonly<Partial<Record<ProblemName, number>>>
-  /** What types begin with. */
+  /** The prefix of problem types. */
   readonly base: string
-  /** What a client is shown in place of the problem itself. */
+  /** Makes the response body from the problem. Undefined: the body is the problem itself. */
   readonly body: ((problem: Problem) => unknown) | undefined
 }
 
@@ -88,7 +88,7 @@ export function makeProblem(
   }
 }
 
-/** The problem as a response. */
+/** Makes a response from a problem. */
 export function problemResponse(problem: Problem, { body }: ProblemStyle = DEFAULT_STYLE): Response {
   const headers = new Headers({ 'content-type': 'application/problem+json', 'cache-control': 'no-store' })
   if (problem.retryAfterMs !== undefined) headers.set('retry-after', retryAfterSeconds(problem.retryAfterMs))

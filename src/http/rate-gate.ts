@@ -15,31 +15,31 @@ import {
   problemResponse,
 } from './problem.js'
 
-/** How a rate limit stands in front of a route. `R` is the request as the framework hands it over. */
+/** The options of a rate limit in front of a route. `R` is the type of the framework's request. */
 export interface RateLimitedOptions<R> {
-  /** Who is limited: a tenant, a user, an address. */
+  /** Returns who is limited: a tenant, a user, an address. */
   readonly subject: (request: R) => string | Promise<string>
-  /** What a request costs. Default 1. */
+  /** Returns the cost of a request. Default 1. */
   readonly cost?: ((request: R) => number | Promise<number>) | undefined
-  /** Also `X-RateLimit-Limit`, `-Remaining` and `-Reset`. Default false. */
+  /** Also send `X-RateLimit-Limit`, `-Remaining` and `-Reset`. Default false. */
   readonly legacyHeaders?: boolean | undefined
-  /** The status of a request that comes too soon. Default 429. */
+  /** The status of a refused request. Default 429. */
   readonly status?: number | undefined
-  /** What the types of problems begin with. Default `urn:dibs:problem:`. */
+  /** The prefix of problem types. Default `urn:dibs:problem:`. */
   readonly problemTypes?: string | undefined
-  /** The body of a problem, in your own form. */
+  /** Returns the body of a problem in your own format. */
   readonly problemBody?: ((problem: Problem) => unknown) | undefined
 }
 
-/** What a rate limit says of one request. */
+/** The decision of a rate limit about one request. */
 export interface RateVerdict {
-  /** For the answer, whoever makes it. */
+  /** Headers of the response, whether the handler or the rate limit makes it. */
   readonly headers: readonly (readonly [string, string])[]
-  /** In place of the handler's. */
+  /** The response if the request is refused. Undefined if the handler may run. */
   readonly refusal: Response | undefined
 }
 
-/** What a stranger sends may be longer than a subject may be. */
+/** Hashes a subject that is longer than a key may be, because clients may send any length. */
 function shorten(subject: string): string {
   if (typeof subject !== 'string' || Buffer.byteLength(subject) <= MAX_KEY_BYTES) return subject
   return `#${createHash('sha256').update(subject).digest('hex')}`
@@ -95,14 +95,18 @@ export class RateGate<R> {
         shown,
       })
     const detail = 'Too many requests were made recently. Repeat this one later.'
-    return this.#refuse('rateLimited', { detail, retryAfterMs, shown: { ...shown, resetsAt } })
+    return this.#refuse('rateLimited', {
+      detail,
+      retryAfterMs,
+      shown: { ...shown, resetsAt: resetsAt.toISOString() },
+    })
   }
 
   #refuse(name: ProblemName, details: ProblemDetails): Response {
     return problemResponse(makeProblem(name, details, this.#style), this.#style)
   }
 
-  /** As draft-ietf-httpapi-ratelimit-headers has them. */
+  /** The headers of draft-ietf-httpapi-ratelimit-headers. */
   #headers({ name, limit, perMs }: RateLimit, { remaining, resetsAt }: RateLeft): RateVerdict['headers'] {
     const policy = JSON.stringify(name.replace(/[^\x20-\x7e]/g, '?'))
     const resetSeconds = Math.max(0, Math.ceil((resetsAt.getTime() - Date.now()) / 1_000))

@@ -5,9 +5,10 @@ import { ifMatch, refuse } from './precondition.js'
 import type { RequestHeaders } from './request-headers.js'
 
 /**
- * Writes with the version that the client has seen: its `If-Match`, which must be one number in quotes. Where that version has moved on
- * (`ConflictError` with it as `expected`) the client is told so, 412, at once: it cannot become right again. Another conflict, such as a deadlock, runs `fn` again, as
- * `retryOnConflict` does, unless a transaction is open around it.
+ * Runs a write with the version that the client has seen: its `If-Match`, which must be one number in quotes.
+ *
+ * If that version is no longer current (a `ConflictError` with it as `expected`), the client gets 412 at once, because a retry cannot help. After another
+ * conflict, such as a deadlock, `fn` runs again, as in `retryOnConflict`, unless a transaction is open around it.
  *
  * @example
  * const version = await withIfMatch(request.headers, (version) =>
@@ -39,13 +40,13 @@ export async function withIfMatch<T>(
 
 function readVersion(headers: RequestHeaders): number {
   const expected = ifMatch(headers)
-  // It asks for no version, so that the update of somebody else would be lost.
+  // `*` names no version, so it would overwrite the update of another writer.
   if (expected.any) throw new PreconditionRequiredError('If-Match')
   const { versions } = expected
   if (versions.length > 1) throw refuseValue('If-Match', 'must be one entity tag here')
   const [text = ''] = versions
   const version = Number(text)
-  // What no version of ours looks like is not the current one.
+  // A tag that no version can have is not the current one.
   if (!Number.isSafeInteger(version) || String(version) !== text) throw refuse('If-Match', undefined)
   return version
 }

@@ -8,16 +8,19 @@ import { assertAllNamed, type ReadTarget } from './job-ref.js'
 import { cancelJob } from './job-statements.js'
 
 export interface CancelOptions {
-  /** Kept with the job, and told to whoever asks for its result. */
+  /** The reason, at most 1,000 characters. Dibs stores it with the job, and `jobs.result` reports it in its `JobCanceledError`. */
   readonly reason?: string | undefined
 }
 
 export interface Canceled {
-  /** `canceled`, it is over; `canceling`, whoever runs it is told; `dead`, it has failed for good before; `ended`, it was over, or nobody knows of it. */
+  /**
+   * `canceled`: the job has ended. `canceling`: the worker that runs the job is told to stop. `dead`: the job had failed for good before. `ended`: the job
+   * had ended before, or is not known.
+   */
   readonly state: 'canceled' | 'canceling' | 'dead' | 'ended'
 }
 
-/** Workers that run something look at once when this is heard. */
+/** A notification on this topic makes every worker with running jobs check them at once. */
 export const CANCEL_TOPIC = 'jobs-cancel'
 
 const WAIT_MS = 5_000
@@ -29,7 +32,7 @@ export async function cancelOn(
   options: CancelOptions,
 ): Promise<Canceled> {
   checkOptions(options, ['reason'])
-  // None is an empty one: where there is no error at all, that of the attempt before would be told as the reason.
+  // Without a reason, store an empty one. Otherwise the error of the previous attempt would appear as the reason.
   const { reason = '' } = options
   if (typeof reason !== 'string')
     throw new InvalidInputError('reason', `must be a text, not ${nameGiven(reason)}`)
@@ -38,7 +41,7 @@ export async function cancelOn(
   const { database, wakeups } = parts
   const { id } = target
   await assertAllNamed(database, [target])
-  // A text that was cut within a character is a reason all the same.
+  // A string that was cut within a surrogate pair is still accepted as a reason.
   const error = JSON.stringify({
     name: 'JobCanceledError',
     message: reason.replace(/\p{Surrogate}/gu, '\ufffd'),

@@ -28,7 +28,7 @@ export interface DeadFilter {
   readonly error?: string | undefined
 }
 
-/** Which dead jobs to change. It must have a `name` or an `error`, or say `all: true`. */
+/** Which dead jobs to change. `name`, `error` or `all: true` is required. */
 export interface DeadChoice extends DeadFilter {
   /** All dead jobs of the names that are defined here, or all that match `name` and `error`. */
   readonly all?: boolean | undefined
@@ -44,7 +44,7 @@ const MOST = 1_000
 const LIST = 'dead'
 const FIRST_PLACE = ['0', '0']
 
-/** Dead letters: they stay where they are until somebody decides. */
+/** Dead jobs. A dead job stays in its table until somebody redrives or discards it. */
 export class DeadJobs {
   readonly #database: Database
   readonly #wakeups: Wakeups
@@ -105,11 +105,11 @@ export class DeadJobs {
     return { ids: done }
   }
 
-  /** Batches of ids: of the jobs that `which` names, or of those that match. */
+  /** Yields batches of ids: of the jobs that `which` names, or of those that match the filter. */
   async *#batches(which: Which): AsyncGenerator<readonly string[]> {
     if (typeof which === 'string' || Array.isArray(which) || isRef(which)) {
       const targets = [which].flat().map((one) => readTarget(one, this.#definitions))
-      // All of them before the first change.
+      // Check all references before the first change.
       for (const batch of batchesOf(targets)) await assertAllNamed(this.#database, batch)
       for (const batch of batchesOf(targets)) yield batch.map(({ id }) => id)
       return
@@ -130,7 +130,7 @@ function* batchesOf<T>(all: readonly T[]): Generator<readonly T[]> {
   for (let from = 0; from < all.length; from += MOST) yield all.slice(from, from + MOST)
 }
 
-/** A filter whose only field turned out to be undefined must not take everything. */
+/** A filter whose only field is undefined must not match everything. */
 function readChoice(which: unknown): DeadFilter {
   if (typeof which !== 'object' || which === null)
     throw new InvalidInputError(

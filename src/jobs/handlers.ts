@@ -5,27 +5,27 @@ import { offerNames } from '../postgres/nearest-name.js'
 import type { JobContext, TransactionalContext } from './job-context.js'
 import type { JobDefinitions, JobInput, JobResult, ReadDefinition } from './job-spec.js'
 
-/** What runs a job of a name. */
+/** The function that runs the jobs of one name. */
 export type JobHandler<D> = (
   input: JobInput<D>,
   ctx: D extends { readonly transactional: true } ? TransactionalContext : JobContext,
 ) => Promise<JobResult<D>> | JobResult<D>
 
-/** Handlers by name; a worker takes only jobs that it has a handler for. */
+/** Handlers by name. A worker takes only jobs that it has a handler for. */
 export type JobHandlers<D extends JobDefinitions> = { readonly [N in keyof D]?: JobHandler<D[N]> }
 
-/** Whatever it takes and gives. */
+/** A handler with any input and any result. */
 export type AnyHandler = (input: unknown, ctx: JobContext) => unknown
 
-/** One kind of job with what runs it, for `dibs.work`. */
+/** One kind of job with its handler, for `dibs.work`. */
 export interface HandledJob {
   readonly definition: ReadDefinition
   readonly handler: AnyHandler
 }
 
-/** What `jobs.handle` gives, for `dibs.work`. */
+/** The return value of `jobs.handle`, for `dibs.work`. */
 export interface Handled {
-  /** Where their jobs are. */
+  /** The schema that holds the jobs. */
   readonly schema: string
   readonly handled: readonly HandledJob[]
 }

@@ -15,35 +15,35 @@ export type JobLog = Readonly<
   Record<'debug' | 'info' | 'warn' | 'error', (message: string, fields?: object) => void>
 >
 
-/** What a handler is told of the job that it runs, and what it may say of it. */
+/** The job that a handler runs, as the handler sees it, and what the handler can report about it. */
 export interface JobContext {
-  /** Of the job. */
+  /** The id of the job, the same in all attempts. */
   readonly id: string
   readonly name: string
   readonly queue: string
-  /** From 1; an attempt that was given back or snoozed does not count. */
+  /** The number of the attempt, from 1. A released or snoozed attempt does not count. */
   readonly attempt: number
   readonly maxAttempts: number
-  /** If this fails, the job is dead. */
+  /** True if the job is dead after this attempt fails. */
   readonly isLastAttempt: boolean
-  /** Grows with each claim of the job: hand it to whatever can refuse a late write. */
+  /** Grows with each claim of the job. Pass it to a store that can refuse a late write. */
   readonly fence: number
   readonly correlationId: string | undefined
   readonly createdAt: Date
-  /** Who runs it. */
+  /** The id of the worker that runs the job. */
   readonly worker: string
-  /** Fires when the work is not to go on: the lease is lost, the time is over, the job was canceled, the worker stops. Its reason says which. */
+  /** Fires when the handler should stop: the lease is lost, the timeout has passed, the job was canceled, or the worker stops. `signal.reason` says which. */
   readonly signal: AbortSignal
   readonly log: JobLog
-  /** Keeps how far it has come, for `jobs.get`. `FenceLostError` if another has the job by now. */
+  /** Stores a progress value, for `jobs.get`. Throws `FenceLostError` if another worker has the job by now. */
   progress<T>(value: T & Storable<T>): Promise<void>
-  /** Puts the end of the lease at least so far from now, for work that lets no heartbeat through. Later heartbeats do not shorten it. */
+  /** Moves the end of the lease to at least `ms` from now, for work that blocks heartbeats. Later heartbeats do not shorten it. */
   extendLease(ms: number): Promise<void>
 }
 
-/** The same in a transaction that ends together with the job. */
+/** A `JobContext` with a transaction that ends together with the job. */
 export interface TransactionalContext extends JobContext {
-  /** What is written here is kept if, and only if, this attempt is recorded as succeeded. */
+  /** The transaction of the attempt. Its writes are kept if, and only if, this attempt is recorded as succeeded. */
   readonly tx: Transaction
 }
 
@@ -60,7 +60,7 @@ export class AttemptContext implements JobContext {
     this.#tx = tx
   }
 
-  /** For those without types, who would else be told that undefined has no `query`. Not a field: whoever copies or logs the context does not ask for it. */
+  /** Gives callers without types a clear error, in place of "undefined has no `query`". A getter, so that copying or logging the context does not call it. */
   get tx(): Transaction {
     if (this.#tx) return this.#tx
     throw new InvalidInputError('tx', 'is there only in a handler with `transactional: true`')
@@ -112,7 +112,7 @@ export class AttemptContext implements JobContext {
 
   get log(): JobLog {
     const write = (level: keyof JobLog) => (message: string, fields?: object) => {
-      // Loggers are called in both ways, and without types nobody says which.
+      // Other loggers take the fields first. Callers without types may use either order.
       const isTurned = typeof message === 'object'
       const text = isTurned ? (fields ?? '') : message
       emit('dibs:job.logged', {
@@ -127,7 +127,7 @@ export class AttemptContext implements JobContext {
     return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
   }
 
-  /** Made when somebody looks, and whole by itself: handlers take their context apart. */
+  /** A getter that returns a function without `this`, because handlers destructure their context. */
   get progress(): JobContext['progress'] {
     return async (value) => await this.#tell(toJson('progress', value), 0)
   }

@@ -1,7 +1,7 @@
 import type { StoredFailure } from '../postgres/stored-failure.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 
-/** Where a job is. `failed`: it was dead, and discarded. */
+/** The state of a job. `failed`: the job was dead, and was discarded. */
 export type JobState =
   | 'ready'
   | 'scheduled'
@@ -13,7 +13,7 @@ export type JobState =
   | 'canceled'
   | 'expired'
 
-/** A job as it is, or as it was when it ended. */
+/** A job as it is now, or as it was when it ended. */
 export interface JobRecord {
   readonly id: string
   readonly name: string
@@ -22,9 +22,9 @@ export interface JobRecord {
   readonly state: JobState
   readonly priority: number
   readonly attempt: number
-  /** Of one that is not over. */
+  /** Undefined if the job has ended. */
   readonly maxAttempts: number | undefined
-  /** Of its last claim; 0: nobody has claimed it. */
+  /** The fence of the last claim. 0: no worker has claimed the job. */
   readonly fence: number
   readonly createdAt: Date
   readonly runAt: Date | undefined
@@ -32,7 +32,7 @@ export interface JobRecord {
   readonly endedAt: Date | undefined
   readonly leaseUntil: Date | undefined
   readonly expiresAt: Date | undefined
-  /** It runs, and its worker was told to give it up. */
+  /** True if the job runs and its worker was told to stop it. */
   readonly isCanceling: boolean
   readonly worker: string | undefined
   readonly correlationId: string | undefined

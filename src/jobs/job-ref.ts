@@ -32,7 +32,7 @@ export type JobTarget<D extends JobDefinitions, N extends keyof D & string = key
   | string
   | JobRef<N, JobOutcome<D[N]>>
 
-/** A target after its checks. `name` is undefined if it was an id. */
+/** A target after its checks. `name` is undefined if the target was an id. */
 export interface ReadTarget {
   readonly id: string
   readonly name: string | undefined
@@ -45,7 +45,7 @@ export function readTarget(target: unknown, definitions: ReadonlyMap<string, Rea
   return { id: checkId(id), name }
 }
 
-/** True for a reference, also one that is not well-formed. A filter of jobs has no `id`. */
+/** True for a reference, even if it is malformed. A filter of jobs has no `id`. */
 export const isRef = (target: unknown): target is object =>
   typeof target === 'object' && target !== null && readRef(target).id !== undefined
 
@@ -72,7 +72,7 @@ export const unknownName = (name: unknown, names: Iterable<string>): InvalidInpu
     `must be the name of a job that is defined here (${[...names].join(', ')}), not ${showGiven(name)}`,
   )
 
-/** Refuses a reference that names another job than its id does, as a reference from another database may. */
+/** Refuses a reference whose name is not that of the job with its id. A reference from another database may be like that. */
 export function assertNamed({ id, name }: ReadTarget, actual: string): void {
   if (name === undefined || name === actual) return
   throw refuseValue(
@@ -81,7 +81,7 @@ export function assertNamed({ id, name }: ReadTarget, actual: string): void {
   )
 }
 
-/** Refuses references that name other jobs. The name of a job never changes, so this can be a statement of its own. */
+/** Refuses references whose names are not those of their jobs. The name of a job never changes, so a separate statement can check it. */
 export async function assertAllNamed(database: Database, targets: readonly ReadTarget[]): Promise<void> {
   const refs = new Map(targets.filter(({ name }) => name !== undefined).map((target) => [target.id, target]))
   if (refs.size === 0) return

@@ -24,7 +24,7 @@ export interface ResultOptions {
   readonly waitMs?: number | undefined
 }
 
-/** The interval of polling: it grows from the first to the last. */
+/** The polling interval grows from `FIRST_MS` to `LAST_MS`. */
 const FIRST_MS = 10
 const LAST_MS = 250
 
@@ -84,7 +84,7 @@ export async function awaitResult(
   }
 }
 
-/** A pool that is full says nothing about the job: it is asked again as long as there is time. */
+/** A full pool says nothing about the job, so the read is repeated while there is time. */
 async function readInTime(
   database: Database,
   target: ReadTarget,
@@ -101,15 +101,15 @@ async function readInTime(
   }
 }
 
-/** What whoever canceled it has said. One that was lost after that has another error. */
+/** The reason that the caller of `cancel` gave. A job that was lost after it was canceled has another error. */
 const reasonOf = ({ error }: JobRecord): string | undefined =>
   error?.name === 'JobCanceledError' ? error.message || undefined : undefined
 
-/** How its last attempt has failed. One that has asked for more time has not. */
+/** The error message of the last attempt. A snoozed attempt has not failed. */
 const messageOf = ({ error }: JobRecord): string | undefined =>
   error?.name === 'SnoozeError' ? undefined : error?.message
 
-/** For whoever has waited in vain. That it cannot be told hides nothing. */
+/** Explains a timed-out wait. If the reason cannot be read, the caller still gets its `BusyError`, without the reason. */
 async function whyNotOver(database: Database, job: JobRecord): Promise<string> {
   const { queue, name, version, state, attempt } = job
   const failure = state === 'scheduled' && messageOf(job)

@@ -7,43 +7,46 @@ import { nameGiven } from '../postgres/name-given.js'
 import { checkSchema, type StandardSchema } from '../postgres/standard-schema.js'
 import { checkRetry, type Retry } from './retry-policy.js'
 
-/** What is common to all jobs of a name. */
+/** Options that all jobs of one name share. */
 export interface JobOptions {
-  /** Which queue it waits in: what is paused together, and what a worker may be told to take. Default `default`. */
+  /** The queue that the job waits in. Pausing stops a whole queue, and a worker can be limited to some queues. Default `default`. */
   readonly queue?: string | undefined
-  /** Of what its input means. Workers take only the version that they know. Default 1. */
+  /** The version of the input's meaning. A worker takes only jobs of the version that it knows. Default 1. */
   readonly version?: number | undefined
-  /** How long it waits after an attempt that failed. Default: exponential, from a second to an hour. */
+  /** How long the job waits after a failed attempt. Default: exponential, from one second to one hour. */
   readonly retry?: Retry | undefined
-  /** How often it is run at most, counting those that were lost with their worker. Default 10. */
+  /** The maximum number of attempts, including attempts that were lost with their worker. Default 10. */
   readonly maxAttempts?: number | undefined
-  /** After how long without a heartbeat others may take it. Renewed by itself while the handler runs. Default 30,000. */
+  /** How long after the last heartbeat other workers may take the job. Dibs renews the lease while the handler runs. Default 30,000. */
   readonly leaseMs?: number | undefined
-  /** After how long its handler is given up, and the attempt has failed; with `transactional` the wait for a connection is not part of it. Default: never. */
+  /**
+   * How long the handler may run. After that Dibs gives up the handler, and the attempt has failed. With `transactional`, the wait for a connection does not
+   * count. Default: no limit.
+   */
   readonly timeoutMs?: number | undefined
-  /** How long its attempts and its result are kept, rounded up to whole days; 0: not at all. Default 7 days. */
+  /** How long attempts and the result are kept, rounded up to whole days. 0: they are not kept. Default 7 days. */
   readonly keepMs?: number | undefined
-  /** Its handler runs in a transaction (`ctx.tx`) that commits together with the end of the job. */
+  /** Runs the handler in a transaction (`ctx.tx`) that commits together with the end of the job. Default false. */
   readonly transactional?: boolean | undefined
 }
 
-/** A kind of job: its options, what it takes and what comes of it. */
+/** A kind of job: its options, its input and its result. */
 export interface JobDefinition<Given = unknown, Input = Given, Result = unknown> extends JobOptions {
-  /** Checks what is added, and again what a handler is given: a Standard Schema, such as one of Zod, Valibot or ArkType. */
+  /** Checks the input when the job is added, and again before a handler gets it. A Standard Schema, such as one of Zod, Valibot or ArkType. */
   readonly input?: StandardSchema<Given, Input> | undefined
-  /** Checks what a handler returns. */
+  /** Checks the value that a handler returns. */
   readonly result?: StandardSchema<unknown, Result> | undefined
-  /** Types alone; see `job`. */
+  /** Exists at compile time only; see `job`. */
   readonly '~types'?: { readonly input: Given; readonly result: Result } | undefined
 }
 
-/** A kind of job whose input and result are known by their types alone, without a schema that checks them. */
+/** A kind of job whose input and result have types, but no schema that checks them. */
 export type TypedJob<Input, Result, O extends JobOptions = JobOptions> = O & {
   readonly '~types'?: { readonly input: Input; readonly result: Result } | undefined
 }
 
 /**
- * Names the types of a job that has no schemas.
+ * Names the input and result types of a job that has no schemas.
  *
  * @example
  * const jobs = dibs.jobs({ email: job<{ to: string }, { messageId: string }>({ queue: 'mail' }) })
@@ -57,14 +60,14 @@ export function job<Input = unknown, Result = unknown>(options: JobOptions = {})
   return options
 }
 
-/** Of a job whose handler has a transaction (`ctx.tx`). */
+/** The options of a job whose handler has a transaction (`ctx.tx`). */
 export type TransactionalOptions = JobOptions & { readonly transactional: true }
 
 // biome-ignore lint/suspicious/noExplicitAny: any definition, whatever its schemas take and give
 export type AnyJobDefinition = JobDefinition<any, any, any>
 export type JobDefinitions = Readonly<Record<string, AnyJobDefinition>>
 
-/** What `add` takes. */
+/** The type of the input that `add` takes. */
 export type JobGiven<D> = D extends { readonly input: StandardSchema<infer Given, unknown> }
   ? Given
   : D extends { readonly '~types'?: { readonly input: infer Given } | undefined }
@@ -73,45 +76,42 @@ export type JobGiven<D> = D extends { readonly input: StandardSchema<infer Given
       : Given
     : unknown
 
-/**
- * The input of `add` where JSON can represent it; see `Storable`. If the definition does not say what the input is, its type is
- * that of the value.
- */
+/** The input of `add` where JSON can represent it; see `Storable`. If the definition does not say what the input is, the type is that of the value. */
 export type JobPayload<D, Value = unknown> =
   unknown extends JobGiven<D> ? Value & Storable<Value> : Storable<JobGiven<D>>
 
-/** What a handler is given: what the schema makes of it, or what comes back of it as JSON. */
+/** The type of the input that a handler gets: the output of the schema, or the input as JSON preserves it. */
 export type JobInput<D> = D extends { readonly input: StandardSchema<infer _, infer Input> }
   ? Input
   : Stored<JobGiven<D>>
 
-/** What a handler may return. */
+/** The type that a handler may return. */
 export type JobResult<D> = D extends { readonly result: StandardSchema<unknown, infer Result> }
   ? Result
   : D extends { readonly '~types'?: { readonly result: infer Result } | undefined }
     ? Result
     : unknown
 
-/** What comes of it for those who ask: what the schema makes of it, or what comes back of it as JSON. */
+/** The type of the result that `jobs.result` returns: the output of the schema, or the returned value as JSON preserves it. */
 export type JobOutcome<D> = D extends { readonly result: StandardSchema<unknown, infer Result> }
   ? Result
   : Stored<JobResult<D>>
 
-/** How one job differs from others of its name. */
+/** Options of one job that is added. */
 export interface AddOptions {
-  /** When it is due. Default: at once. */
+  /** When the job is due. Default: at once. */
   readonly runAt?: Date | undefined
-  /** How long from now it is due, by the database's clock. */
+  /** How long from now the job is due, by the database's clock. Excludes `runAt`. */
   readonly delayMs?: number | undefined
-  /** Higher is first, within its name and queue: a whole number, also below zero. Default 0. */
+  /** Jobs of a higher priority run first, among jobs of the same name, version and queue. A whole number, also below zero. Default 0. */
   readonly priority?: number | undefined
-  /** If nobody has begun it by then, nobody does: it ends as `expired`. */
+  /** If no worker has started the job or its next attempt by then, none will, and the job ends as `expired`. Default: never. */
   readonly expiresAt?: Date | undefined
-  /** What it belongs to, for those who look: it is shown with each attempt. */
+  /** A name for what the job belongs to, for people who search. Each attempt shows it. At most 1,000 characters. */
   readonly correlationId?: string | undefined
 }
 
-/** A definition with its defaults. */
+/** A definition after its checks, with its defaults. */
 export interface ReadDefinition {
   readonly name: string
   readonly queue: string
@@ -127,7 +127,7 @@ export interface ReadDefinition {
 }
 
 const DAY_MS = 86_400_000
-/** Of PostgreSQL. */
+/** The largest `integer` of PostgreSQL. */
 const MAX_INTEGER = 2 ** 31 - 1
 const names = [
   'input',
@@ -144,7 +144,7 @@ const names = [
 ]
 
 export const DEFAULT_LEASE_MS = 30_000
-/** Shorter ones would be lost to a short stop of the process; see docs/defaults.md. */
+/** A short pause of the process would lose a shorter lease; see docs/defaults.md. */
 export const MIN_LEASE_MS = 500
 const MAX_KEEP_MS = 366 * DAY_MS
 
@@ -205,7 +205,7 @@ export function checkName(field: string, name: unknown): string {
   throw new InvalidInputError(field, `must be a text of 1 to ${MAX_NAME} characters, not ${given}`)
 }
 
-/** PostgreSQL has no such characters: it would refuse the one, and keep another in place of the other. */
+/** PostgreSQL refuses a NUL character, and stores another character in place of half of a surrogate pair. */
 export function checkCharacters(field: string, text: string): string {
   if (text.includes('\0')) throw new InvalidInputError(field, 'must not hold a NUL character')
   if (/\p{Surrogate}/u.test(text))
@@ -213,7 +213,7 @@ export function checkCharacters(field: string, text: string): string {
   return text
 }
 
-/** What is stored of one job beside its input. */
+/** Options of one job after their checks. Dibs stores them beside the input. */
 export interface ReadAdd {
   readonly priority: number
   readonly runAt: number | undefined
@@ -252,7 +252,7 @@ function checkCorrelation(id: unknown): string {
   )
 }
 
-/** The beginning of the year 1: what is before is no time to PostgreSQL from some year on, and more likely a mistake. */
+/** The beginning of the year 1. An earlier time is more likely a mistake, and PostgreSQL cannot represent times before some year. */
 const FIRST_TIME = -62_135_596_800_000
 
 function readTime(field: string, time: unknown): number | undefined {

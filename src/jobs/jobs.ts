@@ -38,11 +38,12 @@ import {
 import type { Worker, WorkOptions } from './work-options.js'
 
 export interface AddJobOptions extends AddOptions {
-  /** Your transaction: the job is there if, and only if, that commits. */
+  /** Your transaction. The job exists if, and only if, the transaction commits. */
   readonly tx?: Tx | undefined
   /**
-   * In a transaction of another library workers know of the job by polling, since nobody tells when that commits. `in-transaction` tells them from inside: at once, at the price
-   * that all such commits in the database queue for one lock.
+   * How workers learn of a job that you add in a transaction of another library. By default workers find the job by polling, because Dibs does not see that
+   * commit. With `in-transaction` the notification is part of the transaction, so workers start at once. The price: all such commits in the database queue
+   * for one lock.
    */
   readonly wake?: 'in-transaction' | undefined
 }
@@ -52,7 +53,7 @@ export interface AddManyOptions {
   readonly wake?: 'in-transaction' | undefined
 }
 
-/** One of several jobs that are added together. */
+/** One job of an `addMany` call. */
 export type JobToAdd<D extends JobDefinitions> = {
   readonly [N in keyof D & string]: AddOptions & {
     readonly name: N
@@ -60,7 +61,7 @@ export type JobToAdd<D extends JobDefinitions> = {
   }
 }[keyof D & string]
 
-/** What jobs need of the instance that they belong to. */
+/** The parts of a Dibs instance that its jobs use. */
 export interface JobsParts {
   readonly database: Database
   readonly wakeups: Wakeups
@@ -70,9 +71,9 @@ export interface JobsParts {
 
 const addNames = ['runAt', 'delayMs', 'priority', 'expiresAt', 'correlationId']
 
-/** References to jobs that were added, in their order. */
+/** Returns references to added jobs, in the order of the jobs. */
 const refsTo = <R>(jobs: readonly NewJob[], ids: readonly string[]): R[] =>
-  // The caller's types say which names these are.
+  // The caller's types give the names.
   jobs.map(({ definition }, n) => ({ id: ids[n], name: definition.name, created: true }) as R)
 
 function checkWake(wake: unknown): void {
@@ -80,7 +81,7 @@ function checkWake(wake: unknown): void {
     throw new InvalidInputError('wake', `must be 'in-transaction', or absent, not ${showGiven(wake)}`)
 }
 
-/** Jobs by name: what each takes, how it is tried again, and what becomes of it. */
+/** Jobs by name: adds, runs, reads, cancels and redrives them. `dibs.jobs` returns it. */
 export class Jobs<D extends JobDefinitions> {
   readonly #parts: JobsParts
   readonly #definitions: ReadonlyMap<string, ReadDefinition>
@@ -100,8 +101,8 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Adds a job and returns a reference to it. In your transaction (`tx`) the job exists if that commits. Without `tx` it is committed when this resolves, and
-   * calls at the same time share a statement.
+   * Adds a job and returns a reference to it. With your transaction (`tx`), the job exists if that transaction commits. Without `tx`, the job is committed
+   * when `add` resolves, and concurrent calls share a statement.
    *
    * @example
    * const ref = await jobs.add('email', { to: 'ann@example.org' }, { priority: 5 })
@@ -190,7 +191,7 @@ export class Jobs<D extends JobDefinitions> {
     const definition = this.#definition(name)
     const read = readAdd(options)
     const text = toJson('input', input === undefined ? null : input)
-    // As a handler will see it. What the schema makes of it is made again then.
+    // Check the input in the form that a handler will get. The worker parses the stored input again, so the parsed value is not needed here.
     if (definition.input) await parseInput(definition.input, JSON.parse(text))
     return { definition, options: read, input: text }
   }
@@ -206,7 +207,7 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Names what runs these jobs, for `dibs.work`. Starts nothing.
+   * Names the handlers of these jobs, for `dibs.work`. `handle` starts nothing.
    *
    * @example
    * const worker = await dibs.work([jobs.handle({ email: async (input, ctx) => mailer.send(input.to, ctx.signal) })])
@@ -220,7 +221,7 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Runs these jobs in this process, until it is stopped.
+   * Runs these jobs in this process, until the worker is stopped. Short for `dibs.work([jobs.handle(handlers)], options)`.
    *
    * @example
    * await using worker = await jobs.work({ email: async (input) => mailer.send(input.to) }, { concurrency: 20 })
@@ -230,7 +231,7 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * The current record of a job, or its last one if the job has ended. Undefined if the job does not exist or is no longer kept.
+   * Reads the current record of a job, or its last record if the job has ended. Returns undefined if the job does not exist or is no longer kept.
    *
    * @example
    * const ref = await jobs.add('email', { to: 'ann@example.org' })
@@ -242,10 +243,11 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * The result of a job, typed by its reference. With an id, the type is that of any job here.
+   * Returns the result of a job, typed by its reference. With an id, the type is that of any job defined here.
    *
-   * Throws `BusyError` if the job has not ended within `waitMs` (0), and `NotFoundError` if it does not exist or is no longer kept. For a dead job it throws a
-   * `PermanentError` with the message that the handler threw, or the handler's `BusinessRuleError`. Also throws `JobCanceledError` and `JobExpiredError`.
+   * Throws `BusyError` if the job has not ended within `waitMs` (default 0). Throws `NotFoundError` if the job does not exist or is no longer kept. For a
+   * dead job, `result` throws a `PermanentError` with the message that the handler threw, or the handler's `BusinessRuleError`. Also throws
+   * `JobCanceledError` and `JobExpiredError`.
    *
    * @example
    * const ref = await jobs.add('email', { to: 'ann@example.org' })
@@ -276,8 +278,8 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Cancels a job. A job that waits ends at once (`canceled`). A running job is told by its `signal`, wherever it runs (`canceling`). It
-   * still succeeds if its handler returns within five seconds; after that it ends, whatever its handler does.
+   * Cancels a job. A waiting job ends at once (`canceled`). For a running job, `ctx.signal` fires in the process that runs it (`canceling`). The job still
+   * succeeds if its handler returns within five seconds. After that the job ends, whatever its handler does.
    *
    * @example
    * const ref = await jobs.add('email', { to: 'ann@example.org' }, { delayMs: 60_000 })
@@ -303,7 +305,8 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Makes dead jobs ready again, with all their attempts: one, several, all that match, or all. Returns their ids, without those that were not dead.
+   * Makes dead jobs ready again, with their full number of attempts: one, several, all that match, or all. Returns their ids, without the jobs that were not
+   * dead.
    *
    * @example
    * const ref = await jobs.add('email', { to: 'ann@example.org' })
@@ -318,7 +321,7 @@ export class Jobs<D extends JobDefinitions> {
   }
 
   /**
-   * Removes dead jobs: one, several, all that match, or all. Their attempts stay in the history, the last one with its input.
+   * Removes dead jobs: one, several, all that match, or all. Their attempts stay in the history, and the last attempt keeps the input.
    *
    * @example
    * await jobs.discard({ name: 'email' })

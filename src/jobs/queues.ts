@@ -20,13 +20,13 @@ import { checkCharacters, checkName } from './job-spec.js'
 import { pauseQueue, resumeQueue } from './job-statements.js'
 import { countRunning, listLanes, MAX_COUNT, MAX_HELD } from './record-statements.js'
 
-/** How long `pause` waits for claims that are being made. */
+/** How long `pause` waits for claims in progress. */
 const WAIT_MS = 5_000
 const MAX_PAUSED_BY = 1_000
 
 /** A count that stops at 1,000, so that its cost is bounded. */
 export interface BoundedCount {
-  /** At most 1,000. */
+  /** The number, at most 1,000. */
   readonly count: number
   /** True if there are more, or may be more, than `count`. */
   readonly isMore: boolean
@@ -45,7 +45,7 @@ export interface QueueLane {
   readonly nextCreatedAt: Date | undefined
 }
 
-/** A queue: whether it is paused, and what is in it. */
+/** A queue: whether it is paused, and its jobs. */
 export interface QueueRecord {
   readonly name: string
   readonly pausedAt: Date | undefined
@@ -55,16 +55,16 @@ export interface QueueRecord {
 
 /** Which queues to list. */
 export interface QueueFilter {
-  /** Queues whose names begin with this text. Default: all. */
+  /** Only queues whose names begin with this string. Default: all. */
   readonly prefix?: string | undefined
 }
 
 export interface PauseOptions {
-  /** Who pauses the queue, for `queues.list`. Default: this host and process. */
+  /** The name of the person or process that pauses the queue, for `queues.list`. Default: this host and process. */
   readonly pausedBy?: string | undefined
 }
 
-/** The name of the list in its cursors. */
+/** The name of this list in its cursors. */
 const LIST = 'queues'
 
 /** The queues, for operators: `dibs.queues`. */
@@ -78,7 +78,8 @@ export class Queues {
   }
 
   /**
-   * Pauses a queue: once this resolves, no worker claims a job of the queue until `resume`. Jobs that were claimed before go on, and jobs can be added.
+   * Pauses a queue. After `pause` resolves, no worker claims a job of the queue until `resume`. Jobs that were claimed before continue, and jobs can still be
+   * added.
    *
    * @example
    * await dibs.queues.pause('mail', { pausedBy: 'ann' })
@@ -121,8 +122,8 @@ export class Queues {
   }
 
   /**
-   * Lists queues by name, a page at a time: each queue that a job was ever added to, that a worker has handlers for, or that is paused. Each count
-   * stops at 1,000, so the cost does not grow with the number of jobs.
+   * Lists queues by name, a page at a time. The list has each queue that ever got a job, that a worker has handlers for, or that is paused. Each count stops
+   * at 1,000, so the cost does not grow with the number of jobs.
    *
    * @example
    * const { items } = await dibs.queues.list({ prefix: 'mail' })
@@ -165,7 +166,7 @@ export class Queues {
   }
 }
 
-/** Puts rows of lanes together that follow each other and are of one queue. */
+/** Groups consecutive rows of lanes by queue. */
 function groupByQueue(
   rows: readonly TextRow[],
   runningIn: (lane: string) => BoundedCount,

@@ -3,17 +3,17 @@ import { checkDuration } from '../postgres/check-duration.js'
 import { checkOptions } from '../postgres/check-options.js'
 import { nameGiven, showGiven } from '../postgres/name-given.js'
 
-/** How long to wait before the next attempt, in milliseconds; null: there is none. `attempt` is the one that has failed, from 1. */
+/** Returns the delay before the next attempt in milliseconds, or null if there is no next attempt. `attempt` is the number of the failed attempt, from 1. */
 export type CustomRetry = (attempt: number, error: unknown) => number | null
 
 export interface RetryOptions {
-  /** How the delay grows with each attempt: doubled, by `baseMs`, or not at all. Default `exponential`. */
+  /** How the delay grows: `exponential` doubles it, `linear` adds `baseMs`, `fixed` keeps it. Default `exponential`. */
   readonly backoff?: 'exponential' | 'linear' | 'fixed' | undefined
   /** The delay after the first attempt. Default 1,000. */
   readonly baseMs?: number | undefined
-  /** The longest delay. Default 3,600,000, an hour. */
+  /** The longest delay. Default 3,600,000 (one hour). */
   readonly maxMs?: number | undefined
-  /** The share of the delay that is left to chance, so that what failed together does not come back together: 0 to 1. Default 0.5. */
+  /** The random share of the delay, from 0 to 1, so that jobs that failed together do not retry together. Default 0.5. */
   readonly jitter?: number | undefined
 }
 
@@ -21,7 +21,7 @@ export type Retry = RetryOptions | CustomRetry
 
 const DEFAULTS = { backoff: 'exponential', baseMs: 1_000, maxMs: 3_600_000, jitter: 0.5 } as const
 
-/** A month: beyond it a delay is more likely a mistake. */
+/** A month. A longer delay is more likely a mistake. */
 const MAX_DELAY_MS = 31 * 24 * 3_600_000
 
 export function checkRetry(field: string, retry: unknown): void {
@@ -44,7 +44,10 @@ export function checkRetry(field: string, retry: unknown): void {
     )
 }
 
-/** How long to wait after attempt number `attempt`, which has failed; null: no more attempts. A function that fails, or says nonsense, is as if there was none. */
+/**
+ * Returns the delay after the failed attempt number `attempt`, or null for no more attempts. If a custom function throws, or returns no number, the default
+ * policy applies.
+ */
 export function retryDelayMs(retry: Retry | undefined, attempt: number, error: unknown): number | null {
   if (typeof retry === 'function') {
     try {
@@ -52,7 +55,7 @@ export function retryDelayMs(retry: Retry | undefined, attempt: number, error: u
       if (delayMs === null || delayMs === Number.POSITIVE_INFINITY) return null
       if (Number.isFinite(delayMs)) return Math.min(MAX_DELAY_MS, Math.max(0, Math.ceil(delayMs)))
     } catch {
-      // Whoever asks wants to know how long to wait.
+      // The default policy decides.
     }
     return retryDelayMs(undefined, attempt, error)
   }

@@ -5,60 +5,63 @@ import { checkOptions } from '../postgres/check-options.js'
 import { nameGiven } from '../postgres/name-given.js'
 
 export interface WorkOptions {
-  /** How many jobs it runs at a time. Default 10. */
+  /** How many jobs the worker runs at a time. Default 10. */
   readonly concurrency?: number | undefined
-  /** How many it may claim ahead of those, where jobs are so short that asking for each takes longer than running it. What is ahead is no more than what was finished in the last 50 ms. Default 1,000. */
+  /**
+   * How many more jobs the worker may claim ahead, for jobs so short that claiming each takes longer than running it. The worker never claims more ahead than
+   * it finished in the last 50 ms. Default 1,000.
+   */
   readonly prefetch?: number | undefined
-  /** Only jobs of these queues. Default: of all that its handlers are for. */
+  /** Take only jobs of these queues. Default: all queues of the handlers. */
   readonly queues?: readonly string[] | undefined
-  /** How often it looks for jobs that nobody has told it of, give or take a quarter. Default 1,000. */
+  /** How often the worker polls without a notification, plus or minus a quarter. Default 1,000. */
   readonly pollMs?: number | undefined
-  /** How long `stop` waits for jobs that run, before they are given back. Default 10,000. */
+  /** How long `stop` waits for running jobs before it releases them. Default 10,000. */
   readonly drainMs?: number | undefined
   /**
-   * Leases are renewed from a thread of their own, with a connection of its own: for handlers that compute for longer than a lease without a pause. For all workers of the instance.
-   * A handler is kept alive so for its `timeoutMs` at most, else for ten minutes. Default false.
+   * Renews leases from a separate thread with its own connection, for all workers of the instance. For handlers that compute for longer than a lease without
+   * a pause. The thread renews the lease of a job for at most its `timeoutMs`, or for ten minutes if it has none. Default false.
    */
   readonly heartbeatThread?: boolean | undefined
 }
 
 export interface StopOptions {
-  /** Instead of that of `work`. */
+  /** How long to wait for running jobs. Default: the `drainMs` of `work`. */
   readonly drainMs?: number | undefined
 }
 
-/** What a worker has done since it began, and what it is doing. */
+/** Counters of a worker since it started, and its current state. */
 export interface WorkerStats {
   readonly started: number
   readonly succeeded: number
-  /** For good: they are dead. */
+  /** Failed for good: these jobs are dead. */
   readonly failed: number
-  /** Failed, and tried again later. */
+  /** Failed, and retried later. */
   readonly retried: number
   readonly snoozed: number
   readonly canceled: number
-  /** Another had, or may have had, the job when this one was done with it. */
+  /** Another worker had the job, or may have had it, when this worker finished it. */
   readonly lost: number
-  /** Claimed, and given back. */
+  /** Claimed, and released. */
   readonly released: number
   readonly running: number
-  /** Claimed ahead, and not begun. */
+  /** Claimed ahead, and not started. */
   readonly waiting: number
-  /** Handlers that were given up, and that still run. */
+  /** Handlers that Dibs has given up and that still run. */
   readonly stuck: number
   readonly isStopping: boolean
-  /** Whether it asks the database: `open`, it does not, since that was away five times in a row. */
+  /** The state of the circuit breaker. `open`: the worker sends no queries, because the database was unavailable five times in a row. */
   readonly breaker: 'closed' | 'open' | 'half-open'
 }
 
-/** Runs jobs until it is stopped. */
+/** A running worker, which runs jobs until it is stopped. */
 export interface Worker extends AsyncDisposable {
-  /** As it is listed, and as its jobs name it. */
+  /** The id of the worker, as `dibs.workers.list()` and the records of its jobs show it. */
   readonly id: string
-  /** Resolves when it takes jobs; while the database is away it waits for that, and `work` does not. */
+  /** Resolves when the worker takes jobs. While the database is unavailable, `ready` waits for it, and `work` does not. */
   readonly ready: Promise<void>
   readonly stats: WorkerStats
-  /** Takes no more jobs, waits for those that run, gives the rest back, and is gone. */
+  /** Takes no more jobs, waits for running jobs, releases the rest, and ends the worker. */
   stop(options?: StopOptions): Promise<void>
 }
 
@@ -72,7 +75,7 @@ export interface ReadWorkOptions {
 }
 
 const MOST = 100_000
-/** As many as make a statement worth its while. */
+/** Enough jobs to make one statement worth its cost. */
 const AHEAD = 1_000
 
 export function readWorkOptions(options: WorkOptions): ReadWorkOptions {

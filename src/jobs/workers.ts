@@ -22,7 +22,7 @@ export interface WorkerRecord {
   readonly pid: number
   readonly concurrency: number
   readonly startedAt: Date
-  /** The last heartbeat. */
+  /** The time of the last heartbeat. */
   readonly seenAt: Date
   /** True if the last heartbeat is less than 30 seconds old. */
   readonly isAlive: boolean
@@ -34,7 +34,7 @@ export interface WorkerRecord {
 
 /** Which workers to list. */
 export interface WorkerFilter {
-  /** True: workers that are alive. False: workers that have not been heard of for 30 seconds. Default: both. */
+  /** True: only workers that are alive. False: only workers without a heartbeat for 30 seconds. Default: both. */
   readonly isAlive?: boolean | undefined
 }
 

@@ -5,23 +5,23 @@ import { translateError } from '../postgres/fault.js'
 import { selectApplied } from '../postgres/migrations/register.js'
 import { showError } from '../postgres/name-given.js'
 
-/** Whether an instance can do its work, as of now. */
+/** Whether an instance can work now. */
 export interface Health {
   readonly ok: boolean
-  /** `busy`: all connections of the pool are in use, so it was not asked. */
+  /** The state of the database. `busy`: all connections of the pool are in use, so Dibs did not ask the database. */
   readonly database: 'reachable' | 'unreachable' | 'busy'
-  /** How long it took to find out. */
+  /** How long the check took. */
   readonly latencyMs: number
   readonly schema: string
-  /** The newest migration of the schema; 0 if there is none, undefined if nobody could be asked. */
+  /** The newest migration of the schema. 0 if there is none, undefined if the database could not be asked. */
   readonly schemaVersion: number | undefined
-  /** Why not, in words for a person. */
+  /** The reason if `ok` is false, in words for a person. */
   readonly problem: string | undefined
 }
 
 const ANSWER_MS = 2_000
 
-/** Asks the database one question, for two seconds at most to connect and two to answer. Never throws. */
+/** Sends one query. Waits at most two seconds for a connection and two seconds for the reply. Never throws. */
 export async function readHealth(connections: Connections): Promise<Health> {
   const { schema } = connections
   const startedAt = performance.now()
@@ -43,9 +43,9 @@ export async function readHealth(connections: Connections): Promise<Health> {
   }
 }
 
-/** A server that refuses to tell is there all the same. */
+/** A server that refuses the query is still reachable. */
 function placeOf(reason: unknown, pool: Pool): Health['database'] {
-  // It is also said where the server does not answer the pool, which then has room.
+  // A pool also reports `BusyError` if the server does not answer; then the pool has room for more connections.
   if (reason instanceof BusyError) return pool.totalCount < pool.options.max ? 'unreachable' : 'busy'
   const isSilent =
     reason instanceof ConnectionLostError ||

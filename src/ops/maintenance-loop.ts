@@ -1,12 +1,12 @@
 /** A request for maintenance, which lasts until it is stopped. */
 export interface MaintenanceLoop extends AsyncDisposable {
-  /** Takes the request back. If it was the last, nothing more begins, and this resolves when what was begun has ended. */
+  /** Withdraws the request. After the last request is withdrawn, no round begins, and `stop` resolves when running work has ended. */
   stop(): Promise<void>
 }
 
 interface Request {
   readonly everyMs: number
-  /** Made by `Dibs.open`. It does not keep the process from ending. */
+  /** True if `Dibs.open` made the request. Such a request does not keep the process alive. */
   readonly isAutomatic: boolean
 }
 
@@ -14,9 +14,9 @@ interface Request {
 export type RoundEnd = 'done' | 'away' | 'closed'
 
 export interface LoopEvents {
-  /** Must not reject. */
+  /** Runs one round. Must not reject. */
   readonly round: (everyMs: number, isAutomatic: boolean, signal: AbortSignal) => Promise<RoundEnd>
-  /** Waits for what rounds have begun and not waited for. */
+  /** Waits for work that rounds have begun and not waited for. */
   readonly drain: () => Promise<unknown>
 }
 
@@ -30,7 +30,7 @@ export class SharedLoop {
   #stopping = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #round: Promise<void> | undefined
-  /** By `performance.now()`. */
+  /** When the next round is due, by `performance.now()`. */
   #dueAt = Number.POSITIVE_INFINITY
   #failures = 0
 
@@ -41,7 +41,7 @@ export class SharedLoop {
   add(request: Request): MaintenanceLoop {
     this.#requests.add(request)
     if (this.#stopping.signal.aborted) this.#stopping = new AbortController()
-    // Spread by chance, since pods start together. A script that ends within half an interval of `open` pays nothing.
+    // A random delay, because pods start together. A script that ends within half an interval of `open` runs no round.
     const wait = request.isAutomatic ? 0.5 + 0.5 * Math.random() : 0.5 * Math.random()
     this.#dueAt = Math.min(this.#dueAt, performance.now() + request.everyMs * wait)
     this.#schedule()
@@ -53,7 +53,7 @@ export class SharedLoop {
     return { stop, [Symbol.asyncDispose]: stop }
   }
 
-  /** Takes all requests back. */
+  /** Withdraws all requests. */
   async stop(): Promise<void> {
     await Promise.all([...this.#requests].map((request) => this.#remove(request)))
   }

@@ -29,68 +29,68 @@ import type { Monitor, MonitorReport } from '../tables/monitor.js'
 import { type AggregateRefresh, forgetMarks } from '../tables/refresh-marked.js'
 import { type MaintenanceLoop, type RoundEnd, SharedLoop } from './maintenance-loop.js'
 
-/** What a round of maintenance has done. */
+/** The result of a round of maintenance. */
 export interface MaintenanceReport {
-  /** Claims whose time was over, removed. */
+  /** The number of expired claims that were removed. */
   readonly claimsForgotten: number
-  /** Keys of `dibs.kv` whose time was over, removed. */
+  /** The number of expired keys of `dibs.kv` that were removed. */
   readonly keysForgotten: number
-  /** Windows and ids of quotas whose time was over, removed. */
+  /** The number of expired windows and ids of quotas that were removed. */
   readonly quotasForgotten: number
-  /** Locks that nobody has had for a day, removed. */
+  /** The number of removed locks that had no holder for a day. */
   readonly locksForgotten: number
-  /** Values of `dibs.singleFlight` whose time was over, removed. */
+  /** The number of expired values of `dibs.singleFlight` that were removed. */
   readonly flightsForgotten: number
-  /** Subjects of rate limits that are as if unused, removed. */
+  /** The number of subjects of rate limits that were removed, because all of their limit is available again. */
   readonly ratesForgotten: number
-  /** Jobs that nobody had begun before they expired, moved into history. */
+  /** The number of jobs that expired before a worker started them. Dibs moved them into the history. */
   readonly jobsExpired: number
-  /** Days of the history of jobs whose time was over, dropped. */
+  /** The number of expired days of the job history that were dropped. */
   readonly jobDaysForgotten: number
-  /** Workers that nobody has heard of for an hour, removed. */
+  /** The number of removed workers that sent no heartbeat for an hour. */
   readonly workersForgotten: number
-  /** Marks of aggregates whose table is gone, removed. */
+  /** The number of removed marks of aggregates whose table no longer exists. */
   readonly marksForgotten: number
-  /** Parents of aggregates that were marked, counted anew. */
+  /** The number of marked parents of aggregates that were recomputed. */
   readonly parentsRecomputed: number
-  /** Parents that were marked and could not be counted; they are tried again. */
+  /** The number of marked parents that could not be counted. Dibs tries them again. */
   readonly parentsFailed: number
-  /** Operations that were left by processes that are gone, taken over and finished, well or as failed. */
+  /** The number of operations of dead processes that were taken over and finished: they succeeded, or failed for good. */
   readonly operationsFinished: number
-  /** Taken over, and failed again; they will be tried once more. */
+  /** The number of operations that were taken over and failed, and will be tried again. */
   readonly operationsFailed: number
-  /** Given up, after too many attempts without a recorded outcome. */
+  /** The number of operations that Dibs gave up, after too many attempts without a recorded outcome. */
   readonly operationsGivenUp: number
-  /** What each monitor has found and done; in a loop each says so by itself (`dibs:monitor.ran`). */
+  /** The reports of the monitors. In a loop, monitors report by the event `dibs:monitor.ran` instead. */
   readonly monitors: readonly MonitorReport[]
 }
 
-/** Rows in one statement: short enough not to be in anyone's way. */
+/** Rows per statement. Small enough not to block anyone for long. */
 const BATCH = 1_000
-/** Batches in one round. What is left over is expired all the same, and goes in the next. */
+/** Batches per round. Rows that remain count as expired, and the next round removes them. */
 const MAX_BATCHES = 100
-/** A batch takes milliseconds: a longer silence is that of the network. */
+/** A batch takes milliseconds, so a longer silence means a network problem. */
 const ANSWER_MS = 10_000
-/** How often something that is over, and that others have just then, is come back to in one round, and after how long. */
+/** How often one round retries expired rows that other sessions have locked, and after which pause. */
 const MAX_BUSY = 10
 const BUSY_MS = 50
-/** How many of one operation this process takes over at once: a handler that hangs holds up no other operation. */
+/** How many runs of one operation this process takes over at a time. A handler that hangs does not delay other operations. */
 const MAX_TAKEN = 5
 
-/** How often, if nothing is said. Each round is a handful of statements that find nothing to do. */
+/** The default interval. A round without work is a handful of statements that find nothing. */
 const EVERY_MS = 30_000
-/** The lock that decides which process of a schema removes expired rows, and how much of an interval its lease lasts. */
+/** The lock that decides which process of a schema removes expired rows, and the share of an interval that its lease lasts. */
 const TURN = 'dibs:maintenance'
 const TURN_SHARE = 0.75
 
 export interface MaintainOptions {
-  /** One round, to its end, in place of a loop: for a function that is called by a timer elsewhere, and for tests. */
+  /** Run one round to its end in place of a loop: for a function that an external timer calls, and for tests. Default false. */
   readonly once?: boolean | undefined
-  /** How long from one round to the next, give or take a fifth: 100 to 2^30. Default 30,000. All loops of an instance are one, at the shortest interval. */
+  /** The interval between rounds, plus or minus a fifth: 100 to 2^30. Default 30,000. All loops of an instance share one loop, at the shortest interval. */
   readonly everyMs?: number | undefined
 }
 
-/** What is defined in this process and needs to be looked after, by name. */
+/** Definitions of this process that maintenance serves, by name. */
 export interface Maintained {
   readonly operations?: ReadonlyMap<string, Unfinished>
   readonly aggregates?: ReadonlyMap<string, Pick<Aggregate, 'refresh'>>
@@ -98,15 +98,16 @@ export interface Maintained {
 }
 
 /**
- * Clears away what is over, finishes what others have left, counts what was marked and looks for what is stuck. Any number of processes may do so at once. Nothing of ours needs it to
- * be correct, since expiry is judged at every look; but what a dead process has left of an operation stays until somebody
- * calls or maintains.
+ * Removes expired rows, finishes operations of dead processes, recomputes marked aggregates and runs monitors. Any number of processes may do so at once.
+ *
+ * Dibs is correct without maintenance, because every read checks expiry. But an operation of a dead process stays unfinished until somebody calls it or runs
+ * maintenance.
  */
 export class Maintenance {
   readonly #database: Database
   readonly #maintained: Required<Maintained>
   readonly #taken = new Map<string, Set<Promise<boolean>>>()
-  /** Monitors at their work; one whose action hangs holds up nothing but itself. */
+  /** Monitors that run now. A monitor whose action hangs delays only itself. */
   readonly #watching = new Map<string, Promise<MonitorReport | undefined>>()
   /** When each monitor is due, by `performance.now()`. */
   readonly #dueAt = new Map<string, number>()
@@ -119,7 +120,7 @@ export class Maintenance {
     }
   }
 
-  /** One round, to the end of what it has taken over. */
+  /** Runs one round, and waits for the operations that it takes over. */
   async run(): Promise<MaintenanceReport> {
     const { attempts, errors, isAway: _, isIdle: __, ...report } = await this.#round({})
     const reports = await Promise.all(
@@ -137,12 +138,12 @@ export class Maintenance {
     return { ...counts, monitors: reports.flatMap((one) => one ?? []) }
   }
 
-  /** Requests round after round. All requests share one loop, at the shortest interval. */
+  /** Adds a request for the loop. All requests share one loop, at the shortest interval. */
   start(everyMs: number = EVERY_MS, { isAutomatic = false } = {}): MaintenanceLoop {
     return this.#loop.add({ everyMs, isAutomatic })
   }
 
-  /** Ends the loop. What rounds have begun is waited for. */
+  /** Ends the loop, and waits for work that its rounds have begun. */
   stop(): Promise<void> {
     return this.#loop.stop()
   }
@@ -156,7 +157,7 @@ export class Maintenance {
       Promise.all([...this.#watching.values(), ...[...this.#taken.values()].flatMap((taken) => [...taken])]),
   })
 
-  /** Work that was taken over holds up no other. */
+  /** Runs one round of the loop. Operations that it takes over run beside the loop and delay no other work. */
   async #runInLoop(everyMs: number, signal: AbortSignal): Promise<RoundEnd> {
     const leaseMs = Math.floor(TURN_SHARE * Math.min(everyMs, EVERY_MS))
     const { errors, isAway, isIdle, attempts, ...counts } = await this.#round({ leaseMs, signal })
@@ -168,12 +169,12 @@ export class Maintenance {
     return 'done'
   }
 
-  /** Sends the monitors out that are due, and waits for none. */
+  /** Starts the monitors that are due, and waits for none. */
   #watch(signal: AbortSignal): void {
     const now = performance.now()
     for (const monitor of this.#maintained.monitors.values()) {
       if (this.#watching.has(monitor.name) || now < (this.#dueAt.get(monitor.name) ?? 0)) continue
-      // A loop that comes a little early is not to leave it out for a whole round.
+      // A round may come a little early. It must not skip the monitor for a whole interval.
       this.#dueAt.set(monitor.name, now + monitor.everyMs * 0.8)
       const run = monitor.run({ signal }).catch((error) => void this.#emitFailed(error))
       this.#watching.set(monitor.name, run)
@@ -186,8 +187,8 @@ export class Maintenance {
   }
 
   /**
-   * A part that fails does not stop the others, unless no part can use the database. With `leaseMs`, only one process of
-   * the schema removes expired rows in that time. What is defined in a process, that process looks after.
+   * Runs one round. A part that fails does not stop the others, unless no part can use the database. With `leaseMs`, only one process of the schema removes
+   * expired rows in that time. Each process serves its own definitions.
    */
   async #round({ leaseMs, signal }: { leaseMs?: number; signal?: AbortSignal }) {
     const errors: unknown[] = []
@@ -205,7 +206,7 @@ export class Maintenance {
       })
     }
     const hasTurn = leaseMs === undefined || (await part(() => this.#takeTurn(leaseMs), false))
-    // A role without the right to write here, or a schema without our tables: every other statement would fail as well.
+    // The role may not write here, or the schema has no tables of Dibs: all other statements would fail as well.
     isAway ||= errors.length > 0
     const forget = (statement: Statement) => (hasTurn ? part(() => this.#forget(statement), 0) : 0)
     const claimsForgotten = await forget(forgetExpiredClaims)
@@ -235,13 +236,13 @@ export class Maintenance {
         void attempt.catch(() => {}).then(() => mine.delete(attempt))
       }
     }
-    // The last: a count may take long, and an operation that was left has waited already.
+    // Aggregates come last: a count may take long, and operations of dead processes have waited already.
     let [parentsRecomputed, parentsFailed] = [0, 0]
     for (const aggregate of this.#maintained.aggregates.values()) {
       const done = await part<Pick<AggregateRefresh, 'recomputed' | 'failed'>>(
         () => aggregate.refresh({ signal }),
         { recomputed: 0, failed: 0 },
-        // Somebody has locked its tables, which are the caller's own.
+        // A `BusyError` means that another session has locked the aggregate's tables, which are the caller's own.
         away,
       )
       parentsRecomputed += done.recomputed
@@ -259,14 +260,14 @@ export class Maintenance {
       attempts,
       errors,
       isAway,
-      /** Another process has the turn, and this one has defined nothing to run. */
+      /** True if another process has the lease, and this process has defined nothing to run. */
       isIdle: !hasTurn && Object.values(this.#maintained).every(({ size }) => size === 0),
     }
   }
 
-  /** One process gets the lease. Nobody renews it or gives it back, so that the others rest until it runs out. */
+  /** Tries to get the lease for this interval. No process renews or releases it, so the others rest until it expires. */
   async #takeTurn(leaseMs: number): Promise<boolean> {
-    // Each call is a holder of its own: a holder that asks again is given what it has.
+    // Each call uses a new holder name, because a holder that asks again would get its own lease back.
     const values = [TURN, '1', `${THIS_PROCESS}/${randomUUID()}`, String(leaseMs), '0']
     const [row] = await this.#database.sendWithin(ANSWER_MS, acquireLock, values)
     return JSON.parse(`${row?.told}`).state === 'taken'
@@ -288,7 +289,7 @@ export class Maintenance {
   }
 }
 
-/** The other parts would meet it too, each after a wait. */
+/** Errors that the other parts would meet too, each after a wait. */
 const away: readonly (abstract new (...args: never[]) => Error)[] = [
   ClosedError,
   ConnectionLostError,
@@ -297,7 +298,7 @@ const away: readonly (abstract new (...args: never[]) => Error)[] = [
 
 const names: readonly (keyof MaintainOptions)[] = ['once', 'everyMs']
 
-/** How often; undefined for one round only. */
+/** Checks the options. Returns the interval, or undefined for a single round. */
 export function checkMaintain(options: MaintainOptions): number | undefined {
   checkOptions(options, names)
   const { once = false, everyMs } = options
