@@ -73,8 +73,9 @@ async function expectExact({ algorithm, used, costs, beside = {}, take, bound }:
       for (const [name, cost] of Object.entries(costs)) {
         const outcome = outcomes[name]
         if (outcome?.status !== 'fulfilled') throw new Error(`${name} failed`, { cause: outcome?.reason })
-        const { granted } = outcome.value as { granted: boolean }
-        if (granted) taken += cost
+        // `tryTake` says `ok`, the SQL function `granted`.
+        const { ok, granted } = outcome.value as { ok?: boolean; granted?: boolean }
+        if (ok ?? granted) taken += cost
         else least = Math.min(least, cost)
       }
       const { rows } = await db.query(`select level from ${schema}.rate`)

@@ -193,7 +193,7 @@ describe.skipIf(!hasBrowser)('the page in a browser', () => {
         await sheet(page).getByRole('button', { name: 'Copy' }).click()
         await expect.poll(() => sheet(page).locator('[data-copy]').innerText()).toBe('Copied')
         expect(await page.evaluate('navigator.clipboard.readText()')).toBe(
-          'DIBS_REPLAY=half-open:before-3@8c1f20',
+          `DIBS_REPLAY=half-open:before-3@${found.wrong.identity}`,
         )
         await page.goBack()
         expect(await title(page)).toBe('✓ zombie after statement 3')
