@@ -176,8 +176,11 @@ describe('recompute', () => {
     await fixture.withClient(async (tx) => {
       await tx.query(`lock table ${fixture.at('child')} in access exclusive mode`)
       const counts = aggregate()
-      for (const waits of [counts.recompute(1, { waitMs: 0 }), counts.derived('v', { waitMs: 0 })]) {
-        const error = await waits.catch((thrown: unknown) => thrown)
+      for (const call of [
+        () => counts.recompute(1, { waitMs: 0 }),
+        () => counts.derived('v', { waitMs: 0 }),
+      ]) {
+        const error = await call().catch((thrown: unknown) => thrown)
         expect(error).toBeInstanceOf(BusyError)
         expect(error).toMatchObject({ waitedMs: 0, message: expect.stringMatching(/^Did not wait for /) })
       }
