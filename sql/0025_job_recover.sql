@@ -163,7 +163,7 @@ begin
 end
 $$;
 
--- What is said of an attempt without a recorded outcome.
+-- The error that is stored for an attempt without a recorded outcome.
 create function {schema}.job_loss(j {schema}.job) returns json
   language sql stable
 as $$

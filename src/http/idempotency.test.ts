@@ -485,6 +485,19 @@ describe('a handler that never answers', () => {
   })
 })
 
+it.each(['joined', 'leased'] as const)(
+  'a closed instance is unavailable, since another process can serve the request: %s',
+  async (mode) => {
+    await fixture.beside(async (dibs) => {
+      const handle = make({ mode }, async () => new Response('done'), dibs)
+      await dibs.close()
+      const response = await handle(ask())
+      expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1'])
+      expect(await response.json()).toMatchObject({ type: 'urn:dibs:problem:unavailable' })
+    })
+  },
+)
+
 describe("in the application's own transaction", () => {
   it.each([
     ['the pool has ended', directUrl],

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
-import { InvalidInputError } from '../errors.js'
+import { BusyError, InvalidInputError } from '../errors.js'
 
 const fixture = openJobs()
 const define = (dibs = fixture.dibs) => dibs.jobs({ email: { queue: 'mail' }, fax: { queue: 'paper' } })
@@ -20,6 +20,9 @@ describe('workers.list', () => {
       { concurrency: 2 },
     )
     await until(() => worker.stats.running === 2, 'both to run')
+    const busy = await jobs.result(first?.id ?? '').catch((error) => error)
+    expect(busy).toBeInstanceOf(BusyError)
+    expect(busy).toMatchObject({ holder: worker.id, leaseUntil: expect.any(Date) })
     const { items, nextCursor } = await fixture.dibs.workers.list()
     expect([items.length, nextCursor]).toEqual([1, undefined])
     expect(items[0]).toEqual({

@@ -11,7 +11,7 @@ export const nameHolder = (holder: string): string =>
 /** The holder of a claim that rests before its next attempt. */
 const NOBODY = 'nobody'
 
-/** Who has something, and until when, as our functions return it. */
+/** The holder of a claim and the end of its lease, as the SQL functions of Dibs return them. */
 interface ToldHolder {
   readonly holder?: string | null | undefined
   /** Microseconds since 1970. Without it, nobody holds a lease: the holder is the last one, or an open transaction. */
