@@ -1,10 +1,10 @@
-// What four claims at once cost, over the same four taken one after the other in a transaction by hand.
+// Cost of acquiring four claims in one call, compared with four in turn in a hand-written transaction.
 import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { claim, Dibs } from '../dist/index.js'
 import { moveAway } from './distance.mjs'
 
-/** The same with a network in between, which makes each wait for the server dear. */
+/** Runs these contests with a server 2 ms away, where each round trip is expensive. */
 export async function distantAcquireContest(url) {
   const away = await moveAway(url)
   const { contests, close } = await acquireContest(away.url)

@@ -10,7 +10,7 @@ const ROWS = 1_000
 const STOCK = 1_000_000_000
 const WORK_MS = 50
 
-/** What a tool may answer in place of the result: it gave up, and has changed nothing. */
+/** True for errors of a tool that gave up without changing anything. */
 const isGivenUp = (error) => error instanceof ConflictError || error instanceof BusyError
 
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
@@ -209,7 +209,7 @@ function general({ table, column, change }, work = nothing) {
   }
 }
 
-/** What is not computed from the row need not be held: taken first, worked on after. */
+/** The work does not depend on the row: these tools take from it first, then work without a row lock. */
 const taken = {
   'atomic SQL: adjust, then the work': async ({ dibs }, id, begins) => {
     begins()
@@ -267,7 +267,7 @@ async function measure({ pods, watch, tool, spread, isWrong, isLong, reset, coun
   const seen = await watching
   const lost = tally.took.length - (await count(watch))
   if (lost !== 0 && !isWrong) throw new Error(`${tool.name || 'a tool'} has lost ${lost} updates`)
-  // Those that are still waiting at the end have the row to themselves: they are checked, and not counted.
+  // Calls that end after `until` have the row almost to themselves: `lost` includes them, `perSecond` does not.
   return { perSecond: (tally.inTime * 1000) / (until - startedAt), ...detailsOf(tally, lost), ...seen }
 }
 

@@ -1,4 +1,4 @@
-// What it takes to crash a program of twenty statements at each of its points.
+// Measures `crashLoop`: a program of twenty statements, crashed at each of its points.
 import pg from 'pg'
 import { crashLoop } from '../dist/testing.js'
 

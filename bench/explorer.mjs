@@ -15,7 +15,7 @@ async function onItsOwn(db, n) {
   for (let i = 1; i <= 4; i++) await db.query('update explored set n = n + 1 where id = $1', [n * 4 + i])
 }
 
-/** What each of the two actors does; `n` is 0 or 1. */
+/** The program of each of the two actors; `n` is 0 or 1. */
 const cases = {
   'begin, select, update, commit, of the same row (waits)': (db) => inTransaction(db, 1),
   'begin, select, update, commit, of rows of their own': (db, n) => inTransaction(db, n + 1),

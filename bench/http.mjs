@@ -1,4 +1,4 @@
-// What the idempotency middleware costs a request: the same route of a real server with it and without, over real HTTP.
+// Cost of the idempotency middleware per request: one route of a real server, with and without it, over real HTTP.
 import { fork } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'

@@ -1,4 +1,4 @@
-// What a take of a quota or a rate limit costs, side by side with a peer: one hot key, and many; in one process, and in eight.
+// Cost of a take from a quota or a rate limit, compared with a peer: one hot key and many; one process and eight.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { keyOf, openRefused, openTakers, takeFor } from './takers.mjs'

@@ -41,7 +41,7 @@ export async function measureContendedLock(url, { rounds, roundMs }) {
   return results
 }
 
-/** Of what was held until the time was over; after that nobody holds it for long. */
+/** Summarizes the holds. A hold that begins after `until` ends at once, so no figure includes it. */
 function summarize(contestant, perProcess, until, roundMs) {
   const holds = perProcess
     .flatMap((own, process) => own.map((hold) => [...hold, process]))

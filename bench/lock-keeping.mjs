@@ -1,4 +1,4 @@
-// What it costs a process to hold locks for a while: statements and processor time a second. This file is also the process that holds them.
+// Cost of holding locks for a while: statements and CPU time per second. This file also is the process that holds them.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'

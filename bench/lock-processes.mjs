@@ -8,7 +8,7 @@ export const PROCESSES = 8
 /** How many may be in flight in each. */
 const MOST = 16
 
-/** The same for all processes of a machine, in milliseconds. */
+/** Milliseconds of a clock that all processes of a machine share. */
 export const now = () => Number(process.hrtime.bigint()) / 1e6
 
 export class LockProcesses {

@@ -1,4 +1,4 @@
-// What a lock costs whom nobody disturbs: taken and given back, guarding a transaction, and beside many others in its table.
+// Cost of an uncontended lock: take and release, guard a transaction, and the same with many other locks in the table.
 import pg from 'pg'
 import { Dibs } from '../dist/index.js'
 import { moveAway } from './distance.mjs'
@@ -7,7 +7,7 @@ import { openLockers } from './lockers.mjs'
 import { startRedis } from './redis.mjs'
 
 const IN_FLIGHT = 24
-/** Of each who locks, and of nobody else. */
+/** Lock names per caller. Callers share no names. */
 const NAMES = 40
 const ROWS = [1, 10_000, 1_000_000]
 
@@ -62,7 +62,7 @@ export async function lockContest(url) {
   }
 }
 
-/** The same with a network in between, which makes each wait for a server dear. */
+/** Runs the first contest with servers 2 ms away, where each round trip is expensive. */
 export async function distantLockContest(url) {
   const redis = await startRedis()
   const away = await moveAway(url)

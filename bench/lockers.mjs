@@ -1,11 +1,11 @@
-// Whoever locks by name: `(name) => Promise<{ fence?, release }>`, which waits until it has it.
+// The lockers by name: `(name) => Promise<{ fence?, release }>`. Each locker waits until it holds the lock.
 import { randomUUID } from 'node:crypto'
 import { Redis } from 'ioredis'
 import pg from 'pg'
 import Redlock from 'redlock'
 import { Dibs } from '../dist/index.js'
 
-/** What each contestant is worth, to be read beside its figures. */
+/** The guarantees of each contestant, printed beside its figures. */
 export const promises =
   'What each promises. Redis: work is seldom done twice; the lock is gone with the memory of its server, or its failover, and has no number ' +
   'that a late holder could be told by. Lease row by hand: durable, and has none either. dibs.lock: a lease with a fence that only grows, which ' +
@@ -16,7 +16,7 @@ const TTL_MS = 30_000
 /** Longer than any round. */
 const WAIT_MS = 120_000
 
-/** What its documentation shows, but for how often it tries: it is to wait. */
+/** The settings from the documentation of Redlock, except `retryCount`: each caller waits for the lock. */
 const redlockSettings = { driftFactor: 0.01, retryCount: 100_000, retryDelay: 200, retryJitter: 200 }
 
 const take = {

@@ -1,10 +1,10 @@
-// What dibs.once and dibs.kv cost over the same statements written by hand, on tables of the same shape.
+// Cost of dibs.once and dibs.kv, compared with the same statements written by hand on tables of the same shape.
 import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { Dibs } from '../dist/index.js'
 import { moveAway } from './distance.mjs'
 
-/** The same with a network in between, which makes each wait for the server dear. */
+/** Runs these contests with a server 2 ms away, where each round trip is expensive. */
 export async function distantOnceContest(url) {
   const away = await moveAway(url)
   const { contests, close } = await onceContest(away.url)

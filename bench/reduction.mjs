@@ -1,4 +1,4 @@
-// What it takes to run every schedule of three actors that can be told apart, and every order there is, up to a bound.
+// Cost of exploring three actors: all distinguishable schedules, and all orders of their statements, up to a bound.
 import pg from 'pg'
 import { explore } from '../dist/testing.js'
 

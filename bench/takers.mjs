@@ -1,4 +1,4 @@
-// Whoever takes some of a limited thing, by name: `(key) => Promise`. All of them grant everything, so that each take writes.
+// The takers by name: `(key) => Promise`. Every take of `openTakers` is granted, so each one writes.
 import pg from 'pg'
 import { RateLimiterPostgres } from 'rate-limiter-flexible'
 import { Dibs } from '../dist/index.js'
@@ -31,7 +31,7 @@ export async function openTakers(url, max) {
   }
 }
 
-/** Whoever is refused each time: what a caller costs that has used up its limit. */
+/** Takers whose limit is used up: the cost of a refused take. */
 export async function openRefused(url, max) {
   const pool = new pg.Pool({ connectionString: url, max })
   pool.on('error', () => {})

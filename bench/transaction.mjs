@@ -1,4 +1,4 @@
-// What dibs.transaction costs over BEGIN and COMMIT written by hand, and one of our statements over pool.query.
+// Cost of dibs.transaction over hand-written BEGIN and COMMIT, and of one of our statements over pool.query.
 import pg from 'pg'
 import { Dibs } from '../dist/index.js'
 

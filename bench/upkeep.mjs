@@ -1,4 +1,4 @@
-// What dibs.aggregate and dibs.singleFlight cost over the same statements written by hand.
+// Cost of dibs.aggregate and dibs.singleFlight, compared with the same statements written by hand.
 import pg from 'pg'
 import { Dibs } from '../dist/index.js'
 

@@ -8,21 +8,21 @@ const root = join(import.meta.dirname, '..')
 const build = join(root, 'build')
 const dist = join(root, 'dist')
 
-/** What a user imports, by the name of its bundle. */
+/** The entry points that users import, by the name of the bundle. */
 const faces = {
   index: 'index',
   testing: 'testing/index',
   http: 'http/index',
-  node: 'http/node',
-  express: 'http/express',
-  fastify: 'http/fastify',
-  hono: 'http/hono',
-  nest: 'http/nest',
+  node: 'http/adapters/node',
+  express: 'http/adapters/express',
+  fastify: 'http/adapters/fastify',
+  hono: 'http/adapters/hono',
+  nest: 'http/adapters/nest',
 }
-/** What is started as a program or a thread. Code finds the last two beside itself, so that all bundles are in one folder. */
+/** Programs and threads. Code looks for the last two beside itself, so all bundles are in one folder. */
 const programs = {
   cli: 'cli/main',
-  'keeper-process': 'postgres/embedded/keeper-process',
+  'supervisor-process': 'postgres/embedded/supervisor-process',
   'heartbeat-program': 'jobs/heartbeat-program',
 }
 

@@ -9,7 +9,7 @@ import * as testing from '../dist/testing.js'
 const root = join(import.meta.dirname, '..')
 const out = join(root, 'generated/examples')
 
-/** What examples may take for granted, beside the handle of the library that an adapter is for. */
+/** Names that examples may use without a declaration, besides the handle of an adapter's library. */
 const ambient = `
 type Any = any // biome-ignore lint: stands for the reader's own code
 declare const dibs: import('dibs').Dibs
@@ -123,7 +123,7 @@ const files = [
   'README.md',
   ...readdirSync(join(root, 'docs'))
     .filter((name) => name.endsWith('.md'))
-    // Parts of files that are compiled as they are; the files of the tutorial by scripts/newcomer.test.ts.
+    // Parts of files that are compiled as they are; the files of the tutorial by scripts/newcomer.process.test.ts.
     .filter((name) => !['races.md', 'crashes.md', 'getting-started.md'].includes(name))
     .map((name) => `docs/${name}`),
   ...readdirSync(join(root, 'src'), { recursive: true })

@@ -3,9 +3,12 @@ import { execFile } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { mutations } from '../test/mutations/index.mjs'
+import { findLongSubjects, readCommits } from './commits.mjs'
 import { checkArrows, findCircles, readGraph } from './imports.mjs'
+import { findAllPlaces } from './mutate/markers.mjs'
+import { checkMutations, readMutations } from './mutate/read-mutations.mjs'
 import { findRaces } from './promise-races.mjs'
+import { findRetiredWords } from './words.mjs'
 
 const root = join(import.meta.dirname, '..')
 process.chdir(root)
@@ -17,7 +20,7 @@ function check(name, problems) {
   failed ||= problems.length > 0
 }
 
-/** What a program says if it fails. */
+/** Returns the output lines of a program that fails, and none if it succeeds. */
 async function run(program, ...args) {
   try {
     await promisify(execFile)(program, args, { maxBuffer: 1 << 28 })
@@ -27,7 +30,7 @@ async function run(program, ...args) {
   }
 }
 
-/** They have nothing to do with each other, and wait for one core each. */
+/** These programs are independent, and each uses about one core: they run in parallel. */
 const programs = {
   types: ['tsc', '--noEmit', '-p', 'tsconfig.json'],
   'types of what runs in a browser': ['tsc', '--noEmit', '-p', 'tsconfig.browser.json'],
@@ -37,6 +40,7 @@ const programs = {
 }
 const scripts = {
   'docs/errors.md fits the registry': 'scripts/errors-page.mjs',
+  'docs/defaults.md fits the option tables': 'scripts/options-page.mjs',
   'examples in comments and guides compile': 'scripts/check-examples.mjs',
 }
 const running = [
@@ -48,6 +52,9 @@ const source = join(root, 'src')
 const modules = readdirSync(source, { recursive: true }).filter((file) =>
   /(?<!\.test|\.test-d|\.soak)\.ts$/.test(file),
 )
+check('no retired word in a name (the glossary of CONTRIBUTING.md)', findRetiredWords(root))
+check('subjects of commits', findLongSubjects(readCommits(root)))
+
 const graph = readGraph(
   source,
   modules.map((file) => join(source, file)),
@@ -93,7 +100,7 @@ const links = pages.flatMap((page) =>
     join(page, '..', target),
   ]),
 )
-const mentions = [...filesBelow('src'), ...filesBelow('test/mutations')]
+const mentions = filesBelow('src')
   .filter((file) => !file.includes('/generated/') && !file.endsWith('.test.ts'))
   .flatMap((file) =>
     [...readFileSync(file, 'utf8').matchAll(/\bsql\/\d{4}_\w+\.sql/g)].map(([target]) => [file, target]),
@@ -159,7 +166,7 @@ function findUnparted(body) {
   const missing = []
   let isParted = true
   for (const part of body.split(';')) {
-    // What stands before it on lines of its own (`if … then`, comments) belongs to the same part.
+    // Lines before the statement (`if … then`, comments) belong to the same part.
     const statement = part.match(
       /^ *(?:return query\s+)?((?:select|insert|update|delete|with|perform from)\b.*)/m,
     )
@@ -173,13 +180,8 @@ function findUnparted(body) {
 }
 
 check(
-  'every mutation has its place',
-  mutations
-    .filter(({ file, from, to }) => {
-      const source = readFileSync(file, 'utf8')
-      return source.replace(from, () => to) === source
-    })
-    .map(({ name, file }) => `"${name}": what it removes is not in ${file}`),
+  'every guard has one marker, every marker one mutation',
+  checkMutations(root, await readMutations(root), findAllPlaces(root)),
 )
 
 for (const [name, problems] of running) check(name, await problems)

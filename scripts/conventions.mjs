@@ -34,7 +34,7 @@ export function findBreaches(entry, read = (file) => readFileSync(file, 'utf8'))
 const TYPES = ['TSInterfaceDeclaration', 'TSTypeAliasDeclaration']
 
 /**
- * Who provides a value: Dibs (`ours`) or the user (`theirs`). A function of ours is a call, and keeps the conventions of
+ * Provider of a value: Dibs (`ours`) or the user (`theirs`). A function of ours is a call, and keeps the conventions of
  * calls. A function of theirs is a callback. The side of a type that no call mentions is unknown: its methods are calls,
  * and its fields that are functions may be callbacks.
  */

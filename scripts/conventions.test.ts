@@ -8,11 +8,11 @@ it.each([
   'index.ts',
   'testing/index.ts',
   'http/index.ts',
-  'http/express.ts',
-  'http/fastify.ts',
-  'http/hono.ts',
-  'http/nest.ts',
-  'http/node.ts',
+  'http/adapters/express.ts',
+  'http/adapters/fastify.ts',
+  'http/adapters/hono.ts',
+  'http/adapters/nest.ts',
+  'http/adapters/node.ts',
 ])('what %s exports follows the conventions', (entry) => {
   expect(findBreaches(join(src, entry))).toEqual([])
 })
@@ -474,6 +474,10 @@ describe('accepts', () => {
     [
       'a try form through references',
       'interface No { ok: false }\ntype Yes<T> = { v: T } & { ok: true }\ntype A<T> = Readonly<Yes<T>> | No\nexport class Q { tryTake(): Promise<A<1>> { throw 0 } }',
+    ],
+    [
+      'a try form of several, by a type parameter',
+      "interface R { take: string; tryTake: { ok: true } | { ok: false } }\ninterface Call<F extends keyof R> { (name: string): Promise<R[F]> }\nexport class Q { readonly tryTake: Call<'tryTake'> = (name) => {} }",
     ],
     ['a predicate', 'export class D { isOpen(): boolean { return true } hasMore(): Promise<boolean> {} }'],
     ['what needs no promise', 'export class D { count(): number {} names(): string[] {} }'],

@@ -1,27 +1,31 @@
-// Who imports whom in src/: the arrows between folders, and circles between files. Types count as well.
+// Checks the imports in src/: their direction between folders, and cycles between files. Type imports count as well.
 import { readFileSync } from 'node:fs'
 import { dirname, join, relative, sep } from 'node:path'
 
 /**
- * What each part may import beside itself. Arrows go down only; the composition root and the face see everything
+ * Allowed imports of each part, besides itself. Arrows go down only; the composition root and the face see everything
  * below the servers, and nothing imports `server`, `cli` or `web`.
  */
 const stack = ['ops', 'processes', 'commands', 'jobs', 'claims']
-const ground = ['locks', 'tables', 'postgres', 'errors']
+const ground = ['locks', 'leases', 'tables', 'postgres', 'options', 'errors']
 
 const below = (part) => [...stack.slice(stack.indexOf(part) + 1), ...ground]
 
 export const allowed = {
   errors: [],
-  postgres: ['errors'],
-  locks: ['postgres', 'errors'],
-  tables: ['postgres', 'errors'],
+  options: ['errors'],
+  postgres: ['options', 'errors'],
+  leases: ['postgres', 'options', 'errors'],
+  locks: ['leases', 'postgres', 'options', 'errors'],
+  tables: ['postgres', 'options', 'errors'],
   ...Object.fromEntries(stack.map((part) => [part, below(part)])),
-  testing: ['postgres', 'errors'],
+  'single-flight': ground,
+  ops: ['single-flight', ...below('ops')],
+  testing: ['postgres', 'options', 'errors'],
   redis: ['claims', ...ground],
   http: ['dibs', ...stack, ...ground],
-  dibs: [...stack, ...ground],
-  index: ['dibs', ...stack, ...ground],
+  dibs: ['single-flight', ...stack, ...ground],
+  index: ['dibs', 'single-flight', ...stack, ...ground],
   server: ['http', 'index', 'dibs', ...stack, ...ground],
   cli: ['server', 'http', 'index', 'dibs', 'testing', ...stack, ...ground],
 }

@@ -1,89 +1,111 @@
-// Removes one guard at a time in a copy of the tree and runs the tests that must notice. A survivor fails the run, and so does what is no code any more: that any test notices.
-import { spawnSync } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+// Removes one guard of the contract at a time (test/mutations) and runs the tests that must notice.
+//   npm run mutate                                  all of them
+//   npm run mutate -- lock fence                    those whose name or file contains both words
+//   npm run mutate -- lock.guard-fence once.hold    these
+//   npm run mutate -- --changed=main~5              those in files that differ from that commit (default: main)
+// A guard whose removal no test notices fails the run, and so does a replacement that does not compile.
+import { execFileSync, spawnSync } from 'node:child_process'
+import { cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { runnerImport } from 'vite'
-import { mutations } from '../test/mutations/index.mjs'
+import { findAllPlaces } from './mutate/markers.mjs'
+import { checkMutations, findTests, readMutations } from './mutate/read-mutations.mjs'
+import { findBroken, judge, runMutations } from './mutate/run-mutations.mjs'
+
+/** How long a mutation may take in all, and one test of it, which a mutation may make wait for ever. */
+const TOTAL_TIMEOUT_MS = 300_000
+const TEST_TIMEOUT_MS = 30_000
 
 const root = join(import.meta.dirname, '..')
-const wanted = process.argv.slice(2)
-const chosen = mutations.filter(({ name, file }) => wanted.every((word) => `${name} ${file}`.includes(word)))
-for (const { name, file, from, to } of chosen) {
-  const source = readFileSync(join(root, file), 'utf8')
-  if (source.replace(from, () => to) === source)
-    throw new Error(`"${name}": ${file} does not contain ${from}`)
-}
-const copy = mkdtempSync(join(tmpdir(), 'dibs-mutate-'))
-for (const part of [
-  'src',
-  'test',
-  'examples',
-  'scripts',
-  'sql',
-  'build',
-  'dist',
-  'package.json',
-  'tsconfig.json',
-  'tsconfig.build.json',
-  'vitest.config.ts',
-]) {
-  cpSync(join(root, part), join(copy, part), { recursive: true })
-}
-symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
-
-const survivors = []
 const bin = (name) => join(root, 'node_modules/.bin', name)
-// One server for all: to make one takes as long as most tests.
+const words = process.argv.slice(2).filter((word) => !word.startsWith('--'))
+const since = process.argv.find((word) => word.startsWith('--changed'))
+
+const mutations = await readMutations(root)
+const found = findAllPlaces(root)
+const chosen = choose()
+const asked = chosen.map(({ mutation }) => mutation)
+const problems = checkMutations(root, asked, {
+  places: found.places.filter(({ guard }) => asked.some((mutation) => mutation.guard === guard)),
+  problems: found.problems,
+})
+if (problems.length > 0) {
+  console.log(problems.join('\n'))
+  process.exit(1)
+}
+const copy = makeCopy()
+// One server for all: starting one takes as long as most tests.
 const { module } = await runnerImport(join(root, 'test/postgres-server.ts'))
 const server = await module.startPostgres()
-const env = { ...process.env, TEST_DATABASE_URL: server.url, DIBS_TEST_ALL: '1' }
-
-for (const { name, file, from, to, tests } of chosen) {
-  const path = join(copy, file)
-  const source = readFileSync(path, 'utf8')
-  const mutated = source.replace(from, () => to)
-  writeFileSync(path, mutated)
-  build()
-  const { stdout, status, error } = spawnSync(
-    bin('vitest'),
-    ['run', '--project', 'direct*', '--project', 'processes', '--reporter', 'json', '--bail', '1', ...tests],
-    { cwd: copy, env, encoding: 'utf8', maxBuffer: 1 << 28, timeout: 300_000 },
-  )
-  writeFileSync(path, source)
-  const { killer, isBroken } = status === 0 ? {} : findFailure(stdout)
-  if (!killer || isBroken) survivors.push(name)
-  // Cut off, its tests have said nothing.
-  const verdict = isBroken ? 'NO CODE ' : killer ? 'killed  ' : error ? 'TOO LONG' : 'SURVIVED'
-  console.log(`${verdict}  ${name}${killer ? `\n            by: ${killer}` : ''}`)
+try {
+  const results = runMutations(copy, chosen, { build, test, report })
+  console.log(`${results.killed.length} of ${chosen.length} killed`)
+  for (const verdict of ['survived', 'does not compile', 'timed out'])
+    if (results[verdict].length > 0) console.log(`${verdict}: ${results[verdict].join(', ')}`)
+  process.exitCode = results.killed.length < chosen.length ? 1 : 0
+} finally {
+  await server.stop()
+  rmSync(copy, { recursive: true, force: true })
 }
-await server.stop()
-rmSync(copy, { recursive: true, force: true })
-console.log(`${chosen.length - survivors.length} of ${chosen.length} killed`)
-process.exitCode = survivors.length > 0 ? 1 : 0
 
-/** Processes that tests start run what is built. It is built also where types complain, as they do of some mutations. */
+function choose() {
+  const changed =
+    since &&
+    execFileSync('git', ['diff', '--name-only', since.split('=')[1] ?? 'main'], {
+      cwd: root,
+      encoding: 'utf8',
+    }).split('\n')
+  return mutations
+    .map((mutation) => ({ mutation, place: found.places.find(({ guard }) => guard === mutation.guard) }))
+    .filter(({ place }) => !changed || changed.includes(place?.file))
+    .filter(
+      ({ mutation: { guard }, place }) =>
+        words.includes(guard) || words.every((word) => `${guard} ${place?.file}`.includes(word)),
+    )
+}
+
+function makeCopy() {
+  const folder = mkdtempSync(join(tmpdir(), 'dibs-mutate-'))
+  const parts = ['src', 'test', 'examples', 'scripts', 'sql', 'build', 'dist']
+  const settings = ['package.json', 'tsconfig.json', 'tsconfig.build.json', 'vitest.config.ts']
+  for (const part of [...parts, ...settings])
+    cpSync(join(root, part), join(folder, part), { recursive: true })
+  symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))
+  return folder
+}
+
+/** Processes that tests start run what is built. Wrong types do not matter: some mutations leave such. */
 function build() {
   spawnSync(process.execPath, ['scripts/generate-migrations.mjs'], { cwd: copy })
-  spawnSync(bin('tsc'), ['-p', 'tsconfig.build.json'], { cwd: copy })
+  const { stdout } = spawnSync(bin('tsc'), ['-p', 'tsconfig.build.json'], { cwd: copy, encoding: 'utf8' })
   spawnSync(process.execPath, ['scripts/bundle.mjs'], { cwd: copy })
+  return findBroken(stdout)
 }
 
-function findFailure(stdout) {
-  try {
-    const { testResults } = JSON.parse(stdout.slice(stdout.indexOf('{')))
-    if (testResults.length === 0) return {} // nobody was there to notice
-    const failed = testResults
-      .flatMap(({ assertionResults }) => assertionResults)
-      .find(({ status }) => status === 'failed')
-    const message = testResults.find(({ status }) => status === 'failed')?.message
-    return {
-      killer: failed?.fullName ?? message?.split('\n')[0] ?? 'the run itself',
-      isBroken: /syntax error at |SyntaxError|Transform failed|is not a function|ReferenceError/.test(
-        failed?.failureMessages.join() ?? message,
-      ),
-    }
-  } catch {
-    return { killer: 'the run itself (a crash or a hang)' }
-  }
+function test(tests) {
+  const projects = ['behavior', 'processes', 'adapters', 'proofs', 'storms'].flatMap((name) => [
+    '--project',
+    name,
+  ])
+  return judge(
+    spawnSync(
+      bin('vitest'),
+      [
+        ...['run', ...projects, '--reporter', 'json', '--bail', '1'],
+        ...['--testTimeout', String(TEST_TIMEOUT_MS), ...findTests(copy, tests)],
+      ],
+      {
+        cwd: copy,
+        env: { ...process.env, TEST_DATABASE_URL: server.url, DIBS_TEST_DEEP: '1' },
+        encoding: 'utf8',
+        maxBuffer: 1 << 28,
+        timeout: TOTAL_TIMEOUT_MS,
+      },
+    ),
+  )
+}
+
+function report(guard, verdict, details) {
+  console.log(`${verdict.padEnd(16)} ${guard}${details ? `\n${' '.repeat(17)}${details}` : ''}`)
 }

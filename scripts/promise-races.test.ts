@@ -8,8 +8,8 @@ it.each([
   ['a name in brackets', "await Promise['race']([answer, ended])"],
   ['destructuring', 'const { all, race } = Promise'],
 ])('refuses %s', (_, code) => {
-  expect(findRaces('src/jobs/worker.ts', code)).toEqual([
-    expect.stringMatching(/^src\/jobs\/worker\.ts:1 uses Promise\.(?:race|any), .* Use withTimeout/),
+  expect(findRaces('src/jobs/running-worker.ts', code)).toEqual([
+    expect.stringMatching(/^src\/jobs\/running-worker\.ts:1 uses Promise\.(?:race|any), .* Use withTimeout/),
   ])
 })
 

@@ -38,7 +38,7 @@ try {
   hasStopped = true
   const [code, signal] = await ended
   if (code !== 0) throw new Error(`it ended with ${code ?? signal}`)
-  await until(() => left().length === 0 || undefined, 'keeper and server to end', 10_000)
+  await until(() => left().length === 0 || undefined, 'supervisor and server to end', 10_000)
   console.log(
     `started, asked and stopped in ${Math.round(performance.now() - startedAt)} ms; nothing is left running`,
   )

@@ -1,79 +1,67 @@
 import type pg from 'pg'
-import { type Acquire, acquireOn, type TryAcquire, tryAcquireOn } from './claims/acquire.js'
+import { type Acquire, acquireOn, type TryAcquire, tryAcquireOn } from './claims/acquire/acquire.js'
 import type { Claim } from './claims/claim.js'
 import { Claims } from './claims/claims.js'
-import { Kv } from './claims/kv.js'
-import { onceOn, tryOnceOn, withoutDetails } from './claims/once.js'
-import type { Once, OnceDetailed, TryOnce } from './claims/once-spec.js'
+import { Kv } from './claims/kv/kv.js'
+import { onceOn, tryOnceOn, withoutDetails } from './claims/once/once.js'
+import type { Once, OnceDetailed, TryOnce } from './claims/once/once-spec.js'
 import {
   Operation,
   type OperationAnswer,
   type OperationOptions,
   type Unfinished,
-} from './claims/operation.js'
-import { Quota } from './claims/quota.js'
-import type { QuotaOptions } from './claims/quota-spec.js'
-import { RateLimit } from './claims/rate-limit.js'
-import type { RateLimitOptions } from './claims/rate-spec.js'
+} from './claims/once/operation.js'
+import { Quota } from './claims/quota/quota.js'
+import type { QuotaOptions } from './claims/quota/quota-spec.js'
+import { RateLimit } from './claims/rate-limit/rate-limit.js'
+import type { RateLimitOptions } from './claims/rate-limit/rate-spec.js'
 import {
   type Singleton,
   singletonOn,
   type TrySingleton,
   trySingletonOn,
-  type VoidSlot,
-  voidSlotOn,
-} from './claims/singleton.js'
-import { ClosedError, ConnectionLostError, InvalidInputError } from './errors.js'
+} from './claims/singleton/singleton.js'
+import { type VoidSlot, voidSlotOn } from './claims/singleton/void-slot.js'
+import { ClosedError, InvalidInputError } from './errors.js'
 import { Engine } from './jobs/engine.js'
 import type { Handled } from './jobs/handlers.js'
 import { JobAdder } from './jobs/job-adder.js'
-import type { JobDefinitions } from './jobs/job-spec.js'
+import type { JobDefinitions } from './jobs/job-definition.js'
 import { Jobs } from './jobs/jobs.js'
 import { Queues } from './jobs/queues.js'
-import { startWorker } from './jobs/work.js'
+import { startWorker } from './jobs/start-worker.js'
 import type { Worker, WorkOptions } from './jobs/work-options.js'
 import { Workers } from './jobs/workers.js'
 import { Election, type ElectOptions, type Take } from './locks/election.js'
-import type { SingleFlight } from './locks/flight-spec.js'
 import type { Lock, LockOptions, TryLockOptions } from './locks/lock.js'
-import { LockDesk, type WithLock } from './locks/lock-desk.js'
+import { LockManager, type WithLock } from './locks/lock-manager.js'
 import { Locks } from './locks/locks.js'
-import { Flights } from './locks/single-flight.js'
 import { type Health, readHealth } from './ops/health.js'
-import {
-  checkMaintain,
-  type MaintainOptions,
-  Maintenance,
-  type MaintenanceReport,
-} from './ops/maintenance.js'
-import type { MaintenanceLoop } from './ops/maintenance-loop.js'
+import { type MaintainOptions, Maintenance, type MaintenanceReport, readMaintain } from './ops/maintenance.js'
+import type { MaintenanceLoop } from './ops/round-scheduler.js'
 import { CLOSE_MS } from './postgres/connections.js'
 import { Database } from './postgres/database.js'
+import { registerInstance } from './postgres/database-of.js'
 import { newOrigin } from './postgres/events.js'
 import type { Row } from './postgres/executor.js'
-import { bindInstance } from './postgres/instances.js'
 import { logEvents } from './postgres/log-events.js'
-import { checkMigrations, migrate } from './postgres/migrations/migrate.js'
+import { prepareDatabase } from './postgres/migrations/prepare-database.js'
 import { trackJoined } from './postgres/open-calls.js'
-import { checkOpenOptions, type OpenOptions } from './postgres/open-options.js'
-import { END_MS } from './postgres/own-pool.js'
-import { Rows } from './postgres/rows/rows.js'
-import { inspectServer } from './postgres/server.js'
-import { sleep } from './postgres/sleep.js'
+import { type OpenOptions, readOpenOptions } from './postgres/open-options.js'
+import { END_MS, openPoolSource, type PoolSource } from './postgres/pool-source.js'
 import { statement } from './postgres/statement.js'
 import { dateFromMicros } from './postgres/text-values.js'
 import type { TransactionOptions } from './postgres/transaction.js'
 import type { Transaction } from './postgres/transaction-types.js'
-import { describeUrl } from './postgres/url.js'
 import { Wakeups } from './postgres/wakeups.js'
-import { findWayIn, type WayIn } from './postgres/way-in.js'
-import { Aggregate } from './tables/aggregate.js'
-import { type AggregateOptions, checkAggregate } from './tables/aggregate-spec.js'
-import { Monitor } from './tables/monitor.js'
-import type { MonitorOptions } from './tables/monitor-options.js'
+import type { SingleFlight } from './single-flight/flight-spec.js'
+import { SingleFlightManager } from './single-flight/single-flight-manager.js'
+import { Aggregate } from './tables/aggregate/aggregate.js'
+import { type AggregateOptions, checkAggregate } from './tables/aggregate/aggregate-spec.js'
+import { Monitor } from './tables/monitor/monitor.js'
+import type { MonitorOptions } from './tables/monitor/monitor-options.js'
+import { Rows } from './tables/row-executor.js'
 import { TableRows } from './tables/table-rows.js'
-
-const EMBEDDED_TRIES = 8
 
 /** How long `close` waits for calls if job handlers still run after their `drainMs`, because they ignore their signal. */
 const IGNORED_CLOSE_MS = 4_000
@@ -107,8 +95,8 @@ export class Dibs implements AsyncDisposable {
   readonly kv: Kv
   /** Held locks, for operators: `list`, `inspect`, `forceRelease`. */
   readonly locks: Locks
-  readonly #lockDesk: LockDesk
-  readonly #flights: Flights
+  readonly #lockManager: LockManager
+  readonly #singleFlightManager: SingleFlightManager
   /** Job queues, for operators: `pause`, `resume`, `list`. */
   readonly queues: Queues
   /** The workers of all processes, for operators: `list`. */
@@ -117,15 +105,15 @@ export class Dibs implements AsyncDisposable {
   readonly #engine: Engine
   /** Stops a worker. Resolves to true if a handler still runs. */
   readonly #workers = new Set<() => Promise<boolean>>()
-  readonly #way: WayIn
+  readonly #source: PoolSource
   readonly #database: Database
   readonly #wakeups: Wakeups
   readonly #stopLogging: () => void
   #closing: Promise<void> | undefined
 
-  private constructor(database: Database, way: WayIn, options: OpenOptions, stopLogging: () => void) {
+  private constructor(database: Database, source: PoolSource, listen: boolean, stopLogging: () => void) {
     this.schema = database.schema
-    this.#way = way
+    this.#source = source
     this.#database = database
     this.claims = new Claims(database)
     const onceDetailed = onceOn(database)
@@ -140,19 +128,19 @@ export class Dibs implements AsyncDisposable {
     const rows = new Rows(database)
     this.#rows = rows
     this.rows = new TableRows(rows)
-    bindInstance(this, database)
+    registerInstance(this, database)
     this.#maintenance = new Maintenance(database, {
       operations: this.#operations,
       aggregates: this.#aggregates,
       monitors: this.#monitors,
     })
     this.kv = new Kv(database)
-    this.#wakeups = new Wakeups(database, { listen: options.listen ?? true })
+    this.#wakeups = new Wakeups(database, { listen })
     this.locks = new Locks(database, this.#wakeups)
-    this.#lockDesk = new LockDesk(database, this.#wakeups)
-    this.withLock = this.#lockDesk.withLock
-    this.#flights = new Flights(this.#lockDesk.parts)
-    this.singleFlight = this.#flights.singleFlight
+    this.#lockManager = new LockManager(database, this.#wakeups)
+    this.withLock = this.#lockManager.withLock
+    this.#singleFlightManager = new SingleFlightManager(this.#lockManager.context)
+    this.singleFlight = this.#singleFlightManager.singleFlight
     this.queues = new Queues(database, this.#wakeups)
     this.workers = new Workers(database)
     this.#adder = new JobAdder(database, this.#wakeups)
@@ -161,45 +149,23 @@ export class Dibs implements AsyncDisposable {
   }
 
   /** Connects, checks the server and brings the schema up to date. Fails within seconds, with an error that says what is wrong. */
-  static async open(options: OpenOptions = {}): Promise<Dibs> {
-    checkOpenOptions(options)
-    const { schema = 'dibs', prepared = true, logger, migrate: mode = 'auto', maintain = true } = options
+  static async open(options?: OpenOptions): Promise<Dibs> {
+    const { schema, prepared, logger, migrate, maintain, listen, ...connection } = readOpenOptions(options)
     const origin = newOrigin(schema)
     const stopLogging = logEvents(logger, origin.instance)
-    let way: WayIn | undefined
-    let dibs: Dibs | undefined
+    let source: PoolSource | undefined
     try {
-      way = await findWayIn(options, origin)
-      dibs = new Dibs(new Database(way.pool, { schema, prepared, origin }), way, options, stopLogging)
-      await dibs.#start(mode)
+      source = await openPoolSource(connection, origin)
+      const database = new Database(source.pool, { schema, prepared, origin })
+      await prepareDatabase(database, migrate, source.isEmbedded)
+      const dibs = new Dibs(database, source, listen, stopLogging)
       if (maintain) dibs.#maintenance.start(undefined, { isAutomatic: true })
       return dibs
     } catch (error) {
       // Callers must learn why `open` failed, even if closing fails too.
-      await (dibs ?? way)?.close().catch(() => {})
+      await source?.close().catch(() => {})
       stopLogging()
       throw error
-    }
-  }
-
-  async #start(mode: 'auto' | 'check' | 'off'): Promise<void> {
-    await this.#inspect()
-    if (mode === 'off') return
-    const { migrations } = await import('./postgres/migrations/generated/migrations.js')
-    if (mode === 'auto') await migrate(this.#database, migrations)
-    if (mode === 'check') await checkMigrations(this.#database, migrations)
-  }
-
-  /** Retries, because an embedded server that was just killed is back soon. */
-  async #inspect(): Promise<void> {
-    for (let tries = 1; ; tries++) {
-      try {
-        return await inspectServer(this.#database, describeUrl(this.url))
-      } catch (error) {
-        if (!this.#way.isEmbedded || !(error instanceof ConnectionLostError) || tries === EMBEDDED_TRIES)
-          throw error
-        await sleep(200 * tries)
-      }
     }
   }
 
@@ -309,8 +275,7 @@ export class Dibs implements AsyncDisposable {
       | [options: OperationOptions<I, R, Raw> | undefined, fn: (input: I, claim: Claim) => Promise<T>]
   ): Operation<Raw, OperationAnswer<R, T>> {
     const [options = {}, fn] = given.length === 1 ? [undefined, given[0]] : given
-    if (this.#operations.has(name))
-      throw new InvalidInputError('name', `is the name of another operation: "${name}"`)
+    checkNew('operation', this.#operations, name)
     const operation = new Operation<Raw, OperationAnswer<R, T>>(this.#database, name, options as never, fn)
     this.#operations.set(name, operation)
     return operation
@@ -406,7 +371,7 @@ export class Dibs implements AsyncDisposable {
    * })
    */
   lock(name: string, options?: LockOptions): Promise<Lock> {
-    return this.#lockDesk.lock(name, options)
+    return this.#lockManager.lock(name, options)
   }
 
   /**
@@ -417,7 +382,7 @@ export class Dibs implements AsyncDisposable {
    * if (lock === null) return
    */
   tryLock(name: string, options?: TryLockOptions): Promise<Lock | null> {
-    return this.#lockDesk.tryLock(name, options)
+    return this.#lockManager.tryLock(name, options)
   }
 
   /**
@@ -453,7 +418,7 @@ export class Dibs implements AsyncDisposable {
    */
   elect(name: string, options: ElectOptions = {}): Election {
     if (this.#closing) throw new ClosedError()
-    const take: Take = (spec) => this.#lockDesk.await(spec)
+    const take: Take = (spec) => this.#lockManager.lockBySpec(spec)
     const election = new Election(this.#database, take, name, options, this.#closed.signal)
     const stop = (): Promise<void> => election.stop()
     this.#stops.add(stop)
@@ -494,8 +459,7 @@ export class Dibs implements AsyncDisposable {
    */
   aggregate<R extends object = Row>(name: string, options: AggregateOptions): Aggregate<R> {
     const spec = checkAggregate(name, options)
-    if (this.#aggregates.has(name))
-      throw new InvalidInputError('name', `is the name of another aggregate: "${name}"`)
+    checkNew('aggregate', this.#aggregates, name)
     const aggregate = new Aggregate<R>(this.#rows, spec)
     this.#aggregates.set(name, aggregate as Aggregate<object>)
     return aggregate
@@ -526,8 +490,7 @@ export class Dibs implements AsyncDisposable {
    */
   monitor<R extends object = Row>(name: string, options: MonitorOptions<R>): Monitor {
     const monitor = new Monitor(this.#database, this.#rows, name, options as MonitorOptions<never>)
-    if (this.#monitors.has(name))
-      throw new InvalidInputError('name', `is the name of another monitor: "${name}"`)
+    checkNew('monitor', this.#monitors, name)
     this.#monitors.set(name, monitor)
     return monitor
   }
@@ -622,7 +585,7 @@ export class Dibs implements AsyncDisposable {
   maintain(options: MaintainOptions & { readonly once: true }): Promise<MaintenanceReport>
   maintain(options?: MaintainOptions & { readonly once?: false | undefined }): MaintenanceLoop
   maintain(options: MaintainOptions = {}): Promise<MaintenanceReport> | MaintenanceLoop {
-    const everyMs = checkMaintain(options)
+    const everyMs = readMaintain(options)
     if (everyMs === undefined) return this.#maintenance.run()
     if (this.#closing) throw new ClosedError()
     return this.#maintenance.start(everyMs)
@@ -676,7 +639,7 @@ export class Dibs implements AsyncDisposable {
       endsAt = await this.#stop()
     } finally {
       const waitMs = Math.max(END_MS, endsAt - performance.now())
-      await this.#way.close(waitMs).finally(() => this.#stopLogging())
+      await this.#source.close(waitMs).finally(() => this.#stopLogging())
     }
   }
 
@@ -692,14 +655,19 @@ export class Dibs implements AsyncDisposable {
     // Work that these have begun is among the calls that `database.close` waits for.
     for (const stop of this.#stops) void stop()
     void this.#maintenance.stop()
-    this.#lockDesk.stopWaiting()
-    this.#flights.stopWaiting()
+    this.#lockManager.stopWaiting()
+    this.#singleFlightManager.stopWaiting()
     await this.#database.close(waitMs)
     this.#closed.abort()
     this.#engine.close()
-    this.#lockDesk.close()
-    this.#flights.close()
+    this.#lockManager.close()
+    this.#singleFlightManager.close()
     await this.#wakeups.close()
     return endsAt
   }
+}
+
+/** Refuses a second definition with the same name. */
+function checkNew(kind: string, defined: ReadonlyMap<string, unknown>, name: string): void {
+  if (defined.has(name)) throw new InvalidInputError('name', `is the name of another ${kind}: "${name}"`)
 }

@@ -5,7 +5,7 @@ export type {
   JoinedAcquire,
   LeasedAcquire,
   TryAcquire,
-} from './claims/acquire.js'
+} from './claims/acquire/acquire.js'
 export {
   type AcquireClaim,
   claim,
@@ -23,27 +23,30 @@ export {
   type SingletonClaimSpec,
   type SingletonFields,
   type Slot,
-} from './claims/acquire-claims.js'
-export type { AcquireLease } from './claims/acquire-leased.js'
+} from './claims/acquire/acquire-claims.js'
+export type { AcquireLease } from './claims/acquire/leased-acquire-call.js'
 export type { Claim, StepContext } from './claims/claim.js'
-export type { ClaimAddress, ClaimDecision, ClaimFilter, ClaimRecord, Claims } from './claims/claims.js'
-export type { Hold, ReserveAttempt } from './claims/hold.js'
-export type { Kv } from './claims/kv.js'
-export type { FieldPath } from './claims/kv-input.js'
+export type { ClaimRecord } from './claims/claim-record.js'
+export type { ClaimStatus } from './claims/claim-result.js'
 export type {
-  KvClaim,
+  ClaimAddress,
+  ClaimDecision,
+  ClaimFilter,
+  Claims,
+  ForgetClaimOptions,
+  ResolveClaimOptions,
+} from './claims/claims.js'
+export type { Kv } from './claims/kv/kv.js'
+export type {
+  FieldPath,
   KvDeleteOptions,
-  KvDeletion,
-  KvEntry,
-  KvFields,
   KvFilter,
-  KvListedEntry,
   KvListOptions,
   KvPatchOptions,
   KvReadOptions,
-  KvSwap,
   KvWriteOptions,
-} from './claims/kv-types.js'
+} from './claims/kv/kv-options.js'
+export type { KvClaim, KvDeletion, KvEntry, KvFields, KvListedEntry, KvSwap } from './claims/kv/kv-types.js'
 export type {
   AmbiguousVerdict,
   JoinedSpec,
@@ -54,28 +57,36 @@ export type {
   OnceResult,
   OnceSpec,
   TryOnce,
-} from './claims/once-spec.js'
-export type { Operation, OperationOptions, RunOptions } from './claims/operation.js'
+} from './claims/once/once-spec.js'
+export type { Operation, OperationOptions, RunOptions } from './claims/once/operation.js'
 export type { CalendarUnit, CronSlots, PeriodOptions, RequiredPeriod } from './claims/period.js'
-export type { Quota } from './claims/quota.js'
-export type {
-  IfLate,
-  QuotaOptions,
-  ReserveOptions,
-  SubjectOptions,
-  TakeOptions,
-} from './claims/quota-spec.js'
+export type { Hold, ReserveAttempt } from './claims/quota/hold.js'
+export type { Quota } from './claims/quota/quota.js'
 export type {
   QuotaAttempt,
   QuotaDrift,
-  QuotaFilter,
   QuotaRefund,
   QuotaRefusal,
   QuotaTake,
   QuotaUse,
-} from './claims/quota-told.js'
-export type { RateAttempt, RateLeft, RateLimit, RateRefusal, RateTakeOptions } from './claims/rate-limit.js'
-export type { IfDown, RateAlgorithm, RateLimitOptions } from './claims/rate-spec.js'
+} from './claims/quota/quota-result.js'
+export type {
+  IfLate,
+  QuotaFilter,
+  QuotaOptions,
+  RefundOptions,
+  ReserveOptions,
+  SubjectOptions,
+  TakeOptions,
+} from './claims/quota/quota-spec.js'
+export type {
+  RateAttempt,
+  RateLeft,
+  RateLimit,
+  RateRefusal,
+  RateTakeOptions,
+} from './claims/rate-limit/rate-limit.js'
+export type { IfDown, RateAlgorithm, RateLimitOptions } from './claims/rate-limit/rate-spec.js'
 export type {
   JoinedSingleton,
   LeasedSingleton,
@@ -83,28 +94,21 @@ export type {
   SingletonAttempt,
   SingletonRefusal,
   SingletonWait,
-  SlotVoided,
   TrySingleton,
-  UndoSlot,
-  VoidSlot,
-  VoidSlotSpec,
-} from './claims/singleton.js'
-export type { ClaimStatus } from './claims/told-claim.js'
+} from './claims/singleton/singleton.js'
+export type { SlotVoided, UndoSlot, VoidSlot, VoidSlotSpec } from './claims/singleton/void-slot.js'
 export { Dibs } from './dibs.js'
 export { type ProblemBody, type ProblemResponse, toProblem } from './errors/to-problem.js'
 export * from './errors.js'
+export type { AddJobOptions, AddManyOptions, AddOptions } from './jobs/add-options.js'
 export type { Canceled, CancelOptions } from './jobs/cancel-job.js'
 export type { DeadChoice, DeadFilter } from './jobs/dead-jobs.js'
 export type { Handled, JobHandler, JobHandlers } from './jobs/handlers.js'
 export type { JobContext, JobLog, TransactionalContext } from './jobs/job-context.js'
-export type { AttemptRecord, JobRecord, JobState } from './jobs/job-record.js'
-export type { JobRef, JobRefOf, JobTarget } from './jobs/job-ref.js'
-export type { ResultOptions } from './jobs/job-results.js'
 export {
-  type AddOptions,
+  type JobAddInput,
   type JobDefinition,
   type JobDefinitions,
-  type JobGiven,
   type JobInput,
   type JobOptions,
   type JobOutcome,
@@ -113,8 +117,11 @@ export {
   job,
   type TransactionalOptions,
   type TypedJob,
-} from './jobs/job-spec.js'
-export type { AddJobOptions, AddManyOptions, Jobs, JobToAdd } from './jobs/jobs.js'
+} from './jobs/job-definition.js'
+export type { AttemptRecord, JobRecord, JobState } from './jobs/job-record.js'
+export type { JobRef, JobRefOf, JobTarget } from './jobs/job-ref.js'
+export type { ResultOptions } from './jobs/job-results.js'
+export type { Jobs, JobToAdd } from './jobs/jobs.js'
 export type {
   BoundedCount,
   PauseOptions,
@@ -126,15 +133,15 @@ export type {
 export type { CustomRetry, Retry, RetryOptions as JobRetryOptions } from './jobs/retry-policy.js'
 export type { StopOptions, Worker, WorkerStats, WorkOptions } from './jobs/work-options.js'
 export type { WorkerFilter, WorkerRecord, Workers } from './jobs/workers.js'
-export type { Election, ElectOptions, Term } from './locks/election.js'
+export type { Election, ElectOptions } from './locks/election.js'
 export type { FencedWrite } from './locks/fenced-write.js'
-export type { IfBusy, LoadContext, SingleFlight, SingleFlightOptions } from './locks/flight-spec.js'
 export type { GuardOptions, Lock, LockOptions, TookOver, TryLockOptions } from './locks/lock.js'
-export type { WithLock } from './locks/lock-desk.js'
+export type { WithLock } from './locks/lock-manager.js'
 export type { ForceReleaseOptions, LockFilter, LockInfo, Locks } from './locks/locks.js'
+export type { Term } from './locks/term.js'
 export type { Health } from './ops/health.js'
 export type { MaintainOptions, MaintenanceReport } from './ops/maintenance.js'
-export type { MaintenanceLoop } from './ops/maintenance-loop.js'
+export type { MaintenanceLoop } from './ops/round-scheduler.js'
 export * from './postgres/adapters/index.js'
 export type { EmbeddedOptions, ServerSettings } from './postgres/embedded/embedded-options.js'
 export type {
@@ -159,28 +166,29 @@ export {
   type RetryOnConflictOptions,
   retryOnConflict,
 } from './postgres/retry-on-conflict.js'
-export type { RowPatch } from './postgres/rows/row-args.js'
-export type { RowId } from './postgres/rows/row-id.js'
-export type { RowOptions } from './postgres/rows/rows.js'
-export type { CountedWriteOptions } from './postgres/rows/version-column.js'
 export type { StandardSchema } from './postgres/standard-schema.js'
 export type { TransactionOptions } from './postgres/transaction.js'
 export type { Isolation, Transaction } from './postgres/transaction-types.js'
-export type { Adjust, AdjustOptions, AmountChange, ExactAmount } from './tables/adjust.js'
-export type { Aggregate, DerivedOptions, RecomputeOptions } from './tables/aggregate.js'
-export type { AggregateOptions } from './tables/aggregate-spec.js'
-export type { ClaimOrder, ClaimOrderBy } from './tables/claim-order.js'
-export type { ClaimRows, ClaimRowsOptions } from './tables/claim-rows.js'
-export type { ClaimWhere, ClaimWhereEqual, ClaimWhereSql } from './tables/claim-where.js'
-export type { CountedTransitionOptions } from './tables/counted-transition.js'
-export type { Inserted, InsertOnce } from './tables/insert-once.js'
-export type { LastWriteWins } from './tables/last-write-wins.js'
-export type { Monitor, MonitorReport, MonitorRunOptions } from './tables/monitor.js'
-export type { MonitorIndexes } from './tables/monitor-indexes.js'
-export type { MonitorAction, MonitorOptions, MonitorVerdict } from './tables/monitor-options.js'
-export type { AggregateRefresh } from './tables/refresh-marked.js'
-export type { LockRows, RowLockMode, RowLockOptions } from './tables/row-lock.js'
+export type { IfBusy, LoadContext, SingleFlight, SingleFlightOptions } from './single-flight/flight-spec.js'
+export type { Aggregate, DerivedOptions, RecomputeOptions } from './tables/aggregate/aggregate.js'
+export type { AggregateOptions } from './tables/aggregate/aggregate-spec.js'
+export type { CountedTransitionOptions } from './tables/aggregate/counted-transition.js'
+export type { AggregateRefresh } from './tables/aggregate/refresh-marked.js'
+export type { AggregateReport, Drift, VerifyOptions } from './tables/aggregate/verify-aggregate.js'
+export type { Monitor, MonitorReport, MonitorRunOptions } from './tables/monitor/monitor.js'
+export type { MonitorIndexes } from './tables/monitor/monitor-indexes.js'
+export type { MonitorAction, MonitorOptions, MonitorVerdict } from './tables/monitor/monitor-options.js'
+export type { RowId } from './tables/row-id.js'
+export type { RowOptions } from './tables/row-options.js'
+export type { Adjust, AdjustOptions, AmountChange, ExactAmount } from './tables/rows/adjust.js'
+export type { ClaimOrder, ClaimOrderBy } from './tables/rows/claim-order.js'
+export type { ClaimRows, ClaimRowsOptions } from './tables/rows/claim-rows.js'
+export type { ClaimWhere, ClaimWhereEqual, ClaimWhereSql } from './tables/rows/claim-where.js'
+export type { Inserted, InsertOnce } from './tables/rows/insert-once.js'
+export type { LastWriteWins } from './tables/rows/last-write-wins.js'
+export type { LockRows, RowLockMode, RowLockOptions } from './tables/rows/row-lock.js'
+export type { State, StateChange, Transition } from './tables/rows/transition.js'
+export type { UpdateRow, UpdateRowOptions, VersionedId } from './tables/rows/update-row.js'
+export type { CountedWriteOptions } from './tables/rows/version-column.js'
+export type { RowPatch } from './tables/sql-values.js'
 export type { TableRows } from './tables/table-rows.js'
-export type { State, StateChange, Transition } from './tables/transition.js'
-export type { AggregateReport, Drift, VerifyOptions } from './tables/verify-aggregate.js'
-export type { UpdateRow, UpdateRowOptions, VersionedId } from './tables/versions.js'

@@ -5,8 +5,9 @@ import { exploredSchema } from './explored-schema.js'
 import { cases, optionsOf, tables } from './races.js'
 
 /**
- * What the explorer must say of each piece of code, with two actors and with three, in every schedule; where
- * there are too many, with three up to two preemptions, or one where somebody waits for it. And the same so many times in a row, down to the schedule it shows.
+ * Checks the explorer's verdict on each piece of code, with two actors and with three. It must run every schedule; if three
+ * actors have too many, those with at most two preemptions in the soak and one otherwise. All runs must find the same
+ * schedule.
  */
 export function acceptExplorer(runs: number): void {
   const { url } = exploredSchema(tables)
@@ -25,16 +26,16 @@ export function acceptExplorer(runs: number): void {
         },
       },
     ])(`${verdict} with $actors actors`, { timeout: 60_000 * runs }, async ({ actors, bound }) => {
-      const stories = new Set<string | undefined>()
+      const replays = new Set<string | undefined>()
       for (let run = 0; run < runs; run++) {
         const report = await explore({ url, ...optionsOf(one, actors), bound, throws: false })
         expect(report.verdict, report.race?.printout ?? report.summary).toBe(verdict)
         expect(report.race?.isSerial ?? false).toBe(false)
         if (!one.isWrong)
           expect('preemptions' in bound ? report.isComplete : report.isExhaustive, report.summary).toBe(true)
-        stories.add(report.race?.replay)
+        replays.add(report.race?.replay)
       }
-      expect(stories.size).toBe(1)
+      expect(replays.size).toBe(1)
     })
   })
 }

@@ -1,16 +1,16 @@
 import { connect, createServer, type Socket } from 'node:net'
 import { MessageReader } from '../src/testing/wire/message-reader.js'
 
-/** A way to the server on which a connection can end in the middle of an answer. */
+/** A proxy that can end a connection in the middle of a response. */
 export interface AnswerCutter extends AsyncDisposable {
   readonly url: string
-  /** The next answer ends after so many of its messages. */
+  /** Cuts the next response after this many messages. */
   cutAfter(messages: number): void
-  /** What was to be cut was cut. */
+  /** True once the response was cut. */
   readonly hasCut: boolean
 }
 
-/** What a server says that an administrator has told to end this session. */
+/** The server's last message when an administrator has terminated the session. */
 const terminated = Buffer.from(
   'SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0',
 )

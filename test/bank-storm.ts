@@ -11,11 +11,11 @@ export interface BankReport {
   readonly kept: number
   readonly refused: number
   readonly unknown: number
-  /** Of the unknown ones, those that turned out to be in the database. */
+  /** The number of unknown transfers that are in the database. */
   readonly unknownButKept: number
   readonly kills: number
   readonly retries: number
-  /** What must be empty: transfers whose caller was told the contrary of what the database holds. */
+  /** Transfers whose caller got a result that the database contradicts. Must be empty. */
   readonly lies: readonly string[]
   readonly total: number
 }

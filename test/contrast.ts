@@ -11,7 +11,7 @@ export interface LowContrast {
  * first ancestor with a color of its own.
  */
 export async function findLowContrast(page: Page, least = 4.5): Promise<LowContrast[]> {
-  // As text: it runs in the page, and this project's types know no document.
+  // Text, because it runs in the page, and the types of this project have no `document`.
   return (await page.evaluate(`(() => {
     const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true })
     const rgba = (color) => {

@@ -10,7 +10,7 @@ interface CrashedDatabase {
   readonly schema: TestSchema
 }
 
-/** What a crash loop over a part of ours goes on: a database of its own with these tables, and our schema in it. */
+/** Makes a database for a crash loop over a part of Dibs, with these tables and the schema of Dibs. */
 export function crashedDatabase(tables: string): CrashedDatabase {
   vi.setConfig({ testTimeout: process.env.SOAK_SECONDS ? 3_600_000 : 180_000 })
   const pool = new pg.Pool({ connectionString: exploredSchema(tables).url })

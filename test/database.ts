@@ -20,7 +20,7 @@ function findUrl(): string {
 /** The way in that this run tests. */
 export const url = viaPgBouncer ? (inject('pgBouncerUrl') ?? directUrl) : directUrl
 
-/** What `Dibs.open` needs to know about the way in, with `url` or with a `pool`. No test wants rounds of maintenance that it did not ask for. */
+/** The options of `Dibs.open` for the server under test, besides `url` or `pool`. Maintenance runs only where a test starts it. */
 export const throughPool = { maintain: false, ...(viaPgBouncer ? { prepared: false, listen: false } : {}) }
 export const wayIn = { url, ...throughPool }
 

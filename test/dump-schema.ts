@@ -8,7 +8,7 @@ import type pg from 'pg'
 export async function dumpSchema(pool: pg.Pool, schema: string): Promise<string> {
   const client = await pool.connect()
   try {
-    // With an empty path every name comes out qualified, whatever the session has.
+    // An empty search_path makes PostgreSQL qualify every name.
     await client.query("begin; set local search_path = ''")
     const parts: string[] = []
     for (const query of [types, tables, sequences, views, functions, triggers]) {

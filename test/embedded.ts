@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
 import type { EmbeddedOptions } from '../src/postgres/embedded/embedded-options.js'
-import { endProcesses, keepersOf, serversOf } from './processes.js'
+import { endProcesses, serversOf, supervisorsOf } from './processes.js'
 import { until } from './until.js'
 
 /** A folder for an embedded server, gone after the test with all that uses it. */
@@ -39,7 +39,7 @@ interface Answer {
 /** A process of its own that has opened Dibs on an embedded server. */
 export class Opener {
   readonly #child: ChildProcess
-  #asked = 0
+  #requests = 0
   /** Set once it has opened. */
   url = ''
 
@@ -97,7 +97,7 @@ export class Opener {
   }
 
   async query(sql: string): Promise<Record<string, unknown>[]> {
-    const id = ++this.#asked
+    const id = ++this.#requests
     this.#child.send({ id, sql })
     const { rows, error } = await this.#answer((answer) => answer.id === id)
     if (rows) return rows
@@ -150,8 +150,8 @@ export class Opener {
 /** Waits until nothing runs for a folder any more. */
 export function untilStopped(folder: string): Promise<true> {
   return until(
-    () => keepersOf(folder).length === 0 && serversOf(folder).length === 0,
-    `keeper and server of ${folder} to end`,
+    () => supervisorsOf(folder).length === 0 && serversOf(folder).length === 0,
+    `supervisor and server of ${folder} to end`,
     30_000,
   )
 }
@@ -161,7 +161,7 @@ export const write = async (by: Opener): Promise<void> => {
   await by.query('insert into kept default values')
 }
 
-/** How often `write` was called. */
+/** The number of calls of `write`. */
 export const count = async (by: Opener): Promise<number> =>
   Number((await by.query('select count(*) as n from kept'))[0]?.n)
 

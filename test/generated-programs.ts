@@ -11,7 +11,7 @@ const make = (weight: number, template: (id: number, n: number) => string, id = 
   arbitrary: fc.tuple(id, by).map(([one, other]) => template(one, other)),
 })
 
-/** What others must wait for, or see: all of it about one row. */
+/** Statements on one row, which others must wait for or see. */
 const contested = fc.oneof(
   make(4, (_, n) => `update a set n = n * 2 + ${n} where id = 1 returning n`),
   make(1, (_, n) => `update a set n = n + ${n} where id in (1, 2)`),
@@ -72,10 +72,10 @@ const programOf = (actors: fc.Arbitrary<Program['actors']>): fc.Arbitrary<Progra
     isolation: fc.constantFrom('read committed', 'read committed', 'read committed', 'repeatable read'),
   })
 
-/** Two actors who do small things to the same few rows, and each of them something to the first. */
+/** Two actors with few statements on the same few rows. Each writes or locks the first row. */
 export const twoActors: fc.Arbitrary<Program> = programOf(fc.tuple(actor, actor))
 
-/** A third one, who does little: the orders would be too many. */
+/** Three actors with fewer statements, since the orders would be too many. */
 export const threeActors: fc.Arbitrary<Program> = programOf(
   fc.tuple(fc.tuple(fc.tuple(contested, other)), fc.tuple(fc.tuple(contested, other)), fc.tuple(contested)),
 )

@@ -2,6 +2,7 @@ import { chmodSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestProject } from 'vitest/node'
+import { requireFreshBuild } from './load-build.js'
 import { pgBouncerVersion, startPgBouncer } from './pgbouncer.js'
 import { postgres14, systemPostgres } from './postgres-installations.js'
 import { type PostgresServer, startPostgres } from './postgres-server.js'
@@ -19,6 +20,7 @@ declare module 'vitest' {
 
 /** The servers for the whole run, or that of TEST_DATABASE_URL, and one PgBouncer in front of the oldest. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  requireFreshBuild()
   const leaveRun = enterRun()
   const servers = await startServers(project)
   const { usual, 'postgres-14': oldest, 'postgres-system': system } = servers
@@ -58,7 +60,7 @@ function enterRun(): () => Promise<void> {
       ...processesOf(folder).map(({ command }) => command),
       ...readdirSync(folder).filter((name) => name.startsWith('dibs-temporary-')),
     ]
-    await until(() => left().length === 0, 'keepers and servers of this run to end').catch(() => {})
+    await until(() => left().length === 0, 'supervisors and servers of this run to end').catch(() => {})
     const found = left()
     await endProcesses(folder)
     rmSync(folder, { recursive: true, force: true })

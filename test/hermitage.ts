@@ -12,16 +12,16 @@ export const rows = 'insert into item values (1, 10), (2, 20)'
 export type Session = 'T1' | 'T2' | 'T3'
 
 /**
- * What comes of a step, in words: `1=10 2=20` or `none` was read, `1 row` was written, `waits for T1`, `40001 …`, `done` for
- * the end of a transaction; behind that, what came of those it let go on. `-`: the transaction has failed before, so that
- * the step is none. Three of them where the levels differ.
+ * The result of a step: `1=10 2=20` or `none` was read, `1 row` was written, `waits for T1`, `40001 …`, `done` for the end of
+ * a transaction; then the results of the sessions that go on because of it. `-`: the transaction has failed before, so the
+ * step is not run. Three results if the levels differ.
  */
 export type Answer = string | readonly [readCommitted: string, repeatableRead: string, serializable: string]
 
 /** BEGIN stands before the first step of each session. */
 export type Step = readonly [session: Session, sql: string, answer: Answer]
 
-/** What the sessions were answered, each statement in its place, and what the table holds afterwards. */
+/** The results that the sessions received, by statement, and the content of the table afterwards. */
 export interface Seen {
   readonly T1: readonly string[]
   readonly T2: readonly string[]
@@ -32,17 +32,17 @@ export interface Seen {
 export interface Case {
   readonly name: string
   readonly steps: readonly Step[]
-  /** What the table holds afterwards. */
+  /** The content of the table afterwards. */
   readonly left: Answer
-  /** What must not be, in whatever order the steps are run. */
+  /** True if the anomaly has occurred, in whatever order the steps were run. */
   readonly isAnomaly: (seen: Seen) => boolean
   /** Levels that do not prevent it. */
   readonly allowedAt: readonly Level[]
-  /** No level of PostgreSQL allows it: what a database would have answered that does. */
+  /** For an anomaly that no level of PostgreSQL allows: the results of a database that allows it. */
   readonly elsewhere?: Partial<Seen>
-  /** The order shows the anomaly at no level, since it is of a transaction that is rolled back; other orders do. */
+  /** This order shows the anomaly at no level, since its transaction is rolled back. Other orders do. */
   readonly isHarmless?: boolean
-  /** Most preemptions to look for, where all orders are too many for a test. */
+  /** The most preemptions to search for, if all orders are too many for a test. */
   readonly preemptions?: number
 }
 
@@ -58,7 +58,7 @@ const DEPENDENT = '40001 read/write dependencies among transactions'
 const belowRepeatableRead = ['read committed'] as const
 const belowSerializable = ['read committed', 'repeatable read'] as const
 
-/** The session's transaction has ended as it wished. */
+/** True if the session's transaction has committed, or rolled back on its own request. */
 const hasEnded = (answers: readonly string[]) => answers.includes('done')
 
 export const cases: readonly Case[] = [
@@ -140,7 +140,7 @@ export const cases: readonly Case[] = [
       ['T3', 'commit', 'done'],
     ],
     left: ['1=12 2=18', '1=11 2=19', '1=11 2=19'],
-    // What was seen once may give way to what is newer, and to nothing else.
+    // A later read may see newer versions only.
     isAnomaly: ({ T3, left }) => {
       const ages = T3.slice(0, 4).map((answer) =>
         ['1=10', '2=20'].includes(answer) ? 0 : left.split(' ').includes(answer) ? 2 : 1,
@@ -175,7 +175,7 @@ export const cases: readonly Case[] = [
       ['T2', 'commit', ['done', '-', '-']],
     ],
     left: '1=20 2=30',
-    // It has deleted all of these.
+    // The transaction has deleted all of these rows.
     isAnomaly: ({ T2 }) => T2[1] !== undefined && T2[1] !== 'none' && hasEnded(T2),
     allowedAt: belowRepeatableRead,
   },
@@ -238,7 +238,7 @@ export const cases: readonly Case[] = [
     allowedAt: belowRepeatableRead,
   },
   {
-    // Of the suite's orders for FoundationDB; there is none for PostgreSQL.
+    // The order is the suite's for FoundationDB. It has none for PostgreSQL.
     name: 'G-single, write predicate, interrupted',
     steps: [
       ['T1', read(1), '1=10'],

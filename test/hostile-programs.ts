@@ -53,8 +53,8 @@ export const hostileTables = [
   'dup',
 ]
 /**
- * Programs that somebody made to find what a reduction overlooks: rare syntax, hidden locks, keys that are equal in other
- * words. Each was missed once.
+ * Programs made to find what a reduction overlooks: rare syntax, hidden locks, keys that are equal and written differently.
+ * A reduction missed an end of each of them once.
  */
 export const hostile: Record<string, Program> = {
   'a condition on a row that is changed': {
@@ -76,6 +76,14 @@ export const hostile: Record<string, Program> = {
     actors: [
       [['update a set n = 5 where id = 1', 'insert into numbered (v) values (1)']],
       [['insert into numbered (v) values (2)', 'delete from a where id = 1 and n = 5']],
+    ],
+  },
+  // The second actor waits for row 1. It has checked row 2 before the wait, and does not look at it again.
+  'a condition on several rows, checked before and after a wait': {
+    setup: 'insert into a values (1, 0, 10), (2, 5, 20)',
+    actors: [
+      [['update a set n = 0 where id = 1', 'update a set n = 0 where id = 2', next('s')]],
+      [[next('s'), 'select id from a where id in (1, 2) and n = 0 order by id for update']],
     ],
   },
   'epq nextval': {
@@ -498,6 +506,12 @@ export const hostile: Record<string, Program> = {
     actors: [
       ['select take()', next('s'), 'select pg_advisory_unlock(77)'],
       [next('s'), 'select pg_try_advisory_xact_lock(77)'],
+    ],
+  },
+  'hidden session lock, released before the commit': {
+    actors: [
+      [['select take()', next('s'), 'select pg_advisory_unlock(77)', next('s')]],
+      [next('s'), 'select pg_try_advisory_xact_lock(77)', next('s')],
     ],
   },
   'hidden lock freed by error': {

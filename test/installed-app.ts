@@ -36,7 +36,7 @@ interface Package {
 export const readPackage = (dir: string): Package =>
   JSON.parse(readFileSync(join(dir, 'package.json'), 'utf8'))
 
-/** With all they depend on. */
+/** Copies packages with all their dependencies. */
 function copyPackages(names: readonly string[], from: string, modules: string): void {
   for (const name of names) {
     const target = join(modules, name)

@@ -3,14 +3,14 @@ import { claim, type Dibs, type Hold, job, type Lock, type Slot, type Tx } from 
 import type { Transaction } from '../src/postgres/transaction-types.js'
 import { freshName } from './database.js'
 
-/** What every joined call of the table below works with. */
+/** The arguments of every joined call in the table below. */
 export interface JoinedParts {
   readonly dibs: Dibs
   /** Held for the whole test. */
   readonly lock: Lock
-  /** Where the tables `thing`, `parent` and `child` are. */
+  /** The schema of the tables `thing`, `parent` and `child`. */
   readonly schema: string
-  /** What `prepareCall` made for this call. */
+  /** The result of `prepareCall` for this call. */
   readonly slot?: Slot | undefined
   readonly hold?: Hold | undefined
   /** Functions inside of a call wait for it before they write. */
@@ -38,7 +38,7 @@ export async function prepareJoinedCalls(dibs: Dibs, admin: pg.Pool, schema: str
   await admin.query(`insert into ${schema}.child values (1, 1) on conflict do nothing`)
   const quota = quotaOf(dibs)
   const rate = dibs.rateLimit('joined', { algorithm: 'gcra', limit: 1_000_000, perMs: 1_000 })
-  // So that nothing has to be read or made first.
+  // A first use of each, so that later calls need no setup statements.
   await quota.take('known', 1, { id: 'known' })
   await rate.take('known')
   await dibs.kv.set('known', 1)
@@ -126,7 +126,7 @@ export const joinedCalls: Readonly<Record<string, Call>> = {
   'lock.guard': ({ lock }, tx) => lock.guard(tx),
 }
 
-/** The same for what only the `tx` of `dibs.transaction` has. */
+/** The joined calls that only the `tx` of `dibs.transaction` has. */
 export const ownCalls: Readonly<
   Record<string, (parts: JoinedParts, tx: Transaction, key: string) => Promise<unknown>>
 > = {

@@ -1,32 +1,36 @@
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect } from 'vitest'
-import type { Kv } from '../src/claims/kv.js'
-import type { KvClaim } from '../src/claims/kv-types.js'
+import type { Kv } from '../src/claims/kv/kv.js'
+import type { KvClaim } from '../src/claims/kv/kv-types.js'
 import { Dibs } from '../src/dibs.js'
 import { createTestSchema, type TestSchema, untilBlocked } from '../src/testing/index.js'
 import { throughPool, url, viaPgBouncer } from './database.js'
 
-/** One for each test file that imports this, empty again after each test. */
-export const pool = new pg.Pool({ connectionString: url })
-pool.on('error', () => {})
+/** Set by `openKv`. */
+export let pool: pg.Pool
 export let schema: TestSchema
 export let dibs: Dibs
 export let kv: Kv
 
-beforeAll(async () => {
-  schema = await createTestSchema(pool)
-  dibs = await Dibs.open({ ...throughPool, pool, schema: schema.name })
-  kv = dibs.kv
-})
-afterEach(async () => {
-  await schema.clock.reset()
-  await pool.query(`delete from ${schema.name}.kv`)
-})
-afterAll(async () => {
-  await dibs.close()
-  await schema.drop()
-  await pool.end()
-})
+/** Opens an instance for the calling test file. Its table is empty again after each test. */
+export function openKv(): void {
+  beforeAll(async () => {
+    pool = new pg.Pool({ connectionString: url })
+    pool.on('error', () => {})
+    schema = await createTestSchema(pool)
+    dibs = await Dibs.open({ ...throughPool, pool, schema: schema.name })
+    kv = dibs.kv
+  })
+  afterEach(async () => {
+    await schema.clock.reset()
+    await pool.query(`delete from ${schema.name}.kv`)
+  })
+  afterAll(async () => {
+    await dibs.close()
+    await schema.drop()
+    await pool.end()
+  })
+}
 
 /** A version that no key has had. */
 export const OTHER = 7

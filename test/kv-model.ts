@@ -1,9 +1,9 @@
-import type { Kv } from '../src/claims/kv.js'
+import type { Kv } from '../src/claims/kv/kv.js'
 import type { Dibs } from '../src/dibs.js'
 import type { Tx } from '../src/postgres/executor.js'
 import type { Isolation } from '../src/postgres/transaction-types.js'
 
-/** What stands under the one key: its value, and whether that is still the version that each schedule starts with. */
+/** The state of the key: its value, and whether the version is the one that each schedule starts with. */
 export interface KvState {
   readonly value: KvFields | undefined
   readonly isFirst: boolean
@@ -65,7 +65,7 @@ export const patch = (name: string): KvCall => ({
   },
 })
 
-export const look: KvCall = {
+export const read: KvCall = {
   run: async (kv, _, options) => (await kv.get(KEY, options))?.value,
   expect: (state) => [state.value, state],
 }
@@ -80,13 +80,13 @@ export const remake = (dibs: Dibs, by: string): KvCall => ({
   expect: () => ['claimed', written(fieldsOf(by))],
 })
 
-/** The same in a transaction, which begins with a look. */
+/** The call in a transaction, which begins with a read. */
 export const joined = (dibs: Dibs, call: KvCall, isolation: Isolation): KvCall => ({
   ...call,
   run: (kv, first) =>
     dibs.transaction(
       async (tx) => {
-        await look.run(kv, first, { tx })
+        await read.run(kv, first, { tx })
         return call.run(kv, first, { tx })
       },
       { isolation },

@@ -1,5 +1,6 @@
 import pg from 'pg'
-import { afterAll, expect } from 'vitest'
+import { afterAll, expect, vi } from 'vitest'
+import { runCleanups } from './after-file.js'
 import { directUrl, freshName, until, viaPgBouncer } from './database.js'
 import { pendingTimers, watchTimers } from './watch-timers.js'
 
@@ -35,3 +36,16 @@ afterAll(async () => {
     await client.end()
   }
 })
+
+// Files may share a process, so each leaves it as it was. Vitest runs these hooks first: the last one that was registered comes first.
+const globalState = (): unknown => ({
+  env: { ...process.env, VITEST_POOL_ID: undefined, VITEST_WORKER_ID: undefined },
+  cwd: process.cwd(),
+  parsers: Array.from({ length: 4_000 }, (_, type) => pg.types.getTypeParser(type)),
+})
+const before = globalState()
+afterAll(() => {
+  vi.restoreAllMocks()
+  expect(globalState(), 'environment, folder and type parsers of the process').toEqual(before)
+})
+afterAll(runCleanups)

@@ -2,7 +2,7 @@ import { findLinks } from '../src/testing/explore/report/links.js'
 import type { ExploreReport, FoundRace } from '../src/testing/explore/report/report.js'
 import type { Effect, TraceStep } from '../src/testing/explore/schedule/trace.js'
 
-/** What became of a statement. */
+/** The effect of a statement that returns rows. */
 export const rows = (tag: string, ...values: (string | null)[][]): Effect => ({
   kind: 'done',
   result: { tag, rows: values, rowCount: values.length },
@@ -38,7 +38,7 @@ export function madeStep(
   }
 }
 
-/** A report as `explore` makes it, of steps that nobody ran. */
+/** A report as `explore` makes it, of invented steps. */
 export function madeReport(steps: readonly TraceStep[], race: Partial<FoundRace> = {}): ExploreReport {
   return {
     verdict: 'race',
@@ -68,7 +68,7 @@ export function madeReport(steps: readonly TraceStep[], race: Partial<FoundRace>
   }
 }
 
-/** Two who take the last lamp, the second of whom waits for the first; with what a reader of links would add. */
+/** Two actors that take the last lamp. The second waits for the first. */
 export function lastLamp(): ExploreReport {
   const both = ['alice', 'bob']
   const read = (unit: string) =>

@@ -8,7 +8,7 @@ import { Calls, type CallsOptions } from './once-storm/calls.js'
 import { finishLeftOver } from './once-storm/finish-left-over.js'
 import { type Fault, faults, Hits } from './once-storm/hits.js'
 import { LEFT_OVER, Plans } from './once-storm/plans.js'
-import { type Held, StormChild, type Told } from './once-storm/storm-child.js'
+import { type Held, StormChild, type StormMessage } from './once-storm/storm-child.js'
 import type { StormReport } from './once-storm/storm-report.js'
 import { createWorld, findUnknownFences, inspectWorld } from './once-storm/world.js'
 import { until } from './until.js'
@@ -98,21 +98,21 @@ class Storm {
   #start(): void {
     const { url, schema, world, seed } = this.#options
     const settings = { url, schema, worldSchema: world, seed }
-    this.#children.add(new StormChild(settings, (child, told) => this.#hear(child, told)))
+    this.#children.add(new StormChild(settings, (child, message) => this.#hear(child, message)))
   }
 
-  #hear(child: StormChild, told: Told): void {
-    this.#hits.note(told)
-    if (told.at === 'begin') {
-      this.#begun.add(told.key)
-      if (told.fence > 0) this.#fences.add(told.fence)
-    } else if (told.at === 'died') this.#problems.push(`a process died by itself: ${told.how}`)
-    else if (told.at === 'ending') this.#onEnding?.()
-    else if (told.at === 'again') this.#again[told.code] = (this.#again[told.code] ?? 0) + 1
-    else if (told.at === 'failed') this.#problems.push(`${told.key} was refused: ${told.error}`)
-    else if (told.at === 'event' && told.name === 'unknown') this.#answersLost++
-    else if (told.at === 'event' && told.name === 'gave-up') this.#problems.push('a claim was given up')
-    else if (told.at === 'answer') this.#keep(told.call, told.key, told.text)
+  #hear(child: StormChild, message: StormMessage): void {
+    this.#hits.note(message)
+    if (message.at === 'begin') {
+      this.#begun.add(message.key)
+      if (message.fence > 0) this.#fences.add(message.fence)
+    } else if (message.at === 'died') this.#problems.push(`a process died by itself: ${message.how}`)
+    else if (message.at === 'ending') this.#onEnding?.()
+    else if (message.at === 'again') this.#again[message.code] = (this.#again[message.code] ?? 0) + 1
+    else if (message.at === 'failed') this.#problems.push(`${message.key} was refused: ${message.error}`)
+    else if (message.at === 'event' && message.name === 'unknown') this.#answersLost++
+    else if (message.at === 'event' && message.name === 'gave-up') this.#problems.push('a claim was given up')
+    else if (message.at === 'answer') this.#keep(message.call, message.key, message.text)
     this.#feed(child)
   }
 
@@ -211,7 +211,7 @@ class Storm {
     }
     if (fault === 'SIGSTOP') {
       child.stop()
-      // What it told before is read by then; and callers must be there when its leases run out.
+      // The messages of the dead process are read by then. Callers must be there when its leases expire.
       await sleep(work.LEASE_MS / 3)
       this.#hurry(this.#hits.strike(fault, child.held.values(), from))
       await sleep(work.LEASE_MS * (1 + 2 * this.#chance()))

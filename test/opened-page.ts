@@ -6,7 +6,7 @@ import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 
 export interface OpenedPage {
   readonly page: Page
-  /** What a page that is well never does: errors, console messages, dialogs, requests beside that for itself. */
+  /** Problems of the page: errors, console messages, dialogs, and requests besides that for the page. */
   readonly faults: string[]
 }
 

@@ -1,10 +1,10 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
-// Built, because the keeper is a process of its own, and below the face, which refuses what some tests need.
+// Built, because the supervisor is a process of its own, and below the face, which refuses what some tests need.
 import type { EmbeddedOptions } from '../build/postgres/embedded/embedded-options.js'
-import { HeldServer } from '../build/postgres/embedded/held-server.js'
 import { fastSettings } from '../build/postgres/embedded/settings.js'
+import { SupervisedServer } from '../build/postgres/embedded/supervised-server.js'
 import { until } from './until.js'
 
 export interface PostgresServer {
@@ -26,15 +26,15 @@ export async function startPostgres({
   durable,
   standby,
 }: StartOptions = {}): Promise<PostgresServer> {
-  const server = await HeldServer.open(
+  const server = await SupervisedServer.open(
     { temporary: true, binaries, settings: durable ? settings : { ...settings, ...fastSettings } },
-    { onStep() {}, onLost() {}, onMoved() {} },
+    { onStep() {}, onLost() {}, onUrlChanged() {} },
   )
   if (standby) await makeStandby(server.url)
   return { url: server.url, stop: () => server.close() }
 }
 
-/** A read-only standby, though of no primary: its keeper starts it again after it was stopped. */
+/** A read-only standby, though of no primary: its supervisor starts it again after it was stopped. */
 async function makeStandby(url: string): Promise<void> {
   const data = await ask(url, "select current_setting('data_directory') as answer")
   const pid = await ask(url, "select (string_to_array(pg_read_file('postmaster.pid'), e'\\n'))[1] as answer")

@@ -6,7 +6,7 @@ export interface Process {
   readonly command: string
 }
 
-/** Processes that have a folder in their command line: keepers name theirs, servers their data's. */
+/** Processes that have a folder in their command line: supervisors name theirs, servers their data's. */
 export function processesOf(folder: string): Process[] {
   const list = execFileSync('ps', ['-ww', '-eo', 'pid=,stat=,args='], { encoding: 'utf8' })
   return list.split('\n').flatMap((line) => {
@@ -16,7 +16,7 @@ export function processesOf(folder: string): Process[] {
   })
 }
 
-export const keepersOf = (folder: string): number[] => pidsOf(folder, /keeper-process\.js/)
+export const supervisorsOf = (folder: string): number[] => pidsOf(folder, /supervisor-process\.js/)
 export const serversOf = (folder: string): number[] => pidsOf(folder, /postgres -D/)
 
 function pidsOf(folder: string, kind: RegExp): number[] {
@@ -25,10 +25,10 @@ function pidsOf(folder: string, kind: RegExp): number[] {
     .map(({ pid }) => pid)
 }
 
-/** Kills what still uses a folder, keepers first, since they would start their servers again. */
+/** Kills what still uses a folder, supervisors first, since they would start their servers again. */
 export async function endProcesses(folder: string): Promise<void> {
   await until(() => {
-    for (const pid of [...keepersOf(folder), ...processesOf(folder).map(({ pid }) => pid)]) {
+    for (const pid of [...supervisorsOf(folder), ...processesOf(folder).map(({ pid }) => pid)]) {
       try {
         process.kill(pid, 'SIGKILL')
       } catch {

@@ -1,40 +1,40 @@
 import type { Pool } from 'pg'
+import type { Isolation } from '../src/postgres/transaction-types.js'
 import { exploreWith } from '../src/testing/explore/explore.js'
-import type { Isolation } from '../src/testing/explore/options.js'
-import type { DependentPair } from '../src/testing/explore/reduce/dependence.js'
+import type { DependenceRule } from '../src/testing/explore/reduce/dependence.js'
 import type { ExploreReport } from '../src/testing/explore/report/report.js'
 
 /** A statement by itself, or several in a transaction. */
 export type Piece = string | readonly string[]
 
-/** What some actors do at the same time, in SQL alone. */
+/** Statements that several actors run at the same time. */
 export interface Program {
   readonly setup?: string
   readonly actors: readonly (readonly Piece[])[]
   readonly isolation?: Isolation
-  /** How transactions begin. */
+  /** The statement that begins transactions. Default `begin`. */
   readonly begin?: string
 }
 
 export interface Explored {
   readonly report: ExploreReport
-  /** Every end that was reached, but by schedules for which others stand: what is in the tables, and what each actor has seen on its way. */
+  /** Every end that was reached: the tables, and what each actor has read. Redundant schedules do not count. */
   readonly ends: ReadonlySet<string>
   /** Some statement had to wait for a lock. */
   readonly hasWaits: boolean
 }
 
-interface How {
+interface ExploreProgramOptions {
   readonly url: string
-  /** Tables to be looked at in the end. */
+  /** Tables that are read at the end. */
   readonly tables: readonly string[]
   readonly everyOrder: boolean
-  readonly pairs?: readonly DependentPair[]
+  readonly rules?: readonly DependenceRule[]
 }
 
-export async function exploreProgram(program: Program, how: How): Promise<Explored> {
+export async function exploreProgram(program: Program, options: ExploreProgramOptions): Promise<Explored> {
   const { setup, actors, isolation, begin = 'begin' } = program
-  const { url, tables, everyOrder, pairs } = how
+  const { url, tables, everyOrder, rules } = options
   const contents = `select ${tables.map((table) => `(select json_agg(t order by t::text) from ${table} t)`).join()}`
   const ends = new Set<string>()
   let hasWaits = false
@@ -46,7 +46,7 @@ export async function exploreProgram(program: Program, how: How): Promise<Explor
       isolation: isolation ?? 'read committed',
       ...(setup === undefined ? {} : { setup: (db) => db.query(setup) }),
       actors: Object.fromEntries(
-        actors.map((pieces, i) => ['abc'[i], (db: Pool) => play(db, pieces, begin)]),
+        actors.map((pieces, i) => ['abc'[i], (db: Pool) => runPieces(db, pieces, begin)]),
       ),
       invariant: async (db, outcomes) => {
         if (isRepeat) return
@@ -57,7 +57,7 @@ export async function exploreProgram(program: Program, how: How): Promise<Explor
       throws: false,
     },
     {
-      ...(pairs ? { pairs } : {}),
+      ...(rules ? { rules } : {}),
       onTrace: ({ steps }, repeats) => {
         isRepeat = repeats
         hasWaits ||= steps.some(({ effect }) => effect.kind === 'waits')
@@ -67,8 +67,8 @@ export async function exploreProgram(program: Program, how: How): Promise<Explor
   return { report, ends, hasWaits }
 }
 
-/** Tells what it has seen; an error ends its piece, not the actor. */
-export async function play(db: Pool, pieces: readonly Piece[], begin = 'begin'): Promise<unknown[]> {
+/** Runs the statements of an actor and returns their results. An error ends its piece, not the actor. */
+export async function runPieces(db: Pool, pieces: readonly Piece[], begin = 'begin'): Promise<unknown[]> {
   const seen: unknown[] = []
   for (const piece of pieces) {
     const client = await db.connect()

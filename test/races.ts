@@ -3,19 +3,18 @@ import type { Pool, PoolClient } from 'pg'
 import { inTransaction } from '../examples/races/in-transaction.js'
 import type { ExploreOptions } from '../src/testing/explore/options.js'
 
-/** Code as it is found in the wild, right or wrong, and what the explorer must say of it. */
+/** Typical code, right or wrong, and the verdict that the explorer must reach. */
 export interface Case {
   readonly name: string
   /** The explorer must find a schedule that goes wrong. */
   readonly isWrong: boolean
   readonly setup: (db: Pool) => unknown
-  /** What each actor does; `n` is 0, 1, 2 … */
+  /** The function of each actor; `n` is 0, 1, 2 … */
   readonly act: (db: Pool, n: number) => unknown
   /** `actors`: how many there were. */
   readonly invariant?: (db: Pool, actors: number) => unknown
   readonly isolation?: ExploreOptions['isolation']
-  readonly fewestActors?: number
-  /** Three of them have too many orders that differ. */
+  /** Three actors have too many orders. */
   readonly isLarge?: true
 }
 
@@ -257,7 +256,7 @@ export const cases: readonly Case[] = [
 
 const names = ['alice', 'bob', 'carol']
 
-/** A case for so many actors at once. */
+/** The options to explore a case with so many actors. */
 export function optionsOf(one: Case, actors: number): Omit<ExploreOptions, 'pool' | 'url'> {
   const { setup, act, invariant, isolation } = one
   return {

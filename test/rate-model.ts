@@ -1,4 +1,4 @@
-import type { RateAlgorithm } from '../src/claims/rate-spec.js'
+import type { RateAlgorithm } from '../src/claims/rate-limit/rate-spec.js'
 
 /** A cost that was granted, and the time that counted for it. */
 interface Grant {
@@ -28,7 +28,7 @@ export class RateModel {
     this.#per = perUs
   }
 
-  /** What is used at a time, in parts of `per` for one. */
+  /** The used amount at a time, in units of 1 / `per`. */
   used(at: bigint, { limit }: ModelLimit): bigint {
     const now = at > this.#at ? at : this.#at
     if (this.#algorithm === 'gcra' || this.#algorithm === 'token-bucket') {

@@ -25,7 +25,7 @@ export const tables = ['a', 'log', 'heap', 'parent', 'child', 'numbered', 'audit
 export const rows = `insert into a values (1, 0, 10), (2, 0, 20)`
 export const next = (sequence: string) => `select nextval('${sequence}')`
 
-/** Small programs, each with something that a careless reduction would get wrong. */
+/** Small programs, each with something that a careless reduction gets wrong. */
 export const corpus: Readonly<Record<string, Program>> = {
   'times of transactions, compared': {
     setup: rows,
@@ -94,6 +94,14 @@ export const corpus: Readonly<Record<string, Program>> = {
     actors: [
       [['select n from a where id = 1 for update', `select nextval('s')`, 'insert into a values (1, 1, 10)']],
       [[`select nextval('s')`, 'insert into a values (1, 2, 20)', 'rollback']],
+    ],
+  },
+  // The first actor has no lock after its first statement, so its second one races with the third actor.
+  'a lock that found no row, and a lock of the row that was added': {
+    actors: [
+      [['select n from a where id = 1 for update', 'update a set n = n * 2 + 1 where id = 1']],
+      ['insert into a values (1, 0, 10)'],
+      ['update a set n = n + 10 where id = 1'],
     ],
   },
   'a row that is deleted and comes back': {
@@ -269,7 +277,7 @@ export const corpus: Readonly<Record<string, Program>> = {
   'a volatile function': {
     actors: [['insert into log values (1)'], ['select logged()']],
   },
-  // A table of their own, which never fills a page: rows then lie there in the order in which they came.
+  // The table `heap` never fills a page, so its rows lie in the order in which they were inserted.
   'rows taken as they lie': {
     actors: [1, 2].map((v) => [`insert into heap values (${v})`, 'select v from heap limit 1']),
   },

@@ -39,8 +39,8 @@ export const remoteTables = [
 ]
 
 /**
- * More of them, where two statements that name nothing in common hang together all the same: by what is done after a wait,
- * by the order of rows, by time, by code that runs where none is called.
+ * Programs in which two statements depend on each other although they name nothing in common: by what happens after a wait,
+ * by the order of rows, by time, by code that runs where no function is called.
  */
 export const remote: Readonly<Record<string, Program>> = {
   'a second unique key, after the wait for the first': {

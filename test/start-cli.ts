@@ -17,7 +17,7 @@ export function urlWithPassword(url: string = directUrl): string {
 const main = join(import.meta.dirname, '../dist/cli.js')
 
 export interface StartedCli {
-  /** What it wrote so far. */
+  /** The output so far. */
   readonly output: string
   readonly errors: string
   /** Its exit code, or the signal that ended it. */
@@ -59,14 +59,14 @@ export function startCli(args: readonly string[], environment: NodeJS.ProcessEnv
     kill: (signal) => void child.kill(signal),
     says: (pattern) =>
       new Promise((resolve, reject) => {
-        const look = (): void => {
+        const check = (): void => {
           const match = output.match(pattern)
           if (!match) return
-          child.stdout.off('data', look)
+          child.stdout.off('data', check)
           resolve(match)
         }
-        child.stdout.on('data', look)
-        look()
+        child.stdout.on('data', check)
+        check()
         void exit.then((code) =>
           reject(new Error(`It ended (${code}) without ${pattern}: ${output}${errors}`)),
         )

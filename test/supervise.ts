@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 
 export interface Supervised {
-  /** What it last wrote to standard error. */
+  /** The end of its standard error. */
   log(): string
   stop(): Promise<void>
 }

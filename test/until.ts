@@ -2,7 +2,7 @@
 export async function until<T>(
   probe: () => Promise<T | undefined | false> | T | undefined | false,
   what: string,
-  withinMs = 30_000,
+  withinMs = 60_000,
 ): Promise<T> {
   const deadline = Date.now() + withinMs
   for (;;) {

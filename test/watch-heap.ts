@@ -7,7 +7,7 @@ import { openDatabase } from './open-database.js'
 const script = join(import.meta.dirname, 'children/watch-heap.mjs')
 const PARTS = 3
 
-/** What is done, and how often: see `test/children/watch-heap.mjs`. */
+/** The work, and how often it is repeated. See `test/children/watch-heap.mjs`. */
 export interface RepeatedWork {
   readonly work: string
   readonly count: number

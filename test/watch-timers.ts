@@ -2,15 +2,20 @@ import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import timers from 'node:timers/promises'
 
-const source = `${join(import.meta.dirname, '../src')}/`
+/** The compiled form of `src/`, which tests load. */
+const source = `${join(import.meta.dirname, '../build')}/`
 
-/** Timers set by code under `src/` that have neither fired nor been cleared, with the line that set them. */
+/** Timers set by the code under test that have neither fired nor been cleared, with the line that set them. */
 const pending = new Map<unknown, string>()
 
 export const pendingTimers = (): string[] => [...pending.values()]
 
-/** From now on. Timers of tests and libraries do not count. */
+let isWatching = false
+
+/** Watches timers from the first call on. Timers of tests and libraries do not count. */
 export function watchTimers(): void {
+  if (isWatching) return
+  isWatching = true
   const { setTimeout: timeout, setInterval: interval, clearTimeout, clearInterval } = globalThis
   replace(timeout, (run, ms, ...args) => {
     const timer = timeout(() => {
@@ -53,5 +58,5 @@ function replace(original: Anything, replacement: (...args: Anything[]) => unkno
 
 function note(timer: unknown): void {
   const caller = new Error().stack?.split('\n')[3]?.trim() ?? ''
-  if (caller.includes(source) && !/\.(?:test|soak)\.ts/.test(caller)) pending.set(timer, caller)
+  if (caller.includes(source)) pending.set(timer, caller)
 }

@@ -1,2 +1,2 @@
-/** The same for all processes of a machine, in milliseconds. */
+/** Milliseconds of a clock that all processes of a machine share. */
 export const now = () => Number(process.hrtime.bigint()) / 1e6

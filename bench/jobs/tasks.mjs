@@ -1,4 +1,4 @@
-// What a process can be told to do with its contestant.
+// The tasks that a process can run with its contestant.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { now } from './clock.mjs'
 import { openContestant } from './contestants.mjs'
@@ -6,7 +6,7 @@ import { payloadOf, payloadsFrom } from './payload.mjs'
 
 /** Later than this a round has failed. */
 const MOST_MS = Number(process.env.BENCH_JOBS_MOST_MS ?? 180_000)
-/** Of the jobs of a round, so many are run before the clock starts: until then workers start and code is compiled. */
+/** Share of a round's jobs that run before the clock starts: until then workers start and code is compiled. */
 const UNTIMED_SHARE = 0.1
 
 let own
@@ -26,7 +26,7 @@ export const tasks = {
   outcomes: () => own.outcomes(),
   fill: (wanted) => own.fill({ ...wanted, payloadsFrom }),
 
-  /** So many, numbered from the first one on. */
+  /** Adds `count` jobs, numbered from `first`. */
   async addAll({ count, batch, first = 0 }) {
     for (let n = 0; n < count; n += batch)
       await own.addMany(payloadsFrom(first + n, Math.min(batch, count - n)))

@@ -67,8 +67,8 @@ const inputs = new Map(added.map(({ id }, n) => [id, numbers[n]]))
 const ids = [...inputs.keys()]
 view.say(`${JOBS} jobs were added, for ${BOTS} bots with two hands each`)
 
-/** What the database knows of it all. */
-async function look() {
+/** Reads the state of workers, queue and jobs from the database. */
+async function readProgress() {
   const [{ items: workers }, { items: queues }, { rows }] = await Promise.all([
     dibs.workers.list({}, { limit: 1_000 }),
     dibs.queues.list({ prefix: 'bots' }),
@@ -137,7 +137,7 @@ const accidents = [freeze, ...Array.from({ length: KILLS }, () => kill)].map((st
 
 const until = performance.now() + DEADLINE_MS
 for (;;) {
-  const { done, running, ready } = await look()
+  const { done, running, ready } = await readProgress()
   if (done >= accidents[0]?.from && accidents[0].strike()) accidents.shift()
   const isOver = done >= JOBS && running === 0 && ready === 0 && !bots.some(({ state }) => state === 'frozen')
   if (isOver || performance.now() > until) break
@@ -145,7 +145,7 @@ for (;;) {
 }
 // One that has just woken up may still have something to say.
 await new Promise((resolve) => setTimeout(resolve, 300))
-await look()
+await readProgress()
 
 for (const { child, state } of bots) if (state !== 'killed') child.kill('SIGTERM')
 await Promise.race([Promise.all(bots.map(({ ended }) => ended)), rejectAfter(15_000, 'bots to stop')])

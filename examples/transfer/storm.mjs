@@ -10,20 +10,20 @@ const draw = (most) => {
 }
 
 const dibs = await Dibs.open({ listen: false })
-const told = { moved: 0, refused: 0, other: [] }
+const outcomes = { moved: 0, refused: 0, other: [] }
 
 async function moveSome() {
   const [from, other, amount] = [draw(4), draw(3), 1 + draw(60)]
   const to = other >= from ? other + 1 : other
   try {
     await transfer(dibs, { from: `a${from}`, to: `a${to}`, amount })
-    told.moved++
+    outcomes.moved++
   } catch (error) {
-    if (error.rule === 'insufficient-funds') told.refused++
-    else told.other.push(`${error}`)
+    if (error.rule === 'insufficient-funds') outcomes.refused++
+    else outcomes.other.push(`${error}`)
   }
 }
 
 for (let left = Number(count); left > 0; left -= 8) await Promise.all(Array.from({ length: 8 }, moveSome))
-console.log(JSON.stringify(told))
+console.log(JSON.stringify(outcomes))
 await dibs.close()

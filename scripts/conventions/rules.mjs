@@ -69,7 +69,7 @@ const OLD_NAMES = {
   maxLoadMs: 'timeoutMs',
 }
 
-/** What an option whose name begins with `if` can ask for. */
+/** The values that an option whose name begins with `if` accepts. */
 const VERBS = [
   ...['wait', 'fail', 'skip', 'allow', 'load', 'serve-stale'],
   ...['take', 'overdraw', 'free', 'keep', 'local'],

@@ -70,7 +70,7 @@ export function membersOf(node) {
   )
 }
 
-/** What an interface or a class extends. */
+/** The types that an interface or a class extends. */
 export const basesOf = ({ extends: heritage, superClass, superTypeArguments }) =>
   superClass
     ? [{ type: 'TSInterfaceHeritage', expression: superClass, typeArguments: superTypeArguments }]
@@ -101,7 +101,11 @@ export class Types {
     return this.#module(file).source.slice(0, node.start).split('\n').length
   }
 
-  /** What a file exports: each name with its declarations. */
+  sourceOf(file) {
+    return this.#module(file).source
+  }
+
+  /** The exports of a file: each name with its declarations. */
   exportsOf(file) {
     const { exported: found } = this.#module(file)
     if (found.size > 0) return found
@@ -176,7 +180,8 @@ export class Types {
     const found = declared?.nodes.find(({ type: kind }) => types.includes(kind))
     if (!found) return type
     const isAlias = found.type === 'TSTypeAliasDeclaration'
-    const target = { node: isAlias ? found.typeAnnotation : found, file: declared.file }
+    const bound = bindLiterals(found, node.typeArguments?.params ?? [])
+    const target = { node: isAlias ? bound.typeAnnotation : bound, file: declared.file }
     return isAlias ? this.expand(target) : target
   }
 
@@ -208,8 +213,17 @@ export class Types {
 
   /** The fields of an object type and of its bases, with their types. */
   fieldsOf(type) {
+    const typed = [...this.fieldMembersOf(type)].map(([name, { node, file }]) => [
+      name,
+      typeOfField(node, file),
+    ])
+    return new Map(typed.filter(([, its]) => its))
+  }
+
+  /** The fields of an object type and of its bases, as they are declared. */
+  fieldMembersOf(type) {
     const { node, file } = this.expand(type)
-    const all = (nodes) => nodes.flatMap((one) => [...this.fieldsOf({ node: one, file })])
+    const all = (nodes) => nodes.flatMap((one) => [...this.fieldMembersOf({ node: one, file })])
     if (node.type === 'TSIntersectionType') return new Map(all(node.types))
     const [argument, keys] = node.typeArguments?.params ?? []
     if (keys && PICKS.includes(nameOf(node))) {
@@ -217,13 +231,11 @@ export class Types {
       const isPick = nameOf(node) === 'Pick'
       return new Map(all([argument]).filter(([name]) => named.includes(name) === isPick))
     }
-    const bases = all(basesOf(node))
     const own = membersOf(node).flatMap((member) => {
       const name = fieldNameOf(member)
-      const its = name !== undefined && typeOfField(member, file)
-      return its ? [[name, its]] : []
+      return name === undefined ? [] : [[name, { node: member, file }]]
     })
-    return new Map([...bases, ...own])
+    return new Map([...all(basesOf(node)), ...own])
   }
 
   /** The strings of a union that has nothing else but null and undefined. */
@@ -270,6 +282,23 @@ export class Types {
     const [result] = node.typeArguments?.params ?? []
     return result ? this.awaited({ node: result, file }) : { node, file }
   }
+}
+
+/** A declaration with its type parameters replaced by the literals among the arguments: `X[F]` by `X['field']`. */
+function bindLiterals(declaration, typeArguments) {
+  const parameters = declaration.typeParameters?.params ?? []
+  const literals = new Map(
+    parameters.flatMap(({ name }, n) =>
+      typeArguments[n]?.type === 'TSLiteralType' ? [[name.name, typeArguments[n]]] : [],
+    ),
+  )
+  const bind = (node) => {
+    if (Array.isArray(node)) return node.map(bind)
+    if (typeof node !== 'object' || node === null) return node
+    if (node.type === 'TSTypeReference' && literals.has(nameOf(node))) return literals.get(nameOf(node))
+    return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, bind(value)]))
+  }
+  return literals.size === 0 ? declaration : bind(declaration)
 }
 
 /** The file that an import, an export or an import type names by a relative path. */

@@ -1,70 +1,40 @@
-import { InvalidInputError, OutcomeNotStoredError, PermanentError } from '../errors.js'
+import { InvalidInputError, PermanentError } from '../errors.js'
 import { MAX_JSON_BYTES, type Stored, toOutcome } from '../postgres/json.js'
 import { checkKey, keyOf } from '../postgres/key.js'
-import { lineOf, type ReservedLine } from '../postgres/reserved-line.js'
-import { sendSurely } from '../postgres/send-surely.js'
 import type { Claim, StepContext } from './claim.js'
-import { endClaim, finishClaim, renewClaim, stepClaim } from './claim-statements.js'
-import { Lease } from './lease.js'
-import type { OnceCall } from './once-call.js'
-import { readTold, type ToldClaim } from './told-claim.js'
+import type { ClaimResult } from './claim-result.js'
+import { stepClaim } from './claim-statements.js'
+import { type HeldClaims, WRITE_WAIT_MS } from './leased-run.js'
+import type { OnceCall } from './once/once-call.js'
 
-/** How long one of them waits for the row, which only an operator or a passing caller can have locked. */
-const WAIT_MS = '5000'
-
-/** Leaves room for the id in a step's own idempotency key. */
+/** Together with the id of the claim, the name of a step must fit into its idempotency key. */
 const MAX_STEP_BYTES = 200
 
-/** A leased claim in the hands of this process. Each of its writes names the fence, and learns if that is lost. */
+/** The handle of a leased claim that this process holds. */
 export class HeldClaim implements Claim {
   readonly id: string
   readonly fence: number
   readonly attempt: number
   readonly idempotencyKey: string
   readonly #call: OnceCall
-  readonly #lease: Lease
-  readonly #line: ReservedLine
-  readonly #known: Map<string, string>
-  /** Steps of this attempt. */
+  readonly #held: HeldClaims<ClaimResult>
+  /** The recorded results of steps, by the names of the steps. */
+  readonly #results: Map<string, string>
+  /** The names of the steps that this attempt has begun. */
   readonly #begun = new Set<string>()
-  #isOver = false
 
-  /** @param sinceAt when the statement was sent that began the lease, by `performance.now()` */
-  constructor(call: OnceCall, { id, fence, attempt, steps }: ToldClaim, leaseMs: number, sinceAt: number) {
+  constructor(call: OnceCall, { id, fence, attempt, steps }: ClaimResult, held: HeldClaims<ClaimResult>) {
     this.id = id
     this.fence = fence
     this.attempt = attempt
     this.idempotencyKey = id
     this.#call = call
-    this.#known = new Map(Object.entries(steps ?? {}))
-    this.#line = lineOf(call.database)
-    this.#line.enter()
-    this.#lease = new Lease(
-      () => this.#renew(leaseMs),
-      leaseMs,
-      sinceAt,
-      (how) => call.lost(fence, how),
-    )
+    this.#held = held
+    this.#results = new Map(Object.entries(steps ?? {}))
   }
 
   get signal(): AbortSignal {
-    return this.#lease.signal
-  }
-
-  get #name(): [string, string, string, string] {
-    const { scope, key } = this.#call.spec
-    return [scope, key, String(this.fence), WAIT_MS]
-  }
-
-  /** Over a connection of its own, or else one of the pool: handlers may have taken all of these. */
-  async #renew(leaseMs: number): Promise<boolean> {
-    const withinMs = Math.ceil(leaseMs / 3)
-    const [scope, key, fence] = this.#name
-    const values = [scope, key, fence, String(withinMs), String(leaseMs)]
-    const rows = await this.#line
-      .send(renewClaim, values, withinMs)
-      .catch(() => this.#call.database.sendPart(renewClaim, values, withinMs))
-    return rows[0]?.state === 'held'
+    return this.#held.signal
   }
 
   async step<T>(name: string, fn: (context: StepContext) => Promise<T> | T): Promise<Stored<T>> {
@@ -77,26 +47,28 @@ export class HeldClaim implements Claim {
         `"${name}" is that of another step of this attempt; give each its own`,
       )
     this.#begun.add(name)
-    const known = this.#known.get(name)
-    if (known !== undefined) return readStep(known) as Stored<T>
+    const known = this.#results.get(name)
+    if (known !== undefined) return readStep(known) as Stored<T> // guard: once.step-memo
     this.signal.throwIfAborted()
     const value = await fn({ idempotencyKey: keyOf(this.id, name), signal: this.signal })
-    const text = this.#writeStep(name, value)
-    const [row] = await sendSurely(this.#call, stepClaim, () => [...this.#name, name, text])
+    const json = this.#writeStep(name, value)
+    const { database, spec } = this.#call
+    const values = [spec.scope, spec.key, String(this.fence), WRITE_WAIT_MS, name, json]
+    const [row] = await database.send(stepClaim, values, { duringClose: true, retry: true })
     if (row?.state !== 'held') {
-      this.#lease.lose('step')
+      this.#held.loseByStep()
       throw this.signal.reason
     }
-    this.#known.set(name, text)
-    return readStep(text) as Stored<T>
+    this.#results.set(name, json)
+    return readStep(json) as Stored<T>
   }
 
-  /** The work of the step is done: what cannot be kept of it must not make it be done again. */
+  /** The step is done, so a result that cannot be stored must not cause a repetition. */
   #writeStep(name: string, value: unknown): string {
     try {
-      const text = value === undefined ? '' : toOutcome(`step "${name}"`, value)
-      const bytes = [...this.#known.values(), text].reduce((sum, one) => sum + Buffer.byteLength(one), 0)
-      if (bytes <= MAX_JSON_BYTES) return text
+      const json = value === undefined ? '' : toOutcome(`step "${name}"`, value)
+      const bytes = [...this.#results.values(), json].reduce((sum, one) => sum + Buffer.byteLength(one), 0)
+      if (bytes <= MAX_JSON_BYTES) return json
       throw new Error(
         `\`step "${name}"\` must be at most ${MAX_JSON_BYTES} bytes with all steps before it, and is ${bytes}.`,
       )
@@ -108,39 +80,11 @@ export class HeldClaim implements Claim {
     }
   }
 
-  /** Stores what came of it; what is there in the end, by whomever. */
-  async finish(status: 'active' | 'failed', outcome: string | null): Promise<ToldClaim> {
-    const { keepMs } = this.#call.spec
-    try {
-      const values = [...this.#name, status, outcome, keepMs, 'false']
-      const [row] = await sendSurely(this.#call, finishClaim, () => values)
-      return readTold(row)
-    } catch (error) {
-      this.#call.emit('dibs:once.not-stored', { error })
-      throw new OutcomeNotStoredError(this.#call.subject, this.id, { cause: error })
-    } finally {
-      this.stop()
-    }
-  }
-
-  /**
-   * Ends the attempt without an outcome: released (`restMs` null), or as if its lease had so long to go. If that cannot be
-   * said, the lease runs out by itself.
-   */
-  async end(restMs: number | null, error: string, isVoid: boolean): Promise<void> {
-    this.stop()
-    const { keepMs } = this.#call.spec
-    const rest = restMs === null ? null : String(restMs)
-    const values = [...this.#name, rest, keepMs, error, String(isVoid)]
-    await sendSurely(this.#call, endClaim, () => values).catch(() => {})
-  }
-
-  /** From now on nobody renews the lease. */
+  /** Stops the renewal of the lease. */
   stop(): void {
-    this.#lease.stop()
-    if (!this.#isOver) this.#line.leave()
-    this.#isOver = true
+    this.#held.stopRenewal()
   }
 }
 
-const readStep = (text: string): unknown => (text === '' ? undefined : JSON.parse(text))
+/** An empty string is the result of a step that returned undefined. */
+const readStep = (json: string): unknown => (json === '' ? undefined : JSON.parse(json))

@@ -4,7 +4,9 @@ import { throughPool, url } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
 import { InvalidInputError } from '../errors.js'
 import { createTestSchema, type TestSchema } from '../testing/index.js'
-import { type PeriodAt, type PeriodRule, readPeriod } from './period.js'
+import { claim } from './acquire/acquire-claims.js'
+import type { PeriodAt, PeriodRule } from './period.js'
+import { QuotaSpec } from './quota/quota-spec.js'
 
 const pool = new pg.Pool({ connectionString: url })
 pool.on('error', () => {})
@@ -33,7 +35,7 @@ async function periodsAt(rule: PeriodRule, moments: readonly number[]): Promise<
   const { name } = schema
   const { rows } = await pool.query(
     `select m.ms as at, p.slot, ${name}.micros(p.starts_at) / 1000.0 as start, ${name}.micros(p.ends_at) / 1000.0 as end
-     from unnest($2::bigint[]) with ordinality m(ms, n), ${name}.period($1, ${name}.moment(m.ms * 1000)) p order by m.n`,
+     from unnest($2::bigint[]) with ordinality m(ms, n), ${name}.period_at($1, ${name}.from_micros(m.ms * 1000)) p order by m.n`,
     [JSON.stringify(rule), moments],
   )
   return rows.map(({ at, slot, start, end }) => ({
@@ -48,14 +50,12 @@ async function periodAt(rule: PeriodRule, at: string): Promise<[string | null, s
 }
 
 function periodOf(given: object): PeriodAt {
-  const period = readPeriod(given, { hasCron: true })
-  if (!period) throw new Error('no period was given')
-  return period
+  return claim.singleton({ scope: 'work', ...given } as never).period
 }
 
 const calendar = (per: string, timeZone?: string): PeriodRule => periodOf({ per, timeZone })(0)
 
-/** What the clocks of a zone show, by the tables of JavaScript and not of PostgreSQL. */
+/** The local date and time of a zone, from the tables of JavaScript, not of PostgreSQL. */
 function clocksOf(zone: string): (at: number) => { date: Date; local: number } {
   const format = new Intl.DateTimeFormat('en-u-ca-iso8601-hc-h23', {
     timeZone: zone,
@@ -116,7 +116,7 @@ describe('periods of the calendar', () => {
           throw new Error(`${new Date(at).toISOString()} is not in ${slot}`)
         if (last && slot !== last.slot) {
           if (start !== last.end) throw new Error(`${slot} does not begin where ${last.slot} ends`)
-          // It begins with the first moment of which the clocks say so.
+          // A period starts at the first moment whose local date is in it.
           expect([nameOf(clock(start - 1).date), nameOf(clock(start).date)]).toEqual([last.slot, slot])
           days.add((end - start) / HOUR)
         } else if (last && (start !== last.start || end !== last.end)) throw new Error(`${slot} is two`)
@@ -241,7 +241,7 @@ describe('periods of the calendar', () => {
   it('end and begin with the very microsecond', async () => {
     const { rows } = await pool.query(
       `select p.slot from unnest(array['2026-03-01 22:59:59.999999Z', '2026-03-01 23:00:00Z']::timestamptz[]) at,
-         ${schema.name}.period($1, at) p`,
+         ${schema.name}.period_at($1, at) p`,
       [JSON.stringify(calendar('day', 'Europe/Berlin'))],
     )
     expect(rows.map(({ slot }) => slot)).toEqual(['day:2026-03-01', 'day:2026-03-02'])
@@ -252,7 +252,7 @@ describe('periods of the calendar', () => {
     try {
       await client.query("begin; set local time zone 'Asia/Tokyo'")
       const { rows } = await client.query(
-        `select slot from ${schema.name}.period($1, '2026-03-01 22:30:00Z')`,
+        `select slot from ${schema.name}.period_at($1, '2026-03-01 22:30:00Z')`,
         [JSON.stringify(calendar('day', 'Europe/Berlin'))],
       )
       expect(rows).toEqual([{ slot: 'day:2026-03-01' }])
@@ -303,7 +303,7 @@ describe('slots of a cron expression', () => {
   it('have none for a moment that the list does not reach', async () => {
     const rule = periodOf({ per: { cron: '0 * * * *' } })(Date.UTC(2026, 0, 1))
     const { rows } = await pool.query(
-      `select p.* from unnest(array['2020-01-01', '2040-01-01']::timestamptz[]) at, ${schema.name}.period($1, at) p`,
+      `select p.* from unnest(array['2020-01-01', '2040-01-01']::timestamptz[]) at, ${schema.name}.period_at($1, at) p`,
       [JSON.stringify(rule)],
     )
     expect(rows).toEqual(Array(2).fill({ slot: null, starts_at: null, ends_at: null }))
@@ -349,13 +349,13 @@ describe('what is no period', () => {
     ['a cron expression with a misspelled option', 'zone', { per: { cron: '* * * * *', zone: 'UTC' } }],
   ]
   it.each(refusals)('%s', (_, field, given) => {
-    expect(() => readPeriod(given, { hasCron: true })).toThrow(
+    expect(() => claim.singleton({ scope: 'work', ...given } as never)).toThrow(
       expect.objectContaining({ name: InvalidInputError.name, field }),
     )
   })
 
   it('a cron expression, where there are no slots', () => {
-    expect(() => readPeriod({ per: { cron: '* * * * *' } })).toThrow(
+    expect(() => new QuotaSpec('work', { limit: 1, per: { cron: '* * * * *' } as never })).toThrow(
       /must be 'hour', 'day', 'week', 'month' or 'year', not .*; for a length in milliseconds give `perMs`/,
     )
   })

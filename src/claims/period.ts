@@ -1,9 +1,11 @@
 import { Cron } from 'croner'
 import { InvalidInputError } from '../errors.js'
-import { checkDuration } from '../postgres/check-duration.js'
-import { checkOptions } from '../postgres/check-options.js'
-import { checkZone } from '../postgres/check-zone.js'
-import { nameGiven, showGiven } from '../postgres/name-given.js'
+import { checkZone } from '../options/check-zone.js'
+import { nameGiven, showGiven } from '../options/name-given.js'
+import { duration } from '../options/number-options.js'
+import { checked, required } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
+import { date, list } from '../options/value-options.js'
 
 /** A calendar period, by the clocks of a time zone. A week begins on Monday. */
 export type CalendarUnit = 'hour' | 'day' | 'week' | 'month' | 'year'
@@ -25,7 +27,7 @@ export interface PeriodOptions<Calendar = CalendarUnit> {
   readonly from?: Date | undefined
 }
 
-/** As `PeriodOptions`, but one of `per` and `perMs` is required. */
+/** Like `PeriodOptions`, but one of `per` and `perMs` is required. */
 export type RequiredPeriod<Calendar = CalendarUnit> =
   | {
       /** A calendar period, by the clocks of `timeZone`. */
@@ -44,9 +46,6 @@ export type RequiredPeriod<Calendar = CalendarUnit> =
       readonly timeZone?: undefined
     }
 
-/** The names of the options that define a period. */
-export const periodNames = ['per', 'timeZone', 'perMs', 'from']
-
 /** A period in the form that the SQL function `period` reads. */
 export type PeriodRule =
   | { readonly unit: CalendarUnit; readonly zone: string }
@@ -58,11 +57,54 @@ export type PeriodAt = (nowMs: number) => PeriodRule
 
 const units: readonly unknown[] = ['hour', 'day', 'week', 'month', 'year'] satisfies CalendarUnit[]
 
-/** Checks a period. Returns undefined if the caller gave none. With `hasCron`, `per` may be a cron expression. */
-export function readPeriod(
-  { per, timeZone, perMs, from }: PeriodOptions<unknown>,
-  { hasCron = false } = {},
-): PeriodAt | undefined {
+export const timeZoneField = checked<string>((_, zone) => checkZone(zone), {
+  bounds: 'a name such as `Europe/Berlin`',
+})
+
+/** The options that define a period. */
+export const periodFields = {
+  per: checked<CalendarUnit>(checkUnit),
+  timeZone: timeZoneField,
+  perMs: duration(),
+  from: date(),
+}
+
+/** The options that define a period, which may be that of a cron expression. */
+export const slotFields = { ...periodFields, per: checked<CalendarUnit | CronSlots>(checkUnitOrCron) }
+
+function checkUnit(field: string, per: unknown): void {
+  if (!units.includes(per)) throw refusePeriod(field, per, [])
+}
+
+function checkUnitOrCron(field: string, per: unknown): void {
+  if (units.includes(per)) return
+  if (typeof per !== 'object' || per === null || !('cron' in per))
+    throw refusePeriod(field, per, ['{ cron }'])
+  cronFields.read(per as CronSlots)
+}
+
+const cronFields = optionTable<CronSlots>()('per', { cron: required(checked<string>(checkCronText)) })
+
+function checkCronText(field: string, expression: unknown): void {
+  if (typeof expression !== 'string')
+    throw new InvalidInputError(field, `must be a string such as "0 3 * * *", not ${nameGiven(expression)}`)
+}
+
+function refusePeriod(field: string, per: unknown, others: readonly string[]): InvalidInputError {
+  const expected = list([...units.map((unit) => `'${unit}'`), ...others])
+  return new InvalidInputError(
+    field,
+    `must be ${expected}, not ${showGiven(per)}; for a length in milliseconds give \`perMs\``,
+  )
+}
+
+/** Makes the period of checked options. Returns undefined if the caller gave none. */
+export function readPeriod({
+  per,
+  timeZone,
+  perMs,
+  from,
+}: PeriodOptions<CalendarUnit | CronSlots>): PeriodAt | undefined {
   if (perMs !== undefined) {
     if (per !== undefined)
       throw new InvalidInputError('perMs', 'must not be given with `per`: give one of them')
@@ -71,40 +113,25 @@ export function readPeriod(
         'timeZone',
         'must not be given with `perMs`: it is for periods of the calendar',
       )
-    return interval(perMs, from)
+    const rule = { everyUs: perMs * 1_000, fromUs: (from?.getTime() ?? 0) * 1_000 }
+    return () => rule
   }
   if (from !== undefined) throw new InvalidInputError('from', 'must be given with `perMs` only')
   if (per === undefined) {
     if (timeZone !== undefined) throw new InvalidInputError('timeZone', 'must be given with `per` only')
     return undefined
   }
-  if (units.includes(per)) {
-    const rule = { unit: per as CalendarUnit, zone: checkZone(timeZone ?? 'UTC') }
-    return () => rule
-  }
-  if (hasCron && typeof per === 'object' && per !== null && 'cron' in per) {
-    checkOptions(per, ['cron'])
-    return cronSlots(per.cron, checkZone(timeZone ?? 'UTC'))
-  }
-  const names = [...units.map((unit) => `'${unit}'`), ...(hasCron ? ['{ cron }'] : [])]
-  throw new InvalidInputError(
-    'per',
-    `must be ${names.slice(0, -1).join(', ')} or ${names.at(-1)}, not ${showGiven(per)}; for a length in milliseconds give \`perMs\``,
-  )
-}
-
-function interval(perMs: unknown, from: unknown = new Date(0)): PeriodAt {
-  if (!(from instanceof Date) || Number.isNaN(from.getTime()))
-    throw new InvalidInputError('from', `must be a Date, not ${nameGiven(from)}`)
-  const rule = { everyUs: checkDuration('perMs', perMs) * 1_000, fromUs: from.getTime() * 1_000 }
+  const zone = timeZone ?? 'UTC'
+  if (typeof per === 'object') return cronSlots(per.cron, zone)
+  const rule = { unit: per, zone }
   return () => rule
 }
 
 /**
- * Returns the slots around a time, by this process's clock. The database decides by its own clock which of them is current. If its time is outside of
- * these slots, the database returns its time, and is asked again.
+ * Returns the slots around a time, by this process's clock. The database decides by its own clock which of them is current. If
+ * its time is outside of these slots, the database returns its time, and the caller computes the slots around that time.
  */
-function cronSlots(expression: unknown, timezone: string): PeriodAt {
+function cronSlots(expression: string, timezone: string): PeriodAt {
   const cron = parseCron(expression, timezone)
   if (cron.nextRuns(1).length + cron.previousRuns(1).length === 0)
     throw new InvalidInputError('cron', `"${expression}" never comes`)
@@ -123,9 +150,7 @@ function cronSlots(expression: unknown, timezone: string): PeriodAt {
   }
 }
 
-function parseCron(expression: unknown, timezone: string): Cron {
-  if (typeof expression !== 'string')
-    throw new InvalidInputError('cron', `must be a text such as "0 3 * * *", not ${nameGiven(expression)}`)
+function parseCron(expression: string, timezone: string): Cron {
   try {
     return new Cron(expression, { timezone, paused: true })
   } catch (error) {

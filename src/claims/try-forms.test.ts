@@ -11,7 +11,7 @@ import {
   QuotaExceededError,
   SingletonConflictError,
 } from '../errors.js'
-import { claim } from './acquire-claims.js'
+import { claim } from './acquire/acquire-claims.js'
 
 // Each claim has a form that throws and one that returns a refusal: with the same details, and without hiding any other error.
 

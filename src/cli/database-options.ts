@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander'
 import type { OpenOptions } from '../postgres/open-options.js'
 
-/** What every command takes to find its database. */
+/** The options of all commands that say which database to use. */
 export interface DatabaseOptions {
   readonly url?: string
   readonly dir?: string

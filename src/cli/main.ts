@@ -1,13 +1,14 @@
 #!/usr/bin/env node
 import { createRequire } from 'node:module'
+import { inspect } from 'node:util'
 import { Command } from 'commander'
-import { describeError } from './describe-error.js'
-import { migrateCommand } from './migrate-command.js'
-import { serveCommand } from './serve-command.js'
+import { DibsError } from '../errors.js'
+import { migrateCommand } from './migrate.js'
+import { serveCommand } from './serve.js'
 
 const EXIT_MS = 1_000
 
-// Whoever read our output may go away before us, which is no reason to end halfway.
+// If the reader of the output closes it, this process must not end halfway.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
 
 const { version }: { version: string } = createRequire(import.meta.url)('dibs/package.json')
@@ -20,8 +21,10 @@ try {
     .addCommand(migrateCommand())
     .parseAsync()
 } catch (error) {
-  console.error(describeError(error))
+  // For a Dibs error, the message is enough, with the option named as on the command line. Other errors need their stack.
+  const isOurs = error instanceof DibsError
+  console.error(isOurs ? `error: ${error.message.replaceAll('`embedded.dir`', '`--dir`')}` : inspect(error))
   process.exitCode = 1
 }
-// All is closed. A network that has gone silent would still keep the process, for as long as its sockets say goodbye.
+// All work is done here. On a silent network, closing sockets would still keep the process alive.
 setTimeout(() => process.exit(), EXIT_MS).unref()

@@ -1,10 +1,10 @@
 import { constants } from 'node:os'
-import { say } from './say.js'
+import { printLine } from './print-line.js'
 
-/** Within this time a second Ctrl-C under npm is the first one, handed on: it goes to npm and to us. */
+/** npm passes Ctrl-C on to this process, which also gets it from the terminal. Within this time both count as one. */
 const DOUBLED_MS = 300
 
-/** Aborted at the first SIGINT or SIGTERM, to stop in order. The second ends the process at once. */
+/** Returns a signal that fires at the first SIGINT or SIGTERM, to stop in order. The second one ends the process at once. */
 export function onStopSignal(): AbortSignal {
   const stop = new AbortController()
   let first: { readonly name: string; readonly at: number } | undefined
@@ -12,13 +12,13 @@ export function onStopSignal(): AbortSignal {
     process.on(name, () => {
       if (!first) {
         first = { name, at: performance.now() }
-        say('Stopping …')
+        printLine('Stopping …')
         stop.abort()
         return
       }
-      const isHandedOn =
+      const isForwarded =
         process.env.npm_lifecycle_event !== undefined && first.name === 'SIGINT' && name === 'SIGINT'
-      if (isHandedOn && performance.now() - first.at < DOUBLED_MS) return
+      if (isForwarded && performance.now() - first.at < DOUBLED_MS) return
       process.exit(128 + constants.signals[name])
     })
   }

@@ -1,5 +1,5 @@
 import { type DibsEvents, onEvent } from '../postgres/events.js'
-import { say } from './say.js'
+import { printLine } from './print-line.js'
 
 type Step = DibsEvents['dibs:embedded.starting']['step']
 
@@ -10,20 +10,20 @@ const steps: Readonly<Record<Step, (folder: string) => string>> = {
   waiting: (folder) => `Waiting for the PostgreSQL in ${folder} …`,
 }
 
-/** Says from now on what takes a while when a database is opened, and what was changed in it. */
+/** Prints the steps of opening a database that take a while, and the migrations that are applied. */
 export function showProgress(): void {
   const waitedFor = new Set<string>()
-  onEvent('dibs:embedded.starting', ({ step, folder }) => say(steps[step](folder)))
+  onEvent('dibs:embedded.starting', ({ step, folder }) => printLine(steps[step](folder)))
   onEvent('dibs:embedded.lost', ({ error, retryInMs }) => {
     const why = error instanceof Error ? error.message : String(error)
     console.error(`${why} Trying again in ${Math.ceil(retryInMs / 1000)} s.`)
   })
   onEvent('dibs:migration.applied', ({ version, migration, elapsedMs }) =>
-    say(`Applied migration ${version} (${migration}) in ${Math.round(elapsedMs)} ms`),
+    printLine(`Applied migration ${version} (${migration}) in ${Math.round(elapsedMs)} ms`),
   )
   onEvent('dibs:migration.waiting', ({ subject }) => {
-    // It is told at each look, many times a second.
-    if (!waitedFor.has(subject)) say(`Waiting for ${subject} …`)
+    // The event comes with each try, many times a second.
+    if (!waitedFor.has(subject)) printLine(`Waiting for ${subject} …`)
     waitedFor.add(subject)
   })
 }

@@ -1,5 +1,6 @@
 import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 /** A period in which something is done once. */
 export interface SlotBounds {
@@ -37,8 +38,8 @@ export class SingletonConflictError extends DibsError {
       '`holder`, `since`, `id` and `result` say who did it, and with which result. Wait for the next period, or void the slot. While `state` is `pending` (and `retryable` true), the holder may die: try again after `retryAfterMs`.',
   }
 
-  readonly scope: string
-  readonly slot: SlotBounds
+  declare readonly scope: string
+  declare readonly slot: SlotBounds
   /** The id of the claim that has the slot. */
   declare readonly id?: string
   /** The name of the holder of the slot, as the holder gave it. */
@@ -46,7 +47,7 @@ export class SingletonConflictError extends DibsError {
   /** When the holder claimed the slot. */
   declare readonly since?: Date
   /** `pending`: the holder is doing it. `active`: done. `failed`: it failed, and the slot is kept. `void`: undone, and the slot is kept. */
-  readonly state: 'pending' | 'active' | 'failed' | 'void'
+  declare readonly state: 'pending' | 'active' | 'failed' | 'void'
   /** The result of the holder. */
   declare readonly result?: unknown
   /** When the lease of a pending holder ends, unless it is renewed. By the database's clock. */
@@ -78,15 +79,17 @@ export class SingletonConflictError extends DibsError {
       `"${scope}" is done once in each period, and ${slot.key} is taken: ${who} ${what[state]}${when}. Nothing was run.`,
       { cause, retryable: state === 'pending' },
     )
-    this.scope = scope
-    this.slot = slot
-    this.state = state
-    if (id !== undefined) this.id = id
-    if (by !== undefined) this.holder = by
-    if (since) this.since = since
-    if (result !== undefined) this.result = result
-    if (leaseUntil) this.leaseUntil = leaseUntil
-    if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs
+    setKnown<SingletonConflictError>(this, {
+      scope,
+      slot,
+      state,
+      id,
+      holder: by,
+      since,
+      result,
+      leaseUntil,
+      retryAfterMs,
+    })
   }
 }
 
@@ -125,8 +128,7 @@ export class LockHeldError extends DibsError {
     super(`Lock "${lock}" is held by ${who}${describeLease(leaseUntil)}. Try again in ${retryAfterMs} ms.`, {
       cause,
     })
-    if (holder !== undefined) this.holder = holder
-    if (leaseUntil) this.leaseUntil = leaseUntil
+    setKnown<LockHeldError>(this, { holder, leaseUntil })
   }
 }
 

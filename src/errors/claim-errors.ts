@@ -1,5 +1,6 @@
 import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 /**
  * Why a claim is lost.
@@ -38,7 +39,7 @@ export class FenceLostError extends DibsError {
     remedy: 'Stop the work: another holder owns it now, or may own it. Do not write its result anywhere.',
   }
 
-  /** Locks only: why the lock is lost. */
+  /** Why the claim is lost: for locks, terms of an election, and jobs. */
   declare readonly reason?: LossReason
 
   constructor(
@@ -100,10 +101,10 @@ export class BusyError extends DibsError {
       'Try again after `retryAfterMs`. If they are known, `holder` and `leaseUntil` say who has the resource and until when. If this happens often, raise `waitMs` of calls that have it, or keep transactions short.',
   }
 
-  readonly waitedMs: number
+  declare readonly waitedMs: number
   /** The sessions that held the row locks, if the server shows them. */
   declare readonly blockers?: readonly Blocker[]
-  /** The holder of the resource: the name that it gave, else its host and process. Missing if nobody holds the resource by a lease. */
+  /** The holder of the resource: the name that it gave, else its host and process. Missing if there is no holder with a lease. */
   declare readonly holder?: string
   /** When the lease of that holder ends, unless it is renewed. By the database's clock. */
   declare readonly leaseUntil?: Date
@@ -119,10 +120,7 @@ export class BusyError extends DibsError {
     const held = holder === undefined ? '' : ` It is held by "${holder}"${describeLease(leaseUntil)}.`
     const blocked = blockers?.length ? ` Blocked by ${blockers.map(nameBlocker).join(', ')}.` : ''
     super(`${waited} ${subject}.${held}${blocked} Try again in ${retryAfterMs} ms.`, { cause })
-    this.waitedMs = Math.round(waitedMs)
-    if (blockers) this.blockers = blockers
-    if (holder !== undefined) this.holder = holder
-    if (leaseUntil) this.leaseUntil = leaseUntil
+    setKnown<BusyError>(this, { waitedMs: Math.round(waitedMs), blockers, holder, leaseUntil })
   }
 }
 
@@ -159,7 +157,7 @@ export class ConflictError extends DibsError {
       'Run the whole unit again, including its reads. `dibs.transaction` does so itself. When it gives up, back off.',
   }
 
-  readonly subject: string
+  declare readonly subject: string
   declare readonly expected?: number | undefined
   declare readonly current?: number | undefined
   declare readonly sqlState?: string | undefined
@@ -175,11 +173,6 @@ export class ConflictError extends DibsError {
       `Conflict on ${subject}: another writer was first.${versions}${tries}${reason ? ` (${reason})` : ''}`,
       { cause },
     )
-    this.subject = subject
-    if (expected !== undefined) this.expected = expected
-    if (current !== undefined) this.current = current
-    if (sqlState !== undefined) this.sqlState = sqlState
-    if (attempts !== undefined) this.attempts = attempts
-    if (reason !== undefined) this.reason = reason
+    setKnown<ConflictError>(this, { subject, expected, current, sqlState, attempts, reason })
   }
 }

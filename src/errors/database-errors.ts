@@ -1,4 +1,5 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 /**
  * The server cannot be reached, or the connection ended before COMMIT was sent.
@@ -56,8 +57,8 @@ export class ConstraintViolationError extends DibsError {
       'Decide by `constraint` and `kind` what this means for your application. The same input will be refused again.',
   }
 
-  readonly sqlState: string
-  readonly kind: ConstraintKind
+  declare readonly sqlState: string
+  declare readonly kind: ConstraintKind
   declare readonly constraint?: string | undefined
   declare readonly table?: string | undefined
   declare readonly column?: string | undefined
@@ -68,11 +69,7 @@ export class ConstraintViolationError extends DibsError {
       `The ${kind} constraint${named}${table ? ` on table "${table}"` : ''} forbids this row.${reason ? ` (${reason})` : ''}`,
       { cause },
     )
-    this.sqlState = sqlState
-    this.kind = kind
-    if (constraint !== undefined) this.constraint = constraint
-    if (table !== undefined) this.table = table
-    if (column !== undefined) this.column = column
+    setKnown<ConstraintViolationError>(this, { sqlState, kind, constraint, table, column })
   }
 }
 
@@ -103,7 +100,7 @@ export class StatementTimeoutError extends DibsError {
 }
 
 /**
- * PostgreSQL refused a statement for a reason without an error class of its own.
+ * PostgreSQL refused a statement for a reason that has no error class in Dibs.
  *
  * @example
  * if (error instanceof DatabaseError && error.sqlState === '42P01') console.error('a table is missing')

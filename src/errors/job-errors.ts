@@ -110,6 +110,6 @@ export class WorkerStoppedError extends DibsError {
     readonly worker: string,
     options?: DibsErrorOptions,
   ) {
-    super(`The worker ${worker} stops; the job was given back.`, options)
+    super(`The worker ${worker} stops; the job was released.`, options)
   }
 }

@@ -1,4 +1,5 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 export interface RateLimitedDetails extends DibsErrorOptions {
   readonly rateLimit: string
@@ -26,17 +27,17 @@ export class RateLimitedError extends DibsError {
   }
 
   /** The name of the rate limit. */
-  readonly rateLimit: string
+  declare readonly rateLimit: string
   /** The subject of the limit, such as a tenant. */
-  readonly subject: string
-  readonly limit: number
+  declare readonly subject: string
+  declare readonly limit: number
   /** The requested cost. */
-  readonly cost: number
+  declare readonly cost: number
   /** The highest cost that would have fitted. */
-  readonly remaining: number
-  override readonly retryAfterMs: number
+  declare readonly remaining: number
+  declare readonly retryAfterMs: number
   /** When the whole limit is available again, by the clock of this process. */
-  readonly resetsAt: Date
+  declare readonly resetsAt: Date
 
   constructor(details: RateLimitedDetails) {
     const { rateLimit, subject, limit, cost, remaining, retryAfterMs, resetsAt, ...options } = details
@@ -44,13 +45,7 @@ export class RateLimitedError extends DibsError {
       `Rate limit "${rateLimit}" refused ${cost} for "${subject}": ${remaining} would fit now. Nothing was consumed. Try again in ${retryAfterMs} ms.`,
       options,
     )
-    this.rateLimit = rateLimit
-    this.subject = subject
-    this.limit = limit
-    this.cost = cost
-    this.remaining = remaining
-    this.retryAfterMs = retryAfterMs
-    this.resetsAt = resetsAt
+    setKnown<RateLimitedError>(this, { rateLimit, subject, limit, cost, remaining, retryAfterMs, resetsAt })
   }
 }
 

@@ -1,5 +1,6 @@
 import { describeLease } from './describe-lease.js'
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 export interface InProgressDetails extends DibsErrorOptions {
   readonly holder?: string | undefined
@@ -44,8 +45,7 @@ export class InProgressError extends DibsError {
         `${who} works on ${subject} just now. Call again with the same key in ${retryAfterMs} ms, or pass waitMs to wait for its outcome.`,
       { cause },
     )
-    if (holder !== undefined) this.holder = holder
-    if (leaseUntil) this.leaseUntil = leaseUntil
+    setKnown<InProgressError>(this, { holder, leaseUntil })
   }
 }
 

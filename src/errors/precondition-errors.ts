@@ -1,4 +1,5 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 export interface PreconditionDetails extends DibsErrorOptions {
   readonly header: 'If-Match' | 'If-None-Match'
@@ -25,16 +26,14 @@ export class PreconditionFailedError extends DibsError {
       'The client should read the current version (`ETag`), decide again, and send a new request. The same request would be refused again.',
   }
 
-  readonly header: PreconditionDetails['header']
+  declare readonly header: PreconditionDetails['header']
   declare readonly current?: number | string | undefined
   declare readonly etag?: string | undefined
 
   constructor({ header, current, etag, cause }: PreconditionDetails) {
     const found = current === undefined ? '' : ` Version ${current} is there.`
     super(`What the request expects by ${header} is not so.${found} Get it anew and decide again.`, { cause })
-    this.header = header
-    if (current !== undefined) this.current = current
-    if (etag !== undefined) this.etag = etag
+    setKnown<PreconditionFailedError>(this, { header, current, etag })
   }
 }
 

@@ -1,4 +1,5 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 /** The state of a quota when it refused. */
 export interface QuotaExceededDetails extends DibsErrorOptions {
@@ -28,19 +29,19 @@ export class QuotaExceededError extends DibsError {
       'Ask for less (`remaining`), or try again after `retryAfterMs`. Without `retryAfterMs`, a stock is sold out: `status` is 409, `retryable` is false, and only a refund or a higher limit makes room.',
   }
 
-  readonly quota: string
-  readonly subject: string
-  readonly limit: number
+  declare readonly quota: string
+  declare readonly subject: string
+  declare readonly limit: number
   /** The amount that was taken in this window. */
-  readonly used: number
+  declare readonly used: number
   /** The amount that is reserved, and neither settled nor released. */
-  readonly held: number
-  readonly requested: number
+  declare readonly held: number
+  declare readonly requested: number
   /** The amount that would have fitted. */
-  readonly remaining: number
+  declare readonly remaining: number
   /** When the next window begins. A stock has no windows. */
   declare readonly resetsAt?: Date
-  /** How many milliseconds until this amount fits, if nobody else takes any. Reservations may expire before the window ends. */
+  /** How many milliseconds until this amount fits, if no other caller takes any. Reservations may expire before the window ends. */
   declare readonly retryAfterMs?: number
 
   constructor(details: QuotaExceededDetails) {
@@ -56,15 +57,17 @@ export class QuotaExceededError extends DibsError {
       // Clients retry a 429, and no wait helps with a stock that is sold out.
       { cause, ...(retryAfterMs === undefined ? { retryable: false, status: 409 } : {}) },
     )
-    this.quota = quota
-    this.subject = subject
-    this.limit = limit
-    this.used = used
-    this.held = held
-    this.requested = requested
-    this.remaining = remaining
-    if (resetsAt) this.resetsAt = resetsAt
-    if (retryAfterMs !== undefined) this.retryAfterMs = retryAfterMs
+    setKnown<QuotaExceededError>(this, {
+      quota,
+      subject,
+      limit,
+      used,
+      held,
+      requested,
+      remaining,
+      resetsAt,
+      retryAfterMs,
+    })
   }
 }
 

@@ -1,4 +1,5 @@
 import { DibsError, type DibsErrorOptions, type ErrorEntry } from './dibs-error.js'
+import { setKnown } from './set-known.js'
 
 /**
  * The row does not exist.
@@ -89,15 +90,15 @@ export class StateConflictError extends DibsError {
       'Decide by `current`. If it is the state that you want, nothing is wrong. Otherwise the same call will be refused again.',
   }
 
-  readonly subject: string
-  readonly table: string
-  readonly id: unknown
+  declare readonly subject: string
+  declare readonly table: string
+  declare readonly id: unknown
   /** The column that holds the state. */
-  readonly column: string
+  declare readonly column: string
   /** The states from which the change is allowed. */
-  readonly expected: readonly string[]
+  declare readonly expected: readonly string[]
   /** The current state. */
-  readonly current: string | null
+  declare readonly current: string | null
 
   constructor({ subject, table, id, column, expected, current, cause }: StateConflictDetails) {
     const wanted = expected.map((state) => JSON.stringify(state)).join(' or ')
@@ -105,12 +106,7 @@ export class StateConflictError extends DibsError {
       `Column "${column}" of ${subject} is ${JSON.stringify(current)}, and would have to be ${wanted}. Nothing was changed.`,
       { cause },
     )
-    this.subject = subject
-    this.table = table
-    this.id = id
-    this.column = column
-    this.expected = expected
-    this.current = current
+    setKnown<StateConflictError>(this, { subject, table, id, column, expected, current })
   }
 }
 
@@ -145,15 +141,15 @@ export class InsufficientError extends DibsError {
       'Ask for less. `current` is the current amount. It may change, and then the same call can succeed.',
   }
 
-  readonly subject: string
-  readonly table: string
-  readonly id: unknown
-  readonly column: string
+  declare readonly subject: string
+  declare readonly table: string
+  declare readonly id: unknown
+  declare readonly column: string
   /** The exact current amount, as a string. */
-  readonly current: string | null
-  readonly delta: string
-  readonly min: string | null
-  readonly max: string | null
+  declare readonly current: string | null
+  declare readonly delta: string
+  declare readonly min: string | null
+  declare readonly max: string | null
 
   constructor({ subject, table, id, column, current, delta, min, max, reason, cause }: InsufficientDetails) {
     const bounds = [min === null ? '' : `at least ${min}`, max === null ? '' : `at most ${max}`].filter(
@@ -165,13 +161,6 @@ export class InsufficientError extends DibsError {
       `Column "${column}" of ${subject} is ${current ?? 'null'} and cannot change by ${delta}.${rule} Nothing was changed.`,
       { cause },
     )
-    this.subject = subject
-    this.table = table
-    this.id = id
-    this.column = column
-    this.current = current
-    this.delta = delta
-    this.min = min
-    this.max = max
+    setKnown<InsufficientError>(this, { subject, table, id, column, current, delta, min, max })
   }
 }

@@ -5,22 +5,27 @@
  */
 
 export { type ProblemBody, type ProblemResponse, toProblem } from '../errors/to-problem.js'
-export { type Claimed, claimed } from './claimed.js'
-export { etagOf } from './entity-tag.js'
-export { type FetchHandler, idempotent } from './fetch.js'
-export { rateLimited } from './fetch-rate-limit.js'
-export { type OpenApiFragment, type OpenApiOptions, openApi } from './openapi.js'
-export type { IdempotencyOptions, LargeResponses, OwnTransaction, RequestScope } from './options.js'
+export { type FetchHandler, idempotent } from './adapters/fetch.js'
+export { type OpenApiFragment, type OpenApiOptions, openApi } from './idempotency/idempotency-openapi.js'
+export type {
+  IdempotencyOptions,
+  LargeResponses,
+  OwnTransaction,
+  RequestScope,
+} from './idempotency/idempotency-options.js'
+export { type Claimed, claimed } from './idempotency/request-claim.js'
+export type { StorePolicy } from './idempotency/response-store-policy.js'
+export { etagOf } from './preconditions/entity-tag.js'
 export {
   assertIfMatch,
   assertIfNoneMatch,
   type ExpectedVersion,
   ifMatch,
   isNotModified,
-} from './precondition.js'
-export { preconditionOpenApi } from './precondition-openapi.js'
+} from './preconditions/precondition.js'
+export { preconditionOpenApi } from './preconditions/precondition-openapi.js'
+export type { RequestHeaders } from './preconditions/request-headers.js'
+export { withIfMatch } from './preconditions/with-if-match.js'
 export type { OperationState, Problem, ProblemName } from './problem.js'
-export type { RateLimitedOptions } from './rate-gate.js'
-export type { RequestHeaders } from './request-headers.js'
-export type { StorePolicy } from './store-policy.js'
-export { withIfMatch } from './with-if-match.js'
+export { rateLimited } from './rate-limit/fetch-rate-limit.js'
+export type { RateLimitedOptions } from './rate-limit/route-rate-limit.js'

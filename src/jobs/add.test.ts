@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { until, viaPgBouncer, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
-import { onTime } from '../../test/on-time.js'
+import { realTime } from '../../test/real-time.js'
 import { ConstraintViolationError, InvalidInputError, NotInTransactionError } from '../errors.js'
 import type { StandardSchema } from '../postgres/standard-schema.js'
 import { Wakeups } from '../postgres/wakeups.js'
@@ -16,7 +16,7 @@ const count = async () => (await fixture.query('select from {schema}.job')).leng
 const emails = (length: number) => Array.from({ length }, (_, input) => ({ name: 'email' as const, input }))
 
 describe('add', () => {
-  it('stores what it was given, and nothing runs by that', async () => {
+  it('stores the job, and does not run it', async () => {
     const jobs = define()
     const runAt = new Date(Date.now() + HOUR_MS)
     const expiresAt = new Date(Date.now() + 2 * HOUR_MS)
@@ -53,7 +53,7 @@ describe('add', () => {
     expect((await jobs.get(id))?.input).toEqual(stored)
   })
 
-  it('shares statements among calls of one moment, and each has its own id', async () => {
+  it('shares statements among concurrent calls, and each gets its own id', async () => {
     const jobs = define()
     await jobs.add('email', 0) // the pool is warm
     const { value, roundTrips } = await countTraffic(fixture.pool, () =>
@@ -63,7 +63,7 @@ describe('add', () => {
         ),
       ),
     )
-    expect(roundTrips).toBeLessThan(10) // some are those of hints
+    expect(roundTrips).toBeLessThan(10) // some are notifications
     expect(new Set(value.map(({ id }) => id)).size).toBe(500)
     for (const n of [0, 1, 250, 499])
       expect(await jobs.get(`${value[n]?.id}`)).toMatchObject({
@@ -71,7 +71,7 @@ describe('add', () => {
       })
   })
 
-  it('fails alone if the server will not have it', async () => {
+  it('fails alone if the server refuses its job', async () => {
     await fixture.query(`alter table {schema}.job add constraint no_bad check (input #>> '{}' <> 'bad')`)
     const jobs = define()
     const all = await Promise.allSettled(
@@ -104,7 +104,7 @@ describe('add', () => {
     expect((await jobs.get((await jobs.add('email', null, { runAt: new Date(0) })).id))?.state).toBe('ready')
   })
 
-  it('is there for those who write SQL', async () => {
+  it('can be done in SQL', async () => {
     const [row] = await fixture.query(
       `select {schema}.add_job('email', '{"to": "ann"}', priority => 3, correlation_id => 'sql') as id`,
     )
@@ -136,7 +136,7 @@ describe('add', () => {
     expect(await define().get(`${row?.id}`)).toMatchObject({ input: { to: 'ann' }, maxAttempts: 10 })
   })
 
-  it('takes no input from SQL for null', async () => {
+  it('reads a missing input from SQL as null', async () => {
     for (const call of [`add_job('email')`, `add_job('email', null)`, `add_job('email', null::jsonb)`]) {
       const [row] = await fixture.query(`select {schema}.${call} as id`)
       expect(await define().get(`${row?.id}`)).toMatchObject({ input: null, state: 'ready' })
@@ -203,7 +203,7 @@ describe('addMany', () => {
     expect(rows.map(({ id, n }) => [Number(id), Number(n)])).toEqual(ids.map((id, n) => [id, n]))
   })
 
-  it('adds large ones, of several kinds, each with its own options', async () => {
+  it('adds large jobs of several kinds, each with its own options', async () => {
     const jobs = define()
     const text = 'x'.repeat(1_000_000)
     const added = await jobs.addMany(
@@ -240,7 +240,7 @@ describe('addMany', () => {
 })
 
 describe('in a transaction', () => {
-  it('of ours is there when that commits, and not if it does not', async () => {
+  it('of Dibs adds the job if, and only if, it commits', async () => {
     const jobs = define()
     const id = await fixture.dibs.transaction(async (tx) => {
       const added = await jobs.add('email', 1, { tx })
@@ -278,14 +278,14 @@ describe('in a transaction', () => {
     }
   })
 
-  it.runIf(!viaPgBouncer)('wakes those who wait when it commits', onTime, async () => {
+  it.runIf(!viaPgBouncer)('wakes waiting workers when it commits', realTime, async () => {
     const dibs = await fixture.elsewhere()
     const jobs = define()
     const ran = new Map<unknown, () => void>()
     const other = dibs.jobs({ email: {} })
     await using worker = await other.work({ email: (input) => ran.get(input)?.() }, { pollMs: 60_000 })
     await worker.ready
-    // It listens, and has looked for the first time.
+    // After this job, the worker listens and has polled once.
     await other.result((await other.add('email', 'warm')).id, { waitMs: 10_000 })
     const wakes = async (input: string, add: () => Promise<unknown>) => {
       const done = deferred()
@@ -311,7 +311,7 @@ describe('in a transaction', () => {
     )
   })
 
-  it('wakes everybody where the queues are more than a hint can name', async () => {
+  it('wakes all workers if there are more queues than a notification can name', async () => {
     const queues = Array.from({ length: 20 }, (_, n) => `${n}`.padEnd(200, '漢'))
     const jobs = fixture.dibs.jobs(Object.fromEntries(queues.map((queue, n) => [`job${n}`, { queue }])))
     const client = await fixture.pool.connect()
@@ -325,19 +325,19 @@ describe('in a transaction', () => {
     expect(await count()).toBe(20)
   })
 
-  it('tells nobody from inside unless it is asked to', async () => {
+  it('sends no notification from inside the transaction unless `wake` says so', async () => {
     const jobs = define()
-    const hint = vi.spyOn(Wakeups.prototype, 'hint')
+    const notify = vi.spyOn(Wakeups.prototype, 'notify')
     const client = await fixture.pool.connect()
     await client.query('begin')
     await jobs.add('email', 1, { tx: client })
     await client.query('commit')
     client.release()
-    expect(hint).not.toHaveBeenCalled()
-    hint.mockRestore()
+    expect(notify).not.toHaveBeenCalled()
+    notify.mockRestore()
   })
 
-  it('wakes who works here, also where nobody listens', async () => {
+  it('wakes workers of the same process even without LISTEN', async () => {
     const dibs = await fixture.elsewhere({ listen: false })
     const jobs = dibs.jobs({ email: {} })
     await using worker = await jobs.work({ email: () => {} }, { pollMs: 60_000 })
@@ -349,7 +349,7 @@ describe('in a transaction', () => {
     await jobs.result(other, { waitMs: 10_000 })
   })
 
-  it('is found by polling where nobody listens', async () => {
+  it('is found by polling without LISTEN', async () => {
     const dibs = await fixture.elsewhere({ listen: false })
     const jobs = dibs.jobs({ email: {} })
     await using worker = await jobs.work({ email: (input) => input }, { pollMs: 100 })
@@ -418,7 +418,7 @@ describe('what is refused', () => {
     [
       'says twice when',
       () => add(1, { runAt: new Date(), delayMs: 1 }),
-      /^`delayMs` and `runAt` are two ways to say when it is due; give one\.$/,
+      /^`delayMs` and `runAt` are two ways to say when the job is due; give one\.$/,
     ],
     ['is due at a text', () => add(1, { runAt: 'tomorrow' }), /^`runAt` must be a Date, not a string\.$/],
     [
@@ -450,12 +450,12 @@ describe('what is refused', () => {
     [
       'belongs to a number',
       () => add(1, { correlationId: 7 }),
-      /^`correlationId` must be a text of at most 1000 characters, not a number\.$/,
+      /^`correlationId` must be a string of 0 to 1000 characters, not a number\.$/,
     ],
     [
       'belongs to a long text',
       () => add(1, { correlationId: 'x'.repeat(1_001) }),
-      /^`correlationId` must be a text of at most 1000 characters, not one of 1001\.$/,
+      /^`correlationId` must be a string of 0 to 1000 characters, not one of 1001\.$/,
     ],
     [
       'belongs to a NUL',
@@ -467,12 +467,8 @@ describe('what is refused', () => {
       () => add(1, { correlationId: 'x\ud83d' }),
       /^`correlationId` must not hold half of a surrogate pair/,
     ],
-    [
-      'wakes somehow',
-      () => add(1, { wake: 'now' }),
-      /^`wake` must be 'in-transaction', or absent, not "now"\.$/,
-    ],
-    ['is late by a text', () => add(1, { delayMs: '5' }), /^`delayMs` must be .*, not a string\.$/],
+    ['wakes somehow', () => add(1, { wake: 'now' }), /^`wake` must be 'in-transaction', not "now"\.$/],
+    ['is late by a text', () => add(1, { delayMs: '5' }), /^`delayMs` must be .*, not "5"\.$/],
     [
       'is no list',
       () => define().addMany({} as never),
@@ -507,20 +503,24 @@ describe('what is refused', () => {
       { email: { leaseMS: 1 } },
       /^Unknown option "email.leaseMS". Did you mean leaseMs\? Expected one of: input, result, queue, .*, transactional\.$/,
     ],
-    ['no name', { '': {} }, /^`name` must be a text of 1 to 200 characters, not one of 0\.$/],
+    ['no name', { '': {} }, /^`name` must be a string of 1 to 200 characters, not one of 0\.$/],
     [
       'a long queue',
       { email: { queue: 'x'.repeat(201) } },
-      /^`email.queue` must be a text of 1 to 200 characters, not one of 201\.$/,
+      /^`email.queue` must be a string of 1 to 200 characters, not one of 201\.$/,
     ],
     ['a NUL', { email: { queue: 'x\0' } }, /^`email.queue` must not hold a NUL character\.$/],
     ['no attempts', { email: { maxAttempts: 0 } }, /^`email.maxAttempts` must be a whole number from 1/],
     [
       'too many attempts',
       { email: { maxAttempts: 2 ** 31 } },
-      /^`email.maxAttempts` must be at most 2147483647\.$/,
+      /^`email.maxAttempts` must be a whole number from 1 to 2147483647, not 2147483648\.$/,
     ],
-    ['a large version', { email: { version: 2 ** 31 } }, /^`email.version` must be at most 2147483647\.$/],
+    [
+      'a large version',
+      { email: { version: 2 ** 31 } },
+      /^`email.version` must be a whole number from 1 to 2147483647, not 2147483648\.$/,
+    ],
     [
       'a short lease',
       { email: { leaseMs: 499 } },
@@ -541,7 +541,7 @@ describe('what is refused', () => {
     [
       'a text for a jitter',
       { email: { retry: { jitter: '5' } } },
-      /^`email.retry.jitter` must be a number from 0 to 1, not a string\.$/,
+      /^`email.retry.jitter` must be a number from 0 to 1, not "5"\.$/,
     ],
     [
       'a retry option',
@@ -556,7 +556,7 @@ describe('what is refused', () => {
     [
       'a text for true',
       { email: { transactional: 'yes' } },
-      /^`email.transactional` must be true or false, not a string\.$/,
+      /^`email.transactional` must be true or false, not "yes"\.$/,
     ],
   ])('a definition with %s', (_, definitions, said) => {
     const define = () => fixture.dibs.jobs(definitions as never)

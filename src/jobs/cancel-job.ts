@@ -1,11 +1,12 @@
 import { BusyError, InvalidInputError } from '../errors.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { checked } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
+import { string } from '../options/value-options.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
-import { sendSurely } from '../postgres/send-surely.js'
 import type { Wakeups } from '../postgres/wakeups.js'
-import { assertAllNamed, type ReadTarget } from './job-ref.js'
+import { assertAllNamed, type ResolvedTarget } from './job-ref.js'
 import { cancelJob } from './job-statements.js'
+import { CANCEL_TOPIC } from './job-topics.js'
 
 export interface CancelOptions {
   /** The reason, at most 1,000 characters. Dibs stores it with the job, and `jobs.result` reports it in its `JobCanceledError`. */
@@ -20,24 +21,25 @@ export interface Canceled {
   readonly state: 'canceled' | 'canceling' | 'dead' | 'ended'
 }
 
-/** A notification on this topic makes every worker with running jobs check them at once. */
-export const CANCEL_TOPIC = 'jobs-cancel'
-
 const WAIT_MS = 5_000
-const MAX_REASON = 1_000
+const reasonLength = string({ max: 1_000 })
+
+function checkReason(field: string, reason: unknown): void {
+  reasonLength.check(field, reason)
+  if (`${reason}`.includes('\0')) throw new InvalidInputError(field, 'must not hold a NUL character')
+}
+
+export const cancelOptions = optionTable<CancelOptions>()('jobs.cancel', {
+  reason: checked(checkReason, { bounds: reasonLength.bounds }),
+})
 
 export async function cancelOn(
   parts: { readonly database: Database; readonly wakeups: Wakeups },
-  target: ReadTarget,
+  target: ResolvedTarget,
   options: CancelOptions,
 ): Promise<Canceled> {
-  checkOptions(options, ['reason'])
   // Without a reason, store an empty one. Otherwise the error of the previous attempt would appear as the reason.
-  const { reason = '' } = options
-  if (typeof reason !== 'string')
-    throw new InvalidInputError('reason', `must be a text, not ${nameGiven(reason)}`)
-  if (reason.length > MAX_REASON || reason.includes('\0'))
-    throw new InvalidInputError('reason', `must be at most ${MAX_REASON} characters, without NUL`)
+  const { reason = '' } = cancelOptions.read(options)
   const { database, wakeups } = parts
   const { id } = target
   await assertAllNamed(database, [target])
@@ -47,9 +49,9 @@ export async function cancelOn(
     message: reason.replace(/\p{Surrogate}/gu, '\ufffd'),
   })
   const values = [id, error, String(database.boundWait(WAIT_MS))]
-  const [row] = await sendSurely(parts, cancelJob, () => values)
-  const { state } = JSON.parse(`${row?.told}`)
+  const [row] = await parts.database.send(cancelJob, values, { duringClose: true, retry: true })
+  const { state } = JSON.parse(`${row?.result}`)
   if (state === 'locked') throw new BusyError(`job ${id}`, WAIT_MS, 100)
-  if (state === 'canceling') wakeups.hint(CANCEL_TOPIC)
+  if (state === 'canceling') wakeups.notify(CANCEL_TOPIC)
   return { state }
 }

@@ -1,4 +1,4 @@
-/** A job as a claim tells it; by column in `Block`. */
+/** A job that this process has claimed. */
 export interface ClaimedJob {
   readonly id: number
   readonly lane: number
@@ -12,21 +12,21 @@ export interface ClaimedJob {
   readonly createdAt: number
   readonly correlationId: string | null
   readonly input: unknown
-  readonly held: Held
+  readonly batch: HeldBatch
 }
 
-/** What one claim has given to one worker; see `job_held` in sql/0020_job.sql. */
-export interface Held {
+/** The jobs that one claim gave to one worker; see `job_held` in sql/0026_job.sql. */
+export interface HeldBatch {
   readonly id: number
-  /** How many of them are not over, as far as this process knows. */
-  left: number
+  /** The number of these jobs that have not ended, as far as this process knows. */
+  openCount: number
 }
 
-/** One value of all, or one of each. */
+/** One value for all jobs, or one for each. */
 type Column = number | readonly number[]
 
-/** See `job_take` in sql/0022_job_claim.sql. */
-export interface Block {
+/** See `job_start` in sql/0029_job_claim.sql. */
+export interface ClaimBlock {
   readonly worker: string
   readonly held: number
   readonly fence: number
@@ -43,9 +43,9 @@ export interface Block {
   }
 }
 
-/** In the order in which they are to be run: lanes as they come, then priority, then age. */
-export function readBlock({ held: id, fence, id: ids, jobs }: Block): ClaimedJob[] {
-  const held: Held = { id, left: ids.length }
+/** In the order in which they are to run: by priority, then by age. */
+export function readClaimBlock({ held: id, fence, id: ids, jobs }: ClaimBlock): ClaimedJob[] {
+  const batch: HeldBatch = { id, openCount: ids.length }
   const of = (column: Column, n: number): number =>
     typeof column === 'number' ? column : (column[n] as number)
   return ids
@@ -61,7 +61,7 @@ export function readBlock({ held: id, fence, id: ids, jobs }: Block): ClaimedJob
         createdAt: jobs.createdAt[n] as number,
         correlationId: jobs.correlationId?.[n] ?? null,
         input: jobs.input[n],
-        held,
+        batch,
       }),
     )
     .sort((one, other) => other.priority - one.priority || one.id - other.id)

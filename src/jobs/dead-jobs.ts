@@ -1,30 +1,32 @@
 import { InvalidInputError } from '../errors.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { nameGiven } from '../options/name-given.js'
+import { unchecked } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
+import { boolean } from '../options/value-options.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
 import {
-  checkPageLimit,
   decodeCursor,
-  PAGE_OPTIONS,
   type Page,
   type PageOptions,
+  pageOptions,
   toPage,
   WHOLE_NUMBER,
 } from '../postgres/page.js'
 import { textArray } from '../postgres/text-values.js'
 import type { Wakeups } from '../postgres/wakeups.js'
-import { queueTopic } from './add-jobs.js'
+import { listDead } from './inspection-queries.js'
+import type { ResolvedDefinition } from './job-definition.js'
 import { type JobRecord, readRecord } from './job-record.js'
-import { assertAllNamed, isRef, readTarget, unknownName } from './job-ref.js'
-import type { ReadDefinition } from './job-spec.js'
+import { assertAllNamed, isRef, resolveTarget, unknownName } from './job-ref.js'
 import { discardJobs, redriveJobs } from './job-statements.js'
-import { listDead } from './record-statements.js'
+import { queueTopic } from './job-topics.js'
+import { storedString } from './stored-string.js'
 
 /** Which dead jobs to list. */
 export interface DeadFilter {
   /** Jobs of this name. Default: of all names that are defined here. */
   readonly name?: string | undefined
-  /** Jobs whose error contains this text in its name, code or message. */
+  /** Jobs whose error contains this string in its name, code or message. At most 1,000 characters. */
   readonly error?: string | undefined
 }
 
@@ -36,10 +38,20 @@ export interface DeadChoice extends DeadFilter {
   readonly id?: undefined
 }
 
+export const deadFilter = optionTable<DeadFilter>()('jobs.dead, filter', {
+  name: unchecked(), // by the definitions of this process
+  error: storedString({ min: 1, max: 1_000 }),
+})
+
+export const deadChoice = optionTable<Omit<DeadChoice, 'id'>>()('jobs.redrive, jobs.discard', {
+  ...deadFilter.fields,
+  all: boolean({ default: false }),
+})
+
 /** One job, several, or all that match: each job is an id or a reference. */
 type Which = string | object | readonly (string | object)[]
 
-const MOST = 1_000
+const MAX_BATCH = 1_000
 /** The name of this list in its cursors. */
 const LIST = 'dead'
 const FIRST_PLACE = ['0', '0']
@@ -48,11 +60,11 @@ const FIRST_PLACE = ['0', '0']
 export class DeadJobs {
   readonly #database: Database
   readonly #wakeups: Wakeups
-  readonly #definitions: ReadonlyMap<string, ReadDefinition>
+  readonly #definitions: ReadonlyMap<string, ResolvedDefinition>
 
   constructor(
     { database, wakeups }: { database: Database; wakeups: Wakeups },
-    definitions: ReadonlyMap<string, ReadDefinition>,
+    definitions: ReadonlyMap<string, ResolvedDefinition>,
   ) {
     this.#database = database
     this.#wakeups = wakeups
@@ -60,17 +72,14 @@ export class DeadJobs {
   }
 
   async list(filter: DeadFilter, page: PageOptions): Promise<Page<JobRecord>> {
-    checkOptions(filter, ['name', 'error'])
-    checkOptions(page, PAGE_OPTIONS)
-    const limit = checkPageLimit(page.limit)
-    const after = decodeCursor(LIST, page.cursor, [WHOLE_NUMBER, WHOLE_NUMBER])
-    const rows = await this.#list(filter, after ?? FIRST_PLACE, limit + 1)
+    const read = deadFilter.read(filter)
+    const { limit, cursor } = pageOptions.read(page)
+    const after = decodeCursor(LIST, cursor, [WHOLE_NUMBER, WHOLE_NUMBER])
+    const rows = await this.#list(read, after ?? FIRST_PLACE, limit + 1)
     return toPage(LIST, rows, limit, ({ lane, id }) => [`${lane}`, `${id}`], readRecord)
   }
 
   async #list({ name, error }: DeadFilter, [lane, id]: readonly string[], limit: number) {
-    if (error !== undefined && (typeof error !== 'string' || error === '' || error.includes('\0')))
-      throw new InvalidInputError('error', `must be a text, not ${nameGiven(error)}`)
     const all = [...this.#definitions.values()]
     const defined = name === undefined ? all : all.filter((one) => one.name === name)
     if (defined.length === 0) throw unknownName(name, this.#definitions.keys())
@@ -89,9 +98,9 @@ export class DeadJobs {
     const done: string[] = []
     for await (const ids of this.#batches(which)) {
       const [row] = await this.#database.send(redriveJobs, [`{${ids.join(',')}}`])
-      const told: { ids: number[]; queues: string[] } = JSON.parse(`${row?.told}`)
-      done.push(...told.ids.map(String))
-      for (const queue of told.queues) this.#wakeups.hint(queueTopic(queue))
+      const result: { ids: number[]; queues: string[] } = JSON.parse(`${row?.result}`)
+      done.push(...result.ids.map(String))
+      for (const queue of result.queues) this.#wakeups.notify(queueTopic(queue))
     }
     return { ids: done }
   }
@@ -108,7 +117,7 @@ export class DeadJobs {
   /** Yields batches of ids: of the jobs that `which` names, or of those that match the filter. */
   async *#batches(which: Which): AsyncGenerator<readonly string[]> {
     if (typeof which === 'string' || Array.isArray(which) || isRef(which)) {
-      const targets = [which].flat().map((one) => readTarget(one, this.#definitions))
+      const targets = [which].flat().map((one) => resolveTarget(one, this.#definitions))
       // Check all references before the first change.
       for (const batch of batchesOf(targets)) await assertAllNamed(this.#database, batch)
       for (const batch of batchesOf(targets)) yield batch.map(({ id }) => id)
@@ -117,17 +126,17 @@ export class DeadJobs {
     const filter = readChoice(which)
     let place: readonly string[] = FIRST_PLACE
     for (;;) {
-      const rows = await this.#list(filter, place, MOST)
+      const rows = await this.#list(filter, place, MAX_BATCH)
       if (rows.length > 0) yield rows.map(({ id }) => `${id}`)
       const last = rows.at(-1)
-      if (rows.length < MOST || !last) return
+      if (rows.length < MAX_BATCH || !last) return
       place = [`${last.lane}`, `${last.id}`]
     }
   }
 }
 
 function* batchesOf<T>(all: readonly T[]): Generator<readonly T[]> {
-  for (let from = 0; from < all.length; from += MOST) yield all.slice(from, from + MOST)
+  for (let from = 0; from < all.length; from += MAX_BATCH) yield all.slice(from, from + MAX_BATCH)
 }
 
 /** A filter whose only field is undefined must not match everything. */
@@ -137,10 +146,7 @@ function readChoice(which: unknown): DeadFilter {
       'which',
       `must be an id, a reference, an array of these, or a filter { name, error }, not ${nameGiven(which)}`,
     )
-  checkOptions(which, ['name', 'error', 'all'])
-  const { all = false, ...filter } = which as DeadChoice
-  if (typeof all !== 'boolean')
-    throw new InvalidInputError('all', `must be true or false, not ${nameGiven(all)}`)
+  const { all, ...filter } = deadChoice.read(which)
   if (!all && filter.name === undefined && filter.error === undefined)
     throw new InvalidInputError('which', 'must name something (`name`, `error`), or say `{ all: true }`')
   return filter

@@ -1,9 +1,9 @@
 import { InvalidInputError } from '../errors.js'
-import { checkFunction } from '../postgres/check-function.js'
-import { nameGiven } from '../postgres/name-given.js'
-import { offerNames } from '../postgres/nearest-name.js'
+import { checkFunction } from '../options/check-function.js'
+import { nameGiven } from '../options/name-given.js'
+import { offerNames } from '../options/nearest-name.js'
 import type { JobContext, TransactionalContext } from './job-context.js'
-import type { JobDefinitions, JobInput, JobResult, ReadDefinition } from './job-spec.js'
+import type { JobDefinitions, JobInput, JobResult, ResolvedDefinition } from './job-definition.js'
 
 /** The function that runs the jobs of one name. */
 export type JobHandler<D> = (
@@ -19,7 +19,7 @@ export type AnyHandler = (input: unknown, ctx: JobContext) => unknown
 
 /** One kind of job with its handler, for `dibs.work`. */
 export interface HandledJob {
-  readonly definition: ReadDefinition
+  readonly definition: ResolvedDefinition
   readonly handler: AnyHandler
 }
 
@@ -32,7 +32,7 @@ export interface Handled {
 
 export function readHandlers(
   schema: string,
-  definitions: ReadonlyMap<string, ReadDefinition>,
+  definitions: ReadonlyMap<string, ResolvedDefinition>,
   handlers: Readonly<Record<string, unknown>>,
 ): Handled {
   if (typeof handlers !== 'object' || handlers === null)

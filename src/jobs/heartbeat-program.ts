@@ -1,98 +1,111 @@
 import { workerData } from 'node:worker_threads'
 import pg from 'pg'
+import { Lease } from '../leases/lease.js'
+import { LeaseRenewer, type Renewal, type RenewalState } from '../leases/lease-renewer.js'
 import { ScramClient } from '../postgres/embedded/scram-client.js'
 import { withTimeout } from '../postgres/with-timeout.js'
-import type { KeptLease, ThreadOrder, ThreadReport, ThreadSetup } from './heartbeat-thread.js'
+import type { LeaseOfThread, ThreadOrder, ThreadReport, ThreadSetup } from './heartbeat-thread.js'
 
-// The heartbeat's own thread: it goes on while a handler keeps the main one busy. It knows nothing but leases, and asks for them over a connection of its own.
+// The heartbeat thread renews leases over its own connection, also while a handler keeps the main thread busy. The main thread judges the results.
 
-/** How often it looks what is due. */
-const LOOK_MS = 100
-/** How many leases go with one statement; the others with the next. */
-const MOST = 1_000
+/** The most leases in one statement. */
+const MAX_BATCH = 1_000
 const CONNECT_MS = 5_000
 
-const { port, proves, text, autocommitFits, ...setup } = workerData as ThreadSetup
-const Client = proves ? ScramClient : pg.Client
-const leases = new Map<number, KeptLease & { renewAt: number }>()
+const { port, provesPassword, sql, autocommitFits, ...setup } = workerData as ThreadSetup
+const Client = provesPassword ? ScramClient : pg.Client
 let { config } = setup
-/** When the main thread was last heard of. */
+/** The time of the last message from the main thread, by `performance.now()`. */
 let heardAt = performance.now()
 let client: pg.Client | undefined
-// At once: the first lease may have little time left when it is first renewed.
+// The thread connects at once: the first lease may have little time left when it is first renewed.
 let connecting: Promise<pg.Client> | undefined = connect()
 connecting.catch(() => {})
-let isOver = false
+
+/** A lease as this thread renews it. The main thread judges its deadline. */
+class ThreadLease extends Lease {
+  constructor(readonly job: LeaseOfThread) {
+    super({ leaseMs: job.leaseMs, sentAt: heardAt, leftMs: Number.POSITIVE_INFINITY })
+  }
+
+  /** Stops the renewal when the main thread is silent for longer than its handler may run: the handler is too late then. */
+  override beginRenewal(now: number): number {
+    return now - heardAt > this.job.silentMs ? 0 : super.beginRenewal(now)
+  }
+
+  protected override onLost(): Error {
+    return new Error(`The lease of job ${this.job.id} is lost.`)
+  }
+}
+
+const leases = new Map<number, ThreadLease>()
+const renewer = new LeaseRenewer<ThreadLease>({
+  renew,
+  ...{ maxBatch: MAX_BATCH, maxInFlight: 1, keepsProcessAlive: true },
+})
 
 port.on('message', (order: ThreadOrder) => {
   heardAt = performance.now()
   config = order.config ?? config
-  for (const lease of order.add ?? [])
-    leases.set(lease.id, { ...lease, renewAt: heardAt + lease.leaseMs / 3 })
-  for (const { id, fence } of order.remove ?? []) if (leases.get(id)?.fence === fence) leases.delete(id)
-  isOver ||= order.end === true
+  for (const job of order.add ?? []) {
+    remove(job.id)
+    const lease = new ThreadLease(job)
+    leases.set(job.id, lease)
+    renewer.add(lease)
+  }
+  for (const { id, fence } of order.remove ?? []) if (leases.get(id)?.job.fence === fence) remove(id)
+  if (order.renewsNow) renewer.renewNow()
+  if (order.ends) void end()
 })
 
-while (!isOver) {
-  await new Promise((resolve) => setTimeout(resolve, LOOK_MS))
-  for (let due = findDue(); due.length > 0 && !isOver; due = findDue()) await beat(due)
-}
-await client?.end().catch(() => {})
-port.close()
-
-/** Those that soon are go with them. A main thread that is silent for longer than its handler may take does not come back in time. */
-function findDue(): KeptLease[] {
-  const now = performance.now()
-  const alive = [...leases.values()].filter(({ silentMs }) => now - heardAt <= silentMs)
-  if (!alive.some(({ renewAt }) => renewAt <= now)) return []
-  return alive
-    .filter(({ renewAt, leaseMs }) => renewAt - leaseMs / 6 <= now)
-    .sort((one, other) => one.renewAt - other.renewAt)
-    .slice(0, MOST)
+function remove(id: number): void {
+  leases.get(id)?.stopRenewal()
+  leases.delete(id)
 }
 
-async function beat(due: readonly KeptLease[]): Promise<void> {
+async function end(): Promise<void> {
+  for (const id of leases.keys()) remove(id)
+  await client?.end().catch(() => {})
+  port.close()
+}
+
+async function renew(
+  renewals: readonly Renewal<ThreadLease>[],
+  patienceMs: number,
+): Promise<readonly RenewalState[]> {
   const sentAt = process.hrtime.bigint()
-  const claims = due.map(({ id, fence }) => ({ id, fence }))
-  const patienceMs = Math.min(...due.map(({ leaseMs }) => leaseMs)) / 4
+  const jobs = renewals.map(({ lease }) => lease.job)
+  const claims = jobs.map(({ id, fence }) => ({ id, fence }))
   try {
-    const told = await ask(due, patienceMs)
-    plan(due, (leaseMs) => leaseMs / 3)
-    port.postMessage({ sentAt, claims, told } satisfies ThreadReport)
+    const result = await sendHeartbeat(jobs, patienceMs)
+    port.postMessage({ sentAt, claims, result } satisfies ThreadReport)
+    return renewals.map(() => 'held')
   } catch (error) {
-    plan(due, (leaseMs) => Math.max(LOOK_MS, leaseMs / 10))
-    port.postMessage({ sentAt, claims, told: null, error: String(error) } satisfies ThreadReport)
+    port.postMessage({ sentAt, claims, result: null, error: String(error) } satisfies ThreadReport)
+    throw error
   }
 }
 
-function plan(due: readonly KeptLease[], inMs: (leaseMs: number) => number): void {
-  const now = performance.now()
-  for (const { id, fence, leaseMs } of due) {
-    const lease = leases.get(id)
-    if (lease?.fence === fence) lease.renewAt = now + inMs(leaseMs)
-  }
-}
-
-async function ask(due: readonly KeptLease[], patienceMs: number): Promise<string> {
-  const list = (value: (lease: KeptLease) => number): string => `{${due.map(value).join(',')}}`
+async function sendHeartbeat(jobs: readonly LeaseOfThread[], patienceMs: number): Promise<string> {
+  const list = (value: (job: LeaseOfThread) => number): string => `{${jobs.map(value).join(',')}}`
   const values = ['{}', list(({ id }) => id), list(({ fence }) => fence), list(({ leaseMs }) => leaseMs)]
-  // One that is being made has its own time, and is there for the next.
+  // A connection that is late is kept for the next statement.
   connecting ??= connect()
   const own = await inTime(connecting, patienceMs)
   try {
-    return await inTime(send(own, values), patienceMs)
+    return await inTime(sendOn(own, values), patienceMs)
   } catch (error) {
     drop(own)
     throw error
   }
 }
 
-/** As of the newest data, and with a right to write, whatever the defaults of the server are. */
-async function send(own: pg.Client, values: readonly string[]): Promise<string> {
+/** Sends the statement at READ COMMITTED and with the right to write, whatever the defaults of the server are. */
+async function sendOn(own: pg.Client, values: readonly string[]): Promise<string> {
   if (!autocommitFits) await own.query('begin isolation level read committed read write')
-  const { rows } = await own.query<{ told: string }>({ text, values: [...values] })
+  const { rows } = await own.query<{ result: string }>({ text: sql, values: [...values] })
   if (!autocommitFits) await own.query('commit')
-  return `${rows[0]?.told}`
+  return `${rows[0]?.result}`
 }
 
 function inTime<T>(promise: Promise<T>, ms: number): Promise<T> {

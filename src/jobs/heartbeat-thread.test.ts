@@ -6,7 +6,7 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { url } from '../../test/database.js'
 import { until } from '../../test/until.js'
 import { Dibs } from '../dibs.js'
-import { job } from './job-spec.js'
+import { job } from './job-definition.js'
 
 const fixture = openClaims()
 // Long enough for a heartbeat on a machine that is busy with other tests.
@@ -42,7 +42,7 @@ function start(heartbeatThread: boolean) {
 async function compute(heartbeatThread: boolean) {
   await using dibs = await Dibs.open({ url, schema: fixture.schema.name, migrate: 'off', prepared: false })
   const jobs = dibs.jobs({ compute: job<null, { attempt: number; wasAborted: boolean }>(), other: job() })
-  // It takes nothing of that kind, and sees to what others have left.
+  // The other worker handles no `compute` jobs, but recovers jobs whose lease has expired.
   await using other = await jobs.work({ other: async () => {} })
   const worker = start(heartbeatThread)
   await Promise.all([other.ready, worker.heard('ready')])

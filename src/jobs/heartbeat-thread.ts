@@ -5,60 +5,62 @@ import type { ClientConfig } from 'pg'
 import { InvalidInputError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import type { Attempt } from './attempt.js'
-import { beatJobs } from './job-statements.js'
+import { renewLeases } from './job-statements.js'
 
-/** A lease as the thread knows it. */
-export interface KeptLease {
+/** A claim of a job whose lease the thread renews. */
+export interface LeaseOfThread {
   readonly id: number
   readonly fence: number
   readonly leaseMs: number
-  /** For how long it is renewed though the main thread says nothing. */
+  /** How long to renew the lease while the main thread sends no message. */
   readonly silentMs: number
 }
 
-/** What the thread is told; also nothing, as a sign of life. */
+/** A message to the thread. An empty one is a sign of life. */
 export interface ThreadOrder {
-  readonly add?: readonly KeptLease[] | undefined
-  readonly remove?: readonly Pick<KeptLease, 'id' | 'fence'>[] | undefined
+  readonly add?: readonly LeaseOfThread[] | undefined
+  readonly remove?: readonly Pick<LeaseOfThread, 'id' | 'fence'>[] | undefined
   readonly config?: ClientConfig | undefined
-  readonly end?: true
+  /** Renew all leases at once. */
+  readonly renewsNow?: true
+  readonly ends?: true
 }
 
-/** What came of a heartbeat. */
+/** The result of a heartbeat of the thread. */
 export interface ThreadReport {
-  /** When it was sent, in nanoseconds by the clock that all threads share. */
+  /** When the heartbeat was sent, in nanoseconds by the clock that all threads share. */
   readonly sentAt: bigint
-  readonly claims: readonly Pick<KeptLease, 'id' | 'fence'>[]
-  /** The answer of `job_beat`; null: there was none. */
-  readonly told: string | null
+  readonly claims: readonly Pick<LeaseOfThread, 'id' | 'fence'>[]
+  /** The result of `job_heartbeat`. Null if there was no answer. */
+  readonly result: string | null
   readonly error?: string
 }
 
 export interface ThreadSetup {
   readonly port: MessagePort
   readonly config: ClientConfig
-  /** The server must prove that it knows the password. */
-  readonly proves: boolean
-  readonly text: string
-  /** What is sent by itself is read committed, and may write. */
+  /** True if the server must prove that it knows the password. */
+  readonly provesPassword: boolean
+  readonly sql: string
+  /** See `Connections.autocommitFits`. */
   readonly autocommitFits: boolean
 }
 
-/** A handler without a limit of its own that keeps the main thread busy for longer than this is taken for hanging. */
+/** A handler without `timeoutMs` that keeps the main thread busy for longer than this counts as hanging. */
 const SILENT_MS = 600_000
 const LIFE_MS = 1_000
 
-/** Renews leases from a thread of its own, for handlers that compute for longer than a lease and let nothing else run meanwhile. */
+/** Renews leases from a separate thread, for handlers that block the main thread for longer than a lease. */
 export class HeartbeatThread {
   readonly #database: Database
   readonly #thread: Worker
   readonly #port: MessagePort
   readonly #onReport: (report: ThreadReport) => void
-  #add: KeptLease[] = []
-  #remove: Pick<KeptLease, 'id' | 'fence'>[] = []
+  #add: LeaseOfThread[] = []
+  #remove: Pick<LeaseOfThread, 'id' | 'fence'>[] = []
   readonly #life: NodeJS.Timeout
 
-  /** `onEnd`: it is gone, and leases are the main thread's again. */
+  /** @param onEnd called when the thread has ended. The main thread must renew the leases again. */
   constructor(database: Database, onReport: (report: ThreadReport) => void, onEnd: (error: unknown) => void) {
     this.#database = database
     this.#onReport = onReport
@@ -67,8 +69,8 @@ export class HeartbeatThread {
     const setup: ThreadSetup = {
       port: port2,
       config: configOf(database),
-      proves: Reflect.get(database.pool.options.Client ?? {}, 'provesPassword') === true,
-      text: database.render(beatJobs).text,
+      provesPassword: Reflect.get(database.pool.options.Client ?? {}, 'provesPassword') === true,
+      sql: database.render(renewLeases).text,
       autocommitFits: database.autocommitFits,
     }
     this.#thread = new Worker(findProgram(), { workerData: setup, transferList: [port2] })
@@ -90,7 +92,7 @@ export class HeartbeatThread {
     this.#remove.push({ id: job.id, fence: job.fence })
   }
 
-  /** What it is told from now on it knows before a handler begins: a message is there when it is sent, also if the sender does nothing else for a while. */
+  /** Sends what was added and removed. The thread gets the message even if the main thread is blocked right afterwards. */
   flush(isAlive = false): void {
     if (!isAlive && this.#add.length === 0) return
     const order: ThreadOrder = { add: this.#add, remove: this.#remove }
@@ -99,7 +101,13 @@ export class HeartbeatThread {
     this.#port.postMessage(order)
   }
 
-  /** Reads at once what the thread has said: whoever was busy for long must know of it before it judges a lease by its own clock. */
+  /** Renews all leases at once. */
+  renewNow(): void {
+    this.flush()
+    this.#port.postMessage({ renewsNow: true } satisfies ThreadOrder)
+  }
+
+  /** Reads the reports that have arrived. A main thread that was blocked must read them before it judges a deadline. */
   drain(): void {
     for (let read = receiveMessageOnPort(this.#port); read; read = receiveMessageOnPort(this.#port))
       this.#receive(read.message)
@@ -108,7 +116,7 @@ export class HeartbeatThread {
   async end(): Promise<void> {
     clearInterval(this.#life)
     const ended = new Promise((resolve) => this.#thread.once('exit', resolve))
-    this.#port.postMessage({ end: true } satisfies ThreadOrder)
+    this.#port.postMessage({ ends: true } satisfies ThreadOrder)
     const timer = setTimeout(() => void this.#thread.terminate(), 2_000)
     await ended
     clearTimeout(timer)
@@ -116,7 +124,7 @@ export class HeartbeatThread {
   }
 
   #receive(report: ThreadReport): void {
-    // The server may be elsewhere by now.
+    // The server may have another address by now.
     if (report.error !== undefined)
       this.#port.postMessage({ config: configOf(this.#database) } satisfies ThreadOrder)
     this.#onReport(report)
@@ -135,13 +143,13 @@ const SETTINGS = [
   'application_name',
 ] as const
 
-/** Whether there can be one, for whoever wants to know before. */
+/** Throws if a heartbeat thread cannot be started here. */
 export function checkHeartbeatThread(database: Database): void {
   configOf(database)
   findProgram()
 }
 
-/** What a thread can be given of how to connect: no functions. */
+/** The connection settings that can be sent to a thread, which excludes functions. */
 function configOf({ pool }: Database): ClientConfig {
   const config = Object.fromEntries(
     SETTINGS.flatMap((name) => (pool.options[name] === undefined ? [] : [[name, pool.options[name]]])),
@@ -149,12 +157,12 @@ function configOf({ pool }: Database): ClientConfig {
   if (Object.values(config).some((value) => typeof value === 'function'))
     throw new InvalidInputError(
       'heartbeatThread',
-      'needs a pool whose password is a text, since a function cannot be handed to a thread',
+      'needs a pool whose password is a string, because a function cannot be sent to a thread',
     )
   return config
 }
 
-/** A bundler that puts everything into one file leaves it out. */
+/** A bundler that packs everything into one file leaves the program out. */
 function findProgram(): URL {
   const program = new URL('./heartbeat-program.js', import.meta.url)
   if (existsSync(fileURLToPath(program))) return program

@@ -1,12 +1,12 @@
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
-import { directUrl, freshName, url, withPool } from '../../test/database.js'
+import { directUrl, freshName, throughPool, url, withPool } from '../../test/database.js'
 import { until } from '../../test/until.js'
 import { Dibs } from '../dibs.js'
 import { onEvent } from '../postgres/events.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 
-// What becomes of a transactional attempt whose transaction does not end as it should. Leases are long: nobody is there to take over.
+// Transactional attempts whose transaction does not end normally. Leases are long, so no other worker takes over.
 const schema = freshName()
 const effects = freshName('effects')
 const definitions = { write: { transactional: true, leaseMs: 120_000, retry: { baseMs: 50 } } } as const
@@ -21,24 +21,24 @@ afterAll(() => withPool((pool) => pool.query(`drop schema ${schema} cascade; dro
 interface World {
   readonly dibs: Dibs
   readonly proxy: PgProxy
-  readonly told: string[]
+  readonly emitted: string[]
 }
 
 async function open(): Promise<World> {
   const proxy = await PgProxy.start({ url: directUrl })
   const pool = new pg.Pool({ connectionString: proxy.url })
   pool.on('error', () => {})
-  const dibs = await Dibs.open({ pool, schema, migrate: 'off', listen: false })
-  const told: string[] = []
+  const dibs = await Dibs.open({ ...throughPool, pool, schema, migrate: 'off', listen: false })
+  const emitted: string[] = []
   const names = ['dibs:job.succeeded', 'dibs:job.refused', 'dibs:job.lost', 'dibs:job.failed'] as const
-  const stops = names.map((name) => onEvent(name, () => told.push(name)))
+  const stops = names.map((name) => onEvent(name, () => emitted.push(name)))
   onTestFinished(async () => {
     await dibs.close()
     await pool.end()
     await proxy.close()
     for (const stop of stops) stop()
   })
-  return { dibs, proxy, told }
+  return { dibs, proxy, emitted }
 }
 
 const writtenBy = (id: string) =>
@@ -48,7 +48,7 @@ it.each([
   ['before that reaches the server', 'before'],
   ['after it was committed', 'after'],
 ] as const)('succeeds once if the connection is lost with its end, %s', async (_, when) => {
-  const { dibs, proxy, told } = await open()
+  const { dibs, proxy, emitted } = await open()
   const jobs = dibs.jobs(definitions)
   const { id } = await jobs.add('write', null)
   const cut = proxy.inject({ kind: 'cut', when, statement: 'job_complete' })
@@ -61,14 +61,14 @@ it.each([
   await cut.happened
   expect(await writtenBy(id)).toHaveLength(1)
   expect((await jobs.history(id)).items.filter(({ outcome }) => outcome === 'succeeded')).toHaveLength(1)
-  // Whoever has succeeded is told so, also if the answer was lost.
-  await until(() => told.includes('dibs:job.succeeded'), 'the worker to know')
-  expect(told).not.toContain('dibs:job.refused')
-  expect(told).not.toContain('dibs:job.lost')
+  // A worker that has succeeded learns that, also if the answer was lost.
+  await until(() => emitted.includes('dibs:job.succeeded'), 'the worker to know')
+  expect(emitted).not.toContain('dibs:job.refused')
+  expect(emitted).not.toContain('dibs:job.lost')
   expect(worker.stats).toMatchObject({ succeeded: 1, lost: 0, running: 0 })
 })
 
-it('goes on if its session is ended before it is done', async () => {
+it('runs again if its session is terminated', async () => {
   const { dibs } = await open()
   const jobs = dibs.jobs(definitions)
   const { id } = await jobs.add('write', null)
@@ -84,7 +84,7 @@ it('goes on if its session is ended before it is done', async () => {
   expect(await writtenBy(id)).toEqual([{ attempt: 2 }])
 })
 
-it('ends in one message with COMMIT, so that a process that stands still never has the row', async () => {
+it('is recorded in one message with COMMIT, so that a stalled process never holds the row', async () => {
   const { dibs } = await open()
   const jobs = dibs.jobs(definitions)
   const { id } = await jobs.add('write', null)
@@ -106,8 +106,8 @@ it('ends in one message with COMMIT, so that a process that stands still never h
   expect(statusBefore).toEqual(['T'])
 })
 
-it('keeps nothing if another has the job by the time it is done', async () => {
-  const { dibs, told } = await open()
+it('keeps nothing if another worker has the job by then', async () => {
+  const { dibs, emitted } = await open()
   const jobs = dibs.jobs({ write: { ...definitions.write, maxAttempts: 1 } })
   const { id } = await jobs.add('write', null)
   await using worker = await jobs.work({
@@ -115,7 +115,7 @@ it('keeps nothing if another has the job by the time it is done', async () => {
       await ctx.tx.query(`insert into ${effects} values ($1, $2)`, [ctx.id, ctx.attempt])
       await withPool((pool) =>
         pool.query(
-          `update ${schema}.job set lease_until = clock_timestamp() where id = ${id}; update ${schema}.job_held set look_at = clock_timestamp();
+          `update ${schema}.job set lease_until = clock_timestamp() where id = ${id}; update ${schema}.job_held set check_at = clock_timestamp();
            select ${schema}.job_recover(10, '{}')`,
         ),
       )
@@ -125,6 +125,6 @@ it('keeps nothing if another has the job by the time it is done', async () => {
   expect(await writtenBy(id)).toEqual([])
   expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['lost'])
   expect((await jobs.get(id))?.state).toBe('dead')
-  expect(told).not.toContain('dibs:job.failed')
+  expect(emitted).not.toContain('dibs:job.failed')
   await jobs.discard(id)
 })

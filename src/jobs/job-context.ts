@@ -1,14 +1,14 @@
 import { FenceLostError, InvalidInputError } from '../errors.js'
-import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
+import { checkDuration, MAX_TIMER_MS } from '../options/check-duration.js'
+import { showGiven } from '../options/name-given.js'
 import { emit } from '../postgres/events.js'
 import { type Storable, toJson } from '../postgres/json.js'
-import { showGiven } from '../postgres/name-given.js'
-import { surely } from '../postgres/send-surely.js'
+import { RESEND, retry } from '../postgres/retry.js'
 import type { Transaction } from '../postgres/transaction-types.js'
-import { askRow } from './ask-row.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
-import { tellJob } from './job-statements.js'
+import { reportProgress } from './job-statements.js'
+import { updateJobRow } from './update-job-row.js'
 
 /** Writes a line about the job to the logger of the instance. */
 export type JobLog = Readonly<
@@ -129,32 +129,32 @@ export class AttemptContext implements JobContext {
 
   /** A getter that returns a function without `this`, because handlers destructure their context. */
   get progress(): JobContext['progress'] {
-    return async (value) => await this.#tell(toJson('progress', value), 0)
+    return async (value) => await this.#report(toJson('progress', value), 0)
   }
 
   get extendLease(): JobContext['extendLease'] {
     return async (ms) => {
       checkDuration('ms', ms, 1, MAX_TIMER_MS)
       const sentAt = performance.now()
-      await this.#tell(null, ms)
-      this.#attempt.extended(sentAt, ms)
+      await this.#report(null, ms)
+      this.#attempt.extend(sentAt, ms)
     }
   }
 
-  async #tell(progress: string | null, leaseMs: number): Promise<void> {
+  async #report(progress: string | null, leaseMs: number): Promise<void> {
     const { job, subject } = this.#attempt
     this.#checkHeld()
     const values = (waitMs: number) => [
       ...[String(job.id), String(job.fence), progress, String(leaseMs), String(waitMs)],
     ]
-    const row = await surely(() => askRow(this.#engine, tellJob, values, WAIT_MS))
+    const row = await retry(() => updateJobRow(this.#engine, reportProgress, values, WAIT_MS), RESEND)
     if (row?.state === 'locked') throw this.#engine.database.busy(WAIT_MS)
     if (row?.state === 'lost') throw new FenceLostError(subject, job.fence)
   }
 
   #checkHeld(): void {
     const { state, job, subject } = this.#attempt
-    if (state === 'lost') throw new FenceLostError(subject, job.fence)
+    if (state === 'lost' || state === 'refused') throw new FenceLostError(subject, job.fence)
     if (state === 'ended')
       throw new InvalidInputError('ctx', `is of an attempt that has ended, of ${subject}`)
   }

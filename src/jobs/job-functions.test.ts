@@ -4,7 +4,7 @@ import type { Settling } from '../../test/jobs/job-calls.js'
 import { LEASE_MS, openJobs } from '../../test/jobs/open-job-functions.js'
 import { renderSchema } from '../postgres/identifier.js'
 
-/** What the functions of sql/0021_job_add.sql to sql/0025_job_recover.sql say and do, one at a time, and beside whoever has a row. */
+/** Tests the functions of sql/0028_job_add.sql to sql/0036_job_recover.sql: alone, and while others lock the row. */
 
 const fixture = openJobs()
 const { rows, put, passes, states, history, whileLocked, pool } = fixture
@@ -18,21 +18,21 @@ const row = (id: number) => `select from {schema}.job where id = ${id}`
 describe('lanes', () => {
   it('one is made once, by however many at once', async () => {
     const found = await Promise.all(
-      Array.from({ length: 20 }, () => rows("select {schema}.job_lane('q', 'new', 1) as id")),
+      Array.from({ length: 20 }, () => rows("select {schema}.job_lane_id('q', 'new', 1) as id")),
     )
     expect(new Set(found.map(([lane]) => lane?.id)).size).toBe(1)
-    const [other] = await rows("select {schema}.job_lane('q', 'new', 2) as id")
+    const [other] = await rows("select {schema}.job_lane_id('q', 'new', 2) as id")
     expect(other?.id).not.toBe(found[0]?.[0]?.id)
   })
 
   it('one that another is just making is waited for', async () => {
-    const ask = "select {schema}.job_lane('q', 'slow', 1) as id"
+    const ask = "select {schema}.job_lane_id('q', 'slow', 1) as id"
     const client = await pool.connect()
     try {
       await client.query('begin')
       const made = (await client.query(renderSchema(ask, fixture.schema))).rows
       const found = rows(ask)
-      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}%job_lane%slow%'`
+      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}%job_lane_id%slow%'`
       await until(async () => (await pool.query(waiting)).rows.length === 1, 'it to wait')
       await client.query('commit')
       expect(await found).toEqual(made)
@@ -119,11 +119,11 @@ describe('a claim', () => {
   it('leaves the job in the line, and its first heartbeat takes it out', async () => {
     await put({ id: 1 }, { id: 2 })
     const jobs = (await fixture.jobs.claim('ann', 2)) ?? []
-    expect(await rowOf('listed')).toEqual({ listed: 'line' })
+    expect(await rowOf('indexed_in')).toEqual({ indexed_in: 'ready' })
     await fixture.jobs.beat(jobs)
-    expect(await rowOf('listed')).toEqual({ listed: 'none' })
-    await fixture.jobs.settle(...jobs.map(({ id, fence }) => ({ id, fence, to: 'back' as const })))
-    expect(await rowOf('listed')).toEqual({ listed: 'line' })
+    expect(await rowOf('indexed_in')).toEqual({ indexed_in: 'none' })
+    await fixture.jobs.settle(...jobs.map(({ id, fence }) => ({ id, fence, to: 'release' as const })))
+    expect(await rowOf('indexed_in')).toEqual({ indexed_in: 'ready' })
   })
 })
 
@@ -184,7 +184,7 @@ describe('claiming', () => {
       expect(await fixture.jobs.resume('q')).toBe('resumed')
       expect(await fixture.jobs.resume('q')).toBe('running')
       const client = await pool.connect()
-      await client.query(`begin; select pg_advisory_xact_lock(${fixture.schema}.job_claims_key())`)
+      await client.query(`begin; select pg_advisory_xact_lock(${fixture.schema}.job_claim_lock_key())`)
       try {
         expect(await claim(2)).toBe(null)
       } finally {
@@ -236,7 +236,7 @@ describe('claiming', () => {
 
   it.each([
     ['from a place', "job_claim('{bob}', '{1}', '{1,3}', '{0,0}', '{0,0}', '{1000,1000}')"],
-    ['from the start', "job_probe('{bob}', '{1}', '{1,3}', '{1000,1000}')"],
+    ['from the start', "job_claim_full_scan('{bob}', '{1}', '{1,3}', '{1000,1000}')"],
   ])('%s: what it has no room for is left to others, also while it is at it', async (_, call) => {
     await put({ id: 1 }, { id: 2 }, { id: 3, lane: 3 })
     const client = await pool.connect()
@@ -265,7 +265,7 @@ describe('claiming', () => {
       await expect(fixture.jobs.claim('ann', 2)).rejects.toThrow('out of range')
       await expect(fixture.jobs.probe('ann', 2)).rejects.toThrow('out of range')
       const told = await fixture.jobs.claimCarefully('ann', 2)
-      expect([idsOf(told?.jobs ?? []), told?.setAside, told?.stuck]).toEqual([[2, 3], [1], []])
+      expect([idsOf(told?.jobs ?? []), told?.quarantined, told?.stuck]).toEqual([[2, 3], [1], []])
       expect(await states()).toEqual({ 1: 'dead', 2: 'running', 3: 'running', 4: 'ready' })
       expect(await rowOf('error')).toEqual({
         error: { name: 'QuarantinedError', message: 'It could not be claimed: bigint out of range' },
@@ -275,7 +275,7 @@ describe('claiming', () => {
     it('is not one that runs', async () => {
       await put({ id: 1, state: 'running' }, { id: 2 })
       const told = await fixture.jobs.claimCarefully('ann', 2)
-      expect([idsOf(told?.jobs ?? []), told?.setAside, told?.stuck]).toEqual([[2], [], []])
+      expect([idsOf(told?.jobs ?? []), told?.quarantined, told?.stuck]).toEqual([[2], [], []])
     })
 
     it('is not to blame where something may not be done', async () => {
@@ -307,7 +307,7 @@ describe('claiming', () => {
         create trigger keep before update on {schema}.job for each row when (new.state = 'dead') execute function {schema}.keep()`)
       try {
         const told = await fixture.jobs.claimCarefully('ann', 2)
-        expect([idsOf(told?.jobs ?? []), told?.setAside, told?.stuck]).toEqual([[2], [], [1]])
+        expect([idsOf(told?.jobs ?? []), told?.quarantined, told?.stuck]).toEqual([[2], [], [1]])
         expect(await states()).toEqual({ 1: 'ready', 2: 'running' })
       } finally {
         await rows('drop trigger keep on {schema}.job; drop function {schema}.keep()')
@@ -468,7 +468,7 @@ describe('other ends', () => {
         to(2, 'retry', 250),
         to(3, 'dead'),
         to(4, 'snooze', 500),
-        to(5, 'back'),
+        to(5, 'release'),
         to(6, 'canceled'),
       ],
     )
@@ -493,7 +493,7 @@ describe('other ends', () => {
     ])
     expect(await rows('select id::int, outcome, input from {schema}.job_history order by id')).toEqual([
       ...[1, 2].map((id) => ({ id, outcome: 'failed', input: null })),
-      // Whoever discards it leaves this.
+      // The history keeps the input of a dead job, in case the job is discarded.
       { id: 3, outcome: 'failed', input: { n: 3 } },
       { id: 6, outcome: 'canceled', input: { n: 6 } },
     ])
@@ -559,7 +559,7 @@ describe('other ends', () => {
   it('of what somebody has canceled: it is over, with the reason', async () => {
     await put({ id: 1, state: 'running' })
     expect(await fixture.jobs.cancel(1)).toBe('canceling')
-    expect(await fixture.jobs.settle(to(1, 'back'))).toEqual([{ id: 1, state: 'canceled' }])
+    expect(await fixture.jobs.settle(to(1, 'release'))).toEqual([{ id: 1, state: 'canceled' }])
     expect(
       await rows("select outcome, error ->> 'message' as reason, input from {schema}.job_history"),
     ).toEqual([{ outcome: 'canceled', reason: 'no more', input: { n: 1 } }])
@@ -594,7 +594,7 @@ describe('a heartbeat', () => {
       { lease_until: new Date(Date.parse('2026-01-01T00:00:00Z') + LEASE_MS) },
       { lease_until: new Date('2026-01-01T00:00:01Z') },
       { lease_until: null },
-      // Whoever has asked for more time keeps it.
+      // A heartbeat does not shorten a lease that was extended further.
       { lease_until: new Date('2026-02-01T00:00:00Z') },
     ])
     expect(await rows("select seen_at = '2026-01-01T00:00:00Z' as seen from {schema}.worker")).toEqual([
@@ -627,7 +627,7 @@ describe('a heartbeat', () => {
       lease_until: new Date('2026-01-01T00:00:05Z'),
       progress: { half: true },
     })
-    const [told] = await rows('select {schema}.job_tell(1, 100, null, 1, 1000) as state')
+    const [told] = await rows('select {schema}.job_record_progress(1, 100, null, 1, 1000) as state')
     expect(told?.state).toBe('held')
     expect(await rowOf('lease_until, progress')).toEqual({
       lease_until: new Date('2026-01-01T00:00:05Z'),
@@ -644,7 +644,7 @@ describe('a heartbeat', () => {
         async () =>
           (
             await rows(
-              "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%job_tell%'",
+              "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%job_record_progress%'",
             )
           ).length > 0,
         'it to wait',
@@ -698,7 +698,7 @@ describe('what was left by workers that are gone', () => {
     expect(await states()).toEqual({ 1: 'ready', 2: 'running', 3: 'ready', 4: 'ready', 5: 'ready' })
   })
 
-  const held = () => rows('select ids::int[] as ids, look_at as "lookAt" from {schema}.job_held order by id')
+  const held = () => rows('select ids::int[] as ids, check_at as "lookAt" from {schema}.job_held order by id')
   const at = (ms: number) => new Date(Date.parse('2026-01-01T00:00:00Z') + ms)
 
   it('is left to whoever looks at its claim just now', async () => {
@@ -707,7 +707,7 @@ describe('what was left by workers that are gone', () => {
     const claimOf1 = "select from {schema}.job_held where ids = '{1}'"
     expect(idsOf(await whileLocked(claimOf1, () => fixture.jobs.recover()))).toEqual([2])
     const over = await rows("select id from {schema}.job_held where ids = '{1}'")
-    await rows("update {schema}.job_held set look_at = '2030-01-01'")
+    await rows("update {schema}.job_held set check_at = '2030-01-01'")
     const ids = over.map(({ id }) => Number(id))
     expect(await whileLocked(claimOf1, () => fixture.jobs.recover(10, ids))).toEqual([])
     expect(idsOf(await fixture.jobs.recover(10, ids))).toEqual([1])
@@ -729,7 +729,7 @@ describe('what was left by workers that are gone', () => {
     expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(LEASE_MS) }])
     await passes(LEASE_MS / 2)
     await fixture.jobs.beat([second])
-    await fixture.jobs.recover(10, [first.held.id])
+    await fixture.jobs.recover(10, [first.batch.id])
     expect(await held()).toEqual([{ ids: [1, 2], lookAt: at(LEASE_MS) }])
     await fixture.jobs.complete([first])
     await passes(LEASE_MS)
@@ -743,7 +743,7 @@ describe('what was left by workers that are gone', () => {
   it('a claim that is said to be over is looked at now, and kept while any of its jobs is held', async () => {
     await put({ id: 1 }, { id: 2 })
     const jobs = (await fixture.jobs.claim('ann', 2)) ?? []
-    const over = jobs.slice(0, 1).map((job) => job.held.id)
+    const over = jobs.slice(0, 1).map((job) => job.batch.id)
     for (const job of jobs) {
       expect(await fixture.jobs.recover(10, over)).toEqual([])
       expect(await held()).toHaveLength(1)
@@ -790,15 +790,15 @@ describe('what was left by workers that are gone', () => {
       { id: 3, state: 'running', worker: 'bob' },
     )
     // Ann has had it before.
-    await rows("insert into {schema}.job_held (worker, look_at, ids) values ('ann', '2030-01-01', '{3}')")
-    const [told] = await rows("select {schema}.job_give_strays_back('{ann}', '{2}') as count")
+    await rows("insert into {schema}.job_held (worker, check_at, ids) values ('ann', '2030-01-01', '{3}')")
+    const [told] = await rows("select {schema}.job_release_orphaned('{ann}', '{2}') as count")
     expect(told?.count).toBe(1)
     expect(await rows('select state, attempt from {schema}.job order by id')).toEqual([
       { state: 'ready', attempt: 0 },
       { state: 'running', attempt: 1 },
       { state: 'running', attempt: 1 },
     ])
-    expect((await rows("select {schema}.job_give_strays_back('{ann}', '{2}') as count"))[0]?.count).toBe(0)
+    expect((await rows("select {schema}.job_release_orphaned('{ann}', '{2}') as count"))[0]?.count).toBe(0)
   })
 })
 
@@ -807,19 +807,19 @@ it('a plan that was made while there was little to read does not read all when t
   const ask = async (sql: string) => (await client.query(renderSchema(sql, fixture.schema))).rows[0]
   const statements = (ids: string, fence: number) => [
     `job_claim('{ann}', '{2}', '{1}', '{0}', '{0}', '{60000}')`,
-    `job_probe('{ann}', '{2}', '{1}', '{60000}')`,
-    `job_claim_carefully('ann', 2, '{1}', '{60000}')`,
+    `job_claim_full_scan('{ann}', '{2}', '{1}', '{60000}')`,
+    `job_claim_one_by_one('ann', 2, '{1}', '{60000}')`,
     'job_promote(10)',
     'job_expire(10)',
     "job_recover(10, '{1}')",
-    `job_beat('{ann}', '{${ids}}', '{${ids.replace(/\d+/g, `${fence}`)}}', '{${ids.replace(/\d+/g, '60000')}}')`,
-    `job_settle('[${ids.split(',').map((id) => `{"id": ${id}, "fence": ${fence}, "to": "back"}`)}]')`,
+    `job_heartbeat('{ann}', '{${ids}}', '{${ids.replace(/\d+/g, `${fence}`)}}', '{${ids.replace(/\d+/g, '60000')}}')`,
+    `job_settle('[${ids.split(',').map((id) => `{"id": ${id}, "fence": ${fence}, "to": "release"}`)}]')`,
     `job_complete('{${ids}}', '{${ids.replace(/\d+/g, `${fence}`)}}', null, '{7}')`,
     `job_complete('{${ids}}', '{${ids.replace(/\d+/g, '7')}}', null, '{7}')`,
     `job_complete_one(${ids.split(',')[0]}, ${fence}, null, 7, 1000)`,
-    `job_settle_one('{"id": ${ids.split(',')[0]}, "fence": ${fence}, "to": "back"}', 1000)`,
-    `job_tell(${ids.split(',')[0]}, ${fence}, '1', 1000, 1000)`,
-    `job_give_strays_back('{ann}', '{}')`,
+    `job_settle_one('{"id": ${ids.split(',')[0]}, "fence": ${fence}, "to": "release"}', 1000)`,
+    `job_record_progress(${ids.split(',')[0]}, ${fence}, '1', 1000, 1000)`,
+    `job_release_orphaned('{ann}', '{}')`,
     `job_cancel(${ids.split(',')[0]}, '{}', 1000)`,
     `job_redrive('{${ids}}')`,
     `job_discard('{${ids}}')`,
@@ -844,7 +844,7 @@ it('a plan that was made while there was little to read does not read all when t
   try {
     await put(...[1, 2].map((id) => ({ id, state: 'running' as const })), { id: 3 })
     // To make it later would be a reason to plan anew.
-    await rows("select {schema}.job_history_day('2026-01-09')")
+    await rows("select {schema}.job_history_add_partition('2026-01-09')")
     await rows('vacuum analyze {schema}.job')
     await reads()
     await ask(`insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, input)
@@ -923,7 +923,7 @@ describe('operators', () => {
   it('workers: those that nobody has heard of for so long are forgotten, and nobody is waited for', async () => {
     await rows(`insert into {schema}.worker select w, 'host', 1, '{1}', 1, '2025-01-01', s::timestamptz
       from unnest('{old,busy,new}'::text[], '{2025-12-31,2025-12-31,2026-01-01}'::text[]) as t (w, s)`)
-    const forget = async () => (await rows('select {schema}.worker_forget(60000) as count'))[0]?.count
+    const forget = async () => (await rows('select {schema}.worker_delete_stale(60000) as count'))[0]?.count
     expect(await whileLocked("select from {schema}.worker where id = 'busy'", forget)).toBe(1)
     expect(await rows('select id from {schema}.worker order by id')).toEqual([{ id: 'busy' }, { id: 'new' }])
   })

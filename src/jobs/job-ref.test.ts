@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
 import { InvalidInputError, PermanentError } from '../errors.js'
+import { job } from './job-definition.js'
 import type { JobRef } from './job-ref.js'
-import { job } from './job-spec.js'
 
 const fixture = openJobs()
 const define = () =>

@@ -1,9 +1,9 @@
 import { InvalidInputError } from '../errors.js'
+import { showGiven } from '../options/name-given.js'
+import { refuseValue } from '../options/refuse-value.js'
 import type { Database } from '../postgres/database.js'
-import { showGiven } from '../postgres/name-given.js'
-import { refuseValue } from '../postgres/refuse-value.js'
-import type { JobDefinitions, JobOutcome, ReadDefinition } from './job-spec.js'
-import { readJobNames } from './record-statements.js'
+import { readJobNames } from './inspection-queries.js'
+import type { JobDefinitions, JobOutcome, ResolvedDefinition } from './job-definition.js'
 
 /**
  * A reference to one job, typed by its name and its result. It is a plain object: store it as JSON, and pass it to `result`,
@@ -33,12 +33,15 @@ export type JobTarget<D extends JobDefinitions, N extends keyof D & string = key
   | JobRef<N, JobOutcome<D[N]>>
 
 /** A target after its checks. `name` is undefined if the target was an id. */
-export interface ReadTarget {
+export interface ResolvedTarget {
   readonly id: string
   readonly name: string | undefined
 }
 
-export function readTarget(target: unknown, definitions: ReadonlyMap<string, ReadDefinition>): ReadTarget {
+export function resolveTarget(
+  target: unknown,
+  definitions: ReadonlyMap<string, ResolvedDefinition>,
+): ResolvedTarget {
   if (!isRef(target)) return { id: checkId(target), name: undefined }
   const { id, name } = readRef(target)
   if (typeof name !== 'string' || !definitions.has(name)) throw unknownName(name, definitions.keys())
@@ -73,7 +76,7 @@ export const unknownName = (name: unknown, names: Iterable<string>): InvalidInpu
   )
 
 /** Refuses a reference whose name is not that of the job with its id. A reference from another database may be like that. */
-export function assertNamed({ id, name }: ReadTarget, actual: string): void {
+export function assertNamed({ id, name }: ResolvedTarget, actual: string): void {
   if (name === undefined || name === actual) return
   throw refuseValue(
     'name',
@@ -82,9 +85,9 @@ export function assertNamed({ id, name }: ReadTarget, actual: string): void {
 }
 
 /** Refuses references whose names are not those of their jobs. The name of a job never changes, so a separate statement can check it. */
-export async function assertAllNamed(database: Database, targets: readonly ReadTarget[]): Promise<void> {
+export async function assertAllNamed(database: Database, targets: readonly ResolvedTarget[]): Promise<void> {
   const refs = new Map(targets.filter(({ name }) => name !== undefined).map((target) => [target.id, target]))
   if (refs.size === 0) return
   for (const { id, name } of await database.send(readJobNames, [`{${[...refs.keys()].join(',')}}`]))
-    assertNamed(refs.get(`${id}`) as ReadTarget, `${name}`)
+    assertNamed(refs.get(`${id}`) as ResolvedTarget, `${name}`)
 }

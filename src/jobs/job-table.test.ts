@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { until } from '../../test/database.js'
-import { listedOf } from '../../test/jobs/explored-jobs.js'
+import { indexOf } from '../../test/jobs/explored-jobs.js'
 import { openJobs } from '../../test/jobs/open-job-functions.js'
 
-/** What sql/0020_job.sql forbids, whoever writes. */
+/** Tests the constraints of sql/0026_job.sql, which hold for every writer. */
 
 const fixture = openJobs()
 const { rows, put, pool } = fixture
@@ -11,7 +11,7 @@ const { rows, put, pool } = fixture
 const changed = (sql: string) => rows(`update {schema}.job set ${sql} where id = 1`)
 const held = "worker = 'ann', lease_until = now(), started_at = now()"
 const free = 'worker = null, lease_until = null, started_at = null, cancel_at = null'
-const dead = `state = 'dead', listed = 'dead', error = '{}', ${free}`
+const dead = `state = 'dead', indexed_in = 'dead', error = '{}', ${free}`
 const refused = { code: '23514', constraint: 'job_transition' }
 const mixed = { code: '23514', constraint: 'job_state' }
 const states = ['ready', 'scheduled', 'gated', 'running', 'dead'] as const
@@ -20,7 +20,7 @@ const states = ['ready', 'scheduled', 'gated', 'running', 'dead'] as const
 async function inState(state: (typeof states)[number]): Promise<void> {
   await put({ id: 1, state: 'running', fence: 100 })
   if (state !== 'running')
-    await changed(`state = '${state}', listed = ${listedOf(state)}, error = '{}', ${free}`)
+    await changed(`state = '${state}', indexed_in = ${indexOf(state)}, error = '{}', ${free}`)
 }
 
 describe('steps', () => {
@@ -33,7 +33,7 @@ describe('steps', () => {
   }
   const stepTo = (state: string, fence: number) =>
     changed(
-      `state = '${state}', listed = ${listedOf(state)}, fence = ${fence}, attempt = 1, error = '{}', ${state === 'running' ? held : free}`,
+      `state = '${state}', indexed_in = ${indexOf(state)}, fence = ${fence}, attempt = 1, error = '{}', ${state === 'running' ? held : free}`,
     )
 
   it.each(states.flatMap((from) => states.map((to) => [from, to] as const)))(
@@ -71,8 +71,8 @@ describe('steps', () => {
 
 describe('a job is born', () => {
   const born = (state: string, fence = 0, more = '') =>
-    rows(`insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, input, state, listed, fence, attempt, error ${more ? ', worker, lease_until, started_at' : ''})
-      values (now(), now(), 1, 0, 5, 7, '1', '${state}', ${listedOf(state)}, ${fence}, 1, '{}' ${more})`)
+    rows(`insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, input, state, indexed_in, fence, attempt, error ${more ? ', worker, lease_until, started_at' : ''})
+      values (now(), now(), 1, 0, 5, 7, '1', '${state}', ${indexOf(state)}, ${fence}, 1, '{}' ${more})`)
 
   it.each(['ready', 'scheduled', 'gated'])('as %s', async (state) => {
     await born(state)
@@ -97,9 +97,9 @@ describe('what a job says of itself fits its state', () => {
         'lease_until = now()',
         'started_at = now()',
         'cancel_at = now()',
-        ...["'line'", "'schedule'", "'dead'", "'none'", "'other'"]
-          .filter((listed) => listed !== listedOf(state))
-          .map((listed) => `listed = ${listed}`),
+        ...["'ready'", "'scheduled'", "'dead'", "'none'", "'other'"]
+          .filter((index) => index !== indexOf(state))
+          .map((index) => `indexed_in = ${index}`),
       ].map((sql) => [state, sql]),
     ),
   )('%s: not %s', async (state, sql) => {
@@ -107,12 +107,12 @@ describe('what a job says of itself fits its state', () => {
     await expect(changed(`${sql}`)).rejects.toMatchObject(mixed)
   })
 
-  it.each(['worker = null', 'lease_until = null', 'started_at = null', 'attempt = 0', "listed = 'dead'"])(
+  it.each(['worker = null', 'lease_until = null', 'started_at = null', 'attempt = 0', "indexed_in = 'dead'"])(
     'running: not %s',
     async (sql) => {
       await inState('running')
       await expect(changed(sql)).rejects.toMatchObject(mixed)
-      await changed("cancel_at = now(), listed = 'none'")
+      await changed("cancel_at = now(), indexed_in = 'none'")
     },
   )
 
@@ -128,7 +128,7 @@ describe('what a job says of itself fits its state', () => {
 
   it('dead: of something', async () => {
     await inState('running')
-    await expect(changed(`state = 'dead', listed = 'dead', ${free}`)).rejects.toMatchObject(mixed)
+    await expect(changed(`state = 'dead', indexed_in = 'dead', ${free}`)).rejects.toMatchObject(mixed)
     await changed(dead)
   })
 })
@@ -141,18 +141,18 @@ describe('history', () => {
       )
     ).map(({ name }) => `${name}`.split('.')[1])
   const keep = async (days: string, waitMs = 1_000) =>
-    (await rows(`select {schema}.job_history_keep('${days}', ${waitMs}) as count`))[0]?.count
+    (await rows(`select {schema}.job_history_maintain('${days}', ${waitMs}) as count`))[0]?.count
 
   it('a day is made once, by however many at once', async () => {
     const client = await pool.connect()
     // None can attach it before all have looked for it.
     await client.query(`begin; lock table ${fixture.schema}.job_history in share update exclusive mode`)
     const made = Promise.all(
-      Array.from({ length: 5 }, () => rows("select {schema}.job_history_day('2030-05-01')")),
+      Array.from({ length: 5 }, () => rows("select {schema}.job_history_add_partition('2030-05-01')")),
     )
     made.catch(() => {})
     try {
-      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}.job_history_day%'`
+      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}.job_history_add_partition%'`
       await until(async () => (await rows(waiting)).length === 5, 'all to wait')
     } finally {
       await client.query('rollback')
@@ -168,7 +168,7 @@ describe('history', () => {
 
   it('is made for the days that will be needed, and dropped when its day has come', async () => {
     await rows(
-      "select {schema}.job_history_day(d::date) from unnest('{2025-12-31,2026-01-01,2026-01-02}'::text[]) d",
+      "select {schema}.job_history_add_partition(d::date) from unnest('{2025-12-31,2026-01-01,2026-01-02}'::text[]) d",
     )
     expect(await keep('{1,7}')).toBe(2)
     expect((await partitions()).filter((name) => `${name}` < 'job_history_2029')).toEqual(
@@ -180,7 +180,7 @@ describe('history', () => {
   it('is dropped by one of several', async () => {
     for (let turn = 0; turn < 5; turn++) {
       await rows(
-        "select {schema}.job_history_day(d::date) from generate_series('2025-01-01'::date, '2025-01-08', '1 day') d",
+        "select {schema}.job_history_add_partition(d::date) from generate_series('2025-01-01'::date, '2025-01-08', '1 day') d",
       )
       const counts = await Promise.all(Array.from({ length: 6 }, () => keep('{}', 5_000)))
       expect(counts.reduce((sum: number, count) => sum + Number(count), 0)).toBe(8)
@@ -188,7 +188,7 @@ describe('history', () => {
   })
 
   it('is left to whoever is at it', async () => {
-    await rows("select {schema}.job_history_day('2025-05-01')")
+    await rows("select {schema}.job_history_add_partition('2025-05-01')")
     const client = await pool.connect()
     await client.query(
       `begin; select pg_advisory_xact_lock(hashtextextended('"${fixture.schema}":job_history', 0))`,
@@ -203,14 +203,16 @@ describe('history', () => {
   })
 
   it('a day that somebody drops by hand meanwhile is no harm', async () => {
-    await rows("select {schema}.job_history_day(d::date) from unnest('{2025-04-01,2025-04-02}'::text[]) d")
+    await rows(
+      "select {schema}.job_history_add_partition(d::date) from unnest('{2025-04-01,2025-04-02}'::text[]) d",
+    )
     const client = await pool.connect()
     let kept: Promise<unknown> | undefined
     try {
       await client.query(`begin; drop table ${fixture.schema}.job_history_20250401`)
       kept = keep('{}', 60_000)
       kept.catch(() => {})
-      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}.job_history_keep%'`
+      const waiting = `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%${fixture.schema}.job_history_maintain%'`
       await until(async () => (await rows(waiting)).length === 1, 'it to wait')
     } finally {
       await client.query('commit')
@@ -220,14 +222,22 @@ describe('history', () => {
   })
 
   it('a drop waits for a moment, and leaves the day to the next', async () => {
-    await rows("select {schema}.job_history_day(d::date) from unnest('{2025-06-01,2025-06-02}'::text[]) d")
+    await rows(
+      "select {schema}.job_history_add_partition(d::date) from unnest('{2025-06-01,2025-06-02}'::text[]) d",
+    )
     const client = await pool.connect()
     await client.query('begin')
     const [schema] = await rows("select '{schema}' as name")
     await client.query(`lock table ${schema?.name}.job_history_20250601 in access share mode`)
+    const limitLockWait = (limit: string) =>
+      rows(`create or replace function {schema}.limit_lock_wait(ms integer) returns text
+        language sql volatile as $$ select pg_catalog.set_config('lock_timeout', ${limit}, true) $$`)
+    // Any other bound than that of the call would never end.
+    await limitLockWait(`case ms when 20 then '20' else '0' end`)
     try {
       expect(await keep('{}', 20)).toBe(1)
     } finally {
+      await limitLockWait('ms::text')
       await client.query('rollback')
       client.release()
     }

@@ -38,7 +38,7 @@ const rowsOf = async (db: pg.Pool, sql: string) => (await db.query(inSchema(sql)
 beforeAll(() =>
   rowsOf(
     pool,
-    'select {schema}.job_history_day({schema}.job_forget_on({schema}.clock(), 7 + d)) from generate_series(0, 2) d',
+    'select {schema}.job_history_add_partition({schema}.job_forget_date({schema}.clock(), 7 + d)) from generate_series(0, 2) d',
   ),
 )
 
@@ -170,7 +170,7 @@ describe('a worker that dies, sleeps or loses contact anywhere', () => {
         asProcess(db, async (own) => {
           await own.recover()
           const [job] = (await own.claim('worker')) ?? []
-          if (job) await own.settle({ ...job, to: 'back' })
+          if (job) await own.settle({ ...job, to: 'release' })
           const [again] = (await own.claim('worker')) ?? []
           if (again) await own.complete([again])
         }),
@@ -195,7 +195,7 @@ it('a job that is added in a transaction is there once, with what the transactio
       asProcess(db, (_, database) =>
         database.transaction(async (tx) => {
           const { rowCount } = await tx.query('insert into placed values (1) on conflict do nothing')
-          if (rowCount === 1) await database.send(addJobs, [...kind, '[1]', '{}', '{}'], tx)
+          if (rowCount === 1) await database.send(addJobs, [...kind, '[1]', '{}', '{}'], { tx })
         }),
       ),
     invariant: async (db) =>

@@ -1,63 +1,50 @@
 import { InvalidInputError } from '../errors.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { nameGiven } from '../options/name-given.js'
 import type { Database } from '../postgres/database.js'
-import type { Tx } from '../postgres/executor.js'
 import { type Storable, toJson } from '../postgres/json.js'
-import { MarkedCall } from '../postgres/marked-call.js'
-import { nameGiven, showGiven } from '../postgres/name-given.js'
 import { trackJoinedMethods } from '../postgres/open-calls.js'
 import type { Page, PageOptions } from '../postgres/page.js'
 import { parseInput } from '../postgres/standard-schema.js'
 import type { Wakeups } from '../postgres/wakeups.js'
-import { addAlone, inBatches, type NewJob, sendJobs } from './add-jobs.js'
+import {
+  type AddJobOptions,
+  type AddManyOptions,
+  type AddOptions,
+  addJobOptions,
+  addManyOptions,
+  jobToAdd,
+  resolveAddOptions,
+} from './add-options.js'
 import { type Canceled, type CancelOptions, cancelOn } from './cancel-job.js'
 import { type DeadChoice, type DeadFilter, DeadJobs } from './dead-jobs.js'
 import { type Handled, type JobHandlers, readHandlers } from './handlers.js'
-import { hintAfterCommit } from './hint-after-commit.js'
 import type { JobAdder } from './job-adder.js'
+import {
+  type JobAddInput,
+  type JobDefinitions,
+  type JobOutcome,
+  type JobPayload,
+  type ResolvedDefinition,
+  resolveDefinition,
+} from './job-definition.js'
 import type { AttemptRecord, JobRecord } from './job-record.js'
 import {
   type JobRef,
   type JobRefOf,
   type JobTarget,
-  type ReadTarget,
-  readTarget,
+  type ResolvedTarget,
+  resolveTarget,
   unknownName,
 } from './job-ref.js'
 import { awaitResult, type ResultOptions, readHistoryOn, readJobOn } from './job-results.js'
-import {
-  type AddOptions,
-  type JobDefinitions,
-  type JobGiven,
-  type JobOutcome,
-  type JobPayload,
-  type ReadDefinition,
-  readAdd,
-  readDefinition,
-} from './job-spec.js'
+import type { NewJob } from './new-job.js'
 import type { Worker, WorkOptions } from './work-options.js'
-
-export interface AddJobOptions extends AddOptions {
-  /** Your transaction. The job exists if, and only if, the transaction commits. */
-  readonly tx?: Tx | undefined
-  /**
-   * How workers learn of a job that you add in a transaction of another library. By default workers find the job by polling, because Dibs does not see that
-   * commit. With `in-transaction` the notification is part of the transaction, so workers start at once. The price: all such commits in the database queue
-   * for one lock.
-   */
-  readonly wake?: 'in-transaction' | undefined
-}
-
-export interface AddManyOptions {
-  readonly tx?: Tx | undefined
-  readonly wake?: 'in-transaction' | undefined
-}
 
 /** One job of an `addMany` call. */
 export type JobToAdd<D extends JobDefinitions> = {
   readonly [N in keyof D & string]: AddOptions & {
     readonly name: N
-    readonly input: Storable<JobGiven<D[N]>>
+    readonly input: Storable<JobAddInput<D[N]>>
   }
 }[keyof D & string]
 
@@ -69,22 +56,15 @@ export interface JobsParts {
   readonly work: (handled: readonly Handled[], options?: WorkOptions) => Promise<Worker>
 }
 
-const addNames = ['runAt', 'delayMs', 'priority', 'expiresAt', 'correlationId']
-
 /** Returns references to added jobs, in the order of the jobs. */
 const refsTo = <R>(jobs: readonly NewJob[], ids: readonly string[]): R[] =>
   // The caller's types give the names.
   jobs.map(({ definition }, n) => ({ id: ids[n], name: definition.name, created: true }) as R)
 
-function checkWake(wake: unknown): void {
-  if (wake !== undefined && wake !== 'in-transaction')
-    throw new InvalidInputError('wake', `must be 'in-transaction', or absent, not ${showGiven(wake)}`)
-}
-
 /** Jobs by name: adds, runs, reads, cancels and redrives them. `dibs.jobs` returns it. */
 export class Jobs<D extends JobDefinitions> {
   readonly #parts: JobsParts
-  readonly #definitions: ReadonlyMap<string, ReadDefinition>
+  readonly #definitions: ReadonlyMap<string, ResolvedDefinition>
   readonly #dead: DeadJobs
 
   constructor(parts: JobsParts, definitions: D) {
@@ -95,7 +75,7 @@ export class Jobs<D extends JobDefinitions> {
       )
     this.#parts = parts
     this.#definitions = new Map(
-      Object.entries(definitions).map(([name, definition]) => [name, readDefinition(name, definition)]),
+      Object.entries(definitions).map(([name, definition]) => [name, resolveDefinition(name, definition)]),
     )
     this.#dead = new DeadJobs(parts, this.#definitions)
   }
@@ -118,11 +98,10 @@ export class Jobs<D extends JobDefinitions> {
     input: JobPayload<D[N], Value>,
     options: AddJobOptions = {},
   ): Promise<JobRefOf<D, N>> {
-    checkOptions(options, [...addNames, 'tx', 'wake'])
-    const { tx, wake, ...rest } = options
-    checkWake(wake)
+    const { tx, wake, ...rest } = addJobOptions.read(options)
     const job = await this.#read(name, input, rest)
-    const ids = tx === undefined ? [await this.#parts.adder.add(job)] : await this.#addJoined([job], tx, wake)
+    const { adder } = this.#parts
+    const ids = tx === undefined ? [await adder.add(job)] : await adder.addJoined([job], { tx, wake })
     return refsTo<JobRefOf<D, N>>([job], ids)[0] as JobRefOf<D, N>
   }
 
@@ -138,33 +117,12 @@ export class Jobs<D extends JobDefinitions> {
   ): Promise<JobRefOf<D, N>[]> {
     if (!Array.isArray(jobs))
       throw new InvalidInputError('jobs', `must be an array of { name, input, … }, not ${nameGiven(jobs)}`)
-    checkOptions(options, ['tx', 'wake'])
-    checkWake(options.wake)
+    const { tx, wake } = addManyOptions.read(options)
     const read: NewJob[] = []
     for (const [n, job] of (jobs as readonly JobToAdd<D>[]).entries()) read.push(await this.#readOne(job, n))
     if (read.length === 0) return []
-    const { database, wakeups } = this.#parts
-    if (options.tx !== undefined) return refsTo(read, await this.#addJoined(read, options.tx, options.wake))
-    const [first = [], ...others] = inBatches(read)
-    if (others.length === 0) return refsTo(read, await addAlone(database, wakeups, first))
-    const ids = await database.transaction((tx) => this.#addJoined(read, tx, undefined), {
-      deadlineMs: Number.POSITIVE_INFINITY,
-    })
-    return refsTo(read, ids)
-  }
-
-  /** Returns the ids, in the order of the jobs. */
-  async #addJoined(jobs: readonly NewJob[], tx: Tx, wake: 'in-transaction' | undefined): Promise<string[]> {
-    const { database, wakeups } = this.#parts
-    const ids: string[] = []
-    const batches = [...inBatches(jobs)]
-    const marked = new MarkedCall(database, tx, `jobs.addMany of ${jobs.length} jobs`)
-    if (batches.length > 1) await marked.open()
-    for (const batch of batches)
-      ids.push(...(await sendJobs((statement, values) => marked.next(statement, values), batch)))
-    await hintAfterCommit(database, wakeups, jobs, tx, wake)
-    await marked.close()
-    return ids
+    const { adder } = this.#parts
+    return refsTo(read, await (tx === undefined ? adder.addAll(read) : adder.addJoined(read, { tx, wake })))
   }
 
   async #readOne(job: JobToAdd<D>, n: number): Promise<NewJob> {
@@ -174,8 +132,7 @@ export class Jobs<D extends JobDefinitions> {
         `must be an object { name, input, … }, not ${nameGiven(job)}; none was added`,
       )
     try {
-      checkOptions(job, ['name', 'input', ...addNames])
-      const { name, input, ...rest } = job
+      const { name, input, ...rest } = jobToAdd.read(job)
       return await this.#read(name, input, rest)
     } catch (error) {
       if (!(error instanceof InvalidInputError)) throw error
@@ -187,23 +144,22 @@ export class Jobs<D extends JobDefinitions> {
     }
   }
 
-  async #read(name: string, input: unknown, options: AddOptions): Promise<NewJob> {
-    const definition = this.#definition(name)
-    const read = readAdd(options)
+  async #read(
+    name: string,
+    input: unknown,
+    options: AddOptions & { readonly priority: number },
+  ): Promise<NewJob> {
+    const definition = this.#definitions.get(name)
+    if (!definition) throw unknownName(name, this.#definitions.keys())
+    const read = resolveAddOptions(options)
     const text = toJson('input', input === undefined ? null : input)
     // Check the input in the form that a handler will get. The worker parses the stored input again, so the parsed value is not needed here.
     if (definition.input) await parseInput(definition.input, JSON.parse(text))
     return { definition, options: read, input: text }
   }
 
-  #definition(name: string): ReadDefinition {
-    const definition = this.#definitions.get(name)
-    if (definition) return definition
-    throw unknownName(name, this.#definitions.keys())
-  }
-
-  #target(target: unknown): ReadTarget {
-    return readTarget(target, this.#definitions)
+  #target(target: unknown): ResolvedTarget {
+    return resolveTarget(target, this.#definitions)
   }
 
   /**

@@ -4,8 +4,8 @@ import type { Dibs } from '../dibs.js'
 import type { StandardSchema } from '../postgres/standard-schema.js'
 import type { Transaction } from '../postgres/transaction-types.js'
 import type { JobContext } from './job-context.js'
+import { type JobPayload, job } from './job-definition.js'
 import type { JobRef } from './job-ref.js'
-import { type JobPayload, job } from './job-spec.js'
 
 interface Schemas {
   readonly amount: StandardSchema<string, { cents: number }>
@@ -160,7 +160,7 @@ it('a reference says which job it is, and what its result is', () => {
     // @ts-expect-error: the input of another job
     await jobs.addMany([{ name: 'text', input: [1] }])
 
-    // What a program has stored, and reads again.
+    // A reference that the program has stored as JSON and reads again.
     const stored: { id: string; name: 'sum'; created: boolean } = JSON.parse(JSON.stringify(sum))
     expectTypeOf(await jobs.result(stored)).toEqualTypeOf<number>()
   })

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import { until, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
-import { onTime } from '../../test/on-time.js'
+import { realTime } from '../../test/real-time.js'
 import type { Dibs } from '../dibs.js'
 import { type Fault, PgProxy } from '../testing/index.js'
 
@@ -13,7 +13,7 @@ async function through(proxy: PgProxy): Promise<Dibs> {
   return await fixture.elsewhere({}, { connectionString: proxy.url, connectionTimeoutMillis: 2_000 })
 }
 
-it('waits for a database that is away when it starts', async () => {
+it('waits for a database that is unavailable at the start', async () => {
   await using proxy = await PgProxy.start({ url })
   const dibs = await through(proxy)
   const away = proxy.inject({ kind: 'refuse' })
@@ -59,28 +59,32 @@ it.each<[string, Fault[]]>([
   expect(lost).toEqual([])
 })
 
-it('asks a database that is away less and less, and is there as soon as that is back', onTime, async () => {
-  await using proxy = await PgProxy.start({ url })
-  const dibs = await through(proxy)
-  const events = fixture.listen('dibs:worker.breaker-opened', 'dibs:worker.breaker-closed')
-  const jobs = dibs.jobs({ note: {} })
-  const mine = fixture.dibs.jobs({ note: {} })
-  await using worker = await jobs.work({ note: () => 'done' }, { pollMs: 100 })
-  await worker.ready
-  const away = proxy.inject({ kind: 'refuse' })
-  proxy.inject({ kind: 'reset' })
-  await until(() => worker.stats.breaker === 'open', 'the breaker to open')
-  const { id } = await mine.add('note', null)
-  away.end()
-  expect(await mine.result(id, { waitMs: 8_000 })).toBe('done')
-  expect(worker.stats.breaker).toBe('closed')
-  expect(events.map(({ event }) => event)).toEqual([
-    'dibs:worker.breaker-opened',
-    'dibs:worker.breaker-closed',
-  ])
-})
+it(
+  'tries an unavailable database less and less often, and works as soon as it is back',
+  realTime,
+  async () => {
+    await using proxy = await PgProxy.start({ url })
+    const dibs = await through(proxy)
+    const events = fixture.listen('dibs:worker.breaker-opened', 'dibs:worker.breaker-closed')
+    const jobs = dibs.jobs({ note: {} })
+    const mine = fixture.dibs.jobs({ note: {} })
+    await using worker = await jobs.work({ note: () => 'done' }, { pollMs: 100 })
+    await worker.ready
+    const away = proxy.inject({ kind: 'refuse' })
+    proxy.inject({ kind: 'reset' })
+    await until(() => worker.stats.breaker === 'open', 'the breaker to open')
+    const { id } = await mine.add('note', null)
+    away.end()
+    expect(await mine.result(id, { waitMs: 8_000 })).toBe('done')
+    expect(worker.stats.breaker).toBe('closed')
+    expect(events.map(({ event }) => event)).toEqual([
+      'dibs:worker.breaker-opened',
+      'dibs:worker.breaker-closed',
+    ])
+  },
+)
 
-it('takes a server that is silent for one that is away', async () => {
+it('treats a silent server as unavailable', async () => {
   await using proxy = await PgProxy.start({ url })
   const dibs = await through(proxy)
   const jobs = dibs.jobs({ note: { leaseMs: 4_000 } })
@@ -114,7 +118,7 @@ it('takes a server that is silent for one that is away', async () => {
   expect(worker.stats.running).toBe(0)
 })
 
-it('keeps its leases while a partition of history has to wait for somebody', async () => {
+it('keeps its leases while a history partition waits for a lock', async () => {
   const dibs = await fixture.elsewhere()
   const lost = fixture.listen('dibs:job.lost')
   const failed = fixture.listen('dibs:worker.failed')
@@ -141,11 +145,13 @@ it('keeps its leases while a partition of history has to wait for somebody', asy
 })
 
 it.each([
-  ['by itself', 0],
-  ['beside others', 1],
+  ['by itself', 0, 0],
+  ['beside others', 1, 0],
+  // Longer than the recovery waits once the database is back.
+  ['by itself, with outcomes that get through late', 0, 6_000],
 ])(
   'records what has ended meanwhile before leases that have run out are looked for: %s',
-  async (_, others) => {
+  async (_, others, lateMs) => {
     await using proxy = await PgProxy.start({ url })
     const define = async () => (await through(proxy)).jobs({ note: { leaseMs: 2_000 } })
     const jobs = await define()
@@ -157,11 +163,17 @@ it.each([
       Array.from({ length: others }, async () => await (await define()).work({ note: () => 'again' })),
     )
     await Promise.all(idle.map(({ ready }) => ready))
+    const cut =
+      lateMs > 0
+        ? proxy.inject({ kind: 'cut', when: 'before', statement: 'job_complete', times: 'always' })
+        : undefined
     const away = proxy.inject({ kind: 'refuse' })
     proxy.inject({ kind: 'reset' })
     go.resolve()
     await sleep(5_000)
     away.end()
+    await sleep(lateMs)
+    cut?.end()
     await jobs.result(id, { waitMs: 15_000 })
     expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['succeeded'])
     for (const other of idle) await other.stop()

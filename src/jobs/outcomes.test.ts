@@ -62,11 +62,11 @@ describe('a handler that throws', () => {
     await until(async () => (await jobs.get(id))?.state === state, `the job to be ${state}`, 10_000)
     expect(await jobs.get(id)).toMatchObject({ attempt, error: { message: expect.any(String) } })
     expect([worker.stats.started, notRecorded]).toEqual([1, []])
-    // What was snoozed has not been.
+    // A snoozed attempt leaves no outcome.
     expect(await outcomesOf(id)).toEqual(attempt === 0 ? [] : ['failed'])
   })
 
-  it('what does not say what it is, in a transaction: it is rolled back, and its connection goes back', async () => {
+  it('a value that cannot be read, in a transaction: that is rolled back, and its connection released', async () => {
     const dibs = await fixture.elsewhere({}, { max: 1 })
     const jobs = dibs.jobs({ pay: { transactional: true, maxAttempts: 2, retry } })
     await using _ = await jobs.work({
@@ -81,7 +81,7 @@ describe('a handler that throws', () => {
     expect(await fixture.logged()).toEqual(['2'])
   })
 
-  it('and is tried later: whoever has waited in vain hears why', async () => {
+  it('and is retried later: a caller whose wait ends hears why', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry: { baseMs: HOUR_MS } } })
     const { id } = await jobs.add('pay', null)
     await using _ = await jobs.work({
@@ -95,7 +95,7 @@ describe('a handler that throws', () => {
     )
   })
 
-  it('is run as often as it may, and no more', async () => {
+  it('gets no more than `maxAttempts`', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry, maxAttempts: 3 } })
     const { id } = await jobs.add('pay', null)
     const seen: [number, boolean][] = []
@@ -123,7 +123,7 @@ describe('a handler that throws', () => {
     expect(new Set(history.map(({ fence }) => fence)).size).toBe(3)
   })
 
-  it('waits for as long as its policy says, or the error asks for, whichever is longer', async () => {
+  it('waits as long as its policy or its error says, whichever is longer', async () => {
     const jobs = fixture.dibs.jobs({
       policy: { retry: { backoff: 'fixed', baseMs: 600_000, jitter: 0 } },
       error: { retry: { backoff: 'fixed', baseMs: 1_000, jitter: 0 } },
@@ -163,7 +163,7 @@ describe('a handler that throws', () => {
 })
 
 describe('a handler that takes too long', () => {
-  it('has failed, is told so, and its slot is for others', async () => {
+  it('has failed, gets its signal, and frees its slot', async () => {
     const jobs = fixture.dibs.jobs({ slow: { timeoutMs: 200, maxAttempts: 1 }, next: {} })
     const { id } = await jobs.add('slow', null)
     const stuck = fixture.listen('dibs:job.stuck')
@@ -191,7 +191,7 @@ describe('a handler that takes too long', () => {
 })
 
 describe('a lease that is lost', () => {
-  it('ends the handler by its signal, and what it does later changes nothing, and is told', async () => {
+  it('aborts the handler, and refuses its late outcome', async () => {
     const jobs = fixture.dibs.jobs({ slow: { leaseMs: 4_000 } })
     const { id } = await jobs.add('slow', null)
     const told = fixture.listen('dibs:job.lost', 'dibs:job.recovered', 'dibs:job.refused')
@@ -256,7 +256,7 @@ describe('dead letters', () => {
     throw new PermanentError(`${input}`)
   }
 
-  it('are listed in pages, by name, and by what their error says', async () => {
+  it('are listed in pages, by name, and by error', async () => {
     const ids = await kill(['a', 'b', 'no "such" thing\nat all', 'd'], 'b')
     const jobs = define()
     const all = await jobs.dead()
@@ -282,14 +282,14 @@ describe('dead letters', () => {
     expect((await jobs.dead({}, { cursor: tampered })).items).toEqual([])
   })
 
-  it('are not those of others who use the same names in other queues', async () => {
+  it('do not include jobs of the same name in other queues', async () => {
     await kill(['a'])
     const others = fixture.dibs.jobs({ email: { queue: 'elsewhere' }, other: { queue: 'default' } })
     expect((await others.dead()).items).toEqual([])
     expect((await others.redrive({ all: true })).ids).toEqual([])
   })
 
-  it('are driven again, one, several, or all that match, with all their attempts', async () => {
+  it('are redriven, one, several, or all that match, with all their attempts', async () => {
     const ids = await kill(['a', 'b', 'c', 'd'], 'e')
     const jobs = define()
     expect(await jobs.redrive(`${ids[0]}`)).toEqual({ ids: [ids[0]] })
@@ -320,7 +320,7 @@ describe('dead letters', () => {
     ['an empty filter', {}, /^`which` must name something \(`name`, `error`\), or say `\{ all: true \}`\.$/],
     ['a filter of undefined', { name: undefined }, /^`which` must name something/],
     ['not all', { all: false }, /^`which` must name something/],
-    ['a text for all', { all: 'yes' }, /^`all` must be true or false, not a string\.$/],
+    ['a text for all', { all: 'yes' }, /^`all` must be true or false, not "yes"\.$/],
   ])('are left alone where %s is given', async (_, which, said) => {
     const ids = await kill(['a'])
     const jobs = define()
@@ -332,7 +332,7 @@ describe('dead letters', () => {
     expect((await jobs.dead()).items.map(({ id }) => id)).toEqual(ids)
   })
 
-  it('are all discarded if that is said, or all of a name', async () => {
+  it('are all discarded with `all`, or all of a name', async () => {
     const ids = await kill(['a', 'b'], 'c')
     const jobs = define()
     expect((await jobs.discard({ all: true, name: 'fax' })).ids).toEqual([ids[2]])
@@ -353,7 +353,7 @@ describe('dead letters', () => {
 })
 
 describe('cancel', () => {
-  it('ends what waits at once, and says why', async () => {
+  it('ends a waiting job at once, and says why', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     const ready = await jobs.add('pay', 7)
     const later = await jobs.add('pay', 8, { delayMs: HOUR_MS })
@@ -370,7 +370,7 @@ describe('cancel', () => {
     await expect(jobs.cancel(ready.id, { reason: 'x'.repeat(100_000) })).rejects.toThrow(InvalidInputError)
   })
 
-  it('says no more than that where no reason was given, also after an attempt that failed', async () => {
+  it('has no reason if none was given, even after a failed attempt', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry: () => HOUR_MS } })
     const waits = (await jobs.add('pay', 'fails')).id
     const runs = (await jobs.add('pay', 'runs')).id
@@ -401,7 +401,7 @@ describe('cancel', () => {
     ])
   })
 
-  it('tells whoever runs it, wherever that is, and what it throws then does not hide the reason', async () => {
+  it('aborts the handler in any process, and the error of the handler does not hide the reason', async () => {
     const jobs = fixture.dibs.jobs({ pay: { leaseMs: viaPgBouncer ? 4_000 : 60_000, maxAttempts: 1 } })
     const other = (await fixture.elsewhere()).jobs({ pay: {} })
     const { id } = await jobs.add('pay', null)
@@ -424,7 +424,7 @@ describe('cancel', () => {
     await until(() => worker.stats.canceled === 1, 'the worker to count it')
   })
 
-  it('comes too late for a handler that succeeds all the same', async () => {
+  it('does not stop a handler that succeeds all the same', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     const { id } = await jobs.add('pay', null)
     const inside = deferred()
@@ -444,7 +444,7 @@ describe('cancel', () => {
     expect(await jobs.get(id)).toMatchObject({ state: 'succeeded', error: undefined })
   })
 
-  it('ends what does not listen after a while, and what that does later changes nothing', async () => {
+  it('ends the job of a handler that ignores its signal, and refuses its late outcome', async () => {
     const jobs = fixture.dibs.jobs({ pay: {}, next: {} })
     const { id } = await jobs.add('pay', null)
     const refused = fixture.listen('dibs:job.refused')
@@ -473,7 +473,7 @@ describe('cancel', () => {
     expect(canceled).toEqual([expect.objectContaining({ id, attempt: 1 })])
   })
 
-  it('rolls back what a transactional handler has done', async () => {
+  it('rolls back the writes of a transactional handler', async () => {
     const jobs = fixture.dibs.jobs({ book: { transactional: true } })
     const { id } = await jobs.add('book', null)
     const inside = deferred()
@@ -490,7 +490,7 @@ describe('cancel', () => {
     expect(await fixture.logged()).toEqual([])
   })
 
-  it('ends what runs and fails, whatever it was to become', async () => {
+  it('ends a job whose handler fails, whatever its retry policy says', async () => {
     const jobs = fixture.dibs.jobs({ pay: { retry } })
     const { id } = await jobs.add('pay', null)
     const canceled = fixture.listen('dibs:job.canceled')
@@ -504,7 +504,7 @@ describe('cancel', () => {
       },
     })
     await inside.promise
-    // As by a process that sends no hints: the worker has not heard of it when its handler ends.
+    // Like a process that sends no notifications: the worker does not know of it when its handler ends.
     await fixture.query(`update {schema}.job set cancel_at = {schema}.clock(), error = $2 where id = $1`, [
       id,
       { name: 'JobCanceledError', message: 'enough' },
@@ -516,7 +516,7 @@ describe('cancel', () => {
     expect(canceled).toEqual([expect.objectContaining({ id, name: 'pay', attempt: 1 })])
   })
 
-  it('ends what is given back at a stop', async () => {
+  it('ends a job that is released by `stop`', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     const { id } = await jobs.add('pay', null)
     const inside = deferred()
@@ -549,8 +549,8 @@ describe('cancel', () => {
   })
 })
 
-describe('what expires', () => {
-  it('is not run, and does not keep what comes after it waiting', async () => {
+describe('a job that expires', () => {
+  it('is not run, and does not block later jobs', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     const expiresAt = new Date(Date.now() - 1_000)
     const old = await jobs.addMany(
@@ -569,7 +569,7 @@ describe('what expires', () => {
     expect(await jobs.get(`${old[0]?.id}`)).toMatchObject({ state: 'expired', input: 'old' })
   })
 
-  it('is over also if nobody takes it', async () => {
+  it('ends even if no worker takes it', async () => {
     const jobs = fixture.dibs.jobs({ pay: {}, other: {} })
     const { id } = await jobs.add('pay', null, { expiresAt: new Date(Date.now() - 1_000) })
     const later = await jobs.add('pay', null, { delayMs: HOUR_MS, expiresAt: new Date(Date.now() - 1_000) })
@@ -608,7 +608,7 @@ describe('what expires', () => {
 })
 
 describe('a result', () => {
-  it('is waited for though the pool is full', async () => {
+  it('is awaited even while the pool is full', async () => {
     const other = await fixture.elsewhere({}, { max: 1 })
     const jobs = other.jobs({ pay: {} })
     const { id } = await fixture.dibs.jobs({ pay: {} }).add('pay', null)
@@ -629,7 +629,7 @@ describe('a result', () => {
     await holds
   })
 
-  it('of what has failed names the class and the code of the error, whichever that was', async () => {
+  it('of a failed job names the class and the code of the error', async () => {
     const jobs = fixture.dibs.jobs({ pay: { maxAttempts: 1 } })
     const errors = [
       new TransientError('later'),
@@ -652,7 +652,7 @@ describe('a result', () => {
     ])
   })
 
-  it('that nobody makes says why', async () => {
+  it('that does not come says why', async () => {
     const jobs = fixture.dibs.jobs({ unknown: { queue: 'why' }, known: { queue: 'why' } })
     const { id } = await jobs.add('unknown', null)
     const say = async (of: string) => (await failureOf(jobs.result(of, { waitMs: 20 }))).message
@@ -663,11 +663,11 @@ describe('a result', () => {
     await fixture.dibs.queues.pause('why')
     const known = await jobs.add('known', null)
     expect(await say(known.id)).toContain('which is ready (its queue is paused). Try')
-    // It was not to wait, and does not look twice.
+    // Without a wait, the call reads once.
     expect((await failureOf(jobs.result(known.id))).message).toContain('which is ready. ')
   })
 
-  it('is waited for so long, and says what is wrong', async () => {
+  it('is awaited for `waitMs`, and says what is wrong', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     const { id } = await jobs.add('pay', null)
     const error = await failureOf(jobs.result(id, { waitMs: 30 }))
@@ -688,7 +688,7 @@ describe('a result', () => {
     expect((await jobs.history(id)).items).toEqual([])
   })
 
-  it('is not kept if nothing is', async () => {
+  it('is not kept with `keepMs: 0`', async () => {
     const jobs = fixture.dibs.jobs({ pay: { keepMs: 0 } })
     const { id } = await jobs.add('pay', null)
     await using worker = await jobs.work({ pay: () => 'paid' })

@@ -4,14 +4,14 @@ import { deferred } from '../../test/deferred.js'
 import { openJobs } from '../../test/jobs/open-jobs.js'
 import { InvalidInputError } from '../errors.js'
 import type { Statement } from '../postgres/statement.js'
-import { listDead, listLanes, MAX_HELD } from './record-statements.js'
+import { listDead, listLanes, MAX_HELD } from './inspection-queries.js'
 
 const fixture = openJobs()
 const define = (dibs = fixture.dibs) => dibs.jobs({ email: { queue: 'mail' }, fax: { queue: 'paper' } })
 const emails = (length: number) => Array.from({ length }, (_, input) => ({ name: 'email' as const, input }))
 
 describe('pause', () => {
-  it('is strict: no job of the queue is begun once it is there, and those that run go on', async () => {
+  it('is strict: no job of the queue starts afterwards, and running jobs go on', async () => {
     const jobs = define()
     const other = define(await fixture.elsewhere())
     await jobs.addMany(emails(600))
@@ -21,7 +21,7 @@ describe('pause', () => {
     await using _two = await other.work(handlers, { concurrency: 4, prefetch: 0 })
     await until(() => began.length > 50, 'some to be run')
     await fixture.dibs.queues.pause('mail', { pausedBy: 'ann' })
-    // Those that were claimed before are begun by now, or in this very moment.
+    // Jobs claimed before the pause have started by now, or start at this moment.
     await until(
       async () => (await fixture.query(`select from {schema}.job where state = 'running'`)).length === 0,
       'those that run to end',
@@ -38,7 +38,7 @@ describe('pause', () => {
     await jobs.result(id, { waitMs: 10_000 })
   })
 
-  it('does not wait for what runs, and may be said twice', async () => {
+  it('does not wait for running jobs, and may be repeated', async () => {
     const jobs = define()
     await jobs.addMany(emails(3))
     const go = deferred()
@@ -57,7 +57,7 @@ describe('pause', () => {
     await until(() => worker.stats.succeeded === 3, 'the others to be done')
   })
 
-  it('concerns queues that nobody has used yet', async () => {
+  it('works for queues that have no jobs yet', async () => {
     await fixture.dibs.queues.pause('fresh')
     const jobs = fixture.dibs.jobs({ a: { queue: 'fresh' } })
     const { id } = await jobs.add('a', null)
@@ -72,7 +72,7 @@ describe('pause', () => {
   })
 
   it.each([
-    [() => fixture.dibs.queues.pause(''), /`queue` must be a text of 1 to 200 characters/],
+    [() => fixture.dibs.queues.pause(''), /`queue` must be a string of 1 to 200 characters/],
     [() => fixture.dibs.queues.pause(7 as never), /`queue`.* not a number/],
     [() => fixture.dibs.queues.pause('a\0'), /`queue` must not hold a NUL/],
     [() => fixture.dibs.queues.pause('a', { pausedBy: 7 as never }), /`pausedBy` must be a string/],
@@ -95,7 +95,7 @@ describe('list', () => {
     await jobs.add('fax', 0, { delayMs: 3_600_000 })
     await jobs.addMany([1, 2, 3].map((input) => ({ name: 'fax', input })))
     await fixture.query(
-      `update {schema}.job set state = 'dead', listed = 'dead', error = '{}' where id = (select max(id) from {schema}.job)`,
+      `update {schema}.job set state = 'dead', indexed_in = 'dead', error = '{}' where id = (select max(id) from {schema}.job)`,
     )
     const go = deferred()
     await using worker = await jobs.work({ fax: () => go.promise }, { concurrency: 1, prefetch: 0 })
@@ -132,16 +132,16 @@ describe('list', () => {
     await jobs.addMany(emails(1_001))
     // As a claim of all of them leaves them.
     const later = "clock_timestamp() + interval '1 h'"
-    await fixture.query(`update {schema}.job set state = 'running', listed = 'none', worker = 'w', fence = 1, attempt = 1,
+    await fixture.query(`update {schema}.job set state = 'running', indexed_in = 'none', worker = 'w', fence = 1, attempt = 1,
       started_at = clock_timestamp(), lease_until = ${later}`)
-    await fixture.query(`insert into {schema}.job_held (worker, look_at, ids)
+    await fixture.query(`insert into {schema}.job_held (worker, check_at, ids)
       select 'w', ${later}, array_agg(id) from {schema}.job group by id % 10`)
     const countIn = async () =>
       (await fixture.dibs.queues.list({ prefix: 'mail' })).items[0]?.lanes.map(({ running }) => running)
     expect(await countIn()).toEqual([{ count: 1_000, isMore: true }])
     // More claims than one list reads: there may be more running jobs.
     await fixture.query('delete from {schema}.job')
-    await fixture.query(`insert into {schema}.job_held (worker, look_at, ids)
+    await fixture.query(`insert into {schema}.job_held (worker, check_at, ids)
       select 'w', ${later}, array_agg(n) from generate_series(1, ${MAX_HELD}) n`)
     expect(await countIn()).toEqual([{ count: 0, isMore: true }])
     await fixture.query('delete from {schema}.job_held')
@@ -161,7 +161,7 @@ describe('list', () => {
     expect(await queues.list({ prefix: 'unused' })).toEqual(none)
   })
 
-  it('goes by name, a page at a time', async () => {
+  it('is ordered by name, a page at a time', async () => {
     const { dibs } = fixture
     const names = ['page', 'page 1', 'page 2', 'page_3', 'pagé', 'page 🙂']
     const jobs = dibs.jobs({ a: { queue: 'page' }, b: { queue: 'page' }, c: { queue: 'page_3' } })
@@ -200,16 +200,16 @@ describe('list', () => {
   })
 })
 
-it('reads a page, however many jobs are dead or scheduled', async () => {
+it('reads few rows, however many jobs are dead or scheduled', async () => {
   const jobs = define()
   await jobs.addMany([...emails(1), { name: 'fax', input: 1 }])
   await fixture.query(`with of as (select id from {schema}.lane where name = 'email')
     insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, input, error)
     select now(), now(), of.id, 0, 1, 7, 'ready', '{}', '{}' from of, generate_series(1, 50000)`)
-  await fixture.query(`update {schema}.job set state = 'dead', listed = 'dead' where error is not null`)
+  await fixture.query(`update {schema}.job set state = 'dead', indexed_in = 'dead' where error is not null`)
   await fixture.query(`with of as (select id from {schema}.lane where name = 'email')
-    insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, listed, input)
-    select now(), now() + interval '1 day', of.id, 0, 1, 7, 'scheduled', 'schedule', '{}' from of, generate_series(1, 50000)`)
+    insert into {schema}.job (created_at, run_at, lane, priority, max_attempts, keep_days, state, indexed_in, input)
+    select now(), now() + interval '1 day', of.id, 0, 1, 7, 'scheduled', 'scheduled', '{}' from of, generate_series(1, 50000)`)
   await fixture.query('analyze {schema}.job')
   /** How many jobs it has read. */
   const readBy = async ({ text }: Statement, values: readonly unknown[]): Promise<number> => {

@@ -1,28 +1,20 @@
-import { BusyError, InvalidInputError } from '../errors.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { BusyError } from '../errors.js'
+import { checked } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
-import {
-  ANY_TEXT,
-  checkPageLimit,
-  decodeCursor,
-  PAGE_OPTIONS,
-  type Page,
-  type PageOptions,
-  toPage,
-} from '../postgres/page.js'
+import { checkText } from '../postgres/key.js'
+import { ANY_TEXT, decodeCursor, type Page, type PageOptions, pageOptions, toPage } from '../postgres/page.js'
 import type { TextRow } from '../postgres/text-values.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
 import type { Wakeups } from '../postgres/wakeups.js'
-import { queueTopic } from './add-jobs.js'
+import { countRunning, listLanes, MAX_COUNT, MAX_HELD } from './inspection-queries.js'
 import { time } from './job-record.js'
-import { checkCharacters, checkName } from './job-spec.js'
 import { pauseQueue, resumeQueue } from './job-statements.js'
-import { countRunning, listLanes, MAX_COUNT, MAX_HELD } from './record-statements.js'
+import { queueTopic } from './job-topics.js'
+import { checkName, storedString } from './stored-string.js'
 
 /** How long `pause` waits for claims in progress. */
 const WAIT_MS = 5_000
-const MAX_PAUSED_BY = 1_000
 
 /** A count that stops at 1,000, so that its cost is bounded. */
 export interface BoundedCount {
@@ -64,6 +56,14 @@ export interface PauseOptions {
   readonly pausedBy?: string | undefined
 }
 
+export const queueFilter = optionTable<QueueFilter>()('dibs.queues.list, filter', {
+  prefix: checked(checkText),
+})
+
+export const pauseOptions = optionTable<PauseOptions>()('dibs.queues.pause', {
+  pausedBy: storedString({ max: 1_000 }),
+})
+
 /** The name of this list in its cursors. */
 const LIST = 'queues'
 
@@ -85,22 +85,10 @@ export class Queues {
    * await dibs.queues.pause('mail', { pausedBy: 'ann' })
    */
   async pause(queue: string, options: PauseOptions = {}): Promise<void> {
-    checkOptions(options, ['pausedBy'])
-    const { pausedBy = THIS_PROCESS } = options
-    if (typeof pausedBy !== 'string' || pausedBy.length > MAX_PAUSED_BY) {
-      const given = typeof pausedBy === 'string' ? `one of ${pausedBy.length}` : nameGiven(pausedBy)
-      throw new InvalidInputError(
-        'pausedBy',
-        `must be a string of at most ${MAX_PAUSED_BY} characters, not ${given}`,
-      )
-    }
-    const values = [
-      checkName('queue', queue),
-      checkCharacters('pausedBy', pausedBy),
-      String(this.#database.boundWait(WAIT_MS)),
-    ]
+    const { pausedBy = THIS_PROCESS } = pauseOptions.read(options)
+    const values = [checkName('queue', queue), pausedBy, String(this.#database.boundWait(WAIT_MS))]
     try {
-      await this.#database.sendWaiting(WAIT_MS, pauseQueue, values)
+      await this.#database.send(pauseQueue, values, { waitMs: WAIT_MS })
     } catch (error) {
       if ((error as { code?: string }).code !== 'DIBS_STATEMENT_TIMEOUT') throw error
       throw new BusyError(`the queue "${queue}", of which jobs are just being claimed`, WAIT_MS, 100, {
@@ -117,7 +105,7 @@ export class Queues {
    */
   async resume(queue: string): Promise<{ readonly ok: boolean }> {
     const [row] = await this.#database.send(resumeQueue, [checkName('queue', queue)])
-    this.#wakeups.hint(queueTopic(queue))
+    this.#wakeups.notify(queueTopic(queue))
     return { ok: row?.state === 'resumed' }
   }
 
@@ -131,18 +119,10 @@ export class Queues {
    *   for (const { name, ready, scheduled } of lanes) console.log(queue, pausedAt, name, ready.count, scheduled.count)
    */
   async list(filter: QueueFilter = {}, page: PageOptions = {}): Promise<Page<QueueRecord>> {
-    checkOptions(filter, ['prefix'])
-    checkOptions(page, PAGE_OPTIONS)
-    const { prefix = '' } = filter
-    if (typeof prefix !== 'string')
-      throw new InvalidInputError('prefix', `must be a string, not ${nameGiven(prefix)}`)
-    const limit = checkPageLimit(page.limit)
-    const [after = ''] = decodeCursor(LIST, page.cursor, [ANY_TEXT]) ?? []
-    const rows = await this.#database.send(listLanes, [
-      checkCharacters('prefix', prefix),
-      after,
-      String(limit + 1),
-    ])
+    const { prefix = '' } = queueFilter.read(filter)
+    const { limit, cursor } = pageOptions.read(page)
+    const [after = ''] = decodeCursor(LIST, cursor, [ANY_TEXT]) ?? []
+    const rows = await this.#database.send(listLanes, [prefix, after, String(limit + 1)])
     const lanes = rows.flatMap(({ lane }) => lane ?? [])
     const queues = groupByQueue(rows, await this.#countRunning(lanes))
     return toPage(

@@ -1,7 +1,8 @@
 import { InvalidInputError } from '../errors.js'
-import { checkDuration } from '../postgres/check-duration.js'
-import { checkOptions } from '../postgres/check-options.js'
-import { nameGiven, showGiven } from '../postgres/name-given.js'
+import { nameGiven } from '../options/name-given.js'
+import { duration, number } from '../options/number-options.js'
+import { optionTable } from '../options/option-table.js'
+import { oneOf } from '../options/value-options.js'
 
 /** Returns the delay before the next attempt in milliseconds, or null if there is no next attempt. `attempt` is the number of the failed attempt, from 1. */
 export type CustomRetry = (attempt: number, error: unknown) => number | null
@@ -19,29 +20,21 @@ export interface RetryOptions {
 
 export type Retry = RetryOptions | CustomRetry
 
-const DEFAULTS = { backoff: 'exponential', baseMs: 1_000, maxMs: 3_600_000, jitter: 0.5 } as const
-
 /** A month. A longer delay is more likely a mistake. */
 const MAX_DELAY_MS = 31 * 24 * 3_600_000
 
+export const jobRetryOptions = optionTable<RetryOptions>()('dibs.jobs, retry', {
+  backoff: oneOf(['exponential', 'linear', 'fixed'], { default: 'exponential' }),
+  baseMs: duration({ default: 1_000, min: 0, max: MAX_DELAY_MS }),
+  maxMs: duration({ default: 3_600_000, min: 0, max: MAX_DELAY_MS }),
+  jitter: number({ default: 0.5, min: 0, max: 1 }),
+})
+
 export function checkRetry(field: string, retry: unknown): void {
-  if (retry === undefined || typeof retry === 'function') return
+  if (typeof retry === 'function') return
   if (typeof retry !== 'object' || retry === null || Array.isArray(retry))
     throw new InvalidInputError(field, `must be an object of options, or a function, not ${nameGiven(retry)}`)
-  checkOptions(retry, ['backoff', 'baseMs', 'maxMs', 'jitter'], field)
-  const { backoff = DEFAULTS.backoff, baseMs, maxMs, jitter = DEFAULTS.jitter } = retry as RetryOptions
-  if (!['exponential', 'linear', 'fixed'].includes(backoff))
-    throw new InvalidInputError(
-      `${field}.backoff`,
-      `must be 'exponential', 'linear' or 'fixed', not ${showGiven(backoff)}`,
-    )
-  if (baseMs !== undefined) checkDuration(`${field}.baseMs`, baseMs, 0, MAX_DELAY_MS)
-  if (maxMs !== undefined) checkDuration(`${field}.maxMs`, maxMs, 0, MAX_DELAY_MS)
-  if (typeof jitter !== 'number' || !(jitter >= 0 && jitter <= 1))
-    throw new InvalidInputError(
-      `${field}.jitter`,
-      `must be a number from 0 to 1, not ${typeof jitter === 'number' ? jitter : nameGiven(jitter)}`,
-    )
+  jobRetryOptions.read(retry, field)
 }
 
 /**
@@ -59,7 +52,7 @@ export function retryDelayMs(retry: Retry | undefined, attempt: number, error: u
     }
     return retryDelayMs(undefined, attempt, error)
   }
-  const { backoff, baseMs, maxMs, jitter } = { ...DEFAULTS, ...retry }
+  const { backoff, baseMs, maxMs, jitter } = jobRetryOptions.read(retry)
   const grown = {
     exponential: baseMs * 2 ** Math.min(attempt - 1, 30),
     linear: baseMs * attempt,

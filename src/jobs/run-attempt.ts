@@ -2,7 +2,7 @@ import { BusyError, CommitOutcomeUnknownError, DatabaseError, JobTimeoutError } 
 import { toOutcome } from '../postgres/json.js'
 import { checkOutcome, parseStored } from '../postgres/standard-schema.js'
 import { repeatTransaction } from '../postgres/transaction.js'
-import type { FramedTransaction } from '../postgres/transaction-handle.js'
+import type { InternalTransaction } from '../postgres/transaction-handle.js'
 import { unlessAborted } from '../postgres/with-timeout.js'
 import type { Attempt } from './attempt.js'
 import type { Engine } from './engine.js'
@@ -10,38 +10,43 @@ import type { AnyHandler } from './handlers.js'
 import { AttemptContext } from './job-context.js'
 import { completeJobWith } from './job-statements.js'
 
-/** How a handler ended. `completed`: in its own transaction, which is committed; `late`: that was refused, since another has the job. */
-export type Run =
+/** The end of a handler. */
+export type RunResult =
   | { readonly state: 'returned'; readonly result: string | null }
-  | { readonly state: 'completed' }
-  | { readonly state: 'late' }
-  /** The answer to its COMMIT was lost: the row itself will tell. */
+  /** The transaction of the handler is committed, and has recorded the outcome. */
+  | { readonly state: 'committed' }
+  /** The transaction of the handler was refused, because another worker has the job. */
+  | { readonly state: 'refused' }
+  /** The answer to the COMMIT of the handler was lost. The row of the job shows whether it is committed. */
   | { readonly state: 'unknown' }
   | { readonly state: 'threw'; readonly error: unknown }
-  /** No transaction could be begun for the handler, which has not run. */
+  /** The handler has not run, because no transaction could begin. */
   | { readonly state: 'not-started'; readonly error: unknown }
 
-/** How long a completion inside of a transaction waits for whoever has the row: a heartbeat, or somebody who cancels. */
+/** How long the completion inside the transaction waits for the row, which a heartbeat or a cancellation may have locked. */
 const WAIT_MS = 10_000
 
-const threw = (error: unknown): Run => ({ state: 'threw', error: readable(error) })
+const threw = (error: unknown): RunResult => ({ state: 'threw', error: readable(error) })
 
-/** Anything can be thrown, also what throws when it is asked what it is. */
+/** A handler can throw anything, such as a proxy that throws when it is read. */
 function readable(error: unknown): unknown {
   try {
     Object.getPrototypeOf(Object(error))
     return error
   } catch {
-    return new Error('What was thrown cannot be looked at.')
+    return new Error('The handler has thrown a value that cannot be read.')
   }
 }
 
-/** Runs the handler, in time, and says how it ended. Answers what is settled when the handler itself has ended, which may be later. */
+/**
+ * Runs the handler, and calls `onEnd` once, at the latest when the time limit is over. The promise settles when the handler itself has ended, which may
+ * be later.
+ */
 export function runAttempt(
   engine: Engine,
   attempt: Attempt,
   handler: AnyHandler,
-  onEnd: (run: Run) => void,
+  onEnd: (run: RunResult) => void,
 ): Promise<unknown> {
   const { transactional, timeoutMs } = attempt.definition
   const limit = timeoutMs === undefined ? undefined : new TimeLimit(attempt, timeoutMs)
@@ -53,57 +58,61 @@ export function runAttempt(
   return running
 }
 
-/** It waits for nothing that is there: of the shortest jobs, the promises are what takes time. */
-async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<Run> {
+/** Awaits only what it must: for short jobs, promises take most of the time. */
+async function runAlone(engine: Engine, attempt: Attempt, handler: AnyHandler): Promise<RunResult> {
   const { input, result } = attempt.definition
-  const given = input ? await readInput(attempt) : attempt.job.input
-  const value = await handler(given, new AttemptContext(engine, attempt))
-  return { state: 'returned', result: result ? await readResult(attempt, value) : textOf(attempt, value) }
+  const parsed = input ? await readInput(attempt) : attempt.job.input
+  const value = await handler(parsed, new AttemptContext(engine, attempt))
+  return {
+    state: 'returned',
+    result: result ? await readResult(attempt, value) : toResultJson(attempt, value),
+  }
 }
 
-/** Raised by `job_complete_with`, in the message that also commits. */
+/** The SQLSTATE that `job_complete_or_raise` raises, in the message that also commits. */
 const NOT_HELD = 'DIB01'
 
-/** A statement that goes on when the time of its handler is over is ended by the server so much later: the signal is first. */
+/** The time from the signal of a timeout until the server ends the current statement of the handler. */
 const SPARE_MS = 1_000
 
-/** Effect and end commit together. Until then nobody can tell that it runs, but by its lease: a claim that was lost meanwhile fails here, and nothing is kept. */
+/** Commits the writes of the handler together with the outcome. If the claim was lost meanwhile, the commit fails, and nothing is kept. */
 async function runInTransaction(
   engine: Engine,
   attempt: Attempt,
   handler: AnyHandler,
   limit: TimeLimit | undefined,
-): Promise<Run> {
+): Promise<RunResult> {
   const { job } = attempt
   const { database } = engine
   const input = await readInput(attempt)
   return await inOwnTransaction(engine, attempt, limit, async (tx) => {
-    attempt.isCommitting = false // it may be the next run, after a conflict
+    if (attempt.state === 'committing') attempt.start()
     const handling = Promise.resolve(handler(input, new AttemptContext(engine, attempt, tx)))
-    // A transaction is not kept open for a handler that ignores its signal.
+    // Do not keep the transaction open for a handler that ignores its signal.
     const value = await unlessAborted(handling, attempt.signal)
     const result = await readResult(attempt, value)
     const values = [String(job.id), String(job.fence), result, String(job.keepDays), String(WAIT_MS)]
-    tx.closeWith([database.bind(completeJobWith, values)])
-    attempt.isCommitting = true
+    attempt.startCommit()
+    tx.sendWithCommit([database.bind(completeJobWith, values)])
   })
 }
 
 /**
- * Begins the transaction of a handler. While all clients of the pool are in use, the attempt waits for one, no longer than its lease. The wait is not part of `timeoutMs`. If no transaction can be
- * begun, the handler has not started, and the attempt does not count.
+ * Begins the transaction of a handler. While all clients of the pool are in use, the attempt waits for one, no longer than its lease. The wait is not part of
+ * `timeoutMs`. If no transaction can be begun, the handler has not started, and the attempt does not count.
  */
 async function inOwnTransaction(
   { database }: Engine,
   attempt: Attempt,
   limit: TimeLimit | undefined,
-  fn: (tx: FramedTransaction) => Promise<void>,
-): Promise<Run> {
+  fn: (tx: InternalTransaction) => Promise<void>,
+): Promise<RunResult> {
   const { timeoutMs = Number.POSITIVE_INFINITY, leaseMs } = attempt.definition
   const waitUntil = performance.now() + leaseMs
   let hasStarted = false
-  const start = (tx: FramedTransaction): Promise<void> => {
-    attempt.signal.throwIfAborted() // the job may have been given back during the wait
+  const start = (tx: InternalTransaction): Promise<void> => {
+    // guard: job.released-not-started
+    attempt.signal.throwIfAborted() // the job may have been released during the wait
     if (!hasStarted) limit?.restart()
     hasStarted = true
     return fn(tx)
@@ -113,11 +122,12 @@ async function inOwnTransaction(
     try {
       const connectMs = Math.max(1, waitUntil - performance.now())
       await repeatTransaction(database, start, { deadlineMs: timeoutMs + SPARE_MS }, { connectMs })
-      return { state: 'completed' }
+      return { state: 'committed' }
     } catch (error) {
-      // A handler that has lost an answer of its own has failed, as with any other error.
-      if (attempt.isCommitting && error instanceof CommitOutcomeUnknownError) return { state: 'unknown' }
-      if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'late' }
+      // If the handler itself has lost an answer, it has failed, as with any other error.
+      if (attempt.state === 'committing' && error instanceof CommitOutcomeUnknownError)
+        return { state: 'unknown' }
+      if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'refused' }
       if (hasStarted) throw error
       attempt.signal.throwIfAborted()
       if (!(error instanceof BusyError) || performance.now() >= waitUntil)
@@ -133,22 +143,22 @@ async function readInput({ definition, job, subject }: Attempt): Promise<unknown
 
 async function readResult(attempt: Attempt, value: unknown): Promise<string | null> {
   const { definition, subject } = attempt
-  const text = textOf(attempt, value)
-  // As whoever asks for it will see it.
+  const text = toResultJson(attempt, value)
+  // Check the value that readers will get.
   if (definition.result)
     await checkOutcome(definition.result, `the result of ${subject}`, JSON.parse(text ?? 'null'))
   return text
 }
 
-function textOf({ subject }: Attempt, value: unknown): string | null {
+function toResultJson({ subject }: Attempt, value: unknown): string | null {
   return value === undefined || value === null ? null : toOutcome(`the result of ${subject}`, value)
 }
 
-/** Ends an attempt with `JobTimeoutError` when its time is over. */
+/** Aborts an attempt with `JobTimeoutError` when its time is over. */
 class TimeLimit {
   readonly #attempt: Attempt
   readonly #timeoutMs: number
-  #onTimeout: (run: Run) => void = () => {}
+  #onTimeout: (run: RunResult) => void = () => {}
   #timer: NodeJS.Timeout | undefined
 
   constructor(attempt: Attempt, timeoutMs: number) {
@@ -157,7 +167,7 @@ class TimeLimit {
     this.restart()
   }
 
-  /** The whole time from now on. */
+  /** Starts the whole time again. */
   restart(): void {
     this.pause()
     this.#timer = setTimeout(() => this.#expire(), this.#timeoutMs)
@@ -167,8 +177,8 @@ class TimeLimit {
     clearTimeout(this.#timer)
   }
 
-  /** How `run`, which does not reject, ends: by itself or by this limit, whichever comes first. */
-  race(run: Promise<Run>): Promise<Run> {
+  /** Resolves with `run`, which must not reject, or when the time is over. */
+  race(run: Promise<RunResult>): Promise<RunResult> {
     return new Promise((resolve) => {
       this.#onTimeout = resolve
       void run.then((ended) => {

@@ -9,7 +9,7 @@ import { PgProxy } from '../testing/index.js'
 const fixture = openJobs()
 
 describe('stop', () => {
-  it('waits for what runs, and takes no more', async () => {
+  it('waits for running jobs, and takes no more', async () => {
     const jobs = fixture.dibs.jobs({ slow: {} })
     const [first, second] = await jobs.addMany([1, 2].map((input) => ({ name: 'slow', input })))
     const go = deferred()
@@ -35,7 +35,7 @@ describe('stop', () => {
     expect((await fixture.dibs.workers.list()).items.some(({ id }) => id === worker.id)).toBe(false)
   })
 
-  it('gives the rest back when its time is over: another has it at once, and the attempt does not count', async () => {
+  it('releases the rest after `drainMs`: another worker gets it at once, and the attempt does not count', async () => {
     const jobs = fixture.dibs.jobs({ slow: { maxAttempts: 1 } })
     const { id } = await jobs.add('slow', null)
     const failures = fixture.listen('dibs:job.failed')
@@ -60,7 +60,7 @@ describe('stop', () => {
     expect(worker.stats).toMatchObject({ released: 1, failed: 0, retried: 0, running: 0 })
   })
 
-  it('gives back what was claimed ahead, and says so to others', async () => {
+  it('releases jobs that were claimed ahead, and notifies other workers', async () => {
     const jobs = fixture.dibs.jobs({ slow: {} })
     await jobs.addMany(Array.from({ length: 40 }, () => ({ name: 'slow' as const, input: null })))
     const go = deferred()
@@ -69,17 +69,17 @@ describe('stop', () => {
       { slow: () => (++runs > 20 ? go.promise : undefined) },
       { concurrency: 2, prefetch: 10 },
     )
-    await until(() => worker.stats.running === 2 && runs >= 22, 'it to stand still')
+    await until(() => worker.stats.running === 2 && runs >= 22, 'the worker to be full')
     const stopped = worker.stop({ drainMs: 200 })
     const other = (await fixture.elsewhere()).jobs({ slow: {} })
     await using second = await other.work({ slow: () => {} })
     await stopped
-    await until(async () => (await fixture.query('select from {schema}.job')).length === 0, 'all to be done')
+    await until(async () => (await fixture.query('select from {schema}.job')).length === 0, 'all jobs to end')
     expect(worker.stats.succeeded + second.stats.succeeded).toBe(40)
     go.resolve()
   })
 
-  it.each([1, 2, 3, 4, 5])('just after it was started leaves nothing behind (%i)', async () => {
+  it.each([1, 2, 3, 4, 5])('just after the start leaves nothing behind (%i)', async () => {
     const dibs = await fixture.elsewhere()
     const jobs = dibs.jobs({ a: {}, b: {}, c: {} })
     const worker = await jobs.work({ a: () => 1, b: () => 1, c: () => 1 })
@@ -89,12 +89,12 @@ describe('stop', () => {
     expect((await dibs.workers.list()).items).toEqual([])
   })
 
-  it('takes no option that it does not know, and goes on then', async () => {
+  it('refuses an unknown option, and the worker goes on', async () => {
     const jobs = fixture.dibs.jobs({ pay: {} })
     await using worker = await jobs.work({ pay: () => 'paid' })
     for (const [options, said] of [
       [{ drain: 1 }, /^Unknown option "drain". Did you mean drainMs\? Expected one of: drainMs\.$/],
-      [{ drainMs: '5' }, /^`drainMs` must be a whole number of milliseconds from 0 to .*, not a string\.$/],
+      [{ drainMs: '5' }, /^`drainMs` must be a whole number of milliseconds from 0 to .*, not "5"\.$/],
       [{ drainMs: -1 }, /^`drainMs` must be .*, not -1\.$/],
       [7, /^`options` must be an object, not a number\.$/],
     ] as const)
@@ -105,7 +105,7 @@ describe('stop', () => {
     expect(await jobs.result((await jobs.add('pay', null)).id, { waitMs: 10_000 })).toBe('paid')
   })
 
-  it('comes with `await using`, and with close', async () => {
+  it('is part of `await using`, and of `close`', async () => {
     const dibs = await fixture.elsewhere()
     const jobs = dibs.jobs({ slow: {} })
     const { id } = await jobs.add('slow', null)
@@ -128,7 +128,7 @@ describe('stop', () => {
     expect((await fixture.dibs.workers.list()).items).toEqual([])
   })
 
-  it('ends while the database is away, and leaves no connection when that is back', async () => {
+  it('ends while the database is unavailable, and leaves no connection afterwards', async () => {
     await using proxy = await PgProxy.start({ url })
     const dibs = await fixture.elsewhere({ listen: false }, { connectionString: proxy.url })
     const jobs = dibs.jobs({ slow: { leaseMs: 20_000 } })
@@ -147,10 +147,10 @@ describe('stop', () => {
     await worker.stop({ drainMs: 100 })
     expect(performance.now() - since).toBeLessThan(9_000)
     away.end()
-    // What it has told nobody yet it tells when somebody listens again.
+    // The worker sends the release when the database is available again.
     await until(
       async () => (await fixture.dibs.jobs({ slow: {} }).get(id))?.state === 'ready',
-      'it to be given back',
+      'the job to be released',
     )
     await dibs.close()
     await dibs.pool.end()
@@ -175,17 +175,23 @@ describe('stop', () => {
     })
     const { id } = await others.add('other', null)
     await inside.promise
-    proxy.inject({ kind: 'cut', when: 'before', how: 'black-hole', times: 'always', statement: '/job_beat/' })
+    proxy.inject({
+      kind: 'cut',
+      when: 'before',
+      how: 'black-hole',
+      times: 'always',
+      statement: '/job_heartbeat/',
+    })
     // While the worker waits for the answer to its last statement, it still listens. A canceled job makes it send a heartbeat.
     proxy.inject({ kind: 'latency', delayMs: 500 })
     const stopping = worker.stop()
     await others.cancel(id)
     await Promise.all([stopping, other.stop()])
     await until(() => failures.some(({ what }) => what === 'heartbeat'), 'the heartbeat to fail')
-    const heartbeats = () => pendingTimers().filter((line) => line.includes('LeaseKeeper'))
+    const heartbeats = () => pendingTimers().filter((line) => line.includes('LeaseRenewer'))
     await until(() => heartbeats().length === 0, 'the heartbeats to end')
     // The next heartbeat would have a timer of a second.
-    for (let look = 0; look < 20; look++) {
+    for (let check = 0; check < 20; check++) {
       await new Promise((resolve) => setTimeout(resolve, 50))
       expect(heartbeats()).toEqual([])
     }

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { freshName, url } from '../../test/database.js'
+import { freshName, throughPool, url } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
 import { createTestSchema, type TestSchema } from '../testing/index.js'
 
@@ -12,7 +12,7 @@ let dibs: Dibs
 
 beforeAll(async () => {
   schema = await createTestSchema(pool)
-  dibs = await Dibs.open({ pool, schema: schema.name, listen: false })
+  dibs = await Dibs.open({ ...throughPool, pool, schema: schema.name, listen: false })
   // Looked at when the transaction commits: after the end of the job was written in it.
   await pool.query(
     `create table ${table} (id int primary key, other int references ${table} deferrable initially deferred)`,
@@ -25,7 +25,7 @@ afterAll(async () => {
   await pool.end()
 })
 
-it('a handler whose transaction cannot be committed has failed, and its job is not held any longer', async () => {
+it('a handler whose transaction cannot be committed has failed, and its lease is not renewed', async () => {
   const jobs = dibs.jobs({ promise: { transactional: true, maxAttempts: 1 } })
   await using worker = await dibs.work([
     jobs.handle({

@@ -55,7 +55,7 @@ it('keeps nothing of an attempt that throws', async () => {
   expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['failed', 'succeeded'])
 })
 
-it('tries again after a COMMIT that the server refuses', async () => {
+it('runs again after a COMMIT that the server refuses', async () => {
   await fixture.pool.query(
     `create table ${fixture.log}_once (name text, constraint ${fixture.log}_one unique (name) deferrable initially deferred)`,
   )
@@ -104,7 +104,7 @@ it('keeps nothing of an attempt whose lease is lost, and the effect of the next'
   expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['lost', 'succeeded'])
 })
 
-it('ends the transaction of a handler that does not listen when its time is over', async () => {
+it('ends the transaction of a handler that ignores its timeout', async () => {
   const jobs = define(fixture.dibs, { timeoutMs: 300 })
   const { id } = await jobs.add('book', {})
   const go = deferred()
@@ -124,7 +124,7 @@ it('ends the transaction of a handler that does not listen when its time is over
   expect(worker.stats).toMatchObject({ succeeded: 1, retried: 1 })
 })
 
-it('runs more at once than the pool has clients, however long each takes, and hears of their progress', async () => {
+it('runs more handlers than the pool has clients, and stores their progress', async () => {
   const dibs = await fixture.elsewhere({}, { max: 2 })
   const jobs = define(dibs, { maxAttempts: 1 })
   const ids = (
@@ -161,7 +161,7 @@ it('runs more at once than the pool has clients, however long each takes, and he
   expect(worker.stats).toMatchObject({ started: 6, succeeded: 6, retried: 0, failed: 0 })
 })
 
-it('gives back what it has not committed when the worker stops', async () => {
+it('releases jobs that are not committed when the worker stops', async () => {
   const jobs = define(fixture.dibs)
   const { id } = await jobs.add('book', {})
   const inside = deferred<AbortSignal>()
@@ -218,7 +218,7 @@ it.runIf(!viaPgBouncer).each([
   expect(worker.stats).toMatchObject({ started: runs, succeeded: 1, lost: 0 })
 })
 
-it('says so if the fence is lost by the time it completes', async () => {
+it('reports a fence that is lost by the time it completes', async () => {
   const events = fixture.listen('dibs:job.lost')
   const jobs = define(fixture.dibs)
   const { id } = await jobs.add('book', {})
@@ -238,7 +238,7 @@ it('says so if the fence is lost by the time it completes', async () => {
   expect(events.every(({ reason }) => reason === 'stolen')).toBe(true)
 })
 
-it('has no `tx` otherwise: whoever asks for it is told why, and whoever copies or logs the context is not', async () => {
+it('has no `tx` otherwise: reading it throws, copying or logging the context does not', async () => {
   const jobs = fixture.dibs.jobs({ book: { maxAttempts: 1 } })
   const { id } = await jobs.add('book', null)
   const said: unknown[] = []

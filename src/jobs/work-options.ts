@@ -1,8 +1,7 @@
-import { InvalidInputError } from '../errors.js'
-import { checkAmount } from '../postgres/check-amount.js'
-import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
-import { checkOptions } from '../postgres/check-options.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { MAX_TIMER_MS } from '../options/max-timer-ms.js'
+import { duration, wholeNumber } from '../options/number-options.js'
+import { optionTable } from '../options/option-table.js'
+import { boolean, stringList } from '../options/value-options.js'
 
 export interface WorkOptions {
   /** How many jobs the worker runs at a time. Default 10. */
@@ -65,38 +64,20 @@ export interface Worker extends AsyncDisposable {
   stop(options?: StopOptions): Promise<void>
 }
 
-export interface ReadWorkOptions {
-  readonly concurrency: number
-  readonly prefetch: number
-  readonly queues: readonly string[] | undefined
-  readonly pollMs: number
-  readonly drainMs: number
-  readonly heartbeatThread: boolean
-}
+const MAX_CONCURRENCY = 100_000
 
-const MOST = 100_000
-/** Enough jobs to make one statement worth its cost. */
-const AHEAD = 1_000
+export const workOptions = optionTable<WorkOptions>()('dibs.work, jobs.work', {
+  concurrency: wholeNumber({ default: 10, max: MAX_CONCURRENCY }),
+  // Enough jobs to make one statement worth its cost.
+  prefetch: wholeNumber({ default: 1_000, min: 0, max: MAX_CONCURRENCY }),
+  queues: stringList(),
+  pollMs: duration({ default: 1_000, min: 10, max: MAX_TIMER_MS }),
+  drainMs: duration({ default: 10_000, min: 0, max: MAX_TIMER_MS }),
+  heartbeatThread: boolean({ default: false }),
+})
 
-export function readWorkOptions(options: WorkOptions): ReadWorkOptions {
-  checkOptions(options, ['concurrency', 'prefetch', 'queues', 'pollMs', 'drainMs', 'heartbeatThread'])
-  const {
-    concurrency = 10,
-    prefetch = AHEAD,
-    queues,
-    pollMs = 1_000,
-    drainMs = 10_000,
-    heartbeatThread = false,
-  } = options
-  if (checkAmount('concurrency', concurrency) > MOST)
-    throw new InvalidInputError('concurrency', `must be at most ${MOST}`)
-  if (checkAmount('prefetch', prefetch, 0) > MOST)
-    throw new InvalidInputError('prefetch', `must be at most ${MOST}`)
-  if (queues !== undefined && !(Array.isArray(queues) && queues.every((queue) => typeof queue === 'string')))
-    throw new InvalidInputError('queues', `must be names of queues, not ${nameGiven(queues)}`)
-  checkDuration('pollMs', pollMs, 10, MAX_TIMER_MS)
-  checkDuration('drainMs', drainMs, 0, MAX_TIMER_MS)
-  if (typeof heartbeatThread !== 'boolean')
-    throw new InvalidInputError('heartbeatThread', `must be true or false, not ${nameGiven(heartbeatThread)}`)
-  return { concurrency, prefetch, queues, pollMs, drainMs, heartbeatThread }
-}
+export const stopOptions = optionTable<StopOptions>()('worker.stop', {
+  drainMs: duration({ min: 0, max: MAX_TIMER_MS }),
+})
+
+export type ResolvedWorkOptions = ReturnType<typeof workOptions.read>

@@ -5,7 +5,7 @@ import { openJobs } from '../../test/jobs/open-jobs.js'
 import { FenceLostError, InvalidInputError } from '../errors.js'
 import type { StandardSchema } from '../postgres/standard-schema.js'
 import type { JobContext } from './job-context.js'
-import { job } from './job-spec.js'
+import { job } from './job-definition.js'
 
 const fixture = openJobs()
 const retry = () => 0
@@ -24,7 +24,7 @@ const many = <N extends string>(name: N, count: number) =>
   Array.from({ length: count }, (_, n) => ({ name, input: n }))
 
 describe('a handler', () => {
-  it('is told of its job, and what it returns is kept', async () => {
+  it('gets its job, and its result is kept', async () => {
     const jobs = fixture.dibs.jobs({ email: { queue: 'mail', maxAttempts: 2, retry } })
     const { id } = await jobs.add('email', { to: 'ann' }, { correlationId: 'order 7' })
     const seen: JobContext[] = []
@@ -45,7 +45,7 @@ describe('a handler', () => {
     expect(Math.abs((seen[0]?.createdAt.getTime() as number) - Date.now())).toBeLessThan(60_000)
   })
 
-  it('says how far it has come, and asks for more time', async () => {
+  it('reports progress, and extends its lease', async () => {
     const jobs = fixture.dibs.jobs({ report: {} })
     const { id } = await jobs.add('report', null)
     const go = deferred()
@@ -66,13 +66,13 @@ describe('a handler', () => {
     await expect(ctx.progress(Number.NaN)).rejects.toThrow(InvalidInputError)
     await expect(ctx.extendLease(0)).rejects.toThrow(InvalidInputError)
     await fixture.query(
-      `update {schema}.job set state = 'ready', listed = 'line', worker = null, lease_until = null, started_at = null`,
+      `update {schema}.job set state = 'ready', indexed_in = 'ready', worker = null, lease_until = null, started_at = null`,
     )
     await expect(ctx.progress(8)).rejects.toThrow(FenceLostError)
     go.resolve()
   })
 
-  it('cannot say anything when it is over', async () => {
+  it('cannot report anything when its attempt has ended', async () => {
     const jobs = fixture.dibs.jobs({ report: {} })
     const { id } = await jobs.add('report', null)
     let kept: JobContext | undefined
@@ -151,7 +151,7 @@ describe('a handler', () => {
     expect(await jobs.get(id)).toMatchObject({ state: 'dead', error: { name: 'InvalidOutcomeError' } })
   })
 
-  it('is not run with an input that does not fit its schema any more', async () => {
+  it('does not run with a stored input that does not fit its schema', async () => {
     const before = fixture.dibs.jobs({ pay: {} })
     const { id } = await before.add('pay', { amount: 'much' })
     const input = schemaOf<{ amount: number }>((value) => typeof Object(value).amount === 'number')
@@ -167,7 +167,7 @@ describe('a handler', () => {
 })
 
 describe('a worker', () => {
-  it('runs no more at a time than it may', async () => {
+  it('runs at most `concurrency` jobs at a time', async () => {
     const jobs = fixture.dibs.jobs({ short: {} })
     await jobs.addMany(many('short', 300))
     let running = 0
@@ -186,7 +186,7 @@ describe('a worker', () => {
     expect([most, worker.stats.running, worker.stats.waiting]).toEqual([7, 0, 0])
   })
 
-  it('has no more than it runs if it may not claim ahead, and leaves the rest to others', async () => {
+  it('claims no more than it runs with `prefetch: 0`', async () => {
     const jobs = fixture.dibs.jobs({ long: {} })
     await jobs.addMany(many('long', 5))
     const go = deferred()
@@ -227,7 +227,7 @@ describe('a worker', () => {
     expect(await one.result((await one.add('one', null)).id, { waitMs: 10_000 })).toBe(1)
     if (!viaPgBouncer) {
       const lines = await fixture.query(
-        `select pid from pg_stat_activity where application_name = $1 and query ~ '^select "?{schema}"?.(job_(claim|probe|complete|settle|beat|promote|recover|history_keep|lane)|worker_enter)[(]'`,
+        `select pid from pg_stat_activity where application_name = $1 and query ~ '^select "?{schema}"?.(job_(claim|claim_full_scan|complete|settle|heartbeat|promote|recover|history_maintain|lane_id)|worker_register)[(]'`,
         [process.env.PGAPPNAME],
       )
       expect(lines.length).toBeGreaterThanOrEqual(2)
@@ -236,7 +236,7 @@ describe('a worker', () => {
     await Promise.all(workers.map((worker) => worker.stop()))
   })
 
-  it('goes on while handlers have all clients of the pool', async () => {
+  it('goes on while handlers hold all clients of the pool', async () => {
     const dibs = await fixture.elsewhere({}, { max: 2 })
     const jobs = dibs.jobs({ hold: { leaseMs: 4_000 }, short: {} })
     const holds = await jobs.addMany(many('hold', 2))
@@ -266,7 +266,7 @@ describe('a worker', () => {
     expect(worker.stats).toMatchObject({ succeeded: 52, lost: 0 })
   })
 
-  it('is short work for jobs that are ended one by one', async () => {
+  it('records many single outcomes fast', async () => {
     const jobs = fixture.dibs.jobs({ note: job<number, number>() })
     await using _ = await jobs.work({ note: (n) => n * 2 })
     for (let n = 1; n <= 20; n++) {
@@ -334,7 +334,7 @@ describe('what is refused', () => {
     [
       'too many',
       () => work([jobs().handle({ email: () => 1 })], { concurrency: 1e6 }),
-      /`concurrency` must be at most/,
+      /`concurrency` must be a whole number from 1 to 100000/,
     ],
     ['no time', () => work([jobs().handle({ email: () => 1 })], { pollMs: 1 }), /`pollMs`/],
     [
@@ -359,12 +359,12 @@ describe('what is refused', () => {
     const own = dibs.jobs({ email: {} })
     const options = { heartbeatThread: true }
     await expect(own.work({ email: () => 1 }, options)).rejects.toThrow(
-      /`heartbeatThread` needs a pool whose password is a text/,
+      /`heartbeatThread` needs a pool whose password is a string/,
     )
   })
 })
 
-it('rests as long as a timer can', async () => {
+it('accepts the longest `pollMs` of a timer', async () => {
   const jobs = fixture.dibs.jobs({ email: {} })
   const warnings: string[] = []
   const onWarning = ({ name }: Error): void => void warnings.push(name)

@@ -10,7 +10,7 @@ const define = (dibs = fixture.dibs) => dibs.jobs({ email: { queue: 'mail' }, fa
 const emails = (length: number) => Array.from({ length }, (_, input) => ({ name: 'email' as const, input }))
 
 describe('workers.list', () => {
-  it('has workers with what they run, and whether they are alive', async () => {
+  it('has workers with their running jobs, and whether they are alive', async () => {
     const jobs = define()
     const dibs = await fixture.elsewhere()
     const [first, second] = await jobs.addMany(emails(2))
@@ -43,7 +43,7 @@ describe('workers.list', () => {
     )
   })
 
-  it('has a worker again that was removed while it runs', async () => {
+  it('has a worker again that was removed by mistake', async () => {
     const dibs = await fixture.elsewhere()
     const jobs = dibs.jobs({ short: { leaseMs: 4_000 } })
     const { id } = await jobs.add('short', null)
@@ -65,7 +65,7 @@ describe('workers.list', () => {
       select 'w' || lpad(n::text, 2, '0'), 'h', n, '{}', 1, timestamptz '2026-01-01' + interval '1 s' * (n / 3),
         clock_timestamp() - interval '${seconds} s' from generate_series(1, ${count}) n`)
 
-  it('goes by age, a page at a time', async () => {
+  it('is ordered by age, a page at a time', async () => {
     await fixture.query('delete from {schema}.worker')
     await enter(10)
     const found: string[] = []
@@ -79,7 +79,7 @@ describe('workers.list', () => {
     await fixture.query('delete from {schema}.worker')
   })
 
-  it('has those that are alive, or those that are not', async () => {
+  it('can be limited to live workers, or to the others', async () => {
     await fixture.query('delete from {schema}.worker')
     await enter(2, 31)
     await fixture.query(`update {schema}.worker set seen_at = clock_timestamp() where id = 'w02'`)

@@ -1,19 +1,17 @@
-import { InvalidInputError } from '../errors.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { optionTable } from '../options/option-table.js'
+import { boolean } from '../options/value-options.js'
 import type { Database } from '../postgres/database.js'
-import { nameGiven } from '../postgres/name-given.js'
 import {
   ANY_TEXT,
-  checkPageLimit,
   decodeCursor,
-  PAGE_OPTIONS,
   type Page,
   type PageOptions,
+  pageOptions,
   toPage,
   WHOLE_NUMBER,
 } from '../postgres/page.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
-import { listWorkers } from './record-statements.js'
+import { listWorkers } from './inspection-queries.js'
 
 /** A worker, as the database knows it: one call of `dibs.work`, in any process. */
 export interface WorkerRecord {
@@ -38,6 +36,8 @@ export interface WorkerFilter {
   readonly isAlive?: boolean | undefined
 }
 
+export const workerFilter = optionTable<WorkerFilter>()('dibs.workers.list, filter', { isAlive: boolean() })
+
 /** The name of this list in its cursors. */
 const LIST = 'workers'
 const FIRST_PLACE = ['-9223372036854775808', '']
@@ -58,13 +58,9 @@ export class Workers {
    * for (const { id, host, concurrency, running } of items) console.log(id, host, concurrency, running)
    */
   async list(filter: WorkerFilter = {}, page: PageOptions = {}): Promise<Page<WorkerRecord>> {
-    checkOptions(filter, ['isAlive'])
-    checkOptions(page, PAGE_OPTIONS)
-    const { isAlive } = filter
-    if (isAlive !== undefined && typeof isAlive !== 'boolean')
-      throw new InvalidInputError('isAlive', `must be true or false, not ${nameGiven(isAlive)}`)
-    const limit = checkPageLimit(page.limit)
-    const after = decodeCursor(LIST, page.cursor, [WHOLE_NUMBER, ANY_TEXT]) ?? FIRST_PLACE
+    const { isAlive } = workerFilter.read(filter)
+    const { limit, cursor } = pageOptions.read(page)
+    const after = decodeCursor(LIST, cursor, [WHOLE_NUMBER, ANY_TEXT]) ?? FIRST_PLACE
     const wanted = isAlive === undefined ? null : String(isAlive)
     const rows = await this.#database.send(listWorkers, [wanted, ...after, String(limit + 1)])
     return toPage(LIST, rows, limit, ({ startedAt, id }) => [`${startedAt}`, `${id}`], readWorker)

@@ -5,17 +5,18 @@ import { inShort } from '../../test/depth.js'
 import { exploredLocks, type Process, TTL_MS } from '../../test/locks/explored-locks.js'
 import { ClosedError, ConflictError, FenceLostError } from '../errors.js'
 import type { Outcome } from '../testing/gate/actor.js'
-import { Election, type Term } from './election.js'
+import { Election } from './election.js'
 import type { Lock } from './lock.js'
+import type { Term } from './term.js'
 
 vi.setConfig({ testTimeout: 120_000 })
 const { asProcess, exploreAll, timePasses, countIs, rowsOf } = exploredLocks(inShort)
 
 /** The lock that `setup` has put there is that of the election. */
-const given = (own: Process): Promise<Lock> => Promise.resolve(own.held())
+const alreadyHeld = (own: Process): Promise<Lock> => Promise.resolve(own.held())
 /** Asks once, and is no candidate any more if another leads. */
-const asked = async (own: Process): Promise<Lock> => {
-  const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
+const acquired = async (own: Process): Promise<Lock> => {
+  const lock = await own.manager.tryLock('x', { leaseMs: TTL_MS })
   if (!lock) throw new ClosedError()
   return lock
 }
@@ -66,7 +67,7 @@ const countsAreKept = async (db: Pool, outcomes: Readonly<Record<string, Outcome
 
 it('a leader hands over to the next', async () => {
   await exploreAll({
-    actors: { ann: candidate(given), bob: candidate(asked) },
+    actors: { ann: candidate(alreadyHeld), bob: candidate(acquired) },
     invariant: async (db, outcomes) => {
       await countsAreKept(db, outcomes)
       assert.equal((outcomes.ann as { value?: unknown }).value, true)
@@ -79,7 +80,7 @@ it('a leader hands over to the next', async () => {
 
 it('a leader that is late, and the one that takes over', async () => {
   await exploreAll({
-    actors: { ann: candidate(given), bob: candidate(asked, timePasses) },
+    actors: { ann: candidate(alreadyHeld), bob: candidate(acquired, timePasses) },
     invariant: countsAreKept,
     bound: inShort(2),
   })
@@ -88,7 +89,7 @@ it('a leader that is late, and the one that takes over', async () => {
 it('two candidates where nobody leads', async () => {
   await exploreAll({
     held: 0,
-    actors: { ann: candidate(asked), bob: candidate(asked) },
+    actors: { ann: candidate(acquired), bob: candidate(acquired) },
     invariant: countsAreKept,
     bound: inShort(2),
   })

@@ -6,16 +6,17 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { throughPool, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { onTime } from '../../test/on-time.js'
+import { realTime } from '../../test/real-time.js'
 import { pendingTimers } from '../../test/watch-timers.js'
 import { BusyError, ClosedError, ConnectionLostError, FenceLostError, GuardedError } from '../errors.js'
 import { Database } from '../postgres/database.js'
+import { databaseOf } from '../postgres/database-of.js'
 import { onEvent } from '../postgres/events.js'
-import { databaseOf } from '../postgres/instances.js'
 import { keyOf } from '../postgres/key.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
-import { Election, type ElectOptions, type Term } from './election.js'
+import { Election, type ElectOptions } from './election.js'
+import type { Term } from './term.js'
 
 const fixture = openClaims()
 let made = 0
@@ -54,12 +55,12 @@ describe('an election', () => {
     ])
   })
 
-  it('hands over within a moment: whoever waits is told', onTime, async () => {
+  it('hands over within a moment: whoever waits is told', realTime, async () => {
     const name = fresh()
     const ann = fixture.dibs.elect(name, { leaseMs: 60_000 })
     await untilLeads(ann)
     await using bob = fixture.other.elect(name, { leaseMs: 60_000 })
-    // It looks seldom; it has looked once.
+    // Waits until bob has polled once. The next poll is far away, so only a wake-up can be in time.
     await expect
       .poll(
         async () =>
@@ -96,7 +97,7 @@ describe('an election', () => {
     await using bob = fixture.other.elect(name, { onElected: () => order.push('bob begins') })
     const stopped = ann.stop()
     await expect.poll(() => order, soon).toEqual(['told to stop'])
-    // What it has begun it may still write, under its own epoch.
+    // Work that ann has begun may still write, under her own epoch.
     await fixture.dibs.transaction(async (tx) => {
       await term.guard(tx)
       expect(bob.isLeader).toBe(false)
@@ -208,7 +209,7 @@ describe('an election', () => {
     await ann.stop()
   })
 
-  it('stops in `drainMs` in all, also if both what it does and `onLost` hang', onTime, async () => {
+  it('stops in `drainMs` in all, also if both what it does and `onLost` hang', realTime, async () => {
     const hangs = (): Promise<never> => new Promise(() => {})
     const ann = fixture.dibs.elect(fresh(), { drainMs: 1_500, onElected: hangs, onLost: hangs })
     await untilLeads(ann)
@@ -369,7 +370,7 @@ describe('an election', () => {
     })
     const reasons: unknown[] = []
     await fixture.beside(async (dibs) => {
-      const ann = dibs.elect(name, { leaseMs: 60_000, drainMs: 60_000, ...options })
+      const ann = dibs.elect(name, { leaseMs: 60_000, drainMs: 3_600_000, ...options })
       await untilLeads(ann)
       const term = ann.term as Term
       if (reason === 'stolen') {
@@ -385,7 +386,7 @@ describe('an election', () => {
     })
     waits.mockRestore()
     expect(pendingTimers().filter((line) => line.includes('election.ts'))).toEqual([])
-    // It was told to stop before it was known that it could not be waited for.
+    // The signal keeps its first reason: `close` aborted it before its wait timed out.
     expect(reasons).toEqual([reason])
   })
 

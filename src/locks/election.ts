@@ -1,64 +1,24 @@
 import { setMaxListeners } from 'node:events'
-import {
-  BusyError,
-  ClosedError,
-  FenceLostError,
-  GuardedError,
-  InvalidInputError,
-  type LossReason,
-} from '../errors.js'
-import { fullJitterMs } from '../postgres/backoff.js'
-import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
-import { checkFunction } from '../postgres/check-function.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { BusyError, ClosedError, GuardedError, InvalidInputError, type LossReason } from '../errors.js'
+import { MAX_TIMER_MS } from '../options/max-timer-ms.js'
+import { duration } from '../options/number-options.js'
+import { optionTable } from '../options/option-table.js'
+import { func } from '../options/value-options.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
-import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { checkKey, keyOf, MAX_KEY_BYTES } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
+import { backoffMs } from '../postgres/retry.js'
 import { sleep } from '../postgres/sleep.js'
 import { unlessAborted } from '../postgres/with-timeout.js'
-import type { FencedWrite } from './fenced-write.js'
-import { checkLock, type GuardOptions, type Lock, type TookOver } from './lock.js'
+import { checkLock, type Lock, lockOptions } from './lock.js'
+import { OpenTerm, type Term } from './term.js'
 
-const LEASE_MS = 15_000
-const DRAIN_MS = 10_000
-/** Candidates may wait for days. They poll as often as a leader renews its lease, within these bounds, and never more often than a waiting lock call. */
+/** Candidates may wait for days. Each polls as often as a leader renews its lease, within these bounds, and never more often than a waiting lock call. */
 const MIN_POLL_MS = 500
 const MAX_POLL_MS = 5_000
 const MAX_REST_MS = 10_000
 /** The lock of an election has the name `leader:` plus the name of the election. */
 const MAX_NAME_BYTES = MAX_KEY_BYTES - 'leader:'.length
-
-/**
- * A period in which this process leads: from its election until `signal` fires.
- *
- * @example
- * const election = dibs.elect('scheduler', {
- *   onElected: async (term) => {
- *     while (!term.signal.aborted) await dibs.transaction(async (tx) => {
- *       await term.guard(tx)
- *       await tx.query('update tick set n = n + 1')
- *     })
- *   },
- * })
- */
-export interface Term {
-  /** A number that is higher for each later leader. Use it as the fence for writes to other systems. */
-  readonly epoch: number
-  /** When this process was elected, by the database's clock. */
-  readonly electedAt: Date
-  /** Set if the previous leader did not resign. Work that it began may be half done. */
-  readonly tookOver: TookOver | undefined
-  /** Fires when this process no longer leads, and before another process may lead. Its reason is a `FenceLostError` that has the `reason`. */
-  readonly signal: AbortSignal
-  /** Throws a `FenceLostError` if this process no longer leads, even before `signal` fires, as after this process was suspended. */
-  assertLeading(): void
-  /** Ties an open transaction to this term. Once another process leads, the transaction cannot commit. Until the transaction ends, no other process leads. */
-  guard(tx: Tx, options?: GuardOptions): Promise<void>
-  /** Writes a row in another store, unless a later leader has written that row before. */
-  writeFenced<R extends object = Row>(store: Executor, write: FencedWrite): Promise<QueryResult<R>>
-}
 
 export interface ElectOptions {
   /** How long a leader that died delays the next election: 50 to 86,400,000. Default 15,000. */
@@ -78,9 +38,14 @@ export interface ElectOptions {
   readonly signal?: AbortSignal | undefined
 }
 
-const names: readonly (keyof ElectOptions)[] = [
-  ...(['leaseMs', 'onElected', 'onLost', 'drainMs', 'holder', 'signal'] as const),
-]
+export const electOptions = optionTable<ElectOptions>()('dibs.elect', {
+  leaseMs: duration({ default: 15_000, min: 50, max: 24 * 3_600_000 }),
+  onElected: func(),
+  onLost: func(),
+  drainMs: duration({ default: 10_000, min: 0, max: MAX_TIMER_MS }),
+  holder: lockOptions.fields.holder,
+  signal: lockOptions.fields.signal,
+})
 
 /** Acquires a lock: waits until it is free, or until `signal` fires. */
 export type Take = (spec: ReturnType<typeof checkLock>) => Promise<Lock>
@@ -109,14 +74,14 @@ export class Election implements AsyncDisposable {
   #term: OpenTerm | undefined
 
   constructor(database: Database, take: Take, name: string, options: ElectOptions, closed?: AbortSignal) {
-    checkElect(name, options)
-    const { leaseMs = LEASE_MS, drainMs = DRAIN_MS, holder, signal } = options
+    checkName(name)
+    const { leaseMs, drainMs, holder, signal } = electOptions.read(options)
     this.name = name
     this.#database = database
     this.#take = take
     this.#options = options
     this.#closed = closed
-    this.#drainMs = checkDuration('drainMs', drainMs, 0, MAX_TIMER_MS)
+    this.#drainMs = drainMs
     const waits = { leaseMs, holder, waitMs: MAX_TIMER_MS, signal: this.#stopping.signal }
     const spec = checkLock(keyOf('leader', name), waits, true)
     this.#spec = { ...spec, pollMs: Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, spec.leaseMs / 3)) }
@@ -175,29 +140,30 @@ export class Election implements AsyncDisposable {
       }
       // Gives another candidate the chance to be elected, or the server time to come back.
       if (failures > 0)
-        await sleep(fullJitterMs(failures, this.#spec.leaseMs / 3, MAX_REST_MS), signal).catch(() => {})
+        await sleep(backoffMs(failures, this.#spec.leaseMs / 3, MAX_REST_MS), signal).catch(() => {})
     }
   }
 
   /** Runs one term until its callbacks have ended, so that two terms of one process do not overlap. Returns whether `onElected` succeeded. */
   async #lead(lock: Lock): Promise<boolean> {
+    // guard: election.stopped
     if (this.#stopping.signal.aborted) {
       // `stop` was called just after the lock was acquired, for example by a listener of its event.
-      await lock[Symbol.asyncDispose]()
+      await lock[Symbol.asyncDispose]() // guard: election.release
       return true
     }
     const term = new OpenTerm(lock, this.name)
     this.#term = term
     const startedAt = performance.now()
     const origin = { ...this.#database.origin, election: this.name, epoch: term.epoch }
-    const resign = (): void => term.end('resigned')
+    const resign = (): void => term.end('resigned') // guard: election.resign
     this.#stopping.signal.addEventListener('abort', resign)
     emit('dibs:leader.elected', { ...origin, isTakeover: lock.tookOver !== undefined })
     // Do not call `onElected` for a term that is already over.
     const { onElected, onLost } = term.signal.aborted ? {} : this.#options
     let isWell = true
     const work = call(onElected, term).catch((error) => {
-      if (isEndedBy(error, term)) return
+      if (term.hasCaused(error)) return
       isWell = false
       this.#emitFailed(error)
       resign()
@@ -206,31 +172,31 @@ export class Election implements AsyncDisposable {
     this.#stopping.signal.removeEventListener('abort', resign)
     const { reason } = term
     emit('dibs:leader.lost', { ...origin, reason, ledMs: performance.now() - startedAt })
-    const told = call(onLost, term, reason).catch((error) => this.#emitFailed(error))
+    const afterLoss = call(onLost, term, reason).catch((error) => this.#emitFailed(error))
     // While `onElected` runs, no other process should begin the same work. So a leader that resigns holds the lock until then.
     // A leader that has lost the lock is no candidate meanwhile.
-    await this.#drain(work)
+    await this.#drain(work) // guard: election.drain
     await lock[Symbol.asyncDispose]()
     this.#term = undefined
-    await this.#drain(told, this.#drainMs)
+    await this.#drain(afterLoss, this.#drainMs)
     return isWell
   }
 
-  /** Waits for `work`, at most `mostMs`. Once the candidacy stops, all waits take at most `drainMs` in total. Once the instance is closed, does not wait. */
-  async #drain(work: Promise<unknown>, mostMs = Number.POSITIVE_INFINITY): Promise<void> {
+  /** Waits for `work`, at most `maxMs`. Once the candidacy stops, all waits take at most `drainMs` in total. Once the instance is closed, does not wait. */
+  async #drain(work: Promise<unknown>, maxMs = Number.POSITIVE_INFINITY): Promise<void> {
     const [stopping, closed] = [this.#stopping.signal, this.#closed]
-    const mostAt = performance.now() + mostMs
+    const deadlineAt = performance.now() + maxMs
     let timer: NodeJS.Timeout | undefined
     const over = new AbortController()
     const end = (): void => over.abort()
     const watch = (): void => {
       clearTimeout(timer)
-      const endsAt = Math.min(mostAt, this.#drainedAt)
+      const endsAt = Math.min(deadlineAt, this.#drainedAt)
       if (endsAt < Number.POSITIVE_INFINITY) timer = setTimeout(end, Math.max(0, endsAt - performance.now()))
     }
     watch()
     stopping.addEventListener('abort', watch)
-    closed?.addEventListener('abort', end)
+    closed?.addEventListener('abort', end) // guard: election.close
     if (closed?.aborted) end()
     await unlessAborted(work, over.signal).catch(() => {}) // `work` never fails
     stopping.removeEventListener('abort', watch)
@@ -243,76 +209,6 @@ export class Election implements AsyncDisposable {
   }
 }
 
-/** A term that this process can also end by itself. */
-class OpenTerm implements Term {
-  readonly epoch: number
-  readonly electedAt: Date
-  readonly tookOver: TookOver | undefined
-  readonly #lock: Lock
-  readonly #name: string
-  readonly #controller = new AbortController()
-  /** Resolves when the term is over. */
-  readonly ended: Promise<void>
-
-  constructor(lock: Lock, name: string) {
-    this.#lock = lock
-    this.#name = name
-    this.epoch = lock.fence
-    this.electedAt = lock.acquiredAt
-    this.tookOver = lock.tookOver
-    const lose = (): void => this.#controller.abort(lock.signal.reason)
-    lock.signal.addEventListener('abort', lose, { once: true })
-    if (lock.signal.aborted) lose()
-    this.ended = this.signal.aborted
-      ? Promise.resolve()
-      : new Promise((resolve) => this.signal.addEventListener('abort', () => resolve(), { once: true }))
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal
-  }
-
-  get reason(): LossReason {
-    return this.signal.reason?.reason ?? 'stolen'
-  }
-
-  get isLeading(): boolean {
-    try {
-      this.assertLeading()
-      return true
-    } catch {
-      return false
-    }
-  }
-
-  end(reason: LossReason): void {
-    this.#controller.abort(new FenceLostError(`leadership "${this.#name}"`, this.epoch, { reason }))
-  }
-
-  assertLeading(): void {
-    this.signal.throwIfAborted()
-    this.#lock.assertHeld()
-  }
-
-  guard(tx: Tx, options?: GuardOptions): Promise<void> {
-    return this.#lock.guard(tx, options)
-  }
-
-  writeFenced<R extends object = Row>(store: Executor, write: FencedWrite): Promise<QueryResult<R>> {
-    return this.#lock.writeFenced<R>(store, write)
-  }
-}
-
-/**
- * Returns whether an error of `onElected` comes from the end of its term, and so is no failure. Such an error is the abort reason itself, or an error of a
- * timer or stream that the reason caused. A write that was refused because its term was over is no failure either.
- */
-function isEndedBy(error: unknown, { signal, epoch }: Term): boolean {
-  if (!signal.aborted) return false
-  const causes = [error, error instanceof Error ? error.cause : undefined]
-  return causes.some((one) => one === signal.reason || (one instanceof FenceLostError && one.fence === epoch))
-}
-
 /** Also turns an error that `fn` throws synchronously into a rejection. */
 async function call<A extends unknown[]>(
   fn: ((...args: A) => unknown) | undefined,
@@ -321,7 +217,7 @@ async function call<A extends unknown[]>(
   await fn?.(...args)
 }
 
-function checkElect(name: string, options: ElectOptions): void {
+function checkName(name: string): void {
   checkKey('name', name)
   const bytes = Buffer.byteLength(name.replaceAll(/[%:]/g, '%25'))
   if (bytes > MAX_NAME_BYTES)
@@ -329,11 +225,4 @@ function checkElect(name: string, options: ElectOptions): void {
       'name',
       `must be at most ${MAX_NAME_BYTES} bytes long, where each : and % counts as three, and is ${bytes}; hash it`,
     )
-  checkOptions(options, names)
-  for (const option of ['onElected', 'onLost'] as const) {
-    const fn = options[option]
-    if (fn !== undefined) checkFunction(option, fn)
-  }
-  if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
-    throw new InvalidInputError('signal', `must be an AbortSignal, not ${nameGiven(options.signal)}`)
 }

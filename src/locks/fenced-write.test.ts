@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
-import { directUrl, freshName, withPool } from '../../test/database.js'
+import { directUrl, freshName, throughPool, withPool } from '../../test/database.js'
 import { Dibs } from '../dibs.js'
 import {
   ConstraintViolationError,
@@ -92,7 +92,12 @@ describe('a write to a store elsewhere', () => {
     expect(unknown.message).toContain('is of another database, which has not the schema of this instance')
     await stranger.query('rollback')
     stranger.release()
-    await using there = await Dibs.open({ pool: store, schema: fixture.schema.name, listen: false })
+    await using there = await Dibs.open({
+      ...throughPool,
+      pool: store,
+      schema: fixture.schema.name,
+      listen: false,
+    })
     const error = await there.transaction((tx) => lock.guard(tx)).catch((e) => e)
     expect(error).toBeInstanceOf(InvalidInputError)
     expect(error.message).toContain('is of another database than lock "report"')

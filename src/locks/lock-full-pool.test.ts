@@ -4,9 +4,9 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { onTime } from '../../test/on-time.js'
+import { realTime } from '../../test/real-time.js'
 import { BusyError } from '../errors.js'
-import { ReservedLine } from '../postgres/reserved-line.js'
+import { DedicatedConnection } from '../postgres/dedicated-connection.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 
 const fixture = openClaims()
@@ -43,7 +43,7 @@ describe('while the whole pool is in use', () => {
     )
   })
 
-  it('a guard that is refused says so at once, and is not taken for a conflict', onTime, async () => {
+  it('a guard that is refused says so at once, and is not taken for a conflict', realTime, async () => {
     await fixture.beside(
       async (dibs) => {
         const lock = await dibs.lock('till', { leaseMs: HOUR_MS })
@@ -62,7 +62,7 @@ describe('while the whole pool is in use', () => {
     )
   })
 
-  it('a release goes another way', onTime, async () => {
+  it('a release goes another way', realTime, async () => {
     await fixture.beside(
       async (dibs, pool) => {
         const lock = await dibs.lock('till')
@@ -79,7 +79,7 @@ describe('while the whole pool is in use', () => {
 
   it(
     'a release in the transaction that it guards needs no other client, and waits for nobody',
-    onTime,
+    realTime,
     async () => {
       await fixture.beside(
         async (dibs) => {
@@ -126,7 +126,7 @@ describe('while the whole pool is in use', () => {
 
   it(
     'whoever is not to wait, or not for long, does not wait for a client as long as others',
-    onTime,
+    realTime,
     async () => {
       await fixture.beside(
         async (dibs, pool) => {
@@ -174,7 +174,7 @@ it('a release that others keep from the row says so, and may be tried again', as
   await client.query('commit')
   client.release()
   expect(error).toBeInstanceOf(BusyError)
-  expect(error.message).toContain('the row of lock "till", to give it back')
+  expect(error.message).toContain('the row of lock "till", to release it')
   expect(await lock.release()).toBe('released')
 })
 
@@ -185,12 +185,12 @@ describe('a release that was sent twice', () => {
         const lock = await dibs.lock('till', { leaseMs: HOUR_MS })
         const client = await fixture.pool.connect()
         await client.query('begin')
-        await client.query(`select ${fixture.schema.name}.lock_force('till', null, 1000)`)
-        const send = vi.spyOn(ReservedLine.prototype, 'send')
+        await client.query(`select ${fixture.schema.name}.lock_force_release('till', null, 1000)`)
+        const send = vi.spyOn(DedicatedConnection.prototype, 'send')
         const said = await whileFull(pool, async () => {
           const releasing = lock.release()
           await until(() => send.mock.results.length > 0, 'it to go over the other connection')
-          await expect(send.mock.results[0]?.value).rejects.toMatchObject({ code: '55P03' })
+          await expect(send.mock.results[0]?.value).rejects.toMatchObject({ sqlState: '55P03' })
           await client.query('commit')
           client.release()
           return { releasing, next: await fixture.other.lock('till') }
@@ -228,7 +228,7 @@ describe('a release that was sent twice', () => {
     await fixture.beside(
       async (dibs, pool) => {
         const lock = await dibs.lock('till', { leaseMs: HOUR_MS })
-        const send = vi.spyOn(ReservedLine.prototype, 'send')
+        const send = vi.spyOn(DedicatedConnection.prototype, 'send')
         const connect = pg.Client.prototype.connect
         // The connection for renewals is made in time, and the statement goes over it when the pool's has done it.
         const goOn = deferred()
@@ -239,7 +239,7 @@ describe('a release that was sent twice', () => {
           return await (connect as (this: pg.Client) => Promise<pg.Client>).call(this)
         } as never)
         const cut = proxy.inject({
-          ...{ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'black-hole' },
+          ...{ kind: 'cut', when: 'after', statement: 'lock_release', how: 'black-hole' },
         })
         const { said } = await whileFull(pool, async () => {
           const said = lock.release()
@@ -265,7 +265,7 @@ describe('a release that was sent twice', () => {
       async (dibs) => {
         const lock = await dibs.lock('till', { leaseMs: 6_000 })
         const cut = proxy.inject({
-          ...{ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'reset', times: 'always' },
+          ...{ kind: 'cut', when: 'after', statement: 'lock_release', how: 'reset', times: 'always' },
         })
         await expect(lock.release()).rejects.toMatchObject({ code: 'DIBS_COMMIT_OUTCOME_UNKNOWN' })
         cut.end()

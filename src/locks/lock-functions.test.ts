@@ -5,7 +5,7 @@ import { until } from '../../test/database.js'
 import { movingClock } from '../../test/moving-clock.js'
 import type { Executor } from '../postgres/executor.js'
 
-/** What sql/0016_lock_handle.sql says of rows that others have at that moment. */
+/** Tests what sql/0016_lock_acquire.sql guarantees about rows that others have locked. */
 
 const fixture = openClaims()
 const { inTransaction, waiters } = callersOf(fixture, { scope: 's', key: 'k' })
@@ -13,7 +13,7 @@ const START = new Date('2026-06-15T12:00:00Z')
 const at = (ms: number) => new Date(START.getTime() + ms)
 const MINUTE_MS = 60_000
 
-interface Told {
+interface LockResult {
   state: string
   permit?: number
   fence: number
@@ -22,20 +22,24 @@ interface Told {
   isWanted?: boolean
 }
 
-const ask = async <T = Told>(sql: string, values: unknown[], on: Executor = fixture.pool): Promise<T> =>
-  (await on.query(`select ${fixture.schema.name}.${sql} as told`, values)).rows[0]?.told as T
+const send = async <T = LockResult>(
+  sql: string,
+  values: unknown[],
+  on: Executor = fixture.pool,
+): Promise<T> =>
+  (await on.query(`select ${fixture.schema.name}.${sql} as result`, values)).rows[0]?.result as T
 const acquire = (holder: string, { permits = 1, wantedMs = 0, leaseMs = MINUTE_MS } = {}) =>
-  ask("lock_acquire('x', $1, $2, $3, $4)", [permits, holder, leaseMs, wantedMs])
-const giveBack = (fence: number, waitMs = 5_000) =>
-  ask("lock_give_back('x', 0, 'ann', $1, $2)", [fence, waitMs])
+  send("lock_acquire('x', $1, $2, $3, $4)", [permits, holder, leaseMs, wantedMs])
+const release = (fence: number, waitMs = 5_000) =>
+  send("lock_release('x', 0, 'ann', $1, $2)", [fence, waitMs])
 const renewAll = (...fences: number[]) =>
-  ask<string[]>('lock_renew_all($1)', [
+  send<string[]>('lock_renew_many($1)', [
     JSON.stringify(fences.map((fence, permit) => ({ name: 'x', permit, fence, ttlMs: MINUTE_MS }))),
   ])
 const renewOne = (fence: number, waitMs = 5_000) =>
-  ask<string>("lock_renew_one('x', 0, $1, 60000, $2)", [fence, waitMs])
+  send<string>("lock_renew_one('x', 0, $1, 60000, $2)", [fence, waitMs])
 const guard = (fence: number | null, tx: Executor, waitMs = 5_000) =>
-  ask<string>("lock_guard('x', 0, $1, 60000, $2, false)", [fence, waitMs], tx)
+  send<string>("lock_guard('x', 0, $1, 60000, $2, false)", [fence, waitMs], tx)
 const row = async (permit = 0) =>
   (
     await fixture.pool.query(
@@ -46,7 +50,7 @@ const row = async (permit = 0) =>
 const lockRow = (tx: Executor, mode = 'for update', permit = 0) =>
   tx.query(`select from ${fixture.schema.name}.lock where permit = ${permit} ${mode}`)
 
-/** Somebody has the row, time goes on to `to`, and they let go without a change. */
+/** Calls `fn` while a transaction has locked the row. Moves the clock to `to` before that transaction ends without a change. */
 async function whileLocked<T>(to: Date, mode: string, fn: () => Promise<T>): Promise<T> {
   const clock = await movingClock(fixture.pool, fixture.schema.name, await now())
   await fixture.schema.waits.never()
@@ -95,8 +99,8 @@ describe('the clock is read when the row is locked', () => {
     await fixture.schema.clock.freeze(START)
     const { fence } = await acquire('ann')
     expect(await acquire('bob', { wantedMs: 1_000 })).toMatchObject({ state: 'held' })
-    const told = await whileLocked(at(10_000), 'for update', () => giveBack(fence))
-    expect(told).toEqual({ state: 'released', isWanted: false })
+    const result = await whileLocked(at(10_000), 'for update', () => release(fence))
+    expect(result).toEqual({ state: 'released', isWanted: false })
   })
 })
 
@@ -114,7 +118,7 @@ describe('a mark of whoever waits', () => {
     await fixture.schema.clock.advance(2)
     await acquire('eve', { wantedMs: 1_000 })
     expect((await row()).wanted_until).toEqual(at(1_501))
-    expect(await giveBack(fence)).toEqual({ state: 'released', isWanted: true })
+    expect(await release(fence)).toEqual({ state: 'released', isWanted: true })
     await acquire('bob')
     expect((await row()).wanted_until).toEqual(at(1_501))
   })
@@ -147,14 +151,14 @@ describe('a mark of whoever waits', () => {
 describe('nobody is waited for without a bound', () => {
   it('by whoever acquires', async () => {
     const { fence } = await acquire('ann')
-    await giveBack(fence)
+    await release(fence)
     await inTransaction(async (tx) => {
       await lockRow(tx, 'for no key update')
       expect(await acquire('bob')).toMatchObject({ state: 'busy' })
     })
     await inTransaction(async (tx) => {
       await tx.query(`select ${fixture.schema.name}.lock_acquire('y', 1, 'ann', 60000, 0)`)
-      expect(await ask("lock_acquire('y', 1, 'bob', 60000, 0)", [])).toMatchObject({ state: 'busy' })
+      expect(await send("lock_acquire('y', 1, 'bob', 60000, 0)", [])).toMatchObject({ state: 'busy' })
     })
   })
 
@@ -162,7 +166,7 @@ describe('nobody is waited for without a bound', () => {
     await fixture.schema.clock.freeze(START)
     await acquire('ann', { leaseMs: 1_000 })
     await fixture.schema.clock.advance(2_000)
-    let taken: Promise<Told> | undefined
+    let taken: Promise<LockResult> | undefined
     await inTransaction(async (tx) => {
       await tx.query(`lock table ${fixture.schema.name}.lock in share mode`)
       taken = acquire('bob')
@@ -176,7 +180,7 @@ describe('nobody is waited for without a bound', () => {
 
   it('by whoever passes a permit by that somebody has, and takes the next', async () => {
     const first = await acquire('ann', { permits: 2 })
-    await giveBack(first.fence)
+    await release(first.fence)
     await inTransaction(async (tx) => {
       await lockRow(tx, 'for no key update')
       expect(await acquire('bob', { permits: 2 })).toMatchObject({ state: 'taken', permit: 1 })
@@ -189,8 +193,8 @@ describe('nobody is waited for without a bound', () => {
       await lockRow(tx)
       expect(await renewAll(fence)).toEqual(['locked'])
       expect(await renewOne(fence, 20)).toBe('locked')
-      await expect(giveBack(fence, 20)).rejects.toMatchObject({ code: '55P03' })
-      await expect(ask("lock_force('x', null, 20)", [])).rejects.toMatchObject({ code: '55P03' })
+      await expect(release(fence, 20)).rejects.toMatchObject({ code: '55P03' })
+      await expect(send("lock_force_release('x', null, 20)", [])).rejects.toMatchObject({ code: '55P03' })
       await expect(inTransaction((other) => guard(fence, other, 20))).rejects.toMatchObject({ code: '55P03' })
     })
     expect(await renewAll(fence)).toEqual(['held'])
@@ -209,34 +213,34 @@ describe('what names a fence', () => {
     expect(await renewOne(fence + 1)).toBe('lost')
     expect((await row()).expires_at).toEqual(at(MINUTE_MS))
     expect(await renewAll(fence)).toEqual(['held'])
-    expect(await ask<unknown>("lock_renew_all('[]')", [])).toBeNull()
+    expect(await send<unknown>("lock_renew_many('[]')", [])).toBeNull()
   })
 
   it('is taken away by that, and cannot be renewed, guarded or given back then', async () => {
     const { fence } = await acquire('ann')
-    expect(await ask("lock_force('x', $1, 20)", [fence + 1])).toEqual({ isWanted: false, taken: [] })
-    expect(await ask("lock_force('x', $1, 20)", [fence])).toEqual({
+    expect(await send("lock_force_release('x', $1, 20)", [fence + 1])).toEqual({ isWanted: false, taken: [] })
+    expect(await send("lock_force_release('x', $1, 20)", [fence])).toEqual({
       isWanted: false,
       taken: [{ permit: 0, holder: 'ann', fence }],
     })
     expect(await renewAll(fence)).toEqual(['lost'])
     expect(await renewOne(fence)).toBe('lost')
-    expect(await giveBack(fence)).toEqual({ state: 'lost' })
+    expect(await release(fence)).toEqual({ state: 'lost' })
     await expect(inTransaction((tx) => guard(fence, tx))).rejects.toThrow('the lock is lost')
-    expect(await ask("lock_force('x', null, 20)", [])).toMatchObject({ taken: [] })
+    expect(await send("lock_force_release('x', null, 20)", [])).toMatchObject({ taken: [] })
   })
 
   it('is the same while it is guarded, and then nobody has it before the transaction has ended', async () => {
     const { fence } = await acquire('ann')
     await inTransaction(async (tx) => {
       await guard(fence, tx)
-      expect(await ask("lock_force('x', null, 20)", [])).toMatchObject({ taken: [{ fence }] })
+      expect(await send("lock_force_release('x', null, 20)", [])).toMatchObject({ taken: [{ fence }] })
       expect(await renewAll(fence)).toEqual(['lost'])
       expect(await renewOne(fence)).toBe('lost')
       await expect(inTransaction((other) => guard(fence, other))).rejects.toThrow('the lock is expired')
       expect(await acquire('bob')).toMatchObject({ state: 'guarded' })
     })
-    expect(await giveBack(fence)).toEqual({ state: 'lost' })
+    expect(await release(fence)).toEqual({ state: 'lost' })
     expect(await acquire('bob')).toMatchObject({ state: 'taken' })
   })
 
@@ -246,8 +250,8 @@ describe('what names a fence', () => {
       const { fence } = await acquire('ann')
       await inTransaction(async (tx) => {
         await guard(fence, tx)
-        if (how === 'taken away') await ask("lock_force('x', null, 20)", [])
-        else expect(await giveBack(fence, 20)).toMatchObject({ state: 'released' })
+        if (how === 'taken away') await send("lock_force_release('x', null, 20)", [])
+        else expect(await release(fence, 20)).toMatchObject({ state: 'released' })
         expect((await row()).fence).toBe(fence)
         await expect(inTransaction((other) => guard(fence, other))).rejects.toThrow('the lock is expired')
         const older = inTransaction(async (other) => {
@@ -298,7 +302,7 @@ describe('who asks again', () => {
     await fixture.schema.clock.freeze(at(2_000))
     const from = { holder: 'ann', fence, expiredAt: at(1_000).getTime() * 1000 }
     expect([await acquire('bob'), await acquire('bob')]).toMatchObject([{ from }, { from }])
-    await giveBack((await acquire('bob')).fence)
+    await release((await acquire('bob')).fence)
     expect(await acquire('eve')).toMatchObject({ state: 'taken', from: null })
   })
 
@@ -306,7 +310,7 @@ describe('who asks again', () => {
     const { fence } = await acquire('ann')
     await acquire('bob', { wantedMs: MINUTE_MS })
     const released = { state: 'released', isWanted: true }
-    expect([await giveBack(fence), await giveBack(fence)]).toEqual([released, released])
+    expect([await release(fence), await release(fence)]).toEqual([released, released])
   })
 })
 
@@ -314,25 +318,25 @@ it('what was taken away from somebody in a guarded transaction has another fence
   const { fence } = await acquire('ann')
   await inTransaction(async (tx) => {
     await guard(fence, tx)
-    await ask("lock_force('x', null, 5000)", [])
+    await send("lock_force_release('x', null, 5000)", [])
     expect(await row()).toMatchObject({ fence })
   })
   const next = await acquire('bob')
   expect(next.fence).toBeGreaterThan(fence)
-  expect(await giveBack(fence)).toEqual({ state: 'lost' })
+  expect(await release(fence)).toEqual({ state: 'lost' })
 })
 
 it.each([
   ['taken', "lock_acquire('x', 1, 'ann', 60000, 0)"],
-  ['renewed', "lock_renew_all('[]')"],
+  ['renewed', "lock_renew_many('[]')"],
   ['renewed alone', "lock_renew_one('x', 0, 1, 60000, 5000)"],
 ])('a lock is %s for good, also where the session does not wait for the disk', async (_, sql) => {
   await inTransaction(async (tx) => {
     await tx.query('set local synchronous_commit = off')
-    await ask(sql, [], tx)
+    await send(sql, [], tx)
     expect((await tx.query('show synchronous_commit')).rows).toEqual([{ synchronous_commit: 'on' }])
     await tx.query('set local synchronous_commit = local')
-    await ask(sql, [], tx)
+    await send(sql, [], tx)
     expect((await tx.query('show synchronous_commit')).rows).toEqual([{ synchronous_commit: 'local' }])
   })
 })

@@ -6,7 +6,7 @@ import { callersOf } from '../../test/claims/callers.js'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { claim } from '../claims/acquire-claims.js'
+import { claim } from '../claims/acquire/acquire-claims.js'
 import {
   ConnectionLostError,
   FenceLostError,
@@ -17,7 +17,7 @@ import {
 import { fromDrizzle } from '../postgres/adapters/from-drizzle.js'
 import { fromPostgresJs } from '../postgres/adapters/from-postgres-js.js'
 import type { Executor, Tx } from '../postgres/executor.js'
-import { PgSession } from '../postgres/session.js'
+import { PgTransaction } from '../postgres/joined-transaction.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Isolation, Transaction } from '../postgres/transaction-types.js'
 import { countTraffic } from '../testing/count-traffic.js'
@@ -237,7 +237,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
 
   it('is taken again once, however often it was taken', async () => {
     await using mine = await fixture.dibs.lock('till')
-    const send = vi.spyOn(PgSession.prototype, 'send')
+    const send = vi.spyOn(PgTransaction.prototype, 'send')
     await fixture.dibs.transaction(
       async (tx) => {
         for (let round = 1; round <= 10; round++) {
@@ -287,7 +287,7 @@ describe.each(isolations)('guard, at %s', (isolation) => {
     const first = await expiry()
     await until(async () => (await expiry()) > first, 'it to be renewed')
     expect(await mine.release()).toBe('released')
-    // Whoever waits is told why.
+    // The waiting call fails, and its error gives the reason.
     const refusal = fixture.other.lock('till', { waitMs: 100 })
     await expect(refusal).rejects.toMatchObject({ code: 'DIBS_GUARDED' })
     goOn.resolve()
@@ -405,7 +405,7 @@ describe('guard', () => {
     await inTransaction(async (tx) => {
       const error = await mine.guard(tx, { endsIdle: 'no' as never }).catch((e) => e)
       expect(error).toBeInstanceOf(InvalidInputError)
-      expect(error.message).toContain('must be true or false, not a string')
+      expect(error.message).toContain('must be true or false, not "no"')
     })
     await expect(mine.guard(fixture.pool as never)).rejects.toThrow(NotInTransactionError)
     const client = await fixture.pool.connect()

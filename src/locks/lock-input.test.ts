@@ -12,8 +12,8 @@ const refusal = async (promise: Promise<unknown>): Promise<InvalidInputError> =>
 describe('what is no lock', () => {
   it.each([
     ['', 'must not be empty'],
-    [7, 'must be a text'],
-    [undefined, 'must be a text'],
+    [7, 'must be a string'],
+    [undefined, 'must be a string'],
     ['x'.repeat(513), 'at most 512 bytes'],
     ['a\0b', 'NUL'],
     ['\ud800', 'surrogate'],
@@ -31,7 +31,7 @@ describe('what is no lock', () => {
     [{ leaseMs: 86_400_001 }, 'leaseMs', 'to 86400000'],
     [{ leaseMs: Number.NaN }, 'leaseMs', 'NaN'],
     [{ leaseMs: Number.POSITIVE_INFINITY }, 'leaseMs', 'Infinity'],
-    [{ leaseMs: '30s' }, 'leaseMs', 'string'],
+    [{ leaseMs: '30s' }, 'leaseMs', '"30s"'],
     [{ maxHoldMs: 0 }, 'maxHoldMs', 'from 1'],
     [{ permits: 0 }, 'permits', 'from 1 to 1000, not 0'],
     [{ permits: 1_001 }, 'permits', '1001'],

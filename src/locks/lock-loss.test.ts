@@ -3,13 +3,15 @@ import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url, viaPgBouncer } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { onTime } from '../../test/on-time.js'
+import { realTime } from '../../test/real-time.js'
 import { BusyError, ClosedError, FenceLostError } from '../errors.js'
 import { Database } from '../postgres/database.js'
-import { ReservedLine } from '../postgres/reserved-line.js'
+import { DedicatedConnection } from '../postgres/dedicated-connection.js'
+import type { Statement } from '../postgres/statement.js'
 import { countTraffic } from '../testing/count-traffic.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import type { Lock } from './lock.js'
+import { renewLock, renewLocks } from './lock-statements.js'
 
 const fixture = openClaims()
 const HOUR_MS = 3_600_000
@@ -59,11 +61,10 @@ describe('a lock is lost', () => {
       const lock = await dibs.lock('till', { leaseMs: 3_000 })
       let sinceAt = performance.now()
       // The first goes over the pool too, the second over the connection for it.
-      for (const kind of [Database.prototype, ReservedLine.prototype]) {
-        const method = kind === Database.prototype ? 'sendPart' : 'send'
-        const send = Reflect.get(kind, method)
+      for (const kind of [Database.prototype, DedicatedConnection.prototype]) {
+        const send = Reflect.get(kind, 'send')
         const stood = deferred()
-        const spy = vi.spyOn(kind as Database, method as 'sendPart')
+        const spy = vi.spyOn(kind as Database, 'send')
         spy.mockImplementationOnce(function (this: unknown, ...args: unknown[]) {
           const sentAt = performance.now()
           setImmediate(() => {
@@ -97,7 +98,7 @@ describe('a lock is lost', () => {
     expect(await lock.release()).toBe('lost')
   })
 
-  it('when the server cannot be reached in time, without an answer too', onTime, async () => {
+  it('when the server cannot be reached in time, without an answer too', realTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -186,7 +187,7 @@ describe('a lock is lost', () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
-        const send = vi.spyOn(ReservedLine.prototype, 'send')
+        const send = vi.spyOn(DedicatedConnection.prototype, 'send')
         const first = await dibs.lock('first', { leaseMs: 600 })
         const slow = proxy.inject({ kind: 'latency', delayMs: 100 })
         await until(() => send.mock.calls.length > 0, 'the connection to be made')
@@ -214,11 +215,13 @@ describe('a lock is lost', () => {
           await dibs.lock('short', { leaseMs: 4_000 }),
         ]
         const slow = proxy.inject({ kind: 'latency', delayMs: 60 })
-        const sent = [vi.spyOn(ReservedLine.prototype, 'send'), vi.spyOn(Database.prototype, 'sendPart')]
+        const sent = [vi.spyOn(DedicatedConnection.prototype, 'send'), vi.spyOn(Database.prototype, 'send')]
         const expiry = async () => Number((await fixture.dibs.locks.inspect('long'))[0]?.leaseUntil)
         const before = await expiry()
         await until(async () => (await expiry()) > before, 'the long one to be renewed')
-        const count = sent.reduce((sum, { mock }) => sum + mock.calls.length, 0)
+        const renewals = [renewLocks, renewLock]
+        const calls = sent.flatMap((spy): readonly (readonly [Statement, ...unknown[]])[] => spy.mock.calls)
+        const count = calls.filter(([one]) => renewals.includes(one)).length
         expect(count).toBeLessThan(30)
         for (const spy of sent) spy.mockRestore()
         slow.end()
@@ -279,7 +282,7 @@ describe('a lock is lost', () => {
     expect(warnings).toEqual([])
   })
 
-  it('when its instance is closed, which does not wait for it', onTime, async () => {
+  it('when its instance is closed, which does not wait for it', realTime, async () => {
     let lock: Lock | undefined
     await fixture.beside(async (dibs) => {
       lock = await dibs.lock('till', { leaseMs: HOUR_MS })
@@ -292,7 +295,7 @@ describe('a lock is lost', () => {
       await expect(dibs.withLock('till', async () => {})).rejects.toThrow(ClosedError)
       await expect(dibs.tryLock('till')).rejects.toThrow(ClosedError)
     })
-    // What was begun under it may still go on: its lease protects that.
+    // Work that began under the lock may still be running, so the lease stays.
     expect(await fixture.dibs.tryLock('till')).toBeNull()
   })
 
@@ -305,7 +308,7 @@ describe('a lock is lost', () => {
 })
 
 describe('release', () => {
-  it('is not tried for longer than it is worth', onTime, async () => {
+  it('is not tried for longer than it is worth', realTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -325,7 +328,7 @@ describe('release', () => {
     await fixture.beside(
       async (dibs) => {
         const lock = await dibs.lock('till')
-        const cut = proxy.inject({ kind: 'cut', when: 'after', statement: 'lock_give_back', how: 'reset' })
+        const cut = proxy.inject({ kind: 'cut', when: 'after', statement: 'lock_release', how: 'reset' })
         const releasing = lock.release()
         await cut.happened
         await using _ = await until(
@@ -350,7 +353,7 @@ describe('release', () => {
     next.assertHeld()
   })
 
-  it.each(['lock_acquire', 'lock_give_back'])('whatever answer is lost, of %s too', async (statement) => {
+  it.each(['lock_acquire', 'lock_release'])('whatever answer is lost, of %s too', async (statement) => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -398,7 +401,7 @@ describe('release', () => {
     )
   })
 
-  it('of what nobody got does not keep a close waiting while the server is away', onTime, async () => {
+  it('of what nobody got does not keep a close waiting while the server is away', realTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -427,7 +430,7 @@ describe('release', () => {
         const cut = proxy.inject({
           kind: 'cut',
           when: 'before',
-          statement: 'lock_give_back',
+          statement: 'lock_release',
           how: 'reset',
           times: 'always',
         })
@@ -443,7 +446,7 @@ describe('release', () => {
 })
 
 describe('closing', () => {
-  it('ends the waiting for a lock at once', onTime, async () => {
+  it('ends the waiting for a lock at once', realTime, async () => {
     await using _ = await fixture.dibs.lock('till')
     await fixture.beside(async (dibs) => {
       const waiting = [dibs.lock('till'), dibs.lock('till'), dibs.withLock('till', async () => {})]

@@ -12,22 +12,22 @@ const { inTransaction, waiters } = callersOf(fixture, { scope: 's', key: 'k' })
 const DAY_MS = 24 * HOUR_MS
 const START = new Date('2026-06-15T12:00:00Z')
 
-interface Told {
+interface LockResult {
   state: string
   holder?: string
   fence: number
   leftMs: number | null
 }
 
-const ask = async (sql: string, values: unknown[], on: Executor = fixture.pool): Promise<unknown> =>
-  (await on.query(`select ${fixture.schema.name}.${sql} as told`, values)).rows[0]?.told
+const send = async (sql: string, values: unknown[], on: Executor = fixture.pool): Promise<unknown> =>
+  (await on.query(`select ${fixture.schema.name}.${sql} as result`, values)).rows[0]?.result
 const take = (holder: string | null, leaseMs: number | null = HOUR_MS, on?: Executor) =>
-  ask("lock_take('x', 0, $1, $2)", [holder, leaseMs], on) as Promise<Told>
+  send("acquire_take_lock('x', 0, $1, $2)", [holder, leaseMs], on) as Promise<LockResult>
 const renew = (holder: string, fence: number, leaseMs = HOUR_MS, on?: Executor) =>
-  ask("lock_renew('x', 0, $1, $2, $3)", [holder, fence, leaseMs], on)
+  send("acquire_renew_lock('x', 0, $1, $2, $3)", [holder, fence, leaseMs], on)
 const release = (holder: string, fence: number, on?: Executor) =>
-  ask("lock_release('x', 0, $1, $2)", [holder, fence], on)
-const stateOf = (holder: string, fence: number) => ask("lock_state('x', 0, $1, $2)", [holder, fence])
+  send("acquire_release_lock('x', 0, $1, $2)", [holder, fence], on)
+const stateOf = (holder: string, fence: number) => send("acquire_check_lock('x', 0, $1, $2)", [holder, fence])
 const guard = (fence: number, tx: Executor) =>
   tx.query(
     `select from ${fixture.schema.name}.lock where name = 'x' and permit = 0 and fence = $1 for key share`,
@@ -46,7 +46,7 @@ describe('the lock table', () => {
       fence: mine.fence,
       leftMs: 40_000,
     })
-    // The same call again, whose answer was lost: it has what it has, and no more.
+    // Repeating the call after a lost answer returns the same lock and does not extend its lease.
     expect(await take('ann')).toEqual({ ...mine, leftMs: 40_000 })
     await fixture.schema.clock.advance(40_000)
     expect(await take('bob')).toMatchObject({ state: 'taken', holder: 'bob' })
@@ -55,7 +55,7 @@ describe('the lock table', () => {
   it('has a fence that grows with each holder, each release, and each deletion', async () => {
     await fixture.schema.clock.freeze(START)
     const fences: number[] = []
-    const note = async (told: Promise<Told>) => fences.push((await told).fence)
+    const note = async (result: Promise<LockResult>) => fences.push((await result).fence)
     await note(take('a')) // made
     expect(await release('a', fences[0] as number)).toBe('held')
     fences.push(Number((await query('select fence from {schema}.lock'))[0]?.fence)) // released
@@ -106,7 +106,7 @@ describe('the lock table', () => {
     expect(await renew('ann', fence)).toBe('released')
     await take('bob')
     expect(await release('ann', fence)).toBe('lost')
-    expect(await ask("lock_release('nobody has made it', 0, 'ann', 1)", [])).toBe('lost')
+    expect(await send("acquire_release_lock('nobody has made it', 0, 'ann', 1)", [])).toBe('lost')
   })
 
   it('belongs to a transaction without a lease: nobody else has it before that ends', async () => {
@@ -166,21 +166,21 @@ describe('the lock table', () => {
     const clock = await movingClock(fixture.pool, fixture.schema.name, START)
     const { fence } = await take('ann', 60_000)
     // A row that is renewed while another reads it: seen as run out, and live once it is locked.
-    const ask = async (sql: string) => {
+    const send = async (sql: string) => {
       const client = await fixture.pool.connect()
       try {
         await client.query('begin')
         await client.query(`select from ${fixture.schema.name}.lock where name = 'x' for no key update`)
-        const waiting = fixture.pool.query(`select ${fixture.schema.name}.${sql} as told`)
+        const waiting = fixture.pool.query(`select ${fixture.schema.name}.${sql} as result`)
         await until(async () => (await waiters()) === 1, 'somebody to wait')
         await clock.set(new Date(START.getTime() + 30_000))
         await client.query('commit')
-        return (await waiting).rows[0].told
+        return (await waiting).rows[0].result
       } finally {
         client.release()
       }
     }
-    expect(await ask(`lock_renew('x', 0, 'ann', ${fence}, 60000)`)).toBe('held')
+    expect(await send(`acquire_renew_lock('x', 0, 'ann', ${fence}, 60000)`)).toBe('held')
     expect(await take('bob')).toMatchObject({ state: 'held', leftMs: 60_000 })
   })
 
@@ -205,7 +205,7 @@ describe('the lock table', () => {
 
   it('tells permits of a name apart', async () => {
     for (const permit of [0, 1])
-      expect(await ask(`lock_take('x', ${permit}, 'holder ${permit}', 1000)`, [])).toMatchObject({
+      expect(await send(`acquire_take_lock('x', ${permit}, 'holder ${permit}', 1000)`, [])).toMatchObject({
         state: 'taken',
       })
     expect(await query('select permit from {schema}.lock order by 1')).toEqual([{ permit: 0 }, { permit: 1 }])

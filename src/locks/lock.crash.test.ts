@@ -7,10 +7,11 @@ import { Database } from '../postgres/database.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
 import type { CrashLoopOptions } from '../testing/crash/options.js'
-import { Election, type Term } from './election.js'
+import { Election } from './election.js'
 import type { Lock } from './lock.js'
-import { LockDesk } from './lock-desk.js'
+import { LockManager } from './lock-manager.js'
 import { Locks } from './locks.js'
+import type { Term } from './term.js'
 
 const crashed = crashedDatabase(
   'create table counter (n integer not null); create table step (fence bigint not null, name text not null, place serial)',
@@ -21,14 +22,17 @@ const TTL_MS = 60_000
 const allModes = ['crash', 'error', 'half-open', 'zombie'] as const
 
 /** Everything of a process: memory does not survive it. */
-async function asProcess<T>(db: pg.Pool, fn: (desk: LockDesk, own: Database) => Promise<T>): Promise<T> {
+async function asProcess<T>(
+  db: pg.Pool,
+  fn: (manager: LockManager, own: Database) => Promise<T>,
+): Promise<T> {
   const own = new Database(db, { schema: crashed.schema.name, prepared: true })
   const wakeups = new Wakeups(own, { listen: false })
-  const desk = new LockDesk(own, wakeups)
+  const manager = new LockManager(own, wakeups)
   try {
-    return await fn(desk, own)
+    return await fn(manager, own)
   } finally {
-    desk.close()
+    manager.close()
     await wakeups.close()
     await own.close()
   }
@@ -82,8 +86,8 @@ describe('a holder that dies, sleeps or loses contact anywhere', () => {
     const report = await crash({
       duringRecovery: twice,
       run: (db) =>
-        asProcess(db, (desk, own) =>
-          desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0 }, (lock) => countOnce(lock, own)),
+        asProcess(db, (manager, own) =>
+          manager.withLock('x', { leaseMs: TTL_MS, waitMs: 0 }, (lock) => countOnce(lock, own)),
         ),
       invariant: async (db) => {
         assert.deepEqual((await db.query('select n from counter')).rows, [{ n: 1 }])
@@ -101,8 +105,8 @@ describe('a holder that dies, sleeps or loses contact anywhere', () => {
       })
     await crash({
       run: (db) =>
-        asProcess(db, (desk, own) =>
-          desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0 }, async (lock) => {
+        asProcess(db, (manager, own) =>
+          manager.withLock('x', { leaseMs: TTL_MS, waitMs: 0 }, async (lock) => {
             await step(lock, own, 'first')
             await step(lock, own, 'second')
           }),
@@ -117,12 +121,12 @@ describe('a holder that dies, sleeps or loses contact anywhere', () => {
   it('of several permits gives each back, or it runs out', async () => {
     await crash({
       run: (db) =>
-        asProcess(db, (desk) =>
-          desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0, permits: 2 }, () =>
-            desk.withLock('x', { leaseMs: TTL_MS, waitMs: 0, permits: 2 }, async () => {}),
+        asProcess(db, (manager) =>
+          manager.withLock('x', { leaseMs: TTL_MS, waitMs: 0, permits: 2 }, () =>
+            manager.withLock('x', { leaseMs: TTL_MS, waitMs: 0, permits: 2 }, async () => {}),
           ),
         ),
-      // One that wakes up before it has asked for its second permit may have one that was given back.
+      // A zombie that wakes up before it requests its second permit may get a released permit.
       mayWriteLate: ({ row }) => row?.expires_at === '-infinity',
       invariant: isFree,
     })
@@ -157,7 +161,7 @@ describe('a leader that dies, sleeps or loses contact anywhere', () => {
 
   /** Leads for some steps, each in a transaction that nothing but the term protects, and hands over. Whatever goes wrong ends it. */
   const lead = (db: pg.Pool) =>
-    asProcess(db, async (desk, own) => {
+    asProcess(db, async (manager, own) => {
       const controller = new AbortController()
       const errors: unknown[] = []
       const fail = (error: unknown): never => {
@@ -166,7 +170,7 @@ describe('a leader that dies, sleeps or loses contact anywhere', () => {
         throw error
       }
       const take = async (): Promise<Lock> =>
-        (await desk.tryLock('leader:x', { leaseMs: TTL_MS })) ?? fail(new Error('another leads'))
+        (await manager.tryLock('leader:x', { leaseMs: TTL_MS })) ?? fail(new Error('another leads'))
       const step = (term: Term) =>
         own.transaction(async (tx) => {
           await term.guard(tx)

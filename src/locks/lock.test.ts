@@ -2,11 +2,11 @@ import { hostname } from 'node:os'
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
-import { onTime } from '../../test/on-time.js'
-import { claim } from '../claims/acquire-claims.js'
+import { realTime } from '../../test/real-time.js'
+import { claim } from '../claims/acquire/acquire-claims.js'
 import { AcquireRefusedError, BusyError, FenceLostError, LockHeldError } from '../errors.js'
 import { Database } from '../postgres/database.js'
-import { ReservedLine } from '../postgres/reserved-line.js'
+import { DedicatedConnection } from '../postgres/dedicated-connection.js'
 import { nameHolder } from '../postgres/this-process.js'
 import { Wakeups } from '../postgres/wakeups.js'
 import { countTraffic } from '../testing/count-traffic.js'
@@ -41,7 +41,7 @@ describe('a lock', () => {
     expect(next.tookOver).toBeUndefined()
   })
 
-  it('says who has it to whoever does not wait, or has waited', onTime, async () => {
+  it('says who has it to whoever does not wait, or has waited', realTime, async () => {
     await using _ = await fixture.dibs.lock('till', { holder: 'ann' })
     const error = await refused(fixture.other.lock('till', { waitMs: 0 }))
     expect(error).toMatchObject({ waitedMs: 0, subject: 'lock "till"' })
@@ -82,17 +82,17 @@ describe('a lock', () => {
   })
 
   it('comes to another process by a hint, which is sent only if somebody waits', async () => {
-    const hint = vi.spyOn(Wakeups.prototype, 'hint')
+    const notify = vi.spyOn(Wakeups.prototype, 'notify')
     const lonely = await fixture.dibs.lock('till')
     await lonely.release()
-    expect(hint).not.toHaveBeenCalled()
+    expect(notify).not.toHaveBeenCalled()
     const mine = await fixture.dibs.lock('till')
     const theirs = fixture.other.lock('till')
     await until(async () => (await wantedRows()) === 1, 'the other to wait')
     await mine.release()
-    expect(hint.mock.calls).toEqual([['lock:till']])
+    expect(notify.mock.calls).toEqual([['lock:till']])
     await (await theirs).release()
-    hint.mockRestore()
+    notify.mockRestore()
   })
 
   it('is waited for again and again without a hint too', async () => {
@@ -105,7 +105,7 @@ describe('a lock', () => {
     })
   })
 
-  it('comes to those who wait when its time has run out', onTime, async () => {
+  it('comes to those who wait when its time has run out', realTime, async () => {
     await fixture.beside(async (dying) => {
       await dying.lock('till', { leaseMs: 300, holder: 'gone' })
       // Nobody renews it any more.
@@ -161,16 +161,16 @@ describe('a lock', () => {
   })
 
   it('comes by a hint from those who claim it with other things, too', async () => {
-    const hint = vi.spyOn(Wakeups.prototype, 'hint')
+    const notify = vi.spyOn(Wakeups.prototype, 'notify')
     let theirs: Promise<Lock> | undefined
     const work = async () => {
       theirs = fixture.other.lock('till')
       await until(async () => (await wantedRows()) === 1, 'the other to wait')
     }
     await fixture.dibs.acquire([claim.lock('till')], { mode: 'leased' }, work)
-    await until(() => hint.mock.calls.length > 0, 'the hint')
-    expect(hint.mock.calls[0]).toEqual(['lock:till'])
-    hint.mockRestore()
+    await until(() => notify.mock.calls.length > 0, 'the hint')
+    expect(notify.mock.calls[0]).toEqual(['lock:till'])
+    notify.mockRestore()
     await (await theirs)?.release()
   })
 
@@ -191,7 +191,7 @@ describe('renewal', () => {
   })
 
   it('is one statement for all locks of a process', async () => {
-    const send = vi.spyOn(ReservedLine.prototype, 'send')
+    const send = vi.spyOn(DedicatedConnection.prototype, 'send')
     const locks = await Promise.all(
       Array.from({ length: 40 }, (_, n) => fixture.dibs.lock(`many:${n}`, { leaseMs: 3_000 })),
     )
@@ -199,7 +199,7 @@ describe('renewal', () => {
       send.mock.calls
         .filter(([statement]) => statement === renewLocks)
         .map(([, values]) => JSON.parse(`${values[0]}`).length)
-    // Those that were taken first may be due before the others; from then on all go together.
+    // Locks taken first may be due before the others. After that, one statement renews all of them.
     await until(() => sizes().includes(40), 'all to be renewed at once')
     expect(sizes().length).toBeLessThanOrEqual(3)
     send.mockRestore()
@@ -306,7 +306,7 @@ describe('waiting', () => {
     expect(await fixture.dibs.locks.inspect('free')).toEqual([])
   })
 
-  it('ends with the signal though the network is silent', onTime, async () => {
+  it('ends with the signal though the network is silent', realTime, async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(
       async (dibs) => {
@@ -330,7 +330,7 @@ describe('waiting', () => {
 
   it('is that of one call of a process at a time, in the order in which they came', async () => {
     const holder = await fixture.other.lock('till')
-    const send = vi.spyOn(Database.prototype, 'sendPart')
+    const send = vi.spyOn(Database.prototype, 'send')
     const asking = () => send.mock.calls.filter(([statement]) => statement === acquireLock)
     const served: number[] = []
     const waiting = [1, 2, 3, 4, 5].map(async (n) => {
@@ -338,7 +338,7 @@ describe('waiting', () => {
       served.push(n)
     })
     await until(() => asking().length > 2, 'it to be asked for several times')
-    expect(new Set(asking().map(([, values]) => values[2])).size).toBe(1)
+    expect(new Set(asking().map(([, values]) => (values as readonly string[])[2])).size).toBe(1)
     await holder.release()
     await Promise.all(waiting)
     send.mockRestore()

@@ -1,11 +1,13 @@
 import { InvalidInputError } from '../errors.js'
-import { checkDuration, MAX_TIMER_MS } from '../postgres/check-duration.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { MAX_TIMER_MS } from '../options/max-timer-ms.js'
+import { duration, wholeNumber } from '../options/number-options.js'
+import { checked } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
+import { abortSignal, boolean } from '../options/value-options.js'
 import type { Executor, QueryResult, Row, Tx } from '../postgres/executor.js'
 import { checkKey } from '../postgres/key.js'
-import { nameGiven, showGiven } from '../postgres/name-given.js'
 import type { FencedWrite } from './fenced-write.js'
-import { POLL_MS } from './look-again.js'
+import { POLL_MS } from './poll-delay.js'
 
 export interface GuardOptions {
   /**
@@ -16,6 +18,8 @@ export interface GuardOptions {
    */
   readonly endsIdle?: boolean | undefined
 }
+
+export const guardOptions = optionTable<GuardOptions>()('lock.guard, term.guard', { endsIdle: boolean() })
 
 /** The previous holder of a lock, whose lease expired without a release. Work of that holder may be half done. */
 export interface TookOver {
@@ -105,42 +109,42 @@ export interface LockSpec {
   readonly signal: AbortSignal | undefined
 }
 
-const MIN_LEASE_MS = 50
 const MAX_LEASE_MS = 24 * 3_600_000
-const MAX_PERMITS = 1_000
 const MAX_HOLDER_BYTES = 200
 
-const tryNames = ['leaseMs', 'maxHoldMs', 'permits', 'holder']
+function checkHolder(field: string, holder: unknown): void {
+  if (Buffer.byteLength(checkKey(field, holder)) > MAX_HOLDER_BYTES)
+    throw new InvalidInputError(field, `must be at most ${MAX_HOLDER_BYTES} bytes long`)
+}
+
+const refused = {
+  tx: 'is not an option. To lock until a transaction ends, use dibs.acquire([claim.lock(name)], { tx }, fn)',
+}
+
+export const tryLockOptions = optionTable<TryLockOptions>()(
+  'dibs.tryLock',
+  {
+    leaseMs: duration({ default: 30_000, min: 50, max: MAX_LEASE_MS }),
+    maxHoldMs: duration({ max: MAX_TIMER_MS }),
+    permits: wholeNumber({ default: 1, max: 1_000 }),
+    holder: checked(checkHolder, { bounds: `at most ${MAX_HOLDER_BYTES} bytes` }),
+  },
+  { refused },
+)
+
+export const lockOptions = optionTable<LockOptions>()(
+  'dibs.lock, dibs.withLock',
+  {
+    ...tryLockOptions.fields,
+    waitMs: duration({ default: 10_000, min: 0, max: MAX_TIMER_MS }),
+    signal: abortSignal(),
+  },
+  { refused },
+)
 
 export function checkLock(name: string, options: LockOptions, waits: boolean): LockSpec {
   checkKey('name', name)
-  if (typeof options === 'object' && options !== null && 'tx' in options)
-    throw new InvalidInputError(
-      'tx',
-      'is no option here: for the length of a transaction a lock is had by dibs.acquire([claim.lock(name)], { tx }, fn)',
-    )
-  checkOptions(options, waits ? [...tryNames, 'waitMs', 'signal'] : tryNames)
-  const { leaseMs = 30_000, maxHoldMs, permits = 1, holder, waitMs = 10_000, signal } = options
-  if (!Number.isSafeInteger(permits) || permits < 1 || permits > MAX_PERMITS)
-    throw new InvalidInputError(
-      'permits',
-      `must be a whole number from 1 to ${MAX_PERMITS}, not ${showGiven(permits)}`,
-    )
-  if (holder !== undefined && Buffer.byteLength(checkKey('holder', holder)) > MAX_HOLDER_BYTES)
-    throw new InvalidInputError('holder', `must be at most ${MAX_HOLDER_BYTES} bytes long`)
-  if (signal !== undefined && !(signal instanceof AbortSignal))
-    throw new InvalidInputError('signal', `must be an AbortSignal, not ${nameGiven(signal)}`)
-  return {
-    name,
-    leaseMs: checkDuration('leaseMs', leaseMs, MIN_LEASE_MS, MAX_LEASE_MS),
-    maxHoldMs:
-      maxHoldMs === undefined
-        ? Number.POSITIVE_INFINITY
-        : checkDuration('maxHoldMs', maxHoldMs, 1, MAX_TIMER_MS),
-    permits,
-    holder,
-    waitMs: waits ? checkDuration('waitMs', waitMs, 0, MAX_TIMER_MS) : 0,
-    pollMs: POLL_MS,
-    signal,
-  }
+  const noWait = { waitMs: 0, signal: undefined }
+  const read = waits ? lockOptions.read(options) : { ...tryLockOptions.read(options), ...noWait }
+  return { ...read, name, maxHoldMs: read.maxHoldMs ?? Number.POSITIVE_INFINITY, pollMs: POLL_MS }
 }

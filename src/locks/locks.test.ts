@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { until, viaPgBouncer } from '../../test/database.js'
-import { claim } from '../claims/acquire-claims.js'
+import { claim } from '../claims/acquire/acquire-claims.js'
 import { BusyError, FenceLostError, InvalidInputError } from '../errors.js'
 import { encodeCursor } from '../postgres/page.js'
 import { Wakeups } from '../postgres/wakeups.js'
@@ -102,10 +102,10 @@ describe('forceRelease', () => {
       released: 0,
     })
     mine.assertHeld()
-    const hint = vi.spyOn(Wakeups.prototype, 'hint')
+    const notify = vi.spyOn(Wakeups.prototype, 'notify')
     expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence })).toEqual({ released: 1 })
-    expect(hint.mock.calls).toEqual([['lock:till']])
-    hint.mockRestore()
+    expect(notify.mock.calls).toEqual([['lock:till']])
+    notify.mockRestore()
     await using next = await waiting
     expect(await fixture.dibs.locks.forceRelease('till', { ifFence: mine.fence })).toEqual({ released: 0 })
     next.assertHeld()
@@ -185,7 +185,7 @@ describe('forceRelease', () => {
 
   it.each([
     [{ ifFence: 1.5 }, 'ifFence', 'not 1.5'],
-    [{ ifFence: '7' }, 'ifFence', 'not a string'],
+    [{ ifFence: '7' }, 'ifFence', 'not "7"'],
     [{ ifFenced: 1 }, 'ifFenced', 'Unknown option'],
   ])('refuses %o', async (options, field, reason) => {
     const error = await fixture.dibs.locks.forceRelease('till', options as never).catch((e) => e)

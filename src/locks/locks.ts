@@ -1,24 +1,17 @@
-import { BusyError, InvalidInputError } from '../errors.js'
-import { checkOptions } from '../postgres/check-options.js'
+import { BusyError } from '../errors.js'
+import { wholeNumber } from '../options/number-options.js'
+import { checked } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
 import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
-import { checkCharacters, checkKey } from '../postgres/key.js'
-import { nameGiven } from '../postgres/name-given.js'
-import {
-  ANY_TEXT,
-  checkPageLimit,
-  decodeCursor,
-  PAGE_OPTIONS,
-  type Page,
-  type PageOptions,
-  toPage,
-} from '../postgres/page.js'
+import { checkKey, checkText } from '../postgres/key.js'
+import { ANY_TEXT, decodeCursor, type Page, type PageOptions, pageOptions, toPage } from '../postgres/page.js'
 import { dateFromMicros, type TextRow } from '../postgres/text-values.js'
 import { nameHolder } from '../postgres/this-process.js'
 import type { Wakeups } from '../postgres/wakeups.js'
-import { originOf, topicOf } from './lock-origin.js'
-import { forceLock, inspectLock, listLocks } from './lock-statements.js'
+import { lockOrigin, lockTopic } from './lock-notifications.js'
+import { forceReleaseLock, inspectLock, listLocks } from './lock-statements.js'
 
 /** A held lock: one entry for each permit that is taken. */
 export interface LockInfo {
@@ -40,6 +33,12 @@ export interface ForceReleaseOptions {
   /** Release the lock only if it still has this fence. The holder that an operator has seen may be gone by now. */
   readonly ifFence?: number | undefined
 }
+
+export const lockFilter = optionTable<LockFilter>()('dibs.locks.list, filter', { prefix: checked(checkText) })
+
+export const forceReleaseOptions = optionTable<ForceReleaseOptions>()('dibs.locks.forceRelease', {
+  ifFence: wholeNumber({ min: Number.MIN_SAFE_INTEGER }),
+})
 
 /** Matches the number of a permit in a cursor. */
 const PERMIT = /^-?\d{1,4}$/
@@ -65,14 +64,9 @@ export class Locks {
    * for (const { name, holder, leaseUntil } of items) console.log(name, holder, leaseUntil)
    */
   async list(filter: LockFilter = {}, page: PageOptions = {}): Promise<Page<LockInfo>> {
-    checkOptions(filter, ['prefix'])
-    checkOptions(page, PAGE_OPTIONS)
-    const { prefix = '' } = filter
-    if (typeof prefix !== 'string')
-      throw new InvalidInputError('prefix', `must be a string, not ${nameGiven(prefix)}`)
-    checkCharacters('prefix', prefix)
-    const limit = checkPageLimit(page.limit)
-    const after = decodeCursor('locks', page.cursor, [ANY_TEXT, PERMIT]) ?? ['', '-1']
+    const { prefix = '' } = lockFilter.read(filter)
+    const { limit, cursor } = pageOptions.read(page)
+    const after = decodeCursor('locks', cursor, [ANY_TEXT, PERMIT]) ?? ['', '-1']
     const rows = await this.#database.send(listLocks, [prefix, ...after, String(limit + 1)])
     return toPage('locks', rows, limit, (row) => [`${row.name}`, `${row.permit}`], readInfo)
   }
@@ -104,29 +98,23 @@ export class Locks {
     options: ForceReleaseOptions = {},
   ): Promise<{ readonly released: number }> {
     checkKey('name', name)
-    checkOptions(options, ['ifFence'])
-    const { ifFence } = options
-    if (ifFence !== undefined && !Number.isSafeInteger(ifFence))
-      throw new InvalidInputError(
-        'ifFence',
-        `must be a fence, which is a whole number, not ${typeof ifFence === 'number' ? ifFence : nameGiven(ifFence)}`,
-      )
+    const { ifFence } = forceReleaseOptions.read(options)
     const values = [name, ifFence === undefined ? null : String(ifFence), String(WAIT_MS)]
-    const [row] = await this.#database.sendWaiting(WAIT_MS, forceLock, values).catch((error) => {
+    const [row] = await this.#database.send(forceReleaseLock, values, { waitMs: WAIT_MS }).catch((error) => {
       if (!hasWaitedInVain(error)) throw error
       const subject = `an open transaction that holds lock "${name}", which cannot be taken away from it`
       throw new BusyError(subject, WAIT_MS, 1_000, { cause: error })
     })
-    const told: Forced = JSON.parse(`${row?.told}`)
-    for (const { fence } of told.taken)
+    const result: Forced = JSON.parse(`${row?.result}`)
+    for (const { fence } of result.taken)
       emit('dibs:lock.stolen', {
-        ...originOf(this.#database, name),
+        ...lockOrigin(this.#database, name),
         how: 'force',
         fromFence: fence,
         idleMs: 0,
       })
-    if (told.isWanted) this.#wakeups.hint(topicOf(name))
-    return { released: told.taken.length }
+    if (result.isWanted) this.#wakeups.notify(lockTopic(name))
+    return { released: result.taken.length }
   }
 }
 

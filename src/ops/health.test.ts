@@ -9,15 +9,15 @@ import {
   url,
   withPool,
 } from '../../test/database.js'
-import { onTime } from '../../test/on-time.js'
+import { realTime } from '../../test/real-time.js'
 import { Dibs } from '../dibs.js'
 import { migrations } from '../postgres/migrations/generated/migrations.js'
 import { PgProxy } from '../testing/index.js'
 
 const open = (pool: pg.Pool, schema: string, migrate: 'auto' | 'off' = 'auto'): Promise<Dibs> =>
-  Dibs.open({ pool, schema, migrate, ...throughPool })
+  Dibs.open({ ...throughPool, pool, schema, migrate })
 
-it('is well when the database answers and has our tables', onTime, async () => {
+it('is well when the database answers and has our tables', realTime, async () => {
   const schema = freshName()
   await withPool(async (pool) => {
     await using dibs = await open(pool, schema)
@@ -85,7 +85,7 @@ it('is unreachable when nobody answers, and when closed', async () => {
   await using proxy = await PgProxy.start({ url: directUrl })
   const pool = new pg.Pool({ connectionString: proxy.url })
   pool.on('error', () => {})
-  const dibs = await Dibs.open({ pool, schema })
+  const dibs = await Dibs.open({ ...throughPool, pool, schema })
   proxy.inject({ kind: 'black-hole' })
   expect(await dibs.health()).toMatchObject({ ok: false, database: 'unreachable' })
   await proxy.close() // or every goodbye would wait

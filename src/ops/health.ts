@@ -1,9 +1,9 @@
 import type { Pool } from 'pg'
 import { BusyError, ClosedError, ConnectionLostError, StatementTimeoutError } from '../errors.js'
+import { showError } from '../options/name-given.js'
 import type { Connections } from '../postgres/connections.js'
 import { translateError } from '../postgres/fault.js'
-import { selectApplied } from '../postgres/migrations/register.js'
-import { showError } from '../postgres/name-given.js'
+import { selectApplied } from '../postgres/migrations/applied-migrations.js'
 
 /** Whether an instance can work now. */
 export interface Health {
@@ -13,7 +13,7 @@ export interface Health {
   /** How long the check took. */
   readonly latencyMs: number
   readonly schema: string
-  /** The newest migration of the schema. 0 if there is none, undefined if the database could not be asked. */
+  /** The newest migration of the schema. 0 if there is none, undefined if the database could not be reached. */
   readonly schemaVersion: number | undefined
   /** The reason if `ok` is false, in words for a person. */
   readonly problem: string | undefined

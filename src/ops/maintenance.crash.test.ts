@@ -3,9 +3,9 @@ import { expect, it } from 'vitest'
 import { crashedDatabase } from '../../test/crashed-database.js'
 import { isDeep } from '../../test/depth.js'
 import { Database } from '../postgres/database.js'
-import { Rows } from '../postgres/rows/rows.js'
-import { Aggregate } from '../tables/aggregate.js'
-import { checkAggregate } from '../tables/aggregate-spec.js'
+import { Aggregate } from '../tables/aggregate/aggregate.js'
+import { checkAggregate } from '../tables/aggregate/aggregate-spec.js'
+import { Rows } from '../tables/row-executor.js'
 import { crashLoop } from '../testing/crash/crash-loop.js'
 import { Maintenance } from './maintenance.js'
 
@@ -42,7 +42,7 @@ it('a round that dies anywhere is finished by the next: what is over is gone, wh
       }
     },
     bound: { recoveries: 6 },
-    // It has many statements, and each mode goes through all of them.
+    // Maintenance has many statements, and each mode tests every one of them.
     modes: isDeep ? allModes : ['crash', 'zombie'],
     invariant: async (db) => {
       assert.deepEqual((await db.query('select id, total from parent order by id')).rows, [

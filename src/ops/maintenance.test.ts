@@ -7,12 +7,11 @@ import { BusyError, ClosedError, ConnectionLostError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { onEvent } from '../postgres/events.js'
 import { markUnderTest } from '../postgres/pools-under-test.js'
-import type { MonitorRunOptions } from '../tables/monitor.js'
+import type { MonitorRunOptions } from '../tables/monitor/monitor.js'
 import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { type Maintained, Maintenance } from './maintenance.js'
 
 const fixture = openClaims()
-const soon = { timeout: 30_000 }
 const HOUR_MS = 3_600_000
 
 /** Rounds as they are told while `fn` runs. */
@@ -85,7 +84,7 @@ describe('a loop', () => {
   it('goes on until it is stopped, and tells of each round', async () => {
     await roundsOf(async (rounds) => {
       await using loop = fixture.dibs.maintain({ everyMs: 100 })
-      await expect.poll(() => rounds.length, soon).toBeGreaterThan(2)
+      await expect.poll(() => rounds.length).toBeGreaterThan(2)
       await loop.stop()
       const { length } = rounds
       await fixture.dibs.maintain({ once: true })
@@ -100,11 +99,11 @@ describe('a loop', () => {
         fixture.dibs.maintain({ everyMs: 100 }),
         fixture.dibs.maintain({ everyMs: 100 }),
       ]
-      await expect.poll(() => rounds.length, soon).toBeGreaterThan(1)
+      await expect.poll(() => rounds.length).toBeGreaterThan(1)
       await first.stop()
       await first.stop() // twice is fine
       const { length } = rounds
-      await expect.poll(() => rounds.length, soon).toBeGreaterThan(length + 1)
+      await expect.poll(() => rounds.length).toBeGreaterThan(length + 1)
       await second.stop()
     })
   })
@@ -118,9 +117,9 @@ describe('a loop', () => {
     await dibs.kv.setIfAbsent('turn', 1, { ttlMs: 1_000 })
     await schema.clock.advance(HOUR_MS)
     await using _ = dibs.maintain({ everyMs: 100 })
-    await expect.poll(() => rounds.length, soon).toBe(1)
+    await expect.poll(() => rounds.length).toBe(1)
     // Now this test has the turn, for an hour: neither instance removes anything.
-    await expect.poll(() => dibs.tryLock('dibs:maintenance', { leaseMs: HOUR_MS }), soon).not.toBeNull()
+    await expect.poll(() => dibs.tryLock('dibs:maintenance', { leaseMs: HOUR_MS })).not.toBeNull()
     await dibs.kv.setIfAbsent('turn', 1, { ttlMs: 1 })
     await using __ = other.maintain({ everyMs: 100 })
     const monitor = deferred()
@@ -150,7 +149,7 @@ describe('a loop', () => {
       times.push(performance.now())
     })
     await using _ = dibs.maintain({ everyMs: 100 })
-    await expect.poll(() => times.length, soon).toBe(3)
+    await expect.poll(() => times.length).toBe(3)
     stop()
     expect(Number(times[2]) - Number(times[1])).toBeGreaterThan(250) // 400 ms, less a fifth
   })
@@ -161,10 +160,10 @@ describe('a loop', () => {
     const database = new Database(fixture.pool, { schema: fixture.schema.name, prepared: false })
     const unmark = markUnderTest(fixture.pool)
     const loop = new Maintenance(database, countIn(automatic)).start(100, { isAutomatic: true })
-    await repeat(countIn(byHand), () => expect.poll(() => byHand.runs, soon).toBeGreaterThan(3))
+    await repeat(countIn(byHand), () => expect.poll(() => byHand.runs).toBeGreaterThan(3))
     expect(automatic.runs).toBe(0)
     unmark()
-    await expect.poll(() => automatic.runs, soon).toBeGreaterThan(0)
+    await expect.poll(() => automatic.runs).toBeGreaterThan(0)
     await loop.stop()
     await database.close()
   })
@@ -187,7 +186,7 @@ describe('a loop', () => {
           const times: number[] = []
           const stop = onEvent('dibs:maintenance.failed', () => times.push(performance.now()))
           await using _ = dibs.maintain({ everyMs: 100 })
-          await expect.poll(() => failures.length, soon).toBe(4)
+          await expect.poll(() => failures.length).toBe(4)
           stop()
           for (const fault of away) fault.end()
           expect(failures[1]).toBeInstanceOf(ConnectionLostError)
@@ -196,7 +195,7 @@ describe('a loop', () => {
           expect(pauses[0]).toBeGreaterThan(140)
           expect(pauses[2]).toBeGreaterThan(600)
           expect(rounds).toEqual([])
-          await expect.poll(() => rounds.length, soon).toBeGreaterThan(1)
+          await expect.poll(() => rounds.length).toBeGreaterThan(1)
         })
       },
       { connectionString: proxy.url },
@@ -207,9 +206,9 @@ describe('a loop', () => {
     let runs = 0
     const run = async () => void runs++ as never
     await roundsOf(async (rounds) => {
-      await repeat(monitored(run, 600_000), () => expect.poll(() => rounds.length, soon).toBeGreaterThan(3))
+      await repeat(monitored(run, 600_000), () => expect.poll(() => rounds.length).toBeGreaterThan(3))
       expect(runs).toBe(1)
-      await repeat(monitored(run, 100), () => expect.poll(() => runs, soon).toBeGreaterThan(2))
+      await repeat(monitored(run, 100), () => expect.poll(() => runs).toBeGreaterThan(2))
     })
   })
 
@@ -225,7 +224,7 @@ describe('a loop', () => {
     let isEnded = false
     await roundsOf(async (rounds) => {
       const loop = new Maintenance(database, monitored(run, 100)).start(100)
-      await expect.poll(() => rounds.length, soon).toBeGreaterThan(3)
+      await expect.poll(() => rounds.length).toBeGreaterThan(3)
       expect(runs).toBe(1)
       const ended = loop.stop().then(() => {
         isEnded = true
@@ -248,7 +247,7 @@ describe('a loop', () => {
     ])
     const { monitors } = monitored(async () => void watched++ as never, 100)
     await roundsOf(async (rounds, failures) => {
-      await repeat({ aggregates, monitors }, () => expect.poll(() => rounds.length, soon).toBeGreaterThan(2))
+      await repeat({ aggregates, monitors }, () => expect.poll(() => rounds.length).toBeGreaterThan(2))
       expect(failures[0]).toBe(locked)
       expect(rounds[0]).toMatchObject({ parentsRecomputed: 1 })
     })
@@ -261,7 +260,7 @@ describe('a loop', () => {
     await roundsOf(async (rounds, failures) => {
       await repeat(
         monitored(() => Promise.reject(mistake), 100),
-        () => expect.poll(() => failures.length, soon).toBeGreaterThan(1),
+        () => expect.poll(() => failures.length).toBeGreaterThan(1),
       )
       expect(failures[0]).toBe(mistake)
       expect(rounds.length).toBeGreaterThan(1)

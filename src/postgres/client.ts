@@ -1,11 +1,12 @@
 import { Socket } from 'node:net'
 import type pg from 'pg'
 import { CONNECT_MS } from './connections.js'
+import { withTimeout } from './with-timeout.js'
 
-/** A client of its own to where `pool` leads, for what must not wait for the pool or keep a client of it. */
+/** Makes a client outside of `pool` for the same server. For work that must not wait for the pool or take a client from it. */
 export function newClient(pool: pg.Pool, config: pg.ClientConfig): pg.Client {
   const { options } = pool
-  // The class that the pool makes its own clients of. Its types do not name it.
+  // The class of the pool's own clients. The types of `pg` do not name it.
   const Client: typeof pg.Client = Reflect.get(pool, 'Client')
   return new Client({
     ...options,
@@ -16,7 +17,7 @@ export function newClient(pool: pg.Pool, config: pg.ClientConfig): pg.Client {
   })
 }
 
-/** An open connection alone does not keep the process alive. While a statement is on its way, its timer does. */
+/** Lets the process end although the connection is open. While a statement is under way, its timer keeps the process alive. */
 export function unrefClient(client: pg.Client): void {
   const stream = client.connection?.stream
   if (stream instanceof Socket) stream.unref()
@@ -24,9 +25,7 @@ export function unrefClient(client: pg.Client): void {
 
 const END_MS = 500
 
-/** Politely if the server still answers, else by force: `end` alone waits for a silent network to give up. */
+/** Ends a client in order if the server still answers, otherwise by force: `end` alone waits until a silent network gives up. */
 export async function endClient(client: pg.Client): Promise<void> {
-  const force = setTimeout(() => client.connection?.stream.destroy(), END_MS)
-  await client.end().catch(() => {})
-  clearTimeout(force)
+  await withTimeout(client.end(), END_MS, () => void client.connection?.stream.destroy()).catch(() => {})
 }

@@ -1,13 +1,14 @@
-import type { Pool, PoolClient } from 'pg'
-import { BusyError, ClosedError, StatementTimeoutError } from '../errors.js'
-import { type EventOrigin, emit, newOrigin } from './events.js'
-import { isUnusable, translateError } from './fault.js'
-import { transactionStatus } from './pg-client-state.js'
+import type { Pool } from 'pg'
+import { BusyError, ClosedError } from '../errors.js'
+import { Checkout } from './checkout.js'
+import { type EventOrigin, newOrigin } from './events.js'
+import { translateError } from './fault.js'
+import { withTimeout } from './with-timeout.js'
 
 /** The longest wait for a connection, of the pool or to the server. */
 export const CONNECT_MS = 5_000
 
-/** The longest wait for the answer to a statement that has no deadline of its own. */
+/** The longest wait for the answer to a statement without a deadline. */
 export const ANSWER_MS = 60_000
 
 /** How long `close` waits for work that still runs. */
@@ -17,26 +18,26 @@ export interface ConnectionsOptions {
   readonly schema: string
   /** Statements get names, so that the server keeps their plans. Off behind PgBouncer in transaction mode. */
   readonly prepared: boolean
-  /** Who it is in events, if that was decided before. */
+  /** The fields of the instance's events, if they exist already. */
   readonly origin?: EventOrigin | undefined
 }
 
-/** The pool, and what is known about the sessions it hands out. */
+/** The pool of one instance, and the properties of its sessions. */
 export class Connections {
   readonly pool: Pool
   readonly schema: string
   readonly prepared: boolean
-  /** Says in each event where it comes from. */
+  /** Fields of all events of this instance. */
   readonly origin: EventOrigin
-  /** Of the server: 14, 15. */
+  /** The major version of the server: 14, 15. */
   serverMajor = 0
   /** The sessions' own `statement_timeout`, 0 for none. */
   statementTimeoutMs = 0
-  /** A statement sent by itself runs at READ COMMITTED and may write, as our functions expect. */
+  /** True if a statement outside of a transaction runs at READ COMMITTED and may write, as the functions of Dibs expect. */
   autocommitFits = true
-  /** No new work. */
+  /** True if new work is refused. */
   #isClosed = false
-  /** No work at all. */
+  /** True if running work gets no more connections. */
   #isOver = false
   #running = 0
   #onIdle: (() => void) | undefined
@@ -50,42 +51,48 @@ export class Connections {
   }
 
   /**
-   * Runs what `close` must wait for, and nothing once it was called. `isPart`: of work that was let in before.
+   * Runs work that `close` waits for. After `close` was called, only `duringClose` work runs: parts of work that began
+   * before.
    */
-  async work<T>(fn: () => Promise<T>, isPart = false): Promise<T> {
-    if (this.#isClosed && !isPart) throw new ClosedError()
-    this.#running++
+  async work<T>(fn: () => Promise<T>, duringClose = false): Promise<T> {
+    this.beginWork(duringClose)
     try {
       return await fn()
     } finally {
-      if (--this.#running === 0) this.#onIdle?.()
+      this.endWork()
     }
   }
 
-  /** What is left to do after the caller has got its answer; `close` waits for it too. It must not fail. */
-  finish(rest: Promise<void>): void {
+  /** Begins work that `close` waits for until `endWork`. Throws `ClosedError` after `close` was called. */
+  protected beginWork(duringClose = false): void {
+    if (this.#isClosed && !duringClose) throw new ClosedError()
     this.#running++
-    void rest.finally(() => {
-      if (--this.#running === 0) this.#onIdle?.()
-    })
   }
 
-  /** Refuses new work and waits for what runs; what still runs after `waitMs` loses its connection. */
+  protected endWork(): void {
+    if (--this.#running === 0) this.#onIdle?.()
+  }
+
+  /** Makes `close` wait for work that goes on after the caller has its answer. The work must not fail. */
+  finish(rest: Promise<void>): void {
+    this.#running++
+    void rest.finally(() => this.endWork())
+  }
+
+  /** Refuses new work and waits for running work. After `waitMs`, work that still runs loses its connection. */
   async close(waitMs = CLOSE_MS): Promise<void> {
     this.#isClosed = true
-    if (this.#running === 0) return
-    let timer: NodeJS.Timeout | undefined
-    await new Promise<void>((resolve) => {
+    if (this.#running === 0) return // guard: transaction.close-waits
+    const idle = new Promise<void>((resolve) => {
       this.#onIdle = resolve
-      timer = setTimeout(resolve, waitMs)
     })
-    clearTimeout(timer)
+    await withTimeout(idle, waitMs, () => {})
     if (this.#running === 0) return
     this.#isOver = true
     for (const checkout of this.#checkouts) checkout.abandon(new ClosedError())
   }
 
-  /** Runs `fn` on a client of the pool; whatever state `fn` leaves it in, a client that is not whole does not go back. */
+  /** Runs `fn` on a client of the pool. Afterwards, a broken client or one with an open transaction is discarded. */
   async use<T>(
     fn: (checkout: Checkout) => Promise<T>,
     answerMs = ANSWER_MS,
@@ -104,7 +111,7 @@ export class Connections {
     return value
   }
 
-  /** A client of the pool for one piece of work; waits at most `waitMs`. */
+  /** Takes a client from the pool. Waits at most `waitMs`. */
   async take(waitMs: number = CONNECT_MS): Promise<Checkout> {
     const until = performance.now() + Math.min(waitMs, CONNECT_MS)
     for (;;) {
@@ -115,45 +122,36 @@ export class Connections {
       }
       if (checkout.status === undefined) await checkout.learnStatus(until - performance.now())
       if (checkout.isIdle()) return checkout
-      // Someone else gave it back to a shared pool with a transaction open: what we wrote would go under in it.
+      // Another user of the pool returned this client with an open transaction, which would undo our writes.
       checkout.discard(new Error('a transaction was left open on this connection'))
     }
   }
 
-  #connect(waitMs: number): Promise<Checkout> {
+  async #connect(waitMs: number): Promise<Checkout> {
     const startedAt = performance.now()
-    return new Promise((resolve, reject) => {
-      let state: 'waiting' | 'had' | 'late' = 'waiting'
-      const expire = (): void => {
-        if (state !== 'waiting') return
-        state = 'late'
-        reject(this.busy(performance.now() - startedAt))
-      }
-      if (waitMs <= 0) return expire()
-      // In a process that stood still the answer may be there, and timers come before it is read.
-      const timer = setTimeout(() => setImmediate(expire), waitMs)
-      const fail = (error: unknown): void => {
-        clearTimeout(timer)
-        if (isPoolFull(error)) reject(this.busy(performance.now() - startedAt, error))
-        else
-          reject(isPoolEnded(error) ? new ClosedError({ cause: error }, POOL_ENDED) : translateError(error))
-      }
-      try {
-        this.pool.connect((error, client) => {
-          clearTimeout(timer)
-          if (state === 'late') return client?.release() // nobody waits for it any more
-          state = 'had'
-          // At once: the server may have ended the session in the very message that made it, which is read on before anybody who awaits this.
-          if (client) resolve(new Checkout(client, this.origin, this.#checkouts))
-          else fail(error)
-        })
-      } catch (error) {
-        fail(error)
-      }
+    if (waitMs <= 0) throw this.busy(0)
+    let isLate = false
+    const connected = new Promise<Checkout>((resolve, reject) => {
+      this.pool.connect((error, client) => {
+        if (!client) reject(error)
+        else if (isLate) client.release()
+        // The checkout listens to errors at once: the same message of the server may open the session and end it.
+        else resolve(new Checkout(client, this.origin, this.#checkouts))
+      })
     })
+    const giveUp = (cause?: unknown): never => {
+      isLate = true
+      throw this.busy(performance.now() - startedAt, cause)
+    }
+    try {
+      return await withTimeout(connected, waitMs, () => giveUp())
+    } catch (error) {
+      if (isPoolFull(error)) return giveUp(error)
+      throw isPoolEnded(error) ? new ClosedError({ cause: error }, POOL_ENDED) : translateError(error)
+    }
   }
 
-  /** What is said to whoever has waited in vain for a client. */
+  /** The error for a caller that got no client in time. */
   busy(waitedMs: number, cause?: unknown): BusyError {
     const { waitingCount, options } = this.pool
     const subject =
@@ -164,144 +162,12 @@ export class Connections {
   }
 }
 
-/** `pg-pool` says this when every client is out, and another sentence when the server does not answer. */
 const POOL_ENDED =
   'The pool of this Dibs instance was ended. Call its close() first, which stops what still uses it.'
 
+/** `pg-pool` has this message if all clients are in use, and another one if the server does not answer. */
 const isPoolFull = (error: unknown): boolean =>
   error instanceof Error && error.message === 'timeout exceeded when trying to connect'
 
 const isPoolEnded = (error: unknown): boolean =>
   error instanceof Error && error.message.startsWith('Cannot use a pool after calling end')
-
-/** A client outside its pool. It goes back only when it is whole and idle; anything else is thrown away. */
-export class Checkout {
-  readonly client: PoolClient
-  readonly #origin: Connections['origin']
-  readonly #all: Set<Checkout>
-  /** Of this checkout: a pool makes a new one each time it hands the client out. */
-  readonly #release: PoolClient['release']
-  #timer: NodeJS.Timeout | undefined
-  #giveUp: ((error: unknown) => void) | undefined
-  /** It is `bound` that has ended the connection. */
-  wasCut = false
-  /** Why the connection is gone, from the moment that is noticed, also while nothing runs on it. */
-  broken: unknown
-  readonly #onError = (error: Error): void => {
-    this.broken ??= error
-  }
-
-  constructor(client: PoolClient, origin: Connections['origin'], all: Set<Checkout>) {
-    this.client = client
-    this.#origin = origin
-    this.#all = all.add(this)
-    this.#release = client.release
-    // Without a listener, a connection that dies between two statements would end the process.
-    client.on('error', this.#onError)
-  }
-
-  /**
-   * Cuts the connection after `ms`: on a network that has gone silent no answer, and no error, ever comes. Replaces
-   * what was set before.
-   */
-  bound(ms: number): void {
-    clearTimeout(this.#timer)
-    this.#timer = undefined
-    if (ms > 2 ** 31 - 1) return
-    const cut = (): void => {
-      if (this.#timer !== timer) return
-      const error = new StatementTimeoutError(
-        `Nothing came within ${Math.round(ms)} ms; the connection was cut.`,
-      )
-      this.wasCut = true
-      this.broken ??= error
-      Reflect.get(this.client, 'connection')?.stream?.destroy()
-      this.#giveUp?.(error)
-    }
-    // In a process that stood still the answer may be there, and timers come before it is read.
-    const timer = setTimeout(() => setImmediate(cut), ms)
-    this.#timer = timer
-  }
-
-  /** Waits for `work`, which may be waiting for something else; rejects when the connection is cut or taken away. */
-  unlessCut<T>(work: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      this.#giveUp = reject
-      work.then(resolve, reject)
-    })
-  }
-
-  /** Takes the connection from work that does not end. */
-  abandon(error: unknown): void {
-    this.broken ??= error
-    this.#giveUp?.(error)
-    this.discard(error)
-  }
-
-  /** Gives the client back after its work, or after the error that ended it. */
-  release(error?: unknown): void {
-    if (error !== undefined && isUnusable(error)) this.broken ??= error
-    if (this.broken !== undefined) this.discard(this.broken)
-    else if (!this.isIdle()) {
-      this.discard(new Error('a transaction was left open on this connection'))
-    } else {
-      this.#give()
-      this.client.off('error', this.#onError)
-    }
-  }
-
-  /** Undefined on a client of an older pg until its first answer, and always on a native one, which `open` refuses. */
-  get status(): ReturnType<typeof transactionStatus> {
-    return transactionStatus(this.client)
-  }
-
-  /** Asks a client whose status is not known whether a transaction is open on it. */
-  async learnStatus(ms: number): Promise<void> {
-    this.bound(ms)
-    try {
-      await this.client.query('select 1')
-    } catch {
-      // The next statement fails as well, and says why.
-    }
-    this.bound(Number.POSITIVE_INFINITY)
-  }
-
-  isIdle(): boolean {
-    return this.status === 'I' || this.status === undefined
-  }
-
-  discard(error: unknown): void {
-    emit('dibs:connection.discarded', { ...this.#origin, error })
-    // The listener stays: a socket that is being closed may still report an error.
-    this.#give(true)
-  }
-
-  #give(destroy?: true): void {
-    clearTimeout(this.#timer)
-    this.#timer = undefined
-    if (!this.#all.delete(this)) return // given up at close()
-    try {
-      this.#release.call(this.client, destroy)
-    } catch (error) {
-      // Released before by someone who was handed `tx.client`. What was done is done; it must not fail for that.
-      emit('dibs:connection.discarded', { ...this.#origin, error })
-    }
-  }
-
-  /** Ends the transaction, as far as the connection allows, and gives the client back. */
-  async rollback(): Promise<void> {
-    if (await this.answers('rollback')) this.release()
-    else this.discard(this.broken)
-  }
-
-  /** Sends a statement that cannot fail, to learn whether the connection still lives. */
-  async answers(text: 'rollback' | 'select 1'): Promise<boolean> {
-    if (this.broken !== undefined) return false
-    try {
-      await this.client.query(text)
-    } catch (error) {
-      this.broken ??= error
-    }
-    return this.broken === undefined
-  }
-}

@@ -1,5 +1,5 @@
 import { channel } from 'node:diagnostics_channel'
-import type { LossReason } from '../errors.js'
+import type { AcquireFailure, LossReason } from '../errors.js'
 
 /** Fields of all events: the instance that emits the event. */
 export interface EventOrigin {
@@ -96,7 +96,7 @@ export interface DibsEvents {
     readonly step: 'copying' | 'initializing' | 'starting' | 'waiting'
     readonly folder: string
   }
-  /** The keeper process of the embedded PostgreSQL is lost, and no new keeper is available yet. Dibs tries again. */
+  /** The supervisor process of the embedded PostgreSQL is lost, and no new supervisor is available yet. Dibs tries again. */
   'dibs:embedded.lost': EventOrigin & { readonly retryInMs: number; readonly error: unknown }
   /** Several callers used a key at once, and this caller was refused. */
   'dibs:once.conflict': KeyOrigin & {
@@ -203,12 +203,12 @@ export interface DibsEvents {
   'dibs:acquire.unsettled': EventOrigin & { readonly quota: string; readonly id: string }
   /** Leased work is done, but its outcome could not be stored. `kinds`: the kinds of its claims. */
   'dibs:acquire.not-stored': EventOrigin & {
-    readonly kinds: readonly ('once' | 'singleton' | 'quota' | 'rate' | 'lock')[]
+    readonly kinds: readonly AcquireFailure['kind'][]
     readonly error: unknown
   }
   /** Some of several claims were refused, so none was made. `kinds`: the kinds of the refused claims. */
   'dibs:acquire.refused': EventOrigin & {
-    readonly kinds: readonly ('once' | 'singleton' | 'quota' | 'rate' | 'lock')[]
+    readonly kinds: readonly AcquireFailure['kind'][]
     /** True if the same call would be refused again. */
     readonly isFinal: boolean
     readonly waitedMs: number
@@ -226,7 +226,7 @@ export interface DibsEvents {
   'dibs:lock.timed-out': LockOrigin & { readonly waitedMs: number; readonly tries: number }
   /** A lock was released, after `heldMs`. */
   'dibs:lock.released': LockOrigin & { readonly fence: number; readonly heldMs: number }
-  /** A lock could not be released. Its lease expires. */
+  /** A lock could not be released. The lock stays held until its lease expires. */
   'dibs:lock.not-released': LockOrigin & { readonly fence: number; readonly error: unknown }
   /** A holder learned that it lost its lock. */
   'dibs:lock.lost': LockOrigin & {
@@ -304,7 +304,7 @@ export interface DibsEvents {
   }
   /** A worker now takes jobs. */
   'dibs:worker.started': EventOrigin & { readonly worker: string; readonly lanes: number }
-  /** A worker takes no more jobs, and has released its jobs. */
+  /** A worker has stopped taking jobs, and has released the jobs that it had. */
   'dibs:worker.stopped': EventOrigin & { readonly worker: string }
   /** A statement of this instance's workers could not be sent, or failed. The workers retry it. */
   'dibs:worker.failed': EventOrigin & {
@@ -341,7 +341,7 @@ export interface DibsEvents {
   'dibs:job.lost': JobOrigin & { readonly fence: number; readonly reason: 'stolen' | 'lost contact' }
   /** A handler ended too late: another worker has the job, or has had it. Nothing was changed. */
   'dibs:job.refused': JobOrigin & { readonly fence: number }
-  /** A handler that was told to stop still runs. Its slot was freed for another job. */
+  /** A handler that was asked to stop still runs. Its slot was freed for another job. */
   'dibs:job.stuck': JobOrigin
   /** The server refused to record the end of an attempt. The lease expires. */
   'dibs:job.not-recorded': JobOrigin & { readonly fence: number; readonly error: unknown }
@@ -382,7 +382,7 @@ export function emit<N extends DibsEventName>(name: N, payload: DibsEvents[N]): 
   if (target.hasSubscribers) target.publish(payload)
 }
 
-/** True if somebody listens to the event. For events whose payload is expensive to make. */
+/** True if the event has a listener. For events whose payload is expensive to make. */
 export const isHeard = (name: DibsEventName): boolean => channel(name).hasSubscribers
 
 /** Calls `listener` for each event of one name in this process, without checks. Returns a function that stops it. */

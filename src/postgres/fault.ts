@@ -11,7 +11,7 @@ import {
 } from '../errors.js'
 
 /**
- * What kind of failure a database error is:
+ * The kinds of database errors:
  *
  * - `conflict`: PostgreSQL refused the order of two transactions; run the whole transaction again
  * - `constraint`: a row was refused
@@ -33,9 +33,9 @@ export type FaultKind =
 export interface Fault {
   readonly kind: FaultKind
   readonly message: string
-  /** The server's code; absent when the error never came from a server. */
+  /** The code of the server. Missing if the error did not come from a server. */
   readonly sqlState?: string
-  /** The connection cannot be used any more. */
+  /** True if the connection cannot be used any more. */
   readonly fatal: boolean
   readonly constraint?: string
   readonly table?: string
@@ -54,10 +54,10 @@ const constraintKinds: Record<string, ConstraintKind> = {
 const exact: Record<string, FaultKind> = {
   '40001': 'conflict',
   '40P01': 'conflict',
-  // These two read like class 40 and class 08, but say that the work may have been kept.
+  // These two belong to classes 40 and 08, but mean that the work may have been committed.
   '40003': 'unknown outcome',
   '08007': 'unknown outcome',
-  // A constraint checked at COMMIT and refused.
+  // A constraint that was violated at COMMIT.
   '40002': 'constraint',
   '53000': 'retryable',
   '53100': 'retryable',
@@ -96,7 +96,7 @@ const socketCodes = new Set([
   ...['ENETUNREACH', 'EADDRNOTAVAIL', 'ENETDOWN', 'EHOSTDOWN', 'EPROTO', 'EMFILE', 'ERR_STREAM_DESTROYED'],
   ...['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
   ...['CERT_HAS_EXPIRED', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY'],
-  // postgres.js
+  // the code of postgres.js
   ...['CONNECTION_CLOSED', 'CONNECTION_ENDED', 'CONNECTION_DESTROYED', 'CONNECT_TIMEOUT'],
   // Prisma: cannot reach, timed out, closed by the server
   ...['P1001', 'P1002', 'P1008', 'P1017'],
@@ -113,20 +113,20 @@ const isFields = (value: unknown): value is Fields => typeof value === 'object' 
 const text = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' ? value : undefined
 
-/** Libraries wrap the driver's error: Drizzle in `cause`, TypeORM in `driverError`, Prisma in its `meta`. */
+/** The driver's error inside a library's error: Drizzle has it in `cause`, TypeORM in `driverError`, Prisma in `meta`. */
 function inner(error: Fields): unknown {
   const meta = error.meta
   return error.driverError ?? (isFields(meta) ? meta.driverAdapterError : undefined) ?? error.cause
 }
 
 function readServerError(error: Fields): Fault | undefined {
-  // `severity` marks what a server sent: without it EPIPE or Prisma's P2010 would pass for an SQLSTATE.
+  // Only errors of a server have a `severity`. Without that check, EPIPE or Prisma's P2010 would count as an SQLSTATE.
   const sqlState = text(error.originalCode) ?? (error.severity === undefined ? undefined : text(error.code))
   if (!sqlState || !/^[0-9A-Z]{5}$/.test(sqlState)) return undefined
   const message = text(error.originalMessage) ?? text(error.message) ?? 'unknown error'
   const known = kindOf(sqlState)
-  // A plain ERROR leaves the session alive: 08006 is then about a server that this one talks to (dblink, a foreign
-  // table). The severity may be translated, though, so it is believed in this one case only.
+  // The session goes on after an ERROR: 08006 is then about another server (dblink, a foreign table). Other severities
+  // may be translated, so the code compares only this one.
   const kind = known === 'connection' && error.severity === 'ERROR' ? 'other' : known
   return {
     kind,
@@ -139,7 +139,7 @@ function readServerError(error: Fields): Fault | undefined {
   }
 }
 
-/** Prisma keeps few of the server's fields, but its sentence, which is English only in some locales. */
+/** Prisma keeps few fields of the server's error. Its message is in English in some locales only. */
 function constraintOfPrisma(error: Fields, sqlState: string): string | undefined {
   if (error.originalCode === undefined || !sqlState.startsWith('23') || sqlState === '23502') return undefined
   const kept = isFields(error.constraint) ? text(error.constraint.index) : undefined
@@ -167,7 +167,7 @@ function readConnectionError(error: Fields): Fault | undefined {
 const isMissingSocket = (error: Fields): boolean =>
   (error.code === 'ENOENT' || error.code === 'EACCES') && error.syscall === 'connect'
 
-/** An error, what it wraps, what that wraps, and so on. */
+/** An error and the errors inside it, from the outermost. */
 function layersOf(error: unknown): Fields[] {
   const layers: Fields[] = []
   for (let current = error; layers.length < 6 && isFields(current); current = inner(current))
@@ -177,7 +177,7 @@ function layersOf(error: unknown): Fields[] {
 
 const readLayer = (layer: Fields): Fault | undefined => readServerError(layer) ?? readConnectionError(layer)
 
-/** Reads an error of `pg` or of any library around it; undefined if it is not about the database. */
+/** Reads an error of `pg` or of a library around it. Returns undefined if the error is not about the database. */
 export function readFault(error: unknown): Fault | undefined {
   for (const layer of layersOf(error)) {
     const fault = readLayer(layer)
@@ -186,7 +186,7 @@ export function readFault(error: unknown): Fault | undefined {
   return undefined
 }
 
-/** The same error as one of the registry, with the original as its `cause`; anything else is left as it is. */
+/** Translates an error about the database to an error of Dibs, with the original as its `cause`. Returns other errors as they are. */
 export function translateError(error: unknown): unknown {
   if (error instanceof DibsError) return error
   const fault = readFault(error)
@@ -219,18 +219,18 @@ export function translateError(error: unknown): unknown {
   }
 }
 
-/** A bounded wait for somebody else's lock has ended. */
+/** True if a bounded wait for a lock timed out. */
 export const hasWaitedInVain = (error: unknown): boolean =>
   error instanceof StatementTimeoutError && error.sqlState === '55P03'
 
-/** The client gave up on an answer that may still come: the connection cannot be read any further. */
+/** True if the client gave up on an answer that may still come, so that the connection cannot be used any more. */
 export const isReadTimeout = (error: unknown): boolean =>
   isFields(error) && error.message === 'Query read timeout'
 
-/** Running the whole transaction again can succeed. */
+/** True if the whole transaction, run again, can succeed. */
 export function isConflict(error: unknown): boolean {
   for (const layer of layersOf(error)) {
-    // An error of ours has said what it is; a conflict may well be the cause of something final.
+    // An error of Dibs decides by its own class: a conflict may be the cause of a final error.
     if (layer instanceof DibsError) return layer instanceof ConflictError
     const fault = readLayer(layer)
     if (fault) return fault.kind === 'conflict'
@@ -238,7 +238,14 @@ export function isConflict(error: unknown): boolean {
   return false
 }
 
-/** After such an answer to a statement its connection is dead, or an answer nobody waits for may still arrive on it. */
+/** True if the connection is lost, or may still receive an answer that no caller waits for. */
 export function isUnusable(error: unknown): boolean {
   return readFault(error)?.fatal === true
 }
+
+/** True if the server has rolled the statement back, so that it may be sent again in another form. */
+export const wasRefused = (error: unknown): boolean =>
+  error instanceof DatabaseError ||
+  error instanceof ConstraintViolationError ||
+  error instanceof StatementTimeoutError ||
+  error instanceof ConflictError

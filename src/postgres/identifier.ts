@@ -1,5 +1,5 @@
 import { InvalidInputError } from '../errors.js'
-import { showGiven } from './name-given.js'
+import { showGiven } from '../options/name-given.js'
 
 const SCHEMA_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,49}$/
 
@@ -11,7 +11,7 @@ export function quoteIdentifier(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
-/** Quoting alone would make any name safe; the narrow form keeps it readable in logs, channels and dumps too. */
+/** Quoting makes any name safe. The narrow form keeps it readable in logs, channels and dumps. */
 export function checkSchemaName(name: unknown): string {
   if (typeof name !== 'string' || !SCHEMA_NAME.test(name) || /^pg_|^information_schema$/i.test(name)) {
     throw new InvalidInputError(
@@ -22,7 +22,7 @@ export function checkSchemaName(name: unknown): string {
   return name
 }
 
-/** Puts the schema's quoted name where SQL text says `{schema}`. */
+/** Replaces `{schema}` in SQL by the quoted name of the schema. */
 export function renderSchema(text: string, schema: string): string {
   return text.replaceAll('{schema}', quoteIdentifier(checkSchemaName(schema)))
 }

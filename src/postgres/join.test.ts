@@ -26,13 +26,13 @@ async function withClient<T>(fn: (client: pg.PoolClient) => Promise<T>): Promise
 
 it('joins a pg client after BEGIN, and not before or after', () =>
   withClient(async (client) => {
-    await expect(database.send(one, ['1'], client)).rejects.toThrow(
+    await expect(database.send(one, ['1'], { tx: client })).rejects.toThrow(
       'a pg client that has no open transaction',
     )
     await client.query('begin')
-    expect(await database.send(one, ['2'], client)).toEqual([{ n: '2' }])
+    expect(await database.send(one, ['2'], { tx: client })).toEqual([{ n: '2' }])
     await client.query('rollback')
-    await expect(database.send(one, ['3'], client)).rejects.toThrow(NotInTransactionError)
+    await expect(database.send(one, ['3'], { tx: client })).rejects.toThrow(NotInTransactionError)
   }))
 
 it('asks the server where the client is too old to know its status', () =>
@@ -44,25 +44,25 @@ it('asks the server where the client is too old to know its status', () =>
         return typeof value === 'function' ? value.bind(target) : value
       },
     })
-    await expect(database.send(one, ['1'], old)).rejects.toThrow(NotInTransactionError)
+    await expect(database.send(one, ['1'], { tx: old })).rejects.toThrow(NotInTransactionError)
     await client.query('begin')
-    expect(await database.send(one, ['2'], old)).toEqual([{ n: '2' }])
+    expect(await database.send(one, ['2'], { tx: old })).toEqual([{ n: '2' }])
     await client.query('rollback')
   }))
 
 it('joins the tx of dibs.transaction', async () => {
-  expect(await database.transaction((tx) => database.send(one, ['7'], tx))).toEqual([{ n: '7' }])
+  expect(await database.transaction((tx) => database.send(one, ['7'], { tx }))).toEqual([{ n: '7' }])
 })
 
 it('refuses a Pool, by type and at run time, and says what to do', async () => {
   // @ts-expect-error: a Pool is no transaction
-  const error = await database.send(one, ['1'], database.pool).catch((reason) => reason)
+  const error = await database.send(one, ['1'], { tx: database.pool }).catch((reason) => reason)
   expect(error).toBeInstanceOf(NotInTransactionError)
   expect(error.message).toContain('a pg Pool, which runs each query on any connection. Take a client')
 })
 
 it.each([null, 'tx', 7, {}, { query: async () => ({ rows: [] }) }])('refuses %j', async (given) => {
-  const error = await database.send(one, ['1'], given as never).catch((reason) => reason)
+  const error = await database.send(one, ['1'], { tx: given as never }).catch((reason) => reason)
   expect(error).toBeInstanceOf(NotInTransactionError)
   expect(error.message).toContain('Wrap the transaction of your library: fromKysely')
 })
@@ -74,8 +74,8 @@ it('names its statements for the server to keep, unless told not to', async () =
     const own = new Database(pool, { schema: database.schema, prepared })
     const client = await pool.connect()
     await client.query('begin')
-    await own.send(one, ['1'], client)
-    await own.send(one, ['2'], client)
+    await own.send(one, ['1'], { tx: client })
+    await own.send(one, ['2'], { tx: client })
     const { rows } = await client.query(
       "select count(*)::int as n from pg_prepared_statements where name like 'dibs_%'",
     )

@@ -1,25 +1,29 @@
 import type { ClientBase } from 'pg'
 import { NotInTransactionError } from '../errors.js'
+import { hasMethods, nameGiven } from '../options/name-given.js'
 import type { QueryResult, Tx } from './executor.js'
-import { hasMethods, nameGiven } from './name-given.js'
+import { isJoinedTransaction, type JoinedTransaction, PgTransaction } from './joined-transaction.js'
 import { transactionNumber, transactionStatus } from './pg-client-state.js'
 import { runWhileOpen } from './run-while-open.js'
-import { isSession, PgSession, type Session } from './session.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
 
-/** Takes what a caller gave as `tx` and returns it as a transaction that is known to be open. */
-export async function joinTransaction(tx: Tx, { prepared }: { prepared: boolean }): Promise<Session> {
-  if (isSession(tx)) return tx
+/** Returns the caller's `tx` as a transaction that Dibs can send statements to. Refuses one that is not open. */
+export async function joinTransaction(
+  tx: Tx,
+  { prepared }: { prepared: boolean },
+): Promise<JoinedTransaction> {
+  if (isJoinedTransaction(tx)) return tx
+  // guard: transaction.pool-as-tx
   if (!isPgClient(tx)) throw new NotInTransactionError(nameForeign(tx), adviseForeign(tx))
   if (!(await isInTransaction(tx))) {
     throw new NotInTransactionError('a pg client that has no open transaction', 'Send BEGIN on it first.')
   }
-  return new ForeignPgSession(tx, prepared)
+  return new ForeignPgTransaction(tx, prepared)
 }
 
-/** A `pg` client whose transaction somebody else ends. No statement runs outside of it unnoticed. */
-class ForeignPgSession extends PgSession {
+/** A `pg` client whose transaction another party ends. A statement outside of the transaction is noticed. */
+class ForeignPgTransaction extends PgTransaction {
   readonly #client: ClientBase
   readonly #number: number
 
@@ -45,10 +49,10 @@ function isPgClient(value: unknown): value is ClientBase {
   return hasMethods(value, 'query', 'escapeIdentifier', 'escapeLiteral')
 }
 
-/** Where the status is not known yet, sends a statement that fails outside a transaction. */
+/** If the status is not known yet, sends a statement that fails outside of a transaction. */
 async function isInTransaction(client: ClientBase): Promise<boolean> {
   const status = transactionStatus(client)
-  if (status !== undefined) return status === 'T' || status === 'E'
+  if (status !== undefined) return status === 'T' || status === 'E' // guard: transaction.client-outside
   try {
     await client.query('savepoint dibs_probe; release savepoint dibs_probe')
     return true

@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto'
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from './name-given.js'
-import { refuseValue } from './refuse-value.js'
+import { nameGiven } from '../options/name-given.js'
+import { refuseValue } from '../options/refuse-value.js'
 
-/** In UTF-8. Two of these, a scope and a key, fit into one index entry of PostgreSQL. */
+/** The longest key, in UTF-8. A scope and a key of this length fit into one index entry of PostgreSQL. */
 export const MAX_KEY_BYTES = 512
 
 /**
- * Makes one key of several parts. A `:` or `%` inside a part is escaped, so that no two lists of parts make the same key,
- * and `dibs.kv.list({ prefix: 'order:' })` finds what begins with the part `order` and nothing else.
+ * Makes one key of several parts. A `:` or `%` inside a part is escaped, so two different lists of parts never make the
+ * same key. `dibs.kv.list({ prefix: 'order:' })` finds exactly the keys that begin with the part `order`.
  *
  * @example
  * const key = keyOf('order', 42, 'a:b') // 'order:42:a%3Ab'
@@ -23,16 +23,16 @@ export function keyOf(...parts: readonly (string | number | bigint)[]): string {
 function escapePart(part: unknown): string {
   if (typeof part === 'bigint' || Number.isSafeInteger(part)) return String(part)
   if (typeof part !== 'string') {
-    const given = typeof part === 'number' ? String(part) : nameGiven(part)
-    throw new InvalidInputError('parts', `must be texts or whole numbers, not ${given}`)
+    const shown = typeof part === 'number' ? String(part) : nameGiven(part)
+    throw new InvalidInputError('parts', `must be strings or whole numbers, not ${shown}`)
   }
-  if (part === '') throw new InvalidInputError('parts', 'must not have an empty text among them')
+  if (part === '') throw new InvalidInputError('parts', 'must not contain an empty string')
   return part.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
-/** Refuses what PostgreSQL could not store as it is, or not in an index. */
+/** Refuses a key that PostgreSQL would change, or could not store in an index. */
 export function checkKey(field: string, key: unknown): string {
-  if (typeof key !== 'string') throw new InvalidInputError(field, `must be a text, not ${nameGiven(key)}`)
+  if (typeof key !== 'string') throw new InvalidInputError(field, `must be a string, not ${nameGiven(key)}`)
   if (key === '') throw new InvalidInputError(field, 'must not be empty')
   const bytes = Buffer.byteLength(key)
   if (bytes > MAX_KEY_BYTES)
@@ -44,15 +44,20 @@ export function checkKey(field: string, key: unknown): string {
   return key
 }
 
+/** A string that may be empty, such as a prefix. */
+export function checkText(field: string, text: unknown): string {
+  if (typeof text !== 'string') throw new InvalidInputError(field, `must be a string, not ${nameGiven(text)}`)
+  checkCharacters(field, text)
+  return text
+}
+
 export function checkCharacters(field: string, text: string): void {
   if (text.includes('\0')) throw refuseValue(field, 'must not hold a NUL character')
   if (/\p{Surrogate}/u.test(text))
     throw refuseValue(field, 'must not hold half of a surrogate pair, which is no character')
 }
 
-/**
- * The scope of an operation. It begins with an empty part, which no caller of `once` can name.
- */
+/** The scope of an operation. The scope begins with an empty part, which no caller of `once` can name. */
 export function scopeOfOperation(name: string): string {
   return checkKey('operation', `:${escapePart(checkKey('operation', name))}`)
 }
@@ -62,7 +67,7 @@ export function scopeOfSingleton(name: string): string {
   return checkKey('scope', `::${name}`)
 }
 
-/** What a singleton was named, whose scope it is. */
+/** The name of the singleton that a scope belongs to. */
 export function singletonOf(scope: string): string | undefined {
   return scope.startsWith('::') ? scope.slice(2) : undefined
 }
@@ -74,7 +79,7 @@ export function operationOf(scope: string): string | undefined {
     : undefined
 }
 
-/** As `dibs.claims` wants it. */
+/** The address of a claim, for `dibs.claims`. */
 export function addressOf(scope: string, key: string): object {
   const singleton = singletonOf(scope)
   if (singleton !== undefined) return { singleton, key }
@@ -82,7 +87,7 @@ export function addressOf(scope: string, key: string): object {
   return operation === undefined ? { scope, key } : { operation, key }
 }
 
-/** A scope as a reader would name it. */
+/** Describes a scope for a message. */
 export function nameScope(scope: string): string {
   const operation = operationOf(scope)
   if (operation !== undefined) return `of operation "${operation}"`
@@ -90,7 +95,7 @@ export function nameScope(scope: string): string {
   return singleton === undefined ? `in scope "${scope}"` : `of singleton "${singleton}"`
 }
 
-/** A key without what is different in each: `order:42` and `order:43` are both `order:*`. For metrics and logs. */
+/** The first part of a key, and a star for each further part: `order:*`. For metrics and logs. */
 export function templateOf(key: string): string {
   const singleton = singletonOf(key)
   if (singleton !== undefined) return `singleton:${templateOf(singleton)}`
@@ -99,7 +104,7 @@ export function templateOf(key: string): string {
   return [name, ...values.map(() => '*')].join(':')
 }
 
-/** Tells keys apart in a log without showing them: they may hold a name or an address. */
+/** A hash that tells keys apart in a log. A key may hold a name or an address, so logs do not show it. */
 export function hashKey(key: string): string {
   return createHash('sha256').update(key).digest('hex').slice(0, 16)
 }

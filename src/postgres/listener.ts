@@ -1,10 +1,12 @@
 import type pg from 'pg'
-import { fullJitterMs } from './backoff.js'
 import { endClient, newClient, unrefClient } from './client.js'
 import { quoteIdentifier } from './identifier.js'
+import { retry } from './retry.js'
+import { sleep } from './sleep.js'
+import { unlessAborted } from './with-timeout.js'
 
 export interface ListenerEvents {
-  /** A payload came in, or undefined when some may have been missed. */
+  /** `payload` is undefined if notifications may have been missed. */
   onNotify(payload: string | undefined): void
   onConnected(): void
   onLost(error: unknown, retryInMs: number): void
@@ -14,23 +16,21 @@ const PING_MS = 30_000
 const PING_TIMEOUT_MS = 10_000
 
 /**
- * One connection that listens, made again with backoff whenever it is lost. Each process has at most one for each
- * URL, however many instances of Dibs it opens.
+ * One listening connection, which reconnects with backoff after a loss. A process has at most one for each URL, however
+ * many instances of Dibs it opens.
  */
 class Listener {
   readonly #pool: pg.Pool
   readonly #channels = new Map<string, Set<ListenerEvents>>()
-  /** The connection that is being made or stands; what any other still reports is late. */
-  #current: pg.Client | undefined
-  /** The same, once it stands. */
-  #client: pg.Client | undefined
-  #ping: NodeJS.Timeout | undefined
-  #retry: NodeJS.Timeout | undefined
-  #failures = 0
+  readonly #closing = new AbortController()
+  readonly #running: Promise<void>
+  /** The open connection. */
+  #connection: { readonly client: pg.Client; readonly lost: AbortController } | undefined
+  #wasListening = false
 
   constructor(pool: pg.Pool) {
     this.#pool = pool
-    void this.#connect()
+    this.#running = this.#run()
   }
 
   get isIdle(): boolean {
@@ -41,12 +41,12 @@ class Listener {
     const others = this.#channels.get(channel)
     if (others) {
       others.add(events)
-      if (this.#client) events.onConnected()
+      if (this.#connection) events.onConnected()
       return
     }
     this.#channels.set(channel, new Set([events]))
-    const client = this.#client
-    if (client) this.#listen(client, [channel]).catch((error) => this.#lose(client, error))
+    const { client, lost } = this.#connection ?? {}
+    if (client) this.#listen(client, [channel]).catch((error) => lost?.abort(error))
   }
 
   remove(channel: string, events: ListenerEvents): void {
@@ -54,41 +54,55 @@ class Listener {
     others?.delete(events)
     if (others?.size !== 0) return
     this.#channels.delete(channel)
-    this.#client?.query(`unlisten ${quoteIdentifier(channel)}`).catch(() => {})
+    this.#connection?.client.query(`unlisten ${quoteIdentifier(channel)}`).catch(() => {})
   }
 
   async close(): Promise<void> {
-    clearTimeout(this.#retry)
-    const client = this.#current
-    this.#forget()
-    if (client) await endClient(client)
+    this.#closing.abort()
+    await this.#running
   }
 
-  async #connect(): Promise<void> {
-    let client: pg.Client
-    try {
-      client = newClient(this.#pool, { query_timeout: PING_TIMEOUT_MS })
-    } catch (error) {
-      return this.#retryLater(error) // a certificate that is not there any more, say
-    }
-    // From both `error` and `end`: a server that stops politely ends the connection without an error.
-    const lost = (error?: Error): void =>
-      this.#lose(client, error ?? new Error('the server closed the connection'))
-    client.on('error', lost)
-    client.on('end', () => lost())
+  async #run(): Promise<void> {
+    const { signal } = this.#closing
+    await retry(() => this.#listenUntilLost(), {
+      isRetryable: () => !signal.aborted,
+      ...{ baseMs: 100, minMs: 50 },
+      maxMs: 10_000, // guard: transaction.reconnect-backoff
+      resetsDelay: () => this.#wasListening,
+      signal,
+      ref: false,
+      onRetry: (error, _, delayMs) => {
+        for (const set of this.#channels.values()) for (const events of set) events.onLost(error, delayMs)
+      },
+    }).catch(() => {}) // closed
+  }
+
+  /** Throws the reason why the connection could not be made or was lost. */
+  async #listenUntilLost(): Promise<never> {
+    this.#wasListening = false
+    const client = newClient(this.#pool, { query_timeout: PING_TIMEOUT_MS })
+    const lost = new AbortController()
+    client.on('error', (error) => lost.abort(error))
+    // A server that shuts down in order ends the connection without an error.
+    client.on('end', () => lost.abort(new Error('the server closed the connection')))
     client.on('notification', ({ channel, payload }) => this.#deliver(channel, payload))
-    this.#current = client
+    const ended = AbortSignal.any([lost.signal, this.#closing.signal])
     try {
-      await client.connect()
+      await unlessAborted(client.connect(), ended)
       unrefClient(client)
-      if (this.#current !== client) return
-      this.#client = client
-      await this.#listen(client, [...this.#channels.keys()])
-      if (this.#current !== client) return
-      this.#failures = 0
-      this.#ping = setInterval(() => client.query('select 1').catch(lost), PING_MS).unref()
+      this.#connection = { client, lost }
+      await unlessAborted(this.#listen(client, [...this.#channels.keys()]), ended)
+      this.#wasListening = true
+      for (;;) {
+        await sleep(PING_MS, ended, { ref: false })
+        await unlessAborted(client.query('select 1'), ended)
+      }
     } catch (error) {
-      this.#lose(client, error)
+      throw lost.signal.reason ?? error // `sleep` throws an AbortError
+    } finally {
+      this.#connection = undefined
+      const end = endClient(client)
+      if (this.#closing.signal.aborted) await end
     }
   }
 
@@ -98,7 +112,8 @@ class Listener {
     for (const name of channels) {
       for (const events of this.#channels.get(name) ?? []) {
         events.onConnected()
-        events.onNotify(undefined) // whatever was sent before is gone
+        // guard: transaction.reconnect-notify
+        events.onNotify(undefined) // notifications that were sent before are lost
       }
     }
   }
@@ -106,34 +121,15 @@ class Listener {
   #deliver(channel: string, payload: string | undefined): void {
     for (const events of this.#channels.get(channel) ?? []) events.onNotify(payload)
   }
-
-  #lose(client: pg.Client, error: unknown): void {
-    if (client !== this.#current) return
-    this.#forget()
-    void endClient(client)
-    this.#retryLater(error)
-  }
-
-  #retryLater(error: unknown): void {
-    const retryInMs = 50 + fullJitterMs(++this.#failures, 100, 10_000)
-    this.#retry = setTimeout(() => void this.#connect(), retryInMs).unref()
-    for (const set of this.#channels.values()) for (const events of set) events.onLost(error, retryInMs)
-  }
-
-  #forget(): void {
-    clearInterval(this.#ping)
-    this.#client = undefined
-    this.#current = undefined
-  }
 }
 
 const listeners = new Map<unknown, Listener>()
 
-/** Pools of one URL share a connection; of others it is not known whether they lead to one place. */
+/** Pools with one URL share a connection. Other pools may lead to different servers. */
 const keyOf = (pool: pg.Pool): unknown =>
   pool.options.stream ? pool : (pool.options.connectionString ?? pool)
 
-/** Listens on a channel over the process's one connection to where `pool` leads; returns what ends it. */
+/** Listens on a channel over the one listening connection to the server of `pool`. Returns a function that stops it. */
 export function listenOn(pool: pg.Pool, channel: string, events: ListenerEvents): () => Promise<void> {
   const key = keyOf(pool)
   const listener = listeners.get(key) ?? new Listener(pool)

@@ -1,7 +1,7 @@
 import { InvalidInputError } from '../errors.js'
+import { hasMethods, nameGiven } from '../options/name-given.js'
 import { type DibsEventName, type DibsEvents, type EventOrigin, onEvent } from './events.js'
 import type { Logger } from './logger.js'
-import { hasMethods, nameGiven } from './name-given.js'
 import { StderrLogger } from './stderr-logger.js'
 
 type Line = readonly [level: keyof Logger, message: string]
@@ -14,18 +14,18 @@ const lines: { readonly [N in DibsEventName]: Line } = {
     'error',
     'a function given to afterCommit failed; the transaction is committed',
   ],
-  'dibs:connection.discarded': ['warn', 'broken connection thrown away'],
+  'dibs:connection.discarded': ['warn', 'broken connection discarded'],
   'dibs:migration.applied': ['info', 'migration applied'],
   'dibs:migration.waiting': ['debug', 'migration waits'],
   'dibs:listener.connected': ['debug', 'listening for wake-ups'],
   'dibs:listener.lost': ['warn', 'listening connection lost; polling until it is back'],
   'dibs:subscriber.failed': ['error', 'a function that waits for wake-ups failed'],
   'dibs:embedded.starting': ['info', 'embedded PostgreSQL starts'],
-  'dibs:embedded.lost': ['error', 'embedded PostgreSQL lost its keeper; trying to get another'],
+  'dibs:embedded.lost': ['error', 'embedded PostgreSQL lost its supervisor; starting another'],
   'dibs:once.conflict': ['debug', 'key is in use by another caller'],
   'dibs:once.waited': ['debug', 'waited for another caller with the same key'],
   'dibs:once.replayed': ['debug', 'outcome replayed'],
-  'dibs:once.taken-over': ['warn', 'claim taken over from a holder that is gone'],
+  'dibs:once.taken-over': ['warn', 'claim taken over from a dead holder'],
   'dibs:once.mismatch': ['warn', 'key used again for another request'],
   'dibs:once.ambiguous': ['warn', 'claim held back: an attempt has no recorded outcome'],
   'dibs:once.gave-up': ['error', 'claim failed after too many attempts without a recorded outcome'],
@@ -34,61 +34,62 @@ const lines: { readonly [N in DibsEventName]: Line } = {
   'dibs:operation.failed': ['warn', 'operation failed after a takeover'],
   'dibs:maintenance.done': ['debug', 'a round of maintenance is done'],
   'dibs:maintenance.failed': ['warn', 'a part of a round of maintenance failed'],
-  'dibs:kv.conflict': ['debug', 'somebody else was first at a key'],
-  'dibs:row.locked-out': ['debug', 'waited in vain for rows of a table'],
-  'dibs:aggregate.drifted': ['warn', 'parents were not what their children say'],
-  'dibs:aggregate.failed': ['warn', 'a parent that was marked could not be counted'],
+  'dibs:kv.conflict': ['debug', 'another writer was first at a key'],
+  'dibs:row.locked-out': ['debug', 'wait for rows of a table timed out'],
+  'dibs:aggregate.drifted': ['warn', 'parents did not match their children'],
+  'dibs:aggregate.failed': ['warn', 'a marked parent could not be counted'],
   'dibs:monitor.ran': ['debug', 'a monitor has run'],
-  'dibs:monitor.recovered': ['warn', 'rows that were stuck have been recovered'],
-  'dibs:monitor.row-failed': ['error', 'a row that is stuck could not be recovered'],
-  'dibs:quota.refused': ['debug', 'what was asked for did not fit into what is left of a quota'],
-  'dibs:acquire.unsettled': ['warn', 'what was reserved is used, and could not be charged'],
+  'dibs:monitor.recovered': ['warn', 'stuck rows were recovered'],
+  'dibs:monitor.row-failed': ['error', 'a stuck row could not be recovered'],
+  'dibs:quota.refused': ['debug', 'quota refused: the amount does not fit'],
+  'dibs:acquire.unsettled': ['warn', 'reserved amount is used, but could not be charged'],
   'dibs:acquire.not-stored': ['error', 'work is done, but its outcome could not be stored'],
-  'dibs:acquire.refused': ['debug', 'what was claimed together was refused'],
+  'dibs:acquire.refused': ['debug', 'several claims were refused together'],
   'dibs:lock.acquired': ['debug', 'lock acquired'],
   'dibs:lock.contended': ['debug', 'lock is held by another'],
-  'dibs:lock.timed-out': ['debug', 'lock could not be had in time'],
+  'dibs:lock.timed-out': ['debug', 'lock was not acquired in time'],
   'dibs:lock.released': ['debug', 'lock released'],
-  'dibs:lock.not-released': ['warn', 'lock could not be given back; its lease runs out by itself'],
+  'dibs:lock.not-released': ['warn', 'lock could not be released; its lease expires'],
   'dibs:lock.lost': ['warn', 'lock lost while it was held'],
   'dibs:lock.stolen': ['warn', 'lock taken from its holder'],
   'dibs:lock.fence-rejected': ['warn', 'late write refused: a later holder has the lock'],
-  'dibs:leader.elected': ['info', 'this process leads'],
-  'dibs:leader.lost': ['info', 'this process leads no more'],
-  'dibs:leader.failed': ['warn', 'a candidate or a leader failed; it goes on after a while'],
-  'dibs:flight.loaded': ['debug', 'value loaded for all who ask for it'],
-  'dibs:flight.failed': ['warn', 'load failed for all who wait for it'],
-  'dibs:flight.refused': ['warn', 'late load not kept: another has loaded in its place'],
-  'dibs:flight.not-published': ['warn', 'load not published: the database could not be asked'],
-  'dibs:flight.unfit': ['warn', 'stored value does not fit its schema: loaded anew'],
-  'dibs:flight.waited': ['debug', 'waited for the load of another'],
-  'dibs:flight.timed-out': ['debug', 'load of another did not end in time'],
+  'dibs:leader.elected': ['info', 'this process is the leader'],
+  'dibs:leader.lost': ['info', 'this process is no longer the leader'],
+  'dibs:leader.failed': ['warn', 'a candidate or a leader failed; it continues after a pause'],
+  'dibs:flight.loaded': ['debug', 'value loaded for all callers'],
+  'dibs:flight.failed': ['warn', 'load failed for all callers'],
+  'dibs:flight.refused': ['warn', 'late load not kept: another caller loads instead'],
+  'dibs:flight.not-published': ['warn', 'load not published: the database is unavailable'],
+  'dibs:flight.unfit': ['warn', 'stored value does not fit its schema: loaded again'],
+  'dibs:flight.waited': ['debug', 'waited for the load of another caller'],
+  'dibs:flight.timed-out': ['debug', 'load of another caller did not end in time'],
   'dibs:rate.refused': ['debug', 'rate limit refused'],
-  'dibs:rate.degraded': ['warn', 'the store of a rate limit is down; its policy has answered'],
-  'dibs:http.failed': ['error', 'a request was answered in place of its handler'],
+  'dibs:rate.degraded': ['warn', 'database of a rate limit is unavailable; its policy decided'],
+  'dibs:http.failed': ['error', 'responded with an error in place of a handler'],
   'dibs:worker.started': ['info', 'worker takes jobs'],
   'dibs:worker.stopped': ['info', 'worker has stopped'],
   'dibs:worker.failed': ['warn', 'a statement of the workers failed; it is tried again'],
-  'dibs:worker.breaker-opened': ['error', 'database is away: no jobs are claimed for 30 seconds'],
-  'dibs:worker.breaker-closed': ['info', 'database is there again: jobs are claimed'],
+  'dibs:worker.breaker-opened': ['error', 'database is unavailable: no jobs are claimed for 30 seconds'],
+  'dibs:worker.breaker-closed': ['info', 'database is available again: jobs are claimed'],
   'dibs:job.succeeded': ['debug', 'job done'],
   'dibs:job.failed': ['warn', 'job failed; it is tried again'],
   'dibs:job.not-started': ['warn', 'job released: no transaction could be begun for its handler'],
   'dibs:job.canceled': ['debug', 'job canceled'],
   'dibs:job.lost': ['warn', 'job lost while its handler ran'],
-  'dibs:job.refused': ['warn', 'late end of a job refused: another has it'],
-  'dibs:job.stuck': ['warn', 'handler goes on though its job is over; its slot was given to another'],
-  'dibs:job.not-recorded': ['error', 'end of a job could not be recorded; its lease runs out by itself'],
-  'dibs:job.recovered': ['warn', 'job taken from a worker that is gone'],
-  'dibs:job.quarantined': ['error', 'job could not be claimed; the others go on'],
-  'dibs:job.logged': ['info', 'a handler says'],
+  'dibs:job.refused': ['warn', 'late end of a job refused: another worker has it'],
+  'dibs:job.stuck': ['warn', 'handler still runs after its job ended; its slot is free for another job'],
+  'dibs:job.not-recorded': ['error', 'end of a job could not be recorded; its lease expires'],
+  'dibs:job.recovered': ['warn', 'job recovered from a dead worker'],
+  'dibs:job.quarantined': ['error', 'job could not be claimed; other jobs go on'],
+  'dibs:job.logged': ['info', 'log line of a handler'],
   'dibs:wakeup.failed': ['debug', 'wake-up notification not sent'],
 }
 
 export const isEventName = (name: unknown): boolean => typeof name === 'string' && Object.hasOwn(lines, name)
 
 /**
- * pino writes a field `err` with type, message and stack; other names would lose the stack. And its own fields stay as they are: a logger has a `name`, and each line a `level` and a message.
+ * Makes the fields of a log line. pino writes type, message and stack of a field `err`. pino itself uses the fields
+ * `name` and `level`.
  */
 function toFields(payload: EventOrigin & { readonly error?: unknown }): object {
   const {
@@ -105,27 +106,27 @@ function toFields(payload: EventOrigin & { readonly error?: unknown }): object {
   }
 }
 
-/** Events whose level depends on what they tell. */
-const changing: { readonly [N in DibsEventName]?: (payload: DibsEvents[N]) => Line | undefined } = {
-  // A message of a handler has its own level and text.
+/** Events whose level depends on their fields. */
+const variableLines: { readonly [N in DibsEventName]?: (payload: DibsEvents[N]) => Line | undefined } = {
+  // A message of a handler brings its level and text.
   'dibs:job.logged': ({ level, message }) => [level, message],
   'dibs:job.failed': ({ isFinal, isSnoozed }) => {
     if (isSnoozed) return ['debug', 'job snoozed']
     return isFinal ? ['error', 'job is dead: its handler failed for good'] : undefined
   },
   'dibs:job.recovered': ({ state }) =>
-    state === 'dead' ? ['error', 'job is dead: its last worker is gone'] : undefined,
+    state === 'dead' ? ['error', 'job is dead: its last worker died'] : undefined,
 }
 
-export function checkLogger(logger: unknown): void {
-  if (hasMethods(logger, 'debug', 'info', 'warn', 'error')) return
+export function checkLogger(field: string, logger: unknown): void {
+  if (logger === false || hasMethods(logger, 'debug', 'info', 'warn', 'error')) return
   throw new InvalidInputError(
-    'logger',
+    field,
     `must be false, or have the methods debug, info, warn and error, as a pino logger has, not ${nameGiven(logger)}`,
   )
 }
 
-/** Writes the events of one instance to a logger; without one, failures go to stderr. `false`: nothing is written. Returns what ends it. */
+/** Writes the events of one instance to a logger. Without a logger, writes failures to stderr. Returns a function that stops it. */
 export function logEvents(logger: Logger | false | undefined, instance: number): () => void {
   if (logger === false) return () => {}
   if (logger === undefined) {
@@ -139,9 +140,9 @@ export function logEvents(logger: Logger | false | undefined, instance: number):
   return subscribe(logger, instance, Object.keys(lines) as DibsEventName[])
 }
 
-/** Events that stderr gets. Nobody listens to the others, which some statements tell for each call. */
+/** Events that go to stderr. Without listeners, the other events cost nothing, though some occur at each call. */
 const failures = (Object.keys(lines) as DibsEventName[]).filter(
-  (name) => ['warn', 'error'].includes(lines[name][0]) || changing[name] !== undefined,
+  (name) => ['warn', 'error'].includes(lines[name][0]) || variableLines[name] !== undefined,
 )
 
 function subscribe(logger: Logger, instance: number, names: readonly DibsEventName[]): () => void {
@@ -153,7 +154,7 @@ function subscribe(logger: Logger, instance: number, names: readonly DibsEventNa
         const written: unknown = logger[level]({ event: name, ...toFields(payload) }, message)
         if (written instanceof Promise) written.catch(() => {})
       } catch {
-        // A log that is full or broken is no reason to end the process, and there is nowhere to say so.
+        // A broken log must not end the process, and there is nowhere to report it.
       }
     }),
   )
@@ -163,5 +164,5 @@ function subscribe(logger: Logger, instance: number, names: readonly DibsEventNa
 }
 
 function lineOf<N extends DibsEventName>(name: N, payload: DibsEvents[N]): Line {
-  return changing[name]?.(payload) ?? lines[name]
+  return variableLines[name]?.(payload) ?? lines[name]
 }

@@ -1,11 +1,11 @@
 import { InvalidInputError } from '../errors.js'
-import { checkFunction } from './check-function.js'
+import { checkFunction } from '../options/check-function.js'
+import { showGiven } from '../options/name-given.js'
 import { type DibsEventName, type DibsEvents, onEvent as subscribe } from './events.js'
 import { isEventName } from './log-events.js'
-import { showGiven } from './name-given.js'
 
 /**
- * Listens to one kind of event in this process; returns what ends it.
+ * Listens to one kind of event in this process. Returns a function that stops it.
  *
  * @example
  * const stop = onEvent('dibs:transaction.retried', ({ schema, attempt }) => retries.inc({ schema, attempt }))

@@ -6,20 +6,20 @@ interface OpenCall {
   promise?: Promise<unknown>
 }
 
-/** The name of a statement that belongs to another call, or to one that does not name itself. */
+/** The name of a statement that belongs to another call, or to a call without a name. */
 export const STATEMENT = 'a statement of Dibs'
 
 /** Every call that counts as open until it settles, so that a test can try each of them. */
 export const trackedNames = new Set(['tx.query', 'tx.savepoint'])
 
-/** By what the call was given as `tx`. */
+/** The open calls of each `tx` argument. */
 const openCalls = new WeakMap<object, Set<OpenCall>>()
 
 /**
- * Runs a call that joins the transaction `tx`, if one is given. Until the call has settled, `dibs.transaction` refuses to
- * COMMIT: a call that nobody awaits would be cut off in the middle, and a part of it would be kept.
+ * Runs a call that joins the transaction `tx`, if there is one. Until the call has settled, `dibs.transaction` refuses
+ * COMMIT: it would cut off a call that was not awaited in the middle, and keep a part of it.
  */
-export function joinedCall<T>(tx: unknown, name: string, run: () => Promise<T>): Promise<T> {
+export function trackCall<T>(tx: unknown, name: string, run: () => Promise<T>): Promise<T> {
   if (typeof tx !== 'object' || tx === null) return run()
   const calls = openCalls.get(tx) ?? new Set<OpenCall>()
   openCalls.set(tx, calls)
@@ -30,7 +30,7 @@ export function joinedCall<T>(tx: unknown, name: string, run: () => Promise<T>):
   return promise
 }
 
-/** `onEnd` runs before anybody who awaits the call goes on. */
+/** `onEnd` runs before any caller that awaits the call goes on. */
 async function settle<T>(run: () => Promise<T>, onEnd: () => void): Promise<T> {
   try {
     return await run()
@@ -48,8 +48,8 @@ export function assertAllAwaited(part: 'transaction' | 'savepoint', transactions
 }
 
 /**
- * The rejections of the calls that are still open count as handled from here on. For a transaction that fails: its error is
- * reported, the calls fail because of it, and a rejection that nobody handles would end the process.
+ * Marks the rejections of all calls that are still open as handled. For a transaction that fails: its caller gets its
+ * error, and the calls fail because of it. An unhandled rejection would end the process.
  */
 export function ignoreOpenCalls(transactions: readonly object[]): readonly OpenCall[] {
   const calls = transactions.flatMap((tx) => [...(openCalls.get(tx) ?? [])])
@@ -58,22 +58,22 @@ export function ignoreOpenCalls(transactions: readonly object[]): readonly OpenC
 }
 
 /**
- * Wraps a function so that each call counts as open until it settles. The argument at `place` holds `tx`, or is the transaction
- * itself.
+ * Wraps a function so that each call counts as open until it settles. The argument at `place` holds `tx`, or is the
+ * transaction.
  */
-export function trackJoined<F extends (...given: never[]) => Promise<unknown>>(
+export function trackJoined<F extends (...args: never[]) => Promise<unknown>>(
   name: string,
   place: number,
   call: F,
 ): F {
   trackedNames.add(name)
-  const tracked = (...given: never[]): Promise<unknown> =>
-    joinedCall(txOf(given[place]), name, () => call(...given))
-  // With all its overloads, which cannot be written for a function that wraps any other.
+  const tracked = (...args: never[]): Promise<unknown> =>
+    trackCall(txOf(args[place]), name, () => call(...args))
+  // The cast keeps all overloads, which cannot be written for a function that wraps any other.
   return tracked as F
 }
 
-/** Wraps methods of a class in the same way. `places` has the place of the argument for each method. */
+/** Wraps methods of a class in the same way. `places` has the position of that argument for each method. */
 export function trackJoinedMethods<C extends object>(
   type: { readonly prototype: C },
   prefix: string,
@@ -87,15 +87,15 @@ export function trackJoinedMethods<C extends object>(
     Object.defineProperty(type.prototype, name, {
       configurable: true,
       writable: true,
-      value(this: C, ...given: unknown[]): Promise<unknown> {
-        return joinedCall(txOf(given[place]), `${prefix}.${name}`, () => method.apply(this, given))
+      value(this: C, ...args: unknown[]): Promise<unknown> {
+        return trackCall(txOf(args[place]), `${prefix}.${name}`, () => method.apply(this, args))
       },
     })
   }
 }
 
 /** The transaction in an options object, or the argument itself where that is a transaction. */
-function txOf(given: unknown): unknown {
-  if (typeof given !== 'object' || given === null) return undefined
-  return 'query' in given ? given : Reflect.get(given, 'tx')
+function txOf(args: unknown): unknown {
+  if (typeof args !== 'object' || args === null) return undefined
+  return 'query' in args ? args : Reflect.get(args, 'tx')
 }

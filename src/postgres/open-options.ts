@@ -1,11 +1,13 @@
 import type pg from 'pg'
 import { InvalidInputError } from '../errors.js'
-import { checkOptions } from './check-options.js'
-import { checkEmbeddedOptions, type EmbeddedOptions } from './embedded/embedded-options.js'
+import { hasMethods, nameGiven } from '../options/name-given.js'
+import { checked } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
+import { boolean, oneOf } from '../options/value-options.js'
+import { checkEmbedded, type EmbeddedOptions } from './embedded/embedded-options.js'
 import { checkSchemaName } from './identifier.js'
 import { checkLogger } from './log-events.js'
 import type { Logger } from './logger.js'
-import { hasMethods, nameGiven, showGiven } from './name-given.js'
 import { parseUrl } from './url.js'
 
 export interface OpenOptions {
@@ -38,57 +40,32 @@ export interface OpenOptions {
   readonly maintain?: boolean | undefined
 }
 
-const optionNames = [
-  'url',
-  'pool',
-  'embedded',
-  'schema',
-  'logger',
-  'migrate',
-  'listen',
-  'prepared',
-  'maintain',
-]
+export const openOptions = optionTable<OpenOptions>()('Dibs.open', {
+  url: checked((_, url) => parseUrl(url)),
+  pool: checked(checkPool),
+  embedded: checked(checkEmbedded),
+  schema: checked((_, name) => checkSchemaName(name), { default: 'dibs', bounds: '1 to 50 characters' }),
+  logger: checked(checkLogger),
+  migrate: oneOf(['auto', 'check', 'off'], { default: 'auto' }),
+  listen: boolean({ default: true }),
+  prepared: boolean({ default: true }),
+  maintain: boolean({ default: true }),
+})
 
-/** Checks the options, because callers without types may pass anything. Only `undefined` means that an option was not given. */
-export function checkOpenOptions(options: OpenOptions): void {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new InvalidInputError('options', `must be an object such as { url }, not ${nameGiven(options)}`)
-  }
-  checkOptions(options, optionNames)
-  const { migrate: mode = 'auto', url, pool, embedded, schema, logger } = options
-  if (!['auto', 'check', 'off'].includes(mode)) {
-    throw new InvalidInputError('migrate', `must be 'auto', 'check' or 'off', not ${showGiven(mode)}`)
-  }
-  for (const name of ['listen', 'prepared', 'maintain'] as const) {
-    const value = options[name]
-    if (value !== undefined && typeof value !== 'boolean') {
-      throw new InvalidInputError(name, `must be true or false, not ${nameGiven(value)}`)
-    }
-  }
-  if (schema !== undefined) checkSchemaName(schema)
-  if (logger !== undefined && logger !== false) checkLogger(logger)
+/** Checks the options of `Dibs.open` and fills in the defaults. */
+export function readOpenOptions(options: OpenOptions | undefined) {
+  const read = openOptions.read(options)
+  const { url, pool, embedded } = read
   const ways = Object.entries({ url, pool, embedded }).filter(([, value]) => value !== undefined)
-  if (ways.length > 1) {
-    const [first, second] = ways.map(([name]) => name)
-    throw new InvalidInputError(
-      `${second}`,
-      `and \`${first}\` are two ways to say where to connect; give one`,
-    )
-  }
-  if (pool !== undefined) checkPool(pool)
-  if (url !== undefined) parseUrl(url)
-  if (embedded !== undefined) checkEmbeddedOptions(embedded)
+  const [first, second] = ways.map(([name]) => name)
+  if (second !== undefined)
+    throw new InvalidInputError(second, `and \`${first}\` are two ways to say where to connect; give one`)
+  return read
 }
 
-/** Checks for `options` too, because a `pg.Client` has the same methods as a pool but no `options`. */
-function checkPool(pool: unknown): void {
-  if (
-    hasMethods(pool, 'connect', 'query', 'on', 'off', 'end') &&
-    isObject(Reflect.get(Object(pool), 'options'))
-  )
-    return
-  throw new InvalidInputError('pool', `must be a Pool of pg, not ${nameGiven(pool)}`)
+/** Requires `options` too, because a `pg.Client` has the same methods as a pool but no `options`. */
+function checkPool(field: string, pool: unknown): void {
+  const hasPoolMethods = hasMethods(pool, 'connect', 'query', 'on', 'off', 'end')
+  if (hasPoolMethods && typeof Reflect.get(Object(pool), 'options') === 'object') return
+  throw new InvalidInputError(field, `must be a Pool of pg, not ${nameGiven(pool)}`)
 }
-
-const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null

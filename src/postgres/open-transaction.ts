@@ -1,7 +1,5 @@
-import { AsyncLocalStorage } from 'node:async_hooks'
 import type { PoolClient } from 'pg'
 import {
-  CommitOutcomeUnknownError,
   ConnectionLostError,
   InvalidInputError,
   NotInTransactionError,
@@ -9,42 +7,20 @@ import {
   StatementTimeoutError,
   TransactionEndedError,
 } from '../errors.js'
-import { checkFunction } from './check-function.js'
-import type { Checkout, Connections } from './connections.js'
+import { checkFunction } from '../options/check-function.js'
+import type { Checkout } from './checkout.js'
+import type { Connections } from './connections.js'
 import { emit } from './events.js'
 import { isConflict, isReadTimeout, isUnusable, readFault, translateError } from './fault.js'
 import { assertAllAwaited, ignoreOpenCalls } from './open-calls.js'
 import { transactionStatus } from './pg-client-state.js'
-import { forgetNames } from './session.js'
+import type { Part } from './pipeline.js'
+import { sendCommit } from './send-commit.js'
 import type { TextRow } from './text-values.js'
-import { control, type Part, queryTogether } from './together.js'
 import { type TransactionCore, TransactionHandle } from './transaction-handle.js'
+import { newScope, runInside, type TransactionScope } from './transaction-scope.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 import { type ControlWatch, watchControl } from './watch-control.js'
-
-/** In which transactions a flow of calls stands. It lets go of them at their end: what a flow has started keeps it alive. */
-interface Scope {
-  readonly owner: Connections
-  isOpen: boolean
-  readonly outer: Scope | undefined
-}
-
-const surrounding = new AsyncLocalStorage<Scope>()
-
-function openScope(matches: (scope: Scope) => boolean): Scope | undefined {
-  let scope = surrounding.getStore()
-  while (scope && !(scope.isOpen && matches(scope))) scope = scope.outer
-  return scope
-}
-
-/** True inside a transaction of the same instance that has not ended. */
-export const isInside = (connections: Connections): boolean =>
-  openScope(({ owner }) => owner === connections) !== undefined
-
-/** True inside a transaction of any instance that has not ended. */
-export const isInsideAny = (): boolean => openScope(() => true) !== undefined
-
-const COMMIT = control('commit')
 
 /** A transaction between the answer to BEGIN and the answer to COMMIT or ROLLBACK. */
 export class OpenTransaction implements TransactionCore {
@@ -52,50 +28,50 @@ export class OpenTransaction implements TransactionCore {
   readonly isolation: Isolation
   readonly client: PoolClient
   readonly prepared: boolean
-  readonly opened: readonly TextRow[]
-  closed: readonly TextRow[] = []
-  closing: readonly Part[] | undefined
-  isLeft = false
-  keepsNothing = false
+  readonly beginRows: readonly TextRow[]
+  commitRows: readonly TextRow[] = []
+  withCommit: readonly Part[] | undefined
+  isRolledBackAtEnd = false
+  keepsNoWrites = false
   readonly #connections: Connections
   readonly #checkout: Checkout
   readonly #deadlineAt: number
-  readonly #scope: Scope
+  readonly #scope: TransactionScope
   readonly #control: ControlWatch
-  readonly #whole: TransactionHandle
-  /** The whole and the savepoints that are open in it. It is the last one's turn, whoever calls from wherever. */
+  readonly #root: TransactionHandle
+  /** The transaction and its open savepoints. Only the last one may send statements. */
   readonly #handles: TransactionHandle[]
   #savepoints = 0
-  /** How many rollbacks to savepoints are dealt with. */
-  #undone = 0
-  /** The first error a statement gave, to say later why COMMIT was answered with ROLLBACK. */
+  /** The number of rollbacks to savepoints that were handled. */
+  #handledRollbacks = 0
+  /** The first error of a statement: the reason if COMMIT is answered with ROLLBACK. */
   #failure: unknown
-  /** Why this transaction must not commit, whatever its function does. */
-  #doom: unknown
+  /** Why this transaction must not commit, if it is marked for rollback. */
+  #rollbackReason: unknown
 
   constructor(
     checkout: Checkout,
     connections: Connections,
     { isolation, deadlineAt }: Limits,
     attempt: number,
-    opened: readonly TextRow[],
+    beginRows: readonly TextRow[],
   ) {
     this.attempt = attempt
-    this.opened = opened
+    this.beginRows = beginRows
     this.isolation = isolation
     this.client = checkout.client
     this.prepared = connections.prepared
     this.#connections = connections
     this.#checkout = checkout
     this.#deadlineAt = deadlineAt
-    this.#scope = { owner: connections, isOpen: true, outer: openScope(() => true) }
+    this.#scope = newScope(connections)
     this.#control = watchControl(checkout.client)
-    this.#whole = new TransactionHandle(this)
-    this.#handles = [this.#whole]
+    this.#root = new TransactionHandle(this)
+    this.#handles = [this.#root]
   }
 
   run<T>(fn: (tx: TransactionHandle) => Promise<T>): Promise<T> {
-    return surrounding.run(this.#scope, async () => fn(this.#whole))
+    return runInside(this.#scope, async () => fn(this.#root))
   }
 
   assertOpen(): void {
@@ -106,30 +82,33 @@ export class OpenTransaction implements TransactionCore {
     )
   }
 
-  /** Runs a statement of `handle`, if it is its turn and there is time. */
+  /** Runs a statement of `handle`, unless another handle is active or the deadline has passed. */
   async guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T> {
-    this.#assertTurn(handle)
+    this.#assertActive(handle)
     try {
       const result = await run()
-      this.#noticeEnd()
-      // What failed before was undone by a savepoint of the caller's own.
+      this.#detectEnd()
+      // A savepoint of the caller has undone the earlier failure.
       if (transactionStatus(this.client) === 'T') this.#failure = undefined
-      await this.#repeatUndone()
+      await this.#repeatAfterRollback()
       return result
     } catch (error) {
       if (isUnusable(error)) this.#checkout.broken ??= error
-      const told = this.#checkout.wasCut ? this.#late('the answer did not come') : (this.#idleEnd ?? error)
-      this.#failure ??= told
-      this.#noticeEnd()
-      throw told
+      const reason = this.#checkout.wasCut
+        ? this.#deadlineError('the answer did not come')
+        : (this.#idleTimeoutError ?? error)
+      this.#failure ??= reason
+      this.#detectEnd()
+      throw reason
     }
   }
 
-  #assertTurn(handle: TransactionHandle): void {
+  #assertActive(handle: TransactionHandle): void {
     this.assertOpen()
-    this.#noticeEnd()
-    if (this.#doom !== undefined) throw this.#doom
-    if (performance.now() >= this.#deadlineAt) throw this.#late('the statement was not sent')
+    this.#detectEnd()
+    if (this.#rollbackReason !== undefined) throw this.#rollbackReason
+    if (performance.now() >= this.#deadlineAt) throw this.#deadlineError('the statement was not sent')
+    // guard: transaction.savepoint-order
     if (handle !== this.#handles.at(-1)) {
       throw new InvalidInputError(
         'tx',
@@ -138,12 +117,12 @@ export class OpenTransaction implements TransactionCore {
     }
   }
 
-  #late(what: string): StatementTimeoutError {
-    return new StatementTimeoutError(`The deadline of this transaction has passed; ${what}.`)
+  #deadlineError(consequence: string): StatementTimeoutError {
+    return new StatementTimeoutError(`The deadline of this transaction has passed; ${consequence}.`)
   }
 
-  /** What the server says of it comes while nothing runs: the next statement only learns that the connection is gone. */
-  get #idleEnd(): ConnectionLostError | undefined {
+  /** The server ends an idle transaction while no statement runs. The next statement learns only that the connection is gone. */
+  get #idleTimeoutError(): ConnectionLostError | undefined {
     const { broken } = this.#checkout
     if (readFault(broken)?.sqlState !== '25P03') return undefined
     return new ConnectionLostError(
@@ -152,19 +131,21 @@ export class OpenTransaction implements TransactionCore {
     )
   }
 
-  /** Someone with `tx.client` in hand, or hidden in a statement, has ended the transaction. */
-  #noticeEnd(): void {
+  /** Detects that a statement, or a user of `tx.client`, has ended the transaction. */
+  #detectEnd(): void {
     const isIdle = this.#checkout.broken === undefined && transactionStatus(this.client) === 'I'
-    if (this.#scope.isOpen && (this.#control.seen > 0 || isIdle)) this.#doom ??= new TransactionEndedError()
+    // guard: transaction.ended-inside
+    if (this.#scope.isOpen && (this.#control.transactionCommands > 0 || isIdle))
+      this.#rollbackReason ??= new TransactionEndedError()
   }
 
   async savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T> {
     checkFunction('fn', fn)
-    this.#assertTurn(outer)
+    this.#assertActive(outer)
     const name = `dibs_${++this.#savepoints}`
     const failure = this.#failure
     const handle = new TransactionHandle(this)
-    const depth = this.#handles.push(handle) - 1 // before anything is awaited, so that no other can start beside it
+    const depth = this.#handles.push(handle) - 1 // before the first await, so that no other savepoint can start at the same level
     let isSet = false
     try {
       await this.guard(handle, () => this.client.query(`savepoint ${name}`).catch(rethrowTranslated))
@@ -178,8 +159,8 @@ export class OpenTransaction implements TransactionCore {
       return value
     } catch (error) {
       ignoreOpenCalls([handle])
-      // If it is not there any more, one around it has ended, and this with it.
-      if (isSet && this.#handles[depth] === handle && (await this.#undo(name))) {
+      // The handle is missing if an outer savepoint has ended, which ends this one.
+      if (isSet && this.#handles[depth] === handle && (await this.#rollBackTo(name))) {
         this.#failure = failure
         this.#handles.length = depth
         await this.#repeat(outer, handle.repeated)
@@ -190,23 +171,24 @@ export class OpenTransaction implements TransactionCore {
     }
   }
 
-  refuseCommit(reason: unknown): void {
-    this.#doom ??= reason
+  markForRollback(reason: unknown): void {
+    this.#rollbackReason ??= reason
   }
 
-  /** A savepoint that is not ours was rolled back. What was begun inside of it cannot be told from the rest. */
-  async #repeatUndone(): Promise<void> {
-    if (this.#undone === this.#control.undone || transactionStatus(this.client) !== 'T') return
-    this.#undone = this.#control.undone
-    const inner = this.#handles.at(-1) ?? this.#whole
+  /** Repeats all registered work after a rollback to a savepoint of the caller, because it is not known which work was inside. */
+  async #repeatAfterRollback(): Promise<void> {
+    if (this.#handledRollbacks === this.#control.savepointRollbacks || transactionStatus(this.client) !== 'T')
+      return
+    this.#handledRollbacks = this.#control.savepointRollbacks
+    const inner = this.#handles.at(-1) ?? this.#root
     const all = this.#handles.flatMap(({ repeated }) => [...repeated])
     await this.#repeat(inner, new Set(all))
   }
 
   async #repeat(handle: TransactionHandle, all: TransactionHandle['repeated']): Promise<void> {
     for (const repeat of all) {
-      handle.repeated.add(repeat) // it may be a savepoint as well
-      await repeat(handle).catch((reason) => this.refuseCommit(reason))
+      handle.repeated.add(repeat) // the outer one may be a savepoint too
+      await repeat(handle).catch((reason) => this.markForRollback(reason))
     }
   }
 
@@ -214,95 +196,67 @@ export class OpenTransaction implements TransactionCore {
     try {
       await this.client.query(`release savepoint ${name}`)
     } catch (error) {
-      // It fails after a statement inside did whose error was dropped.
+      // RELEASE fails if the function ignored the error of a statement.
       if (this.#failure === undefined || isUnusable(error)) throw translateError(error)
       if (isConflict(this.#failure)) throw this.#failure
       throw new RolledBackError('savepoint', { cause: this.#failure })
     }
   }
 
-  /** Rolls back to the savepoint; if that cannot be, nothing of the transaction may be kept. */
-  async #undo(name: string): Promise<boolean> {
-    if (!this.#scope.isOpen) return false // the whole is being rolled back, perhaps on a client that is not ours any more
+  /** Rolls back to the savepoint. If that fails, the whole transaction is marked for rollback. */
+  async #rollBackTo(name: string): Promise<boolean> {
+    if (!this.#scope.isOpen) return false // the transaction is being rolled back, perhaps on a client that another call uses by now
     try {
       await this.client.query(`rollback to savepoint ${name}; release savepoint ${name}`)
-      this.#undone++ // ours, of which is known what was inside
+      this.#handledRollbacks++ // the work inside is known, and the caller repeats it
       return true
     } catch (error) {
-      this.#doom ??= translateError(error)
+      this.#rollbackReason ??= translateError(error)
       return false
     }
   }
 
   async commit(): Promise<void> {
-    await this.#repeatUndone() // by `tx.client`
-    this.#noticeEnd()
+    await this.#repeatAfterRollback() // after a rollback by `tx.client`
+    this.#detectEnd()
     this.#scope.isOpen = false
+    // guard: transaction.commit-deadline
     if (this.#checkout.wasCut || performance.now() >= this.#deadlineAt)
-      throw this.#late('COMMIT was not sent')
+      throw this.#deadlineError('COMMIT was not sent')
     if (this.#checkout.broken !== undefined) {
-      // Noticed before COMMIT was sent, so nothing is unknown.
+      // The loss was noticed before COMMIT was sent, so nothing is unknown.
       const lost = 'The connection was lost before COMMIT was sent: nothing was kept.'
-      throw this.#idleEnd ?? new ConnectionLostError(lost, { cause: this.#checkout.broken })
+      throw this.#idleTimeoutError ?? new ConnectionLostError(lost, { cause: this.#checkout.broken })
     }
-    if (this.#doom !== undefined) throw this.#doom
-    // After a failure all writes are undone, also those of calls that are still open.
-    if (!this.keepsNothing) assertAllAwaited('transaction', [this.#whole, this.client])
-    if (this.keepsNothing) ignoreOpenCalls(this.#joined)
-    const command = await this.#sendCommit()
-    if (this.#control.seen > 1) throw new TransactionEndedError() // ours is one
-    if (command === 'COMMIT') return
-    // A failed transaction answers COMMIT with ROLLBACK, and no error.
+    if (this.#rollbackReason !== undefined) throw this.#rollbackReason
+    // A failure undoes all writes, including those of calls that are still open.
+    // guard: transaction.joined-awaited, transaction.joined-awaited-client
+    if (!this.keepsNoWrites) assertAllAwaited('transaction', [this.#root, this.client])
+    if (this.keepsNoWrites) ignoreOpenCalls(this.#joined)
+    const { command, rows } = await sendCommit(this.#checkout, this.#control, this, this.#connections.origin)
+    this.commitRows = rows
+    if (this.#control.transactionCommands > 1) throw new TransactionEndedError() // COMMIT itself counts as one
+    if (command === 'COMMIT') return // guard: transaction.commit-answer
+    // The server answers COMMIT of a failed transaction with ROLLBACK, without an error.
     if (isConflict(this.#failure)) throw this.#failure
     throw new RolledBackError('transaction', { cause: this.#failure })
   }
 
-  /**
-   * Only a refusal by a server that is still there afterwards is a definite no. The severity does not tell: it is
-   * translated, and a server that dies at COMMIT may have kept it.
-   */
-  async #sendCommit(): Promise<string> {
-    try {
-      if (this.closing === undefined) return (await this.client.query('commit')).command
-      const { rows, command } = await queryTogether(this.client, [...this.closing, COMMIT], this.prepared)
-      this.closed = rows
-      return command
-    } catch (error) {
-      const fault = readFault(error)
-      // None was there when ours was sent: it was answered, and the connection ended behind that, whether or not the server
-      // said why. What else was asked in the same message is lost with it, and has to be looked for.
-      const isAnswered = this.#control.seen === 1 && (fault?.sqlState === undefined || fault.fatal)
-      if (isAnswered && this.closing === undefined) {
-        this.#checkout.broken ??= error
-        return 'COMMIT'
-      }
-      // A refused COMMIT is not counted: someone was before it, and what that kept is kept.
-      if (this.#control.seen > 0 && !isAnswered) throw new TransactionEndedError({ cause: error })
-      forgetNames(this.client, error)
-      // What was to be sent with COMMIT met a transaction that had failed before: COMMIT alone would have said ROLLBACK.
-      if (fault?.sqlState === '25P02') return 'ROLLBACK'
-      const isRefusal = fault?.sqlState !== undefined && !fault.fatal && fault.kind !== 'unknown outcome'
-      if (isRefusal && (await this.#checkout.answers('rollback'))) throw translateError(error)
-      this.#checkout.broken ??= error
-      emit('dibs:commit.unknown', { ...this.#connections.origin, error })
-      throw new CommitOutcomeUnknownError('COMMIT', { cause: error })
-    }
-  }
-
-  /** Everything that a call can be given to join this transaction. */
+  /** All objects that a call may get as `tx` of this transaction. */
   get #joined(): readonly object[] {
     return [...this.#handles, this.client]
   }
 
-  /** Closes after `error` ended the function or the commit, and says what to tell the caller. */
-  judge(error: unknown): unknown {
+  /** Closes the transaction after `error` ended the function or the commit. Returns the error for the caller. */
+  closeAfterError(error: unknown): unknown {
     ignoreOpenCalls(this.#joined)
-    this.#noticeEnd()
+    this.#detectEnd()
     this.#scope.isOpen = false
-    // From `tx.client`; others of its errors show on the connection itself.
+    // `tx.client` may time out. Its other errors show on the connection.
     if (isReadTimeout(error)) this.#checkout.broken ??= error
-    if (this.#doom instanceof TransactionEndedError) return new TransactionEndedError({ cause: error })
-    // "Current transaction is aborted": what aborted it says more, and may be worth another attempt.
+    if (this.#rollbackReason instanceof TransactionEndedError)
+      return new TransactionEndedError({ cause: error })
+    // "Current transaction is aborted": the error that aborted it says more, and may be a conflict.
     if (readFault(error)?.sqlState === '25P02' && isConflict(this.#failure)) return this.#failure
     return error
   }
@@ -312,7 +266,7 @@ export class OpenTransaction implements TransactionCore {
   }
 
   async runAfterCommit(): Promise<void> {
-    for (const fn of this.#whole.afterCommits) {
+    for (const fn of this.#root.afterCommits) {
       try {
         await fn()
       } catch (error) {

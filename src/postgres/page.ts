@@ -1,5 +1,7 @@
-import { nameGiven } from './name-given.js'
-import { refuseValue } from './refuse-value.js'
+import { wholeNumber } from '../options/number-options.js'
+import { unchecked } from '../options/option.js'
+import { optionTable } from '../options/option-table.js'
+import { refuseValue } from '../options/refuse-value.js'
 
 /**
  * One page of a list.
@@ -14,7 +16,7 @@ export interface Page<T> {
   readonly nextCursor: string | undefined
 }
 
-/** Which page of a list to read. */
+/** The part of a list to read. */
 export interface PageOptions {
   /** The maximum number of items on the page, 1 to 1,000. Default 100. */
   readonly limit?: number | undefined
@@ -22,19 +24,12 @@ export interface PageOptions {
   readonly cursor?: string | undefined
 }
 
-/** The names of the fields of `PageOptions`, for `checkOptions`. */
-export const PAGE_OPTIONS = ['limit', 'cursor'] as const
+export const pageOptions = optionTable<PageOptions>()('every list, page', {
+  limit: wholeNumber({ default: 100, max: 1_000, fromClient: true }),
+  cursor: unchecked(), // by `decodeCursor`
+})
 
-const DEFAULT_LIMIT = 100
-const MAX_LIMIT = 1_000
 const MAX_CURSOR_LENGTH = 20_000
-
-export function checkPageLimit(limit: unknown = DEFAULT_LIMIT): number {
-  if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1 && limit <= MAX_LIMIT)
-    return limit
-  const given = typeof limit === 'number' ? String(limit) : nameGiven(limit)
-  throw refuseValue('limit', `must be a whole number from 1 to ${MAX_LIMIT}, not ${given}`)
-}
 
 /**
  * An opaque cursor: the sort key of the last item on a page.

@@ -14,8 +14,8 @@ const tracked = new WeakMap<Connection, TrackedStatus>()
 /**
  * The transaction status that came with the last answer on this client.
  *
- * pg 8.21 and newer remember it. For an older client, the first call starts to track it and returns undefined; the
- * status is known after the next answer. The native client of an older pg never tells.
+ * pg 8.21 and newer remember it. For an older client, the first call starts to track the status and returns undefined;
+ * the next answer brings it. The native client of an older pg never has it.
  */
 export function transactionStatus(client: ClientBase): TransactionStatus | null | undefined {
   const read: unknown = Reflect.get(client, 'getTransactionStatus')
@@ -27,8 +27,8 @@ export function transactionStatus(client: ClientBase): TransactionStatus | null 
 }
 
 /**
- * Changes whenever a transaction of this client has ended, so that one transaction can be told from the next. Does not
- * change on the native client.
+ * A number that changes whenever a transaction of this client has ended, so that callers can tell one transaction from
+ * the next. Does not change on the native client.
  */
 export function transactionNumber(client: ClientBase): number {
   const wire: Connection | undefined = Reflect.get(client, 'connection')
@@ -36,7 +36,7 @@ export function transactionNumber(client: ClientBase): number {
   return (tracked.get(wire) ?? trackStatus(wire)).idleAnswers
 }
 
-/** Before the listener of pg itself, which runs callbacks that may ask for the status. */
+/** Listens before pg itself, whose listener runs callbacks that may read the status. */
 function trackStatus(wire: Connection): TrackedStatus {
   const known: TrackedStatus = { status: undefined, idleAnswers: 0 }
   wire.prependListener('readyForQuery', ({ status }: { status: TransactionStatus }) => {
@@ -61,7 +61,7 @@ function queueOf(client: object): readonly unknown[] {
 
 export const queuedQueries = (client: ClientBase): number => queueOf(client).length
 
-/** The queries that wait to be sent, that a pipelining client has sent, and that runs now: the newest first. */
+/** The queries that wait, that a pipelining client has sent, and that run now: the newest first. */
 export function* pendingQueries(client: ClientBase): Iterable<unknown> {
   const sent: unknown = Reflect.get(client, '_sentQueryQueue')
   for (const queue of [queueOf(client), Array.isArray(sent) ? sent : []])

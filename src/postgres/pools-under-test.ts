@@ -3,8 +3,8 @@ import type { Pool } from 'pg'
 const counts = new WeakMap<Pool, number>()
 
 /**
- * Marks a pool whose statements the test kit orders or counts. Dibs then sends nothing of its own accord through that
- * pool. Returns a function that takes the mark away.
+ * Marks a pool whose statements the test kit orders or counts. Dibs then sends no background statements through that
+ * pool. Returns a function that removes the mark.
  */
 export function markUnderTest(pool: Pool): () => void {
   counts.set(pool, (counts.get(pool) ?? 0) + 1)

@@ -1,5 +1,7 @@
+import { syncBuiltinESMExports } from 'node:module'
+import timers from 'node:timers/promises'
 import pg from 'pg'
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
 import { openDatabase } from '../../test/open-database.js'
@@ -11,24 +13,27 @@ import {
 } from '../errors.js'
 import { onEvent } from './events.js'
 import { type RetryContext, type RetryOnConflictOptions, retryOnConflict } from './retry-on-conflict.js'
-import type { sleep } from './sleep.js'
 
-/** What was waited for, and a wait of the test's own in its place. */
-const waits = vi.hoisted(() => ({
+/** How long each pause was, and what a test does in place of a pause. */
+const waits = {
   ms: [] as number[],
   instead: undefined as ((signal?: AbortSignal) => void) | undefined,
-}))
+}
 
-vi.mock('./sleep.js', async (load) => {
-  const own = await load<{ sleep: typeof sleep }>()
-  return {
-    sleep: async (ms: number, signal?: AbortSignal) => {
-      waits.ms.push(ms)
-      if (waits.instead) return waits.instead(signal)
-      await own.sleep(ms, signal)
-    },
-  }
+const { setTimeout: pause } = timers
+
+function replacePause(by: typeof pause): void {
+  timers.setTimeout = by
+  syncBuiltinESMExports()
+}
+
+replacePause(async <T>(ms = 0, value?: T, options: { signal?: AbortSignal } = {}) => {
+  waits.ms.push(ms)
+  if (waits.instead) waits.instead(options.signal)
+  else await pause(ms, undefined, options)
+  return value as T
 })
+afterAll(() => replacePause(pause))
 
 beforeEach(() => {
   waits.ms = []

@@ -1,18 +1,29 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { setMaxListeners } from 'node:events'
-import { InvalidInputError, NestedRetryError, StatementTimeoutError } from '../errors.js'
-import { MAX_TIMER_MS } from './check-duration.js'
-import { checkFunction } from './check-function.js'
-import { checkOptions } from './check-options.js'
-import { backOff, type RetryLimits, type RetryOptions, readLimits } from './conflict-retry.js'
-import { isConflict } from './fault.js'
-import { nameGiven } from './name-given.js'
-import { isInsideAny } from './open-transaction.js'
-import { asRepeated, isRepeated } from './retry-scope.js'
+import { NestedRetryError, StatementTimeoutError } from '../errors.js'
+import { MAX_TIMER_MS } from '../options/check-duration.js'
+import { checkFunction } from '../options/check-function.js'
+import { optionTable } from '../options/option-table.js'
+import { abortSignal } from '../options/value-options.js'
+import {
+  conflictPolicy,
+  limitsOf,
+  type RetryLimits,
+  type RetryOptions,
+  retryOptions,
+} from './conflict-policy.js'
+import { retry } from './retry.js'
+import { isInsideAny } from './transaction-scope.js'
 
 export interface RetryOnConflictOptions extends RetryOptions {
   /** Ends the call: no further attempt starts, and a wait for the next attempt ends at once. */
   readonly signal?: AbortSignal | undefined
 }
+
+export const retryOnConflictOptions = optionTable<RetryOnConflictOptions>()('retryOnConflict', {
+  ...retryOptions,
+  signal: abortSignal(),
+})
 
 /** The argument that `retryOnConflict` passes to its function. */
 export interface RetryContext {
@@ -23,11 +34,12 @@ export interface RetryContext {
 }
 
 /**
- * Runs `fn` again from its start while it fails with a conflict: `ConflictError`, 40001 or 40P01, even if your library wraps them. For work that is not one
- * `dibs.transaction`, such as a read, a computation and a write with `where version = …`. `dibs.transaction` repeats itself.
+ * Runs `fn` again from its start while it fails with a conflict: `ConflictError`, 40001 or 40P01, even if your library
+ * wraps them. For work that is not one `dibs.transaction`, such as a read, a computation and a write with `where
+ * version = …`. `dibs.transaction` repeats itself.
  *
- * Do everything inside `fn`, including reads, because data that was read before a conflict is out of date. A `dibs.transaction` inside `fn` runs once per
- * attempt, unless you pass its own `maxAttempts`.
+ * Do everything inside `fn`, including reads, because data that was read before a conflict is out of date. A
+ * `dibs.transaction` inside `fn` runs once per attempt, unless you pass `maxAttempts` to it.
  *
  * @example
  * await retryOnConflict(async () => {
@@ -39,18 +51,23 @@ export interface RetryContext {
  */
 export async function retryOnConflict<T>(
   fn: (context: RetryContext) => Promise<T>,
-  options: RetryOnConflictOptions = {},
+  options?: RetryOnConflictOptions,
 ): Promise<T> {
   checkFunction('fn', fn)
-  checkOptions(options, ['deadlineMs', 'maxAttempts', 'signal'])
-  // This function gets no instance, so it checks all of them: any open transaction would stay open through all attempts.
+  const { signal, ...limits } = retryOnConflictOptions.read(options)
+  // This function gets no instance, so it checks all of them: any open transaction would stay open through all
+  // attempts.
+  // guard: transaction.retry-nested
   if (isInsideAny()) throw new NestedRetryError('dibs.transaction')
   if (isRepeated()) throw new NestedRetryError('retryOnConflict')
-  const { signal } = options
-  if (signal !== undefined && !(signal instanceof AbortSignal))
-    throw new InvalidInputError('signal', `must be an AbortSignal, not ${nameGiven(signal)}`)
-  return await repeatOnConflict(fn, readLimits(options), signal)
+  return await repeatOnConflict(fn, limitsOf(limits), signal)
 }
+
+/** Closed when the attempt ends: later work is not repeated. */
+const surrounding = new AsyncLocalStorage<{ isOpen: boolean }>()
+
+/** True inside an attempt of `retryOnConflict`, where a conflict makes everything run again. */
+export const isRepeated = (): boolean => surrounding.getStore()?.isOpen === true
 
 /** True if no surrounding code repeats the work, so that the call may repeat itself. */
 export const mayRepeat = (): boolean => !isInsideAny() && !isRepeated()
@@ -58,38 +75,36 @@ export const mayRepeat = (): boolean => !isInsideAny() && !isRepeated()
 /** Runs `fn` like `retryOnConflict`, without the check for surrounding code that repeats. */
 export async function repeatOnConflict<T>(
   fn: (context: RetryContext) => Promise<T>,
-  limits: RetryLimits = readLimits({}),
-  given?: AbortSignal,
+  limits: RetryLimits = limitsOf({}),
+  callerSignal?: AbortSignal,
 ): Promise<T> {
   const ending = new AbortController()
   const { signal } = ending
-  const end = (): void => ending.abort(given?.reason)
+  const end = (): void => ending.abort(callerSignal?.reason)
   const leftMs = limits.deadlineAt - performance.now()
   // A deadline beyond the longest timer is checked between attempts.
-  const timer = leftMs <= MAX_TIMER_MS ? setTimeout(() => ending.abort(late()), Math.ceil(leftMs)) : undefined
+  const timer =
+    leftMs <= MAX_TIMER_MS ? setTimeout(() => ending.abort(deadlineError()), Math.ceil(leftMs)) : undefined
   // Any number of calls may share one signal. Without this, Node.js would warn of a leak.
-  if (given) setMaxListeners(0, given)
-  if (given?.aborted) end()
-  given?.addEventListener('abort', end)
+  if (callerSignal) setMaxListeners(0, callerSignal)
+  if (callerSignal?.aborted) end()
+  callerSignal?.addEventListener('abort', end)
   try {
-    for (let attempt = 1; ; attempt++) {
-      given?.throwIfAborted()
+    const run = async (attempt: number): Promise<T> => {
+      callerSignal?.throwIfAborted()
+      const scope = { isOpen: true }
       try {
-        return await asRepeated(async () => fn({ attempt, signal }))
-      } catch (error) {
-        if (!isConflict(error)) throw error
-        given?.throwIfAborted()
-        await backOff(limits, attempt, error, given ? { signal: given } : {}).catch((thrown) => {
-          given?.throwIfAborted() // the reason of the signal says more than "the timer was stopped"
-          throw thrown
-        })
+        return await surrounding.run(scope, async () => fn({ attempt, signal }))
+      } finally {
+        scope.isOpen = false
       }
     }
+    return await retry(run, conflictPolicy(limits, { signal: callerSignal }))
   } finally {
     clearTimeout(timer)
-    given?.removeEventListener('abort', end)
+    callerSignal?.removeEventListener('abort', end)
   }
 }
 
-const late = (): StatementTimeoutError =>
+const deadlineError = (): StatementTimeoutError =>
   new StatementTimeoutError('The deadline of this retryOnConflict has passed.')

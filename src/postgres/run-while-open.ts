@@ -1,14 +1,14 @@
 import { NotInTransactionError } from '../errors.js'
-import { hasQueuedEnd } from './queued-end.js'
+import { hasQueuedEnd } from './transaction-control.js'
 
 const advice = 'Await all work of a transaction before its function returns.'
 
 /**
- * Runs a statement of another library's transaction, and not outside of it.
+ * Runs a statement inside a transaction of another library, and never outside of it.
  *
- * A library learns that its transaction has ended from the answer to COMMIT, so a call that nobody awaited can slip in behind
- * COMMIT, and the server runs it on its own. Where the `pg` client is known, its queue shows a COMMIT that is under way, and
- * the statement is not sent. Elsewhere `isOpen` is asked again afterwards.
+ * A library learns from the answer to COMMIT that its transaction has ended. A call that was not awaited may come after
+ * COMMIT was sent, and the server would run it alone. If the `pg` client is known, its queue shows the COMMIT, and the
+ * statement is not sent. Otherwise `isOpen` is checked again afterwards.
  */
 export async function runWhileOpen<T>(
   library: string,
@@ -17,6 +17,7 @@ export async function runWhileOpen<T>(
   client?: unknown,
 ): Promise<T> {
   if (!isOpen()) throw new NotInTransactionError(`a ${library} transaction that has ended`, advice)
+  // guard: transaction.queued-commit
   if (hasQueuedEnd(client))
     throw new NotInTransactionError(
       `a ${library} transaction on which COMMIT or ROLLBACK was sent before`,
@@ -27,8 +28,8 @@ export async function runWhileOpen<T>(
   throw endedMeanwhile(library)
 }
 
-/** The statement was carried out, and nobody knows whether inside of the transaction. */
+/** The error for a statement that ran, perhaps outside of the transaction. */
 export function endedMeanwhile(library: string, cause?: unknown): NotInTransactionError {
-  const given = `a ${library} transaction that ended while this statement ran, perhaps outside of it`
-  return new NotInTransactionError(given, advice, { cause })
+  const description = `a ${library} transaction that ended while this statement ran, perhaps outside of it`
+  return new NotInTransactionError(description, advice, { cause })
 }

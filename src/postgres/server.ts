@@ -1,14 +1,14 @@
 import { BusyError, ClosedError, ConnectionLostError, type DibsError, SetupError } from '../errors.js'
+import { showError } from '../options/name-given.js'
 import { CONNECT_MS, type Connections } from './connections.js'
 import { readFault } from './fault.js'
-import { showError } from './name-given.js'
 import { transactionStatus } from './pg-client-state.js'
-import { queryText } from './session.js'
+import { queryText } from './pg-query.js'
 import type { TextRow } from './text-values.js'
 
 const OLDEST = 14
 
-/** Learns what the server and its sessions are like, and refuses one that cannot be used. */
+/** Reads the properties of the server and its sessions. Refuses a server that Dibs cannot use. */
 export async function inspectServer(connections: Connections, where: string): Promise<void> {
   const found = await ask(connections, where)
   const major = Math.floor(Number(found.version) / 10_000)
@@ -20,7 +20,7 @@ export async function inspectServer(connections: Connections, where: string): Pr
   }
   connections.serverMajor = major
   connections.statementTimeoutMs = Number(found.timeout)
-  connections.autocommitFits = found.isolation === 'read committed' && found.readonly === 'off'
+  connections.autocommitFits = found.isolation === 'read committed' && found.readonly === 'off' // guard: transaction.isolation-alone
 }
 
 async function ask(connections: Connections, where: string): Promise<TextRow> {
@@ -46,7 +46,7 @@ const inspection = `
          pg_catalog.pg_is_in_recovery()::text as "standby",
          (select setting from pg_catalog.pg_settings where name = 'statement_timeout')::text as "timeout"`
 
-/** The server answers these at the door: no such user, password, database, or not from here. */
+/** True if the server refuses the connection: the user, the password, the database or the address of the client is wrong. */
 const refusals = new Set(['28000', '28P01', '3D000', '42501', '0A000'])
 
 function explain(error: unknown, where: string): DibsError {

@@ -1,61 +1,42 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { InvalidInputError, InvalidOutcomeError, StoredValueError } from '../errors.js'
-import { refuseValue } from './refuse-value.js'
+import { refuseValue } from '../options/refuse-value.js'
 
-/** What Zod, Valibot, ArkType and others agree on (standardschema.dev): enough of it to parse with. */
-export interface StandardSchema<Input = unknown, Output = Input> {
-  readonly '~standard': {
-    readonly version: 1
-    readonly vendor: string
-    readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>
-    readonly types?: { readonly input: Input; readonly output: Output } | undefined
-  }
-}
+/** A schema of Zod, Valibot, ArkType or another library that follows standardschema.dev. */
+export type StandardSchema<Input = unknown, Output = Input> = StandardSchemaV1<Input, Output>
 
-type SchemaResult<Output> =
-  | { readonly value: Output; readonly issues?: undefined }
-  | { readonly issues: readonly SchemaIssue[] }
-
-interface SchemaIssue {
-  readonly message: string
-  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined
-}
-
-/** What a schema makes of a value; a schema that is absent lets it through. */
-export async function parseStored<T>(
+/** Parses a value with a schema. Without a schema, returns the value as it is. */
+async function parse<T>(
   schema: StandardSchema<unknown, T> | undefined,
   value: unknown,
-  subject: string,
+  refuse: (issues: readonly string[]) => Error,
 ): Promise<T> {
   if (!schema) return value as T
   const result = await schema['~standard'].validate(value)
-  if (result.issues) throw new StoredValueError(subject, result.issues.map(describeIssue))
+  if (result.issues) throw refuse(result.issues.map(describeIssue))
   return result.value
 }
 
-/** Refuses what a schema would not read once it is stored. */
+/** Parses a value that was stored. */
+export const parseStored = <T>(
+  schema: StandardSchema<unknown, T> | undefined,
+  value: unknown,
+  subject: string,
+): Promise<T> => parse(schema, value, (issues) => new StoredValueError(subject, issues))
+
+/** Parses a value that the caller gave. */
+export const parseInput = <T>(schema: StandardSchema<unknown, T> | undefined, value: unknown): Promise<T> =>
+  parse(schema, value, (issues) => refuseValue('input', `does not fit its schema: ${issues.join('; ')}`))
+
+/** Refuses the result of a function before it is stored, if its schema could not parse it later. */
 export async function checkOutcome(
   schema: StandardSchema | undefined,
   field: string,
   value: unknown,
 ): Promise<void> {
-  const result = await schema?.['~standard'].validate(value)
-  if (result?.issues)
-    throw new InvalidOutcomeError(
-      field,
-      `does not fit its schema, and is not stored: ${result.issues.map(describeIssue).join('; ')}`,
-    )
-}
-
-/** The same for what a caller gave. */
-export async function parseInput<T>(
-  schema: StandardSchema<unknown, T> | undefined,
-  value: unknown,
-): Promise<T> {
-  if (!schema) return value as T
-  const result = await schema['~standard'].validate(value)
-  if (result.issues)
-    throw refuseValue('input', `does not fit its schema: ${result.issues.map(describeIssue).join('; ')}`)
-  return result.value
+  const refuse = (issues: readonly string[]): Error =>
+    new InvalidOutcomeError(field, `does not fit its schema, and is not stored: ${issues.join('; ')}`)
+  await parse(schema, value, refuse)
 }
 
 export function checkSchema(field: string, schema: unknown): void {
@@ -64,7 +45,7 @@ export function checkSchema(field: string, schema: unknown): void {
   throw new InvalidInputError(field, 'must be a Standard Schema, such as one of Zod, Valibot or ArkType')
 }
 
-function describeIssue({ message, path = [] }: SchemaIssue): string {
+function describeIssue({ message, path = [] }: StandardSchemaV1.Issue): string {
   const at = path.map((part) => String(typeof part === 'object' ? part.key : part)).join('.')
   return at === '' ? message : `${at}: ${message}`
 }

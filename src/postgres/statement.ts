@@ -3,16 +3,16 @@ import { renderSchema } from './identifier.js'
 import type { TextValue } from './text-values.js'
 
 /**
- * One of our own SQL statements, with `{schema}` where the schema's name goes.
+ * One of our SQL statements, with `{schema}` in place of the schema's name.
  *
- * What crosses the wire is text or null, both ways, since that alone means the same in seven client libraries.
- * Every parameter is cast twice at every occurrence (`$1::text::jsonb`: postgres.js would encode `$1::jsonb` a
- * second time), and every column comes back as `::text`, never `void` or `record` (Prisma cannot read those).
- * Times leave as microseconds since 1970, because a timestamp's text depends on the session's DateStyle.
+ * All values are strings or null in both directions, because only these mean the same in seven client libraries. Each
+ * parameter is cast twice at each occurrence (`$1::text::jsonb`), because postgres.js would encode `$1::jsonb` a second
+ * time. Each column is returned as `::text`, never as `void` or `record`, which Prisma cannot read. Times are
+ * microseconds since 1970, because the text of a timestamp depends on the DateStyle of the session.
  */
 export interface Statement {
   readonly text: string
-  /** It changes nothing, so a lost reply leaves nothing unknown. */
+  /** True if the statement changes nothing, so that a lost answer leaves nothing unknown. */
   readonly readOnly: boolean
 }
 
@@ -21,8 +21,7 @@ export function statement(text: string, { readOnly = false } = {}): Statement {
 }
 
 /**
- * A statement with its values written into it, to share a message with others: BEGIN before it, or COMMIT after it, then
- * cost no round trip of their own.
+ * Writes the values into a statement, so that it can share one message with BEGIN or COMMIT.
  */
 export function inlineValues({ text }: RenderedStatement, values: readonly TextValue[]): string {
   return text.replace(/\$(\d+)\b/g, (_, place) => {
@@ -31,13 +30,13 @@ export function inlineValues({ text }: RenderedStatement, values: readonly TextV
   })
 }
 
-/** A text as it stands in SQL, the same whatever `standard_conforming_strings` is. */
+/** Quotes a string for SQL, independent of `standard_conforming_strings`. */
 export function quoteLiteral(value: string): string {
   const quoted = `'${value.replaceAll("'", "''")}'`
   return quoted.includes('\\') ? ` E${quoted.replaceAll('\\', '\\\\')}` : quoted
 }
 
-/** A statement as it is sent: for one schema, with a name under which the server may keep its plan. */
+/** A statement for one schema, with a name under which the server may keep its plan. */
 export interface RenderedStatement extends Statement {
   readonly name: string
 }
@@ -46,7 +45,7 @@ export function renderStatement(source: Statement, schema: string): RenderedStat
   return nameStatement({ ...source, text: renderSchema(source.text, schema) })
 }
 
-/** Named by content: two releases that share a pooled connection never meet under one name. */
+/** Names a statement by its content, so that two releases on one pooled connection never use one name for two statements. */
 export function nameStatement(source: Statement): RenderedStatement {
   const name = `dibs_${createHash('sha256').update(source.text).digest('hex').slice(0, 16)}`
   return Object.freeze({ ...source, name })

@@ -1,14 +1,14 @@
 import type { Logger } from './logger.js'
 import { stackOf } from './stored-failure.js'
 
-/** The logger writes at most this many lines per event, level and subject in this time, and counts the rest. */
+/** The logger writes at most this many lines per event, level and subject in this time, and counts the others. */
 const MAX_LINES = 10
 const WINDOW_MS = 10_000
 
 const MAX_VALUE_CHARS = 300
 const MAX_MESSAGE_CHARS = 500
 
-/** Errors of the user's own code that nobody else reports. Their stack follows the line. */
+/** Errors of the user's code that have no other report. Their stack follows the line. */
 const WITH_STACK: readonly unknown[] = [
   'dibs:job.failed',
   'dibs:after-commit.failed',
@@ -24,8 +24,8 @@ interface Window {
 }
 
 /**
- * The logger of an instance that was given none. Writes warnings and errors to stderr, one line each: time, level, message, fields as `key=value`. A storm of failures cannot
- * flood it: what is beyond `MAX_LINES` is counted, and told in one line.
+ * The logger of an instance without a `logger`. Writes warnings and errors to stderr, one line each: time, level, message, and
+ * fields as `key=value`. Lines beyond `MAX_LINES` are counted, and the count is written in one line.
  */
 export class StderrLogger implements Logger {
   readonly #windows = new Map<string, Window>()
@@ -47,7 +47,7 @@ export class StderrLogger implements Logger {
     this.#log('ERROR', fields, message)
   }
 
-  /** Tells what was suppressed so far. */
+  /** Writes how many lines were suppressed so far. */
   close(): void {
     for (const key of [...this.#windows.keys()]) this.#endWindow(key)
   }
@@ -66,7 +66,10 @@ export class StderrLogger implements Logger {
     this.#writeLine(level, `${message.slice(0, MAX_MESSAGE_CHARS)} ${pairs.join(' ')}`, stack)
   }
 
-  /** Names, messages and stacks may hold what a user typed: control characters are escaped, so that nobody can forge a line or command a terminal. */
+  /**
+   * Escapes control characters. Names, messages and stacks may hold input of users, who must not be able to forge a
+   * line or control a terminal.
+   */
   #writeLine(level: string, text: string, stack = ''): void {
     const following = stack === '' ? [] : stack.split('\n').map((line) => `    ${line}`)
     const lines = [`${new Date().toISOString()} ${level} dibs: ${text}`, ...following]
@@ -120,7 +123,7 @@ const escapeControls = (text: string): string =>
     one === '\n' ? '\\n' : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 
-/** A value in one line, in quotes where it could be mistaken for something else. */
+/** Writes a value in one line, in quotes if a reader could mistake it for something else. */
 function show(value: unknown): string {
   const text = typeof value === 'object' ? toJson(value) : String(value)
   const cut = text.slice(0, MAX_VALUE_CHARS)

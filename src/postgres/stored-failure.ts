@@ -1,33 +1,36 @@
 import { BusinessRuleError, PermanentError, TransientError } from '../errors.js'
 import { toJson } from './json.js'
 
-/** A terminal error as it is kept, to be told to later callers. */
+/** A terminal error as it is stored for later callers. */
 export interface StoredFailure {
   readonly name: string
   readonly message: string
   readonly code?: string
   readonly status?: number
   readonly isRule?: true
-  /** Its thrower says that it will never work. */
+  /** True if its thrower says that no retry can succeed. */
   readonly isPermanent?: true
   /** The stack of a dead job's error, with its causes. */
   readonly stack?: string
-  /** What else the error carries. */
+  /** The other fields of the error. */
   readonly fields?: Readonly<Record<string, unknown>>
 }
 
-/** The most of a message that is kept, and of the fields as JSON. */
+/** The longest stored message, and the longest JSON of the fields. */
 const MAX_LENGTH = 4_000
 
-/** The most of a stack that is kept: of the message in it, and in all. */
+/** The longest stored stack: of the message in it, and in all. */
 const MAX_HEAD = 500
 const MAX_STACK = 4_000
 const MAX_CAUSES = 3
 
-/** Of every error of ours, made anew by its class; or not to be shown. */
+/** Fields that the class sets again, or that are not shown. */
 const OWN = new Set(['name', 'message', 'stack', 'cause', 'code', 'status', 'retryable', 'replayed'])
 
-/** Marked by its class, or by the caller's rule: running again would end the same way. A rule that fails says nothing. */
+/**
+ * True if another run would fail in the same way, by the class of the error or the caller's rule. A rule that throws
+ * counts as false.
+ */
 export function isTerminalError(error: unknown, rule: ((error: unknown) => boolean) | undefined): boolean {
   if (error instanceof PermanentError || error instanceof BusinessRuleError) return true
   try {
@@ -37,7 +40,7 @@ export function isTerminalError(error: unknown, rule: ((error: unknown) => boole
   }
 }
 
-/** An error as JSON; whatever was thrown, this does not fail. */
+/** Writes any thrown value as JSON. Never throws. */
 export function storeFailure(error: unknown, { withStack = false } = {}): string {
   try {
     const stack = withStack ? stackOf(error) : undefined
@@ -63,7 +66,7 @@ function describe(error: unknown): StoredFailure {
   }
 }
 
-/** The stack of an error and of its causes, of bounded length; undefined if it has none. Does not fail. */
+/** The stack of an error and of its causes, of bounded length. Undefined if it has none. Never throws. */
 export function stackOf(error: unknown): string | undefined {
   const parts: string[] = []
   try {
@@ -75,13 +78,13 @@ export function stackOf(error: unknown): string | undefined {
   return parts.length > 0 ? clean(parts.join('\nCaused by: ')).slice(0, MAX_STACK) : undefined
 }
 
-/** A long message must not take the place of the lines that say where it was thrown. */
+/** Shortens the message in a stack, so that the lines after it are kept. */
 function shorten(stack: string): string {
   const at = stack.search(/\n {4}at /)
   return at > MAX_HEAD ? stack.slice(0, MAX_HEAD) + stack.slice(at) : stack
 }
 
-/** Only if all of them can be kept: half of them would be something else. */
+/** The other fields of an error. Undefined if not all of them can be stored. */
 function fieldsOf(error: Error): Record<string, unknown> | undefined {
   const fields = Object.fromEntries(Object.entries(error).filter(([name]) => !OWN.has(name)))
   try {
@@ -95,21 +98,18 @@ function fieldsOf(error: Error): Record<string, unknown> | undefined {
 const isErrorStatus = (status: unknown): status is number =>
   Number.isInteger(status) && Number(status) >= 400 && Number(status) <= 599
 
-/** What PostgreSQL would not store in a text must not keep the failure from being stored. */
+/** Removes the characters that PostgreSQL cannot store. */
 const clean = (text: unknown): string =>
   String(text)
     .slice(0, MAX_LENGTH)
     .replaceAll('\0', '')
     .replace(/\p{Surrogate}/gu, '')
 
-/**
- * The same class to `instanceof` as for the first caller, with its message, status and fields; what was of another class is
- * named by `cause`.
- */
+/** Makes an error of the same class as the first caller got, with its message, status and fields. `cause` names any other class. */
 export const restoreFailure = (stored: unknown): PermanentError | BusinessRuleError =>
   restoreAs(stored, PermanentError)
 
-/** The same for a failure that is not final, unless its thrower says so: the next attempt may well do better. */
+/** Like `restoreFailure`, for a failure after which another attempt may succeed, unless the error was marked as permanent. */
 export const restoreShared = (stored: unknown): PermanentError | BusinessRuleError | TransientError =>
   restoreAs(stored, (stored as StoredFailure | null)?.isPermanent ? PermanentError : TransientError)
 

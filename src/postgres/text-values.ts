@@ -1,4 +1,4 @@
-/** What our statements take and answer; see `statement.ts`. */
+/** A value of a statement of Dibs; see `statement.ts`. */
 export type TextValue = string | null
 export type TextRow = Record<string, string | null>
 

@@ -1,67 +1,65 @@
 import type { PoolClient } from 'pg'
 import { InvalidInputError } from '../errors.js'
-import { checkFunction } from './check-function.js'
+import { checkFunction } from '../options/check-function.js'
 import type { QueryResult } from './executor.js'
-import { joinedCall, STATEMENT } from './open-calls.js'
-import { checkQuery, PgSession, type Session } from './session.js'
+import { checkQuery, type JoinedTransaction, PgTransaction } from './joined-transaction.js'
+import { STATEMENT, trackCall } from './open-calls.js'
+import type { Part } from './pipeline.js'
 import type { RenderedStatement } from './statement.js'
 import type { TextRow, TextValue } from './text-values.js'
-import type { Part } from './together.js'
+import { isTransactionControl } from './transaction-control.js'
 import type { Isolation, Transaction } from './transaction-types.js'
 
 /**
- * What our own functions can do with a transaction beside what they hand on: share the messages that begin and end it, so
- * that a claim and its outcome cost no round trips of their own.
+ * A transaction for functions of Dibs. Statements can travel in one message with BEGIN and COMMIT, so that a claim and
+ * its outcome cost no extra round trips.
  */
-export type FramedTransaction = Transaction &
-  Session & {
+export type InternalTransaction = Transaction &
+  JoinedTransaction & {
     /** The rows of the statement that was sent with BEGIN. */
-    readonly opened: readonly TextRow[]
-    /** The rows of what was sent with COMMIT. */
-    readonly closed: readonly TextRow[]
-    /** Sent with COMMIT, before it: if one fails, nothing is committed. */
-    closeWith(parts: readonly Part[]): void
-    /** What was registered is not done: the function failed, and only that is committed. */
-    dropAfterCommits(): void
-    /** Does what was left for after the commit, of which it was learned only later that it took place. */
+    readonly beginRows: readonly TextRow[]
+    /** The rows of the statement that was sent with COMMIT. */
+    readonly commitRows: readonly TextRow[]
+    /** Sends these statements with COMMIT, before it. If one fails, nothing is committed. */
+    sendWithCommit(parts: readonly Part[]): void
+    /** Drops the `afterCommit` functions and ignores open calls: the function failed, and only its failure is committed. */
+    keepNoWrites(): void
+    /** Runs the `afterCommit` functions, if the caller learns only later that COMMIT took place. */
     runAfterCommit(): Promise<void>
-    /** Nothing was written: the caller gets its answer, and the transaction is rolled back meanwhile. */
-    leave(): void
+    /** Rolls back at the end, in the background: nothing was written. */
+    rollBackAtEnd(): void
   }
 
-/** What stands behind the handles of one transaction. */
+/** The transaction behind the handles. */
 export interface TransactionCore {
   readonly attempt: number
   readonly isolation: Isolation
   readonly client: PoolClient
   readonly prepared: boolean
-  readonly opened: readonly TextRow[]
-  readonly closed: readonly TextRow[]
-  closing: readonly Part[] | undefined
-  isLeft: boolean
-  /** The function failed: its writes are undone, and only its failure is committed. */
-  keepsNothing: boolean
+  readonly beginRows: readonly TextRow[]
+  readonly commitRows: readonly TextRow[]
+  /** Sent in one message with COMMIT. */
+  withCommit: readonly Part[] | undefined
+  isRolledBackAtEnd: boolean
+  /** True if the function failed: its writes are undone, and only its failure is committed. */
+  keepsNoWrites: boolean
   runAfterCommit(): Promise<void>
-  refuseCommit(reason: unknown): void
+  markForRollback(reason: unknown): void
   assertOpen(): void
   guard<T>(handle: TransactionHandle, run: () => Promise<T>): Promise<T>
   savepoint<T>(outer: TransactionHandle, fn: (tx: Transaction) => Promise<T>): Promise<T>
 }
 
-/** What would end the transaction behind our back, or start one inside it; see `watchControl` for the rest. */
-const control =
-  /^[\s;]*(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b))\b/i
-
-/** What a function inside a transaction works with: one for the whole, one for each savepoint. */
-export class TransactionHandle extends PgSession implements FramedTransaction {
+/** The `tx` that a function inside a transaction gets: one for the whole transaction, and one for each savepoint. */
+export class TransactionHandle extends PgTransaction implements InternalTransaction {
   readonly attempt: number
   readonly isolation: Isolation
   readonly client: PoolClient
   readonly refusesOpenCalls = true
   readonly #core: TransactionCore
   readonly afterCommits: (() => void | Promise<void>)[] = []
-  /** What a savepoint that is rolled back leaves to the one around it. */
-  readonly repeated = new Set<(outer: Session) => Promise<void>>()
+  /** Work to repeat in the outer transaction after a rollback to a savepoint. */
+  readonly repeated = new Set<(outer: JoinedTransaction) => Promise<void>>()
 
   constructor(core: TransactionCore) {
     super(core.client, core.prepared)
@@ -76,7 +74,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
     values?: unknown[],
     callback?: never,
   ): Promise<QueryResult<R>> {
-    return joinedCall(this, 'tx.query', () => this.#query<R>(text, values, callback))
+    return trackCall(this, 'tx.query', () => this.#query<R>(text, values, callback))
   }
 
   async #query<R extends object>(
@@ -85,7 +83,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
     callback: never | undefined,
   ): Promise<QueryResult<R>> {
     checkQuery(text, values, callback)
-    if (control.test(text)) {
+    if (isTransactionControl(text)) {
       throw new InvalidInputError(
         'text',
         `must not end or begin a transaction, as ${JSON.stringify(text.slice(0, 30))} does: return to commit, throw to roll back, use tx.savepoint for a part`,
@@ -95,7 +93,7 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
   }
 
   override send(statement: RenderedStatement, values: readonly TextValue[]): Promise<TextRow[]> {
-    return joinedCall(this, STATEMENT, () => this.#core.guard(this, () => super.send(statement, values)))
+    return trackCall(this, STATEMENT, () => this.#core.guard(this, () => super.send(statement, values)))
   }
 
   afterCommit(fn: () => void | Promise<void>): void {
@@ -104,40 +102,40 @@ export class TransactionHandle extends PgSession implements FramedTransaction {
     this.afterCommits.push(fn)
   }
 
-  get opened(): readonly TextRow[] {
-    return this.#core.opened
+  get beginRows(): readonly TextRow[] {
+    return this.#core.beginRows
   }
 
-  get closed(): readonly TextRow[] {
-    return this.#core.closed
+  get commitRows(): readonly TextRow[] {
+    return this.#core.commitRows
   }
 
-  closeWith(parts: readonly Part[]): void {
-    this.#core.closing = parts
+  sendWithCommit(parts: readonly Part[]): void {
+    this.#core.withCommit = parts
   }
 
-  dropAfterCommits(): void {
+  keepNoWrites(): void {
     this.afterCommits.length = 0
-    this.#core.keepsNothing = true
+    this.#core.keepsNoWrites = true
   }
 
   runAfterCommit(): Promise<void> {
     return this.#core.runAfterCommit()
   }
 
-  leave(): void {
-    this.#core.isLeft = true
+  rollBackAtEnd(): void {
+    this.#core.isRolledBackAtEnd = true
   }
 
-  refuseCommit(reason: unknown): void {
-    this.#core.refuseCommit(reason)
+  markForRollback(reason: unknown): void {
+    this.#core.markForRollback(reason)
   }
 
-  repeatOutside(fn: (outer: Session) => Promise<void>): void {
+  onSavepointRollback(fn: (outer: JoinedTransaction) => Promise<void>): void {
     this.repeated.add(fn)
   }
 
   savepoint<T>(fn: (tx: Transaction) => Promise<T>): Promise<T> {
-    return joinedCall(this, 'tx.savepoint', () => this.#core.savepoint(this, fn))
+    return trackCall(this, 'tx.savepoint', () => this.#core.savepoint(this, fn))
   }
 }

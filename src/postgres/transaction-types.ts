@@ -1,5 +1,5 @@
 import type { PoolClient } from 'pg'
-import type { RetryLimits } from './conflict-retry.js'
+import type { RetryLimits } from './conflict-policy.js'
 import type { Executor, QueryResult } from './executor.js'
 
 export type Isolation = 'read committed' | 'repeatable read' | 'serializable'

@@ -4,8 +4,8 @@ import pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { until, url, viaPgBouncer, withPool } from '../../test/database.js'
 import { deferred } from '../../test/deferred.js'
-import { onTime } from '../../test/on-time.js'
 import { openDatabase, type TestDatabase } from '../../test/open-database.js'
+import { realTime } from '../../test/real-time.js'
 import {
   BusinessRuleError,
   BusyError,
@@ -200,7 +200,7 @@ describe('conflicts', () => {
         await setBalance(tx, 2 - me, 1)
       })
     await Promise.all([lockBoth(0), lockBoth(1)])
-    // Whoever begins anew may be there before the one that was let go wakes up, and they meet again.
+    // The retry may lock its row before the surviving transaction wakes up. Then the two deadlock again.
     expect(attempts.toSorted().slice(0, 3)).toEqual([1, 1, 2])
   })
 
@@ -271,7 +271,7 @@ describe('conflicts', () => {
     await expect(database.transaction(() => Promise.reject(stale), { maxAttempts: 2 })).rejects.toBe(stale)
   })
 
-  it('starts no attempt after the deadline, and says what it met', onTime, async () => {
+  it('starts no attempt after the deadline, and says what it met', realTime, async () => {
     const startedAt = performance.now()
     const work = database.transaction(
       async () => {
@@ -425,7 +425,7 @@ describe('statements that fail', () => {
           await Promise.all([part, failing])
         })
         await expect(work).rejects.toThrow(TransientError)
-        // The same client, by now in the hands of another, while the savepoint ends late.
+        // The next transaction uses the same client, and the old savepoint ends during it.
         const value = await own.transaction(async (tx) => {
           mayEnd.resolve()
           await expect(part).rejects.toThrow(NotInTransactionError)
@@ -468,7 +468,7 @@ describe('the deadline', () => {
     expect(error).toMatchObject({ sqlState: '57014' })
   })
 
-  it('ends a call soon after it, also when the statement was sent shortly before', onTime, async () => {
+  it('ends a call soon after it, also when the statement was sent shortly before', realTime, async () => {
     const startedAt = performance.now()
     const work = database.transaction(
       async (tx) => {
@@ -494,7 +494,7 @@ describe('the deadline', () => {
     expect(await balance(1)).toBe(50)
   })
 
-  it('ends a call whose function waits elsewhere', onTime, async () => {
+  it('ends a call whose function waits elsewhere', realTime, async () => {
     const startedAt = performance.now()
     const work = database.transaction(() => new Promise(() => {}), { deadlineMs: 50 })
     await expect(work).rejects.toThrow(StatementTimeoutError)

@@ -1,32 +1,35 @@
-import { InvalidInputError, NestedTransactionError } from '../errors.js'
-import { checkFunction } from './check-function.js'
-import { checkOptions } from './check-options.js'
-import { backOff, type RetryOptions, readLimits } from './conflict-retry.js'
-import type { Checkout, Connections } from './connections.js'
+import { NestedTransactionError } from '../errors.js'
+import { checkFunction } from '../options/check-function.js'
+import { optionTable } from '../options/option-table.js'
+import { oneOf } from '../options/value-options.js'
+import type { Checkout } from './checkout.js'
+import { conflictPolicy, limitsOf, type RetryOptions, retryOptions } from './conflict-policy.js'
+import type { Connections } from './connections.js'
 import { emit } from './events.js'
-import { isConflict, isUnusable, readFault, translateError } from './fault.js'
-import { showGiven } from './name-given.js'
-import { isInside, OpenTransaction } from './open-transaction.js'
-import { isRepeated } from './retry-scope.js'
-import { forgetNames } from './session.js'
+import { isUnusable, readFault, translateError } from './fault.js'
+import { OpenTransaction } from './open-transaction.js'
+import { forgetNames } from './pg-query.js'
+import { controlStatement, type Part, queryPipeline } from './pipeline.js'
+import { retry } from './retry.js'
+import { isRepeated } from './retry-on-conflict.js'
 import type { TextRow } from './text-values.js'
-import { control, type Part, queryTogether } from './together.js'
-import type { FramedTransaction } from './transaction-handle.js'
+import type { InternalTransaction } from './transaction-handle.js'
+import { isInside } from './transaction-scope.js'
 import type { Isolation, Limits, Transaction } from './transaction-types.js'
 
 export interface TransactionOptions extends RetryOptions {
-  /** The isolation level. Default `read committed`, whatever the default of the server is. */
+  /** The isolation level, whatever the default of the server is. Default `read committed`. */
   readonly isolation?: Isolation | undefined
   /**
-   * The deadline of the whole call. After it no attempt starts and nothing is sent, not even COMMIT; one second later the call ends in any case. The server
-   * cancels a statement that has run for this long. Default 30,000; `Infinity` for none.
+   * The deadline of the whole call. After it nothing is sent, not even COMMIT, and one second later the call ends. The server
+   * cancels a statement that runs past the deadline. Default 30,000; `Infinity` for none.
    */
   readonly deadlineMs?: number | undefined
   /** The maximum number of runs if conflicts occur. Default 10, and 1 inside `retryOnConflict`. 1: never repeat. */
   readonly maxAttempts?: number | undefined
 }
 
-const beginAt = (isolation: Isolation) => control(`begin isolation level ${isolation} read write`)
+const beginAt = (isolation: Isolation) => controlStatement(`begin isolation level ${isolation} read write`) // guard: transaction.isolation
 
 /** BEGIN always names the level, because Dibs cannot rely on the default of the server. */
 const BEGIN: Readonly<Record<Isolation, Part>> = {
@@ -35,7 +38,10 @@ const BEGIN: Readonly<Record<Isolation, Part>> = {
   serializable: beginAt('serializable'),
 }
 
-const levels = Object.keys(BEGIN)
+export const transactionOptions = optionTable<TransactionOptions>()('dibs.transaction', {
+  isolation: oneOf(['read committed', 'repeatable read', 'serializable'], { default: 'read committed' }),
+  ...retryOptions,
+})
 
 /** How long after the deadline the cancelation by the server may take to arrive. */
 const GRACE_MS = 1_000
@@ -43,107 +49,104 @@ const GRACE_MS = 1_000
 /**
  * Runs `fn` in a transaction, and again from its start after a conflict.
  *
- * Only conflicts are repeated: 40001, 40P01 and `ConflictError`. After these, nothing was kept, and the same call can succeed. Neither is known after a lost
- * COMMIT.
+ * Only conflicts are repeated: 40001, 40P01 and `ConflictError`. After these, nothing was kept, and the same call can succeed.
+ * Neither is certain after a lost COMMIT.
  */
 export async function runTransaction<T>(
   connections: Connections,
   fn: (tx: Transaction) => Promise<T>,
-  options: TransactionOptions = {},
+  options?: TransactionOptions,
 ): Promise<T> {
   checkFunction('fn', fn)
-  checkOptions(options, ['isolation', 'deadlineMs', 'maxAttempts'])
+  const checked = transactionOptions.read(options)
+  // guard: transaction.nested
   if (isInside(connections)) throw new NestedTransactionError()
-  const isRepeatedAround = options.maxAttempts === undefined && isRepeated()
-  return await repeatTransaction(connections, fn, options, { isRepeatedAround })
+  const isRepeatedOutside = options?.maxAttempts === undefined && isRepeated()
+  return await repeatTransaction(connections, fn, checked, { isRepeatedOutside })
 }
 
 /** Options that only other functions of Dibs use. */
-export interface Framing {
+export interface InternalOptions {
   /** Returns statements that are sent in one message with BEGIN. Called for each attempt, just before BEGIN. */
   readonly opening?: (() => readonly Part[]) | undefined
   /** True for a part of work that began before `close`. The part goes on while `close` waits for that work. */
-  readonly isPart?: boolean | undefined
+  readonly duringClose?: boolean | undefined
   /**
-   * True if the surrounding code runs again after a conflict, together with its reads. Repeating the transaction alone would be in vain, and attempts would
-   * multiply.
+   * True if the surrounding code runs again after a conflict, together with its reads. Repeating only the transaction
+   * would not help, and attempts would multiply.
    */
-  readonly isRepeatedAround?: boolean | undefined
+  readonly isRepeatedOutside?: boolean | undefined
   /** How long to wait for the first connection, outside of `deadlineMs`: the deadline starts when the connection is there. */
   readonly connectMs?: number | undefined
 }
 
-/** Runs `fn` like `runTransaction`, but without the check for a surrounding transaction: for transactions of Dibs that run separately on purpose. */
+/**
+ * Runs `fn` like `runTransaction`, without the check for a surrounding transaction. For transactions of Dibs that run
+ * separately on purpose.
+ */
 export async function repeatTransaction<T>(
   connections: Connections,
-  fn: (tx: FramedTransaction) => Promise<T>,
+  fn: (tx: InternalTransaction) => Promise<T>,
   options: TransactionOptions = {},
-  { opening, isPart, isRepeatedAround, connectMs }: Framing = {},
+  { opening, duringClose, isRepeatedOutside, connectMs }: InternalOptions = {},
 ): Promise<T> {
-  let limits = readOptions(options)
+  let limits = startClock(options)
   const { origin } = connections
   return await connections.work(async () => {
     let first: Checkout | undefined
     if (connectMs !== undefined) {
       first = await connections.take(connectMs)
-      limits = readOptions(options)
+      limits = startClock(options)
     }
-    for (let attempt = 1; ; attempt++) {
-      try {
-        const checkout = first ?? (await connections.take(limits.deadlineAt - performance.now()))
-        first = undefined
-        return await runOnce(connections, checkout, fn, limits, attempt, opening)
-      } catch (error) {
-        if (!isConflict(error)) throw error
-        if (isRepeatedAround) throw error // the surrounding code repeats, so this is no `gave-up`
-        await backOff(limits, attempt, error, {
-          onRetry: (delayMs) => emit('dibs:transaction.retried', { ...origin, attempt, delayMs, error }),
-          onGiveUp: (elapsedMs) =>
-            emit('dibs:transaction.gave-up', { ...origin, attempts: attempt, elapsedMs, error }),
-        })
-      }
+    const run = async (attempt: number): Promise<T> => {
+      const checkout = first ?? (await connections.take(limits.deadlineAt - performance.now()))
+      first = undefined
+      return await runOnce(connections, checkout, fn, limits, attempt, opening)
     }
-  }, isPart)
+    // If the surrounding code repeats, a conflict is not the end, and no `gave-up` event is emitted.
+    if (isRepeatedOutside) return await run(1) // guard: transaction.retry-inner
+    const policy = conflictPolicy(limits, {
+      onRetry: (error, attempt, delayMs) =>
+        emit('dibs:transaction.retried', { ...origin, attempt, delayMs, error }),
+      onGiveUp: (error, attempts, elapsedMs) =>
+        emit('dibs:transaction.gave-up', { ...origin, attempts, elapsedMs, error }),
+    })
+    return await retry(run, policy)
+  }, duringClose)
 }
 
-function readOptions({ isolation = 'read committed', ...limits }: TransactionOptions): Limits {
-  if (!levels.includes(isolation)) {
-    throw new InvalidInputError(
-      'isolation',
-      `must be one of ${levels.join(', ')}, not ${showGiven(isolation)}`,
-    )
-  }
-  return { isolation, ...readLimits(limits) }
+function startClock({ isolation = 'read committed', ...limits }: TransactionOptions): Limits {
+  return { isolation, ...limitsOf(limits) }
 }
 
 async function runOnce<T>(
   connections: Connections,
   checkout: Checkout,
-  fn: (tx: FramedTransaction) => Promise<T>,
+  fn: (tx: InternalTransaction) => Promise<T>,
   limits: Limits,
   attempt: number,
-  opening: Framing['opening'],
+  opening: InternalOptions['opening'],
 ): Promise<T> {
-  checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS)
-  const opened = await begin(checkout, beginning(limits, connections), opening, connections.prepared)
-  const tx = new OpenTransaction(checkout, connections, limits, attempt, opened)
+  checkout.bound(limits.deadlineAt - performance.now() + GRACE_MS) // guard: transaction.silent-network
+  const beginRows = await begin(checkout, beginParts(limits, connections), opening, connections.prepared)
+  const tx = new OpenTransaction(checkout, connections, limits, attempt, beginRows)
   let value: T
   try {
     // A function that waits for something else is abandoned after the deadline.
     value = await checkout.unlessCut(tx.run(fn))
-    if (!tx.isLeft) await tx.commit()
+    if (!tx.isRolledBackAtEnd) await tx.commit()
   } catch (error) {
-    let verdict: unknown
+    let reported: unknown
     try {
-      verdict = tx.judge(error)
+      reported = tx.closeAfterError(error)
     } finally {
-      await checkout.rollback() // also if `judge` throws, as it may for an error with a throwing getter
+      await checkout.rollback() // also if `closeAfterError` throws, as it may for an error with a throwing getter
     }
-    throw verdict
+    throw reported
   } finally {
     tx.stopWatching()
   }
-  if (tx.isLeft) {
+  if (tx.isRolledBackAtEnd) {
     connections.finish(checkout.rollback())
     return value
   }
@@ -154,14 +157,14 @@ async function runOnce<T>(
 
 async function begin(
   checkout: Checkout,
-  beginning: readonly Part[],
-  opening: Framing['opening'],
+  beginParts: readonly Part[],
+  opening: InternalOptions['opening'],
   prepared: boolean,
 ): Promise<readonly TextRow[]> {
   try {
     // BEGIN alone is faster as a simple query.
-    if (!opening) return (await queryTogether(checkout.client, beginning, false)).rows
-    return await open(checkout, [...beginning, ...opening()], prepared)
+    if (!opening) return (await queryPipeline(checkout.client, beginParts, false)).rows
+    return await sendOpening(checkout, [...beginParts, ...opening()], prepared)
   } catch (error) {
     if (opening === undefined || readFault(error)?.sqlState === undefined || isUnusable(error))
       checkout.discard(error)
@@ -171,25 +174,25 @@ async function begin(
 }
 
 /** Sends again if the server has forgotten the names of prepared statements. In that case nothing was done. */
-async function open(
+async function sendOpening(
   checkout: Checkout,
   parts: readonly Part[],
   prepared: boolean,
 ): Promise<readonly TextRow[]> {
-  const ask = async () => (await queryTogether(checkout.client, parts, prepared)).rows
+  const send = async () => (await queryPipeline(checkout.client, parts, prepared)).rows
   try {
-    return await ask()
+    return await send()
   } catch (error) {
     if (!forgetNames(checkout.client, error) || !(await checkout.answers('rollback'))) throw error
-    return await ask()
+    return await send()
   }
 }
 
 /** Returns BEGIN and its settings, for one message and one round trip. */
-function beginning({ isolation, deadlineAt }: Limits, { statementTimeoutMs }: Connections): readonly Part[] {
+function beginParts({ isolation, deadlineAt }: Limits, { statementTimeoutMs }: Connections): readonly Part[] {
   const begin = BEGIN[isolation]
   const leftMs = Math.ceil(Math.max(1, deadlineAt - performance.now()))
   // Lowers the session's own timeout, never raises it. PostgreSQL takes at most 2^31 - 1.
-  const lowers = leftMs < 2 ** 31 && (statementTimeoutMs === 0 || leftMs < statementTimeoutMs)
+  const lowers = leftMs < 2 ** 31 && (statementTimeoutMs === 0 || leftMs < statementTimeoutMs) // guard: transaction.statement-deadline
   return lowers ? [begin, `set local statement_timeout = ${leftMs}`] : [begin]
 }

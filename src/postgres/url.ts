@@ -1,12 +1,12 @@
 import { InvalidInputError } from '../errors.js'
-import { nameGiven } from './name-given.js'
+import { nameGiven } from '../options/name-given.js'
 
 const originOf = (url: string): string =>
   url === process.env.DATABASE_URL ? ' (it comes from the environment variable DATABASE_URL)' : ''
 
 const EXAMPLE = 'postgres://user:password@host:5432/database'
 
-/** Refuses what `pg` would take for something else, such as a name without a scheme for a local database. */
+/** Refuses strings that `pg` would misread: it takes a name without a scheme for a local database. */
 export function parseUrl(url: unknown): string {
   if (url === '') {
     throw new InvalidInputError(
@@ -15,8 +15,8 @@ export function parseUrl(url: unknown): string {
     )
   }
   if (typeof url !== 'string')
-    throw new InvalidInputError('url', `must be text like ${EXAMPLE}, not ${nameGiven(url)}`)
-  // Nothing of the text is repeated, nor the error of URL kept: both may hold a password.
+    throw new InvalidInputError('url', `must be a string like ${EXAMPLE}, not ${nameGiven(url)}`)
+  // The message repeats no part of the URL and not the error of `URL`: both may hold a password.
   if (!URL.canParse(url)) {
     throw new InvalidInputError(
       'url',
@@ -31,7 +31,7 @@ export function parseUrl(url: unknown): string {
   return url
 }
 
-/** Where a connection goes, without its password. */
+/** The address of a connection, without its password. */
 export function describeUrl(url: string | undefined): string {
   if (!url) return 'the server of the given pool'
   try {

@@ -1,14 +1,14 @@
 import type { Connections } from './connections.js'
 import { emit } from './events.js'
 import { listenOn } from './listener.js'
-import { queryText } from './session.js'
+import { queryText } from './pg-query.js'
+import type { BoundStatement } from './pipeline.js'
 import { nameStatement, statement } from './statement.js'
-import type { BoundStatement } from './together.js'
 import { withTimeout } from './with-timeout.js'
 
-/** A NOTIFY payload must stay under 8,000 bytes; beyond this many bytes everyone is woken instead. */
+/** A NOTIFY payload must stay under 8,000 bytes. A longer one wakes everyone instead. */
 const PAYLOAD_BYTES = 7_000
-/** More topics than this are not even collected. */
+/** With more topics than this, everyone is woken. */
 const MAX_TOPICS = 1_000
 const EVERYONE = '*'
 /** How long a notification may take, so that a silent network does not hold up the next one, or `close`. */
@@ -16,7 +16,7 @@ const NOTIFY_MS = 5_000
 /** How long `close` waits for the last notification. */
 const CLOSE_MS = 1_000
 
-/** A hint that a crash takes away is none that anybody depends on: it does not wait for the disk. */
+/** Commits without waiting for the disk: a crash may lose a notification without harm. */
 const NOTIFY = nameStatement(
   statement(
     `select pg_catalog.set_config('synchronous_commit', 'off', true)::text, pg_catalog.pg_notify($1::text, $2::text)::text`,
@@ -25,16 +25,16 @@ const NOTIFY = nameStatement(
 
 const instances = new WeakMap<Connections, Wakeups>()
 
-/** Those of an instance, for parts of ours that have only its database. */
+/** The wake-ups of an instance, for parts of Dibs that have only its database. */
 export const wakeupsOf = (connections: Connections): Wakeups | undefined => instances.get(connections)
 
 /**
- * Hints that something may be worth a look. A hint may be lost, doubled or late; whoever waits also polls. So
- * nothing depends on them but latency.
+ * Notifications about possible new work. A notification may be lost, doubled or late, so waiting code also polls: only
+ * latency depends on notifications.
  *
- * They are sent after commit and apart from the work: NOTIFY inside a transaction makes every such commit in the
- * database queue for one lock. At most one is on its way at a time, and what comes up meanwhile shares the next; beside those
- * that go behind a piece of work in its message (`notifying`).
+ * Notifications are sent after commit and apart from the work: NOTIFY inside a transaction makes all such commits in
+ * the database queue for one lock. One `notify` statement is under way at a time, and later topics share the next. A
+ * `notifyStatement` travels with other work instead.
  */
 export class Wakeups {
   readonly #connections: Connections
@@ -53,22 +53,22 @@ export class Wakeups {
     instances.set(connections, this)
   }
 
-  /** Wakes who waits on these topics elsewhere, if it is sent. */
-  notifying(topics: ReadonlySet<string>): BoundStatement {
+  /** Returns a statement that wakes the subscribers of these topics in other processes. */
+  notifyStatement(topics: ReadonlySet<string>): BoundStatement {
     return { statement: NOTIFY, values: [this.#channel, toPayload(topics)] }
   }
 
-  /** Wakes who waits on these topics here. */
-  wakeHere(topics: Iterable<string>): void {
+  /** Wakes the subscribers of these topics in this process. */
+  wakeLocal(topics: Iterable<string>): void {
     for (const topic of topics) this.#deliver(topic)
   }
 
-  /** Where hints are sent, for those who send one themselves. */
+  /** The channel of NOTIFY, for parts that send notifications themselves. */
   get channel(): string {
     return this.#channel
   }
 
-  /** Calls `onWake` whenever a hint on `topic` arrives, from this process or, while listening, from another. */
+  /** Calls `onWake` for each notification of `topic`, from this process or, while listening, from another. Returns a function that stops it. */
   subscribe(topic: string, onWake: () => void): () => void {
     const others = this.#subscribers.get(topic) ?? new Set()
     this.#subscribers.set(topic, others.add(onWake))
@@ -79,27 +79,8 @@ export class Wakeups {
     }
   }
 
-  /** Resolves true at the next hint on `topic`; false after `timeoutMs`, when `signal` fires, or at `close`. */
-  wait(topic: string, timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
-    const ends = signal ? [signal, this.#closing.signal] : [this.#closing.signal]
-    if (ends.some(({ aborted }) => aborted)) return Promise.resolve(false)
-    return new Promise((resolve) => {
-      const finish = (woken: boolean): void => {
-        clearTimeout(timer)
-        unsubscribe()
-        for (const end of ends) end.removeEventListener('abort', onEnd)
-        resolve(woken)
-      }
-      const onEnd = (): void => finish(false)
-      // A timer beyond 2^31 - 1 ms would fire at once.
-      const timer = setTimeout(onEnd, Math.min(timeoutMs, 2 ** 31 - 1))
-      const unsubscribe = this.subscribe(topic, () => finish(true))
-      for (const end of ends) end.addEventListener('abort', onEnd)
-    })
-  }
-
-  /** Wakes who waits on `topic`, here and elsewhere. Returns at once and never fails. */
-  hint(topic: string): void {
+  /** Wakes the subscribers of `topic` in all processes. Returns at once and never fails. */
+  notify(topic: string): void {
     if (this.#closing.signal.aborted) return
     this.#deliver(topic)
     if (this.#outbox.size < MAX_TOPICS) this.#outbox.add(topic)
@@ -117,21 +98,22 @@ export class Wakeups {
   }
 
   async #flush(): Promise<void> {
-    await new Promise((resolve) => setImmediate(resolve)) // what this turn of the loop hints goes out together
+    await new Promise((resolve) => setImmediate(resolve)) // all topics of this turn of the event loop share one statement
     while (this.#outbox.size > 0) {
       const payload = toPayload(this.#outbox)
       this.#outbox.clear()
       try {
-        await this.#notify(payload)
+        await this.#sendNotify(payload)
       } catch (error) {
         emit('dibs:wakeup.failed', { ...this.#connections.origin, error })
       }
     }
-    // In the same turn as the last look at the outbox, or a hint in between would stay there.
+    // Runs in the same turn as the last check of the outbox. Otherwise a topic that is added in between would stay
+    // there.
     this.#sending = undefined
   }
 
-  async #notify(payload: string): Promise<void> {
+  async #sendNotify(payload: string): Promise<void> {
     await this.#connections.use(
       ({ client }) => queryText(client, NOTIFY.text, [this.#channel, payload]),
       NOTIFY_MS,
@@ -150,7 +132,7 @@ export class Wakeups {
   #receive(payload: string | undefined): void {
     const topics =
       payload === undefined || payload === EVERYONE ? this.#subscribers.keys() : fromPayload(payload)
-    this.wakeHere([...topics])
+    this.wakeLocal([...topics])
   }
 
   #deliver(topic: string): void {
@@ -164,7 +146,7 @@ export class Wakeups {
   }
 }
 
-/** What is sent to wake who waits on these. */
+/** The payload of NOTIFY that wakes the subscribers of these topics. */
 export function toPayload(topics: ReadonlySet<string>): string {
   const payload = JSON.stringify([...topics])
   return topics.has(EVERYONE) || Buffer.byteLength(payload) > PAYLOAD_BYTES ? EVERYONE : payload
@@ -175,6 +157,6 @@ function fromPayload(payload: string): string[] {
     const topics: unknown = JSON.parse(payload)
     return Array.isArray(topics) ? topics.filter((topic) => typeof topic === 'string') : []
   } catch {
-    return [] // not one of ours
+    return [] // the payload is not from Dibs
   }
 }

@@ -1,13 +1,13 @@
 // The thread for heartbeats imports this file and must start fast, so this file imports no errors.
-import { MAX_TIMER_MS } from './max-timer-ms.js'
+import { MAX_TIMER_MS } from '../options/max-timer-ms.js'
 
-// `Promise.race` and `Promise.any` are allowed in this file only; `npm run check` refuses them elsewhere. A promise cannot
-// forget who waits for it: a race against a promise that lives as long as a connection keeps the result of every such race
-// in memory until the connection ends. So what may end many waits early is an AbortSignal, whose listeners can be removed.
+// Only this file may use `Promise.race` and `Promise.any`; `npm run check` refuses them elsewhere. A promise keeps all
+// its waiters. A race against a promise that lives as long as a connection keeps the result of every such race in
+// memory until the connection ends. To end many waits early, use an AbortSignal, whose listeners can be removed.
 
 /**
- * Waits at most `ms` for `promise`; after that, the result is what `onTimeout` returns or throws. Rejects with the reason
- * of `signal` when that fires. Leaves no timer and no listener behind.
+ * Waits at most `ms` for `promise`; after that, the result is what `onTimeout` returns or throws. Rejects with the
+ * reason of `signal` when that fires. Leaves no timer and no listener behind.
  *
  * A promise that has settled by then wins over both, and `onTimeout` is not called.
  */
@@ -42,7 +42,7 @@ export function withTimeout<T, U>(
     )
     if (signal?.aborted) onAbort()
     else signal?.addEventListener('abort', onAbort)
-    // Timers run before sockets are read: after this process stood still, the answer may be there unread.
+    // Timers run before sockets are read: after the process was suspended, the answer may be there unread.
     if (ms < Number.POSITIVE_INFINITY)
       timer = setTimeout(() => setImmediate(expire), Math.min(ms, MAX_TIMER_MS))
   })

@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { withTimeout } from '../postgres/with-timeout.js'
 import { type Address, listen } from './listen.js'
 import { type Answer, type HealthSource, Probes } from './probes.js'
 
@@ -21,7 +22,7 @@ export class HttpServer {
     })
   }
 
-  /** Listens, and says that it is starting until `opened` is called. */
+  /** Listens, and answers that the process is starting until `opened` is called. */
   static async open(address: Address): Promise<HttpServer> {
     const server = new HttpServer()
     const port = await listen(server.#server, address)
@@ -34,12 +35,12 @@ export class HttpServer {
     return this.#url
   }
 
-  /** The database is open and migrated. */
+  /** Call when the database is open and migrated. */
   opened(source: HealthSource): void {
     this.#probes.opened(source)
   }
 
-  /** Accepts nothing more, and lets requests that run end, `waitMs` at most. */
+  /** Accepts no more requests. Waits for running requests, at most `waitMs`. */
   close(waitMs = CLOSE_MS): Promise<void> {
     this.#closing ??= this.#close(waitMs)
     return this.#closing
@@ -48,12 +49,13 @@ export class HttpServer {
   async #close(waitMs: number): Promise<void> {
     this.#probes.stopping()
     const closed = new Promise<void>((resolve) => {
-      this.#server.close(() => resolve()) // its idle connections too, but it counts one that never spoke as busy
+      this.#server.close(() => resolve()) // closes idle connections too, except those that never sent a request
     })
     for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy()
-    const force = setTimeout(() => this.#server.closeAllConnections(), waitMs)
-    await closed
-    clearTimeout(force)
+    await withTimeout(closed, waitMs, () => {
+      this.#server.closeAllConnections()
+      return closed
+    })
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -63,7 +65,7 @@ export class HttpServer {
       'Content-Type': 'application/json; charset=utf-8',
       'Content-Length': Buffer.byteLength(text),
       'Cache-Control': 'no-store',
-      // Else the connection would stay open, and `close` wait for it.
+      // Otherwise the connection would stay open, and `close` would wait for it.
       ...(this.#closing ? { Connection: 'close' } : {}),
       ...headers,
     })

@@ -2,14 +2,14 @@ import { once } from 'node:events'
 import type { AddressInfo, Server } from 'node:net'
 import { InvalidInputError } from '../errors.js'
 
-/** Where a server listens. */
+/** The address of a server. */
 export interface Address {
   readonly host: string
-  /** 0 picks a free one. */
+  /** 0: a free port. */
   readonly port: number
 }
 
-/** Resolves with the port once the server listens; says which part of the address to change if it cannot. */
+/** Resolves with the port when the server listens. The error says which part of the address to change. */
 export async function listen(server: Server, { host, port }: Address): Promise<number> {
   if (host === '') throw new InvalidInputError('host', 'must be a name or an address, such as 127.0.0.1')
   try {

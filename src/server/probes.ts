@@ -7,18 +7,18 @@ export interface Answer {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** What the probes ask; a `Dibs` is one. */
+/** The source of the health of the database: a `Dibs` instance. */
 export interface HealthSource {
   health(): Promise<Health>
 }
 
-/** What an orchestrator is told about this process: whether it is well, and whether to send it work. */
+/** The answers of the probes of an orchestrator: whether this process is healthy, and whether it takes work. */
 export class Probes {
   #source: HealthSource | undefined
   #isStopping = false
-  #asking: Promise<Health> | undefined
+  #checking: Promise<Health> | undefined
 
-  /** It is open and migrated. */
+  /** Call when the database is open and migrated. */
   opened(source: HealthSource): void {
     this.#source = source
   }
@@ -29,24 +29,24 @@ export class Probes {
 
   async healthz(): Promise<Answer> {
     if (!this.#source) return { status: 503, body: { ok: false, problem: 'starting' } }
-    const health = await this.#ask(this.#source)
+    const health = await this.#check(this.#source)
     return { status: health.ok ? 200 : 503, body: health }
   }
 
   async readyz(): Promise<Answer> {
     if (this.#isStopping) return notReady('stopping')
     if (!this.#source) return notReady('starting')
-    const { ok, problem } = await this.#ask(this.#source)
-    if (this.#isStopping) return notReady('stopping') // since it was asked
+    const { ok, problem } = await this.#check(this.#source)
+    if (this.#isStopping) return notReady('stopping') // `stopping` was called during the check
     return ok ? { status: 200, body: { ready: true } } : notReady(problem)
   }
 
-  /** Those who ask at once share one answer, so that no crowd of probes takes the pool from the work. */
-  #ask(source: HealthSource): Promise<Health> {
-    this.#asking ??= source.health().finally(() => {
-      this.#asking = undefined
+  /** Concurrent probes share one check, so that they do not use up the pool. */
+  #check(source: HealthSource): Promise<Health> {
+    this.#checking ??= source.health().finally(() => {
+      this.#checking = undefined
     })
-    return this.#asking
+    return this.#checking
   }
 }
 

@@ -1,12 +1,12 @@
 import { trackJoined } from '../postgres/open-calls.js'
-import type { Rows } from '../postgres/rows/rows.js'
-import { type Adjust, adjustOn } from './adjust.js'
-import { type ClaimRows, claimRowsOn } from './claim-rows.js'
-import { type InsertOnce, insertOnceOn } from './insert-once.js'
-import { type LastWriteWins, lastWriteWinsOn } from './last-write-wins.js'
-import { type LockRows, lockRowsOn } from './row-lock.js'
-import { type Transition, transitionOn } from './transition.js'
-import { type UpdateRow, updateRowOn } from './versions.js'
+import type { Rows } from './row-executor.js'
+import { type Adjust, adjustOn } from './rows/adjust.js'
+import { type ClaimRows, claimRowsOn } from './rows/claim-rows.js'
+import { type InsertOnce, insertOnceOn } from './rows/insert-once.js'
+import { type LastWriteWins, lastWriteWinsOn } from './rows/last-write-wins.js'
+import { type LockRows, lockRowsOn } from './rows/row-lock.js'
+import { type Transition, transitionOn } from './rows/transition.js'
+import { type UpdateRow, updateRowOn } from './rows/update-row.js'
 
 /**
  * Safe reads and writes of rows in your own tables: `dibs.rows`. Each call is one round trip, alone or in your transaction (`tx`).
@@ -71,8 +71,9 @@ export class TableRows {
   readonly transition: Transition
 
   /**
-   * Claims rows that nobody else has claimed, in one statement that never waits: work to do, tickets to give out. With a `leaseColumn`, a row is claimed
-   * for `leaseMs` and becomes free again after that. With a `fenceColumn`, a late writer can be distinguished from the current holder.
+   * Claims rows that no other caller has claimed, in one statement that never waits: work to do, tickets to give out. With a
+   * `leaseColumn`, a row is claimed for `leaseMs` and becomes free again after that. With a `fenceColumn`, your writes can tell
+   * the current holder from a late one.
    *
    * @example
    * const [email] = await dibs.rows.claim<{ id: string; fence: string }>('email', {

@@ -1,4 +1,5 @@
 export { fastSettings } from '../postgres/embedded/settings.js'
+export type { Isolation } from '../postgres/transaction-types.js'
 export { countTraffic, type Traffic } from './count-traffic.js'
 export { crashLoop } from './crash/crash-loop.js'
 export {
@@ -16,15 +17,16 @@ export type {
   CrashLoopOptions,
   CrashOutcome,
 } from './crash/options.js'
-export type { CrashFailure } from './crash/record.js'
 export type { CrashPoint, CrashReport, RecoveryPath } from './crash/report/report.js'
+export type { CrashFailure } from './crash/run-record.js'
 export type { EventLine, StatementEffect, StatementLine, StoryLine } from './crash/story.js'
 export { explore } from './explore/explore.js'
-export type { ExploreBound, ExploreHandle, ExploreOptions, Isolation } from './explore/options.js'
+export type { ExploreBound, ExploreHandle, ExploreOptions } from './explore/options.js'
 export type { StepLink } from './explore/report/links.js'
 export type { ExploreReport, FoundRace, RandomPart, ReductionPart } from './explore/report/report.js'
 export { type UntilBlockedOptions, untilBlocked } from './explore/schedule/until-blocked.js'
 export type { Outcome } from './gate/actor.js'
+export type { ProxyEvent } from './proxy/event-log.js'
 export type {
   BandwidthFault,
   BlackHoleFault,
@@ -39,7 +41,6 @@ export type {
   ScriptedFault,
   Strike,
 } from './proxy/fault.js'
-export type { ProxyEvent } from './proxy/history.js'
 export { PgProxy, type PgProxyOptions } from './proxy/pg-proxy.js'
 export { reportPage } from './report-page.js'
 export { seededRandom } from './seeded-random.js'

@@ -1,6 +1,6 @@
-import { crashPage } from './crash/report/page/crash-page.js'
+import { crashPage } from './crash/report/crash-page.js'
 import type { CrashReport } from './crash/report/report.js'
-import { explorePage } from './explore/report/page/explore-page.js'
+import { explorePage } from './explore/report/explore-page.js'
 import type { ExploreReport } from './explore/report/report.js'
 
 /**

@@ -1,7 +1,7 @@
 import type { Pool } from 'pg'
 import { InvalidInputError } from '../errors.js'
 import { renderSchema } from '../postgres/identifier.js'
-import { assertTestSchema } from './test-mark.js'
+import { assertTestSchema } from './assert-test-schema.js'
 
 /** Moves the time that a test's own schema goes by, so that a lease can run out without waiting for it. */
 export class TestClock {

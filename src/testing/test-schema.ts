@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Pool } from 'pg'
 import { checkSchemaName, quoteIdentifier, renderSchema } from '../postgres/identifier.js'
-import { TEST_MARK } from '../postgres/migrations/test-mark.js'
+import { TEST_MARK } from '../postgres/migrations/yield-points.js'
 import { TestClock } from './test-clock.js'
 import { TestWaits } from './test-waits.js'
 

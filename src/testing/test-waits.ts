@@ -1,6 +1,6 @@
 import type { Pool } from 'pg'
 import { renderSchema } from '../postgres/identifier.js'
-import { assertTestSchema } from './test-mark.js'
+import { assertTestSchema } from './assert-test-schema.js'
 
 /**
  * Decides how bounded waits for a lock end in a test's own schema. A real timeout ends when it likes; an explored schedule
@@ -15,12 +15,12 @@ export class TestWaits {
     this.#schema = schema
   }
 
-  /** Whoever waits goes on waiting until it is its turn. */
+  /** From now on a waiting call never times out. */
   async never(): Promise<void> {
     await this.#replace("'0'")
   }
 
-  /** Whoever would have to wait has run out of time. */
+  /** From now on a call that has to wait times out at once. */
   async atOnce(): Promise<void> {
     await this.#replace("'1'")
   }
@@ -34,7 +34,7 @@ export class TestWaits {
     await assertTestSchema(this.#pool, this.#schema)
     await this.#pool.query(
       renderSchema(
-        `create or replace function {schema}.bound(ms integer) returns text
+        `create or replace function {schema}.limit_lock_wait(ms integer) returns text
          language sql volatile as $body$ select pg_catalog.set_config('lock_timeout', ${expression}, true) $body$`,
         this.#schema,
       ),

@@ -11,7 +11,7 @@ const { url, schema, worldSchema, seed } = JSON.parse(process.argv[2])
 const MAX_TRIES = 1_000
 const MAX_PAUSE_MS = 100
 
-/** What a caller gets over by calling again. */
+/** The errors after which a caller calls again. */
 const passing = new Set([
   'PASSING',
   'DIBS_IN_PROGRESS',
@@ -91,7 +91,7 @@ async function answer({ call, number }) {
       if (!passing.has(error.code) || tries === MAX_TRIES)
         return tell({ at: 'failed', call, key, tries, error: `${error.stack} ${error.cause?.stack ?? ''}` })
       tell({ at: 'again', code: error.code })
-      // As long as it was told, so that many come at the moment when a lease runs out.
+      // Waits for `retryAfterMs`, so that many calls come at the moment when a lease expires.
       await sleep(Math.min(error.retryAfterMs ?? 20 * Math.random(), MAX_PAUSE_MS))
     }
   }

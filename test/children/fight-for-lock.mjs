@@ -37,7 +37,7 @@ async function count(held, how) {
   })
 }
 
-/** What one is told that is too late: by the fence, which the server says as DIB03, or since the server has ended its transaction. */
+/** Errors of a late holder: a lost fence (DIB03 from the server), or a transaction that the server has ended. */
 const refusals = new Set(['DIBS_FENCE_LOST', 'DIBS_CONNECTION_LOST', 'DIBS_COMMIT_OUTCOME_UNKNOWN'])
 const isRefusal = ({ code, sqlState }) => refusals.has(code) || sqlState === 'DIB03'
 

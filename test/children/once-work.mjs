@@ -1,4 +1,4 @@
-// What is done under each key of the storm: by the processes that call, and by the one that tidies up behind them.
+// The work under each key of the storm. The calling processes run it, and the process of the maintenance finishes it.
 import { setTimeout as sleep } from 'node:timers/promises'
 
 /** Long enough to connect anew within it, with eight processes on two cores that all do so. */
@@ -26,7 +26,7 @@ export function planOf(number, seed) {
   }
 }
 
-/** What a payment service does: one charge for an idempotency key, whoever asks and how often. */
+/** A payment service: one charge for an idempotency key, however often it is called. */
 async function charge({ world, worldSchema }, id, what, fence) {
   await world.query(
     `with arrived as (insert into ${worldSchema}.arrival (id, what, fence) values ($1, $2, $3))

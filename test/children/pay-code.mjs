@@ -26,7 +26,7 @@ async function payInSteps(db, database, { Operation }) {
   await operation.run({ amount: 7 }, { key: 'k' })
 }
 
-/** What it is called, what does it, and how many rows that is. */
+/** The payments by name: the function that pays, and the number of rows that it writes. */
 export const payments = {
   leased: { pay: payOnce, rows: 1 },
   operation: { pay: payInSteps, rows: 2 },

@@ -1,6 +1,6 @@
 import pg from 'pg'
-import { onceOn } from '../../build/claims/once.js'
-import { Operation } from '../../build/claims/operation.js'
+import { onceOn } from '../../build/claims/once/once.js'
+import { Operation } from '../../build/claims/once/operation.js'
 import { Database } from '../../build/postgres/database.js'
 import { pay } from './pay-code.mjs'
 

@@ -1,4 +1,4 @@
-// What the jobs of the storm are, for those who add them, run them and hold them against their history.
+// The jobs of the storm, for the code that adds them, runs them and compares them with their history.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { PermanentError } from '../../dist/index.js'
 
@@ -46,7 +46,7 @@ export function handlers(world) {
     await sleep(ms)
     return { n, fence: ctx.fence }
   }
-  // What is written here is protected by nothing but the transaction: twice would be seen.
+  // Only the transaction protects this write. The test would see a second one.
   const write = async ({ n, ms }, ctx) => {
     await sleep(ms / 2)
     await ctx.tx.query(`insert into ${world}.effect (n, fence) values ($1, $2)`, [n, ctx.fence])

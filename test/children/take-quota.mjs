@@ -64,7 +64,7 @@ const works = {
   },
 }
 
-/** The same id until there is an answer: also one that a process which is gone had asked for. */
+/** Repeats a call with the same id until there is an answer. The id may come from a killed process. */
 async function again({ quota: name, id, amount }) {
   const quota = quotas.find((one) => one.name === name)
   try {

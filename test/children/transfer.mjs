@@ -1,4 +1,4 @@
-// The program of process.test.ts as a process of its own.
+// The program of child.process.test.ts as a process of its own.
 import pg from 'pg'
 import { transfer } from './transfer-code.mjs'
 

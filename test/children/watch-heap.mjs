@@ -128,7 +128,7 @@ const starts = {
 }
 
 async function heapUsed() {
-  // What ended a moment ago is let go of in the next turns of the event loop.
+  // The objects of calls that have just ended become garbage in the next turns of the event loop.
   for (let turn = 0; turn < 3; turn++) {
     await sleep(10)
     globalThis.gc()

@@ -1,4 +1,4 @@
-// One of the processes that work on the jobs of the storm. Tells what it hears of them.
+// One of the processes that work on the jobs of the storm. Sends their events to its parent.
 import { subscribe } from 'node:diagnostics_channel'
 import pg from 'pg'
 import { Dibs } from '../../dist/index.js'
@@ -6,14 +6,14 @@ import { definitions, handlers } from './storm-jobs.mjs'
 
 const { url, schema, world, concurrency } = JSON.parse(process.argv[2])
 process.on('disconnect', () => process.exit())
-const tell = (told) => process.send(told)
+const send = (message) => process.send(message)
 
-const told = ['lost', 'refused', 'recovered', 'stuck', 'not-recorded', 'quarantined']
-for (const name of told)
+const events = ['lost', 'refused', 'recovered', 'stuck', 'not-recorded', 'quarantined']
+for (const name of events)
   subscribe(`dibs:job.${name}`, ({ id, fence, reason, error }) =>
-    tell({ at: name, id, fence, reason, error: error && `${error}` }),
+    send({ at: name, id, fence, reason, error: error && `${error}` }),
   )
-subscribe('dibs:worker.breaker-opened', () => tell({ at: 'breaker-opened' }))
+subscribe('dibs:worker.breaker-opened', () => send({ at: 'breaker-opened' }))
 
 const pool = new pg.Pool({ connectionString: url, max: 6 })
 pool.on('error', () => {})
@@ -37,4 +37,4 @@ process.on('message', async () => {
   process.send({ at: 'over', stats: worker.stats }, () => process.exit())
 })
 await worker.ready
-tell({ at: 'ready', worker: worker.id })
+send({ at: 'ready', worker: worker.id })

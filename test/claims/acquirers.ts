@@ -1,6 +1,6 @@
 import { afterEach, beforeEach } from 'vitest'
-import type { SingletonClaimSpec, Slot } from '../../src/claims/acquire-claims.js'
-import type { AcquireLease } from '../../src/claims/acquire-leased.js'
+import type { SingletonClaimSpec, Slot } from '../../src/claims/acquire/acquire-claims.js'
+import type { AcquireLease } from '../../src/claims/acquire/leased-acquire-call.js'
 import type { Dibs } from '../../src/dibs.js'
 import { deferred } from '../deferred.js'
 import { until } from '../until.js'
@@ -10,13 +10,13 @@ export const HOUR_MS = 3_600_000
 
 /** Work that goes on until it is told how to end. */
 export interface Slow<Given> {
-  /** What its function was given. */
+  /** The arguments of its function. */
   readonly began: Promise<Given>
   finish(how?: () => unknown): void
   readonly ended: Promise<unknown>
 }
 
-/** What the tests of singletons and compound claims share: tables that are empty at first, and slow callers that end with their test. */
+/** The parts that tests of singletons and compound claims share: empty tables, and slow callers that end with their test. */
 export function acquirersOf(fixture: ClaimsFixture) {
   const running: Slow<unknown>[] = []
   beforeEach(async () => {

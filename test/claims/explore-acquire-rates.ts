@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { describe, it } from 'vitest'
-import { type AcquireClaim, claim } from '../../src/claims/acquire-claims.js'
-import { RateLimit } from '../../src/claims/rate-limit.js'
+import { type AcquireClaim, claim } from '../../src/claims/acquire/acquire-claims.js'
+import { RateLimit } from '../../src/claims/rate-limit/rate-limit.js'
 import type { Tx } from '../../src/postgres/executor.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { type Depth, exploredAcquire, type Process } from './explored-acquire.js'
@@ -30,7 +30,7 @@ export function describeRateSchedules(bound: Depth, { hasTime = false } = {}): v
     asProcess((own) => own.acquire(list(own), { mode: 'leased', leaseMs: 100_000_000, waitMs: 0 }, work))
   const takes = (cost: number) => asProcess(async (own) => (await api(own).tryTake('tenant', cost)).ok)
 
-  /** So much was taken in this window. */
+  /** Sets the amount that is taken in the current window. */
   const has =
     (cost: number, subject = 'tenant') =>
     (db: Pool, schema: string) =>

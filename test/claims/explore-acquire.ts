@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { describe, it } from 'vitest'
-import { type AcquireClaim, claim } from '../../src/claims/acquire-claims.js'
-import { endAcquired, renewAcquired } from '../../src/claims/acquire-statements.js'
+import { type AcquireClaim, claim } from '../../src/claims/acquire/acquire-claims.js'
+import { endAcquired, renewAcquired } from '../../src/claims/acquire/acquire-statements.js'
 import {
   AcquireRefusedError,
   BusyError,
@@ -31,7 +31,7 @@ export function describeAcquireSchedules(bound: Depth): void {
   const key = (name: string) => claim.once({ scope: 'k', key: name })
   const slot = (name: string) => claim.singleton({ scope: name, per: 'day' })
 
-  // Nobody waits for what is undecided: how long is a matter of the clock, and the explorer's clocks do not go.
+  // No caller waits for a pending outcome: the time limit of such a wait needs a clock, and the explorer's clock stands still.
   const alone = (by: string, list: List) =>
     asProcess((own) => own.acquire(list(own), { waitMs: 0 }, write(by)))
   const inside = (by: string, list: List) =>
@@ -186,15 +186,15 @@ export function describeAcquireSchedules(bound: Depth): void {
   })
 
   describe('a holder that is gone', () => {
-    /** What a leased call of four has left: its leases have run out, or have not. */
+    /** The rows that a leased call of four claims has left. Its leases have expired, or not. */
     const left = (until: string) => async (db: Pool, schema: string) => {
       await db.query(`
         insert into ${schema}.claim (scope, key, id, holder, fence, lease_until, created_at) values
           ('k', 'same', 'i', 'gone', 100, '${until}', '${EARLIER}'), ('::a', 'day:2026-01-01', 's', 'gone', 100, '${until}', '${EARLIER}');
         insert into ${schema}.lock values ('x', 0, 'gone', 100, '${until}', '${EARLIER}');
-        insert into ${schema}.quota (name, subject, starts_at, ends_at, most, held, holds_until) values
+        insert into ${schema}.quota (name, subject, starts_at, ends_at, granted_limit, held, holds_until) values
           ('points', 'kid', '-infinity', 'infinity', 10, 6, '${until}');
-        insert into ${schema}.quota_entry (name, id, subject, state, asked, amount, starts_at, expires_at, holder, created_at) values
+        insert into ${schema}.quota_entry (name, id, subject, state, requested, amount, starts_at, expires_at, holder, created_at) values
           ('points', 'i:1', 'kid', 'held', 6, 6, '-infinity', '${until}', 'gone', '${EARLIER}')`)
     }
     const grants = (ending: object) =>
@@ -235,7 +235,7 @@ export function describeAcquireSchedules(bound: Depth): void {
         mayFail: isRefused,
         invariant: async (db, outcomes) => {
           assert((await allOrNone(db, outcomes, {})).length > 0)
-          // Each who had it has raised the fence; a lease, by its end too.
+          // Each holder has raised the fence, and so has the end of a lease.
           const [row] = await rowsOf(db, 'select fence::float8 from {schema}.lock')
           assert(Number(row?.fence) > 100)
         },
@@ -275,7 +275,7 @@ export function describeAcquireSchedules(bound: Depth): void {
           late: asProcess(async ({ database }) => {
             const values = [grants(ending), 'gone', String(isDone), '60000', 'false']
             const [row] = await database.send(endAcquired, values)
-            return JSON.parse(`${row?.told}`).state
+            return JSON.parse(`${row?.result}`).state
           }),
         },
         mayFail: (error) => error instanceof FenceLostError || isRefused(error),

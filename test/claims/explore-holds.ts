@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { describe, it } from 'vitest'
-import { endAcquired, endHold, renewAcquired } from '../../src/claims/acquire-statements.js'
-import { Quota } from '../../src/claims/quota.js'
-import { forgetQuotas, verifyQuota } from '../../src/claims/quota-statements.js'
+import { endAcquired, endHold, renewAcquired } from '../../src/claims/acquire/acquire-statements.js'
+import { Quota } from '../../src/claims/quota/quota.js'
+import { forgetQuotas, verifyQuota } from '../../src/claims/quota/quota-statements.js'
 import { HoldEndedError, InProgressError, QuotaExceededError } from '../../src/errors.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { type Depth, exploredAcquire, type Process } from './explored-acquire.js'
 import { EARLIER, LATER } from './explored-claims.js'
 
-/** What was reserved, and what was used before, of ten. */
+/** The amounts that are reserved and used at the start, of ten. */
 const HELD = 4
 const USED = 1
 
@@ -18,7 +18,7 @@ interface Start {
   readonly until: string
   /** When its row says that. Default: the same. */
   readonly rowUntil?: string
-  /** Somebody has found it run out. */
+  /** True once a caller has found the reservation expired. */
   readonly isFound?: boolean
   /** Its work is done, and somebody had the counter. */
   readonly isDone?: boolean
@@ -45,10 +45,10 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
       db.query(`
         insert into ${schema}.claim (scope, key, id, holder, fence, lease_until, created_at) values
           ('k', 'same', 'i', 'ann', 100, '${LATER}', '${EARLIER}');
-        insert into ${schema}.quota (name, subject, starts_at, ends_at, most, used, unlisted, held, holds_until) values
+        insert into ${schema}.quota (name, subject, starts_at, ends_at, granted_limit, used, unlisted, held, holds_until) values
           ('points', 'kid', '-infinity', 'infinity', 10, ${USED}, ${USED}, ${isFound ? 0 : HELD}, ${isFound ? 'null' : `'${rowUntil}'`});
         insert into ${schema}.quota_entry
-          (name, id, subject, state, asked, amount, starts_at, expires_at, holder, is_done, created_at, forget_at) values
+          (name, id, subject, state, requested, amount, starts_at, expires_at, holder, is_done, created_at, forget_at) values
           ('points', 'h', 'kid', '${isFound ? 'expired' : 'held'}', ${HELD}, ${isFound ? 0 : HELD}, '-infinity', '${until}', 'ann',
            ${isDone}, '${EARLIER}', ${isOld ? `'${EARLIER}'` : 'null'})`)
   const live = { until: LATER }
@@ -66,9 +66,9 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
       )
       const values = [JSON.stringify(told), 'ann', String(isDone), '60000', 'false']
       const [row] = await database.send(endAcquired, values)
-      const { state, unsettled } = JSON.parse(`${row?.told}`)
+      const { state, unsettled } = JSON.parse(`${row?.result}`)
       const later: unknown[] = []
-      // As HeldClaims does.
+      // HeldClaims does the same.
       for (const hold of unsettled ?? []) {
         const [settled] = await database.send(endHold, [JSON.stringify(hold), 'ann', '60000'])
         later.push(settled?.state)
@@ -109,7 +109,7 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
     return claim?.status === 'active' && claim.outcome === '"done"'
   }
 
-  /** What is used when every lease has run out and somebody asks. That is undone again. */
+  /** Reads the used amount once all leases have expired, and rolls that back. */
   async function usedInTheEnd(db: Pool): Promise<number> {
     const { name } = fixture.schema
     const verify = {
@@ -123,7 +123,9 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
       await client.query("select setval('public.tick', 1000000000)")
       await client.query(`select ${name}.quota_take('points', 'kid', 10, null, '{}', null, null, null, null)`)
       assert.deepEqual((await client.query(verify)).rows, [])
-      const { rows } = await client.query(`select (used + over)::int as used, held::int from ${name}.quota`)
+      const { rows } = await client.query(
+        `select (used + overdrawn)::int as used, held::int from ${name}.quota`,
+      )
       assert.equal(rows[0].held, 0)
       return rows[0].used
     } finally {
@@ -198,7 +200,7 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
   })
 
   describe('another call with its id', () => {
-    const given = (isFenced: boolean) => (isFenced ? [key, reservation] : [reservation])
+    const argumentsOf = (isFenced: boolean) => (isFenced ? [key, reservation] : [reservation])
 
     const others = [
       ['failed', false, true],
@@ -210,12 +212,12 @@ export function describeHoldSchedules(bound: Depth, { hasTime = false } = {}): v
       async (_, isDone, isFenced) => {
         await exploreAll({
           before: left(runOut),
-          actors: { ann: ends(isDone, given(isFenced)), bob: repeats },
+          actors: { ann: ends(isDone, argumentsOf(isFenced)), bob: repeats },
           mayFail: isRefused,
           invariant: async (db, { ann, bob }) => {
             const { state } = value(ann) as End
             const isOurs = bob?.status !== 'fulfilled' || bob.value === 'was used'
-            // Whose it is says whether it counts; of the key its own fence does.
+            // The holder decides whether the reservation counts, and the key's own fence whether the key does.
             assert(isFenced ? state === 'ended' : state === 'ended' || !isOurs)
             if (isFenced) assert.equal(await isKeyStored(db), isDone)
             if (state === 'lost') assert.equal(value(bob), 'used')

@@ -3,9 +3,9 @@ import type { Pool } from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { endClaim, finishClaim, forgetExpiredClaims, renewClaim } from '../../src/claims/claim-statements.js'
 import { Claims } from '../../src/claims/claims.js'
-import { onceOn } from '../../src/claims/once.js'
-import type { JoinedSpec, OnceSpec } from '../../src/claims/once-spec.js'
-import { Operation } from '../../src/claims/operation.js'
+import { onceOn } from '../../src/claims/once/once.js'
+import type { JoinedSpec, OnceSpec } from '../../src/claims/once/once-spec.js'
+import { Operation } from '../../src/claims/once/operation.js'
 import {
   BusinessRuleError,
   FenceLostError,
@@ -15,13 +15,13 @@ import {
 } from '../../src/errors.js'
 import { Database } from '../../src/postgres/database.js'
 import type { Tx } from '../../src/postgres/executor.js'
-import type { Transaction } from '../../src/postgres/transaction-types.js'
-import type { ExploreBound, ExploreOptions, Isolation } from '../../src/testing/explore/options.js'
+import type { Isolation, Transaction } from '../../src/postgres/transaction-types.js'
+import type { ExploreBound, ExploreOptions } from '../../src/testing/explore/options.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { exploreDibs } from '../explore-dibs.js'
 import { EARLIER, exploredClaims, LATER, putClaim } from './explored-claims.js'
 
-/** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
+/** The bound of an exploration: preemptions, for the number that CI explores, and schedules. */
 export type Depth = (preemptions: number) => ExploreBound
 
 /** Every race of `once` that is known, and that must not be one; those of three callers only where there is time for them. */
@@ -96,7 +96,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
       ...rest,
     })
     expect(report.isComplete, report.summary).toBe(true)
-    // Of several who wait for one lock the server lets whom it likes go first.
+    // The server chooses which of several waiters gets a lock first.
     expect(report.notes.filter((note) => !note.includes('seen in one order only'))).toEqual([])
     return report
   }
@@ -264,7 +264,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
     })
     afterAll(() => fixture.pool.query(whole))
 
-    /** Who was told that the key is another request's. */
+    /** The actors whose result is that the key belongs to another request. */
     const mismatched = (outcomes: Readonly<Record<string, Outcome>>): string[] =>
       Object.keys(outcomes).filter((name) => reason(outcomes[name]) instanceof FingerprintMismatchError)
 
@@ -295,7 +295,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
           const [winner, ...others] = await doneBy(db)
           assert.ok(winner && others.length === 0)
           for (const name of mismatched(outcomes)) {
-            assert.notEqual(name === 'bob', winner === 'bob', `${name} was told, and ${winner} is stored`)
+            assert.notEqual(name === 'bob', winner === 'bob', `${name} was result, and ${winner} is stored`)
             const { id } = reason(outcomes[name]) as FingerprintMismatchError
             if (id === undefined) toldInFlight++
           }
@@ -320,7 +320,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
   })
 
   describe('leased', () => {
-    const mayBeTold = (error: unknown): boolean => error instanceof InProgressError
+    const mayBeInProgress = (error: unknown): boolean => error instanceof InProgressError
     const oneEffect = async (db: Pool, outcomes: Readonly<Record<string, Outcome>>): Promise<void> => {
       const done = await doneBy(db)
       assert.equal(done.length, 1, `done by ${done}`)
@@ -332,7 +332,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
     it('two callers: one effect, the other is told or gets the answer', async () => {
       await exploreAll({
         actors: { ann: callsOutside('ann'), bob: callsOutside('bob') },
-        mayFail: mayBeTold,
+        mayFail: mayBeInProgress,
         invariant: oneEffect,
       })
     })
@@ -340,7 +340,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
     atLeisure('three callers', async () => {
       await exploreAll({
         actors: { ann: callsOutside('ann'), bob: callsOutside('bob'), eve: callsOutside('eve') },
-        mayFail: mayBeTold,
+        mayFail: mayBeInProgress,
         invariant: oneEffect,
         bound: bound(1),
       })
@@ -350,7 +350,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
       await exploreAll({
         claim: { lease_until: EARLIER },
         actors: { ann: callsOutside('ann'), bob: callsOutside('bob') },
-        mayFail: mayBeTold,
+        mayFail: mayBeInProgress,
         invariant: async (db, outcomes) => {
           await oneEffect(db, outcomes)
           const claim = await claimOf(db)
@@ -364,7 +364,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
       await exploreAll({
         claim: { lease_until: '-infinity' },
         actors: { ann: callsOutside('ann'), bob: callsOutside('bob') },
-        mayFail: mayBeTold,
+        mayFail: mayBeInProgress,
         invariant: async (db, outcomes) => {
           await oneEffect(db, outcomes)
           const claim = await claimOf(db)
@@ -390,7 +390,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
               '1000000',
               'false',
             ])
-            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
+            return JSON.parse(`${row?.result ?? JSON.stringify({ state: row?.state })}`).state
           }),
         },
         invariant: async (db, { ann, late }) => {
@@ -413,10 +413,10 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
           ann: callsOutside('ann'),
           late: asProcess(async (database) => {
             const [row] = await database.send(renewClaim, ['s', 'k', '100', '60000', '1000000'])
-            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
+            return JSON.parse(`${row?.result ?? JSON.stringify({ state: row?.state })}`).state
           }),
         },
-        mayFail: mayBeTold,
+        mayFail: mayBeInProgress,
         invariant: async (db, { ann, late }) => {
           const done = await doneBy(db)
           if (ann?.status === 'rejected') assert.deepEqual([done, value(late)], [[], 'held'])
@@ -443,7 +443,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
               null,
               'false',
             ])
-            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
+            return JSON.parse(`${row?.result ?? JSON.stringify({ state: row?.state })}`).state
           }),
         },
         invariant: async (db, { ann }) => {
@@ -469,14 +469,14 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
               '1000000',
               'false',
             ])
-            return JSON.parse(`${row?.told ?? JSON.stringify({ state: row?.state })}`).state
+            return JSON.parse(`${row?.result ?? JSON.stringify({ state: row?.state })}`).state
           }),
           operator: asProcess((database) =>
             new Claims(database).forget({ scope: 's', key: 'k' }, { force: true }),
           ),
           ann: callsOutside('ann'),
         },
-        mayFail: (error) => mayBeTold(error) || error instanceof FenceLostError,
+        mayFail: (error) => mayBeInProgress(error) || error instanceof FenceLostError,
         invariant: async (db, { holder, ann }) => {
           const done = await doneBy(db)
           if (ann?.status === 'fulfilled' && ann.value === 'ann') assert.deepEqual(done, ['ann'])
@@ -493,7 +493,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
         await db.query("insert into done (key, by) values ('k', $1)", [by])
         return by
       })
-    /** What maintenance does about operations; how many it has finished. */
+    /** Runs the maintenance of operations. Returns how many it has finished. */
     const maintains = (by: string) => (db: Pool) =>
       asProcess(async (database) => {
         const { attempts } = await define(database, db, by).takeOver(5)
@@ -502,7 +502,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
 
     it('is finished by one of two processes that maintain', async () => {
       await exploreAll({
-        claim: { scope: ':pay', lease_until: EARLIER, unfinished: 'pay', input: '{}' },
+        claim: { scope: ':pay', lease_until: EARLIER, open_operation: 'pay', input: '{}' },
         actors: { ann: maintains('ann'), bob: maintains('bob') },
         invariant: async (db, outcomes) => {
           assert.equal((await doneBy(db)).length, 1)
@@ -515,7 +515,7 @@ export function describeOnceSchedules(bound: Depth, { hasTime = false } = {}): v
 
     it('is finished by a caller or by maintenance', async () => {
       await exploreAll({
-        claim: { scope: ':pay', lease_until: EARLIER, unfinished: 'pay', input: '{}' },
+        claim: { scope: ':pay', lease_until: EARLIER, open_operation: 'pay', input: '{}' },
         actors: {
           ann: (db) => asProcess((database) => define(database, db, 'ann').run({}, { key: 'k' }))(db),
           maintenance: maintains('maintenance'),

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { it } from 'vitest'
-import { Quota } from '../../src/claims/quota.js'
-import { forgetQuotas, takeQuotas, verifyQuota } from '../../src/claims/quota-statements.js'
+import { Quota } from '../../src/claims/quota/quota.js'
+import { forgetQuotas, takeQuotas, verifyQuota } from '../../src/claims/quota/quota-statements.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { type Depth, exploredAcquire } from './explored-acquire.js'
 import { EARLIER } from './explored-claims.js'
@@ -19,8 +19,8 @@ interface Spec {
 
 type Amounts = Readonly<Record<string, number>>
 
-/** What came of each subject, by its name. */
-type Told = Readonly<Record<string, { readonly state: string; readonly used?: number }>>
+/** The result of each subject, by its name. */
+type SubjectResults = Readonly<Record<string, { readonly state: string; readonly used?: number }>>
 
 /** Takes of several subjects in one statement, which wait for nobody, beside whatever may be in their way. */
 export function describeManySchedules(bound: Depth): void {
@@ -31,7 +31,7 @@ export function describeManySchedules(bound: Depth): void {
       Object.entries(used)
         .map(
           ([subject, amount]) => `
-            insert into ${schema}.quota (name, subject, starts_at, ends_at, most, used, unlisted) values
+            insert into ${schema}.quota (name, subject, starts_at, ends_at, granted_limit, used, unlisted) values
               ('points', '${subject}', '-infinity', 'infinity', ${LIMIT}, ${amount}, ${amount})`,
         )
         .join(';'),
@@ -39,7 +39,7 @@ export function describeManySchedules(bound: Depth): void {
 
   /** In the order of their names, which is the same for everybody. */
   const takesMany = (amounts: Amounts, { ids = {}, per = {} }: Spec = {}) =>
-    asProcess(async ({ database }): Promise<Told> => {
+    asProcess(async ({ database }): Promise<SubjectResults> => {
       const subjects = Object.keys(amounts).sort()
       const asked = subjects.map((subject) => ({
         ...{ subject, limit: LIMIT, amounts: `{${amounts[subject]}}` },
@@ -47,22 +47,24 @@ export function describeManySchedules(bound: Depth): void {
         ...(per[subject] === undefined ? {} : { per: per[subject] }),
       }))
       const [row] = await database.send(takeQuotas, ['points', JSON.stringify(asked), '1000'])
-      const told: { state: string; takes?: { state: string; used: number }[] }[] = JSON.parse(`${row?.told}`)
+      const results: { state: string; takes?: { state: string; used: number }[] }[] = JSON.parse(
+        `${row?.result}`,
+      )
       return Object.fromEntries(
-        subjects.map((subject, n) => [subject, told[n]?.takes?.[0] ?? told[n]]),
-      ) as Told
+        subjects.map((subject, n) => [subject, results[n]?.takes?.[0] ?? results[n]]),
+      ) as SubjectResults
     })
   /** In a transaction, in the order in which they are named. */
   const joins = (amounts: Amounts) =>
     asProcess(({ database, transaction }) =>
-      transaction(async (tx): Promise<Told> => {
-        const told: Record<string, Told[string]> = {}
+      transaction(async (tx): Promise<SubjectResults> => {
+        const results: Record<string, SubjectResults[string]> = {}
         const points = new Quota(database, 'points', { limit: LIMIT })
         for (const [subject, amount] of Object.entries(amounts)) {
           const { ok: granted, used } = await points.tryTake(subject, amount, { tx })
-          told[subject] = { state: granted ? 'taken' : 'refused', used }
+          results[subject] = { state: granted ? 'taken' : 'refused', used }
         }
-        return told
+        return results
       }),
     )
   const forgets = asProcess(async ({ database }) => {
@@ -70,23 +72,23 @@ export function describeManySchedules(bound: Depth): void {
     return {}
   })
 
-  /** What everybody was told is what is there; nobody is over the limit, and nobody was refused what fits. */
+  /** Checks that all results fit the rows, that no subject is over its limit, and that no request was refused that fits. */
   async function expectExact(
     db: Pool,
     outcomes: Readonly<Record<string, Outcome>>,
     before: Amounts,
     asked: Readonly<Record<string, Amounts>>,
-  ): Promise<Told[]> {
+  ): Promise<SubjectResults[]> {
     const verify = {
       text: verifyQuota.text.replaceAll('{schema}', fixture.schema.name),
       values: ['points', null, null, '1001'],
     }
     assert.deepEqual((await db.query(verify)).rows, [])
     const used: Record<string, number> = { ...before }
-    const told: Told[] = []
+    const results: SubjectResults[] = []
     for (const [name, amounts] of Object.entries(asked)) {
-      const answer = value(outcomes[name]) as Told
-      told.push(answer)
+      const answer = value(outcomes[name]) as SubjectResults
+      results.push(answer)
       for (const [subject, { state, used: seen }] of Object.entries(answer)) {
         const amount = amounts[subject] ?? 0
         if (state === 'taken') used[subject] = (used[subject] ?? 0) + amount
@@ -95,18 +97,18 @@ export function describeManySchedules(bound: Depth): void {
     }
     const rows = await rowsOf(
       db,
-      'select subject, (used + over)::int as used from {schema}.quota where used > 0',
+      'select subject, (used + overdrawn)::int as used from {schema}.quota where used > 0',
     )
     assert.deepEqual(Object.fromEntries(rows.map(({ subject, used }) => [subject, used])), used)
     for (const amount of Object.values(used)) assert(amount <= LIMIT, `${amount} used`)
-    return told
+    return results
   }
 
   async function exploreMany(
     before: Amounts,
     asked: Readonly<Record<string, Amounts>>,
     actors: Readonly<Record<string, (db: Pool) => Promise<unknown>>>,
-    check: (told: Told[]) => void = () => {},
+    check: (results: SubjectResults[]) => void = () => {},
     setup: (db: Pool, schema: string) => Promise<unknown> = has(before),
   ): Promise<void> {
     await exploreAll({
@@ -121,9 +123,14 @@ export function describeManySchedules(bound: Depth): void {
     const ann = { a: 6, b: 1 }
     const bob = { a: 5, b: 2 }
     let busy = 0
-    await exploreMany({ a: 2, b: 7 }, { ann, bob }, { ann: takesMany(ann), bob: takesMany(bob) }, (told) => {
-      for (const one of told) for (const { state } of Object.values(one)) if (state === 'busy') busy++
-    })
+    await exploreMany(
+      { a: 2, b: 7 },
+      { ann, bob },
+      { ann: takesMany(ann), bob: takesMany(bob) },
+      (results) => {
+        for (const one of results) for (const { state } of Object.values(one)) if (state === 'busy') busy++
+      },
+    )
     assert(busy > 0)
   })
 
@@ -171,9 +178,9 @@ export function describeManySchedules(bound: Depth): void {
         await has(before)(db, schema)
         await db.query(`
           update ${schema}.quota set unlisted = 1 where subject = 'a';
-          insert into ${schema}.quota_entry (name, id, subject, state, asked, amount, starts_at, created_at, forget_at) values
+          insert into ${schema}.quota_entry (name, id, subject, state, requested, amount, starts_at, created_at, forget_at) values
             ('points', 'x', 'a', 'taken', 4, 4, '-infinity', '${EARLIER}', '${EARLIER}');
-          insert into ${schema}.quota (name, subject, starts_at, ends_at, most, used, unlisted) values
+          insert into ${schema}.quota (name, subject, starts_at, ends_at, granted_limit, used, unlisted) values
             ('points', 'b', '2025-12-20T00:00:00Z', '2025-12-21T00:00:00Z', ${LIMIT}, 9, 9)`)
       },
     )

@@ -9,7 +9,7 @@ import {
   settle,
   take,
   WINDOW_MS,
-} from './quota-scene.js'
+} from './explored-quota.js'
 
 /** Every race of a quota that is known, and that must not be one; some of three callers only where there is time for them. */
 export function describeQuotaSchedules(depth: Depth, { hasTime = false } = {}): void {

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { expect } from 'vitest'
-import { type Acquire, acquireOn } from '../../src/claims/acquire.js'
-import { Quota } from '../../src/claims/quota.js'
-import { type Singleton, singletonOn, type VoidSlot, voidSlotOn } from '../../src/claims/singleton.js'
+import { type Acquire, acquireOn } from '../../src/claims/acquire/acquire.js'
+import { Quota } from '../../src/claims/quota/quota.js'
+import { type Singleton, singletonOn } from '../../src/claims/singleton/singleton.js'
+import { type VoidSlot, voidSlotOn } from '../../src/claims/singleton/void-slot.js'
 import { AcquireRefusedError } from '../../src/errors.js'
 import { Database } from '../../src/postgres/database.js'
 import { onEvent } from '../../src/postgres/events.js'
@@ -14,7 +15,7 @@ import type { Outcome } from '../../src/testing/gate/actor.js'
 import { exploreDibs } from '../explore-dibs.js'
 import { type ExploredClaims, exploredClaims, putClaim } from './explored-claims.js'
 
-/** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
+/** The bound of an exploration: preemptions, for the number that CI explores, and schedules. */
 export type Depth = (preemptions: number) => ExploreBound
 
 /** One process: what it has in memory is its own. */
@@ -30,13 +31,13 @@ export interface Process {
 }
 
 const expected = [
-  // Of several who wait for one lock the server lets whom it likes go first.
+  // The server chooses which of several waiters gets a lock first.
   /seen in one order only/,
   // All that these do is done by others, which have points, or is to look at rows whose lock is held.
-  /\.(?:acquire|acquire_one|acquire_state|acquire_end|singleton_give_up|period|quota_insert|quota_take_at_once|quota_take_joined|quota_take_many|quota_resolve_joined|quota_free_at|rate_decide|rate_take_joined|rate_peek|acquire_is_known)\(.* has no yield point/,
+  /\.(?:acquire|acquire_one|acquire_check|acquire_end|singleton_mark_given_up|period_at|quota_insert|quota_take_no_wait|quota_take_joined|quota_take_many|quota_resolve_joined|quota_free_at|rate_decide|rate_take_joined|rate_peek|acquire_is_repeat)\(.* has no yield point/,
 ]
 
-/** What scenes of singletons and of compound claims share. */
+/** The functions that explorations of singletons and of compound claims share. */
 export function exploredAcquire(bound: Depth) {
   const fixture: ExploredClaims = exploredClaims()
 
@@ -93,7 +94,7 @@ export function exploredAcquire(bound: Depth) {
   const doneBy = async (db: Pool): Promise<string[]> =>
     (await rowsOf(db, 'select by from done order by by')).map(({ by }) => `${by}`)
 
-  /** Whoever has done it is who was told so; counters fit their entries; nothing is held, pending or over a limit. */
+  /** Checks that the actors' results fit the rows, and counters their entries. Nothing may be held, pending or over a limit. */
   async function allOrNone(
     db: Pool,
     outcomes: Readonly<Record<string, Outcome>>,
@@ -105,7 +106,7 @@ export function exploredAcquire(bound: Depth) {
     const used = done.reduce((sum, name) => sum + (amounts[name] ?? 0), 0)
     const quotas = await rowsOf(
       db,
-      'select used::int, held::int, (used + over - unlisted)::int as listed from {schema}.quota',
+      'select used::int, held::int, (used + overdrawn - unlisted)::int as listed from {schema}.quota',
     )
     assert.deepEqual(quotas, quotas.length === 0 && used === 0 ? [] : [{ used, held: 0, listed: used }])
     assert(used <= 10, `${used} used`)

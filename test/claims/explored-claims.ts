@@ -10,7 +10,7 @@ export interface ExploredClaims {
   readonly schema: TestSchema
 }
 
-/** Where the clock stands when a schedule begins; each look at it moves it a millisecond. */
+/** The time at the start of a schedule. Each read of the clock advances it by a millisecond. */
 export const NOW = '2026-01-01T00:00:00Z'
 
 /** Makes the clock begin anew, and puts a claim there. For `setup`. */

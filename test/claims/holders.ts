@@ -1,6 +1,6 @@
 import { afterEach } from 'vitest'
 import type { Claim } from '../../src/claims/claim.js'
-import type { LeasedSpec, OnceResult } from '../../src/claims/once-spec.js'
+import type { LeasedSpec, OnceResult } from '../../src/claims/once/once-spec.js'
 import { deferred } from '../deferred.js'
 import type { ClaimsFixture } from './open-claims.js'
 

@@ -7,23 +7,23 @@ import { freshName, throughPool, url, withPool } from '../database.js'
 
 export interface ClaimsFixture {
   readonly dibs: Dibs
-  /** As in another process: calls of one process wait for each other without the database. */
+  /** An instance as in another process. Calls of one process wait for each other without the database. */
   readonly other: Dibs
   readonly pool: pg.Pool
   readonly schema: TestSchema
   /** A table for the callers' own writes, in a schema of its own, qualified: `(name text)`. */
   readonly log: string
-  /** As in another process with a pool of its own; both are gone afterwards. */
+  /** Runs `fn` with an instance as in another process, with its own pool. Closes both afterwards. */
   beside(fn: (dibs: Dibs, pool: pg.Pool) => Promise<void>, config?: pg.PoolConfig): Promise<void>
-  /** What the callers have written, in order. */
+  /** The rows that callers have written, in order. */
   logged(): Promise<string[]>
-  /** What is told while `fn` runs, which may look at what was told so far. */
-  eventsOf(fn: (events: readonly ToldEvent[]) => Promise<unknown>): Promise<ToldEvent[]>
+  /** Returns the events during `fn`, which may read the events so far. */
+  eventsOf(fn: (events: readonly EmittedEvent[]) => Promise<unknown>): Promise<EmittedEvent[]>
 }
 
-type ToldEvent = [DibsEventName, Record<string, unknown>]
+type EmittedEvent = [DibsEventName, Record<string, unknown>]
 
-const told: readonly DibsEventName[] = [
+const eventNames: readonly DibsEventName[] = [
   'dibs:once.conflict',
   'dibs:once.waited',
   'dibs:once.replayed',
@@ -92,9 +92,9 @@ export function openClaims(): ClaimsFixture {
       )
       return rows.map(({ name }) => name)
     },
-    async eventsOf(fn: (events: readonly ToldEvent[]) => Promise<unknown>) {
-      const events: ToldEvent[] = []
-      const stops = told.map((name) =>
+    async eventsOf(fn: (events: readonly EmittedEvent[]) => Promise<unknown>) {
+      const events: EmittedEvent[] = []
+      const stops = eventNames.map((name) =>
         onEvent(name, ({ instance: _, schema: __, ...fields }: DibsEvents[DibsEventName]) => {
           events.push([name, fields])
         }),

@@ -1,5 +1,5 @@
 import { beforeEach, expect } from 'vitest'
-import type { Quota } from '../../src/claims/quota.js'
+import type { Quota } from '../../src/claims/quota/quota.js'
 import type { ClaimsFixture } from './open-claims.js'
 import { openClaims } from './open-claims.js'
 
@@ -13,11 +13,11 @@ export interface QuotasFixture extends ClaimsFixture {
   expectClean(...quotas: readonly Quota[]): Promise<void>
   /** The row of a subject as it is stored. */
   rowOf(subject: string): Promise<Record<string, unknown> | undefined>
-  /** How many statements wait for a lock of another. */
+  /** The number of statements that wait for a lock. */
   waiting(count: number): Promise<void>
 }
 
-/** As `openClaims`, with no quotas and a clock that stands still. */
+/** Like `openClaims`, without quotas and with a stopped clock. */
 export function openQuotas(): QuotasFixture {
   const fixture = openClaims()
   beforeEach(async () => {
@@ -32,7 +32,7 @@ export function openQuotas(): QuotasFixture {
     },
     async rowOf(subject: string) {
       const { rows } = await fixture.pool.query(
-        `select name, used::int, held::int, over::int, unlisted::int, most::int, ends_at
+        `select name, used::int, held::int, overdrawn::int as over, unlisted::int, granted_limit::int as most, ends_at
          from ${fixture.schema.name}.quota where subject = $1`,
         [subject],
       )

@@ -1,6 +1,6 @@
-import type { IfLate } from '../../src/claims/quota-spec.js'
+import type { IfLate } from '../../src/claims/quota/quota-spec.js'
 
-/** What a quota should do, without counters: everything is summed up anew from a list of what was taken. */
+/** A model of a quota without counters. Each call sums up the list of entries anew. */
 export interface ModelOptions {
   /** Undefined: a stock. */
   readonly everyMs?: number | undefined
@@ -11,7 +11,7 @@ export interface ModelOptions {
 export interface Entry {
   readonly id: string | undefined
   readonly subject: string
-  readonly asked: number
+  readonly requested: number
   readonly expires: number | undefined
   forget: number
   window: number
@@ -19,7 +19,7 @@ export interface Entry {
   state: 'held' | 'taken' | 'void' | 'expired' | 'refunded'
 }
 
-export type Told = readonly [what: string, ...figures: unknown[]]
+export type QuotaAnswer = readonly [what: string, ...figures: unknown[]]
 
 export class QuotaModel {
   readonly #options: ModelOptions
@@ -79,12 +79,12 @@ export class QuotaModel {
     return this.#end === Number.POSITIVE_INFINITY ? undefined : this.#end - this.now
   }
 
-  take(subject: string, amount: number, limit: number, id?: string, leaseMs?: number): Told {
+  take(subject: string, amount: number, limit: number, id?: string, leaseMs?: number): QuotaAnswer {
     const known = this.#find(id)
     if (known) {
       const isSame =
         known.subject === subject &&
-        known.asked === amount &&
+        known.requested === amount &&
         (known.expires === undefined) === (leaseMs === undefined)
       if (!isSame) return ['mismatch']
       const state = this.#stateOf(known)
@@ -98,11 +98,20 @@ export class QuotaModel {
     const expires = leaseMs === undefined ? undefined : this.now + leaseMs
     const forget = (this.#options.everyMs === undefined ? this.now : this.#end) + this.#options.keepMs
     const state = leaseMs === undefined ? 'taken' : 'held'
-    this.#entries.push({ id, subject, asked: amount, amount, expires, forget, state, window: this.#window })
+    this.#entries.push({
+      id,
+      subject,
+      requested: amount,
+      amount,
+      expires,
+      forget,
+      state,
+      window: this.#window,
+    })
     return leaseMs === undefined ? ['taken', this.use(subject)] : ['reserved', expires]
   }
 
-  settle(id: string, actual: number, limit: number): Told {
+  settle(id: string, actual: number, limit: number): QuotaAnswer {
     const entry = this.#find(id)
     if (!entry) return ['ended', 'unknown']
     const state = this.#stateOf(entry)
@@ -110,7 +119,7 @@ export class QuotaModel {
       return ['settled', this.use(entry.subject)]
     const { ifLate } = this.#options
     if (state !== 'held' && (state !== 'expired' || ifLate === 'fail')) return ['ended', state]
-    if (actual > entry.asked) return ['too much']
+    if (actual > entry.requested) return ['too much']
     if (state === 'expired') {
       const { used, held } = this.use(entry.subject)
       const need = used + held + actual - limit
@@ -124,7 +133,7 @@ export class QuotaModel {
     return ['settled', this.use(entry.subject)]
   }
 
-  void(id: string): Told {
+  void(id: string): QuotaAnswer {
     const entry = this.#find(id)
     if (!entry) return ['ended', 'unknown']
     const state = this.#stateOf(entry)
@@ -133,7 +142,7 @@ export class QuotaModel {
     return ['void']
   }
 
-  refund(id: string, amount?: number): Told {
+  refund(id: string, amount?: number): QuotaAnswer {
     const entry = this.#find(id)
     if (!entry) return ['ended', 'unknown']
     const state = this.#stateOf(entry)

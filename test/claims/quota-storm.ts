@@ -11,7 +11,7 @@ const script = join(import.meta.dirname, '../children/take-quota.mjs')
 const PROCESSES = 8
 export const LIMIT = 60
 export const WINDOW_MS = 1_400
-/** What they do, each of which must have been done and been tried. */
+/** The calls of the storm. Each must have succeeded and have been refused at least once. */
 export const kinds = ['take', 'anonymous', 'award', 'settle', 'void', 'refund'] as const
 
 export interface StormOptions {
@@ -24,14 +24,14 @@ export interface StormOptions {
   readonly seed: number
 }
 
-interface Asked {
+interface TakeRequest {
   readonly quota: string
   readonly id: string
   readonly amount: number
 }
 
-type Told =
-  | ({ readonly at: 'asked' | 'taken' | 'refunding' } & Asked)
+type ChildMessage =
+  | ({ readonly at: 'asked' | 'taken' | 'refunding' } & TakeRequest)
   | { readonly at: 'done' | 'refused'; readonly kind: string; readonly code?: string }
   | { readonly at: 'failed'; readonly kind: string; readonly error: string }
   | { readonly at: 'not taken'; readonly id: string }
@@ -40,13 +40,13 @@ type Told =
 export interface StormReport {
   readonly counts: Readonly<Record<string, number>>
   readonly kills: number
-  readonly looks: number
+  readonly checks: number
   /** Takes that a process had asked for when it was killed, and that another has asked for again. */
   readonly repeated: number
   readonly problems: readonly string[]
 }
 
-/** It may be dead by now. */
+/** The process may be dead by now. */
 const ignore = (): void => {}
 
 /** Eight processes take, reserve and give back of one subject, and are killed in the midst of it. */
@@ -56,44 +56,44 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
   const counts: Record<string, number> = {}
   const problems: string[] = []
   /** Answered: each must be there, unless somebody has begun to give it back. */
-  const answered = new Map<string, Asked>()
+  const answered = new Map<string, TakeRequest>()
   const refunding = new Set<string>()
-  const asked = new Map<string, Asked>()
+  const unanswered = new Map<string, TakeRequest>()
   const children = new Set<ChildProcess>()
   let kills = 0
   let repeated = 0
-  let looks = 0
+  let checks = 0
 
-  const listen = (child: ChildProcess, mine: Map<string, Asked>, told: Told): void => {
-    if (told.at === 'asked') mine.set(told.id, told)
-    else if (told.at === 'taken') {
-      mine.delete(told.id)
-      answered.set(told.id, told)
-    } else if (told.at === 'not taken') mine.delete(told.id)
-    else if (told.at === 'refunding') refunding.add(told.id)
-    else if (told.at === 'failed') problems.push(`${told.kind}: ${told.error}`)
-    else if (told.at === 'done' || told.at === 'refused')
-      counts[`${told.kind} ${told.at}`] = (counts[`${told.kind} ${told.at}`] ?? 0) + 1
-    else if (told.at === 'ready') {
-      for (const one of asked.values()) {
+  const listen = (child: ChildProcess, mine: Map<string, TakeRequest>, message: ChildMessage): void => {
+    if (message.at === 'asked') mine.set(message.id, message)
+    else if (message.at === 'taken') {
+      mine.delete(message.id)
+      answered.set(message.id, message)
+    } else if (message.at === 'not taken') mine.delete(message.id)
+    else if (message.at === 'refunding') refunding.add(message.id)
+    else if (message.at === 'failed') problems.push(`${message.kind}: ${message.error}`)
+    else if (message.at === 'done' || message.at === 'refused')
+      counts[`${message.kind} ${message.at}`] = (counts[`${message.kind} ${message.at}`] ?? 0) + 1
+    else if (message.at === 'ready') {
+      for (const one of unanswered.values()) {
         mine.set(one.id, one)
         child.send({ ...one, at: 'again' }, ignore)
         repeated++
       }
-      asked.clear()
+      unanswered.clear()
     }
   }
 
   function start(): void {
     const settings = { url, schema: dibs.schema, awards, limit: LIMIT, windowMs: WINDOW_MS, callers: 3 }
     const child = fork(script, [JSON.stringify(settings)])
-    const mine = new Map<string, Asked>()
+    const mine = new Map<string, TakeRequest>()
     children.add(child)
-    child.on('message', (told: Told) => listen(child, mine, told))
-    // What it has told before it died is read by then.
+    child.on('message', (message: ChildMessage) => listen(child, mine, message))
+    // The messages of the dead process are read by then.
     void Promise.all([once(child, 'exit'), once(child, 'disconnect')]).then(() => {
       children.delete(child)
-      for (const [id, one] of mine) asked.set(id, one)
+      for (const [id, one] of mine) unanswered.set(id, one)
     })
   }
 
@@ -102,17 +102,17 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
     dibs.quota('window', { limit: LIMIT, perMs: WINDOW_MS }),
   ] as const
 
-  /** At every moment: counters fit entries, and no window has more than its limit. */
-  async function look(): Promise<void> {
-    looks++
+  /** Checks that counters fit their entries, and that no window has more than its limit. */
+  async function check(): Promise<void> {
+    checks++
     for (const quota of quotas)
       for (const drift of (await quota.verify()).items)
         problems.push(`${quota.name} drifts: ${JSON.stringify(drift)}`)
     const { rows } = await pool.query(
-      `select name, starts_at, sum(case state when 'held' then asked else amount end)::int as sum
+      `select name, starts_at, sum(case state when 'held' then requested else amount end)::int as sum
        from ${dibs.schema}.quota_entry where state in ('taken', 'refunded', 'held') and (name = 'stock' or state <> 'held')
        group by name, starts_at having sum(case when state = 'held' and expires_at <= clock_timestamp() then 0 when state = 'held'
-         then asked else amount end) > ${LIMIT}`,
+         then requested else amount end) > ${LIMIT}`,
     )
     for (const row of rows) problems.push(`over the limit: ${JSON.stringify(row)}`)
   }
@@ -128,7 +128,7 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
       kinds.every((kind) => counts[`${kind} done`])
     while (performance.now() < end || (!enough() && performance.now() < end + 60_000)) {
       await sleep(100 + 200 * random())
-      await look()
+      await check()
       const live = [...children]
       const victim = live[Math.floor(random() * live.length)]
       if (answered.size > 0 && victim && random() < 0.7) {
@@ -139,16 +139,16 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
     }
     for (const child of children) if (child.connected) child.send({ at: 'over' }, ignore)
     await until(() => children.size === 0, 'the processes to end', 120_000)
-    await look()
+    await check()
     await judge()
   } finally {
     for (const child of children) child.kill('SIGKILL')
   }
-  return { counts, kills, looks, repeated, problems: problems.slice(0, 10) }
+  return { counts, kills, checks, repeated, problems: problems.slice(0, 10) }
 
   async function judge(): Promise<void> {
     const { rows } = await pool.query(
-      `select name, id, amount::int, asked::int, state from ${dibs.schema}.quota_entry`,
+      `select name, id, amount::int, requested::int as asked, state from ${dibs.schema}.quota_entry`,
     )
     const entries = new Map(rows.map((row) => [row.id, row]))
     for (const { id, amount } of answered.values()) {
@@ -163,13 +163,13 @@ export async function quotaStorm(options: StormOptions): Promise<StormReport> {
       .sort((a, b) => (a.id < b.id ? -1 : 1))
     if (JSON.stringify(awarded.rows) !== JSON.stringify(taken))
       problems.push(`${awarded.rows.length} were awarded, and ${taken.length} taken for it`)
-    // What the dead had reserved runs out, and then all of the rest can be had.
+    // The reservations of dead processes expire. Then the whole rest is available.
     const [stock] = quotas
     await until(async () => (await stock.peek('hot')).held === 0, 'reservations to run out', 5_000)
     while ((await stock.tryTake('hot', 1, { id: `last-${Math.random()}` })).ok);
     const { used, held, remaining } = await stock.peek('hot')
     if (used !== LIMIT || held !== 0 || remaining !== 0)
       problems.push(`the limit is not reached: ${used}, ${held}`)
-    await look()
+    await check()
   }
 }

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { claim } from '../../src/claims/acquire-claims.js'
-import type { Quota } from '../../src/claims/quota.js'
+import { claim } from '../../src/claims/acquire/acquire-claims.js'
+import type { Quota } from '../../src/claims/quota/quota.js'
 import { Dibs } from '../../src/dibs.js'
 import { AcquireRefusedError, QuotaExceededError, SingletonConflictError } from '../../src/errors.js'
 import { dropSchema, freshName, throughPool } from '../database.js'

@@ -17,11 +17,23 @@ import { describeValues } from './describe-values.js'
 import type { Context, Harness, Library } from './harness.js'
 
 /** bigint, json, jsonb, timestamptz, numeric, text[]: a program may parse these as it likes. */
-for (const type of [20, 114, 3802, 1184, 1700, 1009]) pg.types.setTypeParser(type, () => 'parsed by the user')
+const parsedTypes = [20, 114, 3802, 1184, 1700, 1009]
 
-/** The same promises for every way into somebody else's transaction. */
+/** Parses these types in a way of the user's own until the suite has ended. */
+function parseOtherwise(): void {
+  const parsers = parsedTypes.map((type) => [type, pg.types.getTypeParser(type)] as const)
+  beforeAll(() => {
+    for (const type of parsedTypes) pg.types.setTypeParser(type, () => 'parsed by the user')
+  })
+  afterAll(() => {
+    for (const [type, parse] of parsers) pg.types.setTypeParser(type, parse)
+  })
+}
+
+/** Tests the same guarantees for every adapter. */
 export function describeConformance(name: string, harness: Harness): void {
   describe(name, () => {
+    parseOtherwise()
     const schema = freshName('adapter')
     const admin = new pg.Pool({ connectionString: directUrl, max: 2 })
     admin.on('error', () => {})

@@ -9,7 +9,7 @@ import { until } from '../database.js'
 import type { Context } from './harness.js'
 
 export function describeErrors({ schema, admin, transaction, ids }: Context): void {
-  /** What one statement in a transaction of its own is refused with. */
+  /** The error of one statement in a transaction of its own. */
   async function refusal(text: string, values: unknown[] = []): Promise<unknown> {
     let caught: unknown
     const failed = transaction(async (session) => {

@@ -16,12 +16,12 @@ export function describeLock({ schema, admin, transaction, ids }: Context): void
     await transaction(async (session, { tx, insert }) => {
       await lock.guard(tx)
       await insert('in time', 'in time')
-      // It is ended if it stands still; but not where that would end the process.
+      // The server ends an idle transaction, except where that would end the process.
       const { rows } = await session.query(
         "select current_setting('idle_in_transaction_session_timeout')::text as limit",
       )
-      expect(rows).toEqual([{ limit: session.isDeaf ? '0' : '30s' }])
-      // It is taken away, and nobody has it before this has ended.
+      expect(rows).toEqual([{ limit: session.hasNoErrorListener ? '0' : '30s' }])
+      // The lock is taken away. It has no new holder before this transaction has ended.
       await dibs.locks.forceRelease('🦊')
       expect(await dibs.tryLock('🦊')).toBeNull()
     })

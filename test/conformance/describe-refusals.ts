@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { NotInTransactionError } from '../../src/errors.js'
 import type { Tx } from '../../src/postgres/executor.js'
-import type { Session } from '../../src/postgres/session.js'
+import type { JoinedTransaction } from '../../src/postgres/joined-transaction.js'
 import type { Context } from './harness.js'
 
 export function describeRefusals({ schema, transaction, ids, impostors, harness }: Context): void {
@@ -31,7 +31,7 @@ export function describeRefusals({ schema, transaction, ids, impostors, harness 
   })
 
   it('refuses to run after the commit, also inside of the next transaction', async () => {
-    let late: Session | undefined
+    let late: JoinedTransaction | undefined
     await transaction(async (session) => {
       late = session
     })
@@ -57,7 +57,7 @@ export function describeRefusals({ schema, transaction, ids, impostors, harness 
   })
 
   it('refuses to run after the rollback', async () => {
-    let late: Session | undefined
+    let late: JoinedTransaction | undefined
     const failed = transaction(async (session) => {
       late = session
       await session.query(write)

@@ -1,10 +1,10 @@
 import type pg from 'pg'
 import type { Tx } from '../../src/postgres/executor.js'
-import type { Session } from '../../src/postgres/session.js'
+import type { JoinedTransaction } from '../../src/postgres/joined-transaction.js'
 
 /** An open transaction of the library under test. */
 export interface OpenTransaction {
-  /** What the adapter makes of it. */
+  /** The transaction that the adapter returns. */
   readonly tx: Tx
   /** Writes a row by the library's own means. */
   insert(id: string, label: string): Promise<unknown>
@@ -14,7 +14,7 @@ export interface OpenTransaction {
 /** The library, on a pool of one connection, with settings that change values and names where it has such. */
 export interface Library {
   transaction(fn: (open: OpenTransaction) => Promise<void>, isolation?: 'repeatable read'): Promise<unknown>
-  /** What must be refused in place of a transaction. */
+  /** Values that a joined call must refuse as a transaction. */
   readonly impostors?: Readonly<Record<string, unknown>>
   close(): Promise<unknown>
 }
@@ -30,13 +30,13 @@ export interface Harness {
   readonly hidesCount?: boolean
 }
 
-/** What the cases of the suite are given. */
+/** The arguments of the suite's cases. */
 export interface Context {
   readonly schema: string
   readonly admin: pg.Pool
   readonly harness: Harness
   transaction(
-    fn: (session: Session, open: OpenTransaction) => Promise<unknown>,
+    fn: (session: JoinedTransaction, open: OpenTransaction) => Promise<unknown>,
     isolation?: 'repeatable read',
   ): Promise<unknown>
   impostors(): Readonly<Record<string, unknown>>

@@ -8,7 +8,7 @@ import { directUrl, dropSchema, freshName, until } from '../database.js'
 import { type Answer, ask, type Question } from './ask.js'
 import { type RunningApp, startApp } from './start-app.js'
 
-/** What not every framework has. */
+/** The features that some frameworks lack. */
 export interface Abilities {
   /** A stream can be told by how it is sent, and not only by what it says of itself. */
   readonly pipes?: boolean
@@ -73,7 +73,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
   }
   const item = { body: { item: 'tea' } }
 
-  /** The same request again and again, as clients do, until it is not in progress. */
+  /** Repeats a request, as clients do, until it is not in progress. */
   const insist = async (path: string, question: Question & { key: string }): Promise<Answer> => {
     for (let n = 0; n < 200; n++) {
       const answer = await send(path, question)
@@ -499,7 +499,7 @@ export function describeHttp(app: string, abilities: Abilities = {}): void {
         expect({ status: again.status, isReplay: isReplay(again) }).toEqual({ status, isReplay: false })
         expect(again.json.run).not.toBe(first.json.run)
       }
-      // What a refused request has written is undone, whether its answer is stored or not.
+      // The writes of a refused request are rolled back, whether its answer is stored or not.
       const kept = stored.filter((status) => status < 400).map((status) => `status ${status}`)
       expect(await effects()).toEqual(kept)
     })

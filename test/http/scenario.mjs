@@ -313,7 +313,7 @@ export function render({ body, headers = {} }) {
 export const unpack = (bytes, encoding) =>
   encoding === 'gzip' ? gunzipSync(bytes) : encoding === 'deflate' ? inflateSync(bytes) : bytes
 
-/** The same as a hook of Fastify. */
+/** The function above as a hook of Fastify. */
 export async function unpackStream(request, _reply, payload) {
   const encoding = request.headers['content-encoding']
   if (!encoding) return payload

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import pg from 'pg'
 import { prepareBinaries } from '../../src/postgres/embedded/binaries.js'
 import { freePort } from '../../src/postgres/embedded/free-port.js'
-import { prepareHome } from '../../src/postgres/embedded/home.js'
 import { DATABASE, initialize, ROLE, readPassword } from '../../src/postgres/embedded/initialize.js'
+import { prepareServerPaths } from '../../src/postgres/embedded/server-paths.js'
 import { toArguments } from '../../src/postgres/embedded/settings.js'
 import { supervise } from '../supervise.js'
 import { until } from '../until.js'
@@ -14,7 +14,10 @@ import { until } from '../until.js'
 /** A server that may be crashed as often as one likes: a keeper would give it up after a few times a minute. */
 export interface CrashingServer {
   readonly url: string
-  /** What `pg_ctl restart -m immediate` does: no checkpoint, sessions are cut off, and it recovers from its log. Resolves when it answers again; how long nobody was answered. */
+  /**
+   * Restarts the server like `pg_ctl restart -m immediate`: without a checkpoint, so that it recovers from its WAL. Resolves to the length of the outage, once
+   * the server answers again.
+   */
   crash(): Promise<number>
   stop(): Promise<void>
 }
@@ -29,8 +32,8 @@ while :; do "$@" & pid=$!; wait $pid; done`
 export async function startCrashingServer(): Promise<CrashingServer> {
   const folder = await mkdtemp(join(tmpdir(), 'crashing-'))
   await chmod(folder, 0o755)
-  const home = prepareHome(folder)
-  const binaries = await prepareBinaries({ folder, given: undefined, user: home.user, onCopy() {} })
+  const home = prepareServerPaths(folder)
+  const binaries = await prepareBinaries({ folder, binFolder: undefined, user: home.user, onCopy() {} })
   await initialize(home, binaries, { durable: false, onStart() {} })
   const port = await freePort()
   const url = `postgres://${ROLE}:${readPassword(home)}@127.0.0.1:${port}/${DATABASE}`

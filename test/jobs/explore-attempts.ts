@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import type { Pool } from 'pg'
 import { describe, it } from 'vitest'
 import { isDeep, itInDepth } from '../depth.js'
-import { type Depth, exploredJobs, type Process, type PutJob, told } from './explored-jobs.js'
+import { type Depth, exploredJobs, type Process, type PutJob, resultOf } from './explored-jobs.js'
 import type { Beaten, Recovered, Settling } from './job-calls.js'
 
-/** The claim that the job of each scene begins with: `old` holds it, until time passes. */
+/** The claim that each exploration starts with: `old` holds it, until time passes. */
 const HELD = { id: 1, fence: 100 }
 const running = (more: Partial<PutJob> = {}): PutJob[] => [{ id: 1, state: 'running', ...more }]
 const RETRY: Settling = { ...HELD, to: 'retry', delayMs: 0, error: { name: 'Error', message: 'again' } }
@@ -18,14 +18,14 @@ export function describeAttemptSchedules(bound: Depth): void {
   const { asProcess, exploreJobs, rowsOf, statesOf, outcomesOf, timePasses } = exploredJobs(bound)
 
   const completes = asProcess(async (own) => (await own.complete([HELD])).length === 1)
-  /** As the engine does it: what the batch has passed over goes by itself. */
-  const completesSurely = asProcess(async (own) => {
+  /** Completes as the engine does: first in a batch, and then alone if the batch has skipped the job. */
+  const completesWithRetries = asProcess(async (own) => {
     const [id] = await own.complete([HELD])
     return id === undefined ? (await own.completeOne(HELD)) === 'done' : true
   })
   const settles = (item: Settling) => asProcess(async (own) => (await own.settle(item))[0]?.state)
-  /** The same for one that has not succeeded. */
-  const settlesSurely = (item: Settling) =>
+  /** Ends an attempt that has not succeeded, first in a batch and then alone. */
+  const settlesWithRetries = (item: Settling) =>
     asProcess(async (own) =>
       (await own.settle(item)).length === 1 ? true : ['done', 'canceled'].includes(await own.settleOne(item)),
     )
@@ -47,7 +47,7 @@ export function describeAttemptSchedules(bound: Depth): void {
   describe('an end, and a lease that has run out', () => {
     it.each([
       ['with others', completes],
-      ['with others, and then by itself', completesSurely],
+      ['with others, and then by itself', completesWithRetries],
       ['by itself', asProcess(async (own) => (await own.completeOne(HELD)) === 'done')],
     ])('one of both counts: completed %s', async (_, end) => {
       await exploreJobs({
@@ -55,8 +55,8 @@ export function describeAttemptSchedules(bound: Depth): void {
         actors: { old: end, upkeep: recovers },
         invariant: async (db, { old, upkeep }) => {
           const outcomes = await outcomesOf(db)
-          if (told(old)) assert.deepEqual([outcomes, told(upkeep)], [['succeeded'], false])
-          else if (told(upkeep)) {
+          if (resultOf(old)) assert.deepEqual([outcomes, resultOf(upkeep)], [['succeeded'], false])
+          else if (resultOf(upkeep)) {
             assert.deepEqual(outcomes, ['lost'])
             assert.deepEqual(await statesOf(db), { 1: 'ready' })
           } else assert.deepEqual(await statesOf(db), { 1: 'running' })
@@ -69,7 +69,7 @@ export function describeAttemptSchedules(bound: Depth): void {
         ['it is tried again', RETRY, 'failed', 'ready'],
         ['it is tried later', { ...RETRY, delayMs: 1_000 }, 'failed', 'scheduled'],
         ['it is dead', { ...RETRY, to: 'dead' }, 'failed', 'dead'],
-        ['it is given back', { ...HELD, to: 'back' }, undefined, 'ready'],
+        ['it is given back', { ...HELD, to: 'release' }, undefined, 'ready'],
       ),
     )('one of both counts: %s', async (_, item, outcome, state) => {
       await exploreJobs({
@@ -78,13 +78,13 @@ export function describeAttemptSchedules(bound: Depth): void {
         invariant: async (db, { old, upkeep }) => {
           const outcomes = await outcomesOf(db)
           const [row] = await rowsOf(db, 'select state, attempt, worker from {schema}.job')
-          const ended = told(old)
+          const ended = resultOf(old)
           if (ended !== undefined)
             assert.deepEqual(
-              [outcomes, row, told(upkeep)],
+              [outcomes, row, resultOf(upkeep)],
               [outcome ? [outcome] : [], { state, attempt: outcome ? 2 : 1, worker: null }, false],
             )
-          else if (told(upkeep))
+          else if (resultOf(upkeep))
             assert.deepEqual([outcomes, row], [['lost'], { state: 'ready', attempt: 2, worker: null }])
           else assert.deepEqual([outcomes, row?.state], [[], 'running'])
         },
@@ -94,11 +94,11 @@ export function describeAttemptSchedules(bound: Depth): void {
     it('of the last attempt: it is dead, or has succeeded', async () => {
       await exploreJobs({
         jobs: running({ attempt: 5 }),
-        actors: { old: completesSurely, upkeep: recovers, another: recovers },
+        actors: { old: completesWithRetries, upkeep: recovers, another: recovers },
         bound: bound(1),
         invariant: async (db, { old }) => {
-          assert.deepEqual(await outcomesOf(db), [told(old) ? 'succeeded' : 'lost'])
-          assert.deepEqual(await statesOf(db), told(old) ? {} : { 1: 'dead' })
+          assert.deepEqual(await outcomesOf(db), [resultOf(old) ? 'succeeded' : 'lost'])
+          assert.deepEqual(await statesOf(db), resultOf(old) ? {} : { 1: 'dead' })
         },
       })
     })
@@ -114,7 +114,9 @@ export function describeAttemptSchedules(bound: Depth): void {
           another: asProcess((own) => own.recover()),
         },
         invariant: async (_, { upkeep, another }) => {
-          const found = [...told<Recovered[]>(upkeep), ...told<Recovered[]>(another)].map(({ id }) => id)
+          const found = [...resultOf<Recovered[]>(upkeep), ...resultOf<Recovered[]>(another)].map(
+            ({ id }) => id,
+          )
           assert.deepEqual(found.toSorted(), [1, 2])
         },
       })
@@ -129,7 +131,7 @@ export function describeAttemptSchedules(bound: Depth): void {
         jobs: running(),
         actors: {
           old: asProcess(async (own) => {
-            await own.settle({ ...HELD, to: 'back' })
+            await own.settle({ ...HELD, to: 'release' })
             return own.claim('old')
           }),
           another: asProcess((own) => own.claim('new')),
@@ -150,9 +152,9 @@ export function describeAttemptSchedules(bound: Depth): void {
         actors: { old: end, successor: succeeds },
         invariant: async (db, { old, successor }) => {
           const outcomes = await outcomesOf(db)
-          assert(!(told(old) && told(successor)), 'both have succeeded')
-          if (told(old)) assert.deepEqual(outcomes, ['succeeded'])
-          if (told(successor)) assert.deepEqual(outcomes, ['lost', 'succeeded'])
+          assert(!(resultOf(old) && resultOf(successor)), 'both have succeeded')
+          if (resultOf(old)) assert.deepEqual(outcomes, ['succeeded'])
+          if (resultOf(successor)) assert.deepEqual(outcomes, ['lost', 'succeeded'])
         },
       })
     })
@@ -160,11 +162,12 @@ export function describeAttemptSchedules(bound: Depth): void {
     it('it is done once: the first fails', async () => {
       await exploreJobs({
         jobs: running(),
-        actors: { old: settlesSurely(RETRY), successor: succeeds },
+        actors: { old: settlesWithRetries(RETRY), successor: succeeds },
         invariant: async (db, { old, successor }) => {
           const outcomes = await outcomesOf(db)
-          if (told(successor)) assert.deepEqual(outcomes, [told(old) ? 'failed' : 'lost', 'succeeded'])
-          else assert.deepEqual(outcomes, [told(old) ? 'failed' : 'lost'])
+          if (resultOf(successor))
+            assert.deepEqual(outcomes, [resultOf(old) ? 'failed' : 'lost', 'succeeded'])
+          else assert.deepEqual(outcomes, [resultOf(old) ? 'failed' : 'lost'])
         },
       })
     })
@@ -186,7 +189,7 @@ export function describeAttemptSchedules(bound: Depth): void {
         },
         bound: bound(1),
         invariant: async (db, { successor }) => {
-          const job = told<{ fence: number } | undefined>(successor)
+          const job = resultOf<{ fence: number } | undefined>(successor)
           if (job)
             assert.deepEqual(
               await rowsOf(db, 'select state, worker, fence::float8, progress from {schema}.job'),
@@ -200,7 +203,7 @@ export function describeAttemptSchedules(bound: Depth): void {
       await exploreJobs({
         jobs: running(),
         actors: {
-          old: completesSurely,
+          old: completesWithRetries,
           upkeep: recovers,
           successor: asProcess(async (own) => {
             const [job] = (await own.claim('new')) ?? []
@@ -208,7 +211,7 @@ export function describeAttemptSchedules(bound: Depth): void {
           }),
         },
         bound: bound(2),
-        invariant: async (_, { old, successor }) => assert(!(told(old) && told(successor))),
+        invariant: async (_, { old, successor }) => assert(!(resultOf(old) && resultOf(successor))),
       })
     })
   })
@@ -232,10 +235,10 @@ export function describeAttemptSchedules(bound: Depth): void {
             db,
             `select state, lease_until > {schema}.clock() as "isHeld" from {schema}.job`,
           )
-          if (told(old) === 'held')
-            assert.deepEqual([row?.state, row?.isHeld, told(upkeep)], ['running', true, false])
-          if (told(upkeep)) assert.notEqual(told(old), 'held')
-          if (told(old) === 'locked') assert(told(upkeep), 'nobody had its row')
+          if (resultOf(old) === 'held')
+            assert.deepEqual([row?.state, row?.isHeld, resultOf(upkeep)], ['running', true, false])
+          if (resultOf(upkeep)) assert.notEqual(resultOf(old), 'held')
+          if (resultOf(old) === 'locked') assert(resultOf(upkeep), 'nobody had its row')
         },
       })
     })
@@ -243,9 +246,9 @@ export function describeAttemptSchedules(bound: Depth): void {
     it('beside an end of the same attempt: it ends', async () => {
       await exploreJobs({
         jobs: running(),
-        actors: { beat: asProcess((own) => own.beat([HELD])), old: completesSurely },
+        actors: { beat: asProcess((own) => own.beat([HELD])), old: completesWithRetries },
         invariant: async (db, { old }) => {
-          assert(told(old))
+          assert(resultOf(old))
           assert.deepEqual(await outcomesOf(db), ['succeeded'])
         },
       })
@@ -259,8 +262,8 @@ export function describeAttemptSchedules(bound: Depth): void {
           operator: cancels,
         },
         invariant: async (db, { old, operator }) => {
-          assert.equal(told(operator), 'canceling')
-          for (const { lost } of told<Beaten[]>(old)) assert.deepEqual(lost, [])
+          assert.equal(resultOf(operator), 'canceling')
+          for (const { lost } of resultOf<Beaten[]>(old)) assert.deepEqual(lost, [])
           const [row] = await rowsOf(db, 'select cancel_at is not null as "isMarked" from {schema}.job')
           assert.equal(row?.isMarked, true)
         },
@@ -272,10 +275,10 @@ export function describeAttemptSchedules(bound: Depth): void {
     it('of what is just being completed: it has succeeded', async () => {
       await exploreJobs({
         jobs: running(),
-        actors: { old: completesSurely, operator: cancels },
+        actors: { old: completesWithRetries, operator: cancels },
         invariant: async (db, { old, operator }) => {
-          assert(told(old))
-          assert(['canceling', 'ended'].includes(told<string>(operator)))
+          assert(resultOf(old))
+          assert(['canceling', 'ended'].includes(resultOf<string>(operator)))
           assert.deepEqual(await outcomesOf(db), ['succeeded'])
         },
       })
@@ -285,17 +288,17 @@ export function describeAttemptSchedules(bound: Depth): void {
       inDepth<[string, Settling]>(
         ['fails, and is tried again', RETRY],
         ['fails for good', { ...RETRY, to: 'dead' }],
-        ['is given back', { ...HELD, to: 'back' }],
+        ['is given back', { ...HELD, to: 'release' }],
       ),
     )('of what just %s: it is over, or never was', async (_, item) => {
       await exploreJobs({
         jobs: running(),
-        actors: { old: settlesSurely(item), operator: cancels },
+        actors: { old: settlesWithRetries(item), operator: cancels },
         invariant: async (db, { old, operator }) => {
           const outcomes = await outcomesOf(db)
-          const state = told<string>(operator)
-          assert(told(old))
-          const before = item.to === 'back' ? [] : ['failed']
+          const state = resultOf<string>(operator)
+          assert(resultOf(old))
+          const before = item.to === 'release' ? [] : ['failed']
           if (state === 'canceling') assert.deepEqual(outcomes, ['canceled'])
           else if (state === 'canceled') assert.deepEqual(outcomes, [...before, 'canceled'])
           else assert.deepEqual([state, outcomes, await statesOf(db)], ['dead', before, { 1: 'dead' }])
@@ -309,8 +312,9 @@ export function describeAttemptSchedules(bound: Depth): void {
         actors: { upkeep: recovers, operator: cancels },
         invariant: async (db, { upkeep, operator }) => {
           const outcomes = await outcomesOf(db)
-          if (told(operator) === 'canceled') assert.deepEqual(outcomes, ['lost', 'canceled'])
-          else if (told(upkeep)) assert.deepEqual([told(operator), outcomes], ['canceling', ['canceled']])
+          if (resultOf(operator) === 'canceled') assert.deepEqual(outcomes, ['lost', 'canceled'])
+          else if (resultOf(upkeep))
+            assert.deepEqual([resultOf(operator), outcomes], ['canceling', ['canceled']])
           else assert.deepEqual(await statesOf(db), { 1: 'running' })
         },
       })
@@ -321,7 +325,10 @@ export function describeAttemptSchedules(bound: Depth): void {
         jobs: [{ id: 1 }],
         actors: { operator: cancels, another: cancels },
         invariant: async (db, { operator, another }) => {
-          assert.deepEqual([told<string>(operator), told<string>(another)].toSorted(), ['canceled', 'ended'])
+          assert.deepEqual([resultOf<string>(operator), resultOf<string>(another)].toSorted(), [
+            'canceled',
+            'ended',
+          ])
           assert.deepEqual(await outcomesOf(db), ['canceled'])
         },
       })
@@ -338,9 +345,9 @@ export function describeAttemptSchedules(bound: Depth): void {
         actors: { first, second },
         invariant: async (db, outcomes) => {
           assert.deepEqual(await outcomesOf(db), ['succeeded'])
-          // Whoever goes by itself learns that it is done, whoever has done it.
-          if (second !== completes) assert.equal(told(outcomes.second), true)
-          else assert(told(outcomes.first) || told(outcomes.second))
+          // An end that is sent alone learns that the job has ended, whoever has ended it.
+          if (second !== completes) assert.equal(resultOf(outcomes.second), true)
+          else assert(resultOf(outcomes.first) || resultOf(outcomes.second))
         },
       })
     })
@@ -348,9 +355,9 @@ export function describeAttemptSchedules(bound: Depth): void {
     it('it has failed once', async () => {
       await exploreJobs({
         jobs: running(),
-        actors: { first: settles(RETRY), second: settlesSurely(RETRY) },
+        actors: { first: settles(RETRY), second: settlesWithRetries(RETRY) },
         invariant: async (db, { second }) => {
-          assert.equal(told(second), true)
+          assert.equal(resultOf(second), true)
           assert.deepEqual(await outcomesOf(db), ['failed'])
           assert.deepEqual(await statesOf(db), { 1: 'ready' })
         },
@@ -367,7 +374,7 @@ export function describeAttemptSchedules(bound: Depth): void {
         },
         invariant: async (db, { both }) => {
           // Passed over, since the operator had its row.
-          if (told<number[]>(both).length === 0) return
+          if (resultOf<number[]>(both).length === 0) return
           assert.deepEqual(await rowsOf(db, 'select fence::int, result from {schema}.job_history'), [
             { fence: 100, result: 'good' },
           ])
@@ -385,7 +392,7 @@ export function describeAttemptSchedules(bound: Depth): void {
           beat: asProcess((own) => own.beat([HELD])),
         },
         invariant: async (db, { both }) => {
-          if (told<unknown[]>(both).length === 0) return
+          if (resultOf<unknown[]>(both).length === 0) return
           assert.deepEqual(
             await rowsOf(db, "select fence::int, error ->> 'message' as message from {schema}.job_history"),
             [{ fence: 100, message: 'good' }],
@@ -411,9 +418,9 @@ export function describeAttemptSchedules(bound: Depth): void {
         mayBeDiscarded: true,
         actors: { operator: one, another: other },
         invariant: async (db, { operator, another }) => {
-          assert.equal(told<number>(operator) + told<number>(another), 1)
+          assert.equal(resultOf<number>(operator) + resultOf<number>(another), 1)
           const isDriven =
-            (one === redrives && told(operator) === 1) || (other === redrives && told(another) === 1)
+            (one === redrives && resultOf(operator) === 1) || (other === redrives && resultOf(another) === 1)
           assert.deepEqual(
             await rowsOf(db, 'select state, attempt from {schema}.job'),
             isDriven ? [{ state: 'ready', attempt: 0 }] : [],
@@ -434,15 +441,15 @@ export function describeAttemptSchedules(bound: Depth): void {
           another: discards,
         },
         invariant: async (db, { operator, another }) => {
-          assert.deepEqual(await statesOf(db), told(another) === 1 ? {} : { 1: 'running' })
-          assert.equal(told(operator), told(another) === 1 ? undefined : 1)
+          assert.deepEqual(await statesOf(db), resultOf(another) === 1 ? {} : { 1: 'running' })
+          assert.equal(resultOf(operator), resultOf(another) === 1 ? undefined : 1)
         },
       })
     })
   })
 
   describe('a handler with a transaction', () => {
-    /** What it does, and that it is done, are one. */
+    /** The effect and the end of the job commit together. */
     const inTransaction = async (own: Process, held: { id: number; fence: number }, by: string) => {
       try {
         return await own.transaction(async (tx) => {
@@ -476,14 +483,14 @@ export function describeAttemptSchedules(bound: Depth): void {
         },
         invariant: async (db, { old, successor }) => {
           const outcomes = await outcomesOf(db)
-          if (told(old) === 'done') {
-            assert.deepEqual([outcomes, told(successor)], [['succeeded'], undefined])
+          if (resultOf(old) === 'done') {
+            assert.deepEqual([outcomes, resultOf(successor)], [['succeeded'], undefined])
             await effectsAre(db, 'old')
           } else {
-            // One that comes late has the row until it rolls back: whoever claims meanwhile passes it over.
-            const isDone = told(successor) === 'done'
+            // A late handler has locked the row until it rolls back. A claim skips the row meanwhile.
+            const isDone = resultOf(successor) === 'done'
             assert.deepEqual(
-              [told(old), outcomes, await statesOf(db)],
+              [resultOf(old), outcomes, await statesOf(db)],
               isDone ? ['lost', ['lost', 'succeeded'], {}] : ['lost', ['lost'], { 1: 'ready' }],
             )
             await effectsAre(db, ...(isDone ? ['new'] : []))
@@ -498,7 +505,7 @@ export function describeAttemptSchedules(bound: Depth): void {
         actors: { old: first, operator: cancels, upkeep: recovers },
         bound: bound(1),
         invariant: async (db, { old }) => {
-          const isDone = told(old) === 'done'
+          const isDone = resultOf(old) === 'done'
           await effectsAre(db, ...(isDone ? ['old'] : []))
           assert.equal((await outcomesOf(db)).includes('succeeded'), isDone)
         },

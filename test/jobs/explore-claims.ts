@@ -4,12 +4,12 @@ import { describe, it } from 'vitest'
 import type { ClaimedJob } from '../../src/jobs/claimed-job.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { itInDepth } from '../depth.js'
-import { type Depth, exploredJobs, type Process, type PutJob, told } from './explored-jobs.js'
+import { type Depth, exploredJobs, type Process, type PutJob, resultOf } from './explored-jobs.js'
 import type { Careful } from './job-calls.js'
 
 const ready = (...ids: number[]): PutJob[] => ids.map((id) => ({ id }))
 const idsOf = (outcome: Outcome | undefined): number[] =>
-  (told<ClaimedJob[] | null>(outcome) ?? []).map(({ id }) => id)
+  (resultOf<ClaimedJob[] | null>(outcome) ?? []).map(({ id }) => id)
 
 /** Every race of those who claim that is known, and that must not be one. */
 export function describeClaimSchedules(bound: Depth): void {
@@ -18,14 +18,14 @@ export function describeClaimSchedules(bound: Depth): void {
     asProcess((own) => own.claim(worker, count, lanes ? { lanes } : {}))
   const probes = (worker: string, count = 1) => asProcess((own) => own.probe(worker, count))
 
-  /** Whoever was told that it has a job has it, under the fence that it was told. */
+  /** Checks that each worker holds the jobs that its claim returned, under the returned fence. */
   const ownersAreRight = async (db: Pool, outcomes: Readonly<Record<string, Outcome>>) => {
     const rows = await rowsOf(
       db,
       "select id::int, worker, fence::float8 from {schema}.job where state = 'running'",
     )
     const held = Object.entries(outcomes).flatMap(([worker, outcome]) =>
-      (told<ClaimedJob[] | null>(outcome) ?? []).map(({ id, fence }) => ({ id, worker, fence })),
+      (resultOf<ClaimedJob[] | null>(outcome) ?? []).map(({ id, fence }) => ({ id, worker, fence })),
     )
     const sorted = (all: readonly Record<string, unknown>[]) =>
       all.toSorted((one, other) => Number(one.id) - Number(other.id))
@@ -96,14 +96,14 @@ export function describeClaimSchedules(bound: Depth): void {
 
   describe('what becomes due is claimed once, or waits for the next', () => {
     const promotes = asProcess(async (own) => (await own.promote()).count)
-    const scene = (others: Readonly<Record<string, typeof promotes>>, preemptions: number) =>
+    const expectOneClaim = (others: Readonly<Record<string, typeof promotes>>, preemptions: number) =>
       exploreJobs({
         jobs: [{ id: 1, state: 'scheduled', runAt: '2025-12-31' }],
         actors: { ...others, ann: claims('ann') },
         bound: bound(preemptions),
         invariant: async (db, { ann, ...promoted }) => {
           assert.equal(
-            Object.values(promoted).reduce((sum, one) => sum + told<number>(one), 0),
+            Object.values(promoted).reduce((sum, one) => sum + resultOf<number>(one), 0),
             1,
           )
           await ownersAreRight(db, { ann } as Record<string, Outcome>)
@@ -111,8 +111,8 @@ export function describeClaimSchedules(bound: Depth): void {
         },
       })
 
-    it('one promotes', () => scene({ promotion: promotes }, 2))
-    itInDepth('two promote', () => scene({ promotion: promotes, another: promotes }, 1))
+    it('one promotes', () => expectOneClaim({ promotion: promotes }, 2))
+    itInDepth('two promote', () => expectOneClaim({ promotion: promotes, another: promotes }, 1))
   })
 
   describe('a pause', () => {
@@ -138,7 +138,7 @@ export function describeClaimSchedules(bound: Depth): void {
         actors: { operator: pauses, ann: asProcess(claim) },
         invariant: async (db, { operator, ann }) => {
           await ownersAreRight(db, { ann } as Record<string, Outcome>)
-          const seen = told<{ id: number }[]>(operator).map(({ id }) => id)
+          const seen = resultOf<{ id: number }[]>(operator).map(({ id }) => id)
           const taken = idsOf(ann)
           assert.equal(
             taken.includes(1),
@@ -146,7 +146,7 @@ export function describeClaimSchedules(bound: Depth): void {
             `${taken} were begun, ${seen} ran when it was paused`,
           )
           // The other queue goes on, but for the moment in which one is being paused.
-          if (told(ann) !== null) assert(taken.includes(2))
+          if (resultOf(ann) !== null) assert(taken.includes(2))
         },
       })
     })
@@ -159,7 +159,7 @@ export function describeClaimSchedules(bound: Depth): void {
         invariant: async (_, { operator, another, ann }) => {
           for (const one of [operator, another])
             assert.deepEqual(
-              told<{ id: number }[]>(one).map(({ id }) => id),
+              resultOf<{ id: number }[]>(one).map(({ id }) => id),
               idsOf(ann),
             )
         },
@@ -172,20 +172,20 @@ export function describeClaimSchedules(bound: Depth): void {
         before: (db) => rowsOf(db, "insert into {schema}.queue values ('q', '2026-01-01', 'ann')"),
         actors: { operator: asProcess((own) => own.resume('q')), ann: claims('ann') },
         invariant: async (db, { operator, ann }) => {
-          assert.equal(told(operator), 'resumed')
+          assert.equal(resultOf(operator), 'resumed')
           await ownersAreRight(db, { ann } as Record<string, Outcome>)
         },
       })
     })
   })
 
-  it('what is canceled is claimed, and its worker is told, or is not claimed', async () => {
+  it('a canceled job is claimed, and its worker learns of the cancellation, or is not claimed', async () => {
     await exploreJobs({
       jobs: ready(1),
       actors: { operator: asProcess((own) => own.cancel(1)), ann: claims('ann') },
       invariant: async (db, { operator, ann }) => {
         const isTaken = idsOf(ann).length === 1
-        assert.equal(told(operator), isTaken ? 'canceling' : 'canceled')
+        assert.equal(resultOf(operator), isTaken ? 'canceling' : 'canceled')
         assert.deepEqual(await outcomesOf(db), isTaken ? [] : ['canceled'])
         if (isTaken)
           assert.deepEqual(await rowsOf(db, 'select cancel_at is not null as "isMarked" from {schema}.job'), [
@@ -208,8 +208,8 @@ export function describeClaimSchedules(bound: Depth): void {
         const taken = idsOf(ann)
         assert(taken.includes(2))
         const outcomes = await outcomesOf(db)
-        if (taken.includes(1)) assert.deepEqual([outcomes, told(upkeep)], [[], 0])
-        else if (told(upkeep) === 1) assert.deepEqual(outcomes, ['expired'])
+        if (taken.includes(1)) assert.deepEqual([outcomes, resultOf(upkeep)], [[], 0])
+        else if (resultOf(upkeep) === 1) assert.deepEqual(outcomes, ['expired'])
       },
     })
   })
@@ -222,18 +222,20 @@ export function describeClaimSchedules(bound: Depth): void {
       const carefully = (worker: string) =>
         asProcess(async (own) => {
           const refused = await own.claim(worker, 2).catch(() => null)
-          return refused === null ? own.claimCarefully(worker, 2) : { jobs: refused, setAside: [], stuck: [] }
+          return refused === null
+            ? own.claimCarefully(worker, 2)
+            : { jobs: refused, quarantined: [], stuck: [] }
         })
       await exploreJobs({
         jobs,
         actors: { ann: carefully('ann'), bob: carefully('bob') },
         bound: bound(1),
         invariant: async (db, { ann, bob }) => {
-          const all = [told<Careful>(ann), told<Careful>(bob)]
+          const all = [resultOf<Careful>(ann), resultOf<Careful>(bob)]
           const taken = all.flatMap(({ jobs: own }) => own.map(({ id }) => id))
           assert.deepEqual(taken.toSorted(), [2, 3])
           assert.deepEqual(
-            [all.flatMap(({ setAside }) => setAside), all.flatMap(({ stuck }) => stuck)],
+            [all.flatMap(({ quarantined }) => quarantined), all.flatMap(({ stuck }) => stuck)],
             [[1], []],
           )
           assert.deepEqual(await statesOf(db), { 1: 'dead', 2: 'running', 3: 'running' })
@@ -249,11 +251,11 @@ export function describeClaimSchedules(bound: Depth): void {
           operator: asProcess((own) => own.cancel(1)),
         },
         invariant: async (db, { ann, operator }) => {
-          const { jobs: own, setAside } = told<Careful>(ann)
+          const { jobs: own, quarantined } = resultOf<Careful>(ann)
           assert.deepEqual(own.map(({ id }) => id).toSorted(), [2, 3])
-          assert.deepEqual(setAside, told(operator) === 'dead' ? [1] : [])
-          assert(['dead', 'canceled'].includes(told<string>(operator)))
-          assert.deepEqual(await outcomesOf(db), told(operator) === 'dead' ? [] : ['canceled'])
+          assert.deepEqual(quarantined, resultOf(operator) === 'dead' ? [1] : [])
+          assert(['dead', 'canceled'].includes(resultOf<string>(operator)))
+          assert.deepEqual(await outcomesOf(db), resultOf(operator) === 'dead' ? [] : ['canceled'])
         },
       })
     })

@@ -11,7 +11,7 @@ import { exploreDibs } from '../explore-dibs.js'
 import { withoutLine } from '../locks/without-line.js'
 import { type JobCalls, jobCalls } from './job-calls.js'
 
-/** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
+/** Returns the bound of an exploration, from the number of preemptions that CI explores. */
 export type Depth = (preemptions: number) => ExploreBound
 
 /** One process, and what it sends. */
@@ -20,11 +20,11 @@ export interface Process extends JobCalls {
   transaction<T>(fn: (tx: Transaction) => Promise<T>): Promise<T>
 }
 
-/** A job as a scene begins with it. */
+/** A job that an exploration starts with. */
 export interface PutJob {
   readonly id: number
   readonly state?: 'ready' | 'scheduled' | 'running' | 'dead'
-  /** Of its last claim. Default: 100 if it runs or has died, else 0, never claimed. */
+  /** The fence of the job's last claim. Default: 100 if the job runs or has died. Otherwise 0: never claimed. */
   readonly fence?: string | number
   readonly lane?: number
   readonly priority?: number
@@ -37,28 +37,28 @@ export interface PutJob {
 }
 
 const expected = [
-  // Of several who wait for one lock the server lets whom it likes go first.
+  // The server chooses which of several waiters gets a lock first.
   /is the server's choice|seen in one order only/,
-  // They are one statement, or none that touches a row; or all that they do is done by others, which have points.
-  /\.(?:clock|job_claims_key|job_paused|job_items|job_loss|job_take_all|bound|bounded_wait|next_fence|micros|job_forget_on)\(.* (?:has no yield point|runs as one step)/,
+  // These functions are one statement, touch no row, or only call functions that have yield points.
+  /\.(?:clock|job_claim_lock_key|job_paused_lanes|job_settlements|job_lease_lost_error|job_start_for_workers|limit_lock_wait|wait_below_statement_timeout|next_fence|micros|job_forget_date)\(.* (?:has no yield point|runs as one step)/,
 ]
 
-/** How far `timePasses` goes: past the leases that `putJobs` has written, and not past those that a scene takes. */
+/** The time that `timePasses` adds: past the leases that `putJobs` has written, and not past those of claims in the exploration. */
 const PASSED_MS = 1_000_000
 export const LEASE_MS = 80_000_000
 
-/** Jobs of the lanes 1 and 2 of the queue `q`, and 3 of the queue `other`. Whatever runs at the start has a lease of a second. */
+/** Jobs of the lanes 1 and 2 of the queue `q`, and 3 of the queue `other`. A job that runs at the start has a lease of a second. */
 export function exploredJobs(bound: Depth) {
   const fixture = exploredClaims()
   beforeAll(async () => {
     const { pool, schema } = fixture
     await pool.query('create table effect (job bigint not null, by text not null)')
-    // A clock that goes on when it is told to, for everybody at once: a sequence is no part of a snapshot.
+    // A clock that moves only when a test moves it, for all actors at once: a sequence is no part of a snapshot.
     await pool.query(`
       create or replace function ${schema.name}.clock() returns timestamptz language sql volatile
       as $$ select '${NOW}'::timestamptz + last_value * interval '1 millisecond' from public.tick $$`)
     // Made once, so that every schedule finds the same.
-    await pool.query(`select ${schema.name}.job_history_day('2026-01-09')`)
+    await pool.query(`select ${schema.name}.job_history_add_partition('2026-01-09')`)
   })
 
   const inSchema = (sql: string): string => sql.replaceAll('{schema}', fixture.schema.name)
@@ -89,14 +89,14 @@ export function exploredJobs(bound: Depth) {
     for (const job of jobs) await db.query(inSchema(insertOf(job)))
   }
 
-  /** Of the jobs that a scene began with: nothing is lost, nothing has ended twice, no attempt has two outcomes; and what runs will be found when nobody renews it any more. */
+  /** Checks the jobs that the exploration started with: none is lost or has ended twice, no attempt has two outcomes, and recovery will find each running job. */
   async function nothingIsWrong(db: Pool, ids: readonly number[], mayBeDiscarded: boolean): Promise<void> {
     const live = await rowsOf(db, 'select id::int, state from {schema}.job')
     const unwatched = await rowsOf(
       db,
       `select j.id from {schema}.job j where j.state = 'running' and not exists (
         select from {schema}.job_held h where j.id = any (h.ids) and h.worker = j.worker
-          and h.look_at <= greatest(j.lease_until, {schema}.clock() + interval '1 second'))`,
+          and h.check_at <= greatest(j.lease_until, {schema}.clock() + interval '1 second'))`,
     )
     assert.deepEqual(unwatched, [], 'nobody will find out that these are lost')
     const history = await rowsOf(
@@ -119,12 +119,12 @@ export function exploredJobs(bound: Depth) {
     }
   }
 
-  /** All schedules up to the bound, and it says so. */
+  /** Explores all schedules up to the bound, and expects the report to say so. */
   async function exploreJobs(
     options: Omit<ExploreOptions, 'pool' | 'setup'> & {
       readonly jobs: readonly PutJob[]
       readonly before?: (db: Pool) => Promise<unknown>
-      /** What is neither live nor has ended may have been discarded. */
+      /** A job that is neither live nor in history may have been discarded. */
       readonly mayBeDiscarded?: boolean
     },
   ): Promise<ExploreReport> {
@@ -163,7 +163,7 @@ export function exploredJobs(bound: Depth) {
           state,
         ]),
       ),
-    /** What history says of a job, the attempts in their order. */
+    /** The outcomes of a job in history, in the order of its attempts. */
     outcomesOf: async (db: Pool, id = 1): Promise<unknown[]> =>
       (
         await rowsOf(
@@ -174,10 +174,10 @@ export function exploredJobs(bound: Depth) {
   }
 }
 
-/** Which index has a job in that state, as a literal. */
-export function listedOf(state: string): string {
-  const names: Record<string, string> = { scheduled: 'schedule', gated: 'none', dead: 'dead' }
-  return `'${names[state] ?? 'line'}'`
+/** The index that has jobs in this state, as an SQL literal. */
+export function indexOf(state: string): string {
+  const names: Record<string, string> = { running: 'ready', gated: 'none' }
+  return `'${names[state] ?? state}'`
 }
 
 /** Step by step, since a job cannot be born in any state. */
@@ -188,22 +188,22 @@ export function insertOf(job: PutJob): string {
   const at = `'${NOW}'::timestamptz`
   const timeOf = (time: string | undefined): string => (time === undefined ? 'null' : `'${time}'`)
   const steps = [
-    `insert into {schema}.job (id, created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, listed, input) overriding system value
+    `insert into {schema}.job (id, created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, indexed_in, input) overriding system value
      values (${id}, ${at}, ${job.runAt ? timeOf(job.runAt) : at}, ${timeOf(job.expiresAt)}, ${lane}, ${priority}, ${maxAttempts}, ${keepDays},
-       '${state === 'scheduled' ? state : 'ready'}', ${listedOf(state === 'scheduled' ? state : 'ready')}, '{"n": ${id}}')`,
+       '${state === 'scheduled' ? state : 'ready'}', ${indexOf(state === 'scheduled' ? state : 'ready')}, '{"n": ${id}}')`,
   ]
   if (Number(fence) > 0)
     steps.push(`update {schema}.job set state = 'running', fence = ${fence}, attempt = ${attempt}, worker = '${worker}', started_at = ${at},
       lease_until = ${at} + interval '1 second' where id = ${id};
-      insert into {schema}.job_held (worker, look_at, ids) values ('${worker}', ${at} + interval '1 second', '{${id}}')`)
+      insert into {schema}.job_held (worker, check_at, ids) values ('${worker}', ${at} + interval '1 second', '{${id}}')`)
   if (Number(fence) > 0 && state !== 'running')
-    steps.push(`update {schema}.job set state = '${state}', listed = ${listedOf(state)}, worker = null, started_at = null, lease_until = null,
+    steps.push(`update {schema}.job set state = '${state}', indexed_in = ${indexOf(state)}, worker = null, started_at = null, lease_until = null,
       error = '{"name": "Error", "message": "before"}' where id = ${id}`)
   return steps.join(';')
 }
 
-/** What an actor was told, which must not have failed. */
-export function told<T>(outcome: Outcome | undefined): T {
+/** The result of an actor, which must not have failed. */
+export function resultOf<T>(outcome: Outcome | undefined): T {
   assert.equal(outcome?.status, 'fulfilled', String((outcome as { reason?: unknown })?.reason))
   return outcome.value as T
 }

@@ -1,22 +1,22 @@
-import { type Block, type ClaimedJob, readBlock } from '../../src/jobs/claimed-job.js'
+import { type ClaimBlock, type ClaimedJob, readClaimBlock } from '../../src/jobs/claimed-job.js'
 import {
-  beatJobs,
   cancelJob,
-  claimCarefully,
-  claimJobs,
+  claimAtCursors,
+  claimOneByOne,
   completeJob,
   completeJobs,
   discardJobs,
   expireJobs,
   pauseQueue,
-  probeJobs,
   promoteJobs,
   recoverJobs,
   redriveJobs,
+  renewLeases,
+  reportProgress,
   resumeQueue,
+  scanJobs,
   settleJob,
   settleJobs,
-  tellJob,
 } from '../../src/jobs/job-statements.js'
 import type { Database } from '../../src/postgres/database.js'
 import type { Statement } from '../../src/postgres/statement.js'
@@ -31,7 +31,7 @@ export interface Held {
 
 export interface Careful {
   readonly jobs: readonly ClaimedJob[]
-  readonly setAside: readonly number[]
+  readonly quarantined: readonly number[]
   readonly stuck: readonly number[]
 }
 
@@ -43,7 +43,7 @@ export interface Beaten {
 }
 
 export interface Settling extends Held {
-  readonly to: 'retry' | 'dead' | 'snooze' | 'back' | 'canceled'
+  readonly to: 'retry' | 'dead' | 'snooze' | 'release' | 'canceled'
   readonly delayMs?: number
   readonly error?: unknown
 }
@@ -56,13 +56,13 @@ export interface Recovered extends Held {
 
 export type JobCalls = ReturnType<typeof jobCalls>
 
-/** How long a call of one may wait for whoever has its row. */
+/** How long a call for one job may wait for the lock of its row. */
 const WAIT_MS = '60000'
 
 /** The statements of the engine, as its parts send them. */
 export function jobCalls(database: Database, leaseMs: number) {
   const ask = async (statement: Statement, values: readonly (string | null)[], tx?: Transaction) => {
-    const [row] = await database.send(statement, values, tx)
+    const [row] = await database.send(statement, values, { tx })
     return Object.values(row ?? {})[0] ?? null
   }
   const read = async <T>(
@@ -72,7 +72,8 @@ export function jobCalls(database: Database, leaseMs: number) {
   ): Promise<T> => JSON.parse(`${await ask(statement, values, tx)}`)
   const idsOf = (held: readonly Held[]): string => `{${held.map(({ id }) => id)}}`
   const fencesOf = (held: readonly Held[]): string => `{${held.map(({ fence }) => fence)}}`
-  const jobsOf = (blocks: readonly Block[] | null): ClaimedJob[] | null => blocks?.flatMap(readBlock) ?? null
+  const jobsOf = (blocks: readonly ClaimBlock[] | null): ClaimedJob[] | null =>
+    blocks?.flatMap(readClaimBlock) ?? null
 
   return {
     /** From the start of each place. Null: a queue is just being paused. */
@@ -86,7 +87,7 @@ export function jobCalls(database: Database, leaseMs: number) {
       }: { lanes?: number[]; priorities?: number[]; afters?: number[] } = {},
     ): Promise<ClaimedJob[] | null> =>
       jobsOf(
-        await read(claimJobs, [
+        await read(claimAtCursors, [
           ...[textArray([worker]), `{${count}}`, `{${lanes}}`, `{${priorities}}`, `{${afters}}`],
           `{${lanes.map(() => leaseMs)}}`,
         ]),
@@ -94,7 +95,7 @@ export function jobCalls(database: Database, leaseMs: number) {
     probe: async (worker: string, count = 1, lanes = [1]): Promise<ClaimedJob[] | null> =>
       jobsOf(
         (
-          await read<{ blocks: Block[] } | null>(probeJobs, [
+          await read<{ blocks: ClaimBlock[] } | null>(scanJobs, [
             ...[textArray([worker]), `{${count}}`, `{${lanes}}`],
             `{${lanes.map(() => leaseMs)}}`,
           ])
@@ -102,11 +103,11 @@ export function jobCalls(database: Database, leaseMs: number) {
       ),
     claimCarefully: async (worker: string, count = 1, lanes = [1]): Promise<Careful | null> => {
       const values = [worker, `${count}`, `{${lanes}}`, `{${lanes.map(() => leaseMs)}}`]
-      const answer = await read<{ blocks: Block[]; setAside: number[]; stuck: number[] } | null>(
-        claimCarefully,
+      const answer = await read<{ blocks: ClaimBlock[]; quarantined: number[]; stuck: number[] } | null>(
+        claimOneByOne,
         values,
       )
-      return answer && { ...answer, jobs: answer.blocks.flatMap(readBlock) }
+      return answer && { ...answer, jobs: answer.blocks.flatMap(readClaimBlock) }
     },
     promote: (limit = 10) =>
       read<{ count: number; queues: string[]; dueInMs: number | null }>(promoteJobs, [`${limit}`]),
@@ -117,25 +118,25 @@ export function jobCalls(database: Database, leaseMs: number) {
       { results = null, keepDays = [7] }: { results?: readonly unknown[] | null; keepDays?: number[] } = {},
     ): Promise<number[]> => {
       const values = [idsOf(held), fencesOf(held), results && JSON.stringify(results), `{${keepDays}}`]
-      const told = await read<{ done: number[] } | null>(completeJobs, values)
-      return told?.done ?? held.map(({ id }) => id)
+      const result = await read<{ done: number[] } | null>(completeJobs, values)
+      return result?.done ?? held.map(({ id }) => id)
     },
     completeOne: async ({ id, fence }: Held, tx?: Transaction, keepDays = 7): Promise<string> =>
       `${await ask(completeJob, [`${id}`, `${fence}`, null, `${keepDays}`, WAIT_MS], tx)}`,
     /** Without those that others have locked. */
     settle: async (...items: readonly Settling[]) => {
-      const told = await read<{ id: number; state: string }[]>(settleJobs, [JSON.stringify(items)])
-      return told.filter(({ state }) => state !== 'locked')
+      const result = await read<{ id: number; state: string }[]>(settleJobs, [JSON.stringify(items)])
+      return result.filter(({ state }) => state !== 'locked')
     },
     settleOne: async (item: Settling): Promise<string> =>
       `${await ask(settleJob, [JSON.stringify(item), WAIT_MS])}`,
     beat: (held: readonly Held[], workers: readonly string[] = []) =>
-      read<Beaten>(beatJobs, [
+      read<Beaten>(renewLeases, [
         ...[textArray(workers), idsOf(held), fencesOf(held)],
         `{${held.map(() => leaseMs)}}`,
       ]),
     tell: async ({ id, fence }: Held, progress: unknown, ms = leaseMs): Promise<string> =>
-      `${await ask(tellJob, [`${id}`, `${fence}`, JSON.stringify(progress), `${ms}`, WAIT_MS])}`,
+      `${await ask(reportProgress, [`${id}`, `${fence}`, JSON.stringify(progress), `${ms}`, WAIT_MS])}`,
     recover: async (limit = 10, over: readonly number[] = []) =>
       (await read<{ lost: Recovered[]; isMore: boolean }>(recoverJobs, [`${limit}`, `{${over}}`])).lost,
     cancel: async (id: number): Promise<string> =>

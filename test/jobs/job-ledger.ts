@@ -7,7 +7,7 @@ export interface PlannedJob {
   readonly input: { readonly n: number; readonly ms: number }
 }
 
-/** What jobs write, and a journal of what must never happen to a job or to its history, as the server sees it. */
+/** The table that jobs write to, and a journal in which triggers record forbidden changes of jobs and history. */
 export async function createWorld(pool: pg.Pool, schema: string, world: string): Promise<void> {
   await pool.query(`
     create schema ${world};
@@ -63,18 +63,19 @@ export async function inspectLedger(
   )
   for (const job of jobs) {
     const { id, name, input } = job
-    const told = attempts.get(id) ?? []
+    const recorded = attempts.get(id) ?? []
     const about = (what: string): number =>
-      problems.push(`job ${id} (${name}, number ${input.n}) ${what}; its history: ${describe(told)}`)
-    const last = told.at(-1)
+      problems.push(`job ${id} (${name}, number ${input.n}) ${what}; its history: ${describe(recorded)}`)
+    const last = recorded.at(-1)
     const ends = name === 'doomed' ? 'failed' : 'succeeded'
     if (last?.outcome !== ends) about(`should have ${ends}`)
-    if (told.filter(({ outcome }) => outcome === 'succeeded').length !== (name === 'doomed' ? 0 : 1))
+    if (recorded.filter(({ outcome }) => outcome === 'succeeded').length !== (name === 'doomed' ? 0 : 1))
       about('should have succeeded once, or never if it is doomed')
-    if (new Set(told.map(({ fence }) => fence)).size !== told.length) about('has two outcomes of one claim')
-    if (told.some(({ attempt }, n) => attempt !== n + 1))
+    if (new Set(recorded.map(({ fence }) => fence)).size !== recorded.length)
+      about('has two outcomes of one claim')
+    if (recorded.some(({ attempt }, n) => attempt !== n + 1))
       about('has attempts that are not counted one by one')
-    if (told.some(({ outcome }) => !['succeeded', 'failed', 'lost'].includes(outcome)))
+    if (recorded.some(({ outcome }) => !['succeeded', 'failed', 'lost'].includes(outcome)))
       about('has an outcome that nobody asked for')
     if (last?.result && (last.result.n !== input.n || `${last.result.fence}` !== last.fence))
       about(`has the result of another attempt: ${JSON.stringify(last.result)}`)

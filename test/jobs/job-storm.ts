@@ -8,19 +8,19 @@ import { until } from '../until.js'
 import type { CrashingServer } from './crashing-server.js'
 import { createWorld, inspectLedger, type PlannedJob } from './job-ledger.js'
 import { Progress } from './progress.js'
-import { StormWorker, type Told } from './storm-worker.js'
+import { type StormReport, StormWorker } from './storm-worker.js'
 
 export const faults = ['SIGKILL', 'SIGSTOP', 'terminate', 'crash'] as const
 export type Fault = (typeof faults)[number]
 
-/** How many workers one strike is for. A stopped one is of no use for seconds. */
+/** How many workers there are for each strike. A stopped worker does nothing for seconds. */
 const targets: Readonly<Record<Fault, number>> = { SIGKILL: 2, SIGSTOP: 2, terminate: 3, crash: 0 }
 
 const PROCESSES = 8
 const CONCURRENCY = 10
 const SCHEMA = 'dibs'
 const WORLD = 'world'
-/** How long after a fault work may take to be at half of its speed again: leases must run out, and a process must start. */
+/** How long after a fault the work may take to reach half of its speed again. Leases must expire, and a process must start. */
 const BACK_MS = storm.LEASE_MS + 6_000
 const STUCK_MS = 60_000
 /** When fewer jobs are left, speed says nothing any more. */
@@ -40,11 +40,11 @@ export interface FaultCount {
   hits: number
   /** Jobs that they held then. */
   held: number
-  /** Of these: those that another took over. */
+  /** The number of struck claims that another worker took over. */
   takeovers: number
-  /** Of these: late ends that the server has refused. */
+  /** The number of struck claims whose late end the server refused. */
   refused: number
-  /** Of these: those that the holder gave up by itself. */
+  /** The number of struck claims that the holder gave up by itself. */
   lost: number
   /** Sessions that were ended. */
   backends: number
@@ -98,7 +98,7 @@ class JobStorm {
     backends: 0,
     longestBackMs: 0,
   }))
-  /** What was held by those who were struck. */
+  /** The claims of the workers that were struck. */
   readonly #struck = new Map<string, FaultCount>()
   readonly #progress: Progress
   #longestAwayMs = 0
@@ -160,24 +160,24 @@ class JobStorm {
 
   #start(): void {
     const settings = { url: this.#options.server.url, schema: SCHEMA, world: WORLD, concurrency: CONCURRENCY }
-    this.#workers.add(new StormWorker(settings, (told) => this.#hear(told)))
+    this.#workers.add(new StormWorker(settings, (report) => this.#hear(report)))
   }
 
-  #hear(told: Told): void {
-    if (told.at === 'died') this.#problems.push(`a process died by itself: ${told.how}`)
-    else if (told.at === 'breaker-opened') this.#breakersOpened++
-    else if (told.at === 'refused' || told.at === 'lost') {
-      const count = this.#struck.get(keyOf(told))
-      if (count) count[told.at]++
-    } else if (told.at === 'not-recorded' || told.at === 'quarantined')
-      this.#problems.push(`${told.at}: job ${told.id}: ${told.error}`)
+  #hear(report: StormReport): void {
+    if (report.at === 'died') this.#problems.push(`a process died by itself: ${report.how}`)
+    else if (report.at === 'breaker-opened') this.#breakersOpened++
+    else if (report.at === 'refused' || report.at === 'lost') {
+      const count = this.#struck.get(keyOf(report))
+      if (count) count[report.at]++
+    } else if (report.at === 'not-recorded' || report.at === 'quarantined')
+      this.#problems.push(`${report.at}: job ${report.id}: ${report.error}`)
   }
 
   get #isEnough(): boolean {
     return this.#counts.every(({ hits }) => hits >= this.#options.atLeast)
   }
 
-  /** Those first that are furthest from enough, so that none is rare by chance. */
+  /** Chooses a fault that has had too few hits, so that none is rare by chance. */
   #draw(turn: number): Fault {
     const wanting = this.#counts.filter(({ hits }) => hits < this.#options.atLeast)
     return (wanting[turn % wanting.length] as FaultCount).fault
@@ -212,7 +212,7 @@ class JobStorm {
     await over?.()
   }
 
-  /** Each answers what is to be done when work goes on. */
+  /** Each fault returns what to do once work goes on. */
   readonly #strikes: Readonly<
     Record<
       Fault,
@@ -269,7 +269,7 @@ class JobStorm {
     },
   }
 
-  /** What it holds at this moment, by the database. */
+  /** The claims that a worker holds now, by the database. */
   async #note(count: FaultCount, worker: StormWorker): Promise<{ id: string; fence: string }[]> {
     const { rows } = await this.#pool.query<{ id: string; fence: string }>(
       `select id::text as id, fence::text as fence from ${SCHEMA}.job where state = 'running' and worker = $1`,
@@ -281,7 +281,7 @@ class JobStorm {
     return rows
   }
 
-  /** Nobody holds these claims any more. */
+  /** Waits until these claims have no holder. */
   async #untilOver(held: readonly { id: string; fence: string }[]): Promise<void> {
     const isOver = async (): Promise<boolean> => {
       const { rowCount } = await this.#pool.query(
@@ -326,7 +326,7 @@ class JobStorm {
     }
   }
 
-  /** What holds everything up, for a person to read. */
+  /** Describes what blocks the work, for an error message. */
   async #describeLeft(): Promise<string[]> {
     const { rows } = await this.#pool.query<{ what: string }>(`
       (select format('job %s: %s, attempt %s, fence %s, worker %s, lease until %s', id, state, attempt, fence, worker, lease_until) as what

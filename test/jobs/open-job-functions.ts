@@ -11,7 +11,7 @@ export const LEASE_MS = 60_000
 
 /** The functions of jobs on a schema of their own, with a clock that moves. Lanes 1 and 2 are of the queue `q`, 3 of `other`. */
 export function openJobs() {
-  // What must not wait fails when it does.
+  // A statement that must not wait fails if it waits.
   const pool = new pg.Pool({ connectionString: directUrl, options: '-c lock_timeout=10000', max: 25 })
   pool.on('error', () => {})
   const opened: { database?: TestDatabase; jobs?: JobCalls; clock?: { set(at: Date): Promise<void> } } = {}
@@ -28,7 +28,7 @@ export function openJobs() {
       await rows(`truncate {schema}.${table}`)
     await rows(`insert into {schema}.lane (id, queue, name, version) overriding system value
       values (1, 'q', 'one', 1), (2, 'q', 'two', 1), (3, 'other', 'three', 1)`)
-    // Those that are made go on behind them.
+    // Lanes that are created later get ids above 100.
     await rows("select setval(pg_get_serial_sequence('{schema}.lane', 'id'), 100)")
   })
   afterAll(async () => {
@@ -45,7 +45,7 @@ export function openJobs() {
     get schema(): string {
       return `${opened.database?.schema}`
     },
-    /** So long after the start. */
+    /** Sets the clock to `ms` after the start. */
     passes: (ms: number) => opened.clock?.set(new Date(Date.parse(NOW) + ms)),
     put: async (...jobs: PutJob[]): Promise<void> => {
       for (const job of jobs) await rows(insertOf(job))

@@ -7,7 +7,7 @@ import type { OpenOptions } from '../../src/postgres/open-options.js'
 import { createTestSchema, type TestSchema } from '../../src/testing/test-schema.js'
 import { freshName, throughPool, url } from '../database.js'
 
-export type ToldEvent = { readonly event: DibsEventName } & Record<string, unknown>
+export type EmittedEvent = { readonly event: DibsEventName } & Record<string, unknown>
 
 export interface JobsFixture {
   readonly dibs: Dibs
@@ -19,12 +19,12 @@ export interface JobsFixture {
   elsewhere(options?: OpenOptions, config?: pg.PoolConfig): Promise<Dibs>
   /** Rows of a statement about our own tables; `{schema}` stands for the schema. */
   query(text: string, values?: unknown[]): Promise<Record<string, unknown>[]>
-  /** Nobody has renewed anything for too long. */
+  /** Lets all leases expire. */
   endLeases(): Promise<void>
-  /** What handlers have written, in order. */
+  /** The values that handlers have written, in order. */
   logged(): Promise<string[]>
-  /** What is told from now on, in all instances on this schema, until the end of the test. */
-  listen(...names: DibsEventName[]): ToldEvent[]
+  /** Collects the events of all instances on this schema from now on, until the end of the test. */
+  listen(...names: DibsEventName[]): EmittedEvent[]
 }
 
 /** One Dibs for a test file, on a schema whose clock can be moved; without jobs, and back in time, before each test. */
@@ -78,7 +78,7 @@ export function openJobs(): JobsFixture {
     async endLeases() {
       const at = "{schema}.clock() - interval '1 s'"
       await this.query(
-        `update {schema}.job set lease_until = ${at} where state = 'running'; update {schema}.job_held set look_at = ${at}`,
+        `update {schema}.job set lease_until = ${at} where state = 'running'; update {schema}.job_held set check_at = ${at}`,
       )
     },
     async logged() {
@@ -86,7 +86,7 @@ export function openJobs(): JobsFixture {
       return rows.map(({ name }) => name)
     },
     listen(...names: DibsEventName[]) {
-      const events: ToldEvent[] = []
+      const events: EmittedEvent[] = []
       for (const name of names)
         ends.push(
           onEvent(name, (payload: DibsEvents[DibsEventName]) => {

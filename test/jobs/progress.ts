@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const EVERY_MS = 100
 
-/** How fast something that is counted grows; while the count cannot be read it stands still. */
+/** Measures how fast a count grows. While the count cannot be read, it counts as unchanged. */
 export class Progress {
   readonly #read: () => Promise<number>
   #samples: { readonly at: number; readonly count: number }[] = []
@@ -52,7 +52,7 @@ export class Progress {
     for (;;) {
       await sleep(EVERY_MS)
       const passedMs = performance.now() - from
-      // Not what was before.
+      // Progress before the call does not count.
       if (passedMs >= overMs && isFit(this.rate(overMs))) return true
       if (passedMs > withinMs) return false
     }

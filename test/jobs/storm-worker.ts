@@ -2,8 +2,8 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 
-/** What a process of the storm tells. */
-export type Told =
+/** A message of a process of the storm. */
+export type StormReport =
   | { readonly at: 'ready'; readonly worker: string }
   | { readonly at: 'over'; readonly stats: Readonly<Record<string, unknown>> }
   | { readonly at: 'died'; readonly how: string }
@@ -27,22 +27,22 @@ export class StormWorker {
   readonly #gone: Promise<unknown>
   #isExpected = false
   isStruck = false
-  /** As the database knows it, once it is ready. */
+  /** The id of the worker in the database. Set once the worker is ready. */
   id: string | undefined
 
-  constructor(settings: object, onTold: (told: Told) => void) {
+  constructor(settings: object, onReport: (report: StormReport) => void) {
     this.#process = fork(script, [JSON.stringify(settings)], {
       env: { ...process.env, PGAPPNAME: this.name },
     })
-    // What it has told before it died is read before the channel closes.
+    // The messages that a process sent before it died are read before the channel closes.
     this.#gone = Promise.all([once(this.#process, 'exit'), once(this.#process, 'disconnect')])
     this.#process.once('exit', (code, signal) => {
-      if (!this.#isExpected) onTold({ at: 'died', how: `${signal ?? code}` })
+      if (!this.#isExpected) onReport({ at: 'died', how: `${signal ?? code}` })
     })
-    this.#process.on('message', (told: Told) => {
-      if (told.at === 'ready') this.id = told.worker
-      if (told.at === 'over') this.#isExpected = true
-      onTold(told)
+    this.#process.on('message', (report: StormReport) => {
+      if (report.at === 'ready') this.id = report.worker
+      if (report.at === 'over') this.#isExpected = true
+      onReport(report)
     })
   }
 
@@ -54,7 +54,7 @@ export class StormWorker {
     this.#process.kill(signal)
   }
 
-  /** Until it is gone, and all that it has told is read. */
+  /** Kills the process. Resolves when it is gone and all its messages are read. */
   async kill(): Promise<void> {
     this.#isExpected = true
     this.#process.kill('SIGKILL')

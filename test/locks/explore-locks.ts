@@ -5,7 +5,7 @@ import { BusyError, ConflictError, FenceLostError, GuardedError } from '../../sr
 import {
   acquireLock,
   forgetLocks,
-  giveLockBack,
+  releaseLock,
   renewLock,
   renewLocks,
 } from '../../src/locks/lock-statements.js'
@@ -13,7 +13,7 @@ import type { Isolation } from '../../src/postgres/transaction-types.js'
 import type { Outcome } from '../../src/testing/gate/actor.js'
 import { type Depth, exploredLocks, type Process, TTL_MS } from './explored-locks.js'
 
-const told = (outcome: Outcome | undefined): unknown => {
+const readResult = (outcome: Outcome | undefined): unknown => {
   assert.equal(outcome?.status, 'fulfilled', String((outcome as { reason?: unknown })?.reason))
   return outcome.value
 }
@@ -25,13 +25,13 @@ const acquire =
   (holder: string, { permits = 1, wantedMs = 0 } = {}) =>
   async ({ database }: Process): Promise<{ state: string; permit?: number; fence?: number }> => {
     const values = ['x', String(permits), holder, String(TTL_MS), String(wantedMs)]
-    return JSON.parse(`${(await database.send(acquireLock, values))[0]?.told}`)
+    return JSON.parse(`${(await database.send(acquireLock, values))[0]?.result}`)
   }
 const release =
   (fence = 100, permit = 0) =>
   async ({ database }: Process): Promise<{ state: string; isWanted?: boolean }> =>
     JSON.parse(
-      `${(await database.send(giveLockBack, ['x', String(permit), 'ann', String(fence), '60000']))[0]?.told}`,
+      `${(await database.send(releaseLock, ['x', String(permit), 'ann', String(fence), '60000']))[0]?.result}`,
     )
 const renewAlone = async ({ database }: Process): Promise<unknown> =>
   (await database.send(renewLock, ['x', '0', '100', String(TTL_MS), '60000']))[0]?.state
@@ -46,7 +46,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
   const { asProcess, exploreAll, countUnder, timePasses, countIs } = exploredLocks(bound, isolation)
   const ofThree = isolation === 'read committed' ? 1 : 0
 
-  /** Each who was told so has counted, and nobody else. */
+  /** Checks that each actor has counted whose result says so, and no other. */
   const countsAreKept =
     (names: readonly string[]) => async (db: Pool, outcomes: Readonly<Record<string, Outcome>>) => {
       const counted = names.filter(
@@ -58,7 +58,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
   /** Waits until the lease has run out, takes over if it can, and counts. */
   const successor = asProcess(async (own) => {
     await timePasses(own.db)
-    const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
+    const lock = await own.manager.tryLock('x', { leaseMs: TTL_MS })
     if (lock) await countUnder(lock, own)
     return lock
   })
@@ -92,7 +92,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
         ann: holder(),
         release: asProcess(release()),
         bob: asProcess(async (own) => {
-          const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
+          const lock = await own.manager.tryLock('x', { leaseMs: TTL_MS })
           if (lock) await countUnder(lock, own)
           return lock
         }),
@@ -100,7 +100,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
       mayFail: isRefused,
       invariant: async (db, outcomes) => {
         await countsAreKept(['ann', 'bob'])(db, outcomes)
-        assert.equal((told(outcomes.release) as { state: string }).state, 'released')
+        assert.equal((readResult(outcomes.release) as { state: string }).state, 'released')
       },
       bound: bound(ofThree),
     })
@@ -112,7 +112,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
         ann: holder('last'),
         operator: asProcess(async (own) => {
           const { released } = await own.locks.forceRelease('x', { ifFence: 100 })
-          const lock = await own.desk.tryLock('x', { leaseMs: TTL_MS })
+          const lock = await own.manager.tryLock('x', { leaseMs: TTL_MS })
           assert.equal(released, 1)
           if (lock) await countUnder(lock, own)
           return lock
@@ -144,7 +144,7 @@ export function describeGuardSchedules(bound: Depth, isolation: Isolation): void
   })
 }
 
-/** The same for those who take, renew and give back. */
+/** Explores callers that acquire, renew and release. */
 export function describeLockSchedules(bound: Depth): void {
   const { asProcess, exploreAll, rowsOf, timePasses } = exploredLocks(bound)
   const rows = (db: Pool) =>
@@ -153,7 +153,7 @@ export function describeLockSchedules(bound: Depth): void {
       "select permit, holder, fence::float8, expires_at > '-infinity' as held from {schema}.lock order by permit",
     )
   const states = (outcomes: Readonly<Record<string, Outcome>>, ...names: string[]) =>
-    names.map((name) => told(outcomes[name]) as { state: string; permit?: number; fence?: number })
+    names.map((name) => readResult(outcomes[name]) as { state: string; permit?: number; fence?: number })
 
   describe('one of two gets a lock', () => {
     it.each([
@@ -173,7 +173,7 @@ export function describeLockSchedules(bound: Depth): void {
           const both = states(outcomes, 'bob', 'eve')
           const [row, ...others] = await rows(db)
           assert.equal(both.filter(({ state }) => state === 'taken').length, 1)
-          // Who will wait does not stand in line for the row, and looks again.
+          // A call that is ready to wait does not wait for the row lock. It polls again.
           assert(both.some(({ state }) => state === 'held' || (wantedMs > 0 && state === 'busy')))
           const winner = both.find(({ state }) => state === 'taken')
           assert.deepEqual([others, row?.fence, row?.held], [[], winner?.fence, true])
@@ -217,8 +217,8 @@ export function describeLockSchedules(bound: Depth): void {
           ann: asProcess(release(99 + permits, permits - 1)),
         },
         invariant: async (_, { bob, ann }) => {
-          const waits = (told(bob) as { state: string }).state
-          const { state, isWanted } = told(ann) as { state: string; isWanted: boolean }
+          const waits = (readResult(bob) as { state: string }).state
+          const { state, isWanted } = readResult(ann) as { state: string; isWanted: boolean }
           assert.equal(state, 'released')
           assert(['held', 'busy', 'taken'].includes(waits), waits)
           // `busy` looks again at once.
@@ -237,10 +237,10 @@ export function describeLockSchedules(bound: Depth): void {
         },
         invariant: async (_, outcomes) => {
           const [bob, eve] = states(outcomes, 'bob', 'eve')
-          const { isWanted } = told(outcomes.ann) as { isWanted: boolean }
+          const { isWanted } = readResult(outcomes.ann) as { isWanted: boolean }
           const taken = [bob, eve].filter((one) => one?.state === 'taken')
           assert(taken.length <= 1)
-          // Whoever waits for the one that has taken it will be told by that one.
+          // A waiting call gets its notification from the holder that it waits for.
           if ([bob, eve].some((one) => one?.state === 'held') && taken.length === 0) assert(isWanted)
         },
         bound: bound(0),
@@ -254,9 +254,9 @@ export function describeLockSchedules(bound: Depth): void {
       invariant: async (db, outcomes) => {
         const [bob] = states(outcomes, 'bob')
         const [row] = await rows(db)
-        assert.equal((told(outcomes.release) as { state: string }).state, 'released')
+        assert.equal((readResult(outcomes.release) as { state: string }).state, 'released')
         assert.deepEqual([row?.held, row?.holder], bob?.state === 'taken' ? [true, 'bob'] : [false, 'ann'])
-        assert(['held', 'lost'].includes(`${told(outcomes.renewal)}`))
+        assert(['held', 'lost'].includes(`${readResult(outcomes.renewal)}`))
       },
     })
   })
@@ -275,7 +275,7 @@ export function describeLockSchedules(bound: Depth): void {
       },
       invariant: async (_, outcomes) => {
         const [bob] = states(outcomes, 'bob')
-        assert.equal(told(outcomes.late), bob?.state === 'taken' ? 'lost' : 'held')
+        assert.equal(readResult(outcomes.late), bob?.state === 'taken' ? 'lost' : 'held')
       },
       bound: bound(2),
     })
@@ -296,7 +296,7 @@ export function describeLockSchedules(bound: Depth): void {
         const [row] = await rows(db)
         if (bob?.state === 'taken')
           assert.deepEqual([row?.holder, row?.fence, row?.held], ['bob', bob.fence, true])
-        else assert.deepEqual([row?.holder, told(outcomes.release)], ['ann', 'released'])
+        else assert.deepEqual([row?.holder, readResult(outcomes.release)], ['ann', 'released'])
       },
     })
   })
@@ -332,10 +332,10 @@ export function describeLockSchedules(bound: Depth): void {
         const [row] = await rows(db)
         if (bob?.state === 'taken') assert.deepEqual([row?.holder, row?.held], ['bob', true])
         else assert.equal(row?.held, false)
-        // It is one of both who has ended it.
+        // One of the two has ended it.
         assert.equal(
-          (told(outcomes.ann) as { state: string }).state === 'lost',
-          told(outcomes.operator) === 1,
+          (readResult(outcomes.ann) as { state: string }).state === 'lost',
+          readResult(outcomes.operator) === 1,
         )
       },
     })

@@ -3,8 +3,8 @@ import type { Pool } from 'pg'
 import { beforeAll, expect } from 'vitest'
 import { HeldLock } from '../../src/locks/held-lock.js'
 import type { Lock } from '../../src/locks/lock.js'
-import { LockDesk } from '../../src/locks/lock-desk.js'
-import { LockKeeper } from '../../src/locks/lock-keeper.js'
+import { LockManager } from '../../src/locks/lock-manager.js'
+import { newLockRenewer } from '../../src/locks/lock-renewer.js'
 import { Locks } from '../../src/locks/locks.js'
 import { Database } from '../../src/postgres/database.js'
 import type { Isolation, Transaction } from '../../src/postgres/transaction-types.js'
@@ -15,14 +15,14 @@ import { exploredClaims, NOW } from '../claims/explored-claims.js'
 import { exploreDibs } from '../explore-dibs.js'
 import { withoutLine } from './without-line.js'
 
-/** How many preemptions are looked at, where CI looks at so many; and how many schedules that may be. */
+/** The bound of an exploration: preemptions, for the number that CI explores, and schedules. */
 export type Depth = (preemptions: number) => ExploreBound
 
 /** One process: what it has in memory is its own. */
 export interface Process {
   readonly db: Pool
   readonly database: Database
-  readonly desk: LockDesk
+  readonly manager: LockManager
   readonly locks: Locks
   /** The handle of whoever holds the lock with fence 100, as `setup` has put it there. */
   held(permit?: number): Lock
@@ -33,12 +33,12 @@ export interface Process {
 export const TTL_MS = 80_000_000
 
 const expected = [
-  // Of several who wait for one lock the server lets whom it likes go first.
+  // The server chooses which of several waiters gets a lock first.
   /seen in one order only/,
   // The clock, which is one read here.
   /\.clock\(\) runs as one step/,
-  // It asks for a setting of the session.
-  /\.lock_durably\(\) (?:has no yield point|runs as one step)/,
+  // This function reads a setting of the session.
+  /\.require_durable_commit\(\) (?:has no yield point|runs as one step)/,
 ]
 
 /** A lock `x` that `ann` holds with fence 100 until time passes, and a counter that nothing but the lock protects. */
@@ -46,7 +46,7 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
   const fixture = exploredClaims()
   beforeAll(async () => {
     await fixture.pool.query('create table counter (n integer not null)')
-    // A clock that goes on when it is told to, for everybody at once: a sequence is no part of a snapshot.
+    // A clock that goes on when it is granted to, for everybody at once: a sequence is no part of a snapshot.
     await fixture.pool.query(`
       create or replace function ${fixture.schema.name}.clock() returns timestamptz language sql volatile
       as $$ select '${NOW}'::timestamptz + last_value * interval '1 millisecond' from public.tick $$`)
@@ -57,14 +57,14 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
     async (db: Pool): Promise<T> => {
       const database = withoutLine(new Database(db, { schema: fixture.schema.name, prepared: false }))
       const wakeups = new Wakeups(database, { listen: false })
-      const desk = new LockDesk(database, wakeups)
-      const keeper = new LockKeeper(database)
+      const manager = new LockManager(database, wakeups)
+      const renewer = newLockRenewer(database)
       try {
         return await fn({
-          ...{ db, database, desk, locks: new Locks(database, wakeups) },
+          ...{ db, database, manager, locks: new Locks(database, wakeups) },
           held: (permit = 0) => {
             const spec = { name: 'x', leaseMs: TTL_MS, maxHoldMs: Number.POSITIVE_INFINITY, permits: 1 }
-            const told = {
+            const granted = {
               permit,
               holder: 'ann',
               fence: 100 + permit,
@@ -72,13 +72,13 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
               leftMs: TTL_MS,
               from: null,
             }
-            return new HeldLock({ database, wakeups, keeper }, spec, told, performance.now())
+            return new HeldLock({ database, wakeups, renewer }, spec, granted, performance.now())
           },
           transaction: (own) => database.transaction(own, { maxAttempts: 1, isolation }),
         })
       } finally {
-        desk.close()
-        for (const lock of keeper.held) (lock as HeldLock).close()
+        manager.close()
+        for (const lock of renewer.leases) lock.lose('closed')
         await wakeups.close()
         await database.close()
       }
@@ -87,7 +87,7 @@ export function exploredLocks(bound: Depth, isolation: Isolation = 'read committ
   /** All schedules up to the bound, and it says so. */
   async function exploreAll(
     options: Omit<ExploreOptions, 'pool' | 'setup'> & {
-      /** How many permits `ann` holds, 1 if nothing is said. */
+      /** How many permits `ann` holds. Default 1. */
       readonly held?: number
       readonly before?: (db: Pool, schema: string) => Promise<unknown>
     },

@@ -15,7 +15,7 @@ const STUCK_MS = 30_000
 export const faults = ['SIGKILL', 'SIGSTOP'] as const
 type Fault = (typeof faults)[number]
 
-type Told =
+type StormMessage =
   | { readonly at: 'ready' | 'over' }
   | { readonly at: 'held'; readonly fence: number; readonly from?: number }
   | { readonly at: 'counted'; readonly fence: number }
@@ -28,7 +28,7 @@ type Told =
   | { readonly at: 'failed'; readonly error: string }
 
 export interface LockStormOptions {
-  /** How they get what one at a time has. */
+  /** How the processes acquire the lock. */
   readonly way: 'lock' | 'elect'
   readonly pool: pg.Pool
   readonly url: string
@@ -40,7 +40,7 @@ export interface LockStormOptions {
   readonly seed: number
 }
 
-/** What each kind of fault has struck, and what came of it. */
+/** The holders that each kind of fault has struck, and the results. */
 export interface FaultCount {
   readonly fault: Fault
   /** Holders that had begun and not counted. */
@@ -64,23 +64,23 @@ class Fighter {
   readonly #gone: Promise<unknown>
   isReady = false
   isStruck = false
-  /** Of the lock that it holds and has not counted under. */
+  /** The fence of the lock that the process holds and has not counted under. */
   fence: number | undefined
   #isExpected = false
 
-  constructor(settings: object, onTold: (fighter: Fighter, told: Told) => void) {
+  constructor(settings: object, onMessage: (fighter: Fighter, message: StormMessage) => void) {
     this.#process = fork(script, [JSON.stringify(settings)])
     this.#gone = Promise.all([once(this.#process, 'exit'), once(this.#process, 'disconnect')])
     this.#process.on('exit', (code, signal) => {
       if (!this.#isExpected)
-        onTold(this, { at: 'failed', error: `a process died by itself: ${signal ?? code}` })
+        onMessage(this, { at: 'failed', error: `a process died by itself: ${signal ?? code}` })
     })
-    this.#process.on('message', (told: Told) => {
-      if (told.at === 'ready') this.isReady = true
-      else if (told.at === 'over') this.#isExpected = true
-      else if (told.at === 'held') this.fence = told.fence
+    this.#process.on('message', (message: StormMessage) => {
+      if (message.at === 'ready') this.isReady = true
+      else if (message.at === 'over') this.#isExpected = true
+      else if (message.at === 'held') this.fence = message.fence
       else this.fence = undefined
-      onTold(this, told)
+      onMessage(this, message)
     })
   }
 
@@ -88,7 +88,7 @@ class Fighter {
     this.#process.kill(signal)
   }
 
-  /** Until all that it has told is read. */
+  /** Waits until all messages of the process are read. */
   async kill(): Promise<void> {
     this.#isExpected = true
     this.#process.kill('SIGKILL')
@@ -119,28 +119,28 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
   let longestStandstillMs = 0
   let onHeld: ((fighter: Fighter) => void) | undefined
 
-  const hear = (fighter: Fighter, told: Told): void => {
-    if (told.at === 'failed') problems.push(told.error)
-    else if (told.at === 'held') {
+  const hear = (fighter: Fighter, message: StormMessage): void => {
+    if (message.at === 'failed') problems.push(message.error)
+    else if (message.at === 'held') {
       // In which order they were given is asked of the server: what processes say comes in any.
-      if (given.has(told.fence)) problems.push(`fence ${told.fence} was given twice`)
-      given.add(told.fence)
-      if (told.from !== undefined) {
-        takenOver.add(told.from)
-        const count = struck.get(told.from)
+      if (given.has(message.fence)) problems.push(`fence ${message.fence} was given twice`)
+      given.add(message.fence)
+      if (message.from !== undefined) {
+        takenOver.add(message.from)
+        const count = struck.get(message.from)
         if (count) count.takeovers++
-        struck.delete(told.from)
+        struck.delete(message.from)
       }
       onHeld?.(fighter)
-    } else if (told.at === 'counted') {
+    } else if (message.at === 'counted') {
       counted++
       longestStandstillMs = Math.max(longestStandstillMs, performance.now() - lastCountAt)
       lastCountAt = performance.now()
-    } else if (told.at === 'refused') {
-      const count = stopped.get(told.fence)
+    } else if (message.at === 'refused') {
+      const count = stopped.get(message.fence)
       if (count) {
         count.refused++
-        if (told.how === 'server' && told.code === 'DIBS_DATABASE') refusedByServer++
+        if (message.how === 'server' && message.code === 'DIBS_DATABASE') refusedByServer++
       }
     }
   }
@@ -149,7 +149,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
     fighters.add(new Fighter(settings, hear))
   }
 
-  /** One that has just got the lock, and has not told that it has counted. */
+  /** A process that has the lock and has not reported that it has counted. */
   async function aim(): Promise<Fighter | undefined> {
     const holder = new Promise<Fighter>((resolve) => {
       onHeld = (fighter) => {
@@ -176,7 +176,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
       await fighter.kill()
       start()
     } else fighter.signal('SIGSTOP')
-    // It may have been quicker.
+    // The process may have counted before the fault.
     if (!(await hasCounted(fence))) {
       count.hits++
       if (takenOver.has(fence)) count.takeovers++
@@ -213,7 +213,7 @@ export async function lockStorm(options: LockStormOptions): Promise<LockStormRep
       )
       await strike(faults[turn % faults.length] as Fault)
     }
-    // What was struck last has its successor, and what was stopped its answer.
+    // The last struck holder has a successor, and each stopped process an answer.
     await until(() => struck.size === 0, 'the last to be taken over', STUCK_MS).catch((error) =>
       problems.push(`${error}`),
     )

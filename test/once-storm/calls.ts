@@ -13,7 +13,7 @@ export interface CallsOptions {
   readonly seconds: number
 }
 
-/** Which call is made next. */
+/** Chooses the next call. */
 export class Calls {
   readonly #options: CallsOptions
   readonly #random: () => number
@@ -41,7 +41,7 @@ export class Calls {
     return { call, number: urgent ?? this.#draw(call) }
   }
 
-  /** Whoever called a process that was killed calls another. */
+  /** Repeats the calls of a killed process in another process. */
   repeat(calls: Iterable<Call>): void {
     this.#lost.push(...calls)
   }

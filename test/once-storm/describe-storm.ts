@@ -12,7 +12,7 @@ const columns: readonly [string, keyof Count][] = [
   ['begun again', 'begunAgain'],
 ]
 
-/** For a person to read. */
+/** Formats the report of a storm. */
 export function describeStorm(report: StormReport): string {
   const rows = [
     columns.map(([title]) => title),
@@ -32,7 +32,7 @@ export function describeStorm(report: StormReport): string {
   ].join('\n')
 }
 
-/** What each kind of fault must have brought about; else the storm has tested nothing. */
+/** The minimum effects of each kind of fault. With less, the storm has tested nothing. */
 const wanted: Readonly<Record<Count['fault'], readonly (keyof Count)[]>> = {
   SIGKILL: ['leased', 'takenOver'],
   SIGSTOP: ['leased', 'takenOver', 'refused'],
@@ -40,7 +40,7 @@ const wanted: Readonly<Record<Count['fault'], readonly (keyof Count)[]>> = {
   terminate: ['leased', 'finished'],
 }
 
-/** Of all of them together: how often a fault strikes live work depends on what else the machine does. */
+/** Finds what all storms together lack. How often a fault strikes live work depends on the load of the machine. */
 export function findShortfalls(reports: readonly StormReport[], minimum: number): string[] {
   const total = (figure: (report: StormReport) => number): number =>
     reports.reduce((sum, report) => sum + figure(report), 0)

@@ -1,4 +1,4 @@
-import type { Held, Told } from './storm-child.js'
+import type { Held, StormMessage } from './storm-child.js'
 
 export const faults = ['SIGKILL', 'SIGSTOP', 'terminate'] as const
 export type Fault = (typeof faults)[number]
@@ -15,24 +15,24 @@ interface Hit {
   readonly refused: Set<string>
 }
 
-/** What is counted for each kind of fault. */
+/** The counts for each kind of fault. */
 export interface Count {
   readonly fault: Fault
   readonly strikes: number
   /** Holders of a lease that were struck at work, and transactions. */
   readonly leased: number
   readonly joined: number
-  /** Of the leased: taken over by another attempt. */
+  /** Leased claims that another attempt took over. */
   readonly takenOver: number
-  /** Of the joined: begun again by another run. */
+  /** Joined claims that another run began again. */
   readonly begunAgain: number
   /** Late writes of those holders that the database has refused. */
   readonly refused: number
-  /** Of the leased: the outcome was stored by that very attempt all the same. */
+  /** Leased claims whose outcome the struck attempt still stored. */
   readonly finished: number
 }
 
-/** Which faults struck live work, and what came of it. */
+/** The faults that struck live work, and the results. */
 export class Hits {
   readonly #hits: Hit[] = []
   readonly #strikes = new Map<Fault, number>()
@@ -78,16 +78,17 @@ export class Hits {
     this.#terminatedAt.set(held.run, at)
   }
 
-  note(told: Told): void {
-    if (told.at === 'begin' && told.fence === 0) this.#followJoined(told.key, told.run)
-    else if (told.at === 'ended') this.#end(told)
-    else if (told.at === 'refused') this.#refuse(told.fence, told.how)
-    else if (told.at === 'event' && told.name === 'taken-over') this.#followLeased(told.keyHash, told.attempt)
-    else if (told.at === 'event' && told.name === 'lost' && told.how !== 'deadline')
-      this.#refuse(told.fence, told.how)
+  note(message: StormMessage): void {
+    if (message.at === 'begin' && message.fence === 0) this.#followJoined(message.key, message.run)
+    else if (message.at === 'ended') this.#end(message)
+    else if (message.at === 'refused') this.#refuse(message.fence, message.how)
+    else if (message.at === 'event' && message.name === 'taken-over')
+      this.#followLeased(message.keyHash, message.attempt)
+    else if (message.at === 'event' && message.name === 'lost' && message.how !== 'deadline')
+      this.#refuse(message.fence, message.how)
   }
 
-  #end({ key, run, how, on }: Extract<Told, { at: 'ended' }>): void {
+  #end({ key, run, how, on }: Extract<StormMessage, { at: 'ended' }>): void {
     this.#forget(run, 'terminate', this.#terminatedAt.get(run) ?? 0, on)
     for (const hit of this.#hits) if (hit.held.run === run && how === 'stored') hit.isFinished = true
     if (how === 'PASSING' && !this.#hits.some(({ held }) => held.run === run))
@@ -102,7 +103,7 @@ export class Hits {
   #followLeased(keyHash: string, attempt: number): void {
     const hits = this.#hits.filter((hit) => hit.keyHash === keyHash && hit.held.attempt === attempt - 1)
     if (attempt === 2 && this.threw.has(keyHash)) this.notGivenBack++
-    // Of several it is the last that ended the attempt.
+    // The last of several faults ended the attempt.
     const hit = hits.at(-1)
     if (hit) hit.isFollowed = true
     else this.unexplained++

@@ -5,7 +5,7 @@ import * as work from '../children/once-work.mjs'
 /** Keys that are first called at the very end, by processes that then die: maintenance must finish them. */
 export const LEFT_OVER = 16
 
-/** What is done under one key. */
+/** The work under one key. */
 export interface Plan {
   readonly key: string
   readonly kind: 'leased' | 'joined' | 'operation'
@@ -38,14 +38,14 @@ export class Plans {
     return this.#numbers.get(key) ?? -1
   }
 
-  /** As events name it. */
+  /** The hash of the key, as events have it. */
   hashOf(key: string): string {
     const isOperation = this.#byNumber.get(this.numberOf(key))?.kind === 'operation'
     return hashKey(`${isOperation ? scopeOfOperation(work.OPERATION) : work.SCOPE}\n${key}`)
   }
 }
 
-/** What must take place in the world outside for a key, each once; nothing for work that is all in the database. */
+/** The effects outside the database that a key must have, each once. Work within the database has none. */
 export function effectsOf({ key, kind, hasSteps }: Plan): string[] {
   if (kind === 'joined') return []
   return kind === 'operation' && hasSteps ? [`${key}/pay`, `${key}/mail`] : [key]

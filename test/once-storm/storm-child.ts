@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 
-/** Work that a process has begun and not ended, by what it told. */
+/** Work that a process has begun and not ended, by its messages. */
 export interface Held {
   readonly key: string
   /** Tells one run of a handler from every other: the fence, or an id where there is none. */
@@ -18,8 +18,8 @@ export interface Call {
   readonly number: number
 }
 
-/** What a process tells; `on` is when. */
-export type Told = { readonly on: number } & (
+/** A message of a process. `on` is its time. */
+export type StormMessage = { readonly on: number } & (
   | { readonly at: 'ready' }
   | { readonly at: 'died'; readonly how: string }
   | { readonly at: 'connected' | 'disconnected'; readonly pid: number }
@@ -55,26 +55,26 @@ export class StormChild {
   /** A fault is under way: no further one, and no new calls. */
   isStruck = false
 
-  constructor(settings: object, onTold: (child: StormChild, told: Told) => void) {
+  constructor(settings: object, onMessage: (child: StormChild, message: StormMessage) => void) {
     this.#process = fork(script, [JSON.stringify(settings)])
-    // What it has told before it died is read before the channel closes.
+    // The channel closes after the last message of a dead process was read.
     this.#gone = Promise.all([once(this.#process, 'exit'), once(this.#process, 'disconnect')])
     this.#process.once('exit', (code, signal) => {
-      if (!this.#isKilled) onTold(this, { at: 'died', on: Date.now(), how: `${signal ?? code}` })
+      if (!this.#isKilled) onMessage(this, { at: 'died', on: Date.now(), how: `${signal ?? code}` })
     })
-    this.#process.on('message', (told: Told) => {
-      this.#note(told)
-      onTold(this, told)
+    this.#process.on('message', (message: StormMessage) => {
+      this.#note(message)
+      onMessage(this, message)
     })
   }
 
-  #note(told: Told): void {
-    if (told.at === 'ready') this.isReady = true
-    else if (told.at === 'connected') this.backends.add(told.pid)
-    else if (told.at === 'disconnected') this.backends.delete(told.pid)
-    else if (told.at === 'begin') this.held.set(told.run, { ...told, since: told.on })
-    else if (told.at === 'ended') this.held.delete(told.run)
-    else if (told.at === 'answer' || told.at === 'failed') this.calls.delete(told.call)
+  #note(message: StormMessage): void {
+    if (message.at === 'ready') this.isReady = true
+    else if (message.at === 'connected') this.backends.add(message.pid)
+    else if (message.at === 'disconnected') this.backends.delete(message.pid)
+    else if (message.at === 'begin') this.held.set(message.run, { ...message, since: message.on })
+    else if (message.at === 'ended') this.held.delete(message.run)
+    else if (message.at === 'answer' || message.at === 'failed') this.calls.delete(message.call)
   }
 
   get isFree(): boolean {
@@ -94,7 +94,7 @@ export class StormChild {
     this.#process.kill('SIGCONT')
   }
 
-  /** Until it is gone and all that it has told is read. A stopped process dies of it too. */
+  /** Kills the process, also a stopped one. Waits until the process is gone and all its messages are read. */
   async kill(): Promise<void> {
     this.#isKilled = true
     this.#process.kill('SIGKILL')

@@ -1,7 +1,7 @@
 import type { Count } from './hits.js'
 import type { Findings } from './world.js'
 
-/** What came of a storm. */
+/** The result of a storm. */
 export interface StormReport extends Findings {
   readonly seed: number
   readonly elapsedMs: number
@@ -16,6 +16,6 @@ export interface StormReport extends Findings {
   readonly answersLost: number
   /** Operations that were left by the processes that died last, and finished by maintenance. */
   readonly maintained: number
-  /** How often callers were told to come again, by the code of the error. */
+  /** How often callers got a retryable error, by its code. */
   readonly again: Readonly<Record<string, number>>
 }

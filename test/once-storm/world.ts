@@ -44,9 +44,9 @@ export async function createWorld(pool: pg.Pool, schema: string, world: string):
       for each row execute function ${world}.note()`)
 }
 
-/** What the database holds in the end. */
+/** The final state of the database. */
 export interface Findings {
-  /** What must be empty, in words. */
+  /** The violations, in words. Must be empty. */
   readonly problems: readonly string[]
   /** Arrivals at the world outside, and those of them that it knew already. */
   readonly arrivals: number

@@ -9,10 +9,10 @@ import { exploreDibs } from '../explore-dibs.js'
 import { exploredSchema } from '../explored-schema.js'
 
 const expected = [
-  // Of several who wait for one lock the server lets whom it likes go first.
+  // The server chooses which of several waiters gets a lock first.
   /is the server's choice|seen in one order only/,
   // These ask nothing but the catalog, or have one statement.
-  /\.(?:table_mark|table_moved|row_bound|row_until|row_lockers|row_sharers|row_blockers|aggregate_marked|aggregate_span)\(.* (?:has no yield point|runs as one step)/,
+  /\.(?:table_fingerprint|table_changed|row_limit_lock_wait|row_wait_deadline|row_lockers|row_lock_members|row_blockers|aggregate_next_marks|aggregate_mark_range)\(.* (?:has no yield point|runs as one step)/,
 ]
 
 export interface ExploredTables {
@@ -42,7 +42,7 @@ export function exploredTables(tables: string, names: readonly string[]): Explor
     // Steps must not depend on how long they take.
     await schema.waits.never()
     await schema.clock.freeze(new Date('2030-01-01T00:00:00Z'))
-    // What the process remembers is not part of what is explored.
+    // The caches of the process are no part of the exploration.
     for (const name of names) await dibs.transaction((tx) => dibs.rows.claim(name, { tx }))
     Object.assign(fixture, { schema, dibs })
   })

@@ -43,7 +43,7 @@ export function openTables(tables: string, refill = ''): OpenTables {
     )
     if (rows.length === 0) return
     const empty = () => run(`truncate ${rows.map(({ name }) => name).join(', ')} restart identity; ${refill}`)
-    // What a test has begun, and has not waited for, may have one table and want another.
+    // A call that a test has not awaited may have locked one table and wait for another.
     await empty().catch((error) => (error.code === '40P01' ? empty() : Promise.reject(error)))
   })
   afterAll(async () => {

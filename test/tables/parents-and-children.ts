@@ -1,6 +1,6 @@
 import type { Dibs } from '../../src/dibs.js'
-import type { Aggregate } from '../../src/tables/aggregate.js'
-import type { AggregateOptions } from '../../src/tables/aggregate-spec.js'
+import type { Aggregate } from '../../src/tables/aggregate/aggregate.js'
+import type { AggregateOptions } from '../../src/tables/aggregate/aggregate-spec.js'
 import { openTables } from './open-tables.js'
 
 /** Three parents without children, and aggregates of them, each under a name of its own. `columns`: what else a parent has; `tables`: what else there is. */

@@ -1,16 +1,16 @@
 import type { ClientBase } from 'pg'
 import { NotInTransactionError } from '../../errors.js'
+import { hasMethods, nameGiven } from '../../options/name-given.js'
 import type { QueryResult, Row, Tx } from '../executor.js'
-import { hasMethods, nameGiven } from '../name-given.js'
+import { adaptTransaction } from '../joined-transaction.js'
 import { transactionStatus } from '../pg-client-state.js'
 import { runWhileOpen } from '../run-while-open.js'
-import { adaptSession } from '../session.js'
 import { fromPostgresJs, isPostgresJsTransaction } from './from-postgres-js.js'
 
 /** A `PgTransaction` of Drizzle. */
 export interface DrizzleTransaction {
   execute(query: { getSQL(): unknown } | string): PromiseLike<unknown>
-  /** What a `db` does not have. */
+  /** A `db` does not have this method. */
   rollback(): never
   readonly _: { readonly session: object }
 }
@@ -18,8 +18,8 @@ export interface DrizzleTransaction {
 const advice = 'Pass the `tx` of db.transaction(async (tx) => …).'
 
 /**
- * Joins an open transaction, or a savepoint, of Drizzle over `pg`, postgres.js and the drivers that answer like
- * one of these. Over a single `pg.Client` one transaction looks like the next: join anew in each.
+ * Joins an open transaction or savepoint of Drizzle. Its driver must be `pg`, postgres.js, or one with the same form of
+ * results. With a single `pg.Client`, Dibs cannot tell transactions apart: join again in each.
  *
  * @example
  * await db.transaction(async (tx) => {
@@ -30,25 +30,24 @@ const advice = 'Pass the `tx` of db.transaction(async (tx) => …).'
 export function fromDrizzle(tx: DrizzleTransaction): Tx {
   refuseOther(tx)
   const client: unknown = Reflect.get(tx._.session, 'client')
-  // Drizzle would hand over postgres.js' rows as its `transform` made them.
+  // postgres.js applies its `transform` to the rows, and Drizzle would return the changed ones.
   if (isPostgresJsTransaction(client)) return fromPostgresJs(client)
   const isOpen = watchClient(client)
   if (!isOpen()) throw new NotInTransactionError('a Drizzle transaction that has ended', advice)
   const run = async (text: string, values: unknown[]) =>
     readResult(await runWhileOpen('Drizzle', isOpen, () => tx.execute(finished(text, values)), client))
-  return Object.assign(adaptSession(run), { client })
+  return Object.assign(adaptTransaction(run), { client })
 }
 
 /**
- * Text and parameters for `tx.execute`, which asks what it is given for its `SQL` and that for the query. An `SQL`
- * of Drizzle numbers its parameters itself, so `$2` before `$1`, `$1` twice or `'$1'` in a literal would have to
- * be parsed out of the text first; this one answers with the text as it is.
+ * Makes an argument for `tx.execute` that keeps the text as it is. Drizzle's `SQL` numbers its parameters itself. Dibs
+ * would have to parse the text: it may have `$2` before `$1`, a second `$1`, or `'$1'` in a literal.
  */
 function finished(text: string, values: unknown[]) {
   return { getSQL: () => ({ toQuery: () => ({ sql: text, params: values }) }) }
 }
 
-/** `pg` and its kin answer an object, postgres.js a list of rows. */
+/** Reads the result of a driver: `pg` returns an object, postgres.js a list of rows. */
 function readResult(result: unknown): QueryResult {
   if (Array.isArray(result)) return { rows: result, rowCount: result.length }
   const { rows = [], rowCount = null } = result as { rows?: Row[]; rowCount?: number | null }
@@ -56,8 +55,9 @@ function readResult(result: unknown): QueryResult {
 }
 
 /**
- * Drizzle goes on using the connection of an ended transaction, by then perhaps in use by another. A `pg` client
- * knows whether it is in a transaction, and a pool gives it a new `release` each time it hands it out.
+ * Returns a check whether the transaction is still open. After the end, Drizzle keeps using the connection, which may
+ * by then belong to another transaction. A `pg` client knows its status, and a pool sets a new `release` at each
+ * checkout.
  */
 function watchClient(client: unknown): () => boolean {
   if (typeof client !== 'object' || client === null) return () => true

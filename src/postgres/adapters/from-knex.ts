@@ -1,8 +1,8 @@
 import { NotInTransactionError } from '../../errors.js'
+import { hasMethods, nameGiven } from '../../options/name-given.js'
 import type { Executor, Tx } from '../executor.js'
-import { hasMethods, nameGiven } from '../name-given.js'
+import { adaptTransaction } from '../joined-transaction.js'
 import { runWhileOpen } from '../run-while-open.js'
-import { adaptSession } from '../session.js'
 
 /** A `Knex.Transaction`. */
 export interface KnexTransaction {
@@ -13,11 +13,11 @@ export interface KnexTransaction {
 const advice = 'Pass the `trx` of knex.transaction(async (trx) => …) or of await knex.transaction().'
 
 /**
- * Joins an open transaction, or a savepoint, of Knex with its `pg` driver.
+ * Joins an open transaction or savepoint of Knex with its `pg` driver.
  *
- * Statements go to the transaction's own `pg` connection, since `trx.raw` reads every `?` as a parameter, also
- * where it is an operator of jsonb. So `postProcessResponse` and `wrapIdentifier` do not touch them, and the
- * `query` event of Knex does not show them.
+ * Statements go to the `pg` connection of the transaction, because `trx.raw` takes each `?` for a parameter, even the
+ * jsonb operator. `postProcessResponse` and `wrapIdentifier` do not change these statements, and Knex emits no `query`
+ * event for them.
  *
  * @example
  * await knex.transaction(async (trx) => {
@@ -28,10 +28,10 @@ const advice = 'Pass the `trx` of knex.transaction(async (trx) => …) or of awa
 export function fromKnex(trx: KnexTransaction): Tx {
   refuseOther(trx)
   refuseEnded(trx)
-  return adaptSession(async (text, values) => {
-    // Knex hands out the connection of an ended transaction too, by then perhaps in use by another.
+  return adaptTransaction(async (text, values) => {
+    // Knex also returns the connection of an ended transaction, which another transaction may already use.
     refuseEnded(trx)
-    // Nothing to release: the client of a transaction answers every time with the one connection it holds.
+    // No release: the client of a transaction always returns its one connection.
     const connection = await trx.client.acquireConnection()
     if (!isPgConnection(connection)) {
       throw new NotInTransactionError(

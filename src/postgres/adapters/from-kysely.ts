@@ -1,10 +1,10 @@
 import { NotInTransactionError } from '../../errors.js'
+import { hasMethods, nameGiven } from '../../options/name-given.js'
 import type { Row, Tx } from '../executor.js'
-import { hasMethods, nameGiven } from '../name-given.js'
+import { adaptTransaction } from '../joined-transaction.js'
 import { runWhileOpen } from '../run-while-open.js'
-import { adaptSession } from '../session.js'
 
-/** A query that is text already: what `CompiledQuery.raw` of Kysely returns. */
+/** A query that is a string already, as `CompiledQuery.raw` of Kysely returns it. */
 interface RawQuery {
   readonly sql: string
   readonly parameters: readonly unknown[]
@@ -32,8 +32,8 @@ const advice =
   'Pass the `trx` of db.transaction().execute(async (trx) => …) or of db.startTransaction().execute().'
 
 /**
- * Joins an open transaction of Kysely 0.28 or later, with whichever PostgreSQL dialect. Plugins, such as
- * `CamelCasePlugin`, stay out of what Dibs sends and reads.
+ * Joins an open transaction of Kysely 0.28 or later, with any PostgreSQL dialect. Plugins, such as `CamelCasePlugin`, do not
+ * change what Dibs sends and reads.
  *
  * @example
  * await db.transaction().execute(async (trx) => {
@@ -50,8 +50,8 @@ export function fromKysely(trx: KyselyTransaction): Tx {
     const { rows, numAffectedRows } = await runWhileOpen('Kysely', () => isOpen(trx), send)
     return { rows: rows as Row[], rowCount: Number(numAffectedRows ?? rows.length) }
   }
-  // It hides the client of its pool, and does not listen on it.
-  return adaptSession(run, { isDeaf: true })
+  // Kysely hides the client of its pool, and does not listen to its errors.
+  return adaptTransaction(run, { hasNoErrorListener: true })
 }
 
 function toRawQuery(text: string, values: readonly unknown[]): RawQuery {
@@ -59,7 +59,7 @@ function toRawQuery(text: string, values: readonly unknown[]): RawQuery {
     sql: text,
     parameters: values,
     query: { kind: 'RawNode', sqlFragments: [text], parameters: [] },
-    // Plugins tell queries apart by it, and none is left here.
+    // Only plugins use the id, and there are none here.
     queryId: { queryId: 'dibs' },
   }
 }
@@ -72,8 +72,8 @@ function refuseOther(given: unknown): void {
 }
 
 /**
- * A controlled transaction shows its state. That of a callback does not, but its executor refuses by a throw to make
- * a stream, which would do nothing until it is read.
+ * True if the transaction is open. A controlled transaction shows its state. The transaction of a callback does not,
+ * but its executor throws after the end when a stream is requested. A stream does nothing until it is read.
  */
 function isOpen(trx: KyselyTransaction): boolean {
   if (trx.isCommitted || trx.isRolledBack) return false
@@ -86,7 +86,7 @@ function isOpen(trx: KyselyTransaction): boolean {
   }
 }
 
-/** What waited its turn behind COMMIT is refused by a plain Error. */
+/** Kysely refuses a statement that waited behind COMMIT with a plain Error. */
 function nameEnded(error: unknown): never {
   if (!(error instanceof Error && /^Transaction is already (committed|rolled back)/.test(error.message)))
     throw error

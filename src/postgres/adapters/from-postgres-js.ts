@@ -1,8 +1,8 @@
 import { NotInTransactionError } from '../../errors.js'
+import { hasMethods, nameGiven } from '../../options/name-given.js'
 import type { QueryResult, Row, Tx } from '../executor.js'
-import { hasMethods, nameGiven } from '../name-given.js'
+import { adaptTransaction, type JoinedTransaction } from '../joined-transaction.js'
 import { endedMeanwhile, runWhileOpen } from '../run-while-open.js'
-import { adaptSession, type Session } from '../session.js'
 import { restoreColumnNames } from './postgres-js-columns.js'
 import { watchConnection } from './postgres-js-connection.js'
 import type { PostgresJsAnswer, PostgresJsRows, PostgresJsTransaction } from './postgres-js-transaction.js'
@@ -11,12 +11,12 @@ export const isPostgresJsTransaction = (value: unknown): value is PostgresJsTran
   typeof value === 'function' && hasMethods(value, 'unsafe', 'savepoint')
 
 /**
- * Joins an open transaction, or a savepoint, of postgres.js. Columns keep the names that PostgreSQL gives them,
- * whatever `transform` says.
+ * Joins an open transaction, or a savepoint, of postgres.js. Columns keep the names that PostgreSQL gives them, whatever
+ * `transform` does.
  *
- * postgres.js rolls a transaction back when any of its statements failed, even if the error was caught: put what
- * may fail inside `sql.savepoint`. And 3.4 throws an uncaught TypeError, which ends the process, when a connection
- * breaks inside a transaction: `sql.begin` then writes ROLLBACK to a socket that is gone.
+ * postgres.js rolls a transaction back if any of its statements failed, even if the error was caught. Put statements that may
+ * fail into `sql.savepoint`. If a connection is lost inside a transaction, version 3.4 ends the process with an uncaught
+ * TypeError, because `sql.begin` writes ROLLBACK to a closed socket.
  *
  * @example
  * await sql.begin(async (sql) => {
@@ -45,28 +45,28 @@ export function fromPostgresJs(sql: PostgresJsTransaction): Tx {
     })
     return { rows: Array.from(answer, (values) => toRow(names, values)), rowCount: answer.count }
   }
-  // When the server ends its connection while nothing runs, 3.4 throws what nobody can catch.
-  const session = adaptSession((text, values) => run(text, () => sql.unsafe(text, values).values()), {
-    isDeaf: true,
+  // If the server closes an idle connection, version 3.4 throws an error that no code can catch.
+  const session = adaptTransaction((text, values) => run(text, () => sql.unsafe(text, values).values()), {
+    hasNoErrorListener: true,
   })
-  // Raw, past the user's parsers and transforms of values. Prepared, if the user's options allow it: postgres.js
-  // waits for a description of every other statement that has parameters, a round trip each.
-  const { send } = adaptSession(async (text, values) => {
+  // Raw: without the user's parsers and transforms. Prepared, if the user's options allow it: postgres.js waits for a
+  // description of other statements with parameters, which costs one more round trip.
+  const { send } = adaptTransaction(async (text, values) => {
     const { rows, rowCount } = await run(text, () => sql.unsafe(text, values, { prepare: true }).raw())
     return { rows: rows.map(decode), rowCount }
   })
-  const joined: Session = { ...session, send }
+  const joined: JoinedTransaction = { ...session, send }
   return joined
 }
 
 const ADVICE = 'Await all its work before its function returns.'
 
-/** How often a statement without an answer looks whether its transaction has ended. */
-const LOOK_MS = 200
+/** How often a statement without an answer checks whether its transaction has ended. */
+const CHECK_MS = 200
 
 /**
- * A statement that comes behind a COMMIT under way may stay in the queue of postgres.js, which sends it much later, on any
- * connection, or never. So it is canceled once its transaction has ended, and its answer is not waited for.
+ * Cancels a statement whose transaction has ended. After COMMIT, a statement may stay in the queue of postgres.js,
+ * which sends it much later on any connection, or never. Dibs therefore does not wait for the answer.
  */
 function cancelAtEnd(isOpen: () => boolean, query: PostgresJsRows): Promise<PostgresJsAnswer> {
   return new Promise((resolve, reject) => {
@@ -75,7 +75,7 @@ function cancelAtEnd(isOpen: () => boolean, query: PostgresJsRows): Promise<Post
       clearInterval(timer)
       reject(new NotInTransactionError('a postgres.js transaction that has ended', ADVICE))
       void Promise.resolve(query.cancel?.()).catch(() => {})
-    }, LOOK_MS)
+    }, CHECK_MS)
     query.then(
       (answer) => {
         clearInterval(timer)

@@ -1,12 +1,12 @@
 import { NotInTransactionError } from '../../errors.js'
+import { hasMethods, nameGiven } from '../../options/name-given.js'
 import type { Row, Tx } from '../executor.js'
-import { hasMethods, nameGiven } from '../name-given.js'
-import { adaptSession } from '../session.js'
+import { adaptTransaction } from '../joined-transaction.js'
 
-/** The client that an interactive transaction of Prisma hands over. */
+/** The client of an interactive transaction of Prisma. */
 export interface PrismaTransaction {
   $queryRawUnsafe(text: string, ...values: unknown[]): PromiseLike<unknown>
-  /** A client that has this is the whole `PrismaClient`. */
+  /** Only a `PrismaClient` has this method. */
   readonly $connect?: never
 }
 
@@ -15,9 +15,9 @@ const advice = 'Pass the `tx` of prisma.$transaction(async (tx) => …).'
 /**
  * Joins an open interactive transaction of Prisma.
  *
- * Prisma ends a transaction after 5 seconds, work in progress or not: raise `timeout` if yours can take longer.
- * Its raw queries do not say how many rows a statement changed, so `rowCount` is known only with `returning`; and
- * they cannot read columns of the types void and record: cast those to text.
+ * Prisma ends a transaction after 5 seconds, even while a statement runs. Raise `timeout` if yours can take longer. Raw
+ * queries of Prisma do not return how many rows were changed, so `rowCount` is known only with `returning`. They cannot
+ * read columns of the types void and record: cast those to text.
  *
  * @example
  * await prisma.$transaction(
@@ -30,7 +30,7 @@ const advice = 'Pass the `tx` of prisma.$transaction(async (tx) => …).'
  */
 export function fromPrisma(tx: PrismaTransaction): Tx {
   refuseOther(tx)
-  return adaptSession(async (text, values) => {
+  return adaptTransaction(async (text, values) => {
     try {
       const rows = (await tx.$queryRawUnsafe(text, ...values)) as Row[]
       return { rows, rowCount: rows.length > 0 ? rows.length : null }
@@ -42,12 +42,12 @@ export function fromPrisma(tx: PrismaTransaction): Tx {
 
 function refuseOther(given: unknown): void {
   const isPrisma = hasMethods(given, '$queryRawUnsafe')
-  // The one sign in public: a transaction has no connection of its own to open.
+  // The only public difference: a transaction cannot open a connection.
   if (isPrisma && !hasMethods(given, '$connect')) return
   throw new NotInTransactionError(isPrisma ? 'a PrismaClient' : nameGiven(given), advice)
 }
 
-/** P2028: committed, rolled back, or over its time. */
+/** P2028: the transaction was committed, rolled back, or timed out. */
 function nameEnded(error: unknown): unknown {
   if (!(error instanceof Error && Reflect.get(error, 'code') === 'P2028')) return error
   const given = 'a Prisma transaction that has ended'

@@ -1,8 +1,8 @@
 import { ConnectionLostError, NotInTransactionError } from '../../errors.js'
+import { hasMethods, nameGiven } from '../../options/name-given.js'
 import type { Row, Tx } from '../executor.js'
-import { hasMethods, nameGiven } from '../name-given.js'
+import { adaptTransaction } from '../joined-transaction.js'
 import { runWhileOpen } from '../run-while-open.js'
-import { adaptSession } from '../session.js'
 
 /** A `QueryRunner` of TypeORM 0.3 or later. */
 export interface TypeORMQueryRunner {
@@ -24,9 +24,8 @@ const advice =
   'Pass the manager of dataSource.transaction(async (manager) => …), or a query runner after startTransaction().'
 
 /**
- * Joins an open transaction of TypeORM 0.3 or later: the manager that `dataSource.transaction` hands over, or a
- * query runner after `startTransaction()`. One query runner that goes through several transactions looks the same in
- * each: join anew in each of them.
+ * Joins an open transaction of TypeORM 0.3 or later: the manager of `dataSource.transaction`, or a query runner after
+ * `startTransaction()`. Dibs cannot tell the transactions of one query runner apart: join again in each.
  *
  * @example
  * await dataSource.transaction(async (manager) => {
@@ -40,12 +39,12 @@ export function fromTypeORM(transaction: TypeORMQueryRunner | TypeORMEntityManag
   if (!isOpen()) {
     throw new NotInTransactionError('a TypeORM query runner that has no open transaction', advice)
   }
-  return adaptSession(async (text, values) => {
+  return adaptTransaction(async (text, values) => {
     const send = () => {
-      // Nobody ended the transaction: TypeORM releases a runner by itself when its connection breaks.
+      // TypeORM releases a runner by itself when its connection is lost.
       if (runner.isReleased)
         throw new ConnectionLostError('The connection of this TypeORM transaction is lost.')
-      // Structured, because the raw answer to UPDATE and DELETE is a pair and to the rest a list of rows.
+      // Structured, because the raw result is a pair for UPDATE and DELETE, and a list of rows for other statements.
       return runner.query(text, values, true)
     }
     const client: unknown = Reflect.get(runner, 'databaseConnection')

@@ -4,11 +4,11 @@ import type { PostgresJsAnswer, PostgresJsRows, PostgresJsTransaction } from './
 const MAX_PROBED_NAMES = 1600
 
 /**
- * Returns a function that gives the columns of an answer the names they have in PostgreSQL.
+ * Returns a function that restores the PostgreSQL names of a result's columns.
  *
- * postgres.js keeps only what `transform` made of a name. But a column is named by a word of its statement, except
- * for `select *`. So when a name is not among these words, the words are sent as names of columns, and what comes
- * back tells which word became which name.
+ * postgres.js keeps only the name that `transform` returned. Except for `select *`, the name of a column is a word of
+ * its statement. If a name is not among these words, the function sends all words as column names. The result shows
+ * which word became which name.
  */
 export function restoreColumnNames(
   sql: Pick<PostgresJsTransaction, 'unsafe'>,
@@ -34,11 +34,11 @@ export function restoreColumnNames(
   }
 }
 
-/** Everything in a statement that can name a column, and more: words in literals and comments do no harm. */
+/** All words of a statement. Words in literals and comments are not column names, and do no harm. */
 function wordsOf(text: string): ReadonlySet<string> {
   const plain = text.match(/[\p{L}_][\p{L}\p{N}_$]*/gu) ?? []
   const quoted = text.match(/"(?:[^"]|"")+"/g) ?? []
-  // PostgreSQL folds what is not quoted to lower case.
+  // PostgreSQL folds unquoted names to lower case.
   return new Set([
     ...plain.map((word) => word.toLowerCase()),
     ...quoted.map((word) => word.slice(1, -1).replaceAll('""', '"')),

@@ -1,7 +1,7 @@
 import { ConnectionLostError } from '../../errors.js'
 import type { PostgresJsTransaction } from './postgres-js-transaction.js'
 
-/** Of the inside of postgres.js: `reserved` is a function of the transaction that holds the connection. */
+/** An internal object of postgres.js. `reserved` is a function of the transaction that holds the connection. */
 interface Connection {
   readonly reserved?: unknown
   /** Called once when the connection breaks, and then set to null. */
@@ -11,10 +11,10 @@ interface Connection {
 /**
  * Resolves to a check whether this transaction is still open, before its first statement is sent.
  *
- * postgres.js goes on sending the statements of an ended transaction through its connection, outside of any
- * transaction or inside another's, and crashes the process if the connection is closed. Its public face does not
- * tell, so this uses the hook by which `sql.begin` itself learns its connection. The empty statement that carries
- * the hook leaves in one packet with the first real one. Without the hook every transaction counts as open.
+ * After a transaction has ended, postgres.js still sends its statements over the connection: outside of any
+ * transaction, or inside another one. If the connection is closed, the process crashes. The public interface does not
+ * show the end, so this function uses the hook by which `sql.begin` learns its connection. postgres.js sends the empty
+ * statement with the hook in one packet with the first real one. Without the hook, each transaction counts as open.
  */
 export function watchConnection(sql: Pick<PostgresJsTransaction, 'unsafe'>): Promise<() => boolean> {
   return new Promise((resolve) => {

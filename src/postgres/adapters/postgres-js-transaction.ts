@@ -1,4 +1,4 @@
-/** Rows as lists of values, in the order of `columns`; a statement that answers no rows has no columns. */
+/** Rows as lists of values, in the order of `columns`. A statement without rows has no columns. */
 export interface PostgresJsAnswer extends ArrayLike<ArrayLike<unknown>> {
   readonly columns?: ArrayLike<{ readonly name: string }>
   readonly count: number | null
@@ -16,6 +16,6 @@ export interface PostgresJsRows extends PromiseLike<PostgresJsAnswer> {
 /** The `TransactionSql` of postgres.js. */
 export interface PostgresJsTransaction {
   unsafe(text: string, values?: unknown[], options?: object): PostgresJsQuery
-  /** What the `sql` of a pool does not have. */
+  /** The `sql` of a pool does not have this method. */
   savepoint(...args: never[]): PromiseLike<unknown>
 }

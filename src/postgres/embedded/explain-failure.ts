@@ -7,7 +7,7 @@ interface Symptom {
   readonly advice: string
 }
 
-/** What PostgreSQL, initdb and the system say, in English since we start them with LC_ALL=C; the first that fits. */
+/** Messages of PostgreSQL, initdb and the system, in English since they run with LC_ALL=C. The first that matches counts. */
 const symptoms: readonly Symptom[] = [
   {
     sign: /shared memory segment|map anonymous shared memory|memory limit of shared memory/i,
@@ -68,7 +68,7 @@ const symptoms: readonly Symptom[] = [
   },
 ]
 
-/** The lines that tell most, from what a server wrote before it ended, without time and process. */
+/** The most useful lines of the output of a server that ended, without time and process. */
 function lastWords(text: string, sign: RegExp | undefined): string {
   const lines = text.split('\n').map((line) => line.replace(/^\d{4}-\S+ \S+ \S+ \[\d+\] /, '').trim())
   const telling = lines.filter(
@@ -78,7 +78,7 @@ function lastWords(text: string, sign: RegExp | undefined): string {
   return chosen.slice(-4).join('\n').slice(-2_000)
 }
 
-/** One error for all that can go wrong at the start, with the advice that fits and the server's own last words. */
+/** Makes the error for a server that did not start, with advice and the last lines of its output. */
 export function explainFailure(text: string, folder: string, log?: string): EmbeddedServerError {
   const symptom = symptoms.find(({ sign }) => sign.test(text))
   const advice = symptom?.advice ?? 'did not start.'
@@ -87,17 +87,17 @@ export function explainFailure(text: string, folder: string, log?: string): Embe
     `The embedded PostgreSQL of ${folder} ${advice}`,
     ...(words ? [`Reported: ${words}`] : []),
     ...(log ? [`Its log is ${log}.`] : []),
-    ...(symptom ? [] : ['If it cannot be helped, give the URL of a PostgreSQL that runs.']),
+    ...(symptom ? [] : ['If it does not start, give the URL of a PostgreSQL that runs.']),
   ]
   return new EmbeddedServerError(message.join(words ? '\n' : ' '), symptom?.reason ?? 'unknown', folder)
 }
 
-/** One of our own, such as a TypeError: its stack tells more than any advice. */
-export function isFault(error: unknown): boolean {
+/** True for a mistake in the code, such as a TypeError, whose stack says more than advice. */
+export function isProgrammingError(error: unknown): boolean {
   return !(error instanceof EmbeddedServerError) && typeof (error as NodeJS.ErrnoException)?.code !== 'string'
 }
 
-/** The same for an error of ours or of the system, such as `EACCES: permission denied, mkdir …`. */
+/** Makes the error from an error of the system, such as `EACCES: permission denied, mkdir …`. */
 export function asEmbeddedServerError(error: unknown, folder: string): EmbeddedServerError {
   if (error instanceof EmbeddedServerError) return error
   const text = error instanceof Error ? error.message : String(error)

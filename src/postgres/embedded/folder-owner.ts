@@ -6,8 +6,8 @@ import { nameUser } from './server-user.js'
 const isRoot = (): boolean => process.getuid?.() === 0
 
 /**
- * As root, refuses a folder that another user can change: links put there would make root write to files elsewhere.
- * Folders above it are not checked, since a container may mount a user's checkout. Their owners can replace the folder later.
+ * As root, refuses a folder that another user can change: links there would make root write to files elsewhere. Parent
+ * folders are not checked, because a container may mount a user's checkout. Their owners can replace the folder later.
  */
 export function checkFolderOwner(folder: string): void {
   if (!isRoot()) return
@@ -30,7 +30,7 @@ export function checkFolderOwner(folder: string): void {
   }
 }
 
-/** As root, refuses a symbolic link that another user made, and one that such a link leads to. */
+/** As root, refuses a symbolic link that another user made, and any link that leads to such a link. */
 export function checkLinkOwner(path: string, folder: string): void {
   if (!isRoot()) return
   for (let at = path; ; at = resolve(dirname(at), readlinkSync(at))) {

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 
-/** A port that nobody has right now: `wanted` if that is one, else any. */
+/** Returns a free port: `wanted` if that is free, otherwise any. */
 export async function freePort(wanted = 0): Promise<number> {
   const found = await tryPort(wanted)
   return found ?? freePort()

@@ -20,63 +20,66 @@ import type { Binaries } from './binaries.js'
 import { childEnvironment } from './child-environment.js'
 import { explainFailure } from './explain-failure.js'
 import { checkLinkOwner } from './folder-owner.js'
-import type { Home } from './home.js'
-import { readOwn } from './own-file.js'
-import { removeLitter } from './remove-litter.js'
+import { readOwnFile } from './own-file.js'
+import { removeStaleDrafts } from './remove-stale-drafts.js'
 import { removeTree } from './remove-tree.js'
+import type { ServerPaths } from './server-paths.js'
 import type { ServerUser } from './server-user.js'
 
-/** The one role, a superuser, and the database everyone has. */
+/** The only role, which is a superuser, and its database. */
 export const ROLE = 'dibs'
 export const DATABASE = 'postgres'
 
 const INITIALIZE_MS = 120_000
 
-/** Makes the data folder if there is none, whole or not at all: it gets its name once initdb has written it to disk. */
+/**
+ * Makes the data folder if there is none. The folder gets its final name after initdb has written it to disk, so it is
+ * complete or missing.
+ */
 export async function initialize(
-  home: Home,
+  home: ServerPaths,
   { bin, major }: Binaries,
   { durable, onStart }: { durable: boolean; onStart: () => void },
 ): Promise<void> {
-  removeLitter(home.dir)
+  removeStaleDrafts(home.dir)
   if (existsSync(home.data)) return checkVersion(home, major)
   onStart()
   const draft = join(home.dir, `data.new.${process.pid}`)
-  removeTree(draft) // of an earlier process with our number
+  removeTree(draft) // of an earlier process with the same pid
   mkdirSync(draft, { mode: 0o700 })
   const passwordFile = join(draft, 'password')
   writeNew(passwordFile, ensurePassword(home), home.user)
-  // Last: from now on its new owner may put links there, which root must not follow.
+  // Last: from now on the owner may put links into the folder, which root must not follow.
   if (home.user) lchownSync(draft, home.user.uid, home.user.gid)
   try {
     const flags = ['-D', join(draft, 'data'), `--pwfile=${passwordFile}`, ...(durable ? [] : ['--no-sync'])]
     await runInitdb(home, bin, major, flags)
     renameSync(join(draft, 'data'), home.data)
   } catch (error) {
-    // Another keeper may have been first; its data is as good, and was made with the same password.
+    // Another supervisor may have been first. Its data has the same password.
     if (!existsSync(home.data)) throw error
   } finally {
     removeTree(draft)
   }
-  // The server's user could have put a link in the place of what initdb made.
+  // The user of the server could have replaced the folder by a link.
   checkLinkOwner(home.data, home.folder)
 }
 
-export function readPassword({ dir, folder }: Home): string {
+export function readPassword({ dir, folder }: ServerPaths): string {
   const file = join(dir, 'password')
-  const password = readOwn(file, folder)?.toString().trim()
+  const password = readOwnFile(file, folder)?.toString().trim()
   if (password) return password
   throw new EmbeddedServerError(
-    `${file} is missing or empty, and the embedded PostgreSQL lets nobody in without it. Restore it, or remove ${join(dir, 'data')} to begin anew.`,
+    `${file} is missing or empty, and the embedded PostgreSQL accepts no connection without it. Restore it, or remove ${join(dir, 'data')} to begin anew.`,
     'no-permission',
     folder,
   )
 }
 
-/** Its owner alone may read it. The first to give it its name wins, and it is there whole or not at all. */
-function ensurePassword({ dir, folder }: Home): string {
+/** Makes the password file if there is none. The first process that links it wins, and the file is complete or missing. */
+function ensurePassword({ dir, folder }: ServerPaths): string {
   const file = join(dir, 'password')
-  const before = readOwn(file, folder)?.toString()
+  const before = readOwnFile(file, folder)?.toString()
   if (before?.trim() === '') rmSync(file)
   if (!before?.trim()) {
     const draft = `${file}.${process.pid}`
@@ -90,10 +93,10 @@ function ensurePassword({ dir, folder }: Home): string {
       rmSync(draft)
     }
   }
-  return String(readOwn(file, folder))
+  return String(readOwnFile(file, folder))
 }
 
-/** A file that its owner alone may read, on the disk before this returns, as what it opens is. */
+/** Writes a file that only its owner may read. Syncs it to disk, because the data is synced and needs this password. */
 function writeNew(file: string, text: string, owner?: ServerUser): void {
   const opened = openSync(file, 'wx', 0o600)
   try {
@@ -105,7 +108,7 @@ function writeNew(file: string, text: string, owner?: ServerUser): void {
   }
 }
 
-function checkVersion({ data, folder }: Home, major: number): void {
+function checkVersion({ data, folder }: ServerPaths, major: number): void {
   const file = join(data, 'PG_VERSION')
   if (!existsSync(file)) {
     throw new EmbeddedServerError(
@@ -123,8 +126,14 @@ function checkVersion({ data, folder }: Home, major: number): void {
   )
 }
 
-function runInitdb({ dir, folder, user }: Home, bin: string, major: number, flags: string[]): Promise<void> {
-  // The same order of text on every machine; from 17 on with the upper and lower case of all of Unicode.
+function runInitdb(
+  { dir, folder, user }: ServerPaths,
+  bin: string,
+  major: number,
+  flags: string[],
+): Promise<void> {
+  // Gives the same sort order on every machine. From PostgreSQL 17 on, it knows upper and lower case of all of Unicode
+  // too.
   const locale =
     major >= 17 ? ['--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--locale=C'] : ['--locale=C']
   const args = [...flags, '-U', ROLE, '-A', 'scram-sha-256', '-E', 'UTF8', ...locale]

@@ -13,7 +13,7 @@ import { nameUser } from './server-user.js'
 
 const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR } = constants
 
-/** Opens a log to append to it, made if it is missing. Whoever planted a link cannot choose which file we write to. */
+/** Opens a log to append to it, and makes it if it is missing. Refuses links, which another user could have put there. */
 export function openLog(file: string, folder: string): number {
   const opened = openOwn(file, folder, O_RDWR | O_APPEND | O_CREAT)
   if (fstatSync(opened).nlink <= 1) return opened
@@ -21,8 +21,8 @@ export function openLog(file: string, folder: string): number {
   throw refusal(file, folder, 'is a hard link: the same file has another name elsewhere')
 }
 
-/** The content of a file that this user wrote; undefined if there is none. */
-export function readOwn(file: string, folder: string): Buffer | undefined {
+/** Reads a file that this user wrote. Returns undefined if there is none. */
+export function readOwnFile(file: string, folder: string): Buffer | undefined {
   let opened: number
   try {
     // Opening a named pipe would wait for a writer.
@@ -38,11 +38,11 @@ export function readOwn(file: string, folder: string): Buffer | undefined {
   }
 }
 
-/** Replaces a file at once: readers see the old text or the new one. A link of this name is replaced, not followed. */
+/** Replaces a file atomically: readers see the old text or the new one. A link of this name is replaced, not followed. */
 export function replaceFile(file: string, text: string, mode: number): void {
   const draft = `${file}.${process.pid}`
   try {
-    rmSync(draft, { force: true }) // of an earlier process with our number
+    rmSync(draft, { force: true }) // of an earlier process with the same pid
     writeFileSync(draft, text, { mode, flag: 'wx' })
     renameSync(draft, file)
   } catch (error) {

@@ -10,30 +10,34 @@ import {
   statSync,
 } from 'node:fs'
 import { join } from 'node:path'
-import { sleep } from '../sleep.js'
 import { childEnvironment } from './child-environment.js'
 import type { ServerSettings } from './embedded-options.js'
 import { explainFailure } from './explain-failure.js'
-import type { Home } from './home.js'
-import { openLog, readOwn } from './own-file.js'
+import { openLog, readOwnFile } from './own-file.js'
+import { poll } from './poll.js'
 import { processIdentity, worksIn } from './process-identity.js'
+import type { ServerPaths } from './server-paths.js'
 import { toArguments } from './settings.js'
 
-/** A server's first process, as its file `postmaster.pid` tells of it. */
+/** The first process of a server, as its file `postmaster.pid` describes it. */
 export interface Postmaster {
   readonly pid: number
   readonly port: number
   readonly status: 'starting' | 'stopping' | 'ready' | 'standby' | undefined
-  /** Of this process, not of a later one with its number. */
+  /** Distinguishes the process from a later one with the same pid. */
   readonly identity: string | undefined
 }
 
 const POLL_MS = 20
-/** Replaying what a crash left may take long. */
+/** Recovery after a crash may take long. */
 const START_MS = 300_000
-/** How long what is in the way of a start, but goes away by itself, may take to do so. */
+/** How long a temporary obstacle to the start may last. */
 const PASSES_MS = 10_000
 const LOG_BYTES = 5_000_000
+
+/** Processes of a killed server end soon, and a lock file that another process writes is complete soon. */
+const PASSING =
+  /pre-existing shared memory block .* still in use|bogus data in lock file|lock file .* is empty/
 
 /** The server that runs on a data folder, if there is one. */
 export function findPostmaster(data: string): Postmaster | undefined {
@@ -53,7 +57,10 @@ function readPidFile(data: string): Postmaster | undefined {
   }
 }
 
-/** Every process of a server works in its data folder, so a number that went to another program does not deceive. */
+/**
+ * True if a process belongs to the server on `data`: all of its processes have the data folder as their working
+ * directory. Another program with the same pid does not.
+ */
 function isServerOf(pid: number, data: string): boolean {
   const isThere = worksIn(pid, data)
   if (isThere !== undefined) return isThere
@@ -64,9 +71,9 @@ function isServerOf(pid: number, data: string): boolean {
   }
 }
 
-/** Starts a server and waits until it can be asked; throws what it said if it ends instead. */
+/** Starts a server and waits until it is ready. If it ends instead, the error has its output. */
 export async function startPostmaster(
-  home: Home,
+  home: ServerPaths,
   {
     bin,
     port,
@@ -74,27 +81,27 @@ export async function startPostmaster(
     log,
   }: { bin: string; port: number; settings: ServerSettings; log: string | undefined },
 ): Promise<Postmaster> {
-  const startedAt = performance.now()
-  for (;;) {
+  let output = ''
+  const start = async (): Promise<Postmaster | undefined> => {
     removeStalePidFile(home.data)
-    const said = await startOnce(home, join(bin, 'postgres'), toArguments(home.data, port, settings))
-    if (typeof said !== 'string') return said
-    // Processes of a server that was killed notice it soon, and a lock file that another is writing is soon whole.
-    const passes =
-      /pre-existing shared memory block .* still in use|bogus data in lock file|lock file .* is empty/
-    if (!passes.test(said) || performance.now() - startedAt > PASSES_MS)
-      throw explainFailure(said, home.folder, log)
-    await sleep(100)
+    const started = await startOnce(home, join(bin, 'postgres'), toArguments(home.data, port, settings))
+    if (typeof started !== 'string') return started
+    output = started
+    if (!PASSING.test(output)) throw explainFailure(output, home.folder, log)
+    return undefined
   }
+  const started = await poll(start, { everyMs: 100, withinMs: PASSES_MS })
+  if (!started) throw explainFailure(output, home.folder, log)
+  return started
 }
 
-/** The server, or what it said before it ended. */
-async function startOnce(home: Home, program: string, args: string[]): Promise<Postmaster | string> {
+/** Returns the server, or its output if it ended. */
+async function startOnce(home: ServerPaths, program: string, args: string[]): Promise<Postmaster | string> {
   if (sizeOf(home.log) > LOG_BYTES) renameSync(home.log, `${home.log}.1`)
   const log = openLog(home.log, home.folder)
   const from = fstatSync(log).size
   const { uid, gid } = home.user ?? {}
-  // Not through a pipe, and a group of its own: it outlives us if we are killed.
+  // No pipe, and a separate process group: the server survives if this process is killed.
   const child = spawn(program, args, {
     uid,
     gid,
@@ -104,7 +111,7 @@ async function startOnce(home: Home, program: string, args: string[]): Promise<P
     stdio: ['ignore', log, log],
   })
   closeSync(log)
-  child.unref() // nor do we wait for its end
+  child.unref()
   let ended = false
   let failure = ''
   child.once('error', (error) => {
@@ -114,41 +121,41 @@ async function startOnce(home: Home, program: string, args: string[]): Promise<P
   child.once('exit', () => {
     ended = true
   })
-  const deadline = performance.now() + START_MS
-  while (!ended) {
+  const readReady = (): Postmaster | undefined => {
     const found = readPidFile(home.data)
-    if (found?.pid === child.pid && (found?.status === 'ready' || found?.status === 'standby')) return found
-    if (performance.now() > deadline) {
-      child.kill('SIGQUIT')
-      return `It was not ready after ${START_MS / 1000} seconds.`
-    }
-    await sleep(POLL_MS)
+    const isReady = found?.status === 'ready' || found?.status === 'standby'
+    return isReady && found.pid === child.pid ? found : undefined
   }
-  return failure || (readOwn(home.log, home.folder)?.subarray(from).toString() ?? '')
+  const state = await poll(() => (ended ? 'ended' : readReady()), { everyMs: POLL_MS, withinMs: START_MS })
+  if (state === undefined) {
+    child.kill('SIGQUIT')
+    return `It was not ready after ${START_MS / 1000} seconds.`
+  }
+  if (state !== 'ended') return state
+  return failure || (readOwnFile(home.log, home.folder)?.subarray(from).toString() ?? '')
 }
 
 const sizeOf = (file: string): number => lstatSync(file, { throwIfNoEntry: false })?.size ?? 0
 
 /**
- * Removes a `postmaster.pid` that no server of ours stands behind. PostgreSQL takes its number for a running server if
- * any process of this user has it: another program after a restart of a container, or the dead server itself where
- * nobody asked how it ended. It also looks at the shared memory, which keeps two servers apart even if the file went
- * wrongly.
+ * Removes a `postmaster.pid` without a running server. PostgreSQL believes that the server runs if any process of this
+ * user has the pid. After a restart of a container, that may be another program or a zombie. PostgreSQL also checks the
+ * shared memory, which keeps two servers apart even if the file is removed by mistake.
  */
 function removeStalePidFile(data: string): void {
   const file = join(data, 'postmaster.pid')
   const written = statSync(file, { throwIfNoEntry: false })
   const found = readPidFile(data)
   if (!written || (found && isServerOf(found.pid, data))) return
-  // One that another keeper's server just makes is empty for a moment.
+  // A file that another supervisor's server is just writing is empty for a moment.
   if (!found?.pid && Date.now() - written.mtimeMs < 5_000) return
-  // Taken away first and looked at again: a server that another keeper started just now gets its file back.
+  // Renamed first and checked again: a server that another supervisor has just started gets its file back.
   const taken = `${file}.stale.${process.pid}`
   try {
     renameSync(file, taken)
     if (isServerOf(pidIn(taken), data)) linkSync(taken, file)
   } catch {
-    // Another took it.
+    // Another process renamed it.
   }
   rmSync(taken, { force: true })
 }
@@ -156,8 +163,8 @@ function removeStalePidFile(data: string): void {
 const pidIn = (file: string): number => Math.abs(Number(readFileSync(file, 'utf8').split('\n')[0]))
 
 /**
- * Ends a server: politely to those connected for a while, then less so. Whatever was committed stays; `discard`
- * skips what would only save the next start some work.
+ * Stops a server: with a fast shutdown, then an immediate one, then SIGKILL. Committed data stays. `discard` skips the fast
+ * shutdown, which only saves the next start some work.
  */
 export async function stopPostmaster(server: Postmaster, { discard }: { discard: boolean }): Promise<void> {
   const ways: [signal: NodeJS.Signals, forMs: number][] = [
@@ -166,17 +173,13 @@ export async function stopPostmaster(server: Postmaster, { discard }: { discard:
   ]
   if (!discard) ways.unshift(['SIGINT', 30_000]) // fast shutdown
   for (const [signal, forMs] of ways) {
-    const deadline = performance.now() + forMs
     signalPostmaster(server, signal)
-    while (performance.now() < deadline) {
-      if (!isRunning(server)) return
-      await sleep(POLL_MS)
-    }
+    if (await poll(() => !isRunning(server) || undefined, { everyMs: POLL_MS, withinMs: forMs })) return
   }
 }
 
-/** A shutdown that waits for everyone to leave, as SIGTERM asks for, becomes one that does not. */
-export function hurryPostmaster(server: Postmaster): void {
+/** Turns a smart shutdown (SIGTERM), which waits for all sessions to end, into a fast one. */
+export function hastenShutdown(server: Postmaster): void {
   if (server.status === 'stopping') signalPostmaster(server, 'SIGINT')
 }
 
@@ -187,6 +190,6 @@ function signalPostmaster(server: Postmaster, signal: NodeJS.Signals): void {
   try {
     if (isRunning(server)) process.kill(server.pid, signal)
   } catch {
-    // It ended just now.
+    // The process has just ended.
   }
 }

@@ -1,13 +1,14 @@
+import { createHash } from 'node:crypto'
 import { lstatSync, mkdirSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { EmbeddedServerError } from '../../errors.js'
 
-/** Node cuts longer paths of sockets off without a word (at 107 bytes on Linux, 103 on macOS). */
+/** Node.js truncates longer paths of sockets silently (at 107 bytes on Linux, 103 on macOS). */
 const LONGEST_SOCKET = 103
 const NAME_LENGTH = 'e3b0c44298fc1c14.4294967295.sock'.length
 
-/** A folder for temporary files that this user alone may enter, for a process that serves `folder`. */
+/** Makes a temporary folder that only this user may enter. `folder` is for the error. */
 export function privateFolder(folder: string): string {
   const uid = process.getuid?.() ?? 0
   const places = [tmpdir(), '/tmp'].map((place) => join(place, `dibs-${uid}`))
@@ -18,7 +19,7 @@ export function privateFolder(folder: string): string {
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new EmbeddedServerError(
-      `The keeper of the embedded PostgreSQL needs a folder for temporary files: ${why}. Set TMPDIR to a place that you may write to.`,
+      `The supervisor of the embedded PostgreSQL needs a folder for temporary files: ${why}. Set TMPDIR to a place that you may write to.`,
       'no-permission',
       folder,
       { cause: error },
@@ -32,7 +33,7 @@ export function privateFolder(folder: string): string {
   )
 }
 
-/** A folder of this user's that others may not enter, and not a link to one. */
+/** True for a folder of this user that others may not enter. A link to one does not count. */
 export function isPrivate(path: string, uid: number | undefined): boolean {
   try {
     const found = lstatSync(path)
@@ -40,4 +41,9 @@ export function isPrivate(path: string, uid: number | undefined): boolean {
   } catch {
     return false // nothing is there
   }
+}
+
+/** A short name for a folder, where its whole path is too long. */
+export function folderHash(folder: string): string {
+  return createHash('sha256').update(folder).digest('hex').slice(0, 16)
 }

@@ -1,37 +1,37 @@
 import { readFileSync, statSync } from 'node:fs'
 
-/** Tells a process from a later one with the same number; undefined if it has ended. */
+/** Distinguishes a process from a later one with the same pid. Undefined if the process has ended. */
 export function processIdentity(pid: number): string | undefined {
   if (!exists(pid)) return undefined
   const [state, ...rest] = readStat(pid) ?? ['?']
-  // Ended, but its parent has not asked how: in a container whose first process never does, for ever.
+  // A zombie. In a container whose first process never reaps, it stays forever.
   if (state === 'Z' || state === 'X') return undefined
-  return `${pid} since ${rest[18] ?? 'unknown'}` // the moment it started, in ticks since the machine did
+  return `${pid} since ${rest[18] ?? 'unknown'}` // when it started, in clock ticks since boot
 }
 
-/** Whether a process of this number runs, ours or another's. */
+/** True if a process with this pid runs, of any user. */
 export function isAlive(pid: number): boolean {
   return processIdentity(pid) !== undefined
 }
 
-/** Whether a process works in a folder, by whatever path that is called; undefined where that cannot be seen. */
+/** True if the working directory of a process is `folder`, by any path. Undefined if the system does not show that. */
 export function worksIn(pid: number, folder: string): boolean | undefined {
   if (process.platform !== 'linux') return undefined
   try {
     const [here, there] = [statSync(`/proc/${pid}/cwd`), statSync(folder)]
-    return here.dev === there.dev && here.ino === there.ino
+    return here.dev === there.dev && here.ino === there.ino // guard: embedded.process-identity
   } catch {
-    return false // one of another user's, or the folder is gone
+    return false // a process of another user, or the folder is gone
   }
 }
 
-/** Tells a folder, by whatever path it is called; undefined if there is none. */
+/** Identifies a folder by device and inode, independent of its path. Undefined if the folder does not exist. */
 export function folderIdentity(folder: string): string | undefined {
   const found = statSync(folder, { throwIfNoEntry: false })
   return found && `${found.dev}:${found.ino}`
 }
 
-/** Whether the folder that a process works in was removed; undefined where that cannot be seen. */
+/** True if the working directory of a process was removed. Undefined if the system does not show that. */
 export function worksInRemoved(pid: number): boolean | undefined {
   try {
     return statSync(`/proc/${pid}/cwd`).nlink === 0
@@ -49,7 +49,7 @@ function exists(pid: number): boolean {
   }
 }
 
-/** What Linux says of a process, from its state on: its name comes before, and may hold anything. */
+/** The fields of `/proc/<pid>/stat` from the state on. The name comes before the state, and may contain anything. */
 function readStat(pid: number): string[] | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'utf8')

@@ -3,8 +3,8 @@ import { lstatSync, readdirSync, rmdirSync, rmSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
 
 /**
- * Removes a folder with all that is in it, or a file. Root empties a folder of the server's user with the rights of that
- * user, who may swap folders for links meanwhile. What those rights do not suffice for stays.
+ * Removes a file or a folder with its content. Another user may replace folders by links during the removal. Root
+ * therefore removes that user's files with the user's own rights. Files that those rights do not allow to remove stay.
  */
 export function removeTree(path: string): void {
   const found = lstatSync(path, { throwIfNoEntry: false })
@@ -24,6 +24,6 @@ export function removeTree(path: string): void {
   try {
     rmdirSync(path)
   } catch {
-    // Something is left, or another process was first.
+    // Files are left, or another process was first.
   }
 }

@@ -1,9 +1,9 @@
 import pg from 'pg'
 
 /**
- * A client that proves it knows the password without saying it, and has the server prove the same. When the embedded
- * server is down, another user of the machine may listen on its port: `pg` would send the password to whoever asks
- * for it in clear, and its statements to whoever asks for nothing.
+ * A client that proves its knowledge of the password without sending it, and requires the same proof from the server.
+ * If the embedded server is down, another user of the machine may listen on its port. `pg` would send the password to a
+ * server that asks for clear text, and statements to a server that asks for nothing.
  */
 export class ScramClient extends pg.Client {
   static readonly provesPassword = true
@@ -12,14 +12,14 @@ export class ScramClient extends pg.Client {
     super(config)
     const { connection } = this
     let hasProved = false
-    // These come before the listeners of `pg`, which are added when it connects.
+    // These listeners run before those of `pg`, which are added at connect.
     connection.once('authenticationSASLFinal', () => {
-      hasProved = true // or `pg`, which looks at the proof, ends the connection
+      hasProved = true // `pg` checks the proof, and ends the connection if it is wrong
     })
     const refuse = (): void => {
       if (hasProved) return
-      const who = 'whoever listens on the port of the embedded PostgreSQL'
-      connection.removeAllListeners('readyForQuery') // it may be read already
+      const who = 'the process that listens on the port of the embedded PostgreSQL'
+      connection.removeAllListeners('readyForQuery') // the message may have been read already
       connection.stream.destroy(new Error(`${who} does not prove that it knows the password`))
     }
     for (const way of ['CleartextPassword', 'MD5Password', 'Ok'])

@@ -1,23 +1,23 @@
 import { isAbsolute, join } from 'node:path'
 import type { ServerSettings } from './embedded-options.js'
-import { readOwn, replaceFile } from './own-file.js'
+import { readOwnFile, replaceFile } from './own-file.js'
 
-/** What a folder remembers of its server: how it was started last, and who keeps it. */
+/** The record of a folder: how its server was started last, and by which supervisor. */
 export interface ServerRecord {
   readonly port: number
-  /** Undefined if that was forgotten. */
+  /** Undefined if unknown. */
   readonly settings?: ServerSettings | undefined
-  /** The folder of its programs, if that was chosen. */
+  /** The folder of its programs, if the user chose one. */
   readonly binaries?: string | undefined
-  readonly keeper: { readonly pid: number; readonly address: string }
+  readonly supervisor: { readonly pid: number; readonly address: string }
 }
 
 const fileOf = (folder: string): string => join(folder, 'server.json')
 
-/** Undefined for whatever is no record: then a port is chosen anew, and a keeper looked for at its usual address. */
+/** Returns undefined if there is no valid record. The server then gets a new port, and the supervisor its usual address. */
 export function readRecord(folder: string): ServerRecord | undefined {
   try {
-    const found: unknown = JSON.parse(String(readOwn(fileOf(folder), folder)))
+    const found: unknown = JSON.parse(String(readOwnFile(fileOf(folder), folder)))
     return isRecord(found) ? found : undefined
   } catch {
     return undefined
@@ -29,17 +29,17 @@ export function writeRecord(folder: string, record: ServerRecord): void {
 }
 
 function isRecord(found: unknown): found is ServerRecord {
-  if (!isObject(found) || !isObject(found.keeper)) return false
-  const { port, settings, binaries, keeper } = found
+  if (!isObject(found) || !isObject(found.supervisor)) return false
+  const { port, settings, binaries, supervisor } = found
   return (
     Number.isInteger(port) &&
     Number(port) >= 1 &&
     Number(port) <= 65_535 &&
     (settings === undefined || isObject(settings)) &&
     (binaries === undefined || typeof binaries === 'string') &&
-    Number.isInteger(keeper.pid) &&
-    typeof keeper.address === 'string' &&
-    isAbsolute(keeper.address)
+    Number.isInteger(supervisor.pid) &&
+    typeof supervisor.address === 'string' &&
+    isAbsolute(supervisor.address)
   )
 }
 

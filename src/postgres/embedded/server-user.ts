@@ -9,8 +9,8 @@ export interface ServerUser {
 }
 
 /**
- * PostgreSQL refuses to run as root: whom to run it as then. Whoever owns the data stays its owner, since the server
- * takes no other. Undefined when we are not root and it runs as ourselves.
+ * The user that the server runs as if this process runs as root, since PostgreSQL refuses to run as root. An existing data folder
+ * keeps its owner, as the server requires. Undefined if this process is not root.
  */
 export function serverUser(folder: string, data: string): ServerUser | undefined {
   if (process.getuid?.() !== 0) return undefined
@@ -44,7 +44,7 @@ export function nameUser(uid: number): string {
   return status === 0 ? `user "${stdout.trim()}" (${uid})` : `user ${uid}`
 }
 
-/** Tried for real, as modes alone do not tell: access lists, supplementary groups, parents further up. */
+/** Tries to enter the folder, since its mode does not show access lists, supplementary groups and parent folders. */
 export function canEnter(folder: string, { uid, gid }: ServerUser): boolean {
   return (
     spawnSync('sh', ['-c', 'cd "$1"', 'sh', folder], { uid, gid, cwd: '/', stdio: 'ignore' }).status === 0

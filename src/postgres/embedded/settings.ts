@@ -1,8 +1,8 @@
 import type { ServerSettings } from './embedded-options.js'
 
 /**
- * Settings for a server whose data may be lost when the machine crashes: nothing waits for the disk. For tests.
- * A crash of the server alone, or `kill -9` of it, may damage the data as well: start anew then.
+ * Settings for tests: nothing waits for the disk. A crash of the machine or of the server, even by `kill -9`, may
+ * damage the data. After a crash, start with an empty folder.
  *
  * @example
  * const dibs = await Dibs.open({ embedded: { temporary: true, settings: fastSettings } })
@@ -13,24 +13,28 @@ export const fastSettings: ServerSettings = Object.freeze({
   full_page_writes: false,
 })
 
-/** The command line of a server. What the user set comes first, so that it cannot undo what must hold. */
+/** The command line of a server. The settings of the user come first, so that they cannot override those of Dibs. */
 export function toArguments(data: string, port: number, settings: ServerSettings): string[] {
   const all = {
-    // The role is named like our schema: by default its tables would be looked for, and made, in there.
+    // The role has the name of the default schema, which the default search path would therefore include.
     search_path: 'public',
     ...settings,
     port,
     listen_addresses: '127.0.0.1',
     unix_socket_directories: '',
-    // Failures are told from what it writes here.
+    // Dibs reads the reason of a failure in the log.
     log_destination: 'stderr',
     logging_collector: false,
   }
-  return ['-D', data, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${toText(value)}`])]
+  return [
+    '-D',
+    data,
+    ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${toSettingValue(value)}`]),
+  ]
 }
 
-/** As PostgreSQL writes it. */
-export function toText(value: string | number | boolean): string {
+/** Writes a value as PostgreSQL expects it. */
+export function toSettingValue(value: string | number | boolean): string {
   if (typeof value === 'boolean') return value ? 'on' : 'off'
   return String(value)
 }

@@ -10,8 +10,8 @@ export interface AppliedMigration {
 }
 
 /**
- * Holds what the database has against what this release brings, and returns what is still to be applied.
- * A newer database is fine as long as each newer migration says that it is, so that pods can roll.
+ * Compares the applied migrations with those of this release, and returns the missing ones. A newer database is accepted if each
+ * newer migration says that this release is compatible, so that pods can roll.
  */
 export function checkApplied(
   schema: string,
@@ -35,6 +35,7 @@ export function checkApplied(
         `migration ${version} (${name}) was applied with other content than this release has (recorded ${checksum.slice(0, 12)}, here ${file.checksum.slice(0, 12)}). Install the release that applied it; if you build Dibs yourself, restore sql/${file.file}: a change belongs in a new migration.`,
       )
     }
+    // guard: migration.compatible
     if (!file && compatibleFrom > expected) {
       throw refuse(
         `the database is at version ${found}, and migration ${version} (${name}) needs a release with at least migration ${compatibleFrom}; this one ends at ${expected}. Upgrade the dibs package.`,

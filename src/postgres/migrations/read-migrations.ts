@@ -13,17 +13,17 @@ export interface Migration {
   readonly name: string
   readonly file: string
   readonly text: string
-  /** Of the source, before the schema's name is put in: the same in every schema. */
+  /** The checksum of the source, before the name of the schema is put in: the same in every schema. */
   readonly checksum: string
   /** The oldest release, named by its newest migration, that still works after this one. */
   readonly compatibleFrom: number
-  /** False for what refuses a transaction block, such as CREATE INDEX CONCURRENTLY. */
+  /** False for a statement that refuses a transaction, such as CREATE INDEX CONCURRENTLY. */
   readonly transactional: boolean
-  /** The index that such a file builds. */
+  /** The index that a migration outside of a transaction builds. */
   readonly index: string | undefined
 }
 
-/** Reads and checks the files of `sql/`; whatever is wrong with them is found here and not in a user's database. */
+/** Reads and checks the files of `sql/`, so that mistakes are found here and not in the database of a user. */
 export function readMigrations(sources: readonly MigrationSource[]): readonly Migration[] {
   return Object.freeze(sources.map((source, index) => readMigration(source, index + 1)))
 }
@@ -66,8 +66,8 @@ function checkTransactional(statements: string, refuse: Refuse): undefined {
 }
 
 /**
- * Outside a transaction a second statement could fail after the first was kept. And the file may run twice, when
- * its process dies between the statement and its record.
+ * Checks a migration outside of a transaction. A second statement could fail after the first was committed. The file may run
+ * twice, if its process dies between the statement and its record.
  */
 function checkSingle(statements: string, refuse: Refuse): string | undefined {
   if (statements.replace(/;$/, '').includes(';')) {

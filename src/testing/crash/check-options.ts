@@ -1,36 +1,53 @@
 import { InvalidInputError } from '../../errors.js'
-import { BOOLEAN, COMMON, checkBounds, checkGiven, FUNCTION, type Kind } from '../check-given.js'
+import { showGiven } from '../../options/name-given.js'
+import { wholeNumber } from '../../options/number-options.js'
+import { checked, required } from '../../options/option.js'
+import { optionTable } from '../../options/option-table.js'
+import { boolean, func } from '../../options/value-options.js'
 import { currentActor } from '../gate/actor.js'
+import { checkTarget, sharedOptions } from '../shared-options.js'
 import { RecordedEffects } from './effects.js'
 import { decodeFault, MODES } from './fault.js'
-import type { CrashLoopOptions } from './options.js'
+import type { CrashBound, CrashLoopOptions } from './options.js'
 
-/** Classes 00 to 02 are no errors. */
+/** The classes 00 to 02 of SQLSTATE are no errors. */
 const SQLSTATE = /^(?!0[0-2])[0-9A-Z]{5}$/
 
-const KINDS: Readonly<Record<keyof CrashLoopOptions, Kind>> = {
-  ...COMMON,
-  run: FUNCTION,
-  recover: FUNCTION,
-  advance: FUNCTION,
-  progress: FUNCTION,
-  effects: [(value) => value instanceof RecordedEffects, 'what recordEffects() returns'],
-  modes: [
-    (value) => isListOf(value, (mode) => MODES.includes(mode as never)),
-    `a list of ${MODES.join(', ')}`,
-  ],
-  errors: [
-    (value) => isListOf(value, (code) => typeof code === 'string' && SQLSTATE.test(code)),
-    'a list of SQLSTATEs',
-  ],
-  duringRecovery: BOOLEAN,
-  mayWait: BOOLEAN,
-  mayWriteLate: FUNCTION,
-  child: FUNCTION,
+/** A check for a list that is not empty. */
+const listOf =
+  (what: string, isRight: (one: unknown) => boolean) =>
+  (field: string, value: unknown): void => {
+    if (Array.isArray(value) && value.length > 0 && value.every(isRight)) return
+    throw new InvalidInputError(field, `must be a list of ${what}, not ${showGiven(value)}`)
+  }
+
+const checkEffects = (field: string, value: unknown): void => {
+  if (!(value instanceof RecordedEffects))
+    throw new InvalidInputError(field, `must be what recordEffects() returns, not ${showGiven(value)}`)
 }
 
-const isListOf = (value: unknown, isRight: (one: unknown) => boolean): boolean =>
-  Array.isArray(value) && value.length > 0 && value.every(isRight)
+export const crashBounds = optionTable<CrashBound>()('crashLoop: bound', {
+  recoveries: wholeNumber(),
+  statements: wholeNumber(),
+  processPoints: wholeNumber(),
+})
+
+export const crashLoopOptions = optionTable<CrashLoopOptions>()('crashLoop', {
+  ...sharedOptions,
+  run: required(func()),
+  recover: func(),
+  advance: func(),
+  progress: func(),
+  invariant: func(),
+  effects: checked(checkEffects),
+  modes: checked(listOf(MODES.join(', '), (mode) => MODES.includes(mode as never))),
+  errors: checked(listOf('SQLSTATEs', (code) => typeof code === 'string' && SQLSTATE.test(code))),
+  duringRecovery: boolean(),
+  mayWait: boolean(),
+  mayWriteLate: func(),
+  child: func(),
+  bound: checked((field, value) => crashBounds.read(value as CrashBound, field)),
+})
 
 export function checkOptions(options: CrashLoopOptions): void {
   if (currentActor())
@@ -38,21 +55,20 @@ export function checkOptions(options: CrashLoopOptions): void {
       'run',
       'must not crash itself: this call comes from within an exploration or a crash loop',
     )
-  checkGiven(options, { of: 'crashLoop', kinds: KINDS })
-  const { run, progress, invariant, effects, modes, child, duringRecovery } = options
-  if (typeof run !== 'function') throw new InvalidInputError('run', 'must be given: the program under test')
+  crashLoopOptions.read(options)
+  checkTarget(options)
+  const { progress, invariant, effects, modes, child, duringRecovery } = options
   if (!progress && !invariant && !effects)
     throw new InvalidInputError(
       'invariant',
       'or `progress` or `effects` must be given: else nothing is judged',
     )
-  checkBounds(options.bound, { recoveries: 1, statements: 1, processPoints: 1 })
   if (modes?.includes('process') && !child) throw childMissing()
   if (duringRecovery && modes && !modes.includes('crash'))
     throw new InvalidInputError('duringRecovery', 'goes with mode `crash`, which is not among the modes')
 }
 
-/** Apart from the other options, because `DIBS_REPLAY` may be for another loop. */
+/** Separate from the other checks, because `DIBS_REPLAY` may be for another loop. */
 export function checkReplay({ replay, child }: CrashLoopOptions): void {
   if (replay !== undefined && decodeFault(replay)?.mode === 'process' && !child) throw childMissing()
 }

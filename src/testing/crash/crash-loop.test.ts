@@ -316,7 +316,7 @@ describe('what it does with a database', () => {
     await using _migrated = await Dibs.open({ pool, schema: schema.name })
     const report = await crashLoop({
       url,
-      // What an instance remembers goes with it, so each has a Dibs of its own.
+      // A killed instance loses its memory, so each instance has a Dibs of its own.
       run: async (db) => {
         await using dibs = await Dibs.open({ pool: db, schema: schema.name, migrate: 'off', listen: false })
         await dibs.transaction(async (tx) => {
@@ -337,7 +337,7 @@ describe('what it refuses', () => {
       { rum: 1 },
       /^Unknown option "rum"\. Did you mean run\? Expected one of: name, pool, url, setup/,
     ],
-    ['no program', { run: undefined }, /^`run` must be given: the program under test/],
+    ['no program', { run: undefined }, /^`run` must be a function, not undefined/],
     [
       'nothing to judge by',
       { invariant: undefined },
@@ -361,18 +361,22 @@ describe('what it refuses', () => {
       { bound: { points: 3 } },
       /^Unknown option "bound\.points"\. Expected one of: recoveries, statements/,
     ],
-    ['no recoveries', { bound: { recoveries: 0 } }, /^`bound.recoveries` must be 1 or more, not 0/],
+    [
+      'no recoveries',
+      { bound: { recoveries: 0 } },
+      /^`bound.recoveries` must be a whole number from 1, not 0/,
+    ],
     [
       'a string of nobody',
       { replay: 'crash:3' },
       /^`replay` must be the string of a printout, like crash:after-3/,
     ],
     ['a point that there is not', { replay: 'error:after-1:40001' }, /^`replay` must be the string/],
-    ['no options', undefined as never, /^`options` of crashLoop must be an object/],
+    ['no options', undefined as never, /^`options` must be an object\b.*, not undefined/],
     [
       'half a recovery',
       { bound: { recoveries: 1.5 } },
-      /^`bound.recoveries` must be a whole number, not 1.5/,
+      /^`bound.recoveries` must be a whole number from 1, not 1.5/,
     ],
     ['half a string', { replay: 'error:before-1' }, /^`replay` must be the string of a printout/],
     [

@@ -1,144 +1,145 @@
-import { type Failure, violationOf } from '../explore/search/failure.js'
+import { type Failure, findViolation } from '../explore/search/failure.js'
 import { callSite } from '../gate/call-site.js'
-import { Child } from './child.js'
-import type { Struck } from './driver.js'
+import { ChildProgram } from './child-program.js'
+import type { CrashableServer } from './crashable-server.js'
 import { encodeFault, type Fault } from './fault.js'
 import { endsConnection, injectedError, isSilent } from './injected-errors.js'
-import type { Instance } from './instance.js'
 import { type LateWrite, LateWrites } from './late-writes.js'
 import type { CrashHandle, CrashLoopOptions } from './options.js'
-import type { CrashFailure, RunRecord } from './record.js'
+import type { ProgramInstance } from './program-instance.js'
 import { type LeftBehind, Recovery } from './recovery.js'
-import type { Scene } from './scene.js'
-import type { CrashableServer } from './server-crash.js'
+import type { RunContext } from './run-context.js'
+import type { CrashFailure, RunRecord } from './run-record.js'
+import type { ReachedPoint } from './statement-stepper.js'
 import { type StatementLine, type StoryLine, statementsOfRun } from './story.js'
 
-/** Runs the program once, does something to it, lets it recover, and judges what is left. */
+/** Runs the program once with a fault, lets it recover, and checks the result. */
 export class CrashRun {
-  readonly #scene: Scene
+  readonly #context: RunContext
   readonly #server: CrashableServer | undefined
-  #child: Child | undefined
-  /** The statement at which something was done. */
+  #child: ChildProgram | undefined
+  /** The statement at which the fault was injected. */
   #line: StatementLine | undefined
-  #left: LeftBehind | undefined
+  #leftBehind: LeftBehind | undefined
 
   /** @param server for mode `server` */
-  constructor(scene: Scene, server: CrashableServer | undefined) {
-    this.#scene = scene
+  constructor(context: RunContext, server: CrashableServer | undefined) {
+    this.#context = context
     this.#server = server
   }
 
   async run(): Promise<RunRecord> {
-    const scene = this.#scene
-    await scene.begin()
-    const run = scene.startRun(scene.fault?.mode === 'process' ? this.#playChild : scene.options.run)
+    const context = this.#context
+    await context.begin()
+    const run = context.startRun(context.fault?.mode === 'process' ? this.#playChild : context.options.run)
     try {
-      await this.#go(run)
-      // To tell harm that `run` does from harm that comes of running it again.
-      const hasEnded = scene.told?.status === 'fulfilled'
-      const isRightAlone = !scene.fault && hasEnded && !(await this.#wrong([]))
-      const recovery = new Recovery(scene, this.#left)
-      if (!scene.failure) await recovery.run()
-      scene.stage.end()
-      scene.failure ??= await this.#wrong(recovery.lateWrites)
-      // Of what is left undone nobody has said that `run` should have done it.
-      if (scene.failure && scene.failure.kind !== 'progress' && isRightAlone)
-        scene.failure = afterwards(scene.failure, scene.options)
+      await this.#drive(run)
+      // Checked before the recovery, to separate a bug of `run` from a bug of running it again.
+      const hasFulfilled = context.runOutcome?.status === 'fulfilled'
+      const isRightAlone = !context.fault && hasFulfilled && !(await this.#check([]))
+      const recovery = new Recovery(context, this.#leftBehind)
+      if (!context.failure) await recovery.run()
+      context.testSession.endRun()
+      context.failure ??= await this.#check(recovery.lateWrites)
+      // A `progress` failure says nothing about `run` alone: `progress` was not called before the recovery.
+      if (context.failure && context.failure.kind !== 'progress' && isRightAlone)
+        context.failure = blameRecovery(context.failure, context.options)
       return this.#record(run, recovery)
     } finally {
       await this.#child?.kill()
     }
   }
 
-  /** What `recover` does where nothing was run before: to know it again. */
+  /** Runs `recover` on fresh data, to recognize the same statements in a later recovery. */
   async recoverAlone(): Promise<readonly StoryLine[]> {
-    await this.#scene.begin()
-    await new Recovery(this.#scene, undefined).once()
-    this.#scene.stage.end()
-    return this.#scene.story.lines
+    await this.#context.begin()
+    await new Recovery(this.#context, undefined).runOnce()
+    this.#context.testSession.endRun()
+    return this.#context.story.lines
   }
 
   readonly #playChild = async (db: CrashHandle): Promise<void> => {
-    const { child } = this.#scene.options
-    this.#child = new Child(() => child?.(db.url))
+    const { child } = this.#context.options
+    this.#child = new ChildProgram(() => child?.(db.url))
     await this.#child.ended()
   }
 
-  /** As far as it goes by itself; what is done to it is done on the way. */
-  async #go(run: Instance): Promise<void> {
-    const rest = await this.#scene.driver.drive([run])
-    if (rest.kind === 'struck') await this.#strike(rest)
-    else if (rest.kind === 'died') await this.#scene.bury(run)
-    else if (rest.kind === 'ended') this.#scene.tellEnd(run)
+  /** Lets the instance run to its end, and injects the fault at its point. */
+  async #drive(run: ProgramInstance): Promise<void> {
+    const stop = await this.#context.stepper.drive([run])
+    if (stop.kind === 'at-point') await this.#applyFault(stop)
+    else if (stop.kind === 'died') await this.#context.recordDeath(run)
+    else if (stop.kind === 'ended') this.#context.recordEnd(run)
     else
-      this.#scene.fail(
+      this.#context.fail(
         'stuck',
         this.#child
           ? 'run hangs: the child process has not ended, and sends nothing more.'
-          : `run hangs: ${rest.message}`,
+          : `run hangs: ${stop.message}`,
       )
   }
 
-  async #strike(struck: Struck): Promise<void> {
-    const { story, driver, stage } = this.#scene
-    const { mode, signal } = this.#scene.fault as Fault
-    const { instance } = struck
-    this.#line = struck.line
+  async #applyFault(reached: ReachedPoint): Promise<void> {
+    const { story, stepper, testSession } = this.#context
+    const { mode, signal } = this.#context.fault as Fault
+    const { instance } = reached
+    this.#line = reached.line
     instance.target = undefined
-    if (mode === 'zombie' || signal === 'SIGSTOP') return this.#fallAsleep(struck)
-    if (mode === 'error') return this.#inject(struck)
-    driver.forget(instance)
+    if (mode === 'zombie' || signal === 'SIGSTOP') return this.#suspend(reached)
+    if (mode === 'error') return this.#inject(reached)
+    stepper.forget(instance)
     switch (mode) {
       case 'half-open':
-        story.tellFault('the process is gone, and the server has not noticed')
+        story.addFault('the process is gone, and the server has not noticed')
         instance.abandon()
-        this.#left = { kind: 'ghost', instance }
+        this.#leftBehind = { kind: 'half-open', instance }
         return
       case 'server':
-        story.tellFault('the server is shut down at once, and comes back')
-        await this.#server?.crash(stage)
-        return this.#go(instance)
+        story.addFault('the server is shut down at once, and comes back')
+        await this.#server?.crash(testSession)
+        return this.#drive(instance)
       default:
-        story.tellFault('the process is killed')
+        story.addFault('the process is killed')
         await this.#child?.kill()
-        return this.#scene.kill(instance)
+        return this.#context.kill(instance)
     }
   }
 
-  async #fallAsleep(struck: Struck): Promise<void> {
-    const { story, stage } = this.#scene
-    story.tellFault('the process stands still')
+  async #suspend(reached: ReachedPoint): Promise<void> {
+    const { story, testSession } = this.#context
+    story.addFault('the process stands still')
     this.#child?.stop()
-    struck.instance.freeze()
-    // Whoever has claimed nothing yet is not late, only slow to start.
+    reached.instance.freeze()
+    // An instance that has committed nothing and holds no lock is only slow to start. It has no claim to lose.
     const hasClaimed = statementsOfRun(story.lines).some(hasCommitted)
-    const late = hasClaimed || struck.session.holdsLocks ? await LateWrites.watch(stage) : undefined
-    this.#left = { kind: 'sleeper', instance: struck.instance, struck, late, child: this.#child }
+    const late = hasClaimed || reached.session.holdsLocks ? await LateWrites.watch(testSession) : undefined
+    this.#leftBehind = { kind: 'zombie', instance: reached.instance, reached, late, child: this.#child }
   }
 
-  async #inject({ instance, session, line }: Struck): Promise<void> {
-    const { story, driver, fault } = this.#scene
+  async #inject({ instance, session, line }: ReachedPoint): Promise<void> {
+    const { story, stepper, fault } = this.#context
     const { code = '', side } = fault as Fault
     const error = injectedError(code, encodeFault(fault))
-    driver.forget(instance)
+    stepper.forget(instance)
     if (side === 'before') line.effect = { kind: 'injected', ...error }
-    story.tellFault(
+    story.addFault(
       side === 'before'
         ? `the statement fails with ${code}`
         : `the connection ends with ${code} before the answer is seen`,
     )
     if (endsConnection(code)) session.cut(error, !isSilent(code))
     else session.refuse(error)
-    return this.#go(instance)
+    return this.#drive(instance)
   }
 
-  /** What is wrong now. */
-  async #wrong(lateWrites: readonly LateWrite[]): Promise<CrashFailure | undefined> {
-    const { stage, options, told, recoveries } = this.#scene
+  /** Returns what is wrong in the end. */
+  async #check(lateWrites: readonly LateWrite[]): Promise<CrashFailure | undefined> {
+    const { testSession, options, runOutcome, recoveries } = this.#context
     const { invariant, effects } = options
-    const fault = this.#line && this.#scene.fault
+    const fault = this.#line && this.#context.fault
     const violation =
-      invariant && (await violationOf(stage, (db) => invariant(db, { run: told, recoveries, fault })))
+      invariant &&
+      (await findViolation(testSession, (db) => invariant(db, { run: runOutcome, recoveries, fault })))
     const [effect] = effects?.repeated ?? []
     const found: CrashFailure[] = [
       ...(effect
@@ -149,7 +150,7 @@ export class CrashRun {
             },
           ]
         : []),
-      ...(violation ? [{ kind: 'invariant' as const, message: sayViolation(violation) }] : []),
+      ...(violation ? [{ kind: 'invariant' as const, message: describeViolation(violation) }] : []),
       ...lateWrites.slice(0, 1).map(({ table, row }) => ({
         kind: 'late write' as const,
         message: `After it woke up, run has written over what another had written meanwhile: ${table} ${JSON.stringify(row)}.`,
@@ -159,8 +160,8 @@ export class CrashRun {
     return first && { ...first, message: found.map(({ message }) => message).join('\n') }
   }
 
-  #record(run: Instance, { isCrashed, waited, lateWrites }: Recovery): RunRecord {
-    const { fault, story, told, failure, recoveries, options } = this.#scene
+  #record(run: ProgramInstance, { isCrashed, waited, lateWrites }: Recovery): RunRecord {
+    const { fault, story, runOutcome, failure, recoveries, options } = this.#context
     const hangs = failure?.kind === 'stuck' && recoveries.length === 0 && !run.hasDied
     return {
       fault,
@@ -168,7 +169,7 @@ export class CrashRun {
       isReachedAgain: isCrashed,
       line: this.#line,
       story: story.lines,
-      run: told?.status ?? (hangs ? 'hangs' : 'died'),
+      run: runOutcome?.status ?? (hangs ? 'hangs' : 'died'),
       recoveries: recoveries.length,
       waited: failure?.kind === 'progress' ? undefined : waited,
       lateWrites,
@@ -178,14 +179,15 @@ export class CrashRun {
   }
 }
 
-/** Of a mistake in the invariant itself, where it is. */
-function sayViolation({ name, message, cause }: Failure): string {
+/** Adds the call site if the invariant itself has a bug. */
+function describeViolation({ name, message, cause }: Failure): string {
   if (!/^(?:Type|Reference|Syntax|Range)Error$/.test(name)) return message
   const at = callSite(cause as Error)
   return `the invariant threw ${name}: ${message}${at ? `, at ${at}` : ''}`
 }
 
-function afterwards(failure: CrashFailure, { recover }: CrashLoopOptions): CrashFailure {
+/** Adds that `run` alone is right, so the recovery is wrong. */
+function blameRecovery(failure: CrashFailure, { recover }: CrashLoopOptions): CrashFailure {
   const what = recover
     ? '`run` alone is right. `recover` after it is not.'
     : '`run` alone is right. Run again, as somebody does who got no answer, it is not. If nobody does that, give a `recover`.'

@@ -1,51 +1,50 @@
 import { ExplorationError, InvalidInputError } from '../../errors.js'
-import type { Stage } from '../explore/stage/stage.js'
+import { count } from '../count.js'
+import type { TestSession } from '../explore/session/test-session.js'
 import { seededRandom } from '../seeded-random.js'
-import { count } from './count.js'
 import { CrashRun } from './crash-run.js'
+import { CrashableServer } from './crashable-server.js'
 import { type CrashMode, DEFAULT_MODES, decodeFault, encodeFault, type Fault, type Place } from './fault.js'
 import { DEFAULT_CODES, endsConnection } from './injected-errors.js'
 import type { CrashLoopOptions } from './options.js'
-import type { RunRecord } from './record.js'
-import { signEffect } from './report/paths.js'
-import { Scene } from './scene.js'
-import { CrashableServer } from './server-crash.js'
+import { signEffect } from './report/recovery-path-names.js'
+import { RunContext } from './run-context.js'
+import type { RunRecord } from './run-record.js'
 import { type StatementLine, type StoryLine, statementsOfRun } from './story.js'
 
 const DEFAULT_PROCESS_POINTS = 10
 const SIDES = ['before', 'after'] as const
 
-/** What was run, and what came of it. */
+/** The results of all runs. */
 export interface Findings {
-  /** The run without a fault comes first. */
+  /** The first record is the run without a fault. */
   readonly records: readonly RunRecord[]
-  /** What `recover` did where nothing was run before. */
+  /** The story of `recover` on fresh data. */
   readonly alone: readonly StoryLine[]
-  /** Of each point in mode `process`: the same happened within this process. */
+  /** For each point of mode `process`: whether the same fault within this process has the same result. */
   readonly agreements: ReadonlyMap<string, boolean>
-  /** Points that should have been there, and were not reached. */
+  /** The points of the run without a fault that a later run did not reach. */
   readonly missed: readonly string[]
   readonly runs: number
   readonly tookMs: number
 }
 
-/** Goes through the points. */
+/** Runs the program with each fault at each point. */
 export class CrashSearch {
-  readonly #stage: Stage
+  readonly #testSession: TestSession
   readonly #options: CrashLoopOptions
   readonly #afterRun: () => void
   readonly #records: RunRecord[] = []
   readonly #agreements = new Map<string, boolean>()
-  /** Points that a run without a fault has, and that were not reached. */
   readonly #missed: string[] = []
   #server: CrashableServer | undefined
   /** The statements of the run without a fault. */
   #statements: readonly StatementLine[] = []
   #runs = 0
 
-  /** @param afterRun hears of the end of each run */
-  constructor(stage: Stage, options: CrashLoopOptions, afterRun: () => void) {
-    this.#stage = stage
+  /** @param afterRun called after each run */
+  constructor(testSession: TestSession, options: CrashLoopOptions, afterRun: () => void) {
+    this.#testSession = testSession
     this.#afterRun = afterRun
     this.#options = options
   }
@@ -54,9 +53,9 @@ export class CrashSearch {
     const { replay } = this.#options
     const modes = [...new Set(this.#options.modes ?? DEFAULT_MODES)]
     const startedAt = performance.now()
-    const wanted = replay === undefined ? undefined : decodeFault(replay)
-    if (replay === undefined ? modes.includes('server') : wanted?.mode === 'server')
-      this.#server = await CrashableServer.find(this.#stage)
+    const replayedFault = replay === undefined ? undefined : decodeFault(replay)
+    if (replay === undefined ? modes.includes('server') : replayedFault?.mode === 'server')
+      this.#server = await CrashableServer.find(this.#testSession)
     const base = await this.#try(undefined)
     this.#records.push(base)
     this.#statements = statementsOfRun(base.story)
@@ -65,7 +64,7 @@ export class CrashSearch {
     if (!base.failure) {
       alone = await this.#newRun(undefined).recoverAlone()
       this.#runs++
-      if (wanted) await this.#replay(wanted)
+      if (replayedFault) await this.#replay(replayedFault)
       if (replay === undefined) await this.#runModes(modes)
     }
     return {
@@ -79,7 +78,7 @@ export class CrashSearch {
   }
 
   #newRun(fault: Fault | undefined): CrashRun {
-    return new CrashRun(new Scene(this.#stage, this.#options, fault), this.#server)
+    return new CrashRun(new RunContext(this.#testSession, this.#options, fault), this.#server)
   }
 
   async #try(fault: Fault | undefined): Promise<RunRecord> {
@@ -107,13 +106,13 @@ export class CrashSearch {
 
   async #runMode(mode: CrashMode): Promise<void> {
     if (mode === 'process') return this.#runProcesses()
-    // Until a run completes without having come to its point.
+    // Until a run ends before its point.
     for (let statement = 1; ; statement++) {
       const faults = SIDES.flatMap((side) => this.#faultsAt(mode, { side, statement }))
       if (faults.length === 0 && statement > this.#statements.length) return
       for (const fault of faults) {
         const record = await this.#try(fault)
-        // What goes wrong without its fault has gone wrong as well.
+        // A run that fails before its point has failed too.
         if (record.isReached || record.failure) this.#records.push(record)
         if (record.isReached) continue
         if (statement > this.#statements.length) return
@@ -122,7 +121,7 @@ export class CrashSearch {
     }
   }
 
-  /** What one crash does not break, two may. */
+  /** Crashes the recovery too, after each single crash. */
   async #crashTwice(): Promise<void> {
     const once = this.#records.flatMap(({ fault }) => (fault?.mode === 'crash' ? [fault] : []))
     for (const fault of once) await this.#crashRecovery(fault)
@@ -138,7 +137,7 @@ export class CrashSearch {
       .map((code) => ({ mode, ...place, code }))
   }
 
-  /** The recovery after this crash crashes too, at each of its points. */
+  /** Crashes the recovery after this crash, at each of its points. */
   async #crashRecovery(fault: Fault): Promise<void> {
     for (let statement = 1; ; statement++)
       for (const side of SIDES) {
@@ -148,7 +147,7 @@ export class CrashSearch {
       }
   }
 
-  /** Some points with a real process, and the same within this one. */
+  /** Runs some points with a real process, and the same points within this process. */
   async #runProcesses(): Promise<void> {
     const { bound, seed = 1 } = this.#options
     const draw = seededRandom(seed)
@@ -172,17 +171,18 @@ export class CrashSearch {
       const record = await this.#try(fault)
       if (!record.isReached) throw childNotThere(record)
       this.#records.push(record)
-      const twin = await this.#twinOf(fault)
-      this.#agreements.set(encodeFault(fault), signRecord(twin) === signRecord(record))
+      const inProcess = await this.#tryInProcess(fault)
+      this.#agreements.set(encodeFault(fault), signRecord(inProcess) === signRecord(record))
     }
   }
 
-  async #twinOf({ signal, side, statement }: Fault): Promise<RunRecord> {
+  /** Returns the record of the same fault within this process. */
+  async #tryInProcess({ signal, side, statement }: Fault): Promise<RunRecord> {
     const fault: Fault = { mode: signal === 'SIGKILL' ? 'crash' : 'zombie', side, statement }
     const replay = encodeFault(fault)
     const known = this.#records.find((record) => encodeFault(record.fault) === replay)
     if (known) return known
-    // What goes wrong here has gone wrong, wherever it was meant to be tried.
+    // The run was made for a comparison. A failure here counts all the same.
     const record = await this.#try(fault)
     this.#records.push(record)
     return record
@@ -197,7 +197,7 @@ const sentNothing = (): ExplorationError =>
     'run',
   )
 
-/** A process that never came to its point was not put to the test. */
+/** The child process ended or hung before its point, so its point was not tested. */
 function childNotThere({ fault, story }: RunRecord): ExplorationError {
   const sent = statementsOfRun(story).length
   const ended = story.find((line) => line.kind === 'event' && line.ends === 'run')
@@ -209,7 +209,7 @@ function childNotThere({ fault, story }: RunRecord): ExplorationError {
   )
 }
 
-/** What happened, in words that are the same wherever it happens. */
+/** A string that is equal for equal results, in a real process and within this one. */
 function signRecord({ story, failure, recoveries }: RunRecord): string {
   const lines = story.map((line) =>
     line.kind === 'event' ? '' : `${line.who} ${line.number}: ${line.text} -> ${signEffect(line)}`,

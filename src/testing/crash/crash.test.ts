@@ -68,7 +68,7 @@ it('neither `catch` nor `finally` nor anything after it runs in a process that i
     recover: () => {},
   })
   expect(points).toHaveLength(3)
-  // Of the run without a fault, and of the one that did not come to its point.
+  // Entries of two runs: the one without a fault, and the one that did not reach its point.
   expect(ran).toEqual(['after', 'finally', 'after', 'finally'])
 })
 
@@ -114,7 +114,7 @@ it('whoever waits in a timer never goes on', async () => {
     },
     recover: () => sleep(1_100),
   })
-  // Of the run without a fault, and of the one that did not come to its point.
+  // Two runs wake up: the one without a fault, and the one that did not reach its point.
   expect(woke).toBe(2)
 })
 
@@ -143,7 +143,7 @@ it('its transactions are rolled back and its locks are free before recovery begi
       )
       gets = rows[0].got
     },
-    // Whoever has come to its end still lives.
+    // An instance whose function has ended is still alive.
     invariant: (_db, { run }) => gets === (run === undefined),
   })
   expect(verdict, printout).toBe('passed')
@@ -231,7 +231,7 @@ it('a second crash during recovery finds what one does not', async () => {
     modes: ['crash'],
     setup: (db) => db.query('insert into t values (1)'),
     run: (db) => db.query('update t set n = 1'),
-    // What it did is told only at the end, and nobody asks for it before.
+    // The recovery sends its mail before it records that.
     recover: async (db) => {
       const { rows } = await db.query('select n from t')
       if (rows[0].n === 2) return
@@ -273,7 +273,7 @@ it('code that is gone does not hear of it, by whatever driver it connects', asyn
     recover: () => {},
   })
   expect(verdict, printout).toBe('passed')
-  // Of the run without a fault, and of the two that did not come to their points.
+  // Entries of three runs: the one without a fault, and the two that did not reach their points.
   expect(ran).toEqual(['after', 'finally', 'after', 'finally', 'after', 'finally'])
 })
 

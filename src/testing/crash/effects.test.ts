@@ -52,7 +52,7 @@ it.each([
       await effects.perform('charge', 'order 1')
       await db.query('insert into t values (1) on conflict do nothing')
     },
-    // It looks first.
+    // The program reads first.
     recover: async (db) => {
       if ((await db.query('select from t')).rows.length > 0) return
       await effects.perform('charge', 'order 1')

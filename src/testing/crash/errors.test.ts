@@ -23,7 +23,7 @@ it('each statement fails with each code, and after it was executed with those th
     },
     recover: () => {},
   })
-  // Of a connection that breaks nobody says anything: `pg` finds out, and has no code for it.
+  // The server sends no message about a lost connection. `pg` raises an error of its own, without a code.
   expect(seen).toEqual(['40001', '40P01', '57P01', 'undefined', '55P03', '57P01', 'undefined'])
 })
 
@@ -37,7 +37,7 @@ it('other codes can be asked for', async () => {
   expect(seen).toEqual(['23505', '53300'])
 })
 
-/** What a client sees after an error, up to the end of its transaction. */
+/** The results of a client's statements after an error, up to the end of its transaction. */
 const watched = (seen: unknown[], work: (tx: PoolClient) => Promise<unknown>) => async (db: Pool) => {
   const tx = await db.connect()
   try {

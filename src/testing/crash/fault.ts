@@ -2,42 +2,42 @@ import { InvalidInputError } from '../../errors.js'
 import { endsConnection } from './injected-errors.js'
 
 /**
- * - `crash`: the process is gone, and the server has noticed;
- * - `error`: the statement fails, with one SQLSTATE after the other;
- * - `half-open`: the process is gone, and the server has not noticed;
- * - `zombie`: the process stands still until another has taken over, and then goes on;
- * - `server`: the server is gone and comes back, at COMMIT alone;
- * - `process`: a real process is killed or stopped, at some of the points.
+ * - `crash`: the process is killed, and the server notices at once;
+ * - `error`: the statement fails, with each SQLSTATE in turn;
+ * - `half-open`: the process is killed, and the server does not notice;
+ * - `zombie`: the process pauses until another has taken over, and then goes on;
+ * - `server`: the server is shut down and starts again. Only at COMMIT;
+ * - `process`: a real process is killed or paused, at some of the points.
  */
 export type CrashMode = 'crash' | 'error' | 'half-open' | 'zombie' | 'server' | 'process'
 
 export const MODES: readonly CrashMode[] = ['crash', 'error', 'half-open', 'zombie', 'server', 'process']
 
-/** Those that need nothing but the database. */
+/** The modes that need only the database. */
 export const DEFAULT_MODES: readonly CrashMode[] = ['crash', 'error', 'half-open', 'zombie']
 
-/** Where in a run: before a statement is sent, or after the server has executed it and before the answer is seen. */
+/** A point of a run: before a statement is sent, or after the server has executed it and before the response arrives. */
 export interface Place {
   readonly side: 'before' | 'after'
-  /** From 1. */
+  /** The number of the statement, from 1. */
   readonly statement: number
 }
 
-/** What is told apart in a table: the modes, and crashes of which a second one came during recovery. */
+/** A column of the table in a report: a mode, or a crash with a second crash during recovery. */
 export type Column = CrashMode | 'crash twice'
 
 export const COLUMNS: readonly Column[] = ['crash', 'crash twice', ...MODES.slice(1)]
 
 export type Signal = 'SIGKILL' | 'SIGSTOP'
 
-/** What happens, and where. */
+/** A fault and its point. */
 export interface Fault extends Place {
   readonly mode: CrashMode
-  /** Of mode `error`: the SQLSTATE. */
+  /** For mode `error`: the SQLSTATE. */
   readonly code?: string | undefined
-  /** Of mode `process`. */
+  /** For mode `process`: the signal to the process. */
   readonly signal?: Signal | undefined
-  /** Where in the recovery after it a second crash comes. */
+  /** The point of a second crash, in the recovery. */
   readonly again?: Place | undefined
 }
 
@@ -49,7 +49,7 @@ const NO_FAULT = 'none'
 const FORM =
   /^(crash|error|half-open|zombie|server|process):(before|after)-(\d{1,4})(?::([0-9A-Z]{5}))?(?::(SIGKILL|SIGSTOP))?(?::again-(before|after)-(\d{1,4}))?$/
 
-/** The string of a printout: `crash:after-3`, `error:before-2:40001`. */
+/** Returns the replay string of a fault: `crash:after-3`, `error:before-2:40001`. */
 export function encodeFault(fault: Fault | undefined): string {
   if (!fault) return NO_FAULT
   const { mode, side, statement, code, signal, again } = fault
@@ -61,7 +61,7 @@ export function encodeFault(fault: Fault | undefined): string {
   ].join(':')
 }
 
-/** The identity of the loop, which a printout adds, says nothing of the fault. */
+/** Reads a replay string. The suffix `@123abc` identifies the loop and is no part of the fault. */
 export function decodeFault(text: string): Fault | undefined {
   const fault = text.replace(/@[0-9a-f]{6}$/, '')
   if (fault === NO_FAULT) return undefined

@@ -1,6 +1,6 @@
-import type { InjectedError } from '../gate/gated-session.js'
+import type { InjectedError } from '../gate/session-options.js'
 
-/** What a server says with each of these. */
+/** The server's message for each SQLSTATE. */
 const MESSAGES: Readonly<Record<string, string>> = {
   '40001': 'could not serialize access due to concurrent update',
   '40P01': 'deadlock detected',
@@ -9,20 +9,20 @@ const MESSAGES: Readonly<Record<string, string>> = {
   '08006': 'server closed the connection unexpectedly',
 }
 
-/** What statements fail with unless the options say otherwise. */
+/** The default of the option `errors`. */
 export const DEFAULT_CODES: readonly string[] = ['40001', '40P01', '57P01', '08006', '55P03']
 
-/** @param replay where it is injected, for whoever finds it in a log */
+/** @param replay identifies the point, for a reader of a log */
 export const injectedError = (code: string, replay: string): InjectedError => ({
   code,
   message: `${MESSAGES[code] ?? 'an error'} (injected, ${replay})`,
 })
 
-/** Class 08 is a connection that breaks. A server that is gone says nothing: drivers find it out, each in its own words. */
+/** True for class 08, a lost connection. The server sends no message then, and each driver raises an error of its own. */
 export const isSilent = (code: string): boolean => code.startsWith('08')
 
 /**
- * The connection ends with it. Only such an error can come after the server has executed the statement: any other takes
- * back what it did, as if it had come before.
+ * True if the error ends the connection. Only such an error can follow a successful execution. Any other error rolls the
+ * statement back, so an error `after` the statement would equal one `before` it.
  */
 export const endsConnection = (code: string): boolean => code.startsWith('57P') || code.startsWith('08')

@@ -1,69 +1,69 @@
-import type { Stage } from '../explore/stage/stage.js'
+import type { TestSession } from '../explore/session/test-session.js'
 
-/** A row that a zombie has changed or deleted, though whoever took over had written it meanwhile. */
+/** A row that a zombie has changed or deleted, although the recovery had written it meanwhile. */
 export interface LateWrite {
-  /** With its schema, quoted where it must be. */
+  /** The name of the table with its schema, quoted where needed. */
   readonly table: string
-  /** As the one who took over had left it. */
+  /** The row as the recovery had written it. */
   readonly row: Readonly<Record<string, unknown>>
 }
 
-interface Version {
-  readonly place: string
+interface RowVersion {
+  readonly id: string
   readonly row: Record<string, unknown>
 }
 
-/** More rows of a table are not looked at. */
-const MOST_ROWS = 10_000
+/** Further rows of a table are not read. */
+const MAX_ROWS = 10_000
 
 /**
- * Sees what a zombie writes over. A row version is known by its place and the transaction that made it; whoever changes
- * or deletes the row makes another version, or none.
+ * Finds the rows that a zombie overwrites. `ctid` and `xmin`, its position and its transaction, identify a row version. An
+ * update replaces the version by another, and a delete removes it.
  */
 export class LateWrites {
-  readonly #stage: Stage
+  readonly #testSession: TestSession
   readonly #since: string
-  #before: ReadonlyMap<string, readonly Version[]> = new Map()
+  #before: ReadonlyMap<string, readonly RowVersion[]> = new Map()
 
-  private constructor(stage: Stage, since: string) {
-    this.#stage = stage
+  private constructor(testSession: TestSession, since: string) {
+    this.#testSession = testSession
     this.#since = since
   }
 
-  /** From now on others may write. */
-  static async watch(stage: Stage): Promise<LateWrites> {
-    const [row] = await stage.ask<{ xid: string }>(
+  /** Starts to watch. Only rows of later transactions count. */
+  static async watch(testSession: TestSession): Promise<LateWrites> {
+    const [row] = await testSession.query<{ xid: string }>(
       'select pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::xid::text as xid',
     )
-    return new LateWrites(stage, row?.xid ?? '')
+    return new LateWrites(testSession, row?.xid ?? '')
   }
 
-  /** Notes what others have written so far. */
+  /** Records the rows that the recovery has written so far. */
   async note(): Promise<void> {
     this.#before = await this.#versions()
   }
 
-  /** What is gone of that. */
+  /** Returns the recorded rows that are changed or deleted now. */
   async overwritten(): Promise<readonly LateWrite[]> {
     const after = await this.#versions()
     return [...this.#before].flatMap(([table, versions]) => {
-      const places = new Set(after.get(table)?.map(({ place }) => place))
-      // Whoever writes the same again has done no harm.
+      const ids = new Set(after.get(table)?.map(({ id }) => id))
+      // Writing equal values again does no harm.
       const rows = new Set(after.get(table)?.map(({ row }) => JSON.stringify(row)))
       return versions
-        .filter(({ place, row }) => !places.has(place) && !rows.has(JSON.stringify(row)))
+        .filter(({ id, row }) => !ids.has(id) && !rows.has(JSON.stringify(row))) // guard: crash.late-writes
         .map(({ row }) => ({ table, row }))
     })
   }
 
-  async #versions(): Promise<ReadonlyMap<string, readonly Version[]>> {
-    const found = new Map<string, readonly Version[]>()
-    for (const table of this.#stage.tables)
+  async #versions(): Promise<ReadonlyMap<string, readonly RowVersion[]>> {
+    const found = new Map<string, readonly RowVersion[]>()
+    for (const table of this.#testSession.writtenTables)
       found.set(
         table,
-        await this.#stage.ask<Version>(
-          `select t.ctid::text || ' ' || t.xmin::text as place, pg_catalog.to_jsonb(t) as row from ${table} t
-           where pg_catalog.age(t.xmin) <= pg_catalog.age('${this.#since}'::xid) limit ${MOST_ROWS}`,
+        await this.#testSession.query<RowVersion>(
+          `select t.ctid::text || ' ' || t.xmin::text as id, pg_catalog.to_jsonb(t) as row from ${table} t
+           where pg_catalog.age(t.xmin) <= pg_catalog.age('${this.#since}'::xid) limit ${MAX_ROWS}`,
         ),
       )
     return found

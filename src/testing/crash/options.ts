@@ -1,87 +1,88 @@
 import type { ChildProcess } from 'node:child_process'
 import type { Pool } from 'pg'
-import type { ExploreHandle, Isolation } from '../explore/options.js'
+import type { Isolation } from '../../postgres/transaction-types.js'
+import type { ExploreHandle } from '../explore/options.js'
 import type { Outcome } from '../gate/actor.js'
 import type { RecordedEffects } from './effects.js'
 import type { CrashMode, Fault } from './fault.js'
 import type { LateWrite } from './late-writes.js'
 
-/** What `run`, `recover` and the other functions are given: a `pg.Pool`, and `url` for other drivers. */
+/** The `db` of `run`, `recover` and the other functions: a `pg.Pool`, and `url` for other drivers. */
 export type CrashHandle = ExploreHandle
 
 /** One start of the program under test. */
 export interface CrashInstance {
-  /** 1 for `run`; `recover` gets 2 and on. */
+  /** 1 for `run`, and 2 or more for `recover`. */
   readonly number: number
-  /** The process ends here and now, as by a lack of memory. Never returns: `await die()`. */
+  /** Ends the process at once, as a lack of memory would. Never returns: `await die()`. */
   readonly die: () => Promise<never>
 }
 
-/** What `run` and each `recover` ended with. Those that died ended with nothing. */
+/** The outcomes of `run` and of each `recover`. An instance that was killed has none. */
 export interface CrashOutcome {
   readonly run: Outcome | undefined
   readonly recoveries: readonly (Outcome | undefined)[]
-  /** What was done to them; undefined: nothing. */
+  /** The injected fault. Undefined in the run without a fault. */
   readonly fault: Fault | undefined
 }
 
 export interface CrashBound {
-  /** How many times `recover` may be started until `progress` is true. Default 3: at once, and twice after `advance`. */
+  /** How many times `recover` may start until `progress` is true. Default 3: at once, and twice after `advance`. */
   readonly recoveries?: number | undefined
-  /** Most statements of one run before it counts as one that never ends. Default 500. */
+  /** The number of statements after which a run counts as endless. Default 500. */
   readonly statements?: number | undefined
-  /** How many points mode `process` takes. Default 10. */
+  /** The number of points that mode `process` tests. Default 10. */
   readonly processPoints?: number | undefined
 }
 
 export interface CrashLoopOptions {
-  /** Where the database is. Code under test that uses this very pool needs no change. */
+  /** A pool of the database. Code under test that uses this pool needs no change. */
   readonly pool?: Pool | undefined
-  /** Where the database is, if there is no pool. */
+  /** The URL of the database, if there is no pool. */
   readonly url?: string | undefined
-  /** Makes the rows that each run starts with. */
+  /** Inserts the rows that each run starts with. */
   readonly setup?: ((db: CrashHandle) => unknown) | undefined
-  /** The program under test, from its start to its end. */
+  /** The program under test. */
   readonly run: (db: CrashHandle, instance: CrashInstance) => unknown
-  /** What a fresh instance does after the fault. Default: `run` again, as a caller does who has got no answer. */
+  /** The recovery by a fresh instance. Default: `run` again, as a caller without an answer does. */
   readonly recover?: ((db: CrashHandle, instance: CrashInstance) => unknown) | undefined
-  /** Moves time past the leases, before each start of `recover` but the first. */
+  /** Moves time past the leases. Called before each `recover` except the first. */
   readonly advance?: ((db: CrashHandle) => unknown) | undefined
-  /** True once all that was begun is done, or is given up in an orderly way. Default: `recover` ended without an error. */
+  /** True once all work is done or canceled in an orderly way. Default: true if `recover` has not thrown. */
   readonly progress?: ((db: CrashHandle) => unknown) | undefined
-  /** Throws, or returns false, if what is left in the end is wrong. Must not change anything. */
+  /** Throws, or returns false, if the final state is wrong. Must not change anything. */
   readonly invariant?: ((db: CrashHandle, outcome: CrashOutcome) => unknown) | undefined
-  /** The world outside: none of its effects may take place twice. */
+  /** Records effects outside the database. None of them may take place twice. */
   readonly effects?: RecordedEffects | undefined
   /** Default: `crash`, `error`, `half-open` and `zombie`. */
   readonly modes?: readonly CrashMode[] | undefined
-  /** What statements fail with in mode `error`. Default: 40001, 40P01, 57P01, 08006, 55P03. */
+  /** The SQLSTATEs that mode `error` injects. Default: 40001, 40P01, 57P01, 08006, 55P03. */
   readonly errors?: readonly string[] | undefined
   /** True: after each crash the recovery crashes too, at each of its points in turn. */
   readonly duringRecovery?: boolean | undefined
-  /** False: recovery that waits for a lock of a process that is gone or asleep has failed. Default true: it is told. */
+  /** False: a recovery that waits for a lock of a killed or paused process fails. Default true: the report notes the wait. */
   readonly mayWait?: boolean | undefined
-  /** What a zombie may write over though another has taken over. Default: nothing. */
+  /** Returns true for a row that a zombie may overwrite after another has taken over. Default: no row. */
   readonly mayWriteLate?: ((write: LateWrite) => boolean) | undefined
-  /** For mode `process`: starts the program as a process of its own, which finds the database at `url`. */
+  /** For mode `process`: starts the program as a process of its own, which connects to `url`. */
   readonly child?: ((url: string) => ChildProcess) | undefined
   readonly bound?: CrashBound | undefined
-  /** For transactions and statements that do not say. Default: the server's. */
+  /** The default isolation level of transactions and statements. Default: the server's. */
   readonly isolation?: Isolation | undefined
-  /** For what instances draw at random, and for the points that mode `process` takes. Default 1. */
+  /** The seed of the instances' random numbers and of the points that mode `process` tests. Default 1. */
   readonly seed?: number | undefined
-  /** The time that `Date` shows the instances at their start. Each read moves it by a millisecond. Default: real time. */
+  /** The time that `Date` shows the instances at their start. Each read advances it by a millisecond. Default: real time. */
   readonly clockStartsAt?: Date | undefined
   /** Identifies this loop for `DIBS_REPLAY`. Default: its options. */
   readonly name?: string | undefined
-  /** The string of a printout: that point alone. Default: the environment's `DIBS_REPLAY`, if this loop has printed it. */
+  /** The replay string of one point, which runs alone. Default: the environment's `DIBS_REPLAY`, if this loop printed it. */
   readonly replay?: string | undefined
-  /** False: what was found is not thrown but reported. */
+  /** False: a failure is reported and not thrown. */
   readonly throws?: boolean | undefined
-  /** The file to which the report is written as a page. Default: if it failed, one in the folder that `DIBS_REPORT` names. */
+  /** The file for the report as a page. Default: for a failure, a file in the folder that `DIBS_REPORT` names. */
   readonly page?: string | undefined
-  /** Puts the tables back between runs, in place of the loop, which empties those that were written. */
+  /** Resets the tables between runs. Default: the loop empties the tables that were written. */
   readonly reset?: ((db: CrashHandle) => unknown) | undefined
-  /** How long nothing may happen before an instance counts as one that hangs. Default: `DIBS_PATIENCE_MS`, or 3,000. */
+  /** How long nothing may happen until an instance counts as hanging. Default: `DIBS_PATIENCE_MS`, or 3,000. */
   readonly patienceMs?: number | undefined
 }

@@ -1,248 +1,253 @@
 import { ExplorationError } from '../../errors.js'
 import { withTimeout } from '../../postgres/with-timeout.js'
-import { errorOf, isWrite } from '../explore/search/failure.js'
+import { count } from '../count.js'
+import { describeError, isReadOnlyViolation } from '../explore/search/failure.js'
 import type { Actor } from '../gate/actor.js'
-import type { Child } from './child.js'
-import { count } from './count.js'
-import type { Rest, Struck } from './driver.js'
-import { holdLocks, idleLimit } from './held-locks.js'
-import type { Instance } from './instance.js'
+import type { ChildProgram } from './child-program.js'
 import type { LateWrite, LateWrites } from './late-writes.js'
 import type { CrashLoopOptions } from './options.js'
-import type { Scene } from './scene.js'
+import type { ProgramInstance } from './program-instance.js'
+import type { RunContext } from './run-context.js'
+import { findIdleTimeout, haveLocks } from './session-locks.js'
+import type { ReachedPoint, StopReason } from './statement-stepper.js'
 
-/** What the fault has left behind. */
+/** The instance that a fault has left behind. */
 export type LeftBehind =
-  /** The process is gone, and the server does not know. */
-  | { readonly kind: 'ghost'; readonly instance: Instance }
-  /** The process stands still. */
+  /** The process is killed, and the server has not noticed. */
+  | { readonly kind: 'half-open'; readonly instance: ProgramInstance }
+  /** The process is paused. */
   | {
-      readonly kind: 'sleeper'
-      readonly instance: Instance
-      readonly struck: Struck
+      readonly kind: 'zombie'
+      readonly instance: ProgramInstance
+      readonly reached: ReachedPoint
       readonly late: LateWrites | undefined
-      readonly child: Child | undefined
+      readonly child: ChildProgram | undefined
     }
 
-type Sleeper = Extract<LeftBehind, { kind: 'sleeper' }>
-type Blocked = Extract<Rest, { kind: 'blocked' }>
+type Zombie = Extract<LeftBehind, { kind: 'zombie' }>
+type Blocked = Extract<StopReason, { kind: 'blocked' }>
 
 const DEFAULT_RECOVERIES = 3
-/** How often to look whether `advance` waits for somebody. */
-const LOOK_MS = 100
+/** How often to check whether `advance` waits for a lock of the instance that was left behind. */
+const POLL_MS = 100
 
-/** Fresh instances, one after the other, until all is done; and what becomes of the one that was left behind. */
+/** Runs fresh instances, one after the other, until all is done. Resumes or ends the instance that was left behind. */
 export class Recovery {
-  /** One of them crashed too, as it should. */
+  /** True once the second crash has happened. */
   isCrashed = false
-  /** Whom they had to wait for. */
+  /** Describes the first wait for the instance that was left behind. */
   waited: string | undefined
-  /** What the sleeper has written over when it woke up. */
+  /** The rows that the zombie has overwritten after it woke up. */
   lateWrites: readonly LateWrite[] = []
-  readonly #scene: Scene
-  #left: LeftBehind | undefined
-  /** Nothing but the server's patience would have ended the wait. */
+  readonly #context: RunContext
+  #leftBehind: LeftBehind | undefined
+  /** True if no idle timeout of the server would have ended the wait. */
   #isUnbounded = false
-  /** Statements so far. */
+  /** The statements of all recoveries so far. */
   #statements = 0
 
-  constructor(scene: Scene, left: LeftBehind | undefined) {
-    this.#scene = scene
-    this.#left = left
+  constructor(context: RunContext, left: LeftBehind | undefined) {
+    this.#context = context
+    this.#leftBehind = left
   }
 
   async run(): Promise<void> {
-    const { options, story, fault } = this.#scene
+    const { options, story, fault } = this.#context
     const { bound, advance } = options
-    const most = (bound?.recoveries ?? DEFAULT_RECOVERIES) + (fault?.again ? 1 : 0)
-    for (let n = 1; n <= most; n++) {
+    const maxRecoveries = (bound?.recoveries ?? DEFAULT_RECOVERIES) + (fault?.again ? 1 : 0)
+    for (let n = 1; n <= maxRecoveries; n++) {
       if (n > 1 && advance) {
-        story.tell('time moves past the leases')
+        story.addEvent('time moves past the leases')
         await this.#advance(advance)
-        if (this.#scene.failure) return
+        if (this.#context.failure) return
       }
-      await this.once()
-      // Past the lease, if there is one, somebody else must have been able to take over.
-      const isPast = n > 1 || !advance || n === most
-      const isDone = !this.#scene.failure && (await this.#isDone(isPast))
-      if (this.#scene.failure || (isDone && this.#left === undefined)) return
+      await this.runOnce()
+      // Once time is past the leases, another instance could have taken over.
+      const isPastLeases = n > 1 || !advance || n === maxRecoveries
+      const isDone = !this.#context.failure && (await this.#isDone(isPastLeases))
+      if (this.#context.failure || (isDone && this.#leftBehind === undefined)) return
     }
-    const last = this.#scene.recoveries.at(-1)
-    const why = last?.status === 'rejected' ? ` The last one failed: ${errorOf(last.reason).message}.` : ''
-    const still = advance ? '' : ' Time stood still meanwhile: there is no `advance`.'
-    this.#scene.fail('progress', `Not all is done after ${count(most, 'recovery')}.${why}${still}`)
+    const last = this.#context.recoveries.at(-1)
+    const why =
+      last?.status === 'rejected' ? ` The last one failed: ${describeError(last.reason).message}.` : ''
+    const hint = advance ? '' : ' Time stood still meanwhile: there is no `advance`.'
+    this.#context.fail('progress', `Not all is done after ${count(maxRecoveries, 'recovery')}.${why}${hint}`)
   }
 
-  /** One fresh instance. */
-  async once(): Promise<void> {
-    const { stage, driver, recoveries } = this.#scene
-    const again = this.isCrashed ? undefined : this.#scene.fault?.again
-    await stage.cast.kill(this.#scene.actor('recovery'))
-    const instance = this.#scene.startRecovery(
+  /** Runs one fresh instance. */
+  async runOnce(): Promise<void> {
+    const { testSession, stepper, recoveries } = this.#context
+    const again = this.isCrashed ? undefined : this.#context.fault?.again // guard: crash.second-crash
+    await testSession.actorSet.kill(this.#context.actor('recovery'))
+    const instance = this.#context.startRecovery(
       again && { side: again.side, statement: again.statement - this.#statements },
     )
-    await this.#follow(await driver.drive([instance]), instance)
+    await this.#afterStop(await stepper.drive([instance]), instance)
     this.#statements += instance.statements
     recoveries[recoveries.length - 1] = instance.outcome
   }
 
-  /** It may wait for a lock of the one that was left behind, who is noticed then, or goes on. */
+  /** Runs `advance`. If it waits for a lock of the instance that was left behind, that instance is ended or resumed. */
   async #advance(advance: NonNullable<CrashLoopOptions['advance']>): Promise<void> {
-    const { stage, story } = this.#scene
+    const { testSession, story } = this.#context
     let isOver = false
-    const moving = stage.advance(advance).finally(() => {
+    const advancing = testSession.advance(advance).finally(() => {
       isOver = true
     })
-    moving.catch(() => {}) // awaited below
-    const until = performance.now() + this.#scene.patienceMs
+    advancing.catch(() => {}) // awaited below
+    const until = performance.now() + this.#context.patienceMs
     while (!isOver) {
-      await withTimeout(moving, LOOK_MS, () => {})
+      await withTimeout(advancing, POLL_MS, () => {})
       if (isOver) break
-      if (!(await this.#isBlockedByLeft(stage.cast.setup.actor))) {
+      if (!(await this.#isBlockedByLeftBehind(testSession.actorSet.setup.actor))) {
         if (performance.now() > until) throw this.#stalled()
         continue
       }
       this.waited ??= '`advance` waits for run'
-      story.tell('`advance` waits for run')
-      if (this.#left?.kind === 'sleeper') await this.#wake(this.#left, undefined)
-      else if (this.#left) await this.#notice(this.#left.instance, true)
+      story.addEvent('`advance` waits for run')
+      if (this.#leftBehind?.kind === 'zombie') await this.#wake(this.#leftBehind, undefined)
+      else if (this.#leftBehind) await this.#closeHalfOpen(this.#leftBehind.instance, true)
     }
-    await moving
+    await advancing
   }
 
   #stalled(): ExplorationError {
     return new ExplorationError(
-      `\`advance\` has not come to its end in ${this.#scene.patienceMs} ms. Does somebody hold a lock that it wants? Raise patienceMs if it only takes its time.`,
+      `\`advance\` has not come to its end in ${this.#context.patienceMs} ms. Does somebody hold a lock that it wants? Raise patienceMs if it only takes its time.`,
       'advance',
     )
   }
 
-  async #isBlockedByLeft({ sessions }: Actor): Promise<boolean> {
-    const theirs = [...(this.#left?.instance.actor.sessions ?? [])].map(({ pid }) => pid)
-    const waits = await this.#scene.stage.probe.look(
+  async #isBlockedByLeftBehind({ sessions }: Actor): Promise<boolean> {
+    const leftPids = [...(this.#leftBehind?.instance.actor.sessions ?? [])].map(({ pid }) => pid)
+    const waits = await this.#context.testSession.probe.findBlocked(
       [...sessions].map(({ pid }) => pid),
-      theirs,
+      leftPids,
     )
-    return [...waits.values()].some(({ by }) => by.some((pid) => theirs.includes(pid)))
+    return [...waits.values()].some(({ by }) => by.some((pid) => leftPids.includes(pid)))
   }
 
-  async #follow(rest: Rest, instance: Instance): Promise<void> {
-    switch (rest.kind) {
+  /** Reacts to the stop of a recovering instance. */
+  async #afterStop(stop: StopReason, instance: ProgramInstance): Promise<void> {
+    switch (stop.kind) {
       case 'ended':
-        return this.#scene.tellEnd(instance)
+        return this.#context.recordEnd(instance)
       case 'died':
-        return this.#scene.bury(instance)
-      case 'struck':
+        return this.#context.recordDeath(instance)
+      case 'at-point':
         this.isCrashed = true
-        this.#scene.story.tellFault('the process is killed')
-        return this.#scene.kill(instance)
+        this.#context.story.addFault('the process is killed')
+        return this.#context.kill(instance)
       case 'blocked':
-        if (this.#left) return this.#unblock(rest, instance, this.#left)
+        if (this.#leftBehind) return this.#resolveBlock(stop, instance, this.#leftBehind)
     }
-    const ended = rest.kind === 'blocked' ? '\n`run` has ended and left its transaction open.' : ''
-    this.#scene.fail('stuck', `${instance.name} hangs: ${rest.message}${ended}`)
+    const ended = stop.kind === 'blocked' ? '\n`run` has ended and left its transaction open.' : ''
+    this.#context.fail('stuck', `${instance.name} hangs: ${stop.message}${ended}`)
   }
 
-  /** All is done, as far as that can be with somebody left behind, who now goes on or is noticed. */
-  async #isDone(isPast: boolean): Promise<boolean> {
-    if (this.#left?.kind === 'sleeper' && isPast) await this.#wake(this.#left, undefined)
-    if (this.#scene.failure) return false
+  /** Returns whether all is done. Past the leases, first resumes the zombie or ends the half-open connection. */
+  async #isDone(isPastLeases: boolean): Promise<boolean> {
+    if (this.#leftBehind?.kind === 'zombie' && isPastLeases) await this.#wake(this.#leftBehind, undefined)
+    if (this.#context.failure) return false
     const isDone = await this.#hasProgressed()
-    if (this.#left?.kind === 'ghost' && isPast) {
-      const held = await this.#notice(this.#left.instance, isDone)
-      // Nobody has said what is to be done, and what was locked may have been passed by: one more has a look.
-      if (held && !this.#scene.options.progress) return false
+    if (this.#leftBehind?.kind === 'half-open' && isPastLeases) {
+      const hadLocks = await this.#closeHalfOpen(this.#leftBehind.instance, isDone)
+      // The recovery may have skipped locked rows, and no `progress` tells whether work is left. One more instance runs.
+      if (hadLocks && !this.#context.options.progress) return false
     }
-    if (isDone && this.#isUnbounded && this.#scene.options.mayWait === false)
-      this.#scene.fail('waited', `${this.waited}.`)
+    if (isDone && this.#isUnbounded && this.#context.options.mayWait === false)
+      this.#context.fail('waited', `${this.waited}.`)
     return isDone
   }
 
-  /** It waits for the one that was left behind. */
-  async #unblock({ by, message }: Blocked, instance: Instance, left: LeftBehind): Promise<void> {
-    const limit = await idleLimit(by)
+  /** Called when `instance` waits for the instance that was left behind. Ends or resumes the latter. */
+  async #resolveBlock({ by, message }: Blocked, instance: ProgramInstance, left: LeftBehind): Promise<void> {
+    const limit = await findIdleTimeout(by)
     this.waited ??= message
-    const isGone = left.kind === 'ghost'
-    if (this.#scene.options.mayWait === false && limit === undefined) {
+    const isGone = left.kind === 'half-open'
+    if (this.#context.options.mayWait === false && limit === undefined) {
       const who = isGone ? 'which is gone; the server may take hours to notice' : 'which stands still'
-      return this.#scene.fail('waited', `${message}\nIt waits for \`run\`, ${who}.`)
+      return this.#context.fail('waited', `${message}\nIt waits for \`run\`, ${who}.`)
     }
-    if (left.kind === 'sleeper') return this.#wake(left, instance)
-    this.#left = undefined
-    this.#scene.story.tell(
+    if (left.kind === 'zombie') return this.#wake(left, instance)
+    this.#leftBehind = undefined
+    this.#context.story.addEvent(
       limit ? `the server ends the transaction after ${limit}` : 'the server notices that run is gone',
     )
-    await this.#scene.kill(left.instance)
-    await this.#follow(await this.#scene.driver.drive([instance]), instance)
+    await this.#context.kill(left.instance)
+    await this.#afterStop(await this.#context.stepper.drive([instance]), instance)
   }
 
-  /** Nobody waited for it; now the server notices. @returns it held locks */
-  async #notice(ghost: Instance, isDone: boolean): Promise<boolean> {
-    this.#left = undefined
-    this.#scene.story.tell('the server notices that run is gone')
-    const sessions = [...ghost.actor.sessions]
-    const held = await holdLocks(this.#scene.stage, sessions)
-    if (!isDone && held) {
+  /** Ends a half-open connection that no instance has waited for. Returns true if it held locks. */
+  async #closeHalfOpen(halfOpen: ProgramInstance, isDone: boolean): Promise<boolean> {
+    this.#leftBehind = undefined
+    this.#context.story.addEvent('the server notices that run is gone')
+    const sessions = [...halfOpen.actor.sessions]
+    const hadLocks = await haveLocks(this.#context.testSession, sessions)
+    if (!isDone && hadLocks) {
       this.waited = 'recovery could not finish before the server noticed that run was gone'
-      this.#isUnbounded = (await idleLimit(sessions)) === undefined
+      this.#isUnbounded = (await findIdleTimeout(sessions)) === undefined
     }
-    await this.#scene.kill(ghost)
-    return held
+    await this.#context.kill(halfOpen)
+    return hadLocks
   }
 
-  /** The sleeper goes on, and whoever waits for it goes on after it. */
-  async #wake(sleeper: Sleeper, waiting: Instance | undefined): Promise<void> {
-    const { driver, story, options } = this.#scene
-    const { instance, struck, late, child } = sleeper
-    this.#left = undefined
+  /** Resumes the zombie, and then the instance that waits for it. */
+  async #wake(zombie: Zombie, waiting: ProgramInstance | undefined): Promise<void> {
+    const { stepper, story, options } = this.#context
+    const { instance, reached, late, child } = zombie
+    this.#leftBehind = undefined
     await late?.note()
-    story.tell('run wakes up and goes on')
-    child?.goOn()
+    story.addEvent('run wakes up and goes on')
+    child?.resume()
     instance.thaw()
-    await driver.resume(struck)
-    const rest = await driver.drive([instance])
-    if (rest.kind === 'blocked' && waiting) return this.#goOnTogether([instance, waiting])
-    await this.#followRun(rest, instance)
-    if (this.#scene.failure) return
+    await stepper.resume(reached)
+    const stop = await stepper.drive([instance])
+    if (stop.kind === 'blocked' && waiting) return this.#resumeAll([instance, waiting])
+    await this.#afterStopOfRun(stop, instance)
+    if (this.#context.failure) return
     const writes = (await late?.overwritten()) ?? []
     this.lateWrites = writes.filter((write) => !options.mayWriteLate?.(write))
-    if (waiting) await this.#follow(await driver.drive([waiting]), waiting)
+    if (waiting) await this.#afterStop(await stepper.drive([waiting]), waiting)
   }
 
-  /** Each waits for the other: the server ends that. Who then wrote over whom cannot be told. */
-  async #goOnTogether(instances: readonly Instance[]): Promise<void> {
+  /**
+   * Drives instances that wait for each other. The server ends the deadlock. Late writes are not checked here, since the
+   * order of the writes is unknown.
+   */
+  async #resumeAll(instances: readonly ProgramInstance[]): Promise<void> {
     for (let left = instances; left.length > 0; ) {
-      const rest = await this.#scene.driver.drive(left)
-      if (rest.kind === 'ended') return left.forEach((one) => void this.#scene.tellEnd(one))
-      if (rest.kind !== 'died' && rest.kind !== 'struck')
-        return this.#scene.fail(
+      const stop = await this.#context.stepper.drive(left)
+      if (stop.kind === 'ended') return left.forEach((one) => void this.#context.recordEnd(one))
+      if (stop.kind !== 'died' && stop.kind !== 'at-point')
+        return this.#context.fail(
           'stuck',
-          `${left.map(({ name }) => name).join(' and ')} hang: ${rest.message}`,
+          `${left.map(({ name }) => name).join(' and ')} hang: ${stop.message}`,
         )
-      const { instance } = rest
+      const { instance } = stop
       left = left.filter((one) => one !== instance)
-      if (instance.actor.name === 'run') await this.#followRun(rest, instance)
-      else await this.#follow(rest, instance)
+      if (instance.actor.name === 'run') await this.#afterStopOfRun(stop, instance)
+      else await this.#afterStop(stop, instance)
     }
   }
 
-  async #followRun(rest: Rest, run: Instance): Promise<void> {
-    if (rest.kind === 'ended') return this.#scene.tellEnd(run)
-    if (rest.kind === 'died') return this.#scene.bury(run)
-    if (rest.kind !== 'struck') this.#scene.fail('stuck', `run hangs: ${rest.message}`)
+  async #afterStopOfRun(stop: StopReason, run: ProgramInstance): Promise<void> {
+    if (stop.kind === 'ended') return this.#context.recordEnd(run)
+    if (stop.kind === 'died') return this.#context.recordDeath(run)
+    if (stop.kind !== 'at-point') this.#context.fail('stuck', `run hangs: ${stop.message}`)
   }
 
   async #hasProgressed(): Promise<boolean> {
-    const { stage, recoveries, options } = this.#scene
+    const { testSession, recoveries, options } = this.#context
     const { progress } = options
     if (!progress) return recoveries.at(-1)?.status === 'fulfilled'
     try {
-      return Boolean(await stage.judge((db) => progress(db), 'progress'))
+      return Boolean(await testSession.runReadOnly((db) => progress(db), 'progress'))
     } catch (error) {
       if (error instanceof ExplorationError) throw error
-      if (isWrite(error))
+      if (isReadOnlyViolation(error))
         throw new ExplorationError(
-          `\`progress\` tried to change data: ${errorOf(error).message}. It may only look.`,
+          `\`progress\` tried to change data: ${describeError(error).message}. It may only look.`,
           'progress',
           undefined,
           { cause: error },

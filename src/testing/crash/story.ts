@@ -1,17 +1,17 @@
 import type { StepResult } from '../gate/result.js'
 
-/** What became of a statement. */
+/** The effect of a statement. */
 export type StatementEffect =
   | { readonly kind: 'done'; readonly result: StepResult }
-  /** The instance was gone before it was sent, or stood still. */
+  /** The instance was killed or paused before the statement was sent. */
   | { readonly kind: 'not sent' }
-  /** The server executed it, and nobody heard of it. */
+  /** The server executed the statement, and its response did not arrive. */
   | { readonly kind: 'unseen'; readonly result: StepResult }
-  /** It failed by the loop's doing. */
+  /** The loop made the statement fail. */
   | { readonly kind: 'injected'; readonly code: string; readonly message: string }
-  /** It waited for a lock, and nothing came of it. */
+  /** The statement still waited for a lock at the end. */
   | { readonly kind: 'waits'; readonly for: readonly string[] }
-  /** Its connection was lost. */
+  /** The connection of the statement was lost. */
   | { readonly kind: 'lost' }
 
 /** A statement of an instance. */
@@ -19,44 +19,44 @@ export interface StatementLine {
   readonly kind: 'statement'
   /** `run`, `recovery 2`; a second connection is `run/2`. */
   readonly who: string
-  /** In its instance, from 1. */
+  /** The number of the statement in its instance, from 1. */
   readonly number: number
   readonly text: string
   readonly values: readonly (string | null)[]
-  /** It commits what was written. */
+  /** The statement is a COMMIT, or an autocommit statement that may write. */
   readonly commits: boolean
   readonly rollsBack: boolean
   effect: StatementEffect
-  /** Whom it waited for before that. */
+  /** The instances that the statement waited for before its effect. */
   waitedFor?: readonly string[] | undefined
 }
 
-/** Something else that happened. */
+/** Another event of a run. */
 export interface EventLine {
   readonly kind: 'event'
   readonly text: string
-  /** The instance that came to an end by it. */
+  /** The instance that the event has ended. */
   readonly ends?: string
-  /** It is what was done to the instance. */
+  /** The event is the fault. */
   readonly isFault?: true
 }
 
 export type StoryLine = StatementLine | EventLine
 
-/** What happened in one run, in order. */
+/** The statements and events of one run, in order. */
 export class Story {
   readonly lines: StoryLine[] = []
 
-  tell(text: string): void {
+  addEvent(text: string): void {
     this.lines.push({ kind: 'event', text })
   }
 
-  /** How an instance ended that did not end well. */
-  tellEnd(who: string, how: string): void {
+  /** Adds that an instance has failed or died. */
+  addEnd(who: string, how: string): void {
     this.lines.push({ kind: 'event', text: `${who} ${how}`, ends: who })
   }
 
-  tellFault(text: string): void {
+  addFault(text: string): void {
     this.lines.push({ kind: 'event', text, isFault: true })
   }
 }

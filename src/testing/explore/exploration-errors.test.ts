@@ -16,7 +16,7 @@ const { url, query } = exploredSchema(`
 `)
 
 const start = (db: Pool) => db.query('insert into counter values (1, 0)')
-const look = (db: Pool) => db.query('select n from counter')
+const readCounter = (db: Pool) => db.query('select n from counter')
 const add = (db: Pool) => db.query('update counter set n = n + 1')
 
 async function refusal(options: ExploreOptions): Promise<ExplorationError> {
@@ -31,7 +31,7 @@ const rows = (table: string) =>
 describe('what cannot be explored', () => {
   it('an actor that never ends', async () => {
     const forever = async (db: Pool) => {
-      for (;;) await look(db)
+      for (;;) await readCounter(db)
     }
     const error = await refusal({ url, actors: { alice: forever }, bound: { steps: 20 } })
     expect(error).toMatchObject({ reason: 'endless', actor: 'alice' })
@@ -40,15 +40,15 @@ describe('what cannot be explored', () => {
     )
   })
 
-  it('an actor that waits for something unseen, and where it stands', async () => {
+  it('an actor that waits for something outside the database, with its place in the code', async () => {
     const never = async (db: Pool) => {
-      await look(db)
+      await readCounter(db)
       await new Promise(() => {})
     }
-    const error = await refusal({ url, actors: { alice: never, bob: look }, patienceMs: 1_500 })
+    const error = await refusal({ url, actors: { alice: never, bob: readCounter }, patienceMs: 1_500 })
     expect(error).toMatchObject({ reason: 'stalled', actor: 'alice' })
     expect(error.message).toMatch(
-      /^alice has waited 1500 ms for something that cannot be seen from here: a timer, the network, .* It last asked the database for something at .*exploration-errors\.test\.ts:\d+/,
+      /^alice has waited 1500 ms for something that cannot be seen from here: a timer, the network, .* It last used the database at .*exploration-errors\.test\.ts:\d+/,
     )
   })
 
@@ -59,12 +59,12 @@ describe('what cannot be explored', () => {
     vi.stubEnv('DIBS_PATIENCE_MS', named)
     onTestFinished(() => void vi.unstubAllEnvs())
     const never = () => new Promise(() => {})
-    await expect(explore({ url, actors: { alice: never, bob: look }, invariant: () => {} })).rejects.toThrow(
-      message,
-    )
+    await expect(
+      explore({ url, actors: { alice: never, bob: readCounter }, invariant: () => {} }),
+    ).rejects.toThrow(message)
   })
 
-  it('a lock that somebody else holds, who is named', async () => {
+  it('a lock that another session holds, which is named', async () => {
     const stranger = new pg.Client({ connectionString: url, application_name: 'a stranger' })
     await stranger.connect()
     await stranger.query('begin; lock table counter')
@@ -79,7 +79,7 @@ describe('what cannot be explored', () => {
     }
   })
 
-  it('a lock that somebody else holds and frees is waited for', async () => {
+  it('a lock that another session holds and releases is waited for', async () => {
     const stranger = new pg.Client({ connectionString: url })
     await stranger.connect()
     await stranger.query('begin; lock table counter in share mode')
@@ -107,7 +107,7 @@ describe('what cannot be explored', () => {
     const error = await refusal({
       url,
       setup: (db) => db.query('insert into nowhere values (1)'),
-      actors: { alice: look },
+      actors: { alice: readCounter },
     })
     expect(error).toMatchObject({ reason: 'setup', cause: { code: '42P01' } })
     expect(error.message).toBe('`setup` failed before schedule 1: relation "nowhere" does not exist')
@@ -134,7 +134,7 @@ describe('what cannot be explored', () => {
   })
 
   it.skipIf(!inject('pgBouncerUrl'))('a connection through a pooler', async () => {
-    const error = await refusal({ url: inject('pgBouncerUrl') as string, actors: { alice: look } })
+    const error = await refusal({ url: inject('pgBouncerUrl') as string, actors: { alice: readCounter } })
     expect(error).toMatchObject({ reason: 'connection' })
     expect(error.message).toContain('goes through a pooler')
   })
@@ -144,7 +144,10 @@ describe('what cannot be explored', () => {
     await once(listener, 'listening')
     const { port } = listener.address() as { port: number }
     listener.close()
-    const error = await refusal({ url: `postgres://nobody@127.0.0.1:${port}/none`, actors: { alice: look } })
+    const error = await refusal({
+      url: `postgres://nobody@127.0.0.1:${port}/none`,
+      actors: { alice: readCounter },
+    })
     expect(error).toMatchObject({ reason: 'connection' })
     expect(error.message).toContain('ECONNREFUSED')
   })
@@ -152,48 +155,57 @@ describe('what cannot be explored', () => {
   it('TLS', async () => {
     const error = await refusal({
       url: 'postgres://nobody@127.0.0.1:1/none?sslmode=require',
-      actors: { alice: look },
+      actors: { alice: readCounter },
     })
     expect(error.message).toContain('TLS cannot be looked into')
   })
 
   it('neither pool nor url, no actors, bad names', async () => {
-    await expect(explore({ actors: { alice: look } })).rejects.toMatchObject({
+    await expect(explore({ actors: { alice: readCounter } })).rejects.toMatchObject({
       code: 'DIBS_INVALID_INPUT',
       field: 'pool',
     })
     await expect(explore({ url, actors: {} })).rejects.toMatchObject({ field: 'actors' })
-    await expect(explore({ url, actors: { 'a b': look } })).rejects.toThrow('without blanks')
+    await expect(explore({ url, actors: { 'a b': readCounter } })).rejects.toThrow('without blanks')
     await expect(explore({ url, actors: { alice: 'look' as never } })).rejects.toThrow(
-      'must be a function, not string',
+      '`actors.alice` must be a function, not a string',
     )
   })
 
   it('options that are misspelled or out of bounds', async () => {
     const refused = (options: object, message: string) =>
-      expect(explore({ url, actors: { alice: look }, ...options })).rejects.toThrow(message)
-    await refused({ invariants: look }, 'invariants')
-    await refused({ isolation: 'serialisable' }, 'must be one of read committed')
-    await refused({ bound: { schedules: 0 } }, 'must be 1 or more, not 0')
-    await refused({ bound: { schedules: Number.NaN } }, 'must be 1 or more, not NaN')
+      expect(explore({ url, actors: { alice: readCounter }, ...options })).rejects.toThrow(message)
+    await refused({ invariants: readCounter }, 'invariants')
+    await refused(
+      { isolation: 'serialisable' },
+      "must be 'read committed', 'repeatable read' or 'serializable', not",
+    )
+    await refused({ bound: { schedules: 0 } }, '`bound.schedules` must be a whole number from 1, not 0')
+    await refused(
+      { bound: { schedules: Number.NaN } },
+      '`bound.schedules` must be a whole number from 1, not NaN',
+    )
     await refused({ bound: { seconds: 3 } }, 'Unknown option "bound.seconds"')
-    await refused({ patienceMs: 0 }, 'more than 0')
-    await refused({ invariant: 'n > 0' }, '`invariant` must be a function, not "n > 0"')
+    await refused({ patienceMs: 0 }, 'must be a whole number of milliseconds from 1 to')
+    await refused({ invariant: 'n > 0' }, '`invariant` must be a function, not a string')
     await refused({ setup: {} }, '`setup` must be a function, not a plain object')
-    await refused({ clockStartsAt: '2030-01-01' }, '`clockStartsAt` must be a valid Date, not "2030-01-01"')
-    await refused({ clockStartsAt: new Date('tomorrow') }, '`clockStartsAt` must be a valid Date')
-    await refused({ schedule: 'aab' }, '`schedule` must be a list of names')
-    await refused({ seed: 'x' }, '`seed` must be a number')
+    await refused({ clockStartsAt: '2030-01-01' }, '`clockStartsAt` must be a Date, not a string')
+    await refused(
+      { clockStartsAt: new Date('tomorrow') },
+      '`clockStartsAt` must be a valid Date, not an Invalid Date',
+    )
+    await refused({ schedule: 'aab' }, '`schedule` must be an array of strings, not a string')
+    await refused({ seed: 'x' }, '`seed` must be a whole number, not "x"')
     await refused({ throws: 0 }, '`throws` must be true or false, not 0')
   })
 
   it('an exploration within an exploration', async () => {
-    const within = (db: Pool) => look(db).then(() => explore({ url, actors: { bob: look } }))
+    const within = (db: Pool) => readCounter(db).then(() => explore({ url, actors: { bob: readCounter } }))
     const report = await explore({ url, actors: { alice: within }, throws: false })
     expect(report.race?.failure.message).toContain('this call comes from within an exploration')
   })
 
-  it('a schema that actors change, unless it is put back', async () => {
+  it('a schema that actors change, unless a reset restores it', async () => {
     const make = (db: Pool) => db.query('create table if not exists made (id int)')
     const error = await refusal({ url, actors: { alice: make, bob: make } })
     expect(error).toMatchObject({ reason: 'reset', actor: 'alice' })
@@ -213,7 +225,7 @@ describe('what cannot be explored', () => {
       await db.query('select 2')
       throw new Error('nobody hears this')
     }
-    const options = { url, actors: { alice: look }, [helper]: (db: Pool) => void check(db) }
+    const options = { url, actors: { alice: readCounter }, [helper]: (db: Pool) => void check(db) }
     const error = await refusal(options)
     expect(error).toMatchObject({ reason: helper })
     expect(error.message).toMatch(
@@ -231,7 +243,7 @@ describe('what cannot be explored', () => {
     }
     const slowly = async (db: Pool) => {
       await new Promise((resolve) => setTimeout(resolve, 20))
-      await look(db)
+      await readCounter(db)
     }
     const error = await refusal({
       url,
@@ -243,7 +255,7 @@ describe('what cannot be explored', () => {
 
   it('rows of a run that was interrupted', async () => {
     await query(`insert into counter values (1, 9)`)
-    const error = await refusal({ url, setup: start, actors: { alice: look } })
+    const error = await refusal({ url, setup: start, actors: { alice: readCounter } })
     await query(`delete from counter`)
     expect(error.message).toContain('perhaps since a run that was interrupted: delete it')
   })
@@ -255,7 +267,7 @@ describe('an actor that uses a connection outside its handle', () => {
 
   it('of another pool', async () => {
     await other.query('select 1') // connected before
-    const error = await refusal({ url, actors: { alice: () => look(other), bob: look } })
+    const error = await refusal({ url, actors: { alice: () => readCounter(other), bob: readCounter } })
     expect(error).toMatchObject({ reason: 'outside', actor: 'alice' })
     expect(error.message).toContain('alice used another pool or client to send "select n from counter"')
     expect(error.message).toContain('pass the pool that the code uses as `pool`')
@@ -267,7 +279,7 @@ describe('an actor that uses a connection outside its handle', () => {
       await client.connect()
       await client.end()
     }
-    const error = await refusal({ url, actors: { alice: own, bob: look } })
+    const error = await refusal({ url, actors: { alice: own, bob: readCounter } })
     expect(error).toMatchObject({ reason: 'outside', actor: 'alice' })
     expect(error.message).toContain(`alice opened a connection of its own to port ${new URL(directUrl).port}`)
   })
@@ -276,17 +288,17 @@ describe('an actor that uses a connection outside its handle', () => {
     const sql = postgres(url, { max: 1, fetch_types: false })
     await sql`select 1`
     const act = async (db: Pool) => {
-      await look(db)
+      await readCounter(db)
       await sql`select n from counter`
     }
-    const error = await refusal({ url, actors: { alice: act, bob: look } })
+    const error = await refusal({ url, actors: { alice: act, bob: readCounter } })
     await sql.end()
     expect(error).toMatchObject({ reason: 'outside', actor: 'alice' })
     expect(error.message).toContain('alice sent something through another connection')
   })
 
-  it('that nobody sees: it ends without a statement', async () => {
-    const error = await refusal({ url, actors: { alice: look, bob: () => 'done' } })
+  it('that the explorer does not see: it ends without a statement', async () => {
+    const error = await refusal({ url, actors: { alice: readCounter, bob: () => 'done' } })
     expect(error).toMatchObject({ reason: 'outside', actor: 'bob' })
     expect(error.message).toContain('bob ended without sending a statement that the explorer could see')
   })
@@ -297,7 +309,7 @@ describe('rows that were there before', () => {
     const error = await refusal({
       url,
       setup: (db) => db.query('insert into kept values (2)'),
-      actors: { alice: look },
+      actors: { alice: readCounter },
     })
     expect(error).toMatchObject({ reason: 'reset' })
     expect(error.message).toMatch(/kept \(1 row now\).*Make the rows in `setup`/)
@@ -309,7 +321,7 @@ describe('rows that were there before', () => {
     const error = await refusal({
       url,
       setup: (db) => db.query('update kept set id = 1'),
-      actors: { alice: look },
+      actors: { alice: readCounter },
     })
     expect(error).toMatchObject({ reason: 'reset' })
     expect(await rows('kept')).toBe(1)
@@ -334,7 +346,7 @@ describe('rows that were there before', () => {
         client.release()
       }
     }
-    const error = await refusal({ url, setup, actors: { alice: look } })
+    const error = await refusal({ url, setup, actors: { alice: readCounter } })
     expect(error).toMatchObject({ reason: 'reset' })
     expect(await rows('kept')).toBe(1)
   })
@@ -345,7 +357,7 @@ describe('rows that were there before', () => {
     expect(await rows('kept')).toBe(1)
   })
 
-  it('may be put back by the user', async () => {
+  it('may be restored by the user', async () => {
     const update = (db: Pool) => db.query('update kept set id = id + 1')
     const report = await explore({
       url,

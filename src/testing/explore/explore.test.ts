@@ -76,10 +76,12 @@ describe('a race', () => {
     } finally {
       rmSync(folder, { recursive: true })
     }
-    await expect(explore({ ...lostUpdate, page: '' })).rejects.toThrow('must be the path of a file')
+    await expect(explore({ ...lostUpdate, page: '' })).rejects.toThrow(
+      '`page` must be a string of at least 1 character',
+    )
   })
 
-  it('is reported in place of that if asked, as plain JSON of the same type as a success', async () => {
+  it('is returned with `throws: false`, as plain JSON of the same type as a success', async () => {
     const report = await explore({ ...lostUpdate, throws: false })
     expect(JSON.parse(JSON.stringify(report))).toEqual(report)
     expect(report).toMatchObject({
@@ -111,7 +113,7 @@ describe('a race', () => {
     expect(printout).toContain('The invariant returned false.')
   })
 
-  it('that needs nobody in between is told to be none', async () => {
+  it('is not reported as a race if the actors ran one after the other', async () => {
     const { printout, report } = await caught({
       ...lostUpdate,
       actors: { alice: addOne },
@@ -141,12 +143,12 @@ describe('the search', () => {
     const every = await explore({ url, actors, everyOrder: true })
     expect(every).toMatchObject({
       schedules: 20,
-      reduction: { off: 'every order was asked for', repeats: 0, widened: [] },
+      reduction: { off: 'the option everyOrder is set', repeats: 0, widened: [] },
     })
     expect(every.summary).toMatch(
       /^No violation in all 20 schedules \(2 actors, at most 6 steps, READ COMMITTED/,
     )
-    // What they do commutes, and so one stands for all.
+    // The steps of the two actors commute, so one schedule stands for all.
     const report = await explore({ url, actors })
     expect(report).toMatchObject({ schedules: 1, isExhaustive: true, reduction: { off: null } })
     expect(report.summary).toMatch(/^No violation in the only distinguishable schedule \(/)
@@ -168,7 +170,7 @@ describe('the search', () => {
     expect(counts).toEqual([2, 6, 14, 18])
   })
 
-  it('goes on in random order when the budget is used up, and says what that is worth', async () => {
+  it('goes on in random order when the bound is reached, and reports the probability', async () => {
     const options = {
       url,
       actors: { alice: (db: Pool) => insertPair(db, 1), bob: (db: Pool) => insertPair(db, 2) },
@@ -223,14 +225,14 @@ async function insertPair(db: Pool, a: number): Promise<void> {
 }
 
 describe('one order, by name', () => {
-  it('runs, and whoever can goes on when it is used up', async () => {
+  it('runs, and the actors finish after its end', async () => {
     const right = await explore({ ...lostUpdate, schedule: ['bob', 'bob', 'bob'], throws: false })
     expect(right).toMatchObject({ verdict: 'passed', schedules: 1, isExhaustive: false })
     const wrong = await explore({ ...lostUpdate, schedule: ['bob', 'alice'], throws: false })
     expect(wrong.race?.schedule).toEqual(['bob', 'alice', 'alice', 'alice', 'bob', 'bob'])
   })
 
-  it('that cannot be is refused, with who can', async () => {
+  it('that is impossible is refused, with the actors that can go on', async () => {
     const update = (db: Pool) => db.query('update counter set n = n + 1')
     await expect(
       explore({
@@ -267,7 +269,7 @@ describe('a replay', () => {
     expect(error.message).toContain('random values or the time in a statement')
   })
 
-  it('of somebody who has less to do now names the step as well', async () => {
+  it('of an actor that now has fewer steps names the step too', async () => {
     const { replay } = await caught(lostUpdate)
     const actors = { alice: addOne, bob: (db: Pool) => db.query('select n from counter where id = $1', [1]) }
     await expect(explore({ ...lostUpdate, actors, replay })).rejects.toMatchObject({ step: 3 })
@@ -406,7 +408,7 @@ describe('an actor that fails', () => {
     expect(seen).toEqual([{ status: 'rejected', reason: new TypeError('oops') }])
   })
 
-  it('before its first statement is told as such', async () => {
+  it('before its first statement is a failure too', async () => {
     const { printout } = await caught({
       url,
       actors: {

@@ -9,7 +9,7 @@ const { url } = exploredSchema(`
   create table effect (id int primary key);
   create table migration (version int);
   create function own() returns void language plpgsql as
-    'begin perform from effect; perform kept_by_dibs.lock_look(''l'', 1); end'`)
+    'begin perform from effect; perform kept_by_dibs.acquire_peek_lock(''l'', 1); end'`)
 const pool = new pg.Pool({ connectionString: url })
 pool.on('error', () => {})
 

@@ -1,33 +1,33 @@
 import type { Pool, PoolClient, PoolConfig } from 'pg'
 import { PgProxy } from '../proxy/pg-proxy.js'
-import type { WirePorts } from '../wire/wire.js'
+import type { WirePorts } from '../wire/wire-connection.js'
 import type { Actor } from './actor.js'
 import { ActorPool } from './actor-pool.js'
+import { ConnectionPermits } from './connection-permits.js'
 import { GatedSession, type GatedSessionOptions, type SessionObserver } from './gated-session.js'
 import { GatedSocket } from './gated-socket.js'
-import { Permits } from './permits.js'
 import type { Planner } from './plan.js'
 
 export interface ActorConnectionsOptions {
   /** Where the server is and how to log in, for `pg`. */
   readonly config: PoolConfig
-  /** The same as a URL. */
+  /** The URL of the server. */
   readonly url: string
   readonly planner: Planner
   readonly observer: SessionObserver
   readonly settings: Readonly<Record<string, string>>
   readonly prepare?: ((session: GatedSession) => Promise<void>) | undefined
   readonly onChange: () => void
-  /** Of the pool under test: what its owner does to each new connection (search_path, types) belongs to it. */
+  /** The `connect` listeners of the pool under test, which set up each new connection (search_path, types). */
   readonly listeners: readonly ((client: PoolClient) => void)[]
 }
 
-/** pg-pool's own default. */
+/** The default of pg-pool. */
 const DEFAULT_MAX = 10
 
 /**
- * All of one actor's ways to the server, and a gate in each: pools of `pg`, whose sockets are gated within this process,
- * and a port of its own for whatever else speaks the protocol.
+ * All connections of one actor to the server, each with a gate. Pools of `pg` have the gate in their sockets, within this
+ * process. Other drivers and processes connect to a proxy, which has a port for this actor alone.
  */
 export class ActorConnections {
   readonly actor: Actor
@@ -44,7 +44,7 @@ export class ActorConnections {
   static async open(actor: Actor, options: ActorConnectionsOptions): Promise<ActorConnections> {
     const connections = new ActorConnections(actor, options)
     connections.#proxy = await PgProxy.start({ url: options.url }, (ports, end) =>
-      // A client elsewhere notices in any case.
+      // The end cannot be hidden from a client behind the proxy, so `abandon` is `destroy`.
       connections.#gate(ports, {
         destroy: () => end.destroy(),
         abandon: () => end.destroy(),
@@ -55,28 +55,28 @@ export class ActorConnections {
     return connections
   }
 
-  /** The pool that its function is given. */
+  /** The pool that the actor's function gets as `db`. */
   get pool(): ActorPool {
-    this.#pool ??= this.#newPool(new Permits(this.#options.config.max ?? DEFAULT_MAX))
+    this.#pool ??= this.#newPool(new ConnectionPermits(this.#options.config.max ?? DEFAULT_MAX))
     return this.#pool
   }
 
-  /** Connects, so that the first schedule need not. */
+  /** Opens a first connection, so that the first schedule finds one. */
   async warmUp(): Promise<void> {
     const client = await this.pool.connect()
     client.release()
-    // Until then it could not be told from one that somebody waits for.
+    // An unprepared session would look like one that an actor waits for.
     await Promise.all([...this.actor.sessions].map((session) => session.isPrepared))
   }
 
-  /** What it gets when it asks the pool of its process, which it shares with the other actors. */
-  inPlaceOf(pool: Pool, permits: Permits): ActorPool {
-    const own = this.#redirected.get(pool) ?? this.#newPool(permits)
-    this.#redirected.set(pool, own)
-    return own
+  /** Returns the actor's own pool for a pool that all actors share. The pools of all actors share the permits. */
+  inPlaceOf(pool: Pool, permits: ConnectionPermits): ActorPool {
+    const actorPool = this.#redirected.get(pool) ?? this.#newPool(permits)
+    this.#redirected.set(pool, actorPool)
+    return actorPool
   }
 
-  /** Takes back clients that nobody gave back; says how many that were. */
+  /** Takes back clients that the actor has not released. Returns their number. */
   reclaim(): number {
     return this.#pools().reduce((sum, pool) => sum + pool.reclaim(), 0)
   }
@@ -92,7 +92,7 @@ export class ActorConnections {
     return [...(this.#pool ? [this.#pool] : []), ...this.#redirected.values()]
   }
 
-  #newPool(permits: Permits): ActorPool {
+  #newPool(permits: ConnectionPermits): ActorPool {
     const { config, onChange } = this.#options
     const stream = (): GatedSocket =>
       new GatedSocket(this.actor, (ports, socket) =>
@@ -110,8 +110,8 @@ export class ActorConnections {
 
   #gate(ports: WirePorts, ends: Pick<GatedSessionOptions, 'destroy' | 'abandon' | 'isRemote'>): GatedSession {
     const { planner, observer, settings, prepare } = this.#options
-    // The first to be handed out is the first by name: which one then asks first may be a matter of chance.
-    const onHandOver = (one: GatedSession): void => void this.actor.labelOf(one)
+    // Sessions are numbered as the pool hands them out. The order of their first requests may depend on chance.
+    const onHandOver = (handedOut: GatedSession): void => void this.actor.labelOf(handedOut)
     const session = new GatedSession({ ports, planner, settings, prepare, observer, onHandOver, ...ends })
     this.actor.sessions.add(session)
     return session

@@ -1,26 +1,26 @@
 import pg, { type PoolClient, type PoolConfig } from 'pg'
 import { queuedQueries } from '../../postgres/pg-client-state.js'
 import { markUnderTest } from '../../postgres/pools-under-test.js'
-import { type Actor, bindToActor, isOfEarlierRun, NEVER } from './actor.js'
+import { type Actor, bindToActor, NEVER, runsInFinishedRun } from './actor.js'
+import type { ConnectionPermits } from './connection-permits.js'
 import { GatedSocket } from './gated-socket.js'
-import type { Permits } from './permits.js'
 
 export interface ActorPoolOptions {
-  /** What connects to the server, with the gate as its `stream`. */
+  /** The connection options for `pg`, with the gate as their `stream`. */
   readonly config: PoolConfig
   readonly actor: Actor
-  /** How many connections there are, perhaps for several pools together. */
-  readonly permits: Permits
-  /** The server as this actor reaches it by other drivers and from other processes. */
+  /** Limits the number of connections. Several pools may share it. */
+  readonly permits: ConnectionPermits
+  /** The server's URL for the actor's other drivers and processes. */
   readonly url: string
   readonly onChange: () => void
-  /** Told of each new connection. */
+  /** Called for each new connection. */
   readonly listeners: readonly ((client: PoolClient) => void)[]
 }
 
-/** What listeners to `connect` have asked of a new client is its owner's, and what comes from now on is the actor's. */
+/** Ends the requests of the pool's owner, which its `connect` listeners have made. Further requests are the actor's. */
 function handOver(client: PoolClient): void {
-  // What is not queued was sent, and has been counted.
+  // Requests that the client has sent are counted. Those in its queue are still to come.
   socketOf(client)?.handOver(queuedQueries(client))
 }
 
@@ -36,19 +36,19 @@ type Checkout = (
 ) => void
 
 /**
- * The pool that an actor's code is given: a real `pg.Pool`, so that libraries take it for one. Its connections are gated,
- * and waiting for a free one is something that the explorer sees.
+ * The pool of an actor. Libraries accept it, because it is a real `pg.Pool`. Its connections are gated, and the explorer
+ * sees when the actor waits for a free one.
  */
 export class ActorPool extends pg.Pool {
-  /** The server as this actor reaches it by other drivers and from other processes. */
+  /** The server's URL for the actor's other drivers and processes. */
   readonly url: string
   readonly #options: ActorPoolOptions
-  readonly #out = new Set<PoolClient>()
+  readonly #checkedOut = new Set<PoolClient>()
   readonly #clients = new Set<PoolClient>()
-  /** Those that it has by nature. */
-  readonly #listeners: ReadonlyMap<string | symbol, readonly unknown[]>
-  /** Clients are handed out in the order in which they were asked for, however long connecting takes. */
-  #lastConnecting: Promise<unknown> | undefined
+  /** The listeners of the pool itself. All others belong to a run. */
+  readonly #ownListeners: ReadonlyMap<string | symbol, readonly unknown[]>
+  /** The last checkout. Clients are handed out in the order of the calls, however long each connection takes. */
+  #lastCheckout: Promise<unknown> | undefined
 
   constructor(options: ActorPoolOptions) {
     const { config, actor, permits } = options
@@ -57,14 +57,14 @@ export class ActorPool extends pg.Pool {
       Client: class extends pg.Client {
         // biome-ignore lint/suspicious/noExplicitAny: all of pg's overloads at once
         override query(...parameters: any[]): any {
-          if (isOfEarlierRun()) return NEVER
-          actor.asked.statement = new Error()
+          if (runsInFinishedRun()) return NEVER
+          actor.lastCalls.statement = new Error()
           // @ts-expect-error: the overloads are pg's own
           return super.query(...parameters.map(bindToActor))
         }
       },
       max: permits.max,
-      // Time must not decide anything here.
+      // No timeout may change the order of events.
       idleTimeoutMillis: 0,
       connectionTimeoutMillis: 0,
       maxLifetimeSeconds: 0,
@@ -72,8 +72,8 @@ export class ActorPool extends pg.Pool {
     this.#options = options
     this.url = options.url
     markUnderTest(this)
-    this.on('error', () => {}) // a connection that was cut while idle
-    // And while it was out: whoever waits for an answer hears of it, and nobody else must.
+    this.on('error', () => {}) // an idle connection was cut
+    // A connection that was cut while checked out: the pending query rejects, and an 'error' event would end the process.
     this.on('connect', (client) => {
       client.on('error', () => {})
       this.#clients.add(client)
@@ -81,15 +81,15 @@ export class ActorPool extends pg.Pool {
     })
     this.on('remove', (client) => void this.#clients.delete(client))
     for (const listener of options.listeners) this.on('connect', listener)
-    this.#listeners = new Map(this.eventNames().map((name) => [name, this.listeners(name)]))
+    this.#ownListeners = new Map(this.eventNames().map((name) => [name, this.listeners(name)]))
   }
 
   override connect(): Promise<PoolClient>
   override connect(callback: Checkout): void
   override connect(callback?: Checkout): Promise<PoolClient> | undefined {
-    if (isOfEarlierRun()) return NEVER
-    this.#options.actor.asked.connection = new Error()
-    const client = this.#take()
+    if (runsInFinishedRun()) return NEVER
+    this.#options.actor.lastCalls.connection = new Error()
+    const client = this.#checkOut()
     if (!callback) return client
     void client.then(
       (taken) => callback(undefined, taken, (error) => taken.release(error as Error)),
@@ -107,37 +107,37 @@ export class ActorPool extends pg.Pool {
     return undefined
   }
 
-  /** Does not wait for clients that are out. */
+  /** Ends the pool without waiting for checked-out clients. */
   close(): void {
     this.reclaim()
     void super.end().catch(() => {})
   }
 
-  /** Takes back what nobody gave back, and what was left on the pool itself; says how many clients that were. */
+  /** Takes back clients that were not released, and drops waiters and listeners. Returns the number of these clients. */
   reclaim(): number {
-    this.#forgetListeners()
-    this.#options.permits.giveUp()
-    this.#lastConnecting = undefined
-    const kept = this.#out.size
-    for (const client of [...this.#out]) {
+    this.#dropForeignListeners()
+    this.#options.permits.dropWaiters()
+    this.#lastCheckout = undefined
+    const kept = this.#checkedOut.size
+    for (const client of [...this.#checkedOut]) {
       client.release(true)
-      client.release = () => {} // whoever had it may still come
+      client.release = () => {} // code of the finished run may still call it
     }
     return kept
   }
 
-  /** Whoever added more belongs to a run that is over. */
-  #forgetListeners(): void {
+  /** Removes the listeners that a finished run has added. */
+  #dropForeignListeners(): void {
     for (const name of this.eventNames())
       for (const listener of this.listeners(name))
-        if (!this.#listeners.get(name)?.includes(listener)) this.off(name, listener as () => void)
+        if (!this.#ownListeners.get(name)?.includes(listener)) this.off(name, listener as () => void)
     for (const client of this.#clients)
       for (const name of ['notification', 'notice']) client.removeAllListeners(name)
   }
 
-  async #take(): Promise<PoolClient> {
+  async #checkOut(): Promise<PoolClient> {
     const { actor, permits, onChange } = this.#options
-    const wait = permits.take()
+    const wait = permits.acquire()
     if (wait) {
       const waiting = { what: `a connection of its pool (all ${permits.max} in use)` }
       actor.poolWaits.add(waiting)
@@ -146,12 +146,12 @@ export class ActorPool extends pg.Pool {
       actor.poolWaits.delete(waiting)
     }
     actor.connecting++
-    const mine = this.#inTurn(super.connect(), this.#lastConnecting)
-    this.#lastConnecting = mine.catch(() => {})
+    const client = this.#afterEarlier(super.connect(), this.#lastCheckout)
+    this.#lastCheckout = client.catch(() => {})
     try {
-      return await mine
+      return await client
     } catch (error) {
-      permits.give()
+      permits.release()
       throw error
     } finally {
       actor.connecting--
@@ -159,21 +159,24 @@ export class ActorPool extends pg.Pool {
     }
   }
 
-  /** After all who asked before, and not only after the last of them. */
-  async #inTurn(connecting: Promise<PoolClient>, before: Promise<unknown> | undefined): Promise<PoolClient> {
-    await Promise.all([before, connecting])
+  /** Hands the client out after all earlier checkouts: each of them waits for the one before it. */
+  async #afterEarlier(
+    connecting: Promise<PoolClient>,
+    earlier: Promise<unknown> | undefined,
+  ): Promise<PoolClient> {
+    await Promise.all([earlier, connecting])
     return this.#track(await connecting)
   }
 
   #track(client: PoolClient): PoolClient {
-    this.#out.add(client)
+    this.#checkedOut.add(client)
     handOver(client)
     const release = client.release
     client.release = (error) => {
       client.release = release
       release.call(client, error)
-      this.#out.delete(client)
-      this.#options.permits.give()
+      this.#checkedOut.delete(client)
+      this.#options.permits.release()
     }
     return client
   }

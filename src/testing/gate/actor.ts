@@ -7,28 +7,28 @@ export type Outcome =
   | { readonly status: 'fulfilled'; readonly value: unknown }
   | { readonly status: 'rejected'; readonly reason: unknown }
 
-/** One of those who run at the same time, and what it does just now. */
+/** One of the concurrent callers of an exploration, and its current state. */
 export class Actor {
   readonly name: string
   readonly sessions = new Set<GatedSession>()
-  /** Where drivers other than ours reach the server, and the sockets that its own code has opened to there. */
+  /** The port of the actor's proxy, and the sockets that the actor's code has opened to that port. */
   port = 0
   readonly sockets = new Set<Socket>()
-  /** Goes up with each run: what still comes from an earlier one is nobody's. */
+  /** The number of the run. Calls from an earlier run are ignored. */
   run = 0
   hasStarted = false
   outcome: Outcome | undefined
-  /** Checkouts under way that will end by themselves: a new connection is being made. */
+  /** How many checkouts wait only for a new connection. They end by themselves. */
   connecting = 0
-  /** Full pools that it waits for. */
+  /** The full pools that the actor waits for. */
   readonly poolWaits = new Set<{ readonly what: string }>()
-  /** Made when it last asked for a connection and for a statement; read only if somebody wants to know where that was. */
-  readonly asked: { connection?: Error | undefined; statement?: Error | undefined } = {}
-  /** It stands still, and so do its timers: what they would have done, to be done when it goes on. */
+  /** The stacks of the last checkout and of the last statement. A message reads them only where it names a call site. */
+  readonly lastCalls: { connection?: Error | undefined; statement?: Error | undefined } = {}
+  /** The callbacks of the timers that came due while the actor was frozen. Undefined while it is not frozen. */
   frozen: (() => void)[] | undefined
-  /** Made where it still asked for something after its function had returned and the schedule was over. */
-  late: Error | undefined
-  /** Sessions by the order in which this run used them first. */
+  /** The stack of the first call that came after the actor's function had returned and the schedule was over. */
+  lateCall: Error | undefined
+  /** The sessions in the order of their first use in this run. */
   #labels: GatedSession[] = []
 
   constructor(name: string) {
@@ -42,32 +42,32 @@ export class Actor {
     return index === 0 ? this.name : `${this.name}/${index + 1}`
   }
 
-  /** Sessions in the order in which this run used them first. */
+  /** The open sessions in the order of their first use in this run. */
   get inOrder(): readonly GatedSession[] {
     return this.#labels.filter((session) => this.sessions.has(session))
   }
 
-  /** Before a new run, and when one is given up. */
+  /** Starts a new run, or abandons the current one. */
   begin(): void {
     this.run++
     this.frozen = undefined
     this.hasStarted = false
     this.outcome = undefined
-    this.asked.connection = this.asked.statement = undefined
+    this.lastCalls.connection = this.lastCalls.statement = undefined
     this.#labels = []
     this.poolWaits.clear()
     this.connecting = 0
   }
 }
 
-/** Whose code is running, and in which run: kept through awaits, timers and callbacks. */
-const running = new AsyncLocalStorage<Appearance | undefined>()
+/** The actor whose code runs, and its run. The value is kept through awaits, timers and callbacks. */
+const running = new AsyncLocalStorage<ActorContext | undefined>()
 
-export interface Appearance {
+export interface ActorContext {
   readonly actor: Actor
   readonly run: number
-  /** Its function has returned. */
-  hasEnded: boolean
+  /** True once the actor's function has returned. */
+  hasReturned: boolean
 }
 
 export function currentActor(): Actor | undefined {
@@ -75,35 +75,35 @@ export function currentActor(): Actor | undefined {
   return current && current.run === current.actor.run ? current.actor : undefined
 }
 
-/** Code of a run that is over: an actor that was given up, or that did not wait for what it began. */
-export function isOfEarlierRun(): boolean {
+/** True in code of a finished run: its actor was abandoned, or did not await a call that it had started. */
+export function runsInFinishedRun(): boolean {
   const current = running.getStore()
   if (current === undefined || current.run === current.actor.run) return false
-  if (current.hasEnded) current.actor.late ??= new Error()
+  if (current.hasReturned) current.actor.lateCall ??= new Error()
   return true
 }
 
-/** What code of an earlier run waits for: it stands still, as if its process had ended. */
+/** Code of a finished run waits for this promise, so that it does nothing more, as if its process had ended. */
 export const NEVER: Promise<never> = new Promise(() => {})
 
-/** Whose code this is, and whether it is still alive: for what outlives a call, such as a timer. */
-export const currentAppearance = (): Appearance | undefined => running.getStore()
+/** The actor and run of the current code, for callbacks that run later, such as a timer's. */
+export const currentContext = (): ActorContext | undefined => running.getStore()
 
-export const isDead = ({ actor, run }: Appearance): boolean => run !== actor.run
+export const isOfFinishedRun = ({ actor, run }: ActorContext): boolean => run !== actor.run
 
 export const runAs = <T>(actor: Actor, fn: () => T): T =>
-  running.run({ actor, run: actor.run, hasEnded: false }, fn)
+  running.run({ actor, run: actor.run, hasReturned: false }, fn)
 
-/** The function of whoever is acting has returned; what it began may still go on. */
-export function markEnded(): void {
+/** Records that the current actor's function has returned. Calls that it has not awaited may still go on. */
+export function markReturned(): void {
   const current = running.getStore()
-  if (current) current.hasEnded = true
+  if (current) current.hasReturned = true
 }
 
-/** Ours may be called while an actor's code runs, and is not its doing. */
-export const runAsNobody = <T>(fn: () => T): T => running.run(undefined, fn)
+/** Runs code of the explorer, which an actor's code may have called, outside the actor. */
+export const runOutsideActors = <T>(fn: () => T): T => running.run(undefined, fn)
 
-/** A callback belongs to whoever gave it, also when the socket of somebody else calls it. */
+/** Binds a callback to the actor that passes it, since a socket of another actor may call it. */
 export function bindToActor<T>(parameter: T): T {
   if (typeof parameter !== 'function') return parameter
   const current = running.getStore()

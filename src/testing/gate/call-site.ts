@@ -1,6 +1,6 @@
 import { ownFolder } from '../own-folder.js'
 
-/** The first line of the stack that is neither ours nor a library's, with its path: `buy (/app/shop.ts:12:20)`. */
+/** The first line of the stack that is neither in Dibs nor in a library, with its path: `buy (/app/shop.ts:12:20)`. */
 export function callSite(error: Error | undefined): string | undefined {
   return error?.stack
     ?.split('\n')

@@ -1,9 +1,9 @@
 import { Socket } from 'node:net'
-import type { WirePorts } from '../wire/wire.js'
-import { type Actor, runAs, runAsNobody } from './actor.js'
+import type { WirePorts } from '../wire/wire-connection.js'
+import { type Actor, runAs, runOutsideActors } from './actor.js'
 
-/** Both directions of a connection, seen from between. */
-export interface Between {
+/** The gate between a client's socket and the server. */
+export interface SocketGate {
   fromClient(chunk: Buffer): void
   fromServer(chunk: Buffer): void
   onClose(): void
@@ -11,7 +11,7 @@ export interface Between {
   handOver(queued: number): void
 }
 
-/** Closes a socket, and nobody who listens to it hears of it. */
+/** Closes a socket without emitting an event to its listeners. */
 export function abandonSocket(socket: Socket, onClose: () => void = () => {}): void {
   socket.removeAllListeners()
   socket.on('error', () => {})
@@ -20,57 +20,55 @@ export function abandonSocket(socket: Socket, onClose: () => void = () => {}): v
 }
 
 /**
- * A socket to the server as `pg` expects it in its `stream` option, with a gate in it: no second connection, and so no
- * second hop through the network.
+ * A socket for the `stream` option of `pg`, with a gate in it. Unlike a proxy, the gate needs no second connection.
  */
 export class GatedSocket extends Socket {
-  readonly #between: Between
+  readonly #gate: SocketGate
 
-  constructor(owner: Actor, open: (ports: WirePorts, socket: GatedSocket) => Between) {
+  constructor(owner: Actor, open: (ports: WirePorts, socket: GatedSocket) => SocketGate) {
     super()
-    this.#between = open(
+    this.#gate = open(
       {
-        // One packet for what is sent at once, a BEGIN of ours and the statement after it: the server wakes up once.
+        // Joins the writes of one tick, such as the gate's BEGIN and a statement, in one packet: the server wakes up once.
         toServer: (bytes) => {
           this.cork()
           super.write(bytes)
           process.nextTick(() => this.uncork())
         },
-        // What its client makes of it, in listeners too, is its owner's doing.
+        // The client's callbacks and listeners are code of the actor.
         toClient: (bytes) => void runAs(owner, () => super.push(bytes)),
       },
       this,
     )
-    this.once('close', () => runAsNobody(() => this.#between.onClose()))
+    this.once('close', () => runOutsideActors(() => this.#gate.onClose()))
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: all of net's overloads at once
   override connect(...parameters: any[]): this {
     // @ts-expect-error: the overloads are net's own
     super.connect(...parameters)
-    // Node puts its own `write` on a socket that has another one when it connects.
+    // While connecting, Node sets its own `write` on a socket that overrides it.
     Reflect.deleteProperty(this, 'write')
     return this
   }
 
-  /** Closes it without the client hearing of it: whoever waits for an answer waits for ever, in place of failing. */
+  /** Closes the socket without an event. A query that waits for its response never settles. */
   abandon(): void {
-    abandonSocket(this, () => runAsNobody(() => this.#between.onClose()))
+    abandonSocket(this, () => runOutsideActors(() => this.#gate.onClose()))
   }
 
-  /** The client is new, and its owner may do something to it. */
+  /** Called for a new client, before the pool's owner sets it up. */
   takeOver(): void {
-    this.#between.takeOver()
+    this.#gate.takeOver()
   }
 
-  /** The client is handed out, with so many requests of its owner still to be sent. */
+  /** Called when the pool hands out the client. `queued` requests of the pool's owner are still to be sent. */
   handOver(queued: number): void {
-    this.#between.handOver(queued)
+    this.#gate.handOver(queued)
   }
 
   override write(chunk: Uint8Array | string, ...rest: unknown[]): boolean {
-    // What the gate does about it is not the actor's doing.
-    runAsNobody(() => this.#between.fromClient(Buffer.from(chunk as string)))
+    runOutsideActors(() => this.#gate.fromClient(Buffer.from(chunk as string)))
     const written = rest.at(-1)
     if (typeof written === 'function') process.nextTick(written as () => void)
     return true
@@ -78,7 +76,7 @@ export class GatedSocket extends Socket {
 
   override push(chunk: unknown): boolean {
     if (!Buffer.isBuffer(chunk)) return super.push(chunk) // null: the end
-    runAsNobody(() => this.#between.fromServer(chunk))
+    runOutsideActors(() => this.#gate.fromServer(chunk))
     return true
   }
 }

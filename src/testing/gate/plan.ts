@@ -2,24 +2,24 @@ import type { TransactionStatus } from '../wire/backend.js'
 import type { Request } from '../wire/request.js'
 
 /** Some of the statements of a request. */
-export interface Piece {
+export interface RequestPart {
   readonly sql: string
-  /** Their parameters; none where they came as text. */
+  /** The parameters. A simple query has none. */
   readonly values: readonly (string | null)[]
   readonly bytes: Buffer
 }
 
-/** One schedulable piece of a client's request. */
+/** A part of a request that the explorer schedules on its own. */
 export interface PlannedStep {
-  /** For the reader. */
+  /** The text that reports show. */
   readonly text: string
-  /** What is sent: the request as it came, a piece of it, or a COMMIT that the client knows nothing of. */
-  readonly sends: 'request' | 'commit' | Piece
-  /** It ends a transaction: what was written is published, locks are freed. */
+  /** The bytes for the server: the whole request, a part of it, or a COMMIT that the client has not sent. */
+  readonly sends: 'request' | 'commit' | RequestPart
+  /** The step ends a transaction: its writes become visible, and its locks are freed. */
   readonly endsTransaction: boolean
-  /** It holds a COMMIT and what it commits. */
-  readonly commitsItself?: boolean | undefined
-  /** It changes tables themselves, which emptying them does not undo. */
+  /** The step has both a COMMIT and the writes that it commits. */
+  readonly commitsOwnWork?: boolean | undefined
+  /** The step changes the schema. Emptying the tables does not undo that. */
   readonly changesSchema?: boolean | undefined
 }
 
@@ -32,21 +32,20 @@ export function valuesOf(
   return (typeof sends === 'object' ? sends.values : request?.values) ?? []
 }
 
-/** How a request becomes steps. */
+/** The steps of a request. */
 export interface Plan {
-  /** Empty: it neither reads nor locks, and goes to the server at once. */
+  /** Empty if the request neither reads nor locks. The gate sends such a request at once. */
   readonly steps: readonly PlannedStep[]
-  /** The request is an autocommit one and runs in a transaction of ours, whose COMMIT is a step. */
+  /** The request is an autocommit statement. The gate runs it in a transaction, whose COMMIT is a step. */
   readonly isSplit: boolean
-  /** It opens a savepoint. */
   readonly opensSavepoint: boolean
-  /** It is BEGIN, perhaps with settings after it, and nothing else. */
+  /** The request has only BEGIN, and perhaps settings after it. */
   readonly begins?: boolean | undefined
-  /** And without settings, in a simple query. */
+  /** The request is a simple query that has only BEGIN. */
   readonly beginsAlone?: boolean | undefined
 }
 
-/** What a planner must know of the session. */
+/** The part of a session's state that a planner reads. */
 export interface SessionView {
   readonly status: TransactionStatus
   /** The open transaction has had a savepoint. */
@@ -56,6 +55,6 @@ export interface SessionView {
 /** Decides how requests become steps. */
 export interface Planner {
   plan(request: Request, session: SessionView): Plan | Promise<Plan>
-  /** The server refused to run this text in a transaction block: never split it again. */
+  /** Called when the server has refused to run `text` in a transaction block. No later plan splits it. */
   refuseSplit(text: string): void
 }

@@ -1,13 +1,15 @@
 import type { Pool } from 'pg'
 import { markUnderTest } from '../../postgres/pools-under-test.js'
-import { type Actor, currentActor, isOfEarlierRun } from './actor.js'
+import { type Actor, currentActor, runsInFinishedRun } from './actor.js'
 import type { ActorPool } from './actor-pool.js'
 
-const NAMES = ['connect', 'query', 'end'] as const
+const METHODS = ['connect', 'query', 'end'] as const
 
 /**
- * While this lasts, whatever an actor's code asks of `pool` goes to the actor's own gated pool instead; anybody else's
- * goes where it always went. So code that has its pool in a module needs no change to be explored.
+ * Redirects the calls that an actor's code makes on `pool` to the actor's own gated pool. Calls of other code still reach
+ * `pool`. So code with a pool in a module can be explored without a change. Returns a function that ends the redirection.
+ *
+ * @param onStranger called for a call that comes from no actor
  */
 export function redirectPool(
   pool: Pool,
@@ -16,7 +18,7 @@ export function redirectPool(
 ): () => void {
   const unmark = markUnderTest(pool)
   const original = { connect: pool.connect, query: pool.query, end: pool.end }
-  const own = NAMES.map((name) => Object.getOwnPropertyDescriptor(pool, name))
+  const ownDescriptors = METHODS.map((name) => Object.getOwnPropertyDescriptor(pool, name))
   let stop = (): void => {}
   const stopped = new Promise<void>((resolve) => {
     stop = resolve
@@ -29,8 +31,8 @@ export function redirectPool(
     (name: 'connect' | 'query' | 'end') =>
     (...parameters: unknown[]) => {
       const gated = target()
-      // A loop that an actor has started in the background: it may go on when this is over.
-      if (isOfEarlierRun())
+      // A background loop that an actor has started. Its call runs when the redirection ends.
+      if (runsInFinishedRun())
         return stopped.then(() =>
           (original[name] as (...parameters: unknown[]) => unknown).apply(pool, parameters),
         )
@@ -44,8 +46,8 @@ export function redirectPool(
     end: redirect('end'),
   })
   return () => {
-    for (const [i, name] of NAMES.entries()) {
-      const before = own[i]
+    for (const [i, name] of METHODS.entries()) {
+      const before = ownDescriptors[i]
       if (before) Object.defineProperty(pool, name, before)
       else Reflect.deleteProperty(pool, name)
     }

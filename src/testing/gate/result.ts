@@ -1,31 +1,31 @@
 import { type DescribedColumn, readColumns, readFields, readRow, readTag } from '../wire/backend.js'
 import type { Message } from '../wire/message-reader.js'
 
-/** What the server answered to one step, as far as a reader or a comparison needs it. */
+/** The server's response to one step, as far as reports and comparisons need it. */
 export interface StepResult {
-  /** `UPDATE 1`; the last one if there are several; empty if there is none. */
+  /** The last command tag, such as `UPDATE 1`. Empty if there is none. */
   readonly tag: string
-  /** Names of the columns, where the server told them. */
+  /** The names of the columns, if the server has described them. */
   readonly columns?: readonly string[] | undefined
-  /** The first rows, as text. */
+  /** The first rows, in text format. */
   readonly rows: readonly (readonly (string | null)[])[]
   readonly rowCount: number
-  /** It called a function that returns nothing. */
+  /** All columns have the type `void`. */
   readonly isVoid?: boolean | undefined
   readonly error?: { readonly code: string; readonly message: string } | undefined
 }
 
-/** Rows read, locked or written, as the server counts them. */
+/** The number of rows that a step has read, locked or written, from its command tag. */
 export function countOf({ tag, error }: StepResult): { readonly command: string; readonly count: number } {
   const [, command = '', count = '0'] =
     /^(SELECT|UPDATE|DELETE|MERGE|COPY|INSERT) (?:\d+ )?(\d+)$/.exec(tag) ?? []
   return error ? { command, count: 0 } : { command, count: Number(count) }
 }
 
-/** More rows are counted and not kept. */
-const KEPT_ROWS = 3
+/** Further rows are counted and not kept. */
+const MAX_KEPT_ROWS = 3
 
-/** Reads an answer as it comes. */
+/** Builds the result of a step from the server's messages. */
 export class ResultReader {
   #tag = ''
   #columns: readonly DescribedColumn[] = []
@@ -45,7 +45,7 @@ export class ResultReader {
 
   #readRow(bytes: Buffer): void {
     this.#rowCount++
-    if (this.#rows.length >= KEPT_ROWS) return
+    if (this.#rows.length >= MAX_KEPT_ROWS) return
     const values = readRow(bytes)
     this.#rows.push(
       values.map((value, i) => (value !== null && this.#columns[i]?.isText === false ? '<binary>' : value)),

@@ -8,7 +8,7 @@ for (const button of document.querySelectorAll('[data-copy]')) {
     try {
       await navigator.clipboard.writeText(source.textContent ?? '')
     } catch {
-      // Not allowed to, or not there: then it is marked, for the reader's own keys.
+      // The clipboard is missing or forbidden. The text is selected instead, so that the reader can copy it.
       getSelection()?.selectAllChildren(source)
       isCopied = false
     }

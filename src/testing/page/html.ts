@@ -1,4 +1,4 @@
-/** Text that is markup already. Only `html` makes it. */
+/** Markup. Only `html` makes it. */
 export class Html {
   constructor(readonly text: string) {}
 }
@@ -7,13 +7,10 @@ type Part = string | number | false | undefined | Html | readonly Part[]
 
 const SIGNS: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' }
 
-/** Text as text, in an element or in an attribute with quotes. */
+/** Escapes text for an element, or for an attribute in quotes. */
 export const escapeHtml = (text: string): string => text.replace(/[&<>"']/g, (sign) => SIGNS[sign] as string)
 
-/**
- * Markup in which whatever is filled in is text, unless it is markup from here. So nothing that comes from a user (SQL, an
- * error, a name) can be forgotten.
- */
+/** Makes markup. Values are escaped unless `html` made them, so SQL, errors and names cannot inject markup. */
 export function html(literals: TemplateStringsArray, ...parts: Part[]): Html {
   return new Html(literals.map((literal, i) => (i === 0 ? '' : show(parts[i - 1])) + literal).join(''))
 }

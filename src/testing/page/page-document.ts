@@ -4,24 +4,24 @@ import { Html, html } from './html.js'
 
 export interface PageParts {
   readonly title: string
-  /** What the tab shows: a cross or a tick. */
+  /** Selects the icon of the browser tab: a cross or a tick. */
   readonly isBad: boolean
   readonly body: Html
-  /** Names of files that the page needs beside its own: `*.css` and `*.browser.js` under src/testing. */
+  /** Styles and scripts besides the shared ones: `*.css` and `*.browser.js` under src/testing. */
   readonly files: readonly (keyof typeof pageFiles)[]
-  /** Rules that are made for this page alone. */
+  /** Rules for this page alone. */
   readonly style?: string | undefined
 }
 
-const OWN = ['page/page.css', 'page/theme.browser.js', 'page/copy.browser.js'] as const
+const SHARED = ['page/page.css', 'page/theme.browser.js', 'page/copy.browser.js'] as const
 
-/** One file that needs no other: it can be opened from a folder, kept by a build server, or sent by mail. */
+/** Makes one file without dependencies, to open from a folder, to keep on a build server, or to send by mail. */
 export function pageDocument({ title, isBad, body, files, style = '' }: PageParts): string {
   const read = (end: string): string[] =>
-    [...OWN, ...files].filter((file) => file.endsWith(end)).map((file) => pageFiles[file])
+    [...SHARED, ...files].filter((file) => file.endsWith(end)).map((file) => pageFiles[file])
   const scripts = read('.js')
   const hashes = scripts.map((text) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`)
-  // The page may run what is written here and nothing else, and may not reach anything.
+  // The page may run its own scripts alone, and may not connect to anything.
   const policy = `default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src ${hashes.join(' ')}; base-uri 'none'; form-action 'none'`
   return html`<!doctype html>
 <html lang="en">

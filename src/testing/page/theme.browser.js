@@ -1,4 +1,4 @@
-// A button for the other of light and dark. The choice is kept where the browser lets it be.
+// A button that switches between light and dark. Stores the choice where the browser allows it.
 {
   const root = document.documentElement
   const button = document.querySelector('[data-theme-toggle]')

@@ -1,7 +1,7 @@
 import type { CutFault, Fault, Injection, Strike } from './fault.js'
 import { statementPattern } from './statement-pattern.js'
 
-/** A fault in force, and what it has done so far. */
+/** A fault that was injected, with its counts. */
 export class ActiveFault implements Injection {
   readonly happened: Promise<Strike | undefined>
   readonly fault: Fault
@@ -9,7 +9,7 @@ export class ActiveFault implements Injection {
   isEnded = false
   readonly #pattern: RegExp | undefined
   readonly #onEnd: (fault: ActiveFault) => void
-  #fits = 0
+  #matches = 0
   #settle: (strike: Strike | undefined) => void = () => {}
 
   constructor(fault: Fault, onEnd: (fault: ActiveFault) => void) {
@@ -33,13 +33,13 @@ export class ActiveFault implements Injection {
     this.#settle(strike)
   }
 
-  /** Counts a request of these statements, and tells whether it is one to be cut. */
+  /** Counts a request with these statements. Returns true if the fault cuts its connection. */
   chooses(texts: readonly string[]): this is { readonly fault: CutFault } {
     const { fault } = this
     if (fault.kind !== 'cut' || !texts.some((text) => this.#pattern?.test(text))) return false
-    this.#fits++
+    this.#matches++
     const first = fault.nth ?? 1
     const last = fault.times === 'always' ? Number.POSITIVE_INFINITY : first + (fault.times ?? 1) - 1
-    return this.#fits >= first && this.#fits <= last
+    return this.#matches >= first && this.#matches <= last
   }
 }

@@ -1,15 +1,15 @@
 import type { ActiveFault } from './active-fault.js'
 import type { CutFault, Fault } from './fault.js'
 
-/** One way of the bytes. */
-export type Way = 'toServer' | 'toClient'
+/** The direction of bytes. */
+export type FlowDirection = 'toServer' | 'toClient'
 
 export type ChosenCut = ActiveFault & { readonly fault: CutFault }
 
-const concerns = (fault: Fault, way: Way): boolean =>
+const appliesTo = (fault: Fault, way: FlowDirection): boolean =>
   !('direction' in fault) || (fault.direction ?? 'both') === 'both' || fault.direction === way
 
-/** All faults in force: what they mean together. */
+/** All active faults, and their combined effect. */
 export class ActiveFaults {
   readonly #all = new Set<ActiveFault>()
 
@@ -29,26 +29,26 @@ export class ActiveFaults {
     return this.#of('refuse').length > 0
   }
 
-  isSilent(way: Way): boolean {
-    return this.#of('black-hole').some((fault) => concerns(fault, way))
+  isSilent(way: FlowDirection): boolean {
+    return this.#of('black-hole').some((fault) => appliesTo(fault, way)) // guard: proxy.black-hole-way
   }
 
-  bytesPerSecond(way: Way): number {
-    const rates = this.#of('bandwidth').filter((fault) => concerns(fault, way))
+  bytesPerSecond(way: FlowDirection): number {
+    const rates = this.#of('bandwidth').filter((fault) => appliesTo(fault, way))
     return Math.min(...rates.map(({ bytesPerSecond }) => bytesPerSecond))
   }
 
-  /** @param luck from 0 to 1, for the jitter: so that it can be drawn once for several chunks */
-  lateMs(way: Way, luck: number): number {
+  /** @param jitter a random number from 0 to 1, which several chunks can share */
+  lateMs(way: FlowDirection, jitter: number): number {
     let lateMs = 0
     for (const fault of this.#of('latency')) {
-      if (!concerns(fault, way)) continue
-      lateMs += Math.max(0, fault.delayMs + (fault.jitterMs ?? 0) * (2 * luck - 1))
+      if (!appliesTo(fault, way)) continue
+      lateMs += Math.max(0, fault.delayMs + (fault.jitterMs ?? 0) * (2 * jitter - 1))
     }
     return lateMs
   }
 
-  /** Each fault counts the request for itself; the one that was injected first has it. */
+  /** Each fault counts the request. Of several that choose it, the one that was injected first cuts. */
   chooseCut(texts: readonly string[]): ChosenCut | undefined {
     if (this.#all.size === 0) return undefined
     const choosing = [...this.#all].filter((fault): fault is ChosenCut => fault.chooses(texts))

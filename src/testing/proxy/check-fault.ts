@@ -1,45 +1,55 @@
-import { InvalidInputError } from '../../errors.js'
-import type { Fault } from './fault.js'
+import { number, wholeNumber } from '../../options/number-options.js'
+import { checked, required } from '../../options/option.js'
+import { optionTable } from '../../options/option-table.js'
+import { checkOneOf, oneOf, string } from '../../options/value-options.js'
+import type { BandwidthFault, BlackHoleFault, CutFault, Fault, LatencyFault } from './fault.js'
 import { statementPattern } from './statement-pattern.js'
 
-const DIRECTIONS = ['toServer', 'toClient', 'both']
-const KINDS = ['latency', 'bandwidth', 'black-hole', 'refuse', 'reset', 'cut', 'heal']
-const HOWS = ['reset', 'close', 'black-hole', 'panic']
-/** Longer than any test, and far from where timers overflow. */
+/** Longer than any test, and far below the longest timer. */
 export const MAX_MS = 3_600_000
 
-/** Faults come from JSON as well, where no compiler has looked. */
-export function checkFault(fault: Fault): void {
-  expectOneOf('kind', fault.kind, KINDS)
-  if ('direction' in fault) expectOneOf('direction', fault.direction ?? 'both', DIRECTIONS)
-  switch (fault.kind) {
-    case 'latency':
-      expectNumber('delayMs', fault.delayMs, 0, MAX_MS)
-      expectNumber('jitterMs', fault.jitterMs ?? 0, 0, MAX_MS)
-      break
-    case 'bandwidth':
-      expectNumber('bytesPerSecond', fault.bytesPerSecond, 1, Number.MAX_SAFE_INTEGER)
-      break
-    case 'cut':
-      expectOneOf('when', fault.when, ['before', 'after'])
-      expectOneOf('how', fault.how ?? 'reset', HOWS)
-      expectCount('nth', fault.nth ?? 1)
-      if (fault.times !== 'always') expectCount('times', fault.times ?? 1)
-      statementPattern(fault.statement)
-  }
+type OptionsOf<F> = Omit<F, 'kind'>
+
+const direction = oneOf(['toServer', 'toClient', 'both'], { default: 'both' })
+
+export const latencyOptions = optionTable<OptionsOf<LatencyFault>>()('proxy.inject: latency', {
+  delayMs: required(number({ min: 0, max: MAX_MS })),
+  jitterMs: number({ default: 0, min: 0, max: MAX_MS }),
+  direction,
+})
+
+export const bandwidthOptions = optionTable<OptionsOf<BandwidthFault>>()('proxy.inject: bandwidth', {
+  bytesPerSecond: required(number({ min: 1, max: Number.MAX_SAFE_INTEGER })),
+  direction,
+})
+
+export const blackHoleOptions = optionTable<OptionsOf<BlackHoleFault>>()('proxy.inject: black-hole', {
+  direction,
+})
+
+export const cutOptions = optionTable<OptionsOf<CutFault>>()('proxy.inject: cut', {
+  when: required(oneOf(['before', 'after'])),
+  statement: checked((_, value) => statementPattern(value)),
+  nth: wholeNumber({ default: 1 }),
+  times: checked((field, value) => value === 'always' || wholeNumber().check(field, value), { default: 1 }),
+  how: oneOf(['reset', 'close', 'black-hole', 'panic'], { default: 'reset' }),
+  severity: string(),
+})
+
+const withoutOptions = optionTable<object>()('proxy.inject: refuse, reset, heal', {})
+
+const tables = {
+  latency: latencyOptions,
+  bandwidth: bandwidthOptions,
+  'black-hole': blackHoleOptions,
+  cut: cutOptions,
+  refuse: withoutOptions,
+  reset: withoutOptions,
+  heal: withoutOptions,
 }
 
-function expectOneOf(field: string, value: unknown, allowed: readonly string[]): void {
-  if (allowed.includes(value as string)) return
-  throw new InvalidInputError(field, `must be one of ${allowed.join(', ')}, not ${value}`)
-}
-
-export function expectNumber(field: string, value: unknown, min: number, max: number): void {
-  if (typeof value === 'number' && value >= min && value <= max) return
-  throw new InvalidInputError(field, `must be a number from ${min} to ${max}, not ${value}`)
-}
-
-function expectCount(field: string, value: unknown): void {
-  if (Number.isSafeInteger(value) && Number(value) >= 1) return
-  throw new InvalidInputError(field, `must be a whole number from 1, not ${value}`)
+/** Faults may come from JSON, which no compiler has checked. */
+export function checkFault({ kind, ...options }: Fault): void {
+  checkOneOf('kind', kind, Object.keys(tables))
+  tables[kind].read(options as never)
 }

@@ -29,7 +29,7 @@ async function connect(config: pg.ClientConfig = {}): Promise<pg.Client> {
   return client
 }
 
-/** What `pg` calls when the messages come; each test says what it answers to some of them. */
+/** The listeners that `pg` calls for messages. Each test defines the reply to some of them. */
 function exchange(client: pg.Client, steps: Record<string, (to: pg.Connection, message: never) => void>) {
   const connection: pg.Connection = Reflect.get(client, 'connection')
   const { submit, ...handlers } = steps

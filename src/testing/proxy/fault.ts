@@ -1,16 +1,16 @@
-/** The way of the bytes that a fault concerns; `both` where none is named. */
+/** The direction of the bytes that a fault affects. Default `both`. */
 export type Direction = 'toServer' | 'toClient' | 'both'
 
-/** Everything arrives late by `delayMs`, plus or minus a random `jitterMs`. The order stays. */
+/** Delays all bytes by `delayMs`, plus or minus a random part of `jitterMs`. The order stays. */
 export interface LatencyFault {
   readonly kind: 'latency'
   readonly delayMs: number
-  /** Drawn again whenever the other side has spoken. Nothing arrives before it was sent, so more than `delayMs` has no effect. */
+  /** Chosen anew whenever the other side has sent something. Values above `delayMs` have no further effect. */
   readonly jitterMs?: number | undefined
   readonly direction?: Direction | undefined
 }
 
-/** No more than so many bytes a second, on each connection and in each direction for itself. */
+/** Limits the bandwidth of each connection in each direction. */
 export interface BandwidthFault {
   readonly kind: 'bandwidth'
   readonly bytesPerSecond: number
@@ -18,56 +18,56 @@ export interface BandwidthFault {
 }
 
 /**
- * Nothing is handed on and nothing is closed, not even what one side closes itself; new connections hang. What was
- * sent meanwhile arrives when it ends, as it does after a partition.
+ * Passes nothing on, and closes nothing, even if one side closes its end. New connections hang. Bytes that were sent meanwhile arrive when the fault ends, as
+ * after a network partition.
  */
 export interface BlackHoleFault {
   readonly kind: 'black-hole'
   readonly direction?: Direction | undefined
 }
 
-/** New connections are accepted and reset at once, so that the port stays ours; those that are open stay. */
+/** Resets new connections at once. The proxy keeps its port and its open connections. */
 export interface RefuseFault {
   readonly kind: 'refuse'
 }
 
-/** All open connections are reset now, on both sides. */
+/** Resets all open connections on both sides. */
 export interface ResetFault {
   readonly kind: 'reset'
 }
 
-/** The connection that sends a chosen statement is lost around it. */
+/** Cuts the connection that sends a chosen statement. */
 export interface CutFault {
   readonly kind: 'cut'
   /**
-   * `before`: nothing of the request reaches the server. `after`: the server has executed it and is ready again, and
-   * nothing of its answer reaches the client, save what it had to see in order to go on (Flush, the start of a COPY).
+   * `before`: nothing of the request reaches the server. `after`: the server has executed it and is ready again. Nothing of its response reaches the
+   * client, except what the client needs to go on (Flush, the start of a COPY).
    */
   readonly when: 'before' | 'after'
-  /** A part of its text, or `/a regular expression/`; upper and lower case alike. Any statement where none is given. */
+  /** A part of the SQL, or `/a regular expression/`. Case does not matter. Default: any statement. */
   readonly statement?: string | undefined
-  /** The first that fits, or the second …, counted over all connections from now on. */
+  /** Cuts from the nth matching statement on, counted over all connections from now on. Default 1. */
   readonly nth?: number | undefined
-  /** How many that fit are cut, from the `nth` on: 1 where nothing is said. */
+  /** How many matching statements are cut, from the `nth` on. Default 1. */
   readonly times?: number | 'always' | undefined
   /**
-   * What the client sees: a reset, an orderly end, silence until the fault is ended, or the last words of a dying server
-   * and the end.
+   * How the connection ends for the client: `reset` (default), `close` (an orderly end), `black-hole` (silence until the
+   * fault ends) or `panic` (the last message of a crashing server).
    */
   readonly how?: 'reset' | 'close' | 'black-hole' | 'panic' | undefined
   /**
-   * How a `panic` spells its severity. A server spells it in the language of its `lc_messages`, so a driver that
-   * compares the word is wrong; the field that is never translated says PANIC.
+   * The severity that a `panic` shows. A server translates this word according to `lc_messages`, so a driver must not compare it. The field that is never
+   * translated is PANIC.
    */
   readonly severity?: string | undefined
 }
 
-/** Ends everything that was injected. */
+/** Ends all other faults. */
 export interface HealFault {
   readonly kind: 'heal'
 }
 
-/** What a `PgProxy` can do to its connections. Plain data, so that a script of them can be kept as JSON. */
+/** A fault that a `PgProxy` can inject. Faults are plain data, so that a script of them can be stored as JSON. */
 export type Fault =
   | LatencyFault
   | BandwidthFault
@@ -80,22 +80,23 @@ export type Fault =
 /** A fault with its time, counted from the start of the script. */
 export type ScriptedFault = Fault & { readonly atMs: number }
 
-/** Where and when a fault struck. */
+/** When a fault took effect, and on which connection. */
 export interface Strike {
-  /** Since the proxy was started. */
+  /** Milliseconds since the proxy was started. */
   readonly atMs: number
-  /** For a cut: which connection, and what it had sent. */
+  /** For a cut: the number of the connection. */
   readonly connection?: number | undefined
+  /** For a cut: the SQL of the request. */
   readonly statement?: string | undefined
 }
 
-/** A fault in force. */
+/** A fault that was injected. */
 export interface Injection {
   readonly fault: Fault
-  /** The first strike: of a cut when a statement was cut, of others at once. Undefined if it was ended before. */
+  /** The first strike: of a cut when it has cut a statement, of other faults at once. Undefined if the fault ended before. */
   readonly happened: Promise<Strike | undefined>
-  /** How often it has struck. */
+  /** How often the fault took effect. */
   readonly strikes: number
-  /** Takes it back; what it has broken stays broken. */
+  /** Ends the fault. Connections that it has cut stay cut. */
   end(): void
 }

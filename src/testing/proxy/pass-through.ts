@@ -1,37 +1,37 @@
 import { readyForQuery } from '../wire/backend.js'
 import type { Request } from '../wire/request.js'
-import { type Asked, Wire, type WirePorts } from '../wire/wire.js'
+import { type ResponseHandler, WireConnection, type WirePorts } from '../wire/wire-connection.js'
 import type { ChosenCut } from './active-faults.js'
-import type { ConnectionOwner } from './connection-owner.js'
+import type { ConnectionHandler } from './connection-handler.js'
 
-/** What it needs from around. */
+/** The callbacks of a pass-through handler. */
 export interface PassThroughHost {
   readonly tls: 'refuse' | 'pass'
-  /** A request has come: is it one to be cut? */
+  /** Returns the fault that cuts this request, if any. */
   onRequest(request: Request): ChosenCut | undefined
-  /** Here and now. After it nothing is handed on, unless the cut is mere silence. */
+  /** Cuts the connection. Nothing is passed on afterwards, unless the cut is a black hole. */
   cut(cut: ChosenCut, request: Request): void
 }
 
-/** The server says that it now reads data, or that both do: a client that does not hear it would wait for ever. */
-const isInvitation = (type: string): boolean => type === 'G' || type === 'W'
+/** CopyInResponse or CopyBothResponse: a client without it would wait forever to send its data. */
+const isCopyStart = (type: string): boolean => type === 'G' || type === 'W'
 
-const isSilence = ({ fault }: ChosenCut): boolean => fault.how === 'black-hole'
+const isBlackHole = ({ fault }: ChosenCut): boolean => fault.how === 'black-hole'
 
-/** Hands everything on as it comes, save what is to be cut. */
-export function passThrough(ports: WirePorts, host: PassThroughHost): ConnectionOwner {
-  /** The answer to a request that is to be cut after it. */
+/** Passes everything on, except the requests that a fault cuts. */
+export function passThrough(ports: WirePorts, host: PassThroughHost): ConnectionHandler {
+  /** The response to a request whose connection is cut after it. */
   let held: Buffer[] = []
   const release = (): void => {
     for (const bytes of held) ports.toClient(bytes)
     held = []
   }
 
-  /** Requests whose answers are on their way, and who waits for the last of them. */
+  /** The number of requests without a complete response, and what to do at zero. */
   let unanswered = 0
   let onAnswered = (): void => {}
 
-  const passing: Asked = {
+  const passing: ResponseHandler = {
     onMessage: ({ bytes }) => ports.toClient(bytes),
     onReady: (status) => {
       ports.toClient(readyForQuery(status))
@@ -40,45 +40,46 @@ export function passThrough(ports: WirePorts, host: PassThroughHost): Connection
     },
   }
   const send = (request: Request): void => {
-    // Without waiting for the answer, so that pipelining stays pipelining. One that is not complete has no end before its answer.
+    // Pipelined requests are sent on without waiting for responses. A request that is not complete ends only after its response.
     const isOpen = !request.isClosed
     unanswered++
-    wire.send(isOpen ? { onMessage: passing.onMessage, onReady: goOn } : passing)
-    if (!isOpen) wire.next()
+    wire.sendRequest(isOpen ? { onMessage: passing.onMessage, onReady: goOn } : passing)
+    if (!isOpen) wire.finishRequest()
   }
-  const goOn: Asked['onReady'] = (status) => {
+  const goOn: ResponseHandler['onReady'] = (status) => {
     passing.onReady(status)
-    wire.next()
+    wire.finishRequest()
   }
-  /** Once all before it is answered, or the client could not tell what became of that. */
+  /** Cuts after all earlier requests have their response. Otherwise their outcome would be unknown, too. */
   const cutBefore = (cut: ChosenCut, request: Request): void => {
     onAnswered = () => {
       onAnswered = () => {}
       if (!cut.isEnded) {
         host.cut(cut, request)
-        if (!isSilence(cut)) return
+        if (!isBlackHole(cut)) return
       }
       send(request)
     }
     if (unanswered === 0) onAnswered()
   }
-  const holding = (cut: ChosenCut, request: Request): Asked => ({
+  const holding = (cut: ChosenCut, request: Request): ResponseHandler => ({
     onMessage: ({ type, bytes }) => {
       held.push(bytes)
-      // What is asked for with Flush must arrive, or the client never completes its request.
-      if (!request.isClosed || isInvitation(type)) release()
+      // The response to a Flush must arrive, or the client never completes its request.
+      // guard: proxy.cut-answer
+      if (!request.isClosed || isCopyStart(type)) release()
     },
     onReady: (status) => {
       if (!cut.isEnded) {
         host.cut(cut, request)
-        if (!isSilence(cut)) return
+        if (!isBlackHole(cut)) return
       }
       release()
       goOn(status)
     },
   })
 
-  const wire = new Wire(
+  const wire = new WireConnection(
     ports,
     {
       onOpen() {},
@@ -86,9 +87,10 @@ export function passThrough(ports: WirePorts, host: PassThroughHost): Connection
       onRequest(request) {
         const cut = host.onRequest(request)
         if (!cut) return void send(request)
+        // guard: proxy.cut-before
         if (cut.fault.when === 'before') return void cutBefore(cut, request)
         unanswered++
-        wire.send(holding(cut, request))
+        wire.sendRequest(holding(cut, request))
       },
     },
     { tls: host.tls },
@@ -96,7 +98,7 @@ export function passThrough(ports: WirePorts, host: PassThroughHost): Connection
   return {
     fromClient: (chunk) => wire.fromClient(chunk),
     fromServer: (chunk) => wire.fromServer(chunk),
-    // The server may have died in the midst of it: then its last words are the answer.
+    // If the server crashed meanwhile, its last message is the response.
     onClose: release,
   }
 }

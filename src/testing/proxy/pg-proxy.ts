@@ -1,52 +1,56 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { InvalidInputError } from '../../errors.js'
-import { checkOptions } from '../../postgres/check-options.js'
-import { nameGiven, showGiven } from '../../postgres/name-given.js'
+import { nameGiven } from '../../options/name-given.js'
+import { number } from '../../options/number-options.js'
+import { checked, required } from '../../options/option.js'
+import { optionTable, type ReadOptions } from '../../options/option-table.js'
+import { oneOf } from '../../options/value-options.js'
 import { sleep } from '../../postgres/sleep.js'
 import { seededRandom } from '../seeded-random.js'
-import type { WirePorts } from '../wire/wire.js'
+import type { WirePorts } from '../wire/wire-connection.js'
 import { ActiveFault } from './active-fault.js'
 import { ActiveFaults } from './active-faults.js'
-import { checkFault, expectNumber, MAX_MS } from './check-fault.js'
-import type { ConnectionOwner, ConnectOwner } from './connection-owner.js'
+import { checkFault, MAX_MS } from './check-fault.js'
+import type { ConnectionHandler, CreateConnectionHandler } from './connection-handler.js'
+import { EventLog, type ProxyEvent } from './event-log.js'
 import type { Fault, Injection, ScriptedFault } from './fault.js'
-import { History, type ProxyEvent } from './history.js'
 import { passThrough } from './pass-through.js'
 import { ProxyConnection } from './proxy-connection.js'
-import { redirect, targetOf } from './target.js'
+import { connectOptionsOf, proxiedUrl } from './proxy-url.js'
 
 export interface PgProxyOptions {
-  /** The server, or the pool in front of it, that the proxy stands before. */
+  /** The URL of the server, or of a pooler in front of it. */
   readonly url: string
-  /** Everything random comes from it: 1 where nothing is said. */
+  /** The seed of everything random. Default 1. */
   readonly seed?: number | undefined
   /**
-   * `refuse`, as usual: clients are told that there is no TLS, and speak in the clear. `pass`: they may speak TLS with
-   * the server; then statements cannot be read, and nothing can be cut by them.
+   * `refuse` (default): the proxy tells clients that there is no TLS. `pass`: clients may use TLS with the server. The proxy cannot read their statements
+   * then, and cannot cut connections by them.
    */
   readonly tls?: 'refuse' | 'pass' | undefined
 }
 
 const MAX_STEPS = 10_000
 
-function checkProxyOptions(options: PgProxyOptions): void {
-  checkOptions(options, ['url', 'seed', 'tls'])
-  const { url, seed = 1, tls = 'refuse' } = options
-  if (typeof url !== 'string' || !URL.canParse(url))
-    throw new InvalidInputError(
-      'url',
-      `must be a URL such as postgres://localhost/shop, not ${nameGiven(url)}`,
-    )
-  if (!Number.isFinite(seed)) throw new InvalidInputError('seed', `must be a number, not ${showGiven(seed)}`)
-  if (tls !== 'refuse' && tls !== 'pass')
-    throw new InvalidInputError('tls', `must be 'refuse' or 'pass', not ${showGiven(tls)}`)
+export const pgProxyOptions = optionTable<PgProxyOptions>()('PgProxy.start', {
+  url: required(checked(checkUrl)),
+  seed: number({ default: 1, min: -Number.MAX_VALUE, max: Number.MAX_VALUE }),
+  tls: oneOf(['refuse', 'pass'], { default: 'refuse' }),
+})
+
+type ReadProxyOptions = ReadOptions<PgProxyOptions, typeof pgProxyOptions.fields>
+
+function checkUrl(field: string, url: unknown): void {
+  if (typeof url === 'string' && URL.canParse(url)) return
+  throw new InvalidInputError(field, `must be a URL such as postgres://localhost/shop, not ${nameGiven(url)}`)
 }
 
+const scriptTime = number({ min: 0, max: MAX_MS })
+
 /**
- * A network that fails when it is told to: stands on this machine between clients and a PostgreSQL server or a PgBouncer,
- * and understands their protocol, so that a connection can be lost exactly before a statement reaches the server or
- * exactly after the server has executed it.
+ * A TCP proxy between clients and a PostgreSQL server or PgBouncer that injects network faults. The proxy understands the protocol of PostgreSQL, so it can
+ * cut a connection exactly before a statement reaches the server, or exactly after the server has executed it.
  *
  * @example
  * await using proxy = await PgProxy.start({ url: 'postgres://app@localhost/shop' })
@@ -55,7 +59,7 @@ function checkProxyOptions(options: PgProxyOptions): void {
  * await shop.transaction(work).catch((lost) => console.log(lost)) // CommitOutcomeUnknownError, and it is committed
  * await cut.happened
  *
- * // The same as data, to be kept beside a test that failed.
+ * // The same faults as data, which can be stored beside a failed test.
  * await proxy.play([
  *   { atMs: 0, kind: 'latency', delayMs: 40, jitterMs: 10 },
  *   { atMs: 500, kind: 'black-hole', direction: 'toClient' },
@@ -63,76 +67,76 @@ function checkProxyOptions(options: PgProxyOptions): void {
  * ])
  */
 export class PgProxy implements AsyncDisposable {
-  /** The URL it was started with, on our host and port. */
+  /** The URL of the server, with the host and port of the proxy. */
   readonly url: string
-  readonly #options: PgProxyOptions
-  readonly #connect: ConnectOwner | undefined
+  readonly #options: ReadProxyOptions
+  readonly #createHandler: CreateConnectionHandler | undefined
   readonly #listener: Server
   readonly #faults = new ActiveFaults()
-  readonly #history: History
+  readonly #history: EventLog
   readonly #open = new Set<ProxyConnection>()
   readonly #closing = new AbortController()
   #closed: Promise<void> | undefined
   #accepted = 0
 
   private constructor(
-    options: PgProxyOptions,
-    connectOwner: ConnectOwner | undefined,
+    options: ReadProxyOptions,
+    createHandler: CreateConnectionHandler | undefined,
     listener: Server,
-    history: History,
+    history: EventLog,
   ) {
     this.#options = options
-    this.#connect = connectOwner
+    this.#createHandler = createHandler
     this.#listener = listener
     this.#history = history
-    this.url = redirect(options.url, (listener.address() as AddressInfo).port, options.tls ?? 'refuse')
+    this.url = proxiedUrl(options.url, (listener.address() as AddressInfo).port, options.tls)
     listener.on('connection', (client) => this.#accept(client))
   }
 
-  /** @param connectOwner for our own tools: who sits on each connection in place of the faults that read statements */
-  static async start(options: PgProxyOptions, connectOwner?: ConnectOwner): Promise<PgProxy> {
-    checkProxyOptions(options)
-    const history = new History()
+  /** @param createHandler used inside this package: makes the handler of each connection, in place of the one that cuts by statement */
+  static async start(options: PgProxyOptions, createHandler?: CreateConnectionHandler): Promise<PgProxy> {
+    const read = pgProxyOptions.read(options)
+    const history = new EventLog()
     const listener = createServer({ allowHalfOpen: true })
     listener.listen(0, '127.0.0.1')
     await once(listener, 'listening')
-    return new PgProxy(options, connectOwner, listener, history)
+    return new PgProxy(read, createHandler, listener, history)
   }
 
-  /** How many are open now, or not yet closed on both sides. */
+  /** The number of connections that are not closed on both sides. */
   get connections(): number {
     return this.#open.size
   }
 
-  /** What happened, oldest first; the newest ten thousand events. */
+  /** The newest 10,000 events, oldest first. */
   get history(): readonly ProxyEvent[] {
     return this.#history.events
   }
 
-  /** From now on, until its `end()` or a `heal`. */
+  /** Injects a fault, which lasts until its `end()` or a `heal`. */
   inject(fault: Fault): Injection {
     checkFault(fault)
     const active = new ActiveFault(fault, () => {
       this.#faults.remove(active)
-      this.#reconsider()
+      this.#applyFaults()
     })
-    this.#history.note({ event: 'fault', fault: fault.kind })
+    this.#history.add({ event: 'fault', fault: fault.kind })
     if (fault.kind !== 'cut') active.strike({ atMs: this.#history.nowMs })
     if (fault.kind === 'heal') this.#faults.endAll()
     if (fault.kind === 'reset') for (const connection of this.#open) connection.reset()
     if (fault.kind === 'heal' || fault.kind === 'reset' || this.#closed) active.end()
     else this.#faults.add(active)
-    this.#reconsider()
+    this.#applyFaults()
     return active
   }
 
-  /** Injects each fault at its time, those at 0 before it returns; resolves after the last, or when the proxy is closed. */
+  /** Injects each fault at its time, those at 0 at once. Resolves after the last fault, or when the proxy is closed. */
   async play(script: readonly ScriptedFault[]): Promise<void> {
     if (script.length > MAX_STEPS)
       throw new InvalidInputError('script', `must have at most ${MAX_STEPS} steps, not ${script.length}`)
-    for (const step of script) {
-      expectNumber('atMs', step.atMs, 0, MAX_MS)
-      checkFault(step)
+    for (const { atMs, ...fault } of script) {
+      scriptTime.check('atMs', atMs)
+      checkFault(fault)
     }
     const startedAt = performance.now()
     for (const { atMs, ...fault } of script.toSorted((a, b) => a.atMs - b.atMs)) {
@@ -143,7 +147,7 @@ export class PgProxy implements AsyncDisposable {
     }
   }
 
-  /** Ends all connections and all that was injected. */
+  /** Ends all connections and all faults. */
   close(): Promise<void> {
     this.#closed ??= this.#close()
     return this.#closed
@@ -166,45 +170,46 @@ export class PgProxy implements AsyncDisposable {
     this.#faults.endAll()
   }
 
-  #reconsider(): void {
-    for (const connection of this.#open) connection.reconsider()
+  #applyFaults(): void {
+    for (const connection of this.#open) connection.applyFaults()
   }
 
   #accept(client: Socket): void {
     const number = ++this.#accepted
-    const { url, seed = 1 } = this.#options
+    const { url, seed } = this.#options
     if (this.#faults.refuses || this.#closed) {
-      this.#history.note({ event: 'refused', connection: number })
+      this.#history.add({ event: 'refused', connection: number })
       client.on('error', () => {}).resetAndDestroy()
       return
     }
-    this.#history.note({ event: 'opened', connection: number })
+    this.#history.add({ event: 'opened', connection: number })
     const connection = new ProxyConnection({
       client,
-      openServer: () => connect(targetOf(url)),
+      openServer: () => connect(connectOptionsOf(url)),
       faults: this.#faults,
-      // By connection and way, so that what happens on one does not shift the draws of another.
+      // One generator for each connection and direction, so that they do not change each other's numbers.
       randomOf: (way) => seededRandom(seed + (2 * number + (way === 'toClient' ? 1 : 0)) * 2 ** 32),
-      connect: (ports, self) =>
-        this.#connect?.(ports, { destroy: () => self.destroy() }) ?? this.#passThrough(ports, self, number),
+      createHandler: (ports, self) =>
+        this.#createHandler?.(ports, { destroy: () => self.destroy() }) ??
+        this.#passThrough(ports, self, number),
     })
     this.#open.add(connection)
     void connection.closed.then(() => {
       this.#open.delete(connection)
-      this.#history.note({ event: 'closed', connection: number })
+      this.#history.add({ event: 'closed', connection: number })
     })
   }
 
-  #passThrough(ports: WirePorts, self: ProxyConnection, connection: number): ConnectionOwner {
+  #passThrough(ports: WirePorts, self: ProxyConnection, connection: number): ConnectionHandler {
     return passThrough(ports, {
-      tls: this.#options.tls ?? 'refuse',
+      tls: this.#options.tls,
       onRequest: ({ texts, text }) => {
         if (texts.length === 0) return undefined
-        this.#history.note({ event: 'statement', connection, statement: text })
+        this.#history.add({ event: 'statement', connection, statement: text })
         return this.#faults.chooseCut(texts)
       },
       cut: (cut, { text: statement }) => {
-        this.#history.note({ event: 'cut', connection, statement, fault: cut.fault.kind })
+        this.#history.add({ event: 'cut', connection, statement, fault: cut.fault.kind })
         self.cut(cut)
         cut.strike({ atMs: this.#history.nowMs, connection, statement })
       },

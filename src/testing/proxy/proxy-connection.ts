@@ -1,40 +1,40 @@
 import type { Socket } from 'node:net'
-import type { WirePorts } from '../wire/wire.js'
+import { errorResponse } from '../wire/backend.js'
+import type { WirePorts } from '../wire/wire-connection.js'
 import type { ActiveFault } from './active-fault.js'
-import type { ActiveFaults, ChosenCut, Way } from './active-faults.js'
-import type { ConnectionOwner } from './connection-owner.js'
-import { Lane, type LaneEnd } from './lane.js'
-import { lastWords } from './last-words.js'
+import type { ActiveFaults, ChosenCut, FlowDirection } from './active-faults.js'
+import type { ConnectionHandler } from './connection-handler.js'
+import { type ChannelDestination, OneWayChannel } from './one-way-channel.js'
 
 export interface ConnectionOptions {
   readonly client: Socket
   readonly openServer: () => Socket
   readonly faults: ActiveFaults
-  readonly randomOf: (way: Way) => () => number
-  readonly connect: (ports: WirePorts, connection: ProxyConnection) => ConnectionOwner
+  readonly randomOf: (way: FlowDirection) => () => number
+  readonly createHandler: (ports: WirePorts, connection: ProxyConnection) => ConnectionHandler
 }
 
 const opposite = { toServer: 'toClient', toClient: 'toServer' } as const
 
-/** The two sockets of one client's connection and the lanes between them. */
+/** The sockets to one client and to the server, and a channel in each direction between them. */
 export class ProxyConnection {
-  /** On both sides. */
+  /** Resolves when both sockets are closed. */
   readonly closed: Promise<void>
   #setClosed: () => void = () => {}
   readonly #options: ConnectionOptions
   readonly #client: Socket
   #server: Socket | undefined
-  readonly #owner: ConnectionOwner
-  readonly #lanes: Readonly<Record<Way, Lane>>
-  /** Cuts that ended in silence. */
+  readonly #handler: ConnectionHandler
+  readonly #channels: Readonly<Record<FlowDirection, OneWayChannel>>
+  /** The black holes that have begun with a cut. */
   readonly #silencedBy = new Set<ActiveFault>()
-  /** Of the jitter, by way: one draw until the other side has spoken, however the network slices what is said. */
-  readonly #luck: Record<Way, number> = { toServer: 0.5, toClient: 0.5 }
-  readonly #hasTurned: Record<Way, boolean> = { toServer: true, toClient: true }
-  /** What one chunk makes us send, to be sent at once: a result of many rows is not many packets. */
-  readonly #gathered: Record<Way, Buffer[]> = { toServer: [], toClient: [] }
+  /** The random part of the jitter. It stays the same until the other side has sent something, however the network splits the bytes. */
+  readonly #jitter: Record<FlowDirection, number> = { toServer: 0.5, toClient: 0.5 }
+  readonly #needsJitter: Record<FlowDirection, boolean> = { toServer: true, toClient: true }
+  /** The bytes that one chunk caused, which are sent together: a result of many rows is not many packets. */
+  readonly #gathered: Record<FlowDirection, Buffer[]> = { toServer: [], toClient: [] }
   #isReading = false
-  /** What the two sides still say does not matter any more. */
+  /** True once further bytes of both sides are ignored. */
   #isCut = false
   #isHalfClosed = false
 
@@ -44,33 +44,33 @@ export class ProxyConnection {
     })
     this.#options = options
     this.#client = options.client
-    this.#lanes = {
-      toServer: this.#lane('toServer', {
-        // Not before the client has spoken: of a connection that a black hole swallows the server knows nothing.
-        // Nor after the connection was cut: nobody would close that one.
+    this.#channels = {
+      toServer: this.#createChannel('toServer', {
+        // The server connection opens with the client's first bytes, so that a black hole hides the client from the server.
+        // After a cut it must not open, because nothing would close it.
         write: (bytes) => (this.#isCut && !this.#server ? true : this.#openServer().write(bytes)),
         end: () => (this.#server ?? this.#client).end(),
-        reset: () => this.#server?.resetAndDestroy(),
+        reset: () => resetSocket(this.#server),
       }),
-      toClient: this.#lane('toClient', {
+      toClient: this.#createChannel('toClient', {
         write: (bytes) => this.#client.write(bytes),
         end: () => this.#client.end(),
-        reset: () => this.#client.resetAndDestroy(),
+        reset: () => resetSocket(this.#client),
       }),
     }
     const ports: WirePorts = {
       toServer: (bytes) => this.#put('toServer', bytes),
       toClient: (bytes) => this.#put('toClient', bytes),
     }
-    this.#owner = options.connect(ports, this)
+    this.#handler = options.createHandler(ports, this)
     this.#watch(this.#client, 'toServer')
   }
 
-  /** Other faults are in force. */
-  reconsider(): void {
+  /** Called when the active faults have changed. */
+  applyFaults(): void {
     for (const fault of this.#silencedBy) if (fault.isEnded) this.#silencedBy.delete(fault)
-    this.#lanes.toServer.reconsider()
-    this.#lanes.toClient.reconsider()
+    this.#channels.toServer.applyFaults()
+    this.#channels.toClient.applyFaults()
   }
 
   cut(cut: ChosenCut): void {
@@ -79,15 +79,15 @@ export class ProxyConnection {
     if (how === 'black-hole') return void this.#silencedBy.add(cut)
     if (how === 'reset') return void this.reset()
     this.#isCut = true
-    if (how === 'panic') this.#lanes.toClient.put(lastWords(severity))
-    this.#lanes.toClient.end('end')
-    this.#lanes.toServer.end('end')
+    if (how === 'panic') this.#channels.toClient.put(serverPanic(severity))
+    this.#channels.toClient.end('end')
+    this.#channels.toServer.end('end')
   }
 
   reset(): void {
     this.#isCut = true
-    this.#client.resetAndDestroy()
-    this.#server?.resetAndDestroy()
+    resetSocket(this.#client)
+    resetSocket(this.#server)
   }
 
   destroy(): void {
@@ -96,19 +96,20 @@ export class ProxyConnection {
     this.#server?.destroy()
   }
 
-  #lane(way: Way, end: LaneEnd): Lane {
+  #createChannel(way: FlowDirection, end: ChannelDestination): OneWayChannel {
     const { faults } = this.#options
     const random = this.#options.randomOf(way)
     const conditions = {
       isSilent: () => this.#silencedBy.size > 0 || faults.isSilent(way),
       bytesPerSecond: () => faults.bytesPerSecond(way),
       lateMs: () => {
-        if (this.#hasTurned[way]) this.#luck[way] = random()
-        this.#hasTurned[way] = false
-        return faults.lateMs(way, this.#luck[way])
+        // guard: proxy.seeded
+        if (this.#needsJitter[way]) this.#jitter[way] = random()
+        this.#needsJitter[way] = false
+        return faults.lateMs(way, this.#jitter[way])
       },
     }
-    return new Lane(conditions, end, (isFull) => {
+    return new OneWayChannel(conditions, end, (isFull) => {
       const source = way === 'toServer' ? this.#client : this.#server
       if (isFull) source?.pause()
       else source?.resume()
@@ -122,45 +123,45 @@ export class ProxyConnection {
     return this.#server
   }
 
-  /** @param way of what this socket says */
-  #watch(socket: Socket, way: Way): void {
+  /** @param way the direction of the bytes that this socket receives */
+  #watch(socket: Socket, way: FlowDirection): void {
     const from = way === 'toServer' ? 'fromClient' : 'fromServer'
     let hasEnded = false
-    const onGone = (): void => {
-      if (!this.#isHalfClosed) this.#read(() => this.#owner.onClose())
+    const onHalfClosed = (): void => {
+      if (!this.#isHalfClosed) this.#read(() => this.#handler.onClose())
       this.#isHalfClosed = true
     }
     socket.setNoDelay(true)
     socket.on('error', () => {}) // 'close' follows
     socket.on('data', (chunk: Buffer) => {
-      this.#hasTurned[opposite[way]] = true
-      if (!this.#isCut) this.#read(() => this.#owner[from](chunk))
+      this.#needsJitter[opposite[way]] = true
+      if (!this.#isCut) this.#read(() => this.#handler[from](chunk))
     })
-    socket.on('drain', () => this.#lanes[opposite[way]].drained())
+    socket.on('drain', () => this.#channels[opposite[way]].drained())
     socket.on('end', () => {
       hasEnded = true
-      onGone()
-      this.#lanes[way].end('end')
+      onHalfClosed()
+      this.#channels[way].end('end')
     })
     socket.on('close', () => {
-      onGone()
-      this.#lanes[opposite[way]].discard()
-      if (!hasEnded) this.#lanes[way].end('reset')
-      this.#endIfBothAreGone()
+      onHalfClosed()
+      this.#channels[opposite[way]].discard()
+      if (!hasEnded) this.#channels[way].end('reset')
+      this.#endIfBothAreClosed()
     })
   }
 
-  #endIfBothAreGone(): void {
+  #endIfBothAreClosed(): void {
     if (!this.#client.closed || this.#server?.closed === false) return
-    this.#lanes.toServer.discard()
-    this.#lanes.toClient.discard()
+    this.#channels.toServer.discard()
+    this.#channels.toClient.discard()
     this.#setClosed()
   }
 
-  #put(way: Way, bytes: Buffer): void {
+  #put(way: FlowDirection, bytes: Buffer): void {
     if (this.#isCut) return
     if (this.#isReading) this.#gathered[way].push(bytes)
-    else this.#lanes[way].put(bytes)
+    else this.#channels[way].put(bytes)
   }
 
   #read(fn: () => void): void {
@@ -168,7 +169,7 @@ export class ProxyConnection {
     try {
       fn()
     } catch {
-      this.reset() // not PostgreSQL's protocol
+      this.reset() // the bytes break PostgreSQL's protocol
     }
     this.#isReading = false
     this.#flush()
@@ -179,7 +180,22 @@ export class ProxyConnection {
       const [first, ...more] = this.#gathered[way]
       if (!first) continue
       this.#gathered[way] = []
-      this.#lanes[way].put(more.length === 0 ? first : Buffer.concat([first, ...more]))
+      this.#channels[way].put(more.length === 0 ? first : Buffer.concat([first, ...more]))
     }
   }
 }
+
+/**
+ * Resets a connection where that is possible. A Unix socket and a socket that is still connecting have no reset. Node never emits `close` for a socket that is
+ * reset while its end is being sent.
+ */
+function resetSocket(socket: Socket | undefined): void {
+  if (!socket) return
+  const isEnding = socket.writableEnded && !socket.writableFinished
+  if (socket.remoteFamily === undefined || isEnding) socket.destroy()
+  else socket.resetAndDestroy()
+}
+
+/** The last message of a server that crashes. @param severity the translated severity, which drivers show */
+const serverPanic = (severity?: string): Buffer =>
+  errorResponse({ severity: 'PANIC', shown: severity, code: '58030', message: 'could not write to file' })

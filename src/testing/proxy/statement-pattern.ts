@@ -1,11 +1,17 @@
 import { InvalidInputError } from '../../errors.js'
+import { nameGiven } from '../../options/name-given.js'
 
-/** `commit`: a part of the text; `/^commit$/`: a regular expression. Upper and lower case alike. */
-export function statementPattern(statement = ''): RegExp {
+/** `commit` is a part of the SQL, `/^commit$/` a regular expression. Case does not matter. */
+export function statementPattern(statement: unknown = ''): RegExp {
+  if (typeof statement !== 'string')
+    throw new InvalidInputError('statement', `must be a string, not ${nameGiven(statement)}`)
   const source = /^\/(.*)\/$/s.exec(statement)?.[1]
   try {
     return new RegExp(source ?? statement.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&'), 'is')
   } catch (error) {
-    throw new InvalidInputError('statement', `is no regular expression: ${(error as Error).message}`)
+    throw new InvalidInputError(
+      'statement',
+      `must be a valid regular expression: ${(error as Error).message}`,
+    )
   }
 }

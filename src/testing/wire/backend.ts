@@ -1,4 +1,4 @@
-/** What a server sends: the few messages that are read or written here. */
+/** Reads and writes the server messages that the gate and the proxy need. */
 
 /** I: idle; T: in a transaction; E: in a transaction that failed. */
 export type TransactionStatus = 'I' | 'T' | 'E'
@@ -9,7 +9,7 @@ export const readStatus = (readyForQuery: Buffer): TransactionStatus =>
 export const readyForQuery = (status: TransactionStatus): Buffer =>
   Buffer.from(`Z\0\0\0\x05${status}`, 'latin1')
 
-/** BackendKeyData: the process that serves this connection. */
+/** Reads the process id of the connection's backend from BackendKeyData. */
 export const readPid = (backendKeyData: Buffer): number => backendKeyData.readInt32BE(5)
 
 /** The fields of an ErrorResponse or a NoticeResponse, by their letters: C code, M message, D detail … */
@@ -53,15 +53,15 @@ export function commandComplete(tag: string): Buffer {
 
 export interface DescribedColumn {
   readonly name: string
-  /** And not in binary. */
+  /** False for the binary format. */
   readonly isText: boolean
-  /** Of a function that returns nothing. */
+  /** True for the type `void`. */
   readonly isVoid: boolean
 }
 
 const VOID_TYPE = 2278
 
-/** RowDescription. */
+/** Reads the columns from a RowDescription. */
 export function readColumns(rowDescription: Buffer): readonly DescribedColumn[] {
   const count = rowDescription.readInt16BE(5)
   const columns: DescribedColumn[] = []
@@ -76,7 +76,7 @@ export function readColumns(rowDescription: Buffer): readonly DescribedColumn[] 
   return columns
 }
 
-/** DataRow: each value's bytes as text. */
+/** Reads the values of a DataRow, each as text. */
 export function readRow(dataRow: Buffer): (string | null)[] {
   const values: (string | null)[] = []
   let at = 7

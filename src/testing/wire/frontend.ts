@@ -1,12 +1,12 @@
-/** What a client sends: the few messages that are read or written here. */
+/** Reads and writes the client messages that the gate and the proxy need. */
 
 export const SSL_REQUEST = 80877103
 export const GSS_REQUEST = 80877104
 export const CANCEL_REQUEST = 80877102
-/** The first byte of a client that speaks TLS without asking (`sslnegotiation=direct`). */
+/** The first byte of a client that starts TLS without an SSLRequest (`sslnegotiation=direct`). */
 export const TLS_HANDSHAKE = 0x16
 
-/** The code of a message without a letter. */
+/** Reads the code of a message without a type letter. */
 export const codeOf = (bytes: Buffer): number => bytes.readInt32BE(4)
 
 function message(type: string, ...parts: Buffer[]): Buffer {
@@ -22,7 +22,7 @@ const text = (value: string): Buffer => Buffer.from(`${value}\0`)
 /** A simple query. */
 export const query = (sql: string): Buffer => message('Q', text(sql))
 
-/** Ends an extended exchange: the server answers with what has become of the transaction. */
+/** Sync: ends an extended query. The server responds with the status of the transaction. */
 export const sync = (): Buffer => message('S')
 
 export const terminate = (): Buffer => message('X')
@@ -35,13 +35,13 @@ function readText(bytes: Buffer, at: number): { value: string; end: number } {
 /** The SQL of a simple query. */
 export const readQuery = (bytes: Buffer): string => readText(bytes, 5).value
 
-/** Parse: the name of a prepared statement (empty: unnamed) and its SQL. */
+/** Reads the name of a prepared statement (empty: unnamed) and its SQL from a Parse message. */
 export function readParse(bytes: Buffer): { name: string; sql: string } {
   const name = readText(bytes, 5)
   return { name: name.value, sql: readText(bytes, name.end).value }
 }
 
-/** Bind: the statement it names and its parameters; those in binary are shown by their size alone. */
+/** Reads the name of the statement and the parameters from a Bind message. Of a binary parameter, only the size. */
 export function readBind(bytes: Buffer): { statement: string; values: (string | null)[] } {
   const portal = readText(bytes, 5)
   const statement = readText(bytes, portal.end)
@@ -63,7 +63,7 @@ export function readBind(bytes: Buffer): { statement: string; values: (string | 
   return { statement: statement.value, values }
 }
 
-/** The startup message with `settings` as the session's defaults, on top of what the client asked for itself. */
+/** Returns the startup message with `settings` as defaults of the session. They win over the client's own settings. */
 export function startupWith(bytes: Buffer, settings: Readonly<Record<string, string>>): Buffer {
   const parameters = new Map<string, string>()
   const names = Object.keys(settings).map((name) => name.toLowerCase())
@@ -71,14 +71,14 @@ export function startupWith(bytes: Buffer, settings: Readonly<Record<string, str
   for (let at = 8; bytes[at] !== 0 && at < bytes.length; ) {
     const name = readText(bytes, at)
     const value = readText(bytes, name.end)
-    // A parameter of its own would win over `options`.
+    // A parameter outside `options` would win over `options`.
     if (!isOurs(name.value)) parameters.set(name.value, value.value)
     at = value.end
   }
   const flags = Object.entries(settings).map(
     ([name, value]) => `-c ${name}=${value.replace(/[\\ \t\n\v\f\r]/g, '\\$&')}`,
   )
-  // The last one wins, so the client's own come first.
+  // The last flag of a name wins, so the client's flags come first.
   parameters.set('options', [parameters.get('options'), ...flags].filter(Boolean).join(' '))
   const body = Buffer.concat([
     bytes.subarray(4, 8),

@@ -1,23 +1,23 @@
-/** One message of PostgreSQL's protocol, whole. */
+/** One complete message of PostgreSQL's protocol. */
 export interface Message {
-  /** Its letter; empty for what a client says before it has one: startup, SSL and cancel requests. */
+  /** The type letter. Empty for the first messages of a client: startup, SSL and cancel requests. */
   readonly type: string
   readonly bytes: Buffer
 }
 
 const HEADER = 5
 const UNTYPED_HEADER = 4
-/** A length beyond this is not a message but something else on our port. */
+/** A greater length shows that the bytes are of another protocol. */
 const MAX_BYTES = 1 << 30
-/** The server's own limit for what comes before the first letter. */
+/** PostgreSQL's own limit for a message without a type letter. */
 const MAX_UNTYPED_BYTES = 10_000
 
-/** Cuts a stream of bytes into messages, however the network sliced it. */
+/** Splits a stream of bytes into messages. */
 export class MessageReader {
-  /** A client's first messages carry no letter. */
+  /** True while messages have no type letter, as the first messages of a client. */
   isUntyped: boolean
   #rest: Buffer = Buffer.alloc(0)
-  /** What came since and does not yet complete a message; joined once, or a large message would cost the square of its size. */
+  /** Later chunks of an incomplete message. Joining them at each chunk would take quadratic time for a large message. */
   #more: Buffer[] = []
   #missing = 0
 
@@ -25,7 +25,7 @@ export class MessageReader {
     this.isUntyped = isUntyped
   }
 
-  /** What is left when the rest of the stream is no longer messages (TLS). */
+  /** Returns the unread bytes. Used when the rest of the stream has no messages (TLS). */
   takeRest(): Buffer {
     const rest = Buffer.concat([this.#rest, ...this.#more])
     this.#rest = Buffer.alloc(0)
@@ -34,7 +34,7 @@ export class MessageReader {
     return rest
   }
 
-  /** The reader may be told between two messages that the next one has a letter: hence a generator. */
+  /** A generator, because the caller may change `isUntyped` between two messages. */
   *read(chunk: Buffer): Generator<Message> {
     this.#more.push(chunk)
     this.#missing -= chunk.length
@@ -52,7 +52,7 @@ export class MessageReader {
     }
   }
 
-  /** Of the next message or, while that is not known, of its header. */
+  /** The length of the next message or, while that is unknown, of its header. */
   #nextLength(): number {
     const header = this.isUntyped ? UNTYPED_HEADER : HEADER
     if (this.#rest.length < header) return header

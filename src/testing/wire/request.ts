@@ -1,36 +1,36 @@
 import { readBind, readParse, readQuery } from './frontend.js'
 import type { Message } from './message-reader.js'
 
-/** One statement of an extended exchange, with all that was sent for it. */
+/** One statement of an extended query, with the bytes of all its messages. */
 export interface Execution {
   readonly text: string
   readonly values: readonly (string | null)[]
   readonly bytes: Buffer
 }
 
-/** What a client asks for at once: one simple query, or an extended exchange up to its Sync. */
+/** One request of a client: a simple query, or an extended query up to its Sync. */
 export class Request {
-  /** The SQL of all it executes. */
+  /** The SQL of all statements. */
   readonly texts: string[] = []
-  /** Parameters of all its Binds. */
+  /** The parameters of all Binds. */
   values: readonly (string | null)[] = []
-  /** How many Binds it has. */
+  /** The number of Binds. */
   binds = 0
-  /** Sync or a simple query has ended it; until then more of it may come. */
+  /** True once the request is complete. A Sync or a simple query completes it. */
   isClosed = false
-  /** The client waits for an answer though the request is not closed. */
+  /** True if the client has sent a Flush, and so waits for a response to an incomplete request. */
   isFlushed = false
-  /** It came as a simple query, which may hold several statements. */
+  /** True for a simple query, which may have several statements. */
   isSimple = false
   readonly #messages: Message[] = []
   readonly #executions: Execution[] = []
-  /** What was bound last and is not executed yet. */
+  /** The last Bind, until its Execute. */
   #bound: Pick<Execution, 'text' | 'values'> | undefined
-  /** How many messages belong to what was executed. */
+  /** The number of messages up to the last Execute. */
   #executed = 0
-  /** A portal is executed more than once, or a statement without a name that an earlier one has parsed. */
-  #isTangled = false
-  /** What has no name was parsed for the next that is executed. */
+  /** True if a portal is executed twice, or if an unnamed statement was parsed for an earlier Execute. */
+  #isInseparable = false
+  /** True if an unnamed statement was parsed since the last Execute. */
   #hasUnnamed = false
 
   /** @param prepared SQL by the name of its prepared statement, for the whole connection */
@@ -46,13 +46,13 @@ export class Request {
       }
       case 'B': {
         const { statement, values } = readBind(message.bytes)
-        // Prepared by SQL, or before we were there: something is executed, whatever it is.
+        // A statement that was prepared by SQL, or before this connection was read, has an unknown text.
         const sql = prepared.get(statement) ?? `execute ${statement || 'unnamed'}`
         if (this.texts.at(-1) !== sql) this.texts.push(sql)
         this.values = [...this.values, ...values]
         this.#bound = { text: sql, values }
-        // Whatever is sent in between may take its place.
-        if (statement === '' && !this.#hasUnnamed) this.#isTangled = true
+        // Another statement, sent in between, could replace the unnamed one.
+        if (statement === '' && !this.#hasUnnamed) this.#isInseparable = true
         this.binds++
         break
       }
@@ -81,16 +81,16 @@ export class Request {
   #noteExecution(): void {
     const messages = this.#messages.slice(this.#executed)
     this.#executed = this.#messages.length
-    if (!this.#bound) this.#isTangled = true
+    if (!this.#bound) this.#isInseparable = true
     else this.#executions.push({ ...this.#bound, bytes: Buffer.concat(messages.map(({ bytes }) => bytes)) })
     this.#bound = undefined
     this.#hasUnnamed = false
   }
 
-  /** The statements of an extended exchange that can be sent one by one; none where it must stay whole. */
+  /** The statements of an extended query that can be sent one by one. Empty if the request must stay whole. */
   get executions(): readonly Execution[] {
-    const isAllThere = this.isClosed && this.#messages.length - this.#executed === 1
-    return isAllThere && !this.#isTangled && !this.isFlushed ? this.#executions : []
+    const endsWithSync = this.isClosed && this.#messages.length - this.#executed === 1
+    return endsWithSync && !this.#isInseparable && !this.isFlushed ? this.#executions : []
   }
 
   get text(): string {
@@ -102,10 +102,12 @@ export class Request {
   }
 
   /**
-   * To send it a second time, after so many of its Parses were answered: a named statement that was parsed stays, and would be
-   * refused. `kept` is how many those are.
+   * Returns the bytes to send the request a second time. They lack the Parse of each named statement that the server has
+   * prepared, since a second Parse with its name would fail. `kept` is the number of these.
+   *
+   * @param parsed how many Parse messages the server has answered
    */
-  again(parsed: number): { readonly bytes: Buffer; readonly kept: number } {
+  bytesToResend(parsed: number): { readonly bytes: Buffer; readonly kept: number } {
     const stays = this.#messages
       .filter(({ type }) => type === 'P')
       .slice(0, parsed)

@@ -2,11 +2,11 @@ import { connect } from 'node:net'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { directUrl, viaPgBouncer } from '../../../test/database.js'
-import { onTime } from '../../../test/on-time.js'
+import { realTime } from '../../../test/real-time.js'
 import { codeOf, query, readBind, startupWith, terminate } from './frontend.js'
 import { MessageReader } from './message-reader.js'
 import type { Request } from './request.js'
-import { Wire } from './wire.js'
+import { WireConnection } from './wire-connection.js'
 
 const text = (value: string): Buffer => Buffer.from(`${value}\0`)
 const int16 = (...values: number[]): Buffer => Buffer.from(values.flatMap((n) => [n >> 8, n & 0xff]))
@@ -55,7 +55,7 @@ describe('MessageReader', () => {
     expect(read(reader, [stream])).toEqual(messages)
   })
 
-  it('reads a large message in time that grows with its size alone', onTime, () => {
+  it('reads a large message in time that grows with its size alone', realTime, () => {
     const large = query('x'.repeat(1 << 26))
     const startedAt = performance.now()
     expect(read(new MessageReader(), slices(large, 1 << 14))).toHaveLength(1)
@@ -142,12 +142,12 @@ describe.skipIf(viaPgBouncer)('startupWith', () => {
   })
 
   it('wins over what the client asked for, and leaves the rest of it', async () => {
-    const asked = { options: '-c dibs.mine=1 -c dibs.yours=2', statement_timeout: 5_000 }
+    const requested = { options: '-c dibs.mine=1 -c dibs.yours=2', statement_timeout: 5_000 }
     expect(
       await show(
         ['dibs.mine', 'dibs.yours', 'statement_timeout'],
         { 'dibs.yours': '3', Statement_Timeout: '7s' },
-        asked,
+        requested,
       ),
     ).toEqual(['1', '3', '7s'])
   })
@@ -163,7 +163,7 @@ describe('Wire', () => {
       onTerminate() {},
       onRequest: (request: Request) => void requests.push(request),
     }
-    const wire = new Wire(ports, owner)
+    const wire = new WireConnection(ports, owner)
     wire.fromClient(startup({ user: 'me' }))
     wire.fromServer(Buffer.from('Z\0\0\0\x05I'))
     toServer.length = 0
@@ -179,19 +179,19 @@ describe('Wire', () => {
     const { wire, toServer, requests } = open()
     wire.fromClient(Buffer.concat([query('copy t from stdin'), data, done, query('select 1')]))
     expect(toServer).toEqual([])
-    wire.send(ignored)
+    wire.sendRequest(ignored)
     expect(Buffer.concat(toServer)).toEqual(Buffer.concat([query('copy t from stdin'), data, done]))
-    wire.next()
+    wire.finishRequest()
     expect(requests.map(({ text: sql }) => sql)).toEqual(['copy t from stdin', 'select 1'])
   })
 
   it('takes both Syncs of a COPY for one request, also when it fails between them', () => {
     const { wire, requests } = open()
     const ready: string[] = []
-    const asked = (name: string) => ({ onMessage() {}, onReady: () => void ready.push(name) })
+    const handlerOf = (name: string) => ({ onMessage() {}, onReady: () => void ready.push(name) })
     wire.fromClient(Buffer.concat([parse, sync]))
-    wire.send(asked('copy'))
-    wire.next()
+    wire.sendRequest(handlerOf('copy'))
+    wire.finishRequest()
     wire.fromServer(message('G', Buffer.from([0]), int16(0)))
     wire.fromServer(message('E', text('C22P02'), Buffer.from([0])))
     wire.fromClient(Buffer.concat([data, done, sync]))

@@ -1,7 +1,7 @@
 import { claimed, idempotency, rateLimit } from 'dibs/express'
 import { announce, api, dibs, limited, optionsOf, render, routes } from '../scenario.mjs'
 
-/** Of Express 4 or 5. */
+/** Makes the app of Express 4 or 5. */
 export function serve(express) {
   const headerOf = (request, name) => request.get(name)
   const app = express()

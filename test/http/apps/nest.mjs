@@ -21,7 +21,7 @@ import { announce, api, base, dibs, limited, optionsOf, render, routes } from '.
 
 const headerOf = (request, name) => request.headers[name]
 
-/** What decorators do, in a language that has none. */
+/** Applies decorators, which plain JavaScript does not have. */
 function decorate(type, name, decorators, parameters = []) {
   for (const [n, decorator] of parameters.entries()) decorator(type.prototype, name, n)
   for (const decorator of decorators.toReversed()) {

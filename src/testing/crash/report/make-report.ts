@@ -1,21 +1,21 @@
+import { count } from '../../count.js'
 import { showStatement } from '../../explore/report/printout.js'
 import { identityOf } from '../../identity-of.js'
-import { count } from '../count.js'
 import type { Findings } from '../crash-search.js'
 import { type CrashMode, DEFAULT_MODES, encodeFault } from '../fault.js'
 import type { CrashLoopOptions } from '../options.js'
-import type { CrashFailure, RunRecord } from '../record.js'
+import type { CrashFailure, RunRecord } from '../run-record.js'
 import { type StatementLine, statementsOfRun } from '../story.js'
-import { Paths } from './paths.js'
 import { printReport, showSome } from './printout.js'
+import { RecoveryPathNames } from './recovery-path-names.js'
 import type { CrashPoint, CrashReport } from './report.js'
 import { summarize } from './summarize.js'
 
-/** Makes a report of what was found. */
+/** Makes the report of a crash loop. */
 export function makeReport(findings: Findings, options: CrashLoopOptions): CrashReport {
   const { records, alone, agreements, runs, tookMs } = findings
   const [base] = records as [RunRecord]
-  const paths = new Paths(alone, base.story)
+  const paths = new RecoveryPathNames(alone, base.story)
   const points = records.map((record) => pointOf(record, paths, agreements))
   const facts = {
     verdict: points.some(({ verdict }) => verdict === 'failed') ? ('failed' as const) : ('passed' as const),
@@ -33,7 +33,11 @@ export function makeReport(findings: Findings, options: CrashLoopOptions): Crash
   return { ...report, printout: printReport(report) }
 }
 
-function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string, boolean>): CrashPoint {
+function pointOf(
+  record: RunRecord,
+  paths: RecoveryPathNames,
+  agreements: ReadonlyMap<string, boolean>,
+): CrashPoint {
   const { fault, isReached, line, failure, waited, lateWrites, repeated, run, recoveries, story } = record
   const replay = encodeFault(fault)
   const agrees = agreements.get(replay)
@@ -54,13 +58,13 @@ function pointOf(record: RunRecord, paths: Paths, agreements: ReadonlyMap<string
   }
 }
 
-/** It went wrong all the same. */
+/** Adds to a failure that its run ended before the point of the fault. */
 const withoutFault = ({ kind, message }: CrashFailure): CrashFailure => ({
   kind,
   message: `${message}\nIt came to its end before this point: nothing was done to it.`,
 })
 
-/** Of a replay, that of its point. */
+/** The modes of the loop. A replay has only the mode of its point. */
 function modesOf(
   points: readonly CrashPoint[],
   { modes = DEFAULT_MODES, replay }: CrashLoopOptions,
@@ -69,7 +73,7 @@ function modesOf(
   return points.flatMap(({ fault }) => (fault ? [fault.mode] : []))
 }
 
-/** Points are counted, so whoever sends other statements each time has other points. */
+/** Notes about a `run` that does not send the same statements each time. Points are numbered by statement. */
 function notesOnStatements(
   { records: [base, ...records], missed }: Findings,
   { modes = DEFAULT_MODES, effects }: CrashLoopOptions,

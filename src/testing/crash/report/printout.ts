@@ -1,11 +1,11 @@
+import { count } from '../../count.js'
 import { showResult, showStatement } from '../../explore/report/printout.js'
-import { count } from '../count.js'
 import { COLUMNS, type Column, columnOf, type Fault, type Place } from '../fault.js'
 import type { StatementLine, StoryLine } from '../story.js'
-import { FROM_THE_START, NOTHING_TO_DO } from './paths.js'
+import { FROM_THE_START, NOTHING_TO_DO } from './recovery-path-names.js'
 import type { CrashPoint, CrashReport } from './report.js'
 
-/** Where something was done, in words. */
+/** Describes a fault and its point. */
 export function showPlace({ fault, statement }: Pick<CrashPoint, 'fault' | 'statement'>): string {
   if (!fault) return 'With nothing done to it'
   const { mode, side, code, signal, again } = fault
@@ -36,18 +36,18 @@ function showEffect({ effect, waitedFor }: StatementLine): string {
   }
 }
 
-const LINE = 78
-/** Of one statement; the report has all of it. */
-const LONGEST = 400
+const LINE_WIDTH = 78
+/** Longer statements are cut in a printout. The report has them whole. */
+const MAX_STATEMENT = 400
 
-/** What happened, a line each, and more where a statement is long: what matters is often at its end. */
+/** Shows a story, one line a statement or event. A long statement is wrapped, since its end often matters most. */
 export function showStory(story: readonly StoryLine[]): string {
   const rows = story.map((line) =>
     line.kind === 'event'
       ? line
       : {
           ...line,
-          shown: wrap(showStatement(line.text, line.values, LONGEST), LINE),
+          shown: wrap(showStatement(line.text, line.values, MAX_STATEMENT), LINE_WIDTH),
           after: showEffect(line),
         },
   )
@@ -67,7 +67,7 @@ export function showStory(story: readonly StoryLine[]): string {
     .join('\n')
 }
 
-/** In lines of at most `width`, broken between words. */
+/** Breaks a text between words, into lines of at most `width` characters. */
 function wrap(text: string, width: number): readonly string[] {
   const lines: string[] = []
   for (const word of text.split(' ')) {
@@ -78,7 +78,7 @@ function wrap(text: string, width: number): readonly string[] {
   return lines
 }
 
-/** One point in full. */
+/** Shows one point in full. */
 export function showPoint(point: CrashPoint, identity: string): string {
   return [
     showPlace(point),
@@ -88,7 +88,7 @@ export function showPoint(point: CrashPoint, identity: string): string {
   ].join('\n')
 }
 
-/** Of the points of one mode at one place: how they went. */
+/** Shows the verdict of the points in one cell of the table. */
 export function showCell(points: readonly CrashPoint[]): string {
   const failed = points.filter(({ verdict }) => verdict === 'failed')
   if (points.length === 0) return '-'
@@ -102,7 +102,7 @@ export interface TableRow {
   readonly cells: ReadonlyMap<Column, readonly CrashPoint[]>
 }
 
-/** The points by place and column. */
+/** Groups the points by place and column. */
 export function tableOf(points: readonly CrashPoint[]): readonly TableRow[] {
   const faulty = points.filter((point): point is CrashPoint & { fault: Fault } => point.fault !== null)
   const rows = new Map<string, { place: Place; statement: string; cells: Map<Column, CrashPoint[]> }>()
@@ -126,7 +126,7 @@ function showTable(points: readonly CrashPoint[]): string {
   const rows = table.map(({ place, statement, cells }, i) => [
     `${place.side} ${place.statement}`,
     ...columns.map((column) => showCell(cells.get(column) ?? [])),
-    // Once for both of its places.
+    // A statement is shown once for its two places.
     table[i - 1]?.place.statement === place.statement ? '' : statement,
   ])
   const widths = head.map((_, i) => Math.max(...[head, ...rows].map((row) => row[i]?.length ?? 0)))
@@ -135,40 +135,40 @@ function showTable(points: readonly CrashPoint[]): string {
     .join('\n')
 }
 
-/** More would be read by nobody; the report has them all. */
-const MOST_PATHS = 3
-const MOST_NAMES = 8
+/** A printout shows no more than these, so that it stays readable. The report has them all. */
+const MAX_PATHS = 3
+const MAX_NAMES = 8
 
-/** Some of them by name, and how many more. */
+/** Shows the first names, and the number of the others. */
 export function showSome(names: readonly string[]): string {
-  const left = names.length - MOST_NAMES
-  return [...names.slice(0, MOST_NAMES), ...(left > 0 ? [`${left} more`] : [])].join(', ')
+  const left = names.length - MAX_NAMES
+  return [...names.slice(0, MAX_NAMES), ...(left > 0 ? [`${left} more`] : [])].join(', ')
 }
 
-/** What recovery does without being needed. */
-const AS_EVER: Readonly<Record<string, string>> = {
+/** The paths on which the recovery has nothing to recover. */
+const USUAL_PATHS: Readonly<Record<string, string>> = {
   [FROM_THE_START]: 'as on fresh data',
   [NOTHING_TO_DO]: 'as after a run without a fault',
 }
 
 function showPaths({ paths }: Pick<CrashReport, 'paths'>): string {
-  const own = paths.filter(({ name }) => !(name in AS_EVER)).toSorted((a, b) => b.points - a.points)
+  const others = paths.filter(({ name }) => !(name in USUAL_PATHS)).toSorted((a, b) => b.points - a.points)
   return [
     'Ways that recovery took',
     ...paths.flatMap(({ name, points }) =>
-      name in AS_EVER && points > 0 ? [`  ${count(points, 'point')}: ${name}, ${AS_EVER[name]}`] : [],
+      name in USUAL_PATHS && points > 0 ? [`  ${count(points, 'point')}: ${name}, ${USUAL_PATHS[name]}`] : [],
     ),
-    ...own
-      .slice(0, MOST_PATHS)
+    ...others
+      .slice(0, MAX_PATHS)
       .flatMap(({ name, statements, points }) => [
         `  ${count(points, 'point')}: ${name}`,
         ...statements.map((statement) => `    ${statement}`),
       ]),
-    ...(own.length > MOST_PATHS ? [`  and ${own.length - MOST_PATHS} more of its own`] : []),
+    ...(others.length > MAX_PATHS ? [`  and ${others.length - MAX_PATHS} more of its own`] : []),
   ].join('\n')
 }
 
-/** Other points that failed, by what went wrong there. */
+/** Shows the other points that failed, grouped by message. */
 function showOthers(others: readonly CrashPoint[]): string {
   const byMessage = new Map<string, string[]>()
   for (const { replay, failure } of others) {
@@ -181,13 +181,13 @@ function showOthers(others: readonly CrashPoint[]): string {
   ].join('\n')
 }
 
-/** The whole report as text: first what went wrong, in full once; then all points. */
+/** Prints the whole report: the first failure in full, then all points. */
 export function printReport(report: Omit<CrashReport, 'printout'>): string {
   const { summary, points, notes, identity } = report
   const [first, ...others] = points.filter(({ verdict }) => verdict === 'failed')
-  // One point that was asked for is shown, however it went.
-  const [, asked] = points.length === 2 ? points : []
-  const shown = first ?? asked
+  // A replay has only its own point after the run without a fault. It is shown in full, also if it passed.
+  const [, replayed] = points.length === 2 ? points : []
+  const shown = first ?? replayed
   return [
     summary,
     ...(shown ? [showPoint(shown, identity)] : []),

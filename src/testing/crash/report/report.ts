@@ -1,14 +1,14 @@
 import type { CrashMode, Fault } from '../fault.js'
 import type { LateWrite } from '../late-writes.js'
-import type { CrashFailure } from '../record.js'
+import type { CrashFailure } from '../run-record.js'
 import type { StoryLine } from '../story.js'
 
-/** What was found, as plain JSON. */
+/** The report of a crash loop, as plain JSON. */
 export interface CrashReport {
   readonly verdict: 'passed' | 'failed'
-  /** One sentence: what was done, and how far. */
+  /** The result in one sentence. */
   readonly summary: string
-  /** All of it as text. */
+  /** The whole report as text. */
   readonly printout: string
   /** The statements of a run without a fault. */
   readonly statements: number
@@ -17,52 +17,52 @@ export interface CrashReport {
   readonly modes: readonly CrashMode[]
   readonly tookMs: number
   readonly seed: number
-  /** Tells this loop from others: `DIBS_REPLAY` is the `replay` of a point, `@`, and this. */
+  /** Identifies this loop. `DIBS_REPLAY` is the `replay` of a point, `@`, and the identity. */
   readonly identity: string
-  /** Every point at which something was done, in order; the first is the run without a fault. */
+  /** All points, in order. The first is the run without a fault. */
   readonly points: readonly CrashPoint[]
-  /** The ways that recovery took. */
+  /** The different paths of the recoveries. */
   readonly paths: readonly RecoveryPath[]
-  /** What a reader must know to trust the verdict. */
+  /** Limits of the verdict. */
   readonly notes: readonly string[]
-  /** The file that its page was written to. */
+  /** The file of the page. */
   readonly page?: string | undefined
 }
 
-/** What was done at one point, and what came of it. */
+/** One point, its fault and the result. */
 export interface CrashPoint {
-  /** For the option `replay`. */
+  /** The value of the option `replay` that runs this point. */
   readonly replay: string
-  /** Null: nothing was done. */
+  /** Null for the run without a fault. */
   readonly fault: Fault | null
   /** The statement at the point, with its parameters. */
   readonly statement: string
   readonly verdict: 'passed' | 'failed'
   readonly failure?: CrashFailure | undefined
-  /** How `run` itself ended. */
+  /** How `run` ended. */
   readonly run: 'fulfilled' | 'rejected' | 'died' | 'hangs'
   /** How many times `recover` was started. */
   readonly recoveries: number
-  /** The name of a path. */
+  /** The name of the recovery's path. */
   readonly path: string
-  /** Recovery did something that it does neither on fresh data nor after a run without a fault. */
+  /** True if the recovery did something that it does neither on fresh data nor after a run without a fault. */
   readonly entersRecovery: boolean
-  /** Whom recovery had to wait for. */
+  /** Describes the wait of a recovery for `run`. */
   readonly waited?: string | undefined
   readonly lateWrites: readonly LateWrite[]
-  /** Effects that took place more than once. */
+  /** The effects that took place more than once. */
   readonly repeatedEffects: readonly string[]
-  /** Of a point in mode `process`: the same happened within this process. */
+  /** For a point of mode `process`: true if the same fault within this process had the same result. */
   readonly agrees?: boolean | undefined
   readonly story: readonly StoryLine[]
 }
 
-/** What recovery did, for all points at which it did the same. */
+/** The statements of a recovery, for all points that had the same statements. */
 export interface RecoveryPath {
   /** `from the start`, `nothing to do`, or a letter. */
   readonly name: string
-  /** One line a statement, with what the server answered; and how it ended, where that was not well. */
+  /** One line a statement, with its effect. A recovery that failed has one more line, which says how. */
   readonly statements: readonly string[]
-  /** How many points led here. */
+  /** How many points had this path. */
   readonly points: number
 }

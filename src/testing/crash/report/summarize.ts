@@ -1,7 +1,7 @@
-import { count } from '../count.js'
+import { count } from '../../count.js'
 import type { CrashReport } from './report.js'
 
-/** What a report says in one sentence. */
+/** Summarizes a report in one sentence. */
 export function summarize(
   report: Pick<CrashReport, 'points' | 'statements' | 'runs' | 'tookMs' | 'modes'>,
 ): string {

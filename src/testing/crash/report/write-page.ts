@@ -1,10 +1,10 @@
+import { isFailed, lineAt } from '../../page/fault-matrix/cells.js'
 import { pageName, writePage } from '../../page/write-page.js'
 import type { CrashLoopOptions } from '../options.js'
-import { isFailed, lineAt } from './page/cells.js'
-import { crashPage } from './page/crash-page.js'
+import { crashPage } from './crash-page.js'
 import type { CrashPoint, CrashReport } from './report.js'
 
-/** Writes the page if there is to be one; the report and its printout say where it is. */
+/** Writes the page where the options or `DIBS_REPORT` ask for one, and adds its path to the report and the printout. */
 export async function withPage(report: CrashReport, { page }: CrashLoopOptions): Promise<CrashReport> {
   const { verdict, points, printout, notes } = report
   const written = await writePage({
@@ -20,6 +20,6 @@ export async function withPage(report: CrashReport, { page }: CrashLoopOptions):
   }
 }
 
-/** Not with its values, which may be others in every run. */
+/** Identifies a failed point without its parameters, which may differ from run to run. */
 const signPoint = (point: CrashPoint): string =>
   `${point.replay} ${point.failure?.kind} ${lineAt(point)?.text}`

@@ -1,194 +1,207 @@
-import { areOfOneActor, type Course, type Move } from './course.js'
-import { conflictAny, type Footprint, KEY_SHARE, meetAny, shares } from './footprint.js'
+import { conflictAny, type Footprint, intersects, KEY_SHARE, overlapAny } from '../footprint/footprint.js'
+import { type Execution, isSameActor, type Transition } from './execution.js'
+import type { LearnedFacts } from './learned-facts.js'
 
-/** What was learned on the way and holds for every schedule. */
-export interface Levels {
-  /** Some transaction may be at REPEATABLE READ. */
-  readonly isRepeatable: boolean
-  /** Somebody takes the rows of this table in the order in which they lie there. */
-  isDisordered(table: string): boolean
-  /** Somebody looks at times in this table. */
-  isTimed(table: string): boolean
-  /** What the unit does depends on when its transaction began or first wrote, and somebody looks at that. */
-  isClocked(unit: string): boolean
-  /** Somebody looks at times somewhere. */
-  readonly hasTimes: boolean
-  /**
-   * Texts of statements with a condition, for which it makes a difference whether they wait for a row: they did not wait for
-   * one that others had locked and that did not meet it, or did, and hold the lock of a row that does not meet it any more.
-   */
-  readonly eager: ReadonlySet<string>
-}
-
-/** A reason why the order of two steps of different actors may matter. Asked both ways round. */
-export interface DependentPair {
+/** A reason why the order of two steps of different actors may matter. `areDependent` applies it to both (a, b) and (b, a). */
+export interface DependenceRule {
   readonly name: string
-  readonly holds: (a: Move, b: Move, course: Course, levels: Levels) => boolean
+  readonly holds: (a: Transition, b: Transition, execution: Execution, facts: LearnedFacts) => boolean
 }
 
 /**
- * When the order of two steps matters at READ COMMITTED, and what REPEATABLE READ adds to it. Whatever is not here
- * commutes: two reads; a read and a write that is not committed; two inserts of different keys; a write by key and the
- * COMMIT that it may have to wait for, since it finds the same row and checks it anew, whether it waits or comes later.
+ * All reasons why the order of two steps may matter at READ COMMITTED. The last rule is for REPEATABLE READ. All other pairs
+ * are independent:
+ *
+ * - two reads
+ * - a read and a write that is not committed
+ * - two inserts of different keys
+ * - a write by key and the COMMIT for which it may wait, since the write checks the newest version of the row either way
  */
-export const DEPENDENT_PAIRS: readonly DependentPair[] = [
+export const DEPENDENCE_RULES: readonly DependenceRule[] = [
   {
-    name: 'one that may do anything',
-    holds: ({ footprint, unit }, _b, course) =>
-      footprint.everything !== undefined ||
-      (footprint.ends !== undefined && course.of(unit).done.everything !== undefined),
+    name: 'a step that may do anything',
+    holds: ({ footprint, unit }, _b, execution) =>
+      footprint.unboundedBecause !== undefined || // guard: explorer.reduce-unread
+      (footprint.ends !== undefined && execution.stateOf(unit).performed.unboundedBecause !== undefined),
   },
   {
     name: 'a read, and the commit of what it reads',
-    holds: ({ footprint }, b, course, { eager }) => {
-      const published = publishedBy(b, course)
-      const reads = eager.has(footprint.text ?? '')
-        ? [...footprint.reads, ...footprint.conditional]
+    holds: ({ footprint }, b, execution, { waitDependentTexts }) => {
+      const published = publishedBy(b, execution)
+      const reads = waitDependentTexts.has(footprint.text ?? '')
+        ? [...footprint.reads, ...footprint.conditionalRows]
         : footprint.reads
-      return published !== undefined && meetAny(reads, [...published.adds, ...published.changes])
+      return published !== undefined && overlapAny(reads, [...published.inserts, ...published.changes])
     },
   },
   {
-    name: 'a search for a row by its key, and the commit that adds it',
-    holds: ({ footprint }, b, course) => {
-      const published = publishedBy(b, course)
-      const sought = footprint.locks.flatMap(({ place, seeks }) => (seeks ? place : []))
-      return published !== undefined && meetAny(sought, published.adds)
+    name: 'a search for a row by its key, and the commit that inserts it',
+    holds: ({ footprint }, b, execution) => {
+      const published = publishedBy(b, execution)
+      const soughtRows = footprint.locks.flatMap(({ resource, isOfExistingRow }) =>
+        isOfExistingRow ? resource : [],
+      )
+      return published !== undefined && overlapAny(soughtRows, published.inserts)
     },
   },
   {
     name: 'a lock, and a lock',
-    holds: (a, b, course) => conflictAny(course.newLocks(a), course.newLocks(b)),
+    holds: (a, b, execution) => conflictAny(execution.newLocks(a), execution.newLocks(b)),
   },
   {
-    name: 'a look whether a lock is free, and whoever may free it',
-    holds: ({ footprint }, b, course) =>
-      footprint.tries.length > 0 &&
-      behind(b.unit, course).some((unit) => {
-        const { everything, locks } = course.of(unit).done
+    name: 'an attempt to lock without a wait, and a step that may release the lock',
+    holds: ({ footprint }, b, execution) =>
+      footprint.lockProbes.length > 0 &&
+      withWaiters(b.unit, execution).some((unit) => {
+        const { unboundedBecause, locks } = execution.stateOf(unit).performed
         return (
-          everything !== undefined ||
-          meetAny(
-            footprint.tries,
-            locks.map(({ place }) => place),
+          unboundedBecause !== undefined || // guard: explorer.reduce-hidden-lock
+          overlapAny(
+            footprint.lockProbes,
+            locks.map(({ resource }) => resource),
           )
         )
       }),
   },
   {
-    name: 'two that close a circle of waits',
-    holds: (a, b, course) => reaches(a, b, course) && reaches(b, a, course),
+    name: 'two steps that close a cycle of waits',
+    holds: (a, b, execution) => mayWaitFor(a, b, execution) && mayWaitFor(b, a, execution),
   },
   {
     name: 'two numbers of one sequence',
-    holds: (a, b) => shares(a.footprint.draws, b.footprint.draws),
+    holds: (a, b) => intersects(a.footprint.sequences, b.footprint.sequences),
   },
   {
-    name: 'rows put into a table whose order somebody sees',
-    // One that waits meets the rows where they lay before, one that comes later where they lie then.
-    holds: (a, b, course, levels) => {
-      const put = publishedBy(b, course)?.puts ?? b.footprint.puts
-      const met = b.footprint.ends ? a.footprint.touches : a.footprint.puts
-      return [...met].some((table) => put.has(table) && levels.isDisordered(table))
+    name: 'row versions of a table whose physical order is read',
+    // A statement that waits keeps the order in which it scanned the rows before the wait. A later statement scans them in
+    // the order of that time.
+    holds: (a, b, execution, facts) => {
+      const written = publishedBy(b, execution)?.versionTables ?? b.footprint.versionTables
+      const used = b.footprint.ends ? a.footprint.tables : a.footprint.versionTables
+      return [...used].some((table) => written.has(table) && facts.isOrderSensitive(table))
     },
   },
   {
-    name: 'two times that somebody looks at',
-    holds: (a, b, course, levels) =>
-      isTimed(a, course, levels) &&
-      (isTimed(b, course, levels) || (levels.hasTimes && b.footprint.asksForTime === true)),
+    name: 'two times that some statement reads',
+    holds: (a, b, execution, facts) =>
+      setsReadTime(a, execution, facts) &&
+      (setsReadTime(b, execution, facts) ||
+        (facts.hasTimeSensitiveTables && b.footprint.readsClock === true)),
   },
   {
     name: 'the snapshot of a transaction, and a commit',
-    holds: ({ unit }, b, course, { isRepeatable }) => {
-      const published = isRepeatable && !course.of(unit).hasSnapshot ? publishedBy(b, course) : undefined
-      return published !== undefined && published.adds.length + published.changes.length > 0
+    holds: ({ unit }, b, execution, { hasRepeatableRead }) => {
+      const published =
+        hasRepeatableRead && !execution.stateOf(unit).hasSnapshot ? publishedBy(b, execution) : undefined
+      return published !== undefined && published.inserts.length + published.changes.length > 0
     },
   },
 ]
 
-/** It writes the time; or it begins a transaction, or is the first to write in it, of one whose time counts. */
-function isTimed({ unit, footprint }: Move, course: Course, levels: Levels): boolean {
-  if (levels.hasTimes && footprint.tellsTime) return true
-  if ([...footprint.stamps].some((table) => levels.isTimed(table))) return true
-  if (footprint.ends !== undefined || !levels.isClocked(unit)) return false
-  const { hasBegun, done } = course.of(unit)
-  const writes = ({ locks, puts }: Footprint): boolean => locks.length + puts.size > 0
-  return !hasBegun || (writes(footprint) && !writes(done))
+/**
+ * True if the moment of the step decides a time that some statement reads: the step writes or returns the time. If the start
+ * time of the unit's transactions is read, two more steps count: the first of a transaction, and its first write, which draws
+ * the transaction id.
+ */
+function setsReadTime({ unit, footprint }: Transition, execution: Execution, facts: LearnedFacts): boolean {
+  if (facts.hasTimeSensitiveTables && footprint.returnsClock) return true
+  if ([...footprint.timestampedTables].some((table) => facts.isTimeSensitive(table))) return true
+  if (footprint.ends !== undefined || !facts.isStartTimeRead(unit)) return false
+  const { hasBegun, performed } = execution.stateOf(unit)
+  const writes = ({ locks, versionTables }: Footprint): boolean => locks.length + versionTables.size > 0
+  return !hasBegun || (writes(footprint) && !writes(performed))
 }
 
-/** What a step shows to others, if it is a COMMIT. */
-function publishedBy({ unit, footprint }: Move, course: Course): Footprint | undefined {
-  return footprint.ends === 'commit' ? course.of(unit).done : undefined
+/** The footprint that a COMMIT makes visible to other units; undefined for any other step. */
+function publishedBy({ unit, footprint }: Transition, execution: Execution): Footprint | undefined {
+  return footprint.ends === 'commit' ? execution.stateOf(unit).performed : undefined
 }
 
-const behind = (unit: string, course: Course): readonly string[] =>
-  course.behind(unit, (waiter, holder) => waitsFor(waiter, waitingOf(waiter, course), holder, course))
+/** The unit, and all units that wait for it, directly or through other waiting units. */
+const withWaiters = (unit: string, execution: Execution): readonly string[] =>
+  execution.withTransitiveWaiters(unit, (waiter, holder) =>
+    waitsFor(waiter, execution.stateOf(waiter).blockedStep, holder, execution),
+  )
 
-const waitingOf = (unit: string, course: Course): Footprint | undefined => course.of(unit).waiting
+/** True if another unit may hold a lock that the step wants, so that the step may have to wait. */
+export const mayBlock = ({ unit, footprint }: Transition, execution: Execution): boolean =>
+  execution.units.some((other) => waitsFor(unit, footprint, other, execution))
 
-/** Somebody else has what the step wants, so that it will probably wait. */
-export const mayWait = ({ unit, footprint }: Move, course: Course): boolean =>
-  course.units.some((other) => waitsFor(unit, footprint, other, course))
-
-/** `waiter` wants what `holder` has, or wants too and asked for first. */
-function waitsFor(waiter: string, wants: Footprint | undefined, holder: string, course: Course): boolean {
-  if (!wants || waiter === holder) return false
-  const { done } = course.of(holder)
-  if (done.everything !== undefined) return true
-  return wants.everything === undefined ? conflictAny(wants.locks, done.locks) : done.locks.length > 0
+/** True if `waiter` wants a lock that `holder` may hold. */
+function waitsFor(
+  waiter: string,
+  wanted: Footprint | undefined,
+  holder: string,
+  execution: Execution,
+): boolean {
+  if (!wanted || waiter === holder) return false
+  const { performed } = execution.stateOf(holder)
+  if (performed.unboundedBecause !== undefined) return true
+  return wanted.unboundedBecause === undefined
+    ? conflictAny(wanted.locks, performed.locks)
+    : performed.locks.length > 0
 }
 
-/** If both steps are taken, the one may come to wait for the other, perhaps behind others who wait already. */
-function reaches(from: Move, to: Move, course: Course): boolean {
-  const wants = (unit: string): Footprint | undefined =>
-    unit === from.unit ? from.footprint : unit === to.unit ? to.footprint : waitingOf(unit, course)
+/** True if, after both steps, `from` may wait for `to`, directly or through other waiting units. */
+function mayWaitFor(from: Transition, to: Transition, execution: Execution): boolean {
+  const wantedBy = (unit: string): Footprint | undefined =>
+    unit === from.unit
+      ? from.footprint
+      : unit === to.unit
+        ? to.footprint
+        : execution.stateOf(unit).blockedStep
   const seen = new Set([from.unit])
   for (const unit of seen) {
     if (unit === to.unit) return true
-    for (const next of course.units) if (waitsFor(unit, wants(unit), next, course)) seen.add(next)
+    for (const next of execution.units) if (waitsFor(unit, wantedBy(unit), next, execution)) seen.add(next)
   }
   return false
 }
 
-/** The order of the two may matter from here. */
+/** True if the order of the two steps may matter. Both steps include the waiting steps that they may resume. */
 export function areDependent(
-  a: Move,
-  b: Move,
-  course: Course,
-  levels: Levels,
-  pairs: readonly DependentPair[] = DEPENDENT_PAIRS,
+  a: Transition,
+  b: Transition,
+  execution: Execution,
+  facts: LearnedFacts,
+  rules: readonly DependenceRule[] = DEPENDENCE_RULES,
 ): boolean {
-  const others = withThoseBehind(b, course, levels)
-  return withThoseBehind(a, course, levels).some((one) =>
-    others.some(
+  const stepsOfB = withResumedSteps(b, execution, facts)
+  return withResumedSteps(a, execution, facts).some((one) =>
+    stepsOfB.some(
       (other) =>
-        areOfOneActor(one.unit, other.unit) ||
-        pairs.some(({ holds }) => holds(one, other, course, levels) || holds(other, one, course, levels)),
+        isSameActor(one.unit, other.unit) ||
+        rules.some(({ holds }) => holds(one, other, execution, facts) || holds(other, one, execution, facts)),
     ),
   )
 }
 
-/** A step, and what others go on with if it frees what they wait for. */
-function withThoseBehind(move: Move, course: Course, levels: Levels): readonly Move[] {
-  const going = behind(move.unit, course).flatMap((unit): Move[] => {
-    const footprint = waitingOf(unit, course)
-    return footprint && !isAsLater(footprint, levels) ? [{ unit, footprint }] : []
+/** A step, and the waiting steps that it may resume, except those that `isSameAfterWait`. */
+function withResumedSteps(
+  transition: Transition,
+  execution: Execution,
+  facts: LearnedFacts,
+): readonly Transition[] {
+  const resumed = withWaiters(transition.unit, execution).flatMap((unit): Transition[] => {
+    const footprint = execution.stateOf(unit).blockedStep
+    return footprint && !isSameAfterWait(footprint, facts) ? [{ unit, footprint }] : []
   })
-  return [move, ...going]
+  return [transition, ...resumed]
 }
 
-/** It has done nothing when it comes to wait, and has all it wants when it goes on: as if it had come then. */
-function isAsLater(footprint: Footprint, levels: Levels): boolean {
-  const { everything, text = '', locks, reads, draws, puts, asksForTime } = footprint
-  // An UPDATE has the entries of keys that it leaves, and never waits for them.
-  const [lock, ...more] = locks.filter(({ seeks, strength }) => seeks || strength > KEY_SHARE)
+/** True if a waiting step has had no effect yet, so that it ends as if it started only after the wait. */
+function isSameAfterWait(footprint: Footprint, facts: LearnedFacts): boolean {
+  const { unboundedBecause, text = '', locks, reads, sequences, versionTables, readsClock } = footprint
+  // An UPDATE never waits for index entries of keys that it does not change.
+  const [lock, ...more] = locks.filter(
+    ({ isOfExistingRow, strength }) => isOfExistingRow || strength > KEY_SHARE,
+  )
   return (
-    everything === undefined &&
-    !asksForTime &&
-    !levels.eager.has(text) &&
-    lock?.place.keys?.size === 1 &&
-    more.length + reads.length + draws.size === 0 &&
-    (lock.seeks || ![...puts].some((table) => levels.isDisordered(table)))
+    unboundedBecause === undefined &&
+    !readsClock &&
+    !facts.waitDependentTexts.has(text) &&
+    lock?.resource.keys?.size === 1 &&
+    more.length + reads.length + sequences.size === 0 &&
+    (lock.isOfExistingRow || ![...versionTables].some((table) => facts.isOrderSensitive(table)))
   )
 }

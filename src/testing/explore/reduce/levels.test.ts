@@ -66,7 +66,7 @@ it('nothing is left out when a connection comes with another search_path', async
 
 it('a connection may come with another level', async () => {
   const draw = async (db: Pick<Pool, 'query'>) => (await db.query(`select nextval('s') as no`)).rows[0].no
-  const look = (db: Pool) =>
+  const drawThenRead = (db: Pool) =>
     inTransaction(db, async (tx) => {
       await tx.query('select n from counter where id = 2')
       const no = await draw(tx)
@@ -79,7 +79,7 @@ it('a connection may come with another level', async () => {
     setup,
     actors: {
       alice: (db) => change(1, [])(db).then(() => draw(db)),
-      bob: connecting('-c default_transaction_isolation=repeatable\\ read', look),
+      bob: connecting('-c default_transaction_isolation=repeatable\\ read', drawThenRead),
     },
     invariant: (_db, { bob }) => void seen.add(bob?.status === 'fulfilled' && bob.value),
   })

@@ -1,296 +1,242 @@
+/**
+ * Partial-order reduction: which schedules the search may leave out.
+ *
+ * Two steps of different actors are independent if their order changes neither a result nor the final state. A wait for a
+ * lock alone changes neither. Schedules that differ only by swaps of adjacent independent steps form a class (a Mazurkiewicz
+ * trace). The search must run at least one schedule of each class.
+ *
+ * - Dependence: `dependence.ts` has one rule for each reason why an order may matter, such as a read and the COMMIT of what
+ *   it reads. A rule compares footprints, and what the open transactions have done so far (`execution.ts`). A step includes
+ *   the waiting steps that it may resume. Two steps of one actor are always dependent.
+ * - Sleep sets (`../search/sleep-sets.ts`): a choice point has a branch for each unit that is awake there. The unit of one
+ *   branch sleeps in the later branches, until a step that depends on its step is taken. A schedule in which all units sleep
+ *   is redundant from there on. There are no persistent sets or backtrack sets.
+ * - No class is lost: as long as a unit sleeps, its step could be swapped back to the choice point where it fell asleep. The
+ *   resulting schedule is in the same class, and the branch that took the step there runs that class.
+ * - This needs every dependence to be found. So a footprint is an upper bound, and a statement that is not understood
+ *   depends on every step. An event that no footprint predicts, such as a deadlock, wakes all units.
+ * - A trace may show a dependence that no text shows, such as a result that depends on the physical order of rows.
+ *   `LearnedFacts` keeps it for all schedules, and the search starts anew. Where no rule is known to be enough
+ *   (SERIALIZABLE, another search_path, a full pool), the reduction is disabled and every order is run.
+ *
+ * The reduction does not see memory that actors share (the option `everyOrder` is for that). A COMMIT in the middle of
+ * another actor's statement is not a step, so the search cannot try it; `unlocked-reads.ts` writes a note.
+ */
 import { countOf, type StepResult } from '../../gate/result.js'
+import { EMPTY, type Footprint, join, unbounded } from '../footprint/footprint.js'
+import type { Values } from '../footprint/key-values.js'
+import { statementFootprint } from '../footprint/statement-footprint.js'
 import type { PendingStep } from '../schedule/pending-step.js'
-import { actorOf, type Moment, type Trace } from '../schedule/trace.js'
+import type { StepContext, Trace } from '../schedule/trace.js'
+import type { ObservedSettings } from '../session/observed-settings.js'
 import { parseStatements, type Statement } from '../statements/parse-statements.js'
-import { areOfOneActor, Course, type Move } from './course.js'
-import { areDependent, DEPENDENT_PAIRS, type DependentPair, type Levels, mayWait } from './dependence.js'
-import { EMPTY, everything, type Footprint, join, KEY_SHARE, meetAny } from './footprint.js'
-import type { Values } from './key-values.js'
-import { statementFootprint } from './statement-footprint.js'
-import type { Lore } from './statement-reader.js'
-
-/** How actors are connected. */
-export interface Sessions {
-  /** Isolation levels of those who name none. */
-  readonly levels: ReadonlySet<string>
-  /** Some have a search_path of their own. */
-  readonly hasOtherPath: boolean
-  /** What the invariant has asked and nobody has read yet. */
-  readonly judged: string[]
-}
-
-/** No table has this name. */
-const ANY_TABLE = ''
+import type { SchemaInfo } from '../statements/schema-info.js'
+import { areDependent, DEPENDENCE_RULES, type DependenceRule, mayBlock } from './dependence.js'
+import { Execution, type Transition } from './execution.js'
+import { LearnedFacts } from './learned-facts.js'
+import { RowRechecks } from './row-rechecks.js'
+import { UnlockedReads } from './unlocked-reads.js'
 
 /**
- * Knows which steps commute, so that of all schedules that differ in the order of such steps only, one is run. What it
- * learns on the way may show that it knew too little: then `version` goes up, and the search must start anew.
+ * Decides whether two steps are dependent. Learns from statements and traces. Each new fact raises `version`, which tells
+ * the search to start anew.
  */
-export class Reduction implements Levels {
-  version = 0
-  isRepeatable = false
-  /** Why every schedule must be run. */
-  off: string | undefined
-  readonly eager = new Set<string>()
-  readonly #disordered = new Set<string>()
-  readonly #timed = new Set<string>()
-  /** Actors whose times somebody looks at. */
-  readonly #clocked = new Set<string>()
-  readonly #lore: Lore
-  readonly #sessions: Sessions
-  readonly #pairs: readonly DependentPair[]
+export class Reduction {
+  readonly #facts = new LearnedFacts()
+  readonly #rowRechecks = new RowRechecks(this.#facts)
+  readonly #unlockedReads = new UnlockedReads()
+  readonly #schemaInfo: SchemaInfo
+  readonly #settings: ObservedSettings
+  readonly #rules: readonly DependenceRule[]
   readonly #footprints = new Map<string, Footprint>()
-  /** By the statement: why it was taken to touch everything. */
-  readonly #widened = new Map<string, string>()
-  /** Statements that read other rows than those they lock, and do not have the lock before. */
-  readonly #asides = new Map<string, Move & { readonly text: string }>()
-  /** What has waited for a row in vain, as the last of its transaction. */
-  readonly #regretted = new Set<Footprint>()
-  /** By the unit: what changes something. */
-  readonly #writes = new Map<string, Set<Footprint>>()
+  /** By the text of a statement: why its footprint is unbounded. */
+  readonly #unboundedTexts = new Map<string, string>()
 
-  constructor(lore: Lore, sessions: Sessions, pairs: readonly DependentPair[] = DEPENDENT_PAIRS) {
-    this.#lore = lore
-    this.#sessions = sessions
-    this.#pairs = pairs
-    this.#readSessions()
+  constructor(
+    schemaInfo: SchemaInfo,
+    settings: ObservedSettings,
+    rules: readonly DependenceRule[] = DEPENDENCE_RULES,
+  ) {
+    this.#schemaInfo = schemaInfo
+    this.#settings = settings
+    this.#rules = rules
+    this.#learnFromSettings()
   }
 
-  get hasTimes(): boolean {
-    return this.#timed.size > 0 || this.#disordered.has(ANY_TABLE)
+  get version(): number {
+    return this.#facts.version
   }
 
-  isTimed(table: string): boolean {
-    return this.#timed.has(table) || this.#disordered.has(ANY_TABLE)
+  /** Why every schedule must be run; undefined if some may be left out. */
+  get disabledReason(): string | undefined {
+    return this.#facts.disabledReason
   }
 
-  isClocked(unit: string): boolean {
-    return this.#clocked.has(actorOf(unit))
+  /** True if some result depends on the physical order of rows. */
+  get readsRowOrder(): boolean {
+    return this.#facts.orderSensitiveTables.length > 0
   }
 
-  isDisordered(table: string): boolean {
-    return this.#disordered.has(table) || this.#disordered.has(ANY_TABLE)
-  }
-
-  /** Somebody takes rows in the order in which they lie. */
-  get seesOrder(): boolean {
-    return [...this.#disordered].some((table) => table !== ANY_TABLE)
-  }
-
-  /** What steps cannot show: a statement begins, looks around, and then locks, and all of it is one step. */
   get notes(): readonly string[] {
-    const isChanged = (unit: string, { aside }: Footprint): boolean =>
-      [...this.#writes].some(
-        ([other, footprints]) =>
-          !areOfOneActor(unit, other) &&
-          [...footprints].some(
-            ({ everything, adds, changes }) =>
-              everything !== undefined || meetAny(aside, [...adds, ...changes]),
-          ),
-      )
-    const texts = [...this.#asides.values()].filter(({ unit, footprint }) => isChanged(unit, footprint))
-    return [...new Set(texts.map(({ text }) => text))].map(
-      (text) =>
-        `${JSON.stringify(text)} reads other rows than those it locks. What is committed after it has read them and before it has its lock was not tried.`,
-    )
+    return this.#unlockedReads.notes
   }
 
-  /** What was taken to touch more than it says, and why. */
+  /** Statements and tables with more dependencies than their texts show, so that more schedules were run; and why. */
   get widened(): readonly string[] {
-    const tables = [...this.#disordered]
-      .filter((table) => table !== ANY_TABLE)
-      .map((table) => `${table}: somebody takes its rows in the order in which they happen to lie there`)
-    const isStamped = (table: string): boolean =>
-      [...this.#footprints.values()].some(({ stamps }) => stamps.has(table))
-    const times = [...this.#timed]
-      .filter(isStamped)
-      .map((table) => `${table}: somebody looks at times that are written into it`)
-    const texts = [...this.#widened].map(([text, why]) => `${JSON.stringify(text)}: ${why}`)
-    return [...new Set([...texts, ...tables, ...times])]
+    const { orderSensitiveTables, timeReadTables } = this.#facts
+    const isTimestamped = (table: string): boolean =>
+      [...this.#footprints.values()].some(({ timestampedTables }) => timestampedTables.has(table))
+    return [
+      ...[...this.#unboundedTexts].map(([text, why]) => `${JSON.stringify(text)}: ${why}`),
+      ...orderSensitiveTables.map(
+        (table) => `${table}: some result depends on the physical order of its rows`,
+      ),
+      ...timeReadTables
+        .filter(isTimestamped)
+        .map((table) => `${table}: some statement reads times that are written into it`),
+    ]
   }
 
-  /** What it knows is never enough. */
-  giveUp(): void {
-    this.#turnOff('each schedule showed something new')
+  /** Called after too many restarts of the search. From now on every order is run. */
+  disableAfterRestarts(): void {
+    this.#facts.disableReduction('each schedule showed something new')
   }
 
-  areDependent(a: Move, b: Move, course: Course): boolean {
-    return areDependent(a, b, course, this, this.#pairs)
+  areDependent(a: Transition, b: Transition, execution: Execution): boolean {
+    return areDependent(a, b, execution, this.#facts, this.#rules)
   }
 
+  /** The footprint of a step. The first call for a step also learns from its statements. */
   footprintOf(pending: PendingStep): Footprint {
-    const { before, statements, values, isCommit, isWithin, isAlone } = pending
+    const { precedingTexts, statements, values, isCommit, isInsideFunction, isAutocommit } = pending
     const texts = statements.map(({ text }) => text)
-    const key = JSON.stringify([before, texts, values, isCommit, isWithin, isAlone])
+    const key = JSON.stringify([precedingTexts, texts, values, isCommit, isInsideFunction, isAutocommit])
     const known = this.#footprints.get(key)
     if (known) return known
-    const footprint = { ...this.#read(pending), text: textOf(pending) }
+    const footprint = { ...this.#computeFootprint(pending), text: texts.join('; ') }
     this.#footprints.set(key, footprint)
-    for (const statement of [...before.flatMap(parseStatements), ...statements])
-      this.#readSetting(statement, values)
-    for (const table of footprint.disordered) this.#disorder(table)
-    for (const table of footprint.timed) this.#time(table)
-    // What cannot be read may look at rows as they lie, wherever.
-    if (footprint.everything && !footprint.isEarly) this.#disorder(ANY_TABLE)
-    if (this.#lore.setter) this.#turnOff(`${this.#lore.setter} may change the level or the search path`)
-    if (footprint.everything) this.#widened.set(textOf(pending), footprint.everything)
+    this.#learnFromFootprint(footprint)
+    for (const statement of [...precedingTexts.flatMap(parseStatements), ...statements])
+      this.#learnFromStatement(statement, values)
     return footprint
   }
 
-  #read({ statements, values, isCommit, isWithin, isAlone }: PendingStep): Footprint {
+  #computeFootprint(pending: PendingStep): Footprint {
+    const { statements, values, isCommit, isInsideFunction, isAutocommit } = pending
     if (isCommit) return { ...EMPTY, ends: 'commit' }
-    if (isWithin) return everything('it goes on within a function')
+    if (isInsideFunction) return unbounded('it goes on within a function')
     const found = statements
-      .map((statement) => statementFootprint(statement, values, this.#lore))
+      .map((statement) => statementFootprint(statement, values, this.#schemaInfo))
       .reduce(join, EMPTY)
-    // What it commits is not only its own.
-    const mixes = (found.ends !== undefined || isAlone) && statements.some(({ kind }) => kind === 'work')
-    return mixes ? { ...everything('it commits what it does itself'), ends: 'commit' } : found
+    const commitsItself =
+      (found.ends !== undefined || isAutocommit) && statements.some(({ kind }) => kind === 'work')
+    return commitsItself ? { ...unbounded('it commits what it does itself'), ends: 'commit' } : found
   }
 
-  /** What a schedule shows that no statement says. */
-  read(trace: Trace): void {
-    const { steps, moments } = trace
-    this.#readSessions()
-    this.#readJudged()
-    const course = new Course()
+  #learnFromFootprint(footprint: Footprint): void {
+    const { orderSensitiveTables, timeReadTables, unboundedBecause, precedesSnapshot, text = '' } = footprint
+    for (const table of orderSensitiveTables) this.#facts.addOrderSensitive(table)
+    for (const table of timeReadTables) this.#facts.addTimeRead(table)
+    if (unboundedBecause && !precedesSnapshot) this.#facts.addAllOrderSensitive()
+    if (unboundedBecause) this.#unboundedTexts.set(text, unboundedBecause)
+    const { settingsChanger } = this.#schemaInfo
+    if (settingsChanger)
+      this.#facts.disableReduction(`${settingsChanger} may change the level or the search path`)
+  }
+
+  #learnFromStatement({ kind, text, tree }: Statement, values: Values): void {
+    if (/\bset_config\b/i.test(text) && /isolation|search_path/i.test([text, ...(values ?? [])].join(' ')))
+      this.#facts.disableReduction('set_config changes the level or the search path')
+    if (kind !== 'begin' && kind !== 'setting') return
+    // The parse tree does not depend on how a setting is written.
+    const setting = JSON.stringify(tree)
+    if (/\bsearch_path\b/i.test(setting)) this.#facts.disableReduction('an actor sets search_path')
+    this.#facts.addIsolationLevel(setting)
+  }
+
+  /** Learns from the settings of connections, since a connection of the user may have its own. */
+  #learnFromSettings(): void {
+    for (const level of this.#settings.isolationLevels) this.#facts.addIsolationLevel(level)
+    if (this.#settings.hasOtherSearchPath)
+      this.#facts.disableReduction('a connection comes with another search_path')
+  }
+
+  /** Learns which times the invariant reads: they count like those that an actor reads. The order of its rows does not. */
+  #learnFromInvariant(): void {
+    for (const text of this.#settings.takeInvariantQueries())
+      for (const statement of parseStatements(text))
+        for (const table of statementFootprint(statement, undefined, this.#schemaInfo).timeReadTables)
+          this.#facts.addTimeRead(table)
+  }
+
+  /** Learns from a trace what the texts of its statements do not show. */
+  learnFrom(trace: Trace): void {
+    const { steps, contexts } = trace
+    this.#learnFromSettings()
+    this.#learnFromInvariant()
+    const execution = new Execution()
     for (const [i, step] of steps.entries()) {
-      const moment = moments[i] as Moment
-      const pending = moment.pending.get(step.unit) as PendingStep
-      const move = { unit: step.unit, footprint: this.footprintOf(pending) }
-      this.#readMove(move, pending, course)
-      if (step.effect.kind === 'done') this.#readHaste(move, course)
-      this.#readResumed(i, trace, course)
-      course.take(step, move.footprint, moment.open)
-      if (Object.keys(step.poolWaits).length > 0) this.#turnOff('a pool was full')
-      const results = [step, ...step.resumed].flatMap(({ unit, effect }) =>
-        effect.kind === 'done' && hasMetSeveral(effect.result) ? unit : [],
-      )
-      for (const unit of results) {
-        const at = steps.findLastIndex((other, j) => j <= i && other.unit === unit)
-        const pending = moments[at]?.pending.get(unit)
-        if (pending) for (const table of this.footprintOf(pending).shows) this.#disorder(table)
-      }
+      const context = contexts[i] as StepContext
+      const pending = context.pending.get(step.unit) as PendingStep
+      const transition = { unit: step.unit, footprint: this.footprintOf(pending) }
+      this.#unlockedReads.observe(transition, pending.values, execution)
+      this.#learnStartTime(transition, execution)
+      if (step.effect.kind === 'done') this.#learnFromSkippedWait(transition, execution)
+      this.#learnFromResumed(i, trace, execution)
+      execution.apply(step, transition.footprint, context.openUnits)
+      if (Object.keys(step.poolWaits).length > 0) this.#facts.disableReduction('a pool was full')
+      this.#learnRowOrder(i, trace)
     }
-    this.#readTries()
-  }
-
-  /** Those who waited until this step. */
-  #readResumed(i: number, { steps, moments }: Trace, course: Course): void {
-    for (const { unit, effect } of steps[i]?.resumed ?? []) {
-      const { waiting } = course.of(unit)
-      if (!waiting || effect.kind !== 'done') continue
-      const next = steps.findIndex((other, j) => j > i && other.unit === unit)
-      const after = moments[next]?.pending.get(unit)
-      const isLast = after !== undefined && this.footprintOf(after).ends !== undefined
-      this.#readRegret(waiting, effect.result, isLast)
-    }
-  }
-
-  #readMove(move: Move, pending: PendingStep, course: Course): void {
-    const { unit, footprint } = move
-    if (footprint.everything !== undefined || footprint.adds.length + footprint.changes.length > 0)
-      this.#writes.set(unit, (this.#writes.get(unit) ?? new Set()).add(footprint))
-    const isNew = course.newLocks(move).some(({ seeks, strength }) => seeks && strength > KEY_SHARE)
-    const isStamped = [...footprint.stamps].some((table) => this.isTimed(table))
-    const counts = isStamped || (this.hasTimes && footprint.asksForTime)
-    if (course.of(unit).hasBegun && counts && !this.isClocked(unit)) {
-      this.#clocked.add(actorOf(unit))
-      this.version++
-    }
-    const text = textOf(pending)
-    if (footprint.aside.length > 0 && isNew)
-      this.#asides.set(JSON.stringify([unit, text, pending.values]), { ...move, text })
-  }
-
-  /** It could have waited and did not: then it matters whether it comes before or after the one it could have waited for. */
-  #readHaste(move: Move, course: Course): void {
-    const { footprint } = move
-    if (footprint.conditional.length > 0 && mayWait(move, course)) this.#markEager(footprint)
+    this.#rowRechecks.compareWithLockProbes([...this.#footprints.values()])
   }
 
   /**
-   * It has waited, and then the condition did not hold any more: it holds the lock all the same. If nothing comes after it in
-   * its transaction, that shows only to somebody who does not wait for locks.
+   * `now()` returns the start of the transaction. If a step after the first reads or writes it, and some statement reads
+   * such times, the order in which transactions start counts.
    */
-  #readRegret(footprint: Footprint, result: StepResult, isLast: boolean): void {
-    const { conditional } = footprint
-    const keys = conditional.reduce((sum, place) => sum + (place.keys?.size ?? 0), 0)
-    if (keys === 0 || result.error || countOf(result).count >= keys) return
-    if (isLast) this.#regretted.add(footprint)
-    else this.#markEager(footprint)
+  #learnStartTime({ unit, footprint }: Transition, execution: Execution): void {
+    const { hasTimeSensitiveTables } = this.#facts
+    const isTimestamped = [...footprint.timestampedTables].some((table) => this.#facts.isTimeSensitive(table))
+    const counts = isTimestamped || (hasTimeSensitiveTables && footprint.readsClock === true)
+    if (counts && execution.stateOf(unit).hasBegun) this.#facts.addStartTimeRead(unit)
   }
 
-  #readTries(): void {
-    if (this.#regretted.size === 0) return
-    const known = [...this.#footprints.values()]
-    const tries = known.flatMap((footprint) => footprint.tries)
-    const mayTry = known.some(({ everything }) => everything !== undefined)
-    for (const footprint of this.#regretted)
-      if (mayTry || meetAny(footprint.conditional, tries)) this.#markEager(footprint)
+  /** Learns from a statement that did not wait, although another unit may have a lock that it wants. */
+  #learnFromSkippedWait(transition: Transition, execution: Execution): void {
+    const { footprint } = transition
+    if (footprint.conditionalRows.length > 0 && mayBlock(transition, execution))
+      this.#rowRechecks.addSkippedWait(footprint)
   }
 
-  #markEager({ text = '' }: Pick<Footprint, 'text'>): void {
-    if (this.eager.has(text)) return
-    this.eager.add(text)
-    this.version++
+  /** Learns from the units whose wait ended in step `i`. */
+  #learnFromResumed(i: number, { steps, contexts }: Trace, execution: Execution): void {
+    for (const { unit, effect } of steps[i]?.resumed ?? []) {
+      const { blockedStep } = execution.stateOf(unit)
+      if (!blockedStep || effect.kind !== 'done') continue
+      const next = steps.findIndex((other, j) => j > i && other.unit === unit)
+      const after = contexts[next]?.pending.get(unit)
+      const isLast = after !== undefined && this.footprintOf(after).ends !== undefined
+      this.#rowRechecks.addEndedWait(blockedStep, effect.result, isLast)
+    }
   }
 
-  #disorder(table: string): void {
-    if (this.#disordered.has(table)) return
-    this.#disordered.add(table)
-    this.version++
-  }
-
-  #time(table: string): void {
-    if (this.#timed.has(table)) return
-    this.#timed.add(table)
-    this.version++
-  }
-
-  #readSetting({ kind, text, tree }: Statement, values: Values): void {
-    if (/\bset_config\b/i.test(text) && /isolation|search_path/i.test([text, ...(values ?? [])].join(' ')))
-      this.#turnOff('set_config changes the level or the search path')
-    if (kind !== 'begin' && kind !== 'setting') return
-    // Of the tree, where all ways to say it are one.
-    const said = JSON.stringify(tree)
-    if (/\bsearch_path\b/i.test(said)) this.#turnOff('an actor sets search_path')
-    this.#readLevel(said)
-  }
-
-  /** What the invariant looks at counts like what an actor looks at. The order of rows is its own affair. */
-  #readJudged(): void {
-    for (const text of this.#sessions.judged.splice(0))
-      for (const statement of parseStatements(text))
-        for (const table of statementFootprint(statement, undefined, this.#lore).timed) this.#time(table)
-  }
-
-  /** Connections may come with settings of their own. */
-  #readSessions(): void {
-    for (const level of this.#sessions.levels) this.#readLevel(level)
-    if (this.#sessions.hasOtherPath) this.#turnOff('a connection comes with another search_path')
-  }
-
-  #readLevel(text: string): void {
-    if (/\bserializable\b/i.test(text)) this.#turnOff('at SERIALIZABLE reads count as well')
-    if (this.isRepeatable || !/\brepeatable\s+read\b/i.test(text)) return
-    this.isRepeatable = true
-    this.version++
-  }
-
-  #turnOff(why: string): void {
-    if (this.off) return
-    this.off = why
-    this.version++
+  /** Learns from statements that returned several rows, or may have: their results show the physical order of rows. */
+  #learnRowOrder(i: number, { steps, contexts }: Trace): void {
+    const step = steps[i]
+    for (const { unit, effect } of step ? [step, ...step.resumed] : []) {
+      if (effect.kind !== 'done' || !hasSeveralRows(effect.result)) continue
+      const at = steps.findLastIndex((other, j) => j <= i && other.unit === unit)
+      const pending = contexts[at]?.pending.get(unit)
+      const tables = pending ? this.footprintOf(pending).unorderedResultTables : []
+      for (const table of tables) this.#facts.addOrderSensitive(table)
+    }
   }
 }
 
-/** Rows one after the other; if it has failed, nobody knows how many. */
-const hasMetSeveral = (result: StepResult): boolean =>
+const IN_FAILED_TRANSACTION = '25P02'
+
+/** True if the statement affected or returned several rows. If it failed, their number is unknown, so this is true. */
+const hasSeveralRows = (result: StepResult): boolean =>
   result.error
     ? result.error.code !== IN_FAILED_TRANSACTION
     : Math.max(result.rowCount, countOf(result).count) > 1
-
-const IN_FAILED_TRANSACTION = '25P02'
-
-const textOf = ({ statements }: PendingStep): string => statements.map(({ text }) => text).join('; ')

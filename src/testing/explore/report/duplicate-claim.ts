@@ -1,46 +1,48 @@
-import { inside, names } from '../reduce/node.js'
-import type { UniqueIndex } from '../statements/table-facts.js'
-import { isRecord } from '../statements/tree-names.js'
-import type { Access, History, Read, Write } from './accesses.js'
-import type { Anomaly } from './anomaly-name.js'
-import { actsOn, areOfReadRow, isKept, looksAgain, misses } from './conflicts.js'
+import { columnOf, someNode } from '../statements/parse-tree.js'
+import type { UniqueIndex } from '../statements/schema-info.js'
+import type { Anomaly } from './anomaly.js'
+import { actsOn, areOfReadRow, isKept, misses, readsAgain } from './conflicts.js'
+import type { Access, History, Read, Write } from './history.js'
 import { matches } from './row-match.js'
-import type { WriteShape } from './statement-shape.js'
-import { enumerate, place, stepName } from './words.js'
+import { describeRows, enumerate, stepName } from './words.js'
+import type { WriteShape } from './write-shape.js'
 
 /**
- * Two asked for the same in the same words, each before the other's COMMIT, and both took it: both inserted the row
- * that they had not found, or both set, in the row that they had found by it, the column that they had asked for. A unique
- * key may have refused the second INSERT: it is a duplicate claim all the same, with an error at its end. Two who add
- * different rows to what they had looked at, or turn a row into different things, claim nothing.
+ * Finds two actors that ran the same query, each before the other's COMMIT, and then both claimed the row. Either both
+ * inserted the row that the query had not found, or both updated a column of the condition in the row that it found. A
+ * second INSERT that a unique key refused counts too. Two actors that insert different rows, or set different values, claim
+ * nothing.
  */
 export function duplicateClaim(history: History): Anomaly | undefined {
   return insertedTwice(history) ?? refusedInsert(history) ?? updatedTwice(history)
 }
 
-/** Pairs of reads in the same words. */
+/** Pairs of reads of two actors with the same text and parameters. */
 function pairs({ reads }: History): (readonly [Read, Read])[] {
   return reads.flatMap((a) =>
     reads
       .filter(
-        (b) => a.access.actor !== b.access.actor && a.access.sign === b.access.sign && a.table === b.table,
+        (b) =>
+          a.access.actor !== b.access.actor &&
+          a.access.signature === b.access.signature &&
+          a.table === b.table,
       )
       .map((b) => [a, b] as const),
   )
 }
 
-const later = (history: History, read: Read, kind: Write['kind']): readonly Write[] =>
+const writesAfter = (history: History, read: Read, kind: Write['kind']): readonly Write[] =>
   history.writes.filter((write) => write.kind === kind && actsOn(write, read) && write.table === read.table)
 
 function insertedTwice(history: History): Anomaly | undefined {
   for (const [read, otherRead] of pairs(history)) {
     if (!hasFoundNothing(read) || !hasFoundNothing(otherRead)) continue
-    for (const other of later(history, otherRead, 'insert'))
-      for (const own of later(history, read, 'insert')) {
+    for (const other of writesAfter(history, otherRead, 'insert'))
+      for (const own of writesAfter(history, read, 'insert')) {
         if (!misses(read, other) || !misses(otherRead, own) || own.access.step < other.access.step) continue
-        if ((!areAlike(own, other) && !isYesOrNo(read)) || isNoHindrance(history, read)) continue
-        if (looksAgain(history, read, other.committed, own)) continue
-        return told(
+        if ((!areAlike(own, other) && !isExistenceCheck(read)) || isIgnored(history, read)) continue
+        if (readsAgain(history, read, other.committed, own)) continue
+        return explain(
           read,
           otherRead,
           'row',
@@ -51,7 +53,7 @@ function insertedTwice(history: History): Anomaly | undefined {
   return undefined
 }
 
-/** They add what is the same but for what the database gives it, or what a unique key would take for the same. */
+/** True if both insert the same values, or the same values of a unique key. Defaults do not count. */
 function areAlike(a: Write, b: Write): boolean {
   const [row, ...more] = a.rows ?? []
   const [other, ...others] = b.rows ?? []
@@ -59,21 +61,21 @@ function areAlike(a: Write, b: Write): boolean {
   const isSame = (column: string): boolean => row.get(column) === other.get(column)
   const isKey = ({ columns }: UniqueIndex): boolean =>
     columns?.every((column) => typeof row.get(column) === 'string' && isSame(column)) === true
-  return a.facts.uniques.some(isKey) || [...row.keys(), ...other.keys()].every(isSame)
+  return a.info.uniques.some(isKey) || [...row.keys(), ...other.keys()].every(isSame)
 }
 
-/** Whether there is one, and not what it is: EXISTS, or nothing named but what is asked for. */
-const isYesOrNo = ({ isWithin, isPlain, columns, whereColumns }: Read): boolean =>
-  isWithin || (isPlain && [...columns].every((column) => whereColumns.has(column)))
+/** True if the result shows only whether there is a row: EXISTS, or no columns but those of the condition. */
+const isExistenceCheck = ({ isNested, isPlain, columns, whereColumns }: Read): boolean =>
+  isNested || (isPlain && [...columns].every((column) => whereColumns.has(column)))
 
-/** Somebody asked the same, found something, and went on all the same. */
-const isNoHindrance = (history: History, { access, table }: Read): boolean =>
+/** True if some actor ran the same query, found a row, and inserted one all the same. */
+const isIgnored = (history: History, { access, table }: Read): boolean =>
   history.reads.some(
     (read) =>
-      read.access.sign === access.sign &&
+      read.access.signature === access.signature &&
       read.table === table &&
       !hasFoundNothing(read) &&
-      later(history, read, 'insert').length > 0,
+      writesAfter(history, read, 'insert').length > 0,
   )
 
 function refusedInsert(history: History): Anomaly | undefined {
@@ -83,74 +85,72 @@ function refusedInsert(history: History): Anomaly | undefined {
       (access) =>
         access.unit === read.access.unit && access.step >= read.access.step && isRefused(access, read),
     )
-    const other = later(history, otherRead, 'insert').find(
-      (write) => misses(read, write) && refused && write.committed <= refused.done,
+    const other = writesAfter(history, otherRead, 'insert').find(
+      (write) => misses(read, write) && refused && write.committed <= refused.answeredAt,
     )
     if (!refused || !other) continue
     const both = `inserted one (${stepName(other.access)} and ${stepName(refused)}); a unique key refused the second`
-    return told(read, otherRead, 'row', both)
+    return explain(read, otherRead, 'row', both)
   }
   return undefined
 }
 
-/** An INSERT of what the read had not found, which met a unique key. */
+/** True for an INSERT of what the read had not found that a unique key refused. */
 function isRefused({ result, shape }: Access, read: Read): boolean {
   const write: WriteShape | undefined = shape?.write
   if (result.error?.code !== '23505' || write?.kind !== 'insert' || write.table !== read.table) return false
   return (write.rows ?? []).some(
-    (row) => matches(read.where, row, read.facts.columns, read.access.values) === true,
+    (row) => matches(read.where, row, read.info.columns, read.access.values) === true,
   )
 }
 
-/** No row; or one, with the 0 of a count or the `false` of EXISTS in it. */
-function hasFoundNothing({ access, isDenied, isWithin, isPlain }: Read): boolean {
+/** True for no row, and for one row with the 0 of a count or the `false` of EXISTS. */
+function hasFoundNothing({ access, isNegated, isNested, isPlain }: Read): boolean {
   const { rowCount, rows } = access.result
   const only = rowCount === 1 && rows[0]?.length === 1 ? rows[0][0] : undefined
-  if (isWithin) return isDenied || (only === 'f' && !access.shape?.write)
+  if (isNested) return isNegated || (only === 'f' && !access.shape?.write)
   return rowCount === 0 || (only === '0' && !isPlain)
 }
 
 function updatedTwice(history: History): Anomaly | undefined {
   for (const [read, otherRead] of pairs(history))
-    for (const other of later(history, otherRead, 'update')) {
+    for (const other of writesAfter(history, otherRead, 'update')) {
       if (!misses(read, other) || !isKept(read) || !isKept(otherRead)) continue
-      for (const own of later(history, read, 'update')) {
+      for (const own of writesAfter(history, read, 'update')) {
         if (
           !misses(otherRead, own) ||
-          own.access.done < other.committed ||
+          own.access.answeredAt < other.committed ||
           !areOfReadRow(history, read, own, other)
         )
           continue
         const columns = [...read.whereColumns].filter(
-          (one) => own.sets?.get(one) && other.sets?.get(one) && takesIt(read, one, own, other),
+          (one) => own.sets?.get(one) && other.sets?.get(one) && claims(read, one, own, other),
         )
         const isGuarded = [...own.whereColumns].some((column) => own.sets?.has(column))
-        if (columns.length === 0 || isGuarded || looksAgain(history, read, other.committed, own)) continue
+        if (columns.length === 0 || isGuarded || readsAgain(history, read, other.committed, own)) continue
         const both = `set ${enumerate(columns)} (${stepName(other.access)} and ${stepName(own.access)})`
-        return told({ ...read, keys: own.keys }, otherRead, 'change', both)
+        return explain({ ...read, keys: own.keys }, otherRead, 'change', both)
       }
     }
   return undefined
 }
 
-/** Both make the same of it, or it was nobody's before. */
-function takesIt({ where }: Read, column: string, own: Write, other: Write): boolean {
+/** True if both set the column to the same value, or the condition was that it is NULL. */
+function claims({ where }: Read, column: string, own: Write, other: Write): boolean {
   const [mine, theirs] = [own.constants?.get(column), other.constants?.get(column)]
   return mine === undefined || theirs === undefined || mine === theirs || asksForNull(where, column)
 }
 
-function asksForNull(node: unknown, column: string): boolean {
-  const test = inside(node, 'NullTest')
-  if (test?.nulltesttype === 'IS_NULL' && names(inside(test.arg, 'ColumnRef')?.fields).at(-1) === column)
-    return true
-  return isRecord(node) || Array.isArray(node)
-    ? Object.values(node).some((value) => asksForNull(value, column))
-    : false
-}
+const asksForNull = (where: unknown, column: string): boolean =>
+  someNode(
+    where,
+    (kind, { nulltesttype, arg }) =>
+      kind === 'NullTest' && nulltesttype === 'IS_NULL' && columnOf(arg) === column,
+  )
 
-const told = (read: Read, otherRead: Read, unseen: 'row' | 'change', both: string): Anomaly => ({
+const explain = (read: Read, otherRead: Read, unseen: 'row' | 'change', both: string): Anomaly => ({
   name: 'duplicate claim',
   explanation:
-    `Duplicate claim on ${place(read)}: neither ${stepName(otherRead.access)} nor ${stepName(read.access)} could see ` +
+    `Duplicate claim on ${describeRows(read)}: neither ${stepName(otherRead.access)} nor ${stepName(read.access)} could see ` +
     `the other's ${unseen}, and both ${both}.`,
 })

@@ -1,35 +1,35 @@
-import { conflictAny, type Footprint } from '../reduce/footprint.js'
+import { conflictAny, type Footprint } from '../footprint/footprint.js'
 import type { Effect, TraceStep } from '../schedule/trace.js'
 
-/** How two steps of a schedule hang together. */
+/** A relation between two steps of a schedule. */
 export interface StepLink {
   /**
-   * `blocks`: `to` waits for what the unit of `from` holds, since then as far as that can be told; `frees`: `from` lets `to` (the step that waited) go on;
-   * `reads`: `to` sees what `from` (a commit) published; `misses`: `to` read before `from` (a commit) published what it
-   * would have read.
+   * `blocks`: `to` waits for a lock that the unit of `from` took in that step, as far as that is known. `frees`: `from`
+   * releases the lock for which `to` waits. `reads`: `to` sees what `from` commits. `misses`: `to` reads before `from`
+   * commits what it would have read.
    */
   readonly kind: 'blocks' | 'frees' | 'reads' | 'misses'
   /** Index into `steps`. */
   readonly from: number
   /** Index into `steps`. */
   readonly to: number
-  /** What it is about: `stock`, `row 'lamp' of stock`, `row lock, stock`. */
+  /** The table, row or lock of the link: `stock`, `row 'lamp' of stock`, `row lock, stock`. */
   readonly what?: string | undefined
 }
 
 /**
- * Who waits for whom, and who lets whom go on: all that the steps themselves tell. `readLinks` knows the rest.
+ * The links that the steps themselves show: `blocks` and `frees`. `readLinks` finds the others.
  *
- * @param footprints of the steps, as far as they are known
+ * @param footprints the footprints of the steps, as far as they are known
  */
 export function findLinks(
   steps: readonly TraceStep[],
   footprints: readonly (Footprint | undefined)[] = [],
 ): StepLink[] {
   const links: StepLink[] = []
-  /** The last step of each unit: where its statement waits, if it does. */
+  /** By the unit: its last step. If the unit waits, it waits in this step. */
   const last = new Map<string, number>()
-  /** Where the holder took what the step waits for; its last step, if that cannot be told. */
+  /** The step in which the holder took the lock for which step `to` waits; its last step, if that is not known. */
   const takenAt = (holder: string, to: number): number | undefined => {
     const until = last.get(holder) ?? -1
     const wanted = footprints[to]?.locks ?? []
@@ -41,7 +41,7 @@ export function findLinks(
     const to = last.get(unit)
     if (effect.kind !== 'waits' || to === undefined) return
     for (const holder of effect.for) {
-      const from = takenAt(holder, to) // none: a stranger, or it has not begun
+      const from = takenAt(holder, to) // undefined for a backend that is no actor
       const isKnown = links.some((link) => link.kind === 'blocks' && link.from === from && link.to === to)
       if (from !== undefined && !isKnown) links.push({ kind: 'blocks', from, to, what: effect.what })
     }

@@ -1,32 +1,32 @@
 import type { TraceStep } from '../schedule/trace.js'
 
-/** A statement that has begun and is not done. */
+/** A statement that waits. */
 export interface Pause {
-  /** It waits for a lock, or stands at a yield point until it is its turn. */
+  /** `waits`: for a lock. `stands`: at a yield point, until its unit is chosen. */
   readonly kind: 'waits' | 'stands'
   readonly unit: string
-  /** The step at which it began to. */
+  /** The step at which the pause began. */
   readonly from: number
-  /** The step that let it go on, or that was its own next one; none: it never went on. */
+  /** The step that ended the pause; undefined if it never ended. */
   readonly to: number | undefined
 }
 
-/** Which statements stood still, and from which step to which. */
+/** All pauses of a schedule, in the order of their beginnings. */
 export function findPauses(steps: readonly TraceStep[]): Pause[] {
   const pauses: Pause[] = []
   const open = new Map<string, Omit<Pause, 'to'>>()
-  const turn = (unit: string, at: number, kind: string): void => {
+  const change = (unit: string, at: number, kind: string): void => {
     const before = open.get(unit)
-    if (before?.kind === kind) return // waits for somebody else now
+    if (before?.kind === kind) return // the unit now waits for another one
     if (before) pauses.push({ ...before, to: at })
     open.delete(unit)
     if (kind === 'waits') open.set(unit, { kind, unit, from: at })
     if (kind === 'point') open.set(unit, { kind: 'stands', unit, from: at })
   }
   for (const [i, { unit, effect, resumed }] of steps.entries()) {
-    turn(unit, i, 'its own step')
-    turn(unit, i, effect.kind)
-    for (const other of resumed) turn(other.unit, i, other.effect.kind)
+    change(unit, i, 'its own step')
+    change(unit, i, effect.kind)
+    for (const other of resumed) change(other.unit, i, other.effect.kind)
   }
   return [...pauses, ...[...open.values()].map((pause) => ({ ...pause, to: undefined }))].toSorted(
     (a, b) => a.from - b.from,

@@ -4,7 +4,7 @@ import type { Turn } from './report.js'
 
 const MAX_TEXT = 78
 
-/** Parameters stand where they are used, so that a line can be read by itself. */
+/** A statement in one line, with its parameters in their places. */
 export function showStatement(
   text: string,
   values: readonly (string | null)[],
@@ -56,7 +56,7 @@ const resumes = (unit: string, effect: Effect): string => {
   return `${unit} resumes${shown && `: ${shown}`}`
 }
 
-/** A schedule, one line a step. */
+/** A schedule with one line per step. */
 export function showSteps(steps: readonly TraceStep[], turn: Turn | undefined): string {
   const numbers = new Map<string, number>()
   const rows = steps.map((step) => {

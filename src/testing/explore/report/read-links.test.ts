@@ -1,7 +1,7 @@
 import type { Pool } from 'pg'
 import { expect, it } from 'vitest'
 import { exploredSchema } from '../../../../test/explored-schema.js'
-import { type Piece, play } from '../../../../test/programs.js'
+import { type Piece, runPieces } from '../../../../test/programs.js'
 import { explore } from '../explore.js'
 
 const { url } = exploredSchema('create table a (id int primary key, n int not null)')
@@ -14,7 +14,7 @@ async function linksOf(x: readonly Piece[], y: readonly Piece[], order: string):
   const { race } = await explore({
     url,
     setup: (db) => db.query('insert into a values (1, 0), (2, 0)'),
-    actors: { x: (db: Pool) => play(db, x), y: (db: Pool) => play(db, y) },
+    actors: { x: (db: Pool) => runPieces(db, x), y: (db: Pool) => runPieces(db, y) },
     schedule: [...order],
     invariant: () => false,
     throws: false,
@@ -71,13 +71,13 @@ it.each<[string, readonly Piece[], readonly Piece[], string, string[]]>([
   expect((await linksOf(x, y, order)).toSorted()).toEqual(links.toSorted())
 })
 
-it('a line of who waits begins where the lock was taken', async () => {
+it('the link of a wait begins at the step that took the lock', async () => {
   const { race } = await explore({
     url,
     setup: (db) => db.query('insert into a values (1, 0), (2, 0)'),
     actors: {
-      x: (db: Pool) => play(db, [[write(2), write(1), write(2), 'select 42']]),
-      y: (db: Pool) => play(db, [write(1)]),
+      x: (db: Pool) => runPieces(db, [[write(2), write(1), write(2), 'select 42']]),
+      y: (db: Pool) => runPieces(db, [write(1)]),
     },
     schedule: [...'xxxxyxy'],
     invariant: () => false,
@@ -87,7 +87,7 @@ it('a line of who waits begins where the lock was taken', async () => {
   expect(links).toEqual([{ kind: 'blocks', from: 1, to: 4, what: 'row lock, a' }])
 })
 
-it('it goes wrong where somebody comes between who has to do with it', async () => {
+it('the turn is the first step of a unit that shares data with the one that was left', async () => {
   const add = async (db: Pool) => {
     const { rows } = await db.query(read(1))
     await db.query('update a set n = $1 where id = 1', [rows[0].n + 1])

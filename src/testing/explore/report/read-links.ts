@@ -1,11 +1,11 @@
-import type { History, Read, Write } from './accesses.js'
 import { areOfOtherRows, follows, misses } from './conflicts.js'
+import type { History, Read, Write } from './history.js'
 import type { StepLink } from './links.js'
-import { place } from './words.js'
+import { describeRows } from './words.js'
 
 /**
- * Who reads what of whom. Few and telling: of all commits that a read can see, the last one; of those that it came too early
- * for, the first, and only where that mattered.
+ * Finds the links `reads` and `misses`, but only those that matter. Of all commits that a read sees, that is the last. Of
+ * those that a read misses, that is the first, and only if the commit could have made a difference.
  */
 export function readLinks(history: History): StepLink[] {
   const links = history.reads.flatMap((read) => [...seenBy(read, history), ...missedBy(read, history)])
@@ -21,7 +21,10 @@ const link = (kind: StepLink['kind'], read: Read, writes: readonly Write[]): Ste
   kind,
   from: (writes[0] as Write).committed,
   to: read.access.step,
-  what: place({ table: read.table, keys: allKeys(writes) ?? (writes.length === 1 ? read.keys : undefined) }),
+  what: describeRows({
+    table: read.table,
+    keys: allKeys(writes) ?? (writes.length === 1 ? read.keys : undefined),
+  }),
 })
 
 function allKeys(writes: readonly Write[]): ReadonlySet<string> | undefined {
@@ -32,11 +35,11 @@ function allKeys(writes: readonly Write[]): ReadonlySet<string> | undefined {
 function seenBy(read: Read, { writes }: History): StepLink[] {
   const seen = writes.filter((write) => follows(read, write) && !isOverwritten(write, read, writes))
   const last = Math.max(...seen.map(({ committed }) => committed))
-  const together = seen.filter(({ committed }) => committed === last)
-  return together.length > 0 ? [link('reads', read, together)] : []
+  const ofOneCommit = seen.filter(({ committed }) => committed === last)
+  return ofOneCommit.length > 0 ? [link('reads', read, ofOneCommit)] : []
 }
 
-/** The reader's own change of the same rows came later. */
+/** True if the reader itself changed the same rows later. */
 function isOverwritten(write: Write, read: Read, writes: readonly Write[]): boolean {
   const isOwn = ({ access, table }: Write): boolean =>
     access.unit === read.access.unit &&
@@ -51,13 +54,13 @@ function missedBy(read: Read, history: History): StepLink[] {
   const missed = history.writes.filter((write) => misses(read, write)).toSorted(byCommit)
   const [first] = missed
   if (!first || !matters(read, first, history)) return []
-  const together = missed.filter(({ committed }) => committed === first.committed)
-  return [link('misses', read, together)]
+  const ofOneCommit = missed.filter(({ committed }) => committed === first.committed)
+  return [link('misses', read, ofOneCommit)]
 }
 
 /**
- * The reader was not over and done with when it was committed: it wrote later, or saw later
- * what else was committed then; or the two missed each other.
+ * True if the missed write could have made a difference. Either the reader committed a write later, or later read something
+ * else of the same commit; or the two actors missed each other's writes.
  */
 function matters({ access }: Read, missed: Write, { reads, writes }: History): boolean {
   const own = writes.filter((write) => write.access.unit === access.unit)

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto'
 import { InvalidInputError } from '../../../errors.js'
-import { actorOf, signStep, type TraceStep } from '../schedule/trace.js'
+import { actorOf, stepSignature, type TraceStep } from '../schedule/trace.js'
 
-/** A schedule in a few characters: who ran, step by step, and two digits of what each step did. */
+/** A schedule as a replay string holds it: the unit of each step, and two digits that stand for what the step did. */
 export interface Replay {
   readonly units: readonly string[]
   readonly checks: readonly string[]
@@ -11,9 +11,9 @@ export interface Replay {
 const FORM = /^v1:((?:[a-z]\d*)*):((?:[0-9a-f]{2})*)(?:@[0-9a-f]{6})?$/
 
 export const checkOf = (step: TraceStep): string =>
-  createHash('sha256').update(signStep(step)).digest('hex').slice(0, 2)
+  createHash('sha256').update(stepSignature(step)).digest('hex').slice(0, 2)
 
-/** @param identity which exploration it is, for `DIBS_REPLAY` */
+/** @param identity identifies the exploration, for `DIBS_REPLAY` */
 export function encodeReplay(
   steps: readonly TraceStep[],
   actors: readonly string[],

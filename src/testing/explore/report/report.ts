@@ -1,44 +1,44 @@
 import type { TraceStep } from '../schedule/trace.js'
 import type { StepLink } from './links.js'
 
-/** What was found, as plain JSON. */
+/** The result of an exploration, as plain JSON. */
 export interface ExploreReport {
   readonly verdict: 'passed' | 'race'
-  /** A search, or one schedule that was asked for. */
+  /** A search, or one schedule that the options name. */
   readonly mode: 'search' | 'replay' | 'schedule'
-  /** One sentence: what was looked at, and how far. */
+  /** One sentence: what was explored, and how far. */
   readonly summary: string
-  /** How many schedules were run that can be told apart. */
+  /** How many different schedules were run. */
   readonly schedules: number
-  /** How far schedules were left out because others stand for them. */
+  /** Tells how many schedules were left out, since they are equivalent to others, and why not more. */
   readonly reduction: ReductionPart
-  /** The search came to its end within its bound. */
+  /** True if the search ended by itself, and not by the bound on schedules. */
   readonly isComplete: boolean
-  /** No schedule was left out. */
+  /** True if every schedule was run, or an equivalent one. */
   readonly isExhaustive: boolean
-  /** All schedules with at most so many preemptions were run; null: all (`isExhaustive`), or none such can be named. */
+  /** All schedules with at most this many preemptions were run; null if all were run (`isExhaustive`), or no number can be named. */
   readonly preemptions: number | null
-  /** Schedules in random order, after those in order were too many. */
+  /** The schedules in random order, which are run if the search did not finish. */
   readonly random?: RandomPart | undefined
   readonly actors: readonly string[]
-  /** Most steps in one schedule. */
+  /** The most steps that a schedule had. */
   readonly steps: number
   readonly isolation: string
   readonly tookMs: number
-  /** What a reader must know to trust the verdict: functions taken for one step, orders of the server's never seen. */
+  /** Limits of the verdict: functions that run as one step, orders of the server that were not seen. */
   readonly notes: readonly string[]
   readonly race?: FoundRace | undefined
-  /** The file that its page was written to. */
+  /** The file to which the page was written. */
   readonly page?: string | undefined
 }
 
-/** Of schedules that differ only in the order of steps that commute, one is enough. */
+/** The reduction of the search: of schedules that differ only in the order of independent steps, one is run. */
 export interface ReductionPart {
-  /** Why every order was run nevertheless; null: it was not. */
+  /** Why the reduction was off, so that every order was run; null if it was on. */
   readonly off: string | null
-  /** Schedules beside those counted, which turned out to be like one of them. */
+  /** How many further schedules were run that turned out to be equivalent to one of those counted. */
   readonly repeats: number
-  /** What was taken to touch more than it says, so that more orders were run than needed, and why. */
+  /** Statements and tables that count as touching more than their text says, so that more orders were run than needed. */
   readonly widened: readonly string[]
 }
 
@@ -51,7 +51,7 @@ export interface RandomPart {
   readonly probability: number
 }
 
-/** Where the schedule leaves one that was right, and has to do with whoever was left. */
+/** The step at which a failed schedule departs from one that did not fail. */
 export interface Turn {
   /** Index into `steps`. */
   readonly step: number
@@ -59,21 +59,21 @@ export interface Turn {
 }
 
 export interface FoundRace {
-  /** Who ran, step by step. */
+  /** The unit of each step. */
   readonly schedule: readonly string[]
   /** For the option `replay`. */
   readonly replay: string
   readonly steps: readonly TraceStep[]
-  /** How the steps hang together: who waits for whom, who reads what of whom. */
+  /** The relations between the steps: which waits for which, which reads what another wrote. */
   readonly links: readonly StepLink[]
-  /** What this kind of race is called, where the schedule shows it for certain, and who did what in which step. */
+  /** The name of the anomaly, if the schedule certainly shows it, and which unit did what in which step. */
   readonly anomaly?: { readonly name: string; readonly explanation: string } | undefined
-  /** The schedule as text, with what went wrong and how to run it again. */
+  /** The schedule as text, with the failure and the replay string. */
   readonly printout: string
-  /** What went wrong. */
+  /** The failure: an error of an actor, or a violation of the invariant. */
   readonly failure: { readonly name: string; readonly message: string }
-  /** Where it left a schedule that was right, if a search has found it. */
+  /** The step at which it departs from a schedule that did not fail, if a search has found it. */
   readonly turn?: Turn | undefined
-  /** It went wrong though nobody came between: this is a mistake, not a race. */
+  /** True if the actors ran one after the other: a mistake in the code, not a race. */
   readonly isSerial: boolean
 }

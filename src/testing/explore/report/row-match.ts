@@ -1,38 +1,38 @@
-import { keyIn, keyOf, type Values } from '../reduce/key-values.js'
-import { inside, list, names } from '../reduce/node.js'
-import type { Column } from '../statements/table-facts.js'
+import { keyIn, keyOf, type Values } from '../footprint/key-values.js'
+import { childOf, columnOf, listOf, nameParts } from '../statements/parse-tree.js'
+import type { Column } from '../statements/schema-info.js'
 
-/** A row that an INSERT names, as far as its values are constants or parameters. */
-export type GivenRow = ReadonlyMap<string, string | null>
+/** A row of an INSERT, by column, as far as its values are constants or parameters. */
+export type KnownRow = ReadonlyMap<string, string | null>
 
-/** Whether a condition holds for a row; undefined: it cannot be told without asking the server. */
+/** Tells whether a condition holds for a row; undefined if only the server can tell. */
 export function matches(
   where: unknown,
-  row: GivenRow,
+  row: KnownRow,
   columns: readonly Column[],
   values: Values,
 ): boolean | undefined {
-  const bool = inside(where, 'BoolExpr')
+  const bool = childOf(where, 'BoolExpr')
   if (bool) {
-    const parts = list(bool.args).map((part) => matches(part, row, columns, values))
+    const parts = listOf(bool.args).map((part) => matches(part, row, columns, values))
     if (bool.boolop === 'NOT_EXPR') return parts[0] === undefined ? undefined : !parts[0]
     const decides = bool.boolop === 'OR_EXPR'
     if (parts.includes(decides)) return decides
     return parts.includes(undefined) ? undefined : !decides
   }
-  const test = inside(where, 'NullTest')
+  const test = childOf(where, 'NullTest')
   if (test) {
     const value = row.get(columnOf(test.arg) ?? '')
     return value === undefined ? undefined : (value === null) === (test.nulltesttype === 'IS_NULL')
   }
-  const expression = inside(where, 'A_Expr')
+  const expression = childOf(where, 'A_Expr')
   if (expression?.kind !== 'AEXPR_OP') return undefined
   const isLeft = columnOf(expression.lexpr) !== undefined
   const name = columnOf(isLeft ? expression.lexpr : expression.rexpr)
   const column = columns.find((one) => one.name === name)
   const own = keyOf(row.get(name ?? ''), column)
   const other = keyIn(column, isLeft ? expression.rexpr : expression.lexpr, values)
-  const operator = names(expression.name)
+  const operator = nameParts(expression.name)
   if (own === undefined || other === undefined || operator.length !== 1) return undefined
   return isLeft
     ? compare(own, `${operator[0]}`, other, column)
@@ -42,7 +42,7 @@ export function matches(
 function compare(a: string, operator: string, b: string, column: Column | undefined): boolean | undefined {
   if (operator === '=') return a === b
   if (operator === '<>') return a !== b
-  // The order of texts is a matter of their collation.
+  // The order of texts depends on their collation.
   if (!column?.type.startsWith('int')) return undefined
   switch (operator) {
     case '<':
@@ -56,5 +56,3 @@ function compare(a: string, operator: string, b: string, column: Column | undefi
   }
   return undefined
 }
-
-const columnOf = (node: unknown): string | undefined => names(inside(node, 'ColumnRef')?.fields).at(-1)

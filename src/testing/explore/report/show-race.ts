@@ -1,32 +1,32 @@
 import { countPreemptions, type Trace } from '../schedule/trace.js'
-import type { Failed } from '../search/failure.js'
-import { historyOf, type Knowledge } from './accesses.js'
-import { anomalyOf } from './anomaly.js'
+import type { FailedSchedule } from '../search/failure.js'
+import { findAnomaly } from './find-anomaly.js'
+import { findTurn } from './find-turn.js'
+import { buildHistory, type HistoryContext } from './history.js'
 import { findLinks } from './links.js'
 import { showSteps, showSwitches } from './printout.js'
 import { readLinks } from './read-links.js'
 import { encodeReplay } from './replay.js'
 import type { ExploreReport, FoundRace } from './report.js'
-import { turnAt } from './turn.js'
 
 type Facts = Omit<ExploreReport, 'summary' | 'race'>
 
-/** The printout of a schedule that went wrong. */
+/** Explains a failed schedule. */
 export function showRace(
-  { trace, failure, turnedAt }: Failed,
+  { trace, failure, turnedAt }: FailedSchedule,
   facts: Facts & { readonly identity: string },
-  knowledge: Knowledge,
+  context: HistoryContext,
 ): FoundRace {
   const { steps } = trace
   const replay = encodeReplay(steps, facts.actors, facts.identity)
   const isSerial = !trace.stuck && isOneAfterTheOther(trace)
-  const history = historyOf(trace, knowledge)
-  const anomaly = isSerial ? undefined : anomalyOf(trace, history)
+  const history = buildHistory(trace, context)
+  const anomaly = isSerial ? undefined : findAnomaly(trace, history)
   const footprints = steps.map(({ unit }, i) => {
-    const pending = trace.moments[i]?.pending.get(unit)
-    return pending && knowledge.footprintOf(pending)
+    const pending = trace.contexts[i]?.pending.get(unit)
+    return pending && context.footprintOf(pending)
   })
-  const turn = turnedAt === undefined || isSerial ? undefined : turnAt(steps, turnedAt, footprints)
+  const turn = turnedAt === undefined || isSerial ? undefined : findTurn(steps, turnedAt, footprints)
   const title = isSerial
     ? `Wrong in schedule ${facts.schedules}, with nobody in between: a mistake in the code, not a race.`
     : `${trace.stuck ? 'Stuck' : 'Race found'} in schedule ${facts.schedules} (${showSwitches(steps)}, ${facts.isolation.toUpperCase()}).`
@@ -51,7 +51,7 @@ export function showRace(
   }
 }
 
-/** Nobody began before another had ended. */
+/** True if each unit began after the one before it had ended. */
 function isOneAfterTheOther({ steps }: Trace): boolean {
   const order = steps.map(({ unit }) => unit).filter((unit, i, all) => unit !== all[i - 1])
   return countPreemptions(steps) === 0 && new Set(order).size === order.length

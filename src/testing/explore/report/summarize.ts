@@ -1,14 +1,13 @@
-import { DEPTH } from '../search/random-order.js'
+import { count } from '../../count.js'
+import { RACE_DEPTH } from '../search/random-priorities.js'
 import type { ExploreReport } from './report.js'
 
-const count = (n: number, thing: string): string => `${n.toLocaleString('en')} ${thing}${n === 1 ? '' : 's'}`
-
-/** What a report says in one sentence. "All" stands only where all is true. */
+/** The report in one sentence. The word "all" stands only where it is true. */
 export function summarize(report: Omit<ExploreReport, 'summary' | 'race'>): string {
   const { mode, schedules, isExhaustive, isComplete, random, actors, steps, isolation, tookMs, reduction } =
     report
   const scope = `(${count(actors.length, 'actor')}, at most ${count(steps, 'step')}, ${isolation.toUpperCase()}, ${(tookMs / 1_000).toFixed(1)} s)`
-  if (mode !== 'search') return `No violation in the one schedule that was asked for ${scope}.`
+  if (mode !== 'search') return `No violation in the one schedule that the options name ${scope}.`
   const kind = isComplete && reduction.off === null ? 'distinguishable schedule' : 'schedule'
   if (isExhaustive && schedules === 1) return `No violation in the only ${kind} ${scope}.`
   if (isExhaustive) return `No violation in all ${count(schedules, kind)} ${scope}.`
@@ -17,7 +16,7 @@ export function summarize(report: Omit<ExploreReport, 'summary' | 'race'>): stri
   const percent = (random.probability * 100).toFixed(random.probability > 0.99 ? 2 : 1)
   return (
     `No violation in ${count(schedules, kind)}: ${reach}, and ${count(random.schedules, 'schedule')} in random order ` +
-    `(seed ${random.seed}: a race that needs ${DEPTH} steps in a certain order would have shown with at least ${percent} %) ${scope}.`
+    `(seed ${random.seed}: a race that needs ${RACE_DEPTH} steps in a certain order would have shown with at least ${percent} %) ${scope}.`
   )
 }
 

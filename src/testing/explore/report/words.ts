@@ -1,11 +1,11 @@
-import type { Access, Read, Write } from './accesses.js'
+import type { Access, Read, Write } from './history.js'
 import { clip } from './printout.js'
 
-/** As it stands in the printout. */
+/** The name of a step as in the printout: `alice 2`. */
 export const stepName = ({ unit, number }: Access): string => `${unit} ${number}`
 
 /** `row 'lamp' of stock`; of several rows, the table. */
-export function place({ table, keys }: Pick<Read | Write, 'table' | 'keys'>): string {
+export function describeRows({ table, keys }: Pick<Read | Write, 'table' | 'keys'>): string {
   if (keys?.size !== 1) return table
   const [key] = keys
   const parts = (JSON.parse(key as string) as string[]).map((part) =>

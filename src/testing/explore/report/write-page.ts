@@ -1,10 +1,10 @@
 import { pageName, writePage } from '../../page/write-page.js'
 import type { ExploreOptions } from '../options.js'
-import { signStep } from '../schedule/trace.js'
-import { explorePage } from './page/explore-page.js'
+import { stepSignature } from '../schedule/trace.js'
+import { explorePage } from './explore-page.js'
 import type { ExploreReport, FoundRace } from './report.js'
 
-/** Writes the page if there is to be one; the report, and the printout of a race, say where it is. */
+/** Writes the page if the options or the environment want one, and adds its place to the report and the printout. */
 export async function withPage(report: ExploreReport, { page }: ExploreOptions): Promise<ExploreReport> {
   const { race, actors, notes } = report
   const written = await writePage({
@@ -21,4 +21,4 @@ export async function withPage(report: ExploreReport, { page }: ExploreOptions):
   }
 }
 
-const signsOf = ({ steps, failure }: FoundRace): string[] => [...steps.map(signStep), failure.name]
+const signsOf = ({ steps, failure }: FoundRace): string[] => [...steps.map(stepSignature), failure.name]

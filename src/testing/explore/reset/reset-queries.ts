@@ -1,10 +1,10 @@
 /**
- * Reads, in one message and one transaction: an xid that all later work is younger than, how far each sequence has
- * come, which tables hold rows, and whether triggers may be switched off. Relations are read one by one under a
- * handler, because tests beside this one may drop or lock theirs meanwhile; a table that cannot be read counts as
- * holding rows, and a sequence that cannot be read is left alone.
+ * Reads the initial state in one message and one transaction: an xid older than all later work, the position of each
+ * sequence, which tables hold rows, and whether triggers may be switched off. Relations are read one by one under a
+ * handler, because other tests may drop or lock theirs meanwhile. A table that cannot be read counts as holding rows,
+ * and a sequence that cannot be read stays as it is.
  */
-export const TAKE_NOTE = `
+export const READ_INITIAL_STATE = `
 do $dibs$
 declare
   relation record;
@@ -48,10 +48,10 @@ begin
     'xid', pg_catalog.pg_current_xact_id()::xid::text, 'mayReplicate', may_replicate,
     'sequences', sequences, 'filled', filled)::text, true);
 end $dibs$;
-select pg_catalog.current_setting('dibs.reset')::jsonb as note`
+select pg_catalog.current_setting('dibs.reset')::jsonb as state`
 
-/** What `TAKE_NOTE` answers. Oids are text, as `pg` gives them with every other query here. */
-export interface Note {
+/** The result of `READ_INITIAL_STATE`. Oids are text, as in all queries of this file. */
+export interface InitialState {
   readonly xid: string
   readonly mayReplicate: boolean
   readonly sequences: readonly {
@@ -63,11 +63,11 @@ export interface Note {
 }
 
 /**
- * What the open transaction of backend $1 has written, except what is known ($2) and not altered. Every INSERT,
+ * The relations that the open transaction of backend $1 has written, except known ones ($2) that it did not alter. Every INSERT,
  * UPDATE, DELETE and COPY holds RowExclusiveLock to the end of its transaction, TRUNCATE and DDL AccessExclusiveLock.
- * The modes between are of LOCK TABLE, CREATE INDEX and foreign keys to the table, which write no row. A sequence is
- * locked like a table. System tables have oids below 16384. It runs before every COMMIT, so it has
- * neither join nor subquery: 0.5 ms with its round trip, against 2.1 if it also said what each relation is.
+ * LOCK TABLE, CREATE INDEX and foreign keys to the table take the modes in between, and write no row. A sequence is
+ * locked like a table. System tables have oids below 16384. The query runs before every COMMIT, so it has
+ * neither join nor subquery: 0.5 ms with its round trip, against 2.1 if it also described each relation.
  */
 export const WRITTEN_BY = `
 select l.relation::text as oid, l.mode
@@ -82,7 +82,7 @@ export interface Written {
   readonly mode: 'RowExclusiveLock' | 'AccessExclusiveLock'
 }
 
-/** A relation by oid: a table or sequence of the user's, something else (an index), or none that is committed. */
+/** A relation by oid: a table or sequence of the user, another kind (an index), or one that is not committed. */
 export interface Relation {
   readonly oid: string
   readonly kind: 'table' | 'partitioned' | 'sequence' | 'other' | 'unseen'
@@ -91,7 +91,7 @@ export interface Relation {
   readonly start: string | null
 }
 
-/** What the oids ($1) are now, and the sequences that give the tables among them their default values. */
+/** Describes the relations $1, and the sequences that give the tables among them their default values. */
 export const RESOLVE = `
 with ids as (
   select oid from unnest($1::oid[]) oid
@@ -124,19 +124,19 @@ left join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 left join pg_catalog.pg_sequence s on s.seqrelid = r.oid`
 
 /**
- * Asked on the session itself, before it commits: tables in which it has updated rows, with how many it has inserted. What it
- * truncated counts from zero.
+ * Sent on the session itself, before it commits: the tables in which it has updated rows, with the number of rows that it
+ * has inserted. TRUNCATE sets that number back to zero.
  */
 export const UPDATED = `
 select coalesce(string_agg(relid::text || ':' || n_tup_ins, ' '), '') as updated
 from pg_catalog.pg_stat_xact_user_tables
 where n_tup_upd > 0`
 
-/** Asked there too: the rows of these tables. */
+/** Sent on the session itself: the number of rows in these tables. */
 export const countRows = (tables: readonly string[]): string =>
   `select concat_ws(' ', ${tables.map((name) => `(select count(*) from only ${name})`).join(', ')}) as counts`
 
-/** And the tables that it has locked against everybody. */
+/** Sent on the session itself: the tables that it has locked exclusively. */
 export const EXCLUSIVE = `
 select coalesce(string_agg(relation::text, ' '), '')
 from pg_catalog.pg_locks

@@ -3,71 +3,72 @@ import { ExplorationError } from '../../../errors.js'
 import {
   countRows,
   EXCLUSIVE,
-  type Note,
+  type InitialState,
+  READ_INITIAL_STATE,
   RESOLVE,
   type Relation,
-  TAKE_NOTE,
   UPDATED,
   WRITTEN_BY,
   type Written,
 } from './reset-queries.js'
 
-/** Dead rows go when their page is next read, but their line pointers stay, and every scan walks them. */
+/** A read of a page removes its dead rows, but leaves their line pointers, which slow down every scan. */
 const RUNS_PER_VACUUM = 256
 const UNDEFINED_TABLE = '42P01'
 
 /**
- * Puts the database back between two schedules: empties the tables that were written, and sets the sequences back
- * to where they were. The connection must be the server's own, not one of a pooler in between.
+ * Restores the database between two schedules: empties the tables that were written, and sets the sequences back
+ * to where they were. The connection must not go through a pooler.
  */
 export class Reset {
-  /** Rows shall lie in the same places each time, and not only be the same. */
-  isTidy = false
+  /** True: vacuum the tables each time, so that the rows of all schedules have the same physical places. */
+  vacuumsEachTime = false
   readonly #control: Pick<ClientBase, 'query'>
-  readonly #note: Note
+  readonly #initial: InitialState
   readonly #filled: ReadonlySet<string>
-  /** By oid: tables and sequences to put back, and what else was met, so that it is not met again. */
+  /** By oid: the tables and sequences to restore, and other relations, which need not be looked up again. */
   readonly #relations = new Map<string, Relation>()
-  /** Tables whose rows are known to be the exploration's own. */
-  readonly #own = new Set<string>()
-  /** Some name may be wrong: DDL ran, or what it made was not committed when last seen. */
+  /** The oids of tables of which all rows are known to come from the exploration. */
+  readonly #ownTables = new Set<string>()
+  /** True if some name may be wrong, since DDL ran, or since a relation was not committed when it was looked up. */
   #isStale = false
   #isSetupChecked = false
   #text: string | undefined
   #runs = 0
 
-  private constructor(control: Pick<ClientBase, 'query'>, note: Note) {
+  private constructor(control: Pick<ClientBase, 'query'>, initial: InitialState) {
     this.#control = control
-    this.#note = note
-    this.#filled = new Set(note.filled)
+    this.#initial = initial
+    this.#filled = new Set(initial.filled)
   }
 
-  /** Notes where all sequences stand and which tables have rows, before anything of the exploration ran. */
-  static async begin(control: Pick<ClientBase, 'query'>): Promise<Reset> {
+  /** Reads the positions of all sequences and which tables have rows, before the exploration runs anything. */
+  static async open(control: Pick<ClientBase, 'query'>): Promise<Reset> {
     // Several statements have several results, which the types of `pg` do not say.
-    const results: QueryResult<{ note: Note }>[] = [await control.query<{ note: Note }>(TAKE_NOTE)].flat()
-    const note = results.at(-1)?.rows[0]?.note
-    if (!note) throw new ExplorationError('The server has not said what its tables hold.', 'reset')
-    return new Reset(control, note)
+    type Row = { state: InitialState }
+    const results: QueryResult<Row>[] = [await control.query<Row>(READ_INITIAL_STATE)].flat()
+    const state = results.at(-1)?.rows[0]?.state
+    if (!state) throw new ExplorationError('The server has not said what its tables hold.', 'reset')
+    return new Reset(control, state)
   }
 
   /**
-   * Learns what the open transaction of backend `pid` has written, from its locks. To be called just before it
-   * ends: also before ROLLBACK, which takes back no `nextval`.
+   * Learns from the locks of backend `pid` what its open transaction has written. Must be called just before it
+   * ends, also before ROLLBACK, which does not undo `nextval`.
    */
-  async note(pid: number): Promise<void> {
+  async learnWrites(pid: number): Promise<void> {
     const { rows } = await this.#control.query<Written>({
       name: 'dibs_reset_written_by',
       text: WRITTEN_BY,
       values: [pid, [...this.#relations.keys()]],
     })
-    // What DDL has touched may have another name when the transaction has ended, or be seen only then.
+    // A relation that DDL has touched may have another name after the transaction, or be visible only then.
     if (rows.some(({ mode }) => mode === 'AccessExclusiveLock')) this.#isStale = true
     const unknown = rows.map(({ oid }) => oid).filter((oid) => !this.#relations.has(oid))
     if (unknown.length > 0) await this.#resolve(unknown)
   }
 
-  /** How many things were written that nobody else could see yet: they were made in that transaction. */
+  /** The number of written relations that are not committed: their own transaction created them. */
   get newRelations(): number {
     return this.#of('unseen').length
   }
@@ -78,47 +79,49 @@ export class Reset {
   }
 
   /**
-   * Refuses to go on if a written table holds rows that were there before, since `run` would delete them. To be
-   * called once after the first `setup`, whose own rows are younger than `begin`, and once after the first run of
-   * the actors: there it counts what the table held at `begin`, because an UPDATE makes an old row look young.
+   * Throws if a written table holds rows from before the exploration, since `run` would delete them. Must be called
+   * once after the first `setup`, whose rows are younger than `open`, and once after the first run of the actors.
+   * There, every table counts that held rows at `open`, because an UPDATE makes an old row look young.
    */
   async protectRows(): Promise<void> {
     const isByActors = this.#isSetupChecked
     this.#isSetupChecked = true
     await this.#refresh()
-    const doubtful = this.#unprotected().filter(({ oid }) => this.#filled.has(oid))
-    if (doubtful.length > 0) await this.#refuseRows(doubtful, isByActors)
-    for (const { oid } of this.#unprotected()) this.#own.add(oid)
+    const suspects = this.#unprotected().filter(({ oid }) => this.#filled.has(oid))
+    if (suspects.length > 0) await this.#refuseRows(suspects, isByActors)
+    for (const { oid } of this.#unprotected()) this.#ownTables.add(oid)
   }
 
   /**
-   * Refuses an UPDATE by `setup` of rows that were there before, before it is committed: afterwards they would look as
-   * young as rows that it made. To be called after `note`. `ask` puts a question to the session itself.
+   * Throws before the COMMIT of an UPDATE by `setup` of rows from before the exploration. After the COMMIT they would look as
+   * young as rows that `setup` inserted. Must be called after `learnWrites`.
+   *
+   * @param query runs a query on the session itself
    */
-  async protectUpdates(ask: (sql: string) => Promise<string>): Promise<void> {
-    const updated = (await ask(UPDATED)).split(' ').flatMap((entry) => {
+  async protectUpdates(query: (sql: string) => Promise<string>): Promise<void> {
+    const updated = (await query(UPDATED)).split(' ').flatMap((entry) => {
       const [oid = '', inserted = ''] = entry.split(':')
       const relation = this.#relations.get(oid)
       return relation && this.#filled.has(oid) ? [{ relation, inserted: Number(inserted) }] : []
     })
     if (updated.length === 0) return
-    const counts = await ask(countRows(updated.map(({ relation }) => relation.name)))
-    // Where there are more rows than this transaction has made, older ones are among them.
-    const doubtful = updated.flatMap(({ relation, inserted }, i) =>
+    const counts = await query(countRows(updated.map(({ relation }) => relation.name)))
+    // A table with more rows than this transaction has inserted holds older ones.
+    const suspects = updated.flatMap(({ relation, inserted }, i) =>
       Number(counts.split(' ')[i]) > inserted ? [relation] : [],
     )
-    if (doubtful.length === 0) return
-    // Nobody else can look into a table that it has locked as a whole.
-    const locked = (await ask(EXCLUSIVE)).split(' ')
-    const hidden = doubtful.filter(({ oid }) => locked.includes(oid))
+    if (suspects.length === 0) return
+    // No other session can read a table that this one has locked exclusively.
+    const locked = (await query(EXCLUSIVE)).split(' ')
+    const hidden = suspects.filter(({ oid }) => locked.includes(oid))
     if (hidden.length > 0) throw refusal(hidden.map(({ name }) => name))
-    await this.#refuseRows(doubtful, false)
+    await this.#refuseRows(suspects, false)
   }
 
-  /** Empties the written tables and sets the sequences back, in one round trip unless something new turned up. */
+  /** Empties the written tables and sets the sequences back, in one round trip unless a table is new. */
   async run(): Promise<void> {
     await this.#refresh()
-    // A later schedule may be the first to write to some table.
+    // A later schedule may be the first that writes to a table.
     if (this.#unprotected().some(({ oid }) => this.#filled.has(oid))) {
       this.#isSetupChecked = true
       await this.protectRows()
@@ -133,7 +136,7 @@ export class Reset {
     }
     this.#runs++
     const tables = this.#names('table')
-    if ((this.isTidy || this.#runs % RUNS_PER_VACUUM === 0) && tables.length > 0)
+    if ((this.vacuumsEachTime || this.#runs % RUNS_PER_VACUUM === 0) && tables.length > 0)
       await this.#control.query(`vacuum (skip_locked) ${tables.join(', ')}`)
   }
 
@@ -143,7 +146,7 @@ export class Reset {
     this.#text = undefined
   }
 
-  /** Now that no transaction is open, what is not there is gone. */
+  /** Looks the relations up again, while no transaction is open, so that those not found are dropped. */
   async #refresh(): Promise<void> {
     if (!this.#isStale) return
     await this.#resolve([...this.#relations.keys()])
@@ -162,18 +165,18 @@ export class Reset {
   }
 
   #unprotected(): Relation[] {
-    return this.#of('table').filter(({ oid }) => !this.#own.has(oid))
+    return this.#of('table').filter(({ oid }) => !this.#ownTables.has(oid))
   }
 
   async #refuseRows(tables: readonly Relation[], isByActors: boolean): Promise<void> {
-    const isOld = isByActors ? 'true' : `pg_catalog.age(xmin) > pg_catalog.age('${this.#note.xid}'::xid)`
+    const isOld = isByActors ? 'true' : `pg_catalog.age(xmin) > pg_catalog.age('${this.#initial.xid}'::xid)`
     const counts = tables.map(({ name }) => `(select count(*)::int from only ${name} where ${isOld})`)
     const { rows } = await this.#control.query<{ counts: number[] }>(
       `select array[${counts.join(', ')}] as counts`,
     )
     const named = tables.flatMap(({ name }, index) => {
       const left = rows[0]?.counts[index] ?? 0
-      // Actors that have deleted them all would begin the next schedule without them.
+      // If the actors have deleted all old rows, the next schedule would begin without them.
       return left > 0 || isByActors ? [`${name} (${left} ${left === 1 ? 'row' : 'rows'} now)`] : []
     })
     if (named.length > 0) throw refusal(named)
@@ -185,8 +188,8 @@ export class Reset {
   }
 
   /**
-   * One message of several statements is one transaction, and leaves none open if it fails. One statement deletes
-   * from all tables, since foreign keys are checked at its end: no order of tables is needed, not even for circles.
+   * Several statements in one message are one transaction, which is over even if it fails. One statement deletes
+   * from all tables, because foreign keys are checked at its end, so that no order of the tables is needed.
    */
   #render(): string {
     const tables = this.#names('table')
@@ -197,17 +200,17 @@ export class Reset {
     return [
       `set local lock_timeout = '10s'`,
       'set local row_security = off', // fails where a policy would hide rows from the DELETE
-      ...(this.#note.mayReplicate
+      ...(this.#initial.mayReplicate
         ? ['set local session_replication_role = replica', ...empty]
-        : [...empty, ...empty]), // again, for what triggers on DELETE have written into the same tables
+        : [...empty, ...empty]), // again, for rows that triggers on DELETE have written
       ...(sequences.length > 0 ? [`select ${sequences.join(', ')}`] : []),
     ].join('; ')
   }
 
   #setBack({ oid, name, start }: Relation): string[] {
-    const noted = this.#note.sequences.find((sequence) => sequence.oid === oid)
-    if (noted && noted.last === null) return [] // it could not be read, so where it stood is unknown
-    const [value, called] = noted ? [noted.last, noted.called] : [start, false]
+    const initial = this.#initial.sequences.find((sequence) => sequence.oid === oid)
+    if (initial && initial.last === null) return [] // the sequence could not be read, so its position is unknown
+    const [value, called] = initial ? [initial.last, initial.called] : [start, false]
     return [`pg_catalog.setval('${name.replaceAll("'", "''")}', ${value}, ${called})`]
   }
 }

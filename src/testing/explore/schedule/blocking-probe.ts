@@ -1,17 +1,18 @@
 import type { ClientBase } from 'pg'
 
-/** Whom a backend waits for, as the server says. */
-export interface Blocked {
+/** A backend that waits for other backends. */
+export interface BlockedBackend {
   readonly pid: number
-  /** Backends that hold what it wants, or wanted it first. */
+  /** The backends that hold the lock, or stand before this backend in the queue for the lock. */
   readonly by: readonly number[]
 }
 
 const ISOLATION_TEST = 'pg_isolation_test_session_is_blocked(integer,integer[])'
 
 /**
- * Asks the server who waits for whom; elapsed time says nothing. The function that PostgreSQL's own isolation tester uses
- * also knows waits for a safe snapshot, and is undocumented: hence the second way.
+ * Asks the server which backends wait for which. Elapsed time would not show that. The probe uses the function of
+ * PostgreSQL's own isolation tester, which also finds waits for a safe snapshot. That function is undocumented, so the probe
+ * works without it too.
  */
 export class BlockingProbe {
   readonly #control: ClientBase
@@ -36,8 +37,11 @@ export class BlockingProbe {
     return new BlockingProbe(control, rows[0]?.has === true)
   }
 
-  /** Those of `pids` that wait now; `suspects` are all whom they might wait for. */
-  async look(pids: readonly number[], suspects: readonly number[]): Promise<Map<number, Blocked>> {
+  /** The backends of `pids` that wait now. `suspects` are all backends for which they may wait. */
+  async findBlocked(
+    pids: readonly number[],
+    suspects: readonly number[],
+  ): Promise<Map<number, BlockedBackend>> {
     const values = [`{${pids.join()}}`, `{${suspects.join()}}`]
     const text = this.#sql
     const { rows } = await this.#control.query<{ pid: string; by: string }>({
@@ -46,6 +50,7 @@ export class BlockingProbe {
       values: text.includes('$2') ? values : values.slice(0, 1),
     })
     return new Map(
+      // guard: explorer.blocked-probe
       rows.map(({ pid, by }) => [
         Number(pid),
         { pid: Number(pid), by: by.split(' ').filter(Boolean).map(Number) },
@@ -53,7 +58,7 @@ export class BlockingProbe {
     )
   }
 
-  /** What a waiting backend wants, in words: `row lock, stock`. */
+  /** Describes the lock that a waiting backend wants: `row lock, stock`. */
   async describe(pid: number): Promise<string> {
     const { rows } = await this.#control.query<{
       locktype: string
@@ -65,8 +70,8 @@ export class BlockingProbe {
       [String(pid)],
     )
     const wanted = rows.find(({ granted }) => !granted)
-    // Whoever waits for a row's writer holds its place in that row's queue meanwhile; whoever waits for the writer of a
-    // unique key has no row to queue for.
+    // A backend that waits for the writer of a row holds a tuple lock, as its place in the queue for the row. A backend that
+    // waits for the writer of a unique key holds none.
     const queued = rows.find(({ locktype }) => locktype === 'tuple')
     if (!wanted) return ''
     switch (wanted.locktype) {

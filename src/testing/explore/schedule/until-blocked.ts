@@ -1,22 +1,26 @@
 import pg, { type ClientBase } from 'pg'
 import { ExplorationError, InvalidInputError } from '../../../errors.js'
-import { checkDuration } from '../../../postgres/check-duration.js'
-import { checkOptions } from '../../../postgres/check-options.js'
+import { hasMethods, nameGiven } from '../../../options/name-given.js'
+import { duration } from '../../../options/number-options.js'
+import { optionTable } from '../../../options/option-table.js'
 import { endClient } from '../../../postgres/client.js'
-import { hasMethods, nameGiven } from '../../../postgres/name-given.js'
 import { sleep } from '../../../postgres/sleep.js'
 import { BlockingProbe } from './blocking-probe.js'
 
 export interface UntilBlockedOptions {
-  /** How long to look. Default 5,000. */
+  /** How long to poll the server before the call fails. Default 5,000. */
   readonly withinMs?: number | undefined
 }
+
+export const untilBlockedOptions = optionTable<UntilBlockedOptions>()('untilBlocked', {
+  withinMs: duration({ default: 5_000 }),
+})
 
 const PAUSE_MS = 5
 
 /**
- * Waits until the statement that `client` has sent waits for a lock, as the server says: for tests written by hand, in
- * place of a sleep. Resolves to the processes that hold the lock or were there first.
+ * Resolves when the statement that `client` has sent waits for a lock, as the server reports it. For tests written by hand,
+ * in place of a sleep. The result is the ids of the processes that hold the lock or stand before the client in the queue.
  *
  * @example
  * const waiting = bob.query('update stock set amount = 0')
@@ -26,12 +30,11 @@ const PAUSE_MS = 5
  */
 export async function untilBlocked(
   client: ClientBase,
-  options: UntilBlockedOptions = {},
+  options?: UntilBlockedOptions,
 ): Promise<readonly number[]> {
   if (!hasMethods(client, 'query', 'escapeIdentifier'))
     throw new InvalidInputError('client', `must be a client of pg, not ${nameGiven(client)}`)
-  checkOptions(options, ['withinMs'])
-  const withinMs = checkDuration('withinMs', options.withinMs ?? 5_000)
+  const { withinMs } = untilBlockedOptions.read(options)
   const {
     host,
     port,
@@ -41,7 +44,7 @@ export async function untilBlocked(
     ssl,
     processID: pid,
   } = client as pg.Client & { processID: number }
-  // A connection of its own: the client's is busy, and a pool's last one may be the one that waits.
+  // The probe needs a connection of its own: the client's is busy, and a pool may have no other.
   const control = new pg.Client({ host, port, user, password, database, ssl })
   control.on('error', () => {})
   await control.connect()
@@ -49,7 +52,7 @@ export async function untilBlocked(
     const probe = await BlockingProbe.open(control)
     const deadline = performance.now() + withinMs
     for (;;) {
-      const blocked = (await probe.look([pid], [])).get(pid)
+      const blocked = (await probe.findBlocked([pid], [])).get(pid)
       if (blocked) return blocked.by
       if (performance.now() > deadline) throw await explain(control, pid, withinMs)
       await sleep(PAUSE_MS)
@@ -65,8 +68,8 @@ async function explain(control: pg.Client, pid: number, withinMs: number): Promi
     [pid],
   )
   const [found] = rows
-  const stands = found
+  const state = found
     ? `it is ${found.state}, and its last statement is ${JSON.stringify(found.query)}`
     : 'the server knows no such process: is there a pooler in between?'
-  return new ExplorationError(`Process ${pid} waits for no lock after ${withinMs} ms: ${stands}.`, 'stalled')
+  return new ExplorationError(`Process ${pid} waits for no lock after ${withinMs} ms: ${state}.`, 'stalled')
 }

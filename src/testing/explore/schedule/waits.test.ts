@@ -49,7 +49,7 @@ const inOrder =
     })
 
 describe('a lock wait', () => {
-  it('is seen, and named with what is waited for', async () => {
+  it('is found, with the name of the lock', async () => {
     const report = await explore({
       url,
       setup: rows,
@@ -92,7 +92,7 @@ describe('a lock wait', () => {
     expect(report.race?.steps.map(({ effect }) => effect.kind)).toEqual(['done', 'done'])
   })
 
-  it('on somebody who has ended for good is a schedule that is stuck', async () => {
+  it('for an actor that has ended is a stuck schedule', async () => {
     const keep = async (db: Pool) => void (await db.query('select pg_advisory_lock(6)'))
     const report = await explore({ url, actors: { alice: keep, bob: keep }, throws: false })
     expect(report.race?.failure.message).toBe(
@@ -102,7 +102,7 @@ describe('a lock wait', () => {
 })
 
 describe('a deadlock', () => {
-  it('ends soon, with whoever closed the circle as its victim, every time', async () => {
+  it('ends soon, and its victim is always the unit that closed the circle', async () => {
     let [calmMs, deadlockedMs] = [0, 0]
     const run = (schedule: readonly string[]) =>
       explore({
@@ -149,14 +149,14 @@ describe('a deadlock', () => {
   })
 })
 
-describe('several who are woken at once', () => {
+describe('several units that are woken at once', () => {
   const insert = (db: Pool, name: string, end: string) =>
     inTransaction(db, async (client) => {
       await client.query(`insert into key values ('x', $1)`, [name])
       if (end === 'rollback') throw new Error('changed my mind')
     })
 
-  it('are seen in both orders, or it is said that they were not', async () => {
+  it('are seen in both orders, or a note says that they were not', async () => {
     const winners = new Set<string>()
     const report = await explore({
       url,
@@ -205,7 +205,7 @@ describe('a yield point in a function', () => {
     expect(report.notes).toEqual([])
   })
 
-  it('that is missing is said to be', async () => {
+  it('that is missing is noted', async () => {
     const add = (db: Pool) => db.query('select add_at_once(1)')
     const report = await explore({
       url,
@@ -240,7 +240,7 @@ describe('a yield point in a function', () => {
     expect(report.verdict).toBe('passed')
   })
 
-  it('does nothing when nobody explores', async () => {
+  it('does nothing outside an exploration', async () => {
     await pool.query('insert into counter values (1, 0)')
     const { rows } = await pool.query('select add_slowly(1) as n')
     await pool.query('delete from counter')
@@ -289,7 +289,7 @@ describe('an actor with several connections', () => {
     )
   })
 
-  it('that leaves a transaction open is told', async () => {
+  it('that leaves a transaction open fails', async () => {
     const leave = async (db: Pool) => {
       const client = await db.connect()
       await client.query('begin')
@@ -342,7 +342,7 @@ describe('an actor with several connections', () => {
 })
 
 describe('untilBlocked', () => {
-  it('waits until the server says so, and tells by whom', async () => {
+  it('waits until the server says so, and returns the processes that block', async () => {
     const [alice, bob] = [await pool.connect(), await pool.connect()]
     await pool.query('insert into counter values (1, 0)')
     try {
@@ -359,7 +359,7 @@ describe('untilBlocked', () => {
     }
   })
 
-  it('says what the client does instead', async () => {
+  it('fails with what the client does instead', async () => {
     const idle = await pool.connect()
     await idle.query('select 1')
     await expect(untilBlocked(idle, { withinMs: 50 })).rejects.toThrow(

@@ -2,71 +2,72 @@ import { ExplorationError } from '../../../errors.js'
 import type { ActorPool } from '../../gate/actor-pool.js'
 import type { ExploreOptions } from '../options.js'
 import type { Trace } from '../schedule/trace.js'
-import type { Stage } from '../stage/stage.js'
+import type { TestSession } from '../session/test-session.js'
 
-/** What is wrong with a schedule. */
+/** The reason why the outcome of a schedule is wrong. */
 export interface Failure {
   readonly name: string
   readonly message: string
   readonly cause?: unknown
 }
 
-/** A schedule that went wrong. */
-export interface Failed {
+/** A schedule whose outcome is wrong. */
+export interface FailedSchedule {
   readonly trace: Trace
   readonly failure: Failure
-  /** The step at which it left a schedule that was right. */
+  /** The step at which it departs from a schedule that did not fail. */
   readonly turnedAt?: number | undefined
 }
 
 const READ_ONLY = '25006'
 
-/** Judges a schedule that has run. */
-export async function failureOf(
+/** Finds out whether the outcome of a schedule is wrong. Undefined if it is right. */
+export async function findFailure(
   trace: Trace,
-  stage: Stage,
+  testSession: TestSession,
   options: ExploreOptions,
 ): Promise<Failure | undefined> {
   const { invariant, mayFail } = options
   if (trace.stuck) return { name: 'Stuck', message: `Nobody can go on:\n${trace.stuck}` }
   for (const [actor, outcome] of Object.entries(trace.outcomes)) {
-    if (outcome.status === 'fulfilled' || mayFail?.(outcome.reason, actor)) continue
-    const { name, message } = errorOf(outcome.reason)
+    if (outcome.status === 'fulfilled' || mayFail?.(outcome.reason, actor)) continue // guard: explorer.actor-failure
+    const { name, message } = describeError(outcome.reason)
     return { name, message: `${actor} failed: ${message}`, cause: outcome.reason }
   }
-  const [open] = stage.cast.withOpenTransaction
+  const [open] = testSession.actorSet.withOpenTransaction
   if (open) return { name: 'OpenTransaction', message: `${open} has ended and left its transaction open.` }
-  return invariant && violationOf(stage, (db) => invariant(db, trace.outcomes))
+  return invariant && findViolation(testSession, (db) => invariant(db, trace.outcomes))
 }
 
-/** What an invariant finds wrong. */
-export async function violationOf(
-  stage: Stage,
+/** Runs an invariant. Returns the violation that it finds. */
+export async function findViolation(
+  testSession: TestSession,
   invariant: (db: ActorPool) => unknown,
 ): Promise<Failure | undefined> {
   try {
-    const held = await stage.judge(invariant)
+    const held = await testSession.runReadOnly(invariant)
     return held === false ? { name: 'Invariant', message: 'The invariant returned false.' } : undefined
   } catch (error) {
     if (error instanceof ExplorationError) throw error
-    if (isWrite(error))
+    if (isReadOnlyViolation(error))
       throw new ExplorationError(
-        `The invariant tried to change data: ${errorOf(error).message}. It may only look; writes belong into what is tested, or into \`setup\`.`,
+        `The invariant tried to change data: ${describeError(error).message}. It may only read; writes belong into the code under test, or into \`setup\`.`,
         'invariant',
         undefined,
         { cause: error },
       )
-    return { ...errorOf(error), cause: error }
+    return { ...describeError(error), cause: error }
   }
 }
 
-/** Whoever may only look has tried to write. */
-export const isWrite = (error: unknown): boolean => (error as { code?: unknown } | null)?.code === READ_ONLY
+/** True for the error of a write in a read-only transaction. */
+export const isReadOnlyViolation = (error: unknown): boolean =>
+  (error as { code?: unknown } | null)?.code === READ_ONLY
 
-export function errorOf(error: unknown): { name: string; message: string } {
+export function describeError(error: unknown): { name: string; message: string } {
   if (error instanceof Error) {
     const { code } = error as { code?: unknown }
-    // `pg` calls all of them "error".
+    // `pg` names all errors of the server "error".
     const name = error.name === 'error' && typeof code === 'string' ? `error ${code}` : error.name
     return { name, message: error.message }
   }

@@ -1,36 +1,35 @@
+import { isRecord } from './parse-tree.js'
 import { isSchemaChange, NEEDS_BLOCK, type StatementKind, statementKind } from './statement-kind.js'
-import { isRecord, treeNames } from './tree-names.js'
-
-export type { StatementKind } from './statement-kind.js'
+import { treeNames } from './tree-names.js'
 
 export interface Statement {
-  /** As the caller wrote it, without the semicolon and the blanks and comments around it. */
+  /** The text as the caller wrote it, without the semicolon, blanks and comments around it. */
   readonly text: string
   readonly kind: StatementKind
   /**
-   * Functions it calls directly, anywhere in it, also the procedure of CALL, as written and folded (`lower`,
-   * `app.take`; quoted where PostgreSQL would need it); no duplicates.
+   * Functions that the statement itself calls, at any depth, and the procedure of CALL. Names are in lower case unless quoted,
+   * and quoted where PostgreSQL needs it: `lower`, `app.take`. No duplicates.
    */
   readonly functions: readonly string[]
-  /** Tables it names in any role, written likewise (`stock`, `app.stock`); no names of CTEs. */
+  /** Tables that the statement names in any role, written like `functions`: `stock`, `app.stock`. No names of CTEs. */
   readonly tables: readonly string[]
-  /** It makes, changes or drops what tables are made of, and not only for its own session. */
+  /** True if the statement creates, changes or drops objects of the schema that are not temporary. */
   readonly changesSchema: boolean
-  /** Outside a transaction block it fails or does nothing: LOCK TABLE, a cursor, SET CONSTRAINTS. */
+  /** True if the statement fails or does nothing outside a transaction block: LOCK TABLE, a cursor, SET CONSTRAINTS. */
   readonly needsBlock: boolean
-  /** The parser understood it. If not, `kind` is `work` and `text` the whole message. */
+  /** False if the parser did not understand the message. Then `kind` is `work`, and `text` is the whole message. */
   readonly isParsed: boolean
-  /** As libpg-query gives it. */
+  /** The parse tree of libpg-query. */
   readonly tree?: unknown
 }
 
-/** A run of an explorer sends few texts many times. */
+/** An exploration sends few texts many times. */
 const MAX_CACHED_TEXTS = 2_000
 const cache = new Map<string, readonly Statement[]>()
 let loading: Promise<void> | undefined
 let parser: typeof import('libpg-query') | undefined
 
-/** To be awaited once before `parseStatements`; again is free. */
+/** Must be awaited before the first `parseStatements`. Later calls cost nothing. */
 export function loadParser(): Promise<void> {
   loading ??= load()
   return loading
@@ -47,7 +46,7 @@ function loadedParser(): typeof import('libpg-query') {
   return parser
 }
 
-/** Takes what one message carries apart; nothing but blanks and comments gives no statement. */
+/** Splits the text of one message into its statements. Blanks and comments alone give none. */
 export function parseStatements(text: string): readonly Statement[] {
   const known = cache.get(text)
   if (known) return known
@@ -68,7 +67,7 @@ function parse(text: string): Statement[] {
       describe(stmt, bytes.subarray(start, length ? start + length : undefined)),
     )
   } catch {
-    // A newer syntax, an error the server will report, or a tree too deep to walk.
+    // The text has a newer syntax, an error that the server will report, or a tree too deep to walk.
     return [
       freeze({
         text: text.trim(),
@@ -89,7 +88,7 @@ function describe(tree: unknown, bytes: Buffer): Statement {
   const { functions, tables } = names
   const kind = statementKind(type, isRecord(node) ? node : {}, names)
   return freeze({
-    text: withoutTail(bytes),
+    text: withoutTrailingComments(bytes),
     kind,
     functions,
     tables,
@@ -100,11 +99,8 @@ function describe(tree: unknown, bytes: Buffer): Statement {
   })
 }
 
-/**
- * The parser leaves comments before a statement out, and those after it in. A `--` at the end would swallow what
- * is put behind the text.
- */
-function withoutTail(bytes: Buffer): string {
+/** Removes comments at the end, which the parser leaves in. A `--` at the end would comment out what is appended later. */
+function withoutTrailingComments(bytes: Buffer): string {
   const text = bytes.toString().trim()
   if (!text.includes('--') && !text.includes('/*')) return text
   const last = loadedParser()

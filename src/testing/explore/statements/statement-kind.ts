@@ -1,6 +1,7 @@
-import { isRecord, type TreeNames } from './tree-names.js'
+import { isRecord } from './parse-tree.js'
+import type { TreeNames } from './tree-names.js'
 
-/** What a statement is to a scheduler. */
+/** The kinds of statements that the explorer treats differently. */
 export type StatementKind =
   /** BEGIN, START TRANSACTION. */
   | 'begin'
@@ -8,15 +9,15 @@ export type StatementKind =
   | 'commit'
   /** ROLLBACK and ABORT of the whole transaction. */
   | 'rollback'
-  /** ROLLBACK TO SAVEPOINT: it frees locks, so it is a step of its own. */
+  /** ROLLBACK TO SAVEPOINT, which is a step of its own, since it releases locks. */
   | 'rollback-to'
   /** SAVEPOINT, RELEASE. */
   | 'savepoint'
   /** SET, RESET, SHOW: neither reads rows nor locks them. */
   | 'setting'
-  /** A query that by its own words neither writes nor locks; what its functions do is another question. */
+  /** A query whose text neither writes nor locks. The functions that it calls may. */
   | 'read'
-  /** Refuses a transaction block. */
+  /** A statement that refuses to run in a transaction block. */
   | 'whole'
   /** Everything else. */
   | 'work'
@@ -36,7 +37,7 @@ const TRANSACTION_KINDS: Readonly<Record<string, StatementKind>> = {
 
 const SETTINGS = new Set(['VariableSetStmt', 'VariableShowStmt'])
 
-/** They read and lock nothing, but take the snapshot of a REPEATABLE READ transaction, so they are steps. */
+/** PREPARE and DEALLOCATE read and lock nothing, but are steps, since they take the snapshot at REPEATABLE READ. */
 const SNAPSHOTS = new Set(['PrepareStmt', 'DeallocateStmt'])
 
 export const NEEDS_BLOCK: ReadonlySet<string> = new Set([
@@ -45,7 +46,7 @@ export const NEEDS_BLOCK: ReadonlySet<string> = new Set([
   'ConstraintsSetStmt',
 ])
 
-/** Those that call PreventInTransactionBlock in PostgreSQL's source whatever their options. */
+/** Statements that call PreventInTransactionBlock in PostgreSQL's source whatever their options. */
 const WHOLE = new Set([
   'AlterSubscriptionStmt',
   'AlterSystemStmt',
@@ -74,7 +75,7 @@ export function statementKind(type: string, node: Record<string, unknown>, names
 function isWholeByOption(type: string, node: Record<string, unknown>): boolean {
   switch (type) {
     case 'VacuumStmt':
-      return node.is_vacuumcmd === true // else it is ANALYZE
+      return node.is_vacuumcmd === true // false for ANALYZE
     case 'IndexStmt':
     case 'DropStmt':
       return node.concurrent === true
@@ -111,7 +112,7 @@ function detachesConcurrently(commands: unknown): boolean {
 
 const SCHEMA_CHANGE = /^(?:Alter|CompositeType|Create|Define|Drop|Index|Refresh|Rename|Rule|View)\w*Stmt$/
 
-/** What is temporary goes with its session. */
+/** True if the statement creates, changes or drops objects that are not temporary. */
 export function isSchemaChange(type: string, tree: unknown): boolean {
   const text = JSON.stringify(tree)
   const isInto = type === 'SelectStmt' && text.includes('"intoClause"')

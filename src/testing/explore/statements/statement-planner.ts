@@ -2,31 +2,32 @@ import type { Plan, PlannedStep, Planner, SessionView } from '../../gate/plan.js
 import { query, sync } from '../../wire/frontend.js'
 import type { Execution, Request } from '../../wire/request.js'
 import { IMPLICIT_COMMIT } from '../schedule/trace.js'
-import type { Catalog } from './catalog.js'
-import { parseStatements, type Statement, type StatementKind } from './parse-statements.js'
+import { parseStatements, type Statement } from './parse-statements.js'
+import type { SchemaCatalog } from './schema-catalog.js'
+import type { StatementKind } from './statement-kind.js'
 
-/** They neither read nor lock: each is one with the statement after it. */
+/** Statements that neither read nor lock. Each joins the step of the next statement. */
 const QUIET: ReadonlySet<StatementKind> = new Set(['begin', 'savepoint', 'setting'])
-const ENDS: ReadonlySet<StatementKind> = new Set(['commit', 'rollback'])
-const FREES: ReadonlySet<StatementKind> = new Set(['commit', 'rollback', 'rollback-to', 'whole'])
+const ENDS_TRANSACTION: ReadonlySet<StatementKind> = new Set(['commit', 'rollback'])
+const RELEASES_LOCKS: ReadonlySet<StatementKind> = new Set(['commit', 'rollback', 'rollback-to', 'whole'])
 
-export interface StatementPlannerOptions {
+interface StatementPlannerOptions {
   /**
-   * An autocommit statement is two steps: its work and its COMMIT. Two such statements that overlap have each taken their
-   * snapshot before the other commits, which no order of whole statements can show.
+   * True: an autocommit statement is two steps, its work and its COMMIT. Two such statements can overlap, so that each takes
+   * its snapshot before the other commits. No order of whole statements would show that.
    */
   readonly splits: boolean
-  /** Reads leave traces that count at their COMMIT (SERIALIZABLE). */
+  /** True at SERIALIZABLE, where the COMMIT of a read matters too. */
   readonly readsCount: boolean
 }
 
-/** Makes steps of requests. */
+/** Splits each request into the steps that the explorer schedules. */
 export class StatementPlanner implements Planner {
-  readonly #catalog: Catalog
+  readonly #catalog: SchemaCatalog
   readonly #options: StatementPlannerOptions
   readonly #unsplittable = new Set<string>()
 
-  constructor(catalog: Catalog, options: StatementPlannerOptions) {
+  constructor(catalog: SchemaCatalog, options: StatementPlannerOptions) {
     this.#catalog = catalog
     this.#options = options
   }
@@ -53,12 +54,12 @@ export class StatementPlanner implements Planner {
           text: request.text,
           sends: 'request',
           changesSchema,
-          commitsItself:
+          commitsOwnWork:
             session.status === 'I' &&
-            statements.some(({ kind }) => ENDS.has(kind)) &&
+            statements.some(({ kind }) => ENDS_TRANSACTION.has(kind)) &&
             statements.some(({ kind }) => kind === 'work'),
           endsTransaction:
-            !isSplit && (session.status === 'I' || statements.some(({ kind }) => FREES.has(kind))),
+            !isSplit && (session.status === 'I' || statements.some(({ kind }) => RELEASES_LOCKS.has(kind))),
         },
         ...(isSplit ? [COMMIT] : []),
       ],
@@ -68,12 +69,16 @@ export class StatementPlanner implements Planner {
     if (statements.every((statement) => this.#isQuiet(statement, session)))
       return { steps: [], isSplit: false, opensSavepoint, ...beginning(request, statements) }
     const pieces = piecesOf(request, statements)
-    const isControlled = statements.some(({ kind }) => kind === 'begin' || ENDS.has(kind))
+    const isControlled = statements.some(({ kind }) => kind === 'begin' || ENDS_TRANSACTION.has(kind))
     const isSplit = session.status === 'I' && !isControlled && this.#isSplittable(request, statements)
-    // `insert …; begin; …`: what comes before BEGIN shares its transaction only if it is one message.
-    const isOddlyControlled = session.status === 'I' && isControlled && statements[0]?.kind !== 'begin'
+    // `insert …; begin; …`: the statement before BEGIN shares its transaction only if both are in one message.
+    const startsImplicitTransaction =
+      session.status === 'I' && isControlled && statements[0]?.kind !== 'begin'
     const isOnePiece =
-      pieces.length < 2 || isOddlyControlled || hasTail(statements) || statements.some(copiesIn)
+      pieces.length < 2 ||
+      startsImplicitTransaction ||
+      hasStatementAfterEnd(statements) ||
+      statements.some(copiesIn)
     if (isOnePiece) return whole(isSplit)
     if (session.status === 'I' && !isControlled && !isSplit) return whole(false)
     return { steps: [...pieces, ...(isSplit ? [COMMIT] : [])], isSplit, opensSavepoint }
@@ -81,25 +86,25 @@ export class StatementPlanner implements Planner {
 
   #isQuiet({ kind }: Statement, { status, hasSavepoint }: SessionView): boolean {
     if (QUIET.has(kind)) return true
-    if (!ENDS.has(kind)) return false
-    // Outside a transaction it does nothing. A failed transaction has freed its locks when it failed, unless a savepoint
-    // keeps those that were taken before it.
+    if (!ENDS_TRANSACTION.has(kind)) return false
+    // COMMIT and ROLLBACK outside a transaction do nothing. A failed transaction has released its locks already, unless a
+    // savepoint keeps those that were taken before it.
     return status === 'I' || (status === 'E' && !hasSavepoint)
   }
 
   #isSplittable(request: Request, statements: readonly Statement[]): boolean {
     if (!this.#options.splits || this.#unsplittable.has(request.text)) return false
-    // Some work in a transaction block alone: in one of ours they would not fail as they should.
+    // Such statements behave differently inside a transaction block, so the explorer must not put one around them.
     if (statements.some(({ kind, needsBlock }) => kind === 'whole' || kind === 'savepoint' || needsBlock))
       return false
     return statements.some(
       (statement) =>
-        statement.kind !== 'read' || this.#options.readsCount || this.#catalog.mayWrite(statement),
+        statement.kind !== 'read' || this.#options.readsCount || this.#catalog.mayWrite(statement), // guard: explorer.locking-read-step
     )
   }
 }
 
-/** What PostgreSQL does by itself at the end of a statement outside a transaction. */
+/** The COMMIT that PostgreSQL does by itself at the end of a statement outside a transaction. */
 const COMMIT: PlannedStep = { text: IMPLICIT_COMMIT, sends: 'commit', endsTransaction: true }
 
 function beginning(
@@ -110,23 +115,24 @@ function beginning(
   return { begins, beginsAlone: begins && isSimple && statements.length === 1 }
 }
 
-/** What comes after COMMIT in one message is a transaction of its own, or several: only the server can tell. */
-function hasTail(statements: readonly Statement[]): boolean {
+/** True if a statement other than BEGIN follows a COMMIT or ROLLBACK in one message. Only the server knows its transaction. */
+function hasStatementAfterEnd(statements: readonly Statement[]): boolean {
   return statements.some(
-    ({ kind }, i) => ENDS.has(kind) && i + 1 < statements.length && statements[i + 1]?.kind !== 'begin',
+    ({ kind }, i) =>
+      ENDS_TRANSACTION.has(kind) && i + 1 < statements.length && statements[i + 1]?.kind !== 'begin',
   )
 }
 
-/** Data follows it on the wire, for this message. */
+/** True for a COPY whose data follows on the wire after this message. */
 const copiesIn = ({ text }: Statement): boolean =>
   /^\s*copy\b[\s\S]*\bfrom\s+stdin\b/i.test(text.replace(/\/\*[\s\S]*?\*\/|--.*$/gm, ' '))
 
-/** One statement, and what goes to the server for it. */
+/** One statement, and the bytes that go to the server for it. */
 interface Sent extends Pick<Execution, 'values' | 'bytes'> {
   readonly statement: Statement
 }
 
-/** The statements of one message, each with the quiet ones before it; quiet ones at the end go with the last. */
+/** The steps of one message. Quiet statements join the step of the next statement, and those at the end join the last step. */
 function piecesOf(request: Request, statements: readonly Statement[]): PlannedStep[] {
   const groups: Sent[][] = [[]]
   for (const sent of request.isSimple ? statements.map(asQuery) : executionsOf(request)) {
@@ -139,12 +145,12 @@ function piecesOf(request: Request, statements: readonly Statement[]): PlannedSt
   return groups.map((group) => toStep(group, request.isSimple))
 }
 
-/** With parameters it is a step of its own, so that no step has those of two. */
+/** A quiet statement with parameters is a step of its own, so that no step has the parameters of two statements. */
 const isQuiet = ({ statement, values }: Sent): boolean => QUIET.has(statement.kind) && values.length === 0
 
 const asQuery = (statement: Statement): Sent => ({ statement, values: [], bytes: Buffer.alloc(0) })
 
-/** None if one of them is not a statement, or more. */
+/** The statements of a request in the extended protocol; none if one of its texts is not exactly one statement. */
 function executionsOf({ executions }: Request): readonly Sent[] {
   const sent: Sent[] = []
   for (const { text, values, bytes } of executions) {
@@ -162,10 +168,10 @@ function toStep(group: readonly Sent[], isSimple: boolean): PlannedStep {
     sends: {
       sql: text,
       values: group.flatMap(({ values }) => values),
-      // Inside a transaction a Sync changes nothing, and after an error the rest is not sent, as the server would not run it.
+      // Inside a transaction a Sync changes nothing. After an error the rest is not sent, as the server would skip it.
       bytes: isSimple ? query(text) : Buffer.concat([...group.map(({ bytes }) => bytes), sync()]),
     },
-    endsTransaction: group.some(({ statement }) => FREES.has(statement.kind)),
+    endsTransaction: group.some(({ statement }) => RELEASES_LOCKS.has(statement.kind)),
     changesSchema: group.some(({ statement }) => statement.changesSchema),
   }
 }

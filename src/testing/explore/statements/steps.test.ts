@@ -1,8 +1,8 @@
 import type { Pool } from 'pg'
 import { describe, expect, it } from 'vitest'
 import { exploredSchema } from '../../../../test/explored-schema.js'
+import { controlStatement, type Part, queryPipeline } from '../../../postgres/pipeline.js'
 import { nameStatement, statement } from '../../../postgres/statement.js'
-import { control, type Part, queryTogether } from '../../../postgres/together.js'
 import { explore } from '../explore.js'
 import type { ExploreOptions } from '../options.js'
 
@@ -102,7 +102,7 @@ describe('steps', () => {
     expect(await stepsOf(on(...statements), { mayFail: () => true, reset })).toEqual(expected)
   })
 
-  it('of a do block that commits: it is whole', async () => {
+  it('of a DO block that commits: it is one step', async () => {
     const sql = 'do $$ begin update counter set n = 3; commit; end $$'
     expect(await stepsOf(on(sql), { reset: (db) => db.query('delete from counter') })).toEqual([sql])
   })
@@ -126,13 +126,13 @@ describe('statements with parameters that share a message', () => {
     statement: nameStatement(statement('update counter set n = $1::text::int where id = $2::text::int')),
     values: [n, id],
   })
-  const [begin, commit] = [control('begin'), control('commit')]
+  const [begin, commit] = [controlStatement('begin'), controlStatement('commit')]
   const sends =
     (...parts: Part[]) =>
     async (db: Pool) => {
       const client = await db.connect()
       try {
-        await queryTogether(client, parts, true)
+        await queryPipeline(client, parts, true)
       } finally {
         await client.query('rollback')
         client.release()
@@ -141,8 +141,15 @@ describe('statements with parameters that share a message', () => {
   const both = (db: Pool) => db.query('insert into counter values (1, 0), (2, 0)')
   const text = 'update counter set n = $1::text::int where id = $2::text::int'
 
-  it('are steps of their own, each with what is its', async () => {
-    const act = sends(begin, 'set local work_mem = 100', set('7'), control('savepoint a'), set('8'), commit)
+  it('are steps of their own, each with its parameters', async () => {
+    const act = sends(
+      begin,
+      'set local work_mem = 100',
+      set('7'),
+      controlStatement('savepoint a'),
+      set('8'),
+      commit,
+    )
     const report = await explore({
       url,
       setup: both,
@@ -168,7 +175,7 @@ describe('statements with parameters that share a message', () => {
     expect(report.race?.steps.map((step) => step.text)).toEqual([text, text, 'commit (implicit)'])
   })
 
-  it('are not run behind one that fails, and what was before it is undone', async () => {
+  it('are not run after one that fails, and those before it are undone', async () => {
     const act = sends(begin, set('7'), set('none'), set('8', '2'), commit)
     const report = await explore({
       url,
@@ -183,7 +190,7 @@ describe('statements with parameters that share a message', () => {
     expect(report.schedules).toBe(1)
   })
 
-  it('stay whole where one uses what another has parsed, and what is sent in between would replace it', async () => {
+  it('stay one step if a statement uses what another has parsed, since a step in between would replace that', async () => {
     const twice = async (db: Pool) => {
       const client = await db.connect()
       const result = new Promise<void>((resolve, reject) => {
@@ -217,7 +224,7 @@ describe('statements with parameters that share a message', () => {
       const act = async (db: Pool) => {
         const client = await db.connect()
         try {
-          // It is told that there is none, which is an answer.
+          // pg has no data to send and answers with CopyFail, which the server reports as an error.
           await expect(client.query(`begin; ${sql}; commit`)).rejects.toMatchObject({ code: '57014' })
         } finally {
           await client.query('rollback')
@@ -235,7 +242,7 @@ describe('statements with parameters that share a message', () => {
     },
   )
 
-  it('are sent again whole if they cannot be in a transaction, with what was not yet parsed', async () => {
+  it('are sent again as one step if they cannot run in a transaction block', async () => {
     const seen: unknown[] = []
     const act = async (db: Pool) => {
       const client = await db.connect()
@@ -245,7 +252,7 @@ describe('statements with parameters that share a message', () => {
           named('call commits()'),
           named("insert into entry (text) values ('b') returning 'b' as b"),
         ]
-        seen.push((await queryTogether(client, parts, true)).rows)
+        seen.push((await queryPipeline(client, parts, true)).rows)
       }
       client.release()
     }
@@ -253,7 +260,7 @@ describe('statements with parameters that share a message', () => {
     expect(seen.slice(0, 2)).toEqual([[{ b: 'b' }], [{ b: 'b' }]])
   })
 
-  it('meet those of others in between', async () => {
+  it('interleave with statements of others', async () => {
     const report = await explore({
       url,
       setup: both,
@@ -272,11 +279,11 @@ describe('isolation', () => {
     'is %s if asked',
     async (isolation) => {
       const seen: unknown[] = []
-      const look = async (db: Pool) => {
+      const readLevel = async (db: Pool) => {
         const { rows } = await db.query(`select current_setting('transaction_isolation') as level`)
         seen.push(rows[0].level)
       }
-      const report = await explore({ url, isolation, actors: { alice: look } })
+      const report = await explore({ url, isolation, actors: { alice: readLevel } })
       expect(seen).toEqual([isolation])
       expect(report.isolation).toBe(isolation)
     },

@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest'
+import { findLongSubjects, MAX_SUBJECT, readCommits } from './commits.mjs'
+import { findRetired, wordsOf } from './words.mjs'
+
+const namesIn = (file: string, source: string) => findRetired(file, source).map(({ name }) => name)
+
+it('splits a name into words', () => {
+  expect(wordsOf('readHTTPKeeper_at2')).toEqual(['read', 'http', 'keeper', 'at2'])
+  expect(wordsOf('JOB_LINE')).toEqual(['job', 'line'])
+})
+
+describe('finds a retired word in the name of', () => {
+  it.each([
+    ['a class', 'class LockKeeper {}', 'LockKeeper'],
+    ['a type', 'export type Told = 1', 'Told'],
+    ['an interface and its fields', 'interface A { readonly jobBell: 1 }', 'jobBell'],
+    ['a private field', 'class A { #stray = 1 }', 'stray'],
+    ['a method', 'class A { doomIt() {} }', 'doomIt'],
+    ['a function', 'function takeLook() {}', 'takeLook'],
+    ['a function in a function', 'function f() { const look = () => 1 }', 'look'],
+    ['a constant of a module', 'const FIRST_LOOK_MS = 1', 'FIRST_LOOK_MS'],
+    ['a parameter', 'function f(surely: boolean) {}', 'surely'],
+    ['a variable', 'function f() { const { a: ghost } = b }', 'ghost'],
+  ])('%s', (_, source, name) => {
+    expect(namesIn('src/a.ts', source)).toEqual([name])
+  })
+
+  it('a file', () => {
+    expect(namesIn('src/jobs/lease-keeper.test.ts', '')).toEqual(['lease-keeper'])
+  })
+
+  it('a function, a column, a parameter and a variable of SQL', () => {
+    const sql = `-- told
+create function {schema}.job_told(p_stray text) returns text as $$
+declare
+  v_doom text;
+$$;
+create table {schema}.a (
+  look bigint
+);`
+    expect(namesIn('sql/0001_a.sql', sql).toSorted()).toEqual(['doom', 'job_told', 'look', 'stray'])
+  })
+})
+
+it('says where, and what to write instead', () => {
+  expect(findRetired('src/a.ts', '\nclass Desk {}')).toEqual([
+    {
+      file: 'src/a.ts',
+      name: 'Desk',
+      problem: expect.stringMatching(/^src\/a\.ts:2: `Desk` .* Write: manager/),
+    },
+  ])
+})
+
+describe('leaves alone', () => {
+  it.each([
+    ['strings and comments', "// told\nconst state = 'told'"],
+    ['names of others', 'call(told); const { told } = row; x.told = 1'],
+    ['the common meaning of a local name', 'function f(given: string) { const look = 1 }'],
+    ['phrases', 'class A { isGivenUp = true; lookUp() {} looksLikeOne() {} }'],
+  ])('%s', (_, source) => {
+    expect(namesIn('src/a.ts', source)).toEqual([])
+  })
+})
+
+describe('subjects of commits', () => {
+  it('are refused above their length', () => {
+    const fits = `1234567 ${'a'.repeat(MAX_SUBJECT)}`
+    expect(findLongSubjects(`${fits}\n${fits}a`)).toEqual([
+      expect.stringContaining(`${fits}a: the subject is longer`),
+    ])
+  })
+
+  it('are not known without history', () => {
+    expect(readCommits('/', 'HEAD')).toBe('')
+    expect(readCommits(import.meta.dirname, '0'.repeat(40))).toBe('')
+    expect(findLongSubjects('')).toEqual([])
+  })
+})

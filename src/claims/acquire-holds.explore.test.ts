@@ -1,9 +1,0 @@
-import { vi } from 'vitest'
-import { describeHoldSchedules } from '../../test/claims/explore-holds.js'
-import { inShort } from '../../test/depth.js'
-
-/** A machine that has other things to do takes its time. */
-vi.setConfig({ testTimeout: 60_000 })
-
-/** More preemptions are for `npm run soak`. */
-describeHoldSchedules(inShort)

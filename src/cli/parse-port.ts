@@ -1,7 +1,0 @@
-import { InvalidArgumentError } from 'commander'
-
-export function parsePort(text: string): number {
-  const port = Number(text)
-  if (/^\d{1,5}$/.test(text) && port <= 65_535) return port
-  throw new InvalidArgumentError('It must be a number from 0 to 65535; 0 picks a free port.')
-}

@@ -1,5 +1,0 @@
-import { describe } from 'vitest'
-import { describeFlightSchedules } from '../../test/locks/explore-flights.js'
-
-describe('single-flight', () =>
-  describeFlightSchedules((preemptions) => ({ preemptions: preemptions + 1, schedules: 200_000 })))
