@@ -289,7 +289,8 @@ describe('refused before anything is sent', () => {
 
   it('what is no transaction', async () => {
     const { lock } = fixture.dibs.rows
-    await expect(lock(at('account'), [1], undefined as never)).rejects.toThrow(NotInTransactionError)
+    for (const options of [undefined, {}, { tx: undefined }, { tx: null }])
+      await expect(lock(at('account'), [1], options as never)).rejects.toThrow(NotInTransactionError)
     const pooled = await lock(at('account'), [1], { tx: fixture.pool as never }).catch((error) => error)
     expect(pooled).toBeInstanceOf(NotInTransactionError)
     expect(pooled.message).toMatch(/a pg Pool, .*: pass an open one as `tx`\.$/)
