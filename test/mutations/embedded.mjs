@@ -14,11 +14,6 @@ export default [
     tests: ['supervisor.kill.process'],
   },
   {
-    guard: 'embedded.stop-server',
-    what: 'The supervisor leaves its server running.',
-    tests: ['supervisor.process'],
-  },
-  {
     guard: 'embedded.greeting',
     to: 'true',
     what: 'Any listener at the address counts as the supervisor.',

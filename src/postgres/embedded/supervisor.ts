@@ -77,7 +77,6 @@ export class Supervisor {
       await this.#runServer()
     } catch (error) {
       // No other process would stop the server.
-      // guard: embedded.stop-server
       if (this.#owned) await this.#server?.stop()
       await this.#fail(error)
     } finally {
