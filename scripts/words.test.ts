@@ -1,6 +1,17 @@
-import { describe, expect, it } from 'vitest'
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { findLongSubjects, MAX_SUBJECT, readCommits } from './commits.mjs'
 import { findRetired, wordsOf } from './words.mjs'
+
+const author = {
+  GIT_AUTHOR_NAME: 'a',
+  GIT_AUTHOR_EMAIL: 'a@example.org',
+  GIT_COMMITTER_NAME: 'a',
+  GIT_COMMITTER_EMAIL: 'a@example.org',
+}
 
 const namesIn = (file: string, source: string) => findRetired(file, source).map(({ name }) => name)
 
@@ -71,9 +82,22 @@ describe('subjects of commits', () => {
     ])
   })
 
+  it('are those of the history since a date', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'dibs-commits-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    execFileSync('git', ['init', '-q'], { cwd: folder })
+    const commit = (subject: string, date: string) => {
+      const dates = { GIT_AUTHOR_DATE: date, GIT_COMMITTER_DATE: date }
+      const env = { ...process.env, ...author, ...dates }
+      execFileSync('git', ['commit', '-q', '--allow-empty', '-m', subject], { cwd: folder, env })
+    }
+    commit('a'.repeat(MAX_SUBJECT + 1), '2026-01-01T00:00:00Z')
+    commit('b'.repeat(MAX_SUBJECT + 1), '2027-01-01T00:00:00Z')
+    expect(findLongSubjects(readCommits(folder))).toEqual([expect.stringContaining('bbb')])
+  })
+
   it('are not known without history', () => {
-    expect(readCommits('/', 'HEAD')).toBe('')
-    expect(readCommits(import.meta.dirname, '0'.repeat(40))).toBe('')
+    expect(readCommits('/')).toBe('')
     expect(findLongSubjects('')).toEqual([])
   })
 })

@@ -86,7 +86,7 @@ export class Dibs implements AsyncDisposable {
   readonly #monitors = new Map<string, Monitor>()
   readonly #rows: Rows
   readonly #maintenance: Maintenance
-  readonly #stops = new Set<() => Promise<unknown>>()
+  readonly #elections = new Set<Election>()
   /** Fires when `close` stops waiting for running work. */
   readonly #closed = new AbortController()
   /** Safe reads and writes of rows in your own tables: `lock`, `update`, `insertOnce`, `transition`, `claim`, `adjust`, `lastWriteWins`. */
@@ -420,9 +420,8 @@ export class Dibs implements AsyncDisposable {
     if (this.#closing) throw new ClosedError()
     const take: Take = (spec) => this.#lockManager.lockBySpec(spec)
     const election = new Election(this.#database, take, name, options, this.#closed.signal)
-    const stop = (): Promise<void> => election.stop()
-    this.#stops.add(stop)
-    void election.ended.then(() => this.#stops.delete(stop))
+    this.#elections.add(election)
+    void election.ended.then(() => this.#elections.delete(election))
     return election
   }
 
@@ -563,11 +562,7 @@ export class Dibs implements AsyncDisposable {
       return worker.stats.running + worker.stats.stuck > 0
     }
     this.#workers.add(stop)
-    this.#stops.add(stop)
-    void worker.stopped.then(() => {
-      this.#stops.delete(stop)
-      this.#workers.delete(stop)
-    })
+    void worker.stopped.then(() => this.#workers.delete(stop))
     return worker
   }
 
@@ -653,7 +648,7 @@ export class Dibs implements AsyncDisposable {
     }
     const endsAt = performance.now() + waitMs
     // Work that these have begun is among the calls that `database.close` waits for.
-    for (const stop of this.#stops) void stop()
+    for (const election of this.#elections) void election.stop()
     void this.#maintenance.stop()
     this.#lockManager.stopWaiting()
     this.#singleFlightManager.stopWaiting()

@@ -98,9 +98,9 @@ const describeFailures = ({ failures }: AcquireRefusedError): object[] =>
 
 /** Copies the shown fields as JSON. Dates become strings, also inside a slot. */
 function pickShown(error: DibsError, names: readonly string[]): Record<string, unknown> {
-  const fields = error as unknown as Record<string, unknown>
-  const known = names.filter((name) => fields[name] !== undefined && fields[name] !== null)
-  return JSON.parse(JSON.stringify(Object.fromEntries(known.map((name) => [name, fields[name]]))))
+  const shown = names.map((name) => [name, Reflect.get(error, name)] as const)
+  const known = shown.filter(([, value]) => value !== undefined && value !== null)
+  return JSON.parse(JSON.stringify(Object.fromEntries(known)))
 }
 
 /**

@@ -70,7 +70,7 @@ describe('a slow full scan', () => {
       await sleep(20)
     }
     await until(() => startedAt.size === 202, 'all to be started')
-    await sleep(1_000) // the running scan has ended
+    await until(async () => !(await isScanning()), 'the running scan to end')
     const within = (await scans())
       .slice(1)
       .map(([begun, ended]) => [...startedAt.values()].filter((at) => at > begun + 200 && at < ended - 200))

@@ -258,7 +258,7 @@ export class CapturedResponse {
   #restore(): void {
     for (const [name, before] of this.#replaced) {
       if (before) Object.defineProperty(this.#response, name, before)
-      else delete (this.#response as unknown as Record<string, unknown>)[name]
+      else Reflect.deleteProperty(this.#response, name)
     }
     this.#response.off('pipe', this.#onPipe)
   }
@@ -280,7 +280,7 @@ const toPairs = (headers: OutgoingHttpHeaders): HeaderPairs =>
 /** Reads headers as `writeHead` accepts them: an object, a list of pairs, or names and values in turn. */
 function pairsOf(headers: unknown): HeaderPairs {
   if (!Array.isArray(headers)) return toPairs((headers ?? {}) as OutgoingHttpHeaders)
-  if (Array.isArray(headers[0])) return headers as unknown as HeaderPairs
+  if (Array.isArray(headers[0])) return headers
   return headers.flatMap((name, n) => (n % 2 === 0 ? [[String(name), headers[n + 1]] as const] : []))
 }
 

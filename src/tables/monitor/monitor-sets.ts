@@ -1,8 +1,8 @@
 import { InvalidInputError } from '../../errors.js'
 import type { Column, Table } from '../catalog/table.js'
-import { reservedByKey } from '../row-id.js'
+import { OptionAssignments } from '../option-assignments.js'
 import { countUp, wholeColumn } from '../rows/claim-columns.js'
-import { type ReservedColumn, type RowArgs, type RowPatch, writable } from '../sql-values.js'
+import type { RowArgs, RowPatch } from '../sql-values.js'
 import { inRow } from './monitor-conditions.js'
 import type { MonitorRule } from './monitor-options.js'
 
@@ -33,32 +33,24 @@ export function assignmentsOf(
   args: RowArgs,
   isGivenUp: string,
 ): string[] {
-  const sets: string[] = []
-  const reserved: ReservedColumn[] = [...reservedByKey(table, [])]
-  const add = (option: string, column: Column, value: string): void => {
-    writable(option, table, column.name, reserved)
-    reserved.push({ name: column.name, why: `\`${option}\` sets it` })
-    sets.push(`${column.quoted} = ${value}`)
-  }
+  const sets = new OptionAssignments(table)
   const { fenceColumn, stampColumn } = rule
-  if (typeof write === 'string') addVerdict(table, rule, write, args, isGivenUp, add)
+  if (typeof write === 'string') addVerdict(table, rule, write, args, isGivenUp, sets)
   if (fenceColumn !== undefined) {
     const column = wholeColumn(table, 'fenceColumn', fenceColumn, ['int8'])
-    add('fenceColumn', column, `${rule.schema}.next_fence(coalesce(${inRow(column)}, 0), $2)`)
+    sets.add('fenceColumn', column, `${rule.schema}.next_fence(coalesce(${inRow(column)}, 0), $2)`)
   }
   if (stampColumn !== undefined) {
     const column = table.column('stampColumn', stampColumn)
-    add('stampColumn', column, stampOf(column, rule, args))
+    sets.add('stampColumn', column, stampOf(column, rule, args))
   }
   const [field, patch] =
     typeof write === 'string' ? (['set', rule.set] as const) : (['action.set', write.set] as const)
-  sets.push(...args.assign(field, table, patch, reserved))
-  if (sets.length === 0)
+  const all = sets.with(field, patch, args)
+  if (all.length === 0)
     throw new InvalidInputError(field, 'must not be empty; answer `leave` to change nothing')
-  return sets
+  return all
 }
-
-type AddSet = (option: string, column: Column, value: string) => void
 
 function addVerdict(
   table: Table,
@@ -66,7 +58,7 @@ function addVerdict(
   write: 'requeue' | 'fail',
   args: RowArgs,
   isGivenUp: string,
-  add: AddSet,
+  sets: OptionAssignments,
 ): void {
   const attempts = attemptsColumn(table, rule)
   const mayFail = write === 'fail' || attempts !== undefined
@@ -78,15 +70,15 @@ function addVerdict(
   }
   const or = (failed: string, otherwise: () => string): string =>
     write === 'fail' ? failed : `case when ${isGivenUp || 'false'} then ${failed} else ${otherwise()} end`
-  add(
+  sets.add(
     'statusColumn',
     status,
     mayFail ? or(stateOf('failTo'), () => stateOf('requeueTo')) : stateOf('requeueTo'),
   )
-  if (attempts && rule.countsAttempts) add('attemptsColumn', attempts, countUp(attempts))
+  if (attempts && rule.countsAttempts) sets.add('attemptsColumn', attempts, countUp(attempts))
   if (rule.errorColumn !== undefined && mayFail) {
     const column = table.column('errorColumn', rule.errorColumn)
-    add(
+    sets.add(
       'errorColumn',
       column,
       or(args.value('reason', column, rule.reason), () => inRow(column)),

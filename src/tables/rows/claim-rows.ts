@@ -6,11 +6,11 @@ import { string } from '../../options/value-options.js'
 import type { Row } from '../../postgres/executor.js'
 import { checkKey } from '../../postgres/key.js'
 import type { Column, Table } from '../catalog/table.js'
+import { OptionAssignments } from '../option-assignments.js'
 import type { RowCall } from '../row-call.js'
 import type { Rows } from '../row-executor.js'
-import { reservedByKey } from '../row-id.js'
 import { type RowOptions, rowOptions } from '../row-options.js'
-import { checkPatch, type ReservedColumn, ROW, RowArgs, type RowPatch, writable } from '../sql-values.js'
+import { checkPatch, ROW, RowArgs, type RowPatch } from '../sql-values.js'
 import { countUp, leaseColumn, wholeColumn } from './claim-columns.js'
 import { type ClaimOrder, readOrder } from './claim-order.js'
 import { type ClaimWhere, readWhere } from './claim-where.js'
@@ -134,31 +134,25 @@ function readSets(
   lease: Column | undefined,
   args: RowArgs,
 ): string[] {
-  const sets: string[] = []
-  const reserved: ReservedColumn[] = [...reservedByKey(table, [])]
-  const add = (option: string, column: Column, value: string): void => {
-    writable(option, table, column.name, reserved)
-    reserved.push({ name: column.name, why: `\`${option}\` sets it` })
-    sets.push(`${column.quoted} = ${value}`)
-  }
+  const sets = new OptionAssignments(table)
   const { fenceColumn, holderColumn, holder, attemptsColumn, leaseMs } = options
   if (lease)
-    add(
+    sets.add(
       'leaseColumn',
       lease,
       `$2 operator(pg_catalog.+) ${args.place(`${leaseMs} milliseconds`, 'pg_catalog.interval')}`,
     )
   if (fenceColumn !== undefined) {
     const column = wholeColumn(table, 'fenceColumn', fenceColumn, ['int8'])
-    add('fenceColumn', column, `${schema}.next_fence(coalesce(${ROW}.${column.quoted}, 0), $2)`) // guard: rows.claim-fence
+    sets.add('fenceColumn', column, `${schema}.next_fence(coalesce(${ROW}.${column.quoted}, 0), $2)`) // guard: rows.claim-fence
   }
   if (holderColumn !== undefined) {
     const column = table.column('holderColumn', holderColumn)
-    add('holderColumn', column, args.value('holder', column, holder))
+    sets.add('holderColumn', column, args.value('holder', column, holder))
   }
   if (attemptsColumn !== undefined) {
     const column = wholeColumn(table, 'attemptsColumn', attemptsColumn, ['int2', 'int4', 'int8'])
-    add('attemptsColumn', column, countUp(column))
+    sets.add('attemptsColumn', column, countUp(column))
   }
-  return [...sets, ...args.assign('set', table, options.set, reserved)]
+  return sets.with('set', options.set, args)
 }
