@@ -8,7 +8,10 @@ export default defineConfig({
     server: { deps: { external } },
     globalSetup: ['test/global-setup.ts'],
     setupFiles: ['test/leaks.ts'],
-    include: ['{src,examples}/**/*.{soak.ts,{explore,crash,cut,storm,browser}.test.ts}'],
+    include: [
+      '{src,examples}/**/*.{soak.ts,{explore,crash,cut,storm,browser}.test.ts}',
+      'src/tables/aggregate/aggregate{,-verify}.test.ts', // with tests in depth
+    ],
     tags: [{ name: 'real-time', description: 'judged by milliseconds: runs alone' }],
     env: {
       SOAK_SECONDS: process.env.SOAK_SECONDS ?? '120',

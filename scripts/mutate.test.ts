@@ -169,3 +169,8 @@ test('a replacement that does not compile is no proof', () => {
   expect(run('expected 1 to be 2')).toEqual({ verdict: 'killed', by: 'it holds' })
   expect(judge({ status: 0, stdout: '' } as never).verdict).toBe('survived')
 })
+
+test('a run without tests is no proof', () => {
+  for (const stdout of ['{"testResults":[]}', 'No test files found', ''])
+    expect(judge({ status: 1, stdout } as never).verdict).toBe('survived')
+})

@@ -76,12 +76,12 @@ export function declaredIn(source, lang) {
   const addPattern = (node, isLocal) => {
     if (!node) return
     if (node.type === 'Identifier') found.push({ name: node.name, start: node.start, isLocal })
-    else if (node.type === 'ObjectPattern')
+    else if (node.type === 'ObjectPattern') {
       // Without a new name, it is the name that another has declared.
       for (const { value, shorthand, argument } of node.properties)
         if (!shorthand) addPattern(argument ?? value, isLocal)
-        else if (node.type === 'ArrayPattern') for (const one of node.elements) addPattern(one, isLocal)
-        else addPattern(node.left ?? node.argument ?? node.parameter, isLocal)
+    } else if (node.type === 'ArrayPattern') for (const one of node.elements) addPattern(one, isLocal)
+    else addPattern(node.left ?? node.argument ?? node.parameter, isLocal)
   }
   const visit = (node, depth) => {
     if (Array.isArray(node)) for (const one of node) visit(one, depth)

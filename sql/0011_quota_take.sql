@@ -81,10 +81,10 @@ begin
         end;
       end if;
     end if;
-    for v_try in 1..2 loop
+    for v_look in 1..2 loop
       exit when v_state <> 'taken' or v_row.used + v_row.overdrawn + v_row.held + v_amount <= p_limit; -- guard: quota.take-limit, quota.take-held
       v_free_at := {schema}.quota_free_at(v_row, v_row.used + v_row.overdrawn + v_row.held + v_amount - p_limit);
-      if v_free_at <= v_now and v_try = 1 then
+      if v_free_at <= v_now and v_look = 1 then
         -- A reservation ended without the lock of the row, or was renewed, and the row does not show that yet.
         v_row.holds_until := v_now;
         v_row := {schema}.quota_advance(v_row, p_per, v_now);

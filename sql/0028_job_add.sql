@@ -46,7 +46,6 @@ declare
   v_lanes integer[];
   v_run_at timestamptz[];
   v_states text[];
-  v_indexed_in text[];
   v_expires_at timestamptz[];
   v_ids bigint[];
 begin
@@ -56,14 +55,13 @@ begin
       else {schema}.job_lane_id(p_queues[n], p_names[n], p_versions[n]) end;
     v_run_at[n] := coalesce(pg_catalog.to_timestamp(p_run_at[n] / 1000.0), v_now + coalesce(p_delay_ms[n], 0) * interval '1 millisecond');
     v_states[n] := case when v_run_at[n] > v_now then 'scheduled' else 'ready' end;
-    v_indexed_in[n] := case when v_run_at[n] > v_now then 'scheduled' else 'ready' end;
     v_expires_at[n] := pg_catalog.to_timestamp(p_expires_at[n] / 1000.0);
   end loop;
   -- point: before the jobs
   with added as (
     insert into {schema}.job as j (created_at, run_at, expires_at, lane, priority, max_attempts, keep_days, state, indexed_in, correlation_id, input)
     select v_now, v_run_at[p.kind], v_expires_at[p.kind], v_lanes[p.kind], p_priorities[p.kind], p_max_attempts[p.kind], p_keep_days[p.kind],
-      v_states[p.kind], v_indexed_in[p.kind], p.correlation_id, p.input
+      v_states[p.kind], v_states[p.kind], p.correlation_id, p.input
     from (
       select coalesce(i.place, 1) as kind, i.correlation_id, i.input
       from rows from (pg_catalog.json_array_elements(p_inputs), pg_catalog.unnest(p_places), pg_catalog.unnest(p_correlations))

@@ -44,10 +44,10 @@ export const findBroken = (output) => output.match(BROKEN)?.[0]
 /** Reads the verdict of a run from the output of Vitest's JSON reporter. */
 export function judge({ stdout, status, error }) {
   if (status === 0) return { verdict: 'survived' }
-  const start = stdout.indexOf('{')
-  if (error || start < 0)
-    return error ? { verdict: 'timed out' } : { verdict: 'killed', by: 'the run itself' }
-  const { testResults = [] } = readJson(stdout.slice(start))
+  if (error) return { verdict: 'timed out' }
+  const { testResults = [] } = readJson(stdout.slice(Math.max(0, stdout.indexOf('{'))))
+  // No test has run that could notice.
+  if (testResults.length === 0) return { verdict: 'survived' }
   const failed = testResults
     .flatMap(({ assertionResults }) => assertionResults)
     .find(({ status }) => status === 'failed')

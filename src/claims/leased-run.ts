@@ -142,6 +142,7 @@ async function readOutcome<G, A>(
 export class HeldClaims<G> extends Lease {
   readonly #call: LeasedCall<G, unknown>
   readonly #granted: G
+  #isBeingEnded = false
 
   /** @param sentAt when the lease began, or earlier, by `performance.now()` */
   constructor(call: LeasedCall<G, unknown>, granted: G, sentAt: number) {
@@ -152,6 +153,10 @@ export class HeldClaims<G> extends Lease {
     this.checkDeadline() // this process may have been suspended since it sent the request
   }
 
+  override get isBeingEnded(): boolean {
+    return this.#isBeingEnded
+  }
+
   protected override onLost(reason: LossReason): Error {
     return this.#call.lost(reason === 'stolen' ? 'renewal' : 'deadline', this.#granted)
   }
@@ -159,7 +164,8 @@ export class HeldClaims<G> extends Lease {
   /** Counts the claims as lost, because the database refused a step. */
   loseByStep(): void {
     this.stopRenewal('lost')
-    this.abort(this.#call.lost('step', this.#granted))
+    // The reason emits an event, once for each loss.
+    if (this.abortReason === undefined) this.abort(this.#call.lost('step', this.#granted))
   }
 
   async renew(patienceMs: number): Promise<RenewalState> {
@@ -171,6 +177,7 @@ export class HeldClaims<G> extends Lease {
   /** Records how the work ended. If a release cannot be recorded, the lease expires. */
   async end(ending: Ending): Promise<TextRow | undefined> {
     if (ending.kind === 'released') this.stopRenewal()
+    this.#isBeingEnded = true
     const { statement, values } = this.#call.end(this.#granted, ending, WRITE_WAIT_MS, false)
     try {
       const [row] = await this.#call.database.send(statement, values, { duringClose: true, retry: true })

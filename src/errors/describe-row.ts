@@ -1,3 +1,5 @@
+import { isPlain } from './is-plain.js'
+
 /** Names a row of the caller's table, for an error message. */
 export function describeRow(table: string, id: unknown): string {
   return `row ${JSON.stringify(idToJson(id))} of table "${table}"`
@@ -7,7 +9,6 @@ export function describeRow(table: string, id: unknown): string {
 export function idToJson(id: unknown): unknown {
   if (typeof id === 'bigint') return `${id}`
   if (id instanceof Uint8Array) return `\\x${Buffer.from(id).toString('hex')}`
-  if (typeof id !== 'object' || id === null || ![null, Object.prototype].includes(Object.getPrototypeOf(id)))
-    return id
+  if (!isPlain(id)) return id
   return Object.fromEntries(Object.entries(id).map(([name, value]) => [name, idToJson(value)]))
 }

@@ -10,7 +10,7 @@ import type { ResolvedDefinition } from './job-definition.js'
  * - `running`: its handler runs.
  * - `committing`: the transaction of its handler commits, and records the outcome by that.
  * - `recording`: the completer sends its outcome to the database.
- * - `lost`: another worker may have the job. The handler may still run. If it returns, its result is still sent, and the fence decides.
+ * - `lost`: another worker may have the job. The handler may still run. If it returns, its result is still sent, and the fence decides; but a transactional handler does not commit.
  * - `ended`: its outcome is recorded, or the job was released.
  * - `refused`: the database has not recorded the outcome.
  */

@@ -1,6 +1,6 @@
 import { emit } from '../postgres/events.js'
 import { wasRefused } from '../postgres/fault.js'
-import { type RetryPolicy, retry } from '../postgres/retry.js'
+import { backoffMs, type RetryPolicy, retry } from '../postgres/retry.js'
 import { sleep } from '../postgres/sleep.js'
 import type { Attempt } from './attempt.js'
 import type { EngineContext } from './engine-context.js'
@@ -19,6 +19,8 @@ const WAIT_MS = 1_000
 /** The number of batches that an outcome with a locked row joins before it is sent alone. */
 const MAX_TIMES_LOCKED = 10
 const LOCKED_DELAY_MS = 5
+/** The delays after statements without an answer. */
+const BACKOFF = { baseMs: 50, maxMs: 2_000 }
 
 /**
  * The database's answer to an outcome. `done`: recorded. `canceled`: recorded as canceled. `succeeded`: recorded before, by a commit whose answer was lost.
@@ -56,8 +58,8 @@ export class Completer {
   readonly #retryPolicy: RetryPolicy
   #pending: PendingOutcome[] = []
   #isRunning = false
-  /** True if the last statement has failed. */
-  #isFailing = false
+  /** The number of statements without an answer since the last answer. */
+  #failures = 0
   #unanswered = 0
   #capacity: Promise<void> | undefined
   #onCapacity: () => void = () => {}
@@ -66,17 +68,14 @@ export class Completer {
     this.#engine = engine
     this.#retryPolicy = {
       isRetryable: (error) => !wasRefused(error) && !engine.isClosed,
-      ...{ baseMs: 50, maxMs: 2_000 },
-      onRetry: (error) => {
-        this.#isFailing = true
-        emit('dibs:worker.failed', { ...engine.origin, what: 'outcomes', error })
-      },
+      ...BACKOFF,
+      onRetry: (error) => this.#onUnanswered(error),
     }
   }
 
   /** True while outcomes are unrecorded because the database was unavailable. */
   get isBehind(): boolean {
-    return this.#isFailing && this.#unanswered > 0
+    return this.#failures > 0 && this.#unanswered > 0
   }
 
   /** Resolves when more outcomes may be added. Undefined: at once. All callers share one promise. */
@@ -148,7 +147,7 @@ export class Completer {
     statement: (part: readonly PendingOutcome[]) => Promise<BatchResult | undefined>,
   ): Promise<void> {
     try {
-      const result = await this.#withRetries(() => statement(batch))
+      const result = await this.#answered(() => statement(batch))
       for (const one of batch) {
         const { id } = one.attempt.job
         if (result === undefined || result.done.has(id))
@@ -157,12 +156,17 @@ export class Completer {
         else void this.#sendAlone(one)
       }
     } catch (error) {
-      if (!wasRefused(error)) for (const one of batch) this.#finish(one, 'lost')
-      else {
+      if (wasRefused(error)) {
         // The server refuses one of the outcomes. Halves of the batch find it, and none of them waits for a row.
         const half = Math.ceil(batch.length / 2)
         if (half === batch.length) for (const one of batch) void this.#sendAlone(one)
         else for (const part of [batch.slice(0, half), batch.slice(half)]) await this.#send(part, statement)
+      } else if (this.#engine.isClosed) for (const one of batch) this.#finish(one, 'lost')
+      else {
+        this.#onUnanswered(error)
+        await sleep(backoffMs(this.#failures, BACKOFF.baseMs, BACKOFF.maxMs))
+        // Other outcomes do not wait until this batch has an answer: it may be the only one that has to wait for something.
+        this.#pending.unshift(...batch)
       }
     }
   }
@@ -172,7 +176,7 @@ export class Completer {
     try {
       let state: RecordResult | 'locked' = 'locked'
       while (state === 'locked' && !this.#engine.isClosed)
-        state = await this.#withRetries(() => this.#recordAlone(one))
+        state = await retry(() => this.#answered(() => this.#recordAlone(one)), this.#retryPolicy)
       this.#finish(one, state === 'locked' ? 'lost' : state)
     } catch (error) {
       if (!wasRefused(error)) return this.#finish(one, 'lost')
@@ -185,14 +189,16 @@ export class Completer {
     }
   }
 
-  /** Rejects if the server has refused the statement, or if the engine is closed. */
-  #withRetries<T>(send: () => Promise<T>): Promise<T> {
-    return retry(async () => {
-      const answer = await send()
-      this.#isFailing = false
-      this.#engine.onAnswer()
-      return answer
-    }, this.#retryPolicy)
+  async #answered<T>(send: () => Promise<T>): Promise<T> {
+    const answer = await send()
+    this.#failures = 0
+    this.#engine.onAnswer()
+    return answer
+  }
+
+  #onUnanswered(error: unknown): void {
+    this.#failures++
+    emit('dibs:worker.failed', { ...this.#engine.origin, what: 'outcomes', error })
   }
 
   async #complete(batch: readonly PendingOutcome[]): Promise<BatchResult | undefined> {

@@ -12,7 +12,7 @@ import { CANCEL_TOPIC, queueTopic } from './job-topics.js'
 import type { Lane } from './lane-claimer.js'
 import { LaneCursors } from './lane-cursors.js'
 
-/** Five failed claims in a row stop the claims for half a minute. Then three workers at a time may try. */
+/** Five failed claims in a row stop the claims for half a minute. Then three claims at a time may try. */
 export const workerBreaker = { maxFailures: 5, openMs: 30_000, maxProbes: 3 }
 
 /**

@@ -4,8 +4,11 @@ import { join } from 'node:path'
 import { afterEach, expect, it } from 'vitest'
 import { openClaims } from '../../test/claims/open-claims.js'
 import { url } from '../../test/database.js'
+import { deferred } from '../../test/deferred.js'
 import { until } from '../../test/until.js'
 import { Dibs } from '../dibs.js'
+import { onEvent } from '../postgres/events.js'
+import { PgProxy } from '../testing/proxy/pg-proxy.js'
 import { job } from './job-definition.js'
 
 const fixture = openClaims()
@@ -60,6 +63,38 @@ async function compute(heartbeatThread: boolean) {
 
 it('a handler that lets nothing else run keeps its lease by a thread of its own', async () => {
   expect(await compute(true)).toEqual({ outcome: 'succeeded', result: { attempt: 1, wasAborted: false } })
+})
+
+it('a lease that the thread cannot renew is renewed by the main thread', async () => {
+  await using proxy = await PgProxy.start({ url })
+  await using dibs = await Dibs.open({
+    url: proxy.url,
+    schema: fixture.schema.name,
+    migrate: 'off',
+    prepared: false,
+    listen: false,
+  })
+  const leaseMs = 2_000
+  const jobs = dibs.jobs({ wait: { leaseMs }, other: {} })
+  await using _first = await jobs.work({ other: () => {} })
+  await jobs.result((await jobs.add('other', null)).id, { waitMs: 20_000 })
+  // From here on, the connections of the instance last, and the thread gets none.
+  const refusal = proxy.inject({ kind: 'refuse' })
+  const go = deferred()
+  const lost: unknown[] = []
+  const stop = onEvent('dibs:job.lost', (event) => lost.push(event))
+  await using second = await jobs.work({ wait: () => go.promise }, { heartbeatThread: true })
+  await second.ready
+  const { id } = await jobs.add('wait', null)
+  await until(() => second.stats.running === 1, 'it to run')
+  const seen = new Set<number>()
+  const leaseUntil = async () => Number((await jobs.get(id))?.leaseUntil)
+  await until(async () => lost.length > 0 || seen.add(await leaseUntil()).size > 4, 'four renewals')
+  go.resolve()
+  await jobs.result(id, { waitMs: 20_000 })
+  expect(lost).toEqual([])
+  refusal.end()
+  stop()
 })
 
 it('without that thread it loses its lease', async () => {

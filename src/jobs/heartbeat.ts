@@ -107,7 +107,10 @@ export class Heartbeat {
     if (this.#workers.size > 0) return
     const thread = this.#thread
     this.#thread = undefined
-    if (thread) this.#engine.database.finish(thread.end())
+    if (!thread) return
+    this.#engine.database.finish(thread.end())
+    // Transactions of handlers may still commit.
+    for (const attempt of this.#attempts.values()) this.#startRenewal(attempt)
   }
 
   add(attempt: Attempt): void {
@@ -142,7 +145,6 @@ export class Heartbeat {
   }
 
   #startRenewal(attempt: Attempt): void {
-    this.#renewer.remove(attempt)
     if (this.#thread) {
       this.#thread.add(attempt)
       this.#renewer.watch(attempt)
@@ -178,20 +180,24 @@ export class Heartbeat {
   }
 
   #onReport({ sentAt, claims, result, error }: ThreadReport): void {
-    if (result === null) {
-      emit('dibs:worker.failed', { ...this.#engine.origin, what: 'heartbeat', error })
-      return
-    }
-    const sentHere = performance.now() - Number(process.hrtime.bigint() - sentAt) / 1e6
     // A report about an earlier claim of the same job does not count.
     const attempts = claims.flatMap(({ id, fence }) => {
       const attempt = this.#attempts.get(id)
       return attempt?.job.fence === fence ? [attempt] : []
     })
+    if (result === null) {
+      emit('dibs:worker.failed', { ...this.#engine.origin, what: 'heartbeat', error })
+      // Until the thread has an answer again, this thread renews too: its connections may be better.
+      for (const attempt of attempts) this.#renewer.add(attempt)
+      return
+    }
+    const sentHere = performance.now() - Number(process.hrtime.bigint() - sentAt) / 1e6
     const read: HeartbeatResult = JSON.parse(result)
     const stateOf = readStates(read)
-    for (const attempt of attempts)
+    for (const attempt of attempts) {
+      if (this.#thread) this.#renewer.watch(attempt)
       this.#renewer.applyResult(attempt, stateOf(attempt), sentHere, attempt.leaseMs)
+    }
     this.#announce(attempts, read)
   }
 

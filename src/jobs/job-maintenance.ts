@@ -38,7 +38,7 @@ interface Recovered {
 
 const jittered = (ms: number): number => ms * (0.75 + Math.random() / 2)
 
-/** The tasks that every process with a worker runs for the jobs of all processes. A new task is one line in `start`. */
+/** The tasks that every process with a worker runs for the jobs of all processes. */
 export class JobMaintenance {
   readonly #engine: EngineContext
   readonly #keepDays = new Set<number>()

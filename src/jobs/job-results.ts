@@ -67,8 +67,10 @@ export async function awaitResult(
   for (let pauseMs = FIRST_MS; ; pauseMs = Math.min(LAST_MS, pauseMs * 1.5)) {
     // A full pool says nothing about the job.
     const job = await retry(() => readJobOn(database, target), {
-      ...{ isRetryable: (error) => error instanceof BusyError, baseMs: LAST_MS, maxMs: LAST_MS },
-      deadlineAt: until,
+      isRetryable: (error) => error instanceof BusyError && performance.now() < until,
+      ...{ baseMs: LAST_MS, maxMs: LAST_MS },
+      // The last read is at the end of the time, and not before.
+      wait: (delayMs) => sleep(Math.max(0, Math.min(delayMs, until - performance.now()))),
     })
     if (!job) throw new NotFoundError(`job ${id}, or it is not kept any more`, 'job', id, { isRead: true })
     const subject = `job ${id} ("${job.name}")`

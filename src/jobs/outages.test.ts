@@ -32,6 +32,24 @@ it('waits for a database that is unavailable at the start', async () => {
   expect(await jobs.result((await jobs.add('note', null)).id, { waitMs: 10_000 })).toBe('done')
 })
 
+it('records other outcomes while one kind of them gets no answer', async () => {
+  await using proxy = await PgProxy.start({ url })
+  const jobs = (await through(proxy)).jobs({ note: { retry: () => 3_600_000 } })
+  await using _ = await jobs.work({
+    note: (input) => {
+      if (input === 'fails') throw new Error('no')
+    },
+  })
+  const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'job_complete', times: 'always' })
+  const { id } = await jobs.add('note', 'succeeds')
+  await cut.happened
+  const failing = await fixture.dibs.jobs({ note: {} }).add('note', 'fails')
+  const mine = fixture.dibs.jobs({ note: {} })
+  await until(async () => (await mine.get(failing.id))?.state === 'scheduled', 'the failure to be recorded')
+  cut.end()
+  await mine.result(id, { waitMs: 20_000 })
+})
+
 it.each<[string, Fault[]]>([
   ['kills all connections', [{ kind: 'reset' }]],
   ['kills all connections, and takes no new ones for a while', [{ kind: 'refuse' }, { kind: 'reset' }]],

@@ -127,7 +127,8 @@ async function inOwnTransaction(
       // If the handler itself has lost an answer, it has failed, as with any other error.
       if (attempt.state === 'committing' && error instanceof CommitOutcomeUnknownError)
         return { state: 'unknown' }
-      if (error instanceof DatabaseError && error.sqlState === NOT_HELD) return { state: 'refused' }
+      const isRefused = error instanceof DatabaseError && error.sqlState === NOT_HELD
+      if (attempt.state === 'committing' && isRefused) return { state: 'refused' }
       if (hasStarted) throw error
       attempt.signal.throwIfAborted()
       if (!(error instanceof BusyError) || performance.now() >= waitUntil)

@@ -87,6 +87,7 @@ export class RunningWorker implements Worker, Claimant, HeartbeatMember {
     const { signal } = this.#stopping
     const start = async (): Promise<void> => {
       const lanes = await this.#registration.enter(signal)
+      signal.throwIfAborted() // in the same turn as the join: a stop comes before both, or finds the fetcher
       if (this.#options.heartbeatThread) this.#engine.heartbeat.useThread()
       this.#engine.heartbeat.join(this)
       this.#fetcher = this.#engine.fetcher(lanes)
@@ -182,7 +183,7 @@ export class RunningWorker implements Worker, Claimant, HeartbeatMember {
   }
 
   onForgotten(): void {
-    if (!this.#stopping.signal.aborted) void this.#registration.enterAgain().catch(() => {})
+    if (!this.#stopping.signal.aborted) void this.#registration.writeRow().catch(() => {})
   }
 
   async stop(options: StopOptions = {}): Promise<void> {

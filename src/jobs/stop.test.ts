@@ -188,7 +188,7 @@ describe('stop', () => {
     await others.cancel(id)
     await Promise.all([stopping, other.stop()])
     await until(() => failures.some(({ what }) => what === 'heartbeat'), 'the heartbeat to fail')
-    const heartbeats = () => pendingTimers().filter((line) => line.includes('LeaseRenewer'))
+    const heartbeats = () => pendingTimers().filter((line) => line.includes('lease-renewer.js'))
     await until(() => heartbeats().length === 0, 'the heartbeats to end')
     // The next heartbeat would have a timer of a second.
     for (let check = 0; check < 20; check++) {

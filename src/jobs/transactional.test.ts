@@ -55,6 +55,17 @@ it('keeps nothing of an attempt that throws', async () => {
   expect((await jobs.history(id)).items.map(({ outcome }) => outcome)).toEqual(['failed', 'succeeded'])
 })
 
+it('records an error with the SQLSTATE of a lost claim that its own statement raises', async () => {
+  const jobs = define(fixture.dibs, { maxAttempts: 1 })
+  const { id } = await jobs.add('book', {})
+  await using _ = await jobs.work({
+    book: async (_, { tx }) => {
+      await tx.query(`do $$ begin raise exception 'mine' using errcode = 'DIB01'; end $$`)
+    },
+  })
+  await expect(jobs.result(id, { waitMs: 20_000 })).rejects.toThrow('mine')
+})
+
 it('runs again after a COMMIT that the server refuses', async () => {
   await fixture.pool.query(
     `create table ${fixture.log}_once (name text, constraint ${fixture.log}_one unique (name) deferrable initially deferred)`,

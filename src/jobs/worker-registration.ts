@@ -34,13 +34,12 @@ export class WorkerRegistration {
       lanes.push({ id, queue, leaseMs })
     }
     signal.throwIfAborted()
-    await this.enterAgain()
-    signal.throwIfAborted()
+    await this.writeRow()
     return lanes.sort((one, other) => one.id - other.id)
   }
 
-  /** Restores a row that was removed, because the worker had sent no heartbeat for too long. */
-  async enterAgain(): Promise<void> {
+  /** Inserts the row of the worker, or restores it: a worker that sent no heartbeat for too long was removed. */
+  async writeRow(): Promise<void> {
     const lanes = `{${[...this.#byLane.keys()].join(',')}}`
     const values = [this.#id, hostname(), String(process.pid), lanes, String(this.#concurrency)]
     await this.#engine.maintenance.send(enterWorker, values)

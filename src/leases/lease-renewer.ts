@@ -33,7 +33,7 @@ export interface LeaseRenewerOptions<L extends Lease> {
 /** How many leases wait for their rows at a time, each with a statement of its own. */
 const MAX_LOCKED = 3
 
-/** Leases share a statement if none is more than this many times as long as another. The shortest lease sets the patience of the statement. */
+/** Leases share a statement if none is more than this many times as long as another. The shortest lease that waits for a statement sets its patience. */
 const MAX_RATIO = 8
 
 /** How long to wait for an answer: a quarter of the shortest lease, so that there is time for two more tries, within these bounds. */
@@ -70,12 +70,15 @@ export class LeaseRenewer<L extends Lease> {
 
   add(lease: L): void {
     this.#addTo(this.#leases, lease)
+    this.#watched.delete(lease)
     if (lease.renewAt < this.#nextAt) this.#setTimer(lease.renewAt) // guard: once.lease-renewal
   }
 
-  /** Judges the deadline of a lease that another thread renews. Its results come by `applyResult`. */
+  /** Judges the deadline of a lease that another thread renews, from now on. Its results come by `applyResult`. */
   watch(lease: L): void {
     this.#addTo(this.#watched, lease)
+    this.#leases.delete(lease)
+    this.#requested.delete(lease)
     if (lease.endsAt < this.#nextAt) this.#setTimer(lease.endsAt)
   }
 
@@ -170,7 +173,11 @@ export class LeaseRenewer<L extends Lease> {
 
   async #renew(batch: readonly L[]): Promise<void> {
     const sentAt = performance.now()
-    const patienceMs = Math.ceil(Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, shortestOf(batch) / 4)))
+    // Behind the last statement that may be in flight, all leases wait.
+    const waiting = this.#inFlight + 1 < this.#options.maxInFlight ? batch : [...this.#leases]
+    const patienceMs = Math.ceil(
+      Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, shortestOf(waiting) / 4)),
+    )
     const renewals: Renewal<L>[] = []
     for (const lease of batch) {
       const forMs = lease.beginRenewal(sentAt)

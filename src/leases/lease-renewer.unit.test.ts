@@ -142,6 +142,47 @@ describe('a lease renewer', () => {
     expect(renewer.leases).toEqual([])
   })
 
+  it('does not renew a lease that has ended by its own clock', async () => {
+    const lease = new NamedLease('ended', 1)
+    await until(() => performance.now() > lease.endsAt, 'its end')
+    expect(lease.beginRenewal(performance.now())).toBe(0)
+    expect(new NamedLease('held').beginRenewal(performance.now())).toBe(HOUR_MS)
+  })
+
+  it('waits for the last statement that may be in flight no longer than the shortest lease allows', async () => {
+    const patience: number[] = []
+    const { renewer, add } = renewing({
+      maxInFlight: 1,
+      renew: async (renewals, patienceMs) => {
+        patience.push(patienceMs)
+        return renewals.map(() => 'held')
+      },
+    })
+    renewer.add(new NamedLease('short', 2_000))
+    add(new NamedLease('long'))
+    await until(() => patience.length > 0, 'the statement')
+    expect(patience).toEqual([500])
+    for (const lease of renewer.leases) lease.stopRenewal()
+  })
+
+  it('renews a lease that another thread has renewed, and leaves it to that thread again', async () => {
+    let users = 0
+    const connection = { retain: () => void users++, release: () => void users-- }
+    const { renewer, statement, statements, add } = renewing({ connection })
+    const lease = new NamedLease('moved')
+    renewer.watch(lease)
+    add(lease)
+    const { answer } = await statement(0)
+    renewer.watch(lease)
+    answer('held')
+    lease.renewAt = performance.now()
+    renewer.renewNow()
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    expect([statements.length, renewer.leases, users]).toEqual([1, [lease], 1])
+    lease.stopRenewal()
+    expect([renewer.leases, users]).toEqual([[], 0])
+  })
+
   it('retains its connection while there is a lease', () => {
     let users = 0
     const connection = { retain: () => void users++, release: () => void users-- }

@@ -78,6 +78,8 @@ export abstract class Lease {
 
   /** How long a renewal that is sent now asks for. 0: not to be renewed now. */
   beginRenewal(now: number): number {
+    // The database would extend a lease that has ended and that nobody has taken over, for a holder that no longer counts on it.
+    if (now >= this.endsAt) return 0 // guard: lock.renew-ended
     this.#isRequested = true
     return Math.ceil(Math.min(this.leaseMs, this.#maxEndsAt - now)) // guard: lock.max-hold
   }

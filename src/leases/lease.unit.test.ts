@@ -39,6 +39,7 @@ describe('a lease', () => {
   it('is not held for longer than its maximum', () => {
     const { lease, sentAt } = started({ maxHoldMs: 90_000 })
     expect(lease.beginRenewal(sentAt + 20_000)).toBe(leaseMs)
+    lease.confirmRenewal(sentAt + 20_000, leaseMs)
     expect(lease.beginRenewal(sentAt + 60_000)).toBe(30_000)
     lease.confirmRenewal(sentAt + 60_000, 30_000)
     expect(lease.lossReasonAt(lease.endsAt)).toBe('max hold')

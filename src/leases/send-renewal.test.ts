@@ -10,6 +10,25 @@ import { sendRenewal } from './send-renewal.js'
 const fixture = openClaims()
 const HOUR_MS = 3_600_000
 
+it('a renewal whose connection breaks goes over the pool', async () => {
+  await using proxy = await PgProxy.start({ url })
+  await withPool(
+    async (pool) => {
+      const database = new Database(pool, { schema: fixture.schema.name, prepared: !viaPgBouncer })
+      const connection = renewalConnectionOf(database)
+      connection.retain()
+      const renew = () => sendRenewal(database, renewLocks, ['[]'], HOUR_MS)
+      const isReady = () => connection.isConnected && !connection.isBusy && pool.idleCount === pool.totalCount
+      await until(async () => (await renew()).length === 1 && isReady(), 'the connection to be made')
+      const cut = proxy.inject({ kind: 'cut', when: 'before', statement: 'lock_renew' })
+      expect(await renew()).toHaveLength(1)
+      expect(cut.strikes).toBe(1)
+      connection.release()
+    },
+    { connectionString: proxy.url },
+  )
+})
+
 it('a renewal does not wait behind another for a connection that is silent', async () => {
   await using proxy = await PgProxy.start({ url })
   await withPool(
@@ -32,7 +51,8 @@ it('a renewal does not wait behind another for a connection that is silent', asy
       await renew().then((result) => ended.push(`the second: ${result}`))
       connection.release()
       await silent
-      expect(ended).toEqual(['the second: answered', 'the first: unanswered'])
+      // The pool takes over from a connection that is given up.
+      expect(ended).toEqual(['the second: answered', 'the first: answered'])
       cut.end()
     },
     { connectionString: proxy.url },

@@ -1,4 +1,3 @@
-import { CommitOutcomeUnknownError } from '../errors.js'
 import type { Database } from '../postgres/database.js'
 import { renewalConnectionOf } from '../postgres/dedicated-connection.js'
 import { hedgedSender } from '../postgres/hedged-sender.js'
@@ -17,6 +16,7 @@ export async function sendRenewal(
   patienceMs: number,
 ): Promise<TextRow[]> {
   const deadlineMs = patienceMs
+  const startedAt = performance.now()
   const dedicated = renewalConnectionOf(database)
   const sendOverPool = () => database.send(statement, values, { deadlineMs, duringClose: true })
   if (dedicated.isBusy) return await hedgedSender(database).send(statement, values, { deadlineMs })
@@ -25,7 +25,8 @@ export async function sendRenewal(
   return await dedicated
     .send(statement, values, { deadlineMs: patienceMs, connectMs: patienceMs }) // guard: lock.renew-patience
     .catch((error) => {
-      if (error instanceof CommitOutcomeUnknownError) throw error
+      // A connection that breaks leaves time for the pool, and one that is silent does not.
+      if (performance.now() - startedAt >= patienceMs) throw error
       return sendOverPool()
     })
 }

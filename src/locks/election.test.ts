@@ -385,7 +385,7 @@ describe('an election', () => {
       expect(refused.reason).toBe(late)
     })
     waits.mockRestore()
-    expect(pendingTimers().filter((line) => line.includes('election.ts'))).toEqual([])
+    expect(pendingTimers().filter((line) => line.includes('election.js'))).toEqual([])
     // The signal keeps its first reason: `close` aborted it before its wait timed out.
     expect(reasons).toEqual([reason])
   })

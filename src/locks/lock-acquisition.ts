@@ -37,9 +37,15 @@ export class LockAcquisition {
 
   /** Acquires the lock without waiting for its holder. Undefined: another holds the lock. */
   async try(): Promise<HeldLock | undefined> {
-    const lock = this.#read(await this.#request.send(0))
-    if (!lock) this.#emitTimedOut(0)
-    return lock
+    try {
+      const lock = this.#read(await this.#request.send(0))
+      if (lock) return lock
+      this.#signal.throwIfAborted() // nobody knows whether another holds the lock
+      this.#emitTimedOut(0)
+      return undefined
+    } finally {
+      this.#unlink?.()
+    }
   }
 
   /**

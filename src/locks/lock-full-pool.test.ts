@@ -124,6 +124,26 @@ describe('while the whole pool is in use', () => {
     )
   })
 
+  it('whoever is not to wait waits for a connection that is being made', async () => {
+    let isSlow = false
+    class Slow extends pg.Client {
+      override connect = (callback?: unknown): never => {
+        const connect = (): unknown => super.connect(callback as never)
+        return (isSlow ? void setTimeout(connect, 1_500) : connect()) as never
+      }
+    }
+    await fixture.beside(
+      async (dibs, pool) => {
+        await until(() => pool.totalCount === 0, 'the pool to be empty')
+        isSlow = true
+        const lock = await dibs.tryLock('till')
+        isSlow = false
+        expect(await lock?.release()).toBe('released')
+      },
+      { idleTimeoutMillis: 10, Client: Slow as never },
+    )
+  })
+
   it(
     'whoever is not to wait, or not for long, does not wait for a client as long as others',
     realTime,

@@ -10,7 +10,7 @@ import type { Database } from '../postgres/database.js'
 import { emit } from '../postgres/events.js'
 import type { Tx } from '../postgres/executor.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
-import { hedgedSender } from '../postgres/hedged-sender.js'
+import { BRIEFLY, hedgedSender } from '../postgres/hedged-sender.js'
 import { joinTransaction } from '../postgres/join.js'
 import type { JoinedTransaction } from '../postgres/joined-transaction.js'
 import { keepListening } from './keep-listening.js'
@@ -131,7 +131,7 @@ export class LockGuard {
     try {
       const { name, permit, fence } = this.#lock
       // The caller's transaction may have the last client of the pool.
-      const connection = hedgedSender(this.#database, { afterMs: 100, dedicatedMs: 1_000 })
+      const connection = hedgedSender(this.#database, BRIEFLY)
       const values = [name, String(permit), String(fence)]
       const options = { connection, deadlineMs: ROW_WAIT_MS }
       const [row] = await this.#database.send(readLockState, values, options)

@@ -1,6 +1,6 @@
 import { BusyError } from '../errors.js'
 import { hasWaitedInVain } from '../postgres/fault.js'
-import { hedgedSender } from '../postgres/hedged-sender.js'
+import { BRIEF_ROW_WAIT_MS, BRIEFLY, hedgedSender } from '../postgres/hedged-sender.js'
 import { isTransient, retry } from '../postgres/retry.js'
 import type { TextRow } from '../postgres/text-values.js'
 import type { LockContext, LockIdentity } from './lock-context.js'
@@ -13,11 +13,6 @@ const ROW_WAIT_MS = 5_000
 /** How long a release is tried. A lease that is over is free in any case. */
 const MAX_MS = 10_000
 const MIN_MS = 1_000
-
-/** The release tries the pool alone for `POOL_MS`. After that, also the connection for renewals, which it must not occupy for long. */
-const POOL_MS = 100
-const DEDICATED_MS = 1_000
-const DEDICATED_ROW_WAIT_MS = 50
 
 interface ReleaseResult {
   readonly state: 'released' | 'lost'
@@ -61,9 +56,8 @@ export class LockRelease {
     const values = [name, String(permit), holder, String(fence)]
     const { database } = this.#context
     const connection = hedgedSender(database, {
-      afterMs: POOL_MS,
-      dedicatedMs: DEDICATED_MS,
-      dedicatedValues: [...values, String(DEDICATED_ROW_WAIT_MS)],
+      ...BRIEFLY,
+      dedicatedValues: [...values, BRIEF_ROW_WAIT_MS],
       isFinal: (rows) => readResult(rows).state !== 'lost',
       onUnanswered: () => {
         this.#mayBeReleased = true

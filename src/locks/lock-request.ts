@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { BusyError, CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
-import { retry } from '../postgres/retry.js'
+import { BusyError, CommitOutcomeUnknownError } from '../errors.js'
+import { CONNECT_MS } from '../postgres/connections.js'
+import { isPassing, retry } from '../postgres/retry.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
 import { unlessAborted } from '../postgres/with-timeout.js'
 import type { LockSpec } from './lock.js'
@@ -16,9 +17,6 @@ export interface LockAnswer {
   readonly sentAt: number
 }
 
-/** Errors after which the server may be back, or a connection free, before the wait is over. */
-const passing = [CommitOutcomeUnknownError, ConnectionLostError, BusyError]
-
 /** The request waits for no row, so a longer silence is that of the network. */
 const ANSWER_MS = 5_000
 
@@ -26,7 +24,7 @@ const ANSWER_MS = 5_000
 const MIN_TRIES = 5
 const MIN_TRYING_MS = 2_000
 
-/** The minimum wait for a connection of the pool, even with `waitMs: 0`. */
+/** The minimum wait for a connection of the pool while others have all of them, even with `waitMs: 0`. */
 const MIN_CLIENT_MS = 1_000
 
 /** Requests one lock from the server. All tries name the same holder, so that a later try finds a lock that was granted in a lost answer. */
@@ -66,7 +64,7 @@ export class LockRequest {
       const now = performance.now()
       const isTried = this.tries - triesBefore >= MIN_TRIES || now >= minUntil || this.#isPoolFull
       if (isTried && now >= this.#until) return false // guard: lock.answer-lost
-      return passing.some((type) => error instanceof type)
+      return isPassing(error)
     }
     const policy = { isRetryable, baseMs: 20, maxMs: 500, signal: this.#signal }
     try {
@@ -83,10 +81,13 @@ export class LockRequest {
     const { name, permits } = this.#spec
     const values = [name, permits, this.holder, this.#leaseMs, this.#waitMarkMs].map(String)
     const signal = this.#signal
+    const { database } = this.#context
+    const { isFull } = database
     let sentAt: number | undefined
-    const sending = this.#context.database.send(acquireLock, values, {
+    const sending = database.send(acquireLock, values, {
       deadlineMs: ANSWER_MS,
-      connectMs: Math.max(MIN_CLIENT_MS, this.#until - performance.now()),
+      // A connection that is being made may take longer than `waitMs`.
+      connectMs: isFull ? Math.max(MIN_CLIENT_MS, this.#until - performance.now()) : CONNECT_MS, // guard: lock.connect-bound
       duringClose: true,
       onClient: () => {
         signal.throwIfAborted()
@@ -101,7 +102,7 @@ export class LockRequest {
       return { result: JSON.parse(`${row?.result}`), sentAt: Number(sentAt) }
     } catch (error) {
       this.#mayHold ||= error instanceof CommitOutcomeUnknownError
-      this.#isPoolFull = sentAt === undefined && error instanceof BusyError
+      this.#isPoolFull = isFull && sentAt === undefined && error instanceof BusyError
       if (signal.aborted) this.#releaseLate(sending)
       throw error
     }

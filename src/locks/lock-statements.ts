@@ -3,7 +3,7 @@ import { statement } from '../postgres/statement.js'
 /** See sql/0015_lock.sql. */
 export const forgetLocks = statement('select {schema}.lock_delete_idle($1::text::integer)::text as count')
 
-/** See sql/0016_lock_acquire.sql for these statements: what each locks, and why two callers cannot both win. */
+/** See sql/0016_lock_acquire.sql, and sql/0017_lock_hold.sql for the others: what each locks, and why two callers cannot both win. */
 export const acquireLock = statement(
   'select {schema}.lock_acquire($1::text, $2::text::integer, $3::text, $4::text::bigint, $5::text::integer)::text as result',
 )

@@ -4,7 +4,7 @@ import { openClaims } from '../../test/claims/open-claims.js'
 import { until, url } from '../../test/database.js'
 import { realTime } from '../../test/real-time.js'
 import { claim } from '../claims/acquire/acquire-claims.js'
-import { AcquireRefusedError, BusyError, FenceLostError, LockHeldError } from '../errors.js'
+import { AcquireRefusedError, BusyError, ClosedError, FenceLostError, LockHeldError } from '../errors.js'
 import { Database } from '../postgres/database.js'
 import { DedicatedConnection } from '../postgres/dedicated-connection.js'
 import { nameHolder } from '../postgres/this-process.js'
@@ -102,6 +102,15 @@ describe('a lock', () => {
       await until(async () => (await wantedRows()) === 1, 'the other to wait')
       await mine.release()
       expect(await (await theirs).release()).toBe('released')
+    })
+  })
+
+  it('of a call that `close` meets is not said to be held by another', async () => {
+    await fixture.beside(async (dibs) => {
+      const call = dibs.tryLock('till')
+      const closed = dibs.close()
+      await expect(call).rejects.toThrow(ClosedError)
+      await closed
     })
   })
 

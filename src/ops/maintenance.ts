@@ -263,7 +263,7 @@ const unavailableErrors: readonly (abstract new (...args: never[]) => Error)[] =
 
 /** Checks the options. Returns the interval, or undefined for a single round. */
 export function readMaintain(options: MaintainOptions): number | undefined {
-  const { once, everyMs = EVERY_MS } = maintainOptions.read(options)
+  const { once, everyMs } = maintainOptions.read(options)
   if (once && options.everyMs !== undefined)
     throw new InvalidInputError('everyMs', 'must not be given with `once`')
   return once ? undefined : everyMs

@@ -31,9 +31,20 @@ export function lifetime(settings: { readonly default?: number } = {}): Option<n
   })
 }
 
+/** A time limit above 0, also with a fraction, since callers compute what is left of a budget; or `Infinity`. */
+export function timeLimit(settings: Default<number>): DefaultedOption<number> {
+  const check = (field: string, ms: unknown): void => {
+    if (typeof ms === 'number' && ms > 0) return
+    throw new InvalidInputError(field, `must be a number of milliseconds above 0, not ${showGiven(ms)}`)
+  }
+  return { ...settings, check, bounds: 'above 0, or `Infinity`' }
+}
+
 interface WholeNumberSettings extends Range {
   /** True if programs pass the number on from their own clients. A refusal is then 400, since the client can correct it. */
   readonly fromClient?: boolean
+  /** True if `Infinity` stands for no bound. */
+  readonly mayBeInfinite?: boolean
 }
 
 /** A whole number, from 1 by default. */
@@ -43,13 +54,14 @@ export function wholeNumber({
   min = 1,
   max = Number.MAX_SAFE_INTEGER,
   fromClient = false,
+  mayBeInfinite = false,
   ...settings
 }: WholeNumberSettings = {}): Option<number> {
-  const check = fromClient ? checkAmount : checkLimit
-  return optionOf((field, value) => check(field, value, min, max), {
-    ...settings,
-    bounds: showRange(min, max),
-  })
+  const check = (field: string, value: unknown): unknown =>
+    (mayBeInfinite && value === Number.POSITIVE_INFINITY) ||
+    (fromClient ? checkAmount : checkLimit)(field, value, min, max)
+  const range = showRange(min, max)
+  return optionOf(check, { ...settings, bounds: mayBeInfinite ? `${range}, or \`Infinity\`` : range })
 }
 
 /** A number of a range, also one with a fraction. */

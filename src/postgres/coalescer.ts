@@ -1,4 +1,4 @@
-import { BusyError } from '../errors.js'
+import { BusyError, StatementTimeoutError } from '../errors.js'
 import { wasRefused } from './fault.js'
 
 /** Suggested retry delay for a call whose turn did not come in time. */
@@ -208,7 +208,7 @@ export class Coalescer<I, R> {
       settle(batch, await this.#send(items, Math.max(0, Math.ceil(leftMs))))
     } catch (error) {
       // guard: batch.bad-item-alone
-      if (batch.length === 1 || !wasRefused(error)) reject(batch, error)
+      if (batch.length === 1 || !isOfOneItem(error)) reject(batch, error)
       else for (const one of batch) await this.#settle([one])
     }
   }
@@ -224,12 +224,16 @@ export class Coalescer<I, R> {
       })
     } catch (error) {
       // guard: batch.split-refused
-      if (wasRefused(error)) return groups
+      if (isOfOneItem(error)) return groups
       for (const { batch } of groups) reject(batch, error)
       return []
     }
   }
 }
+
+/** True if one of the items may be the reason. A timeout is that of a slow server, which must not get the items one by one. */
+const isOfOneItem = (error: unknown): boolean =>
+  wasRefused(error) && !(error instanceof StatementTimeoutError) // guard: batch.timeout-of-all
 
 function settle<I, R>(batch: readonly Pending<I, R>[], results: readonly (R | Error)[]): void {
   const mismatch =

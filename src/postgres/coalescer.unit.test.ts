@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { deferred } from '../../test/deferred.js'
-import { BusyError, DatabaseError } from '../errors.js'
+import { BusyError, DatabaseError, StatementTimeoutError } from '../errors.js'
 import { Coalescer } from './coalescer.js'
 
 /** A coalescer whose statements the test answers. */
@@ -162,6 +162,19 @@ describe('a coalescer', () => {
     const all = await Promise.allSettled(['a', 'b', 'bad', 'c'].map((item) => coalescer.add('k', item)))
     expect(all.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled'])
     expect(sent).toEqual([['a'], ['b', 'bad', 'c'], ['b'], ['bad'], ['c']])
+  })
+
+  it('does not send the items of a batch alone after a timeout, which is the fault of none of them', async () => {
+    const { sent, add } = recording()
+    const first = add('a')
+    const others = [add('b'), add('c')]
+    sent[0]?.answer()
+    await first
+    await settled()
+    sent[1]?.fail(new StatementTimeoutError('too slow'))
+    const ended = await Promise.allSettled(others)
+    expect(ended.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+    expect(sent).toHaveLength(2)
   })
 
   it('gathers the calls of one tick, and keeps two statements of a key in flight, if asked to', async () => {

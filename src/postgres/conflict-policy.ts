@@ -1,5 +1,5 @@
 import { ConflictError } from '../errors.js'
-import { lifetime, wholeNumber } from '../options/number-options.js'
+import { timeLimit, wholeNumber } from '../options/number-options.js'
 import { isConflict, translateError } from './fault.js'
 import type { RetryPolicy } from './retry.js'
 
@@ -11,7 +11,7 @@ export interface RetryOptions {
 }
 
 export const retryOptions = {
-  deadlineMs: lifetime({ default: 30_000 }),
+  deadlineMs: timeLimit({ default: 30_000 }),
   maxAttempts: wholeNumber({ default: 10 }),
 }
 

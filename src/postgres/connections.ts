@@ -151,6 +151,12 @@ export class Connections {
     }
   }
 
+  /** True while others have all clients of the pool. */
+  get isFull(): boolean {
+    const { idleCount, totalCount, options } = this.pool
+    return idleCount === 0 && totalCount >= options.max
+  }
+
   /** The error for a caller that got no client in time. */
   busy(waitedMs: number, cause?: unknown): BusyError {
     const { waitingCount, options } = this.pool

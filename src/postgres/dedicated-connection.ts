@@ -4,7 +4,7 @@ import { CommitOutcomeUnknownError, ConnectionLostError, DibsError } from '../er
 import { endClient, newClient, unrefClient } from './client.js'
 import { CONNECT_MS } from './connections.js'
 import type { Database } from './database.js'
-import { readFault, translateError } from './fault.js'
+import { isUnusable, readFault, translateError } from './fault.js'
 import { forgetNames, toQueryConfig } from './pg-query.js'
 import { controlStatement, queryPipeline } from './pipeline.js'
 import type { StatementSender } from './send-options.js'
@@ -212,7 +212,9 @@ function notConnected(cause: unknown): NotSentError {
 function explain(error: unknown): unknown {
   if (error instanceof NotSentError) return error
   const translated = translateError(error)
-  if (translated instanceof DibsError && !(translated instanceof ConnectionLostError)) return translated
+  const isAnswer = translated instanceof DibsError && !(translated instanceof ConnectionLostError)
+  // Also a read timeout of the caller's own pool settings leaves unknown what the server did.
+  if (isAnswer && !isUnusable(error)) return translated
   return new CommitOutcomeUnknownError('a statement', { cause: error })
 }
 

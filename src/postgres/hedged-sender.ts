@@ -23,6 +23,11 @@ export interface HedgeOptions {
   readonly onUnanswered?: (() => void) | undefined
 }
 
+/** A statement that holds up handlers waits for the pool alone at first, and occupies the dedicated connection only for a moment. */
+export const BRIEFLY = { afterMs: 100, dedicatedMs: 1_000 } as const
+/** How long such a statement waits for a row on the dedicated connection. */
+export const BRIEF_ROW_WAIT_MS = '50'
+
 /** Rows that the same statement on the other connection may have caused. */
 class NotFinalError extends Error {
   constructor(readonly rows: TextRow[]) {
@@ -51,6 +56,7 @@ async function sendHedged(
   const { afterMs = 0, dedicatedMs = deadlineMs, dedicatedValues = values } = options
   const { isFinal = () => true, onUnanswered } = options
   const dedicated = renewalConnectionOf(database)
+  const until = performance.now() + deadlineMs
   const isSent = { pool: false, dedicated: false }
   const poolStarted = new AbortController()
   let isAnswered = false
@@ -76,9 +82,12 @@ async function sendHedged(
   }
   const sendOverDedicated = async (): Promise<TextRow[]> => {
     await sleep(afterMs, poolStarted.signal)
-    await withTimeout(dedicated.whenFree(), deadlineMs, () => {}, poolStarted.signal)
-    if (poolStarted.signal.aborted || dedicated.isBusy)
-      throw new NotSentError('The dedicated connection was not free in time.')
+    // Of several statements that wait for the connection, one is the next, and the others wait again.
+    for (let leftMs = until - performance.now(); dedicated.isBusy; leftMs = until - performance.now()) {
+      if (leftMs <= 0) throw new NotSentError('The dedicated connection was not free in time.')
+      await withTimeout(dedicated.whenFree(), leftMs, () => {}, poolStarted.signal) // guard: once.renew-beside-others
+    }
+    if (poolStarted.signal.aborted) throw new NotSentError('The pool has sent the statement.')
     isSent.dedicated = true
     try {
       const rows = await dedicated.send(statement, dedicatedValues, {

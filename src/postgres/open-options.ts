@@ -66,6 +66,7 @@ export function readOpenOptions(options: OpenOptions | undefined) {
 /** Requires `options` too, because a `pg.Client` has the same methods as a pool but no `options`. */
 function checkPool(field: string, pool: unknown): void {
   const hasPoolMethods = hasMethods(pool, 'connect', 'query', 'on', 'off', 'end')
-  if (hasPoolMethods && typeof Reflect.get(Object(pool), 'options') === 'object') return
+  const options: unknown = Reflect.get(Object(pool), 'options')
+  if (hasPoolMethods && typeof options === 'object' && options !== null) return
   throw new InvalidInputError(field, `must be a Pool of pg, not ${nameGiven(pool)}`)
 }

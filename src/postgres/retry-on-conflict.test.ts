@@ -174,6 +174,11 @@ describe('its bounds', () => {
     expect(seen[1]?.signal.aborted).toBe(false)
   })
 
+  it('can be what is left of a budget', async () => {
+    const { fn } = failing(conflict())
+    expect(await retryOnConflict(fn, { deadlineMs: 30_000.25 })).toBe('done')
+  })
+
   it.each<[string, RetryOnConflictOptions | { wrong: 1 } | null]>([
     ['deadlineMs', { deadlineMs: 0 }],
     ['deadlineMs', { deadlineMs: Number.NaN }],

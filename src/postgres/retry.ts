@@ -1,4 +1,4 @@
-import { CommitOutcomeUnknownError, DibsError } from '../errors.js'
+import { BusyError, CommitOutcomeUnknownError, ConnectionLostError, DibsError } from '../errors.js'
 import { sleep } from './sleep.js'
 
 /** Full jitter: a random delay below the doubled step, so that callers that lost the same race do not meet again. */
@@ -62,6 +62,12 @@ export async function retry<T>(fn: (attempt: number) => Promise<T>, policy: Retr
 /** True if the statement may have failed only because an answer, a connection or a lock was missing. */
 export const isTransient = (error: unknown): boolean =>
   error instanceof CommitOutcomeUnknownError || (error instanceof DibsError && error.retryable)
+
+/** True after errors that may pass while a caller still waits: the server is back, or a connection is free. */
+export const isPassing = (error: unknown): boolean =>
+  error instanceof CommitOutcomeUnknownError ||
+  error instanceof ConnectionLostError ||
+  error instanceof BusyError
 
 /** For statements that may be repeated, since each names its fence or its holder. */
 export const RESEND: RetryPolicy = {

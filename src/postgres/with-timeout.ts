@@ -9,13 +9,15 @@ import { MAX_TIMER_MS } from '../options/max-timer-ms.js'
  * Waits at most `ms` for `promise`; after that, the result is what `onTimeout` returns or throws. Rejects with the
  * reason of `signal` when that fires. Leaves no timer and no listener behind.
  *
- * A promise that has settled by then wins over both, and `onTimeout` is not called.
+ * A promise that has settled by then wins over both, and `onTimeout` is not called. `ref: false`: the timer does not keep
+ * the process alive.
  */
 export function withTimeout<T, U>(
   promise: Promise<T>,
   ms: number,
   onTimeout: () => U | PromiseLike<U>,
   signal?: AbortSignal,
+  { ref = true }: { readonly ref?: boolean } = {},
 ): Promise<T | U> {
   return new Promise((resolve, reject) => {
     let timer: NodeJS.Timeout | undefined
@@ -45,6 +47,7 @@ export function withTimeout<T, U>(
     // Timers run before sockets are read: after the process was suspended, the answer may be there unread.
     if (ms < Number.POSITIVE_INFINITY)
       timer = setTimeout(() => setImmediate(expire), Math.min(ms, MAX_TIMER_MS))
+    if (!ref) timer?.unref()
   })
 }
 

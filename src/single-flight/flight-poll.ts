@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import { BusyError, CommitOutcomeUnknownError, ConnectionLostError } from '../errors.js'
+import { CommitOutcomeUnknownError } from '../errors.js'
 import type { GrantedLock, LockContext } from '../locks/lock-context.js'
 import { releaseOrphanedLock } from '../locks/orphaned-lock.js'
 import { POLL_MS, waitMarkMs } from '../locks/poll-delay.js'
-import { retry } from '../postgres/retry.js'
+import { isPassing, retry } from '../postgres/retry.js'
 import { restoreShared } from '../postgres/stored-failure.js'
 import { THIS_PROCESS } from '../postgres/this-process.js'
 import type { Ending, FlightCall } from './flight-call.js'
@@ -51,9 +51,6 @@ interface PollOptions {
 /** No caller waits any more. */
 class NoCallersError extends Error {}
 
-/** Errors that may pass before the callers give up. */
-const passing = [CommitOutcomeUnknownError, ConnectionLostError, BusyError]
-
 /** The statement never waits on the server, so a longer silence is that of the network. */
 const ANSWER_MS = 5_000
 
@@ -99,7 +96,7 @@ export async function pollFlight(
   }
   try {
     return await retry(send, {
-      isRetryable: (error) => passing.some((type) => error instanceof type),
+      isRetryable: isPassing,
       ...{ baseMs: 20, maxMs: 500, wait },
       onRetry: (error, failures) => {
         mayHold ||= error instanceof CommitOutcomeUnknownError

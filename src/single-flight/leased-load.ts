@@ -3,7 +3,7 @@ import type { GrantedLock, LockContext } from '../locks/lock-context.js'
 import { lockOrigin, lockTopic } from '../locks/lock-notifications.js'
 import { releaseOrphanedLock, releaseUnwantedLock } from '../locks/orphaned-lock.js'
 import { emit } from '../postgres/events.js'
-import { hedgedSender } from '../postgres/hedged-sender.js'
+import { BRIEF_ROW_WAIT_MS, BRIEFLY, hedgedSender } from '../postgres/hedged-sender.js'
 import { toOutcome } from '../postgres/json.js'
 import { isTransient, type RetryPolicy, retry } from '../postgres/retry.js'
 import { checkOutcome } from '../postgres/standard-schema.js'
@@ -51,11 +51,6 @@ const ANSWER_MS = 5_000
 /** How often, and for how long, to try to publish an outcome. The callers of the load wait for that. */
 const PUBLISH: RetryPolicy = { isRetryable: isTransient, baseMs: 20, maxMs: 500, maxAttempts: 3 }
 const MAX_TRYING_MS = 5_000
-
-/** The statement goes to the pool alone for `POOL_MS`. After that, also to the connection for renewals, which it must not occupy for long. */
-const POOL_MS = 100
-const DEDICATED_MS = 1_000
-const DEDICATED_ROW_WAIT_MS = 50
 
 /** Runs one load: renews the lead until the load has ended, and publishes its outcome under the fence of the lead. Never rejects. */
 export class LeasedLoad {
@@ -161,9 +156,8 @@ export class LeasedLoad {
     const { database } = this.#context
     const options = {
       connection: hedgedSender(database, {
-        afterMs: POOL_MS,
-        dedicatedMs: DEDICATED_MS,
-        dedicatedValues: [...values, String(DEDICATED_ROW_WAIT_MS)],
+        ...BRIEFLY,
+        dedicatedValues: [...values, BRIEF_ROW_WAIT_MS],
       }),
       deadlineMs: ROW_WAIT_MS + ANSWER_MS,
     }

@@ -1,6 +1,7 @@
+import { isPlain } from '../errors/is-plain.js'
 import { InvalidInputError } from '../errors.js'
 import type { Column, Table } from './catalog/table.js'
-import { isPlain, type ReservedColumn, ROW, type RowArgs } from './sql-values.js'
+import { type ReservedColumn, ROW, type RowArgs } from './sql-values.js'
 
 /**
  * Identifies a row: the value of a primary key of one column, or an object of columns and values. The object names all columns of the primary key, or of

@@ -1,3 +1,4 @@
+import { isPlain } from '../errors/is-plain.js'
 import { InvalidInputError } from '../errors.js'
 import { nameGiven } from '../options/name-given.js'
 import { type TextValue, textArray } from '../postgres/text-values.js'
@@ -95,10 +96,4 @@ export function writable(
 
 function hasNull(value: unknown): boolean {
   return Array.isArray(value) && value.some((item) => item === null || hasNull(item))
-}
-
-export function isPlain(value: unknown): value is Record<string, unknown> {
-  if (typeof value !== 'object' || value === null) return false
-  const prototype = Object.getPrototypeOf(value)
-  return prototype === null || prototype === Object.prototype
 }

@@ -1,6 +1,13 @@
 /** @type {import('../../scripts/mutate/read-mutations.mjs').Mutation[]} */
 export default [
   {
+    guard: 'batch.timeout-of-all',
+    from: / && !\(.*\)/,
+    to: '',
+    what: 'A slow server gets the calls of a batch one by one.',
+    tests: ['coalescer.unit'],
+  },
+  {
     guard: 'batch.answer-order',
     from: '[n]',
     to: '[0]',

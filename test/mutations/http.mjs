@@ -1,6 +1,20 @@
 /** @type {import('../../scripts/mutate/read-mutations.mjs').Mutation[]} */
 export default [
   {
+    guard: 'http.scope-owner',
+    from: '...owner, ',
+    to: '',
+    what: 'All users share their keys.',
+    tests: ['idempotency'],
+  },
+  {
+    guard: 'http.named-owner',
+    from: 'parts.every(isNamed)',
+    to: 'true',
+    what: 'All requests without an owner share their keys.',
+    tests: ['idempotency'],
+  },
+  {
     guard: 'http.required',
     if: true,
     what: 'A required key may be missing.',

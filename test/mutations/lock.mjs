@@ -206,6 +206,19 @@ export default [
     tests: ['lock-loss'],
   },
   {
+    guard: 'lock.renew-ended',
+    if: false,
+    what: 'A lease that has ended is renewed for a holder that has given it up.',
+    tests: ['lease-renewer.unit'],
+  },
+  {
+    guard: 'lock.connect-bound',
+    from: /isFull \? (.*) : CONNECT_MS/,
+    to: '$1',
+    what: 'A call gives up while a connection is being made.',
+    tests: ['lock-full-pool'],
+  },
+  {
     guard: 'lock.max-hold',
     from: 'Math.min',
     to: 'Math.max',

@@ -1,6 +1,13 @@
 /** @type {import('../../scripts/mutate/read-mutations.mjs').Mutation[]} */
 export default [
   {
+    guard: 'monitor.live-lease',
+    from: 'operator(pg_catalog.<=) $2',
+    to: 'is not null',
+    what: 'A row with a live lease counts as stuck.',
+    tests: ['monitor'],
+  },
+  {
     guard: 'monitor.singly-condition',
     from: /sweepCall\((.*), \{ only \}\)/,
     to: 'verdictCall($1, only)',

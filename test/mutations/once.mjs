@@ -228,6 +228,13 @@ export default [
     tests: ['once-leased', 'once-lease'],
   },
   {
+    guard: 'once.renew-beside-others',
+    from: /withTimeout\((.*?), leftMs, /,
+    to: 'withTimeout(new Promise(() => {}), leftMs, ',
+    what: 'Of many renewals, only one gets the connection for renewals.',
+    tests: ['once-lease'],
+  },
+  {
     guard: 'once.lease-renewal',
     what: 'The lease of a running function is not renewed.',
     tests: ['once-leased', 'once-lease'],

@@ -1,4 +1,5 @@
 import { BusyError, type DibsError } from '../../errors.js'
+import { SHORT_RETRY_MS } from '../../postgres/or-busy.js'
 import type { Ending } from '../claim-call.js'
 import type { AcquireClaim, ClaimOf, ItemKind, OutcomeKind } from './acquire-claims.js'
 import type { AcquireItem, ItemFields, ItemResult } from './acquire-result.js'
@@ -59,8 +60,5 @@ export interface AcquireKind<K extends ItemKind> {
   endLeased(claim: ItemClaim<K>, result: ItemResult, ending: Ending): EndItem | undefined
 }
 
-/** Suggested retry delay while another transaction is about to decide. */
-export const RETRY_MS = 100
-
 export const busyWith = (subject: string, waitedMs: number): BusyError =>
-  new BusyError(subject, Math.max(1, waitedMs), RETRY_MS)
+  new BusyError(subject, Math.max(1, waitedMs), SHORT_RETRY_MS)

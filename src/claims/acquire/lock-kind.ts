@@ -1,7 +1,8 @@
 import { LockHeldError } from '../../errors.js'
+import { SHORT_RETRY_MS } from '../../postgres/or-busy.js'
 import { readHeld } from '../../postgres/this-process.js'
 import { LockClaim } from './acquire-claims.js'
-import { type AcquireKind, RETRY_MS } from './acquire-kind.js'
+import type { AcquireKind } from './acquire-kind.js'
 
 export const lockKind: AcquireKind<'lock'> = {
   type: LockClaim,
@@ -17,7 +18,8 @@ export const lockKind: AcquireKind<'lock'> = {
   lockOf: ({ name }) => name,
 
   item: ({ name }) => ({ name }),
-  explain: ({ name }, { lock }) => new LockHeldError(name, lock?.leftMs ?? RETRY_MS, readHeld(lock ?? {})),
+  explain: ({ name }, { lock }) =>
+    new LockHeldError(name, lock?.leftMs ?? SHORT_RETRY_MS, readHeld(lock ?? {})),
   grant: ({ name }, { lock }) => ({ name, fence: Number(lock?.fence) }),
   leftMs: ({ lock }) => lock?.leftMs,
   endJoined: () => undefined,

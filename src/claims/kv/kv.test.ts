@@ -167,6 +167,14 @@ describe('get and getMany', () => {
     expect(found.map((entry) => entry?.value)).toEqual(['🦊', undefined, 'b', ...keys, 'b'])
     expect(await kv.getMany([])).toEqual([])
   })
+
+  it('getMany does not care what becomes of the list', async () => {
+    await kv.set('a', 1)
+    const keys = ['a', 'b']
+    const found = kv.getMany<number>(keys)
+    keys.length = 0
+    expect((await found).map((entry) => entry?.value)).toEqual([1, undefined])
+  })
 })
 
 describe('set', () => {

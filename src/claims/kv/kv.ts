@@ -99,11 +99,12 @@ export class Kv {
     if (!Array.isArray(keys) || keys.length > MAX_KEYS) {
       throw new InvalidInputError('keys', `must be an array of at most ${MAX_KEYS} keys; ask in parts`)
     }
-    for (const [n, key] of keys.entries()) checkKey(`keys[${n}]`, key)
-    if (keys.length === 0) return []
-    const rows = await this.#database.send(statements.getMany, [textArray([...new Set(keys)])], { tx })
+    // A copy: the caller may change its array during the read.
+    const wanted = Array.from(keys, (key, n) => checkKey(`keys[${n}]`, key))
+    if (wanted.length === 0) return []
+    const rows = await this.#database.send(statements.getMany, [textArray([...new Set(wanted)])], { tx })
     const found = new Map(rows.map((row) => [row.key, toEntry<T>(row)]))
-    return keys.map((key) => found.get(key))
+    return wanted.map((key) => found.get(key))
   }
 
   /**

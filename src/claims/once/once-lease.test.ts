@@ -63,6 +63,67 @@ describe('the lease', () => {
     )
   })
 
+  it('of many is renewed though other work has taken all of the pool', async () => {
+    await fixture.beside(
+      async (dibs, pool) => {
+        const goOn = deferred()
+        const keys = Array.from({ length: 20 }, (_, n) => `beside-${n}`)
+        const held = new Set<string>()
+        const calls = keys.map((key) =>
+          dibs.once({ ...at, key, leaseMs: 6_000 }, async (claim) => {
+            held.add(key)
+            await goOn.promise
+            return claim.signal.aborted
+          }),
+        )
+        await until(() => held.size === keys.length, 'all to be held')
+        const clients = await Promise.all([pool.connect(), pool.connect()])
+        const leases = async () =>
+          Promise.all(
+            keys.map(async (key) => Number((await fixture.dibs.claims.get({ ...address, key }))?.leaseUntil)),
+          )
+        const first = await leases()
+        const areRenewed = async () => (await leases()).every((lease, n) => lease > Number(first[n]))
+        await until(areRenewed, 'all to be renewed').finally(() => {
+          for (const client of clients) client.release()
+          goOn.resolve()
+        })
+        expect(await Promise.all(calls)).toEqual(keys.map(() => false))
+      },
+      { max: 2 },
+    )
+  })
+
+  it('is not lost to a renewal that comes after the outcome is stored', async () => {
+    await using proxy = await PgProxy.start({ url })
+    await fixture.beside(
+      async (dibs) => {
+        const lost: unknown[] = []
+        const stop = onEvent('dibs:once.lost', (event) => lost.push(event))
+        let signal: AbortSignal | undefined
+        const cut = proxy.inject({
+          kind: 'cut',
+          when: 'after',
+          statement: 'claim_store_outcome',
+          how: 'black-hole',
+        })
+        const call = dibs.once({ ...at, leaseMs: 1_200 }, async (claim) => {
+          signal = claim.signal
+          return 'done'
+        })
+        await cut.happened
+        // Renewals follow each 400 ms.
+        await new Promise((resolve) => setTimeout(resolve, 2_000))
+        expect([lost, signal?.aborted]).toEqual([[], false])
+        cut.end()
+        proxy.inject({ kind: 'reset' })
+        expect(await call).toBe('done')
+        stop()
+      },
+      { connectionString: proxy.url },
+    )
+  })
+
   it('survives a connection that has gone silent', async () => {
     await using proxy = await PgProxy.start({ url })
     await fixture.beside(

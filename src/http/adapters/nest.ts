@@ -72,7 +72,7 @@ function platformOf(context: ExecutionContext): Platform {
  */
 export class IdempotencyInterceptor implements NestInterceptor {
   readonly #options: IdempotencyModuleOptions
-  readonly #gates = new WeakMap<object, Idempotency<NestRequest>>()
+  readonly #middlewares = new WeakMap<object, Idempotency<NestRequest>>()
 
   constructor(options: IdempotencyModuleOptions) {
     this.#options = options
@@ -83,7 +83,7 @@ export class IdempotencyInterceptor implements NestInterceptor {
     const { request, response, before } = platformOf(context)
     const run = { hasBegun: false }
     return new Promise((resolve, reject) => {
-      answerOverNode(this.#gateOf(context.getHandler()), {
+      answerOverNode(this.#middlewareOf(context.getHandler()), {
         source,
         request,
         response,
@@ -105,12 +105,12 @@ export class IdempotencyInterceptor implements NestInterceptor {
     })
   }
 
-  #gateOf(handler: object): Idempotency<NestRequest> {
-    const known = this.#gates.get(handler)
+  #middlewareOf(handler: object): Idempotency<NestRequest> {
+    const known = this.#middlewares.get(handler)
     if (known) return known
     const { dibs, ...options } = this.#options
     const middleware = new Idempotency<NestRequest>(dibs, { ...options, ...readMetadata(ROUTE, handler) })
-    this.#gates.set(handler, middleware)
+    this.#middlewares.set(handler, middleware)
     return middleware
   }
 }

@@ -31,6 +31,8 @@ describe('the header', () => {
     ['a;b', 'neither'],
     ['"a\\b"', 'neither'],
     ['a b', 'neither'],
+    ['"a";v=1.2.3', 'neither'],
+    ['"a" ;x=1', 'neither'],
     ['é', 'printable ASCII'],
     ['"a\tb"', 'printable ASCII'],
     ['x'.repeat(256), '256 characters'],

@@ -22,7 +22,7 @@ describe('options', () => {
     [{ required: 'yes' }, '`required` must be true or false'],
     [{ methods: [] }, "`methods` must be a list such as ['POST']"],
     [{ methods: ['get'] }, '`methods` has GET, which changes nothing'],
-    [{ methods: ['PSOT'] }, '`methods` has no HTTP method in "PSOT"'],
+    [{ methods: ['PSOT'] }, '`methods` contains "PSOT", which is not an HTTP method'],
     [
       { fingerprint: () => 1, fingerprintHeaders: ['x'] },
       '`fingerprintHeaders` has no effect beside `fingerprint`',

@@ -119,7 +119,8 @@ function checkMethods(field: string, methods: unknown): void {
     throw new InvalidInputError(field, `must be a list such as ['POST'], not ${nameGiven(methods)}`)
   const upper = methods.map((method) => String(method).toUpperCase())
   const unknown = upper.find((method) => !METHODS.includes(method))
-  if (unknown !== undefined) throw new InvalidInputError(field, `has no HTTP method in ${showGiven(unknown)}`)
+  if (unknown !== undefined)
+    throw new InvalidInputError(field, `contains ${showGiven(unknown)}, which is not an HTTP method`)
   const safe = upper.find((method) => ['GET', 'HEAD', 'OPTIONS', 'TRACE', 'CONNECT'].includes(method))
   if (safe) throw new InvalidInputError(field, `has ${safe}, which changes nothing and needs no key`)
 }

@@ -30,7 +30,7 @@ export function normalizeTarget(
 /** The scope of a key: its owner and the route. A path that is too long for a scope is replaced by its hash. */
 export function requestScope(owner: readonly Part[], method: string, path: string): string {
   try {
-    return keyOf('http', ...owner, `${method} ${path}`)
+    return keyOf('http', ...owner, `${method} ${path}`) // guard: http.scope-owner
   } catch {
     const hash = createHash('sha256').update(path).digest('hex')
     try {
@@ -46,7 +46,7 @@ export function requestScope(owner: readonly Part[], method: string, path: strin
 export function readOwner(owner: unknown): readonly Part[] {
   const parts = Array.isArray(owner) ? owner : [owner]
   const isNamed = (part: unknown) => part !== undefined && part !== null && part !== ''
-  if (parts.length > 0 && parts.every(isNamed)) return parts
+  if (parts.length > 0 && parts.every(isNamed)) return parts // guard: http.named-owner
   const show = (part: unknown) => (part === '' ? 'an empty string' : nameGiven(part))
   const given = Array.isArray(owner) ? `[${parts.map(show).join(', ')}]` : show(owner)
   throw new InvalidInputError(

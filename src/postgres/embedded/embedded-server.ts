@@ -5,7 +5,7 @@ import { retry } from '../retry.js'
 import { prepareBinaries } from './binaries.js'
 import { claimServer, type Ownership } from './claim-server.js'
 import type { ServerSettings } from './embedded-options.js'
-import { explainFailure, isProgrammingError } from './explain-failure.js'
+import { explainFailure } from './explain-failure.js'
 import { freePort } from './free-port.js'
 import { DATABASE, initialize, ROLE, readPassword } from './initialize.js'
 import { poll } from './poll.js'
@@ -86,17 +86,25 @@ export class EmbeddedServer {
    * starts the server with the settings of its last start.
    */
   async claim(resume: boolean): Promise<OwnedServer | { readonly owner: number }> {
+    const attempt = async () => {
+      const running = await this.#makeRun(resume)
+      return await this.#claim(running).catch((cause) => {
+        throw new NotClaimedError(cause)
+      })
+    }
     try {
-      return await retry(async () => this.#claim(await this.#makeRun(resume)), {
-        isRetryable: isPassing,
+      return await retry(attempt, {
+        isRetryable: (error) => error instanceof NotClaimedError && isPassing(error.cause),
         // Keep a server that is in use, even if it has no room for another connection.
         deadlineAt: this.#hasServed ? undefined : performance.now() + CLAIM_MS,
         ...{ baseMs: 100, maxMs: 100, minMs: 50 },
       })
     } catch (error) {
+      // A server that did not start has an error that says why.
+      if (!(error instanceof NotClaimedError)) throw error
       // No other process would stop a server that this one started.
       if (this.#postmaster?.identity === this.#started) await this.stop()
-      throw this.#explainClaim(error)
+      throw this.#explainClaim(error.cause)
     }
   }
 
@@ -218,8 +226,16 @@ export class EmbeddedServer {
         { cause: error },
       )
     }
-    const isExplained = error instanceof EmbeddedServerError || (!fault && isProgrammingError(error))
-    return isExplained ? error : explainFailure(fault?.message ?? `${error}`, folder, this.#log)
+    return error instanceof EmbeddedServerError
+      ? error
+      : explainFailure(fault?.message ?? `${error}`, folder, this.#log)
+  }
+}
+
+/** The server runs, and could not be claimed. */
+class NotClaimedError extends Error {
+  constructor(override readonly cause: unknown) {
+    super('the server could not be claimed')
   }
 }
 

@@ -32,13 +32,13 @@ export class SupervisorConnection {
     }
   }
 
-  /** Returns the next message, or undefined when the connection has ended or after `withinMs`. */
+  /** Returns the next message, or undefined when the connection has ended or after `withinMs`. Only the connection keeps the process alive. */
   async next(withinMs = Number.POSITIVE_INFINITY): Promise<SupervisorMessage | undefined> {
     if (this.#queue.length === 0 && !this.#socket.destroyed) {
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve
       })
-      await withTimeout(woken, withinMs, () => {})
+      await withTimeout(woken, withinMs, () => {}, undefined, { ref: false })
     }
     return this.#queue.shift()
   }

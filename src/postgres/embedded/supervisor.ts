@@ -76,8 +76,6 @@ export class Supervisor {
     try {
       await this.#runServer()
     } catch (error) {
-      // No other process would stop the server.
-      if (this.#owned) await this.#server?.stop()
       await this.#fail(error)
     } finally {
       clearTimeout(this.#retireTimer)
@@ -109,6 +107,7 @@ export class Supervisor {
       const owned = await server.claim(resume)
       if ('owner' in owned) return this.#giveWay(owned.owner)
       await this.#serve(server, owned)
+      this.#owned = undefined // from here on, nobody gets its URL
       if (signal.aborted || (this.#holders.isEmpty && !server.isRunning)) {
         await server.stop()
         owned.ownership.end()
@@ -116,7 +115,6 @@ export class Supervisor {
         return
       }
       owned.ownership.end()
-      this.#owned = undefined
       // The server is gone, or has ended the supervisor's session. The supervisor claims the server again, on its old
       // port.
       resume = true

@@ -15,7 +15,7 @@ interface Mark {
   readonly dir: string
   /** The identity of the process that is responsible for the server: first its owner, then its supervisor. */
   readonly keptBy: string | undefined
-  /** When another process first found that the keeper is gone. */
+  /** When another process first found that the process in `keptBy` is gone. */
   readonly suspectedAt?: number
 }
 
@@ -45,7 +45,7 @@ export function removeTemporary(folder: string, dir = folder): void {
   rmSync(markOf(folder), { force: true })
 }
 
-/** Stops and removes servers whose keeper has been gone for some seconds. Each supervisor of a temporary server does this from time to time. */
+/** Stops and removes servers whose process in `keptBy` has been gone for some seconds. Each supervisor of a temporary server does this from time to time. */
 export async function sweepTemporary(folder: string): Promise<void> {
   for (const mark of await findAbandoned(dirname(supervisorAddress(folder)))) {
     if (mark.suspectedAt === undefined) writeMark({ ...mark, suspectedAt: Date.now() })

@@ -1,10 +1,10 @@
+import { isPlain } from '../../errors/is-plain.js'
 import { InvalidInputError } from '../../errors.js'
 import { nameGiven, showGiven } from '../../options/name-given.js'
 import { checked, required, unchecked } from '../../options/option.js'
 import { optionTable } from '../../options/option-table.js'
 import { checkCharacters, checkKey } from '../../postgres/key.js'
 import { readTableName } from '../catalog/table-name.js'
-import { isPlain } from '../sql-values.js'
 
 /** Defines the totals that a parent row keeps of its children. */
 export interface AggregateOptions {

@@ -24,8 +24,8 @@ export function matchByParentIndex([own, foreign]: KeyPair, key: string, childVa
 
 /**
  * Compares two values of different types, each cast to the type of the other. One cast alone may lose the difference between
- * two keys, as from a time to childValue day. An index serves the first comparison. Where it is false, the second is not tried,
- * because childValue cast may fail.
+ * two keys, as from a time to a day. An index serves the first comparison. Where it is false, the second is not tried,
+ * because its cast may fail.
  */
 const bothMatch = (first: string, second: string): string =>
   `${first} and case when ${first} then ${second} else false end`

@@ -96,7 +96,7 @@ export function conditionsOf(table: Table, rule: MonitorRule, args: RowArgs): st
   }
   if (rule.leaseColumn !== undefined) {
     const lease = inRow(leaseColumn(table, rule.leaseColumn))
-    conditions.push(`(${lease} is null or ${lease} operator(pg_catalog.<=) $2)`)
+    conditions.push(`(${lease} is null or ${lease} operator(pg_catalog.<=) $2)`) // guard: monitor.live-lease
   }
   return conditions
 }

@@ -1,4 +1,5 @@
 import { describeRow, idToJson } from '../../errors/describe-row.js'
+import { isPlain } from '../../errors/is-plain.js'
 import {
   BusyError,
   ClosedError,
@@ -18,7 +19,6 @@ import type { Transaction } from '../../postgres/transaction-types.js'
 import type { Table } from '../catalog/table.js'
 import type { RowCall, RowResult } from '../row-call.js'
 import type { Rows } from '../row-executor.js'
-import { isPlain } from '../sql-values.js'
 import type { RowPlace } from './monitor-conditions.js'
 import type { MonitorAction, MonitorRule, MonitorVerdict } from './monitor-options.js'
 import type { MonitorWrite } from './monitor-sets.js'

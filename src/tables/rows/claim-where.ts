@@ -1,10 +1,11 @@
+import { isPlain } from '../../errors/is-plain.js'
 import { InvalidInputError } from '../../errors.js'
 import { nameGiven } from '../../options/name-given.js'
 import { checkCharacters } from '../../postgres/key.js'
 import { textArray } from '../../postgres/text-values.js'
 import { writeDate } from '../catalog/column-value.js'
 import type { Column, Table } from '../catalog/table.js'
-import { checkPatch, isPlain, type RowArgs } from '../sql-values.js'
+import { checkPatch, type RowArgs } from '../sql-values.js'
 
 /** Columns and the value that each must have. Null: the column must be null. An array: the column must have one of its values. */
 export type ClaimWhereEqual = Readonly<Record<string, unknown>>

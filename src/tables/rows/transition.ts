@@ -1,4 +1,5 @@
 import { describeRow, idToJson } from '../../errors/describe-row.js'
+import { isPlain } from '../../errors/is-plain.js'
 import { InvalidInputError, StateConflictError } from '../../errors.js'
 import { nameGiven } from '../../options/name-given.js'
 import { checked, required } from '../../options/option.js'
@@ -10,7 +11,7 @@ import type { RowResult } from '../row-call.js'
 import type { Rows } from '../row-executor.js'
 import { matchId, type RowId, readId, reservedByKey } from '../row-id.js'
 import { expectRow, type RowWrite, rowWrite } from '../row-write.js'
-import { checkPatch, isPlain, ROW, RowArgs, type RowPatch, writable } from '../sql-values.js'
+import { checkPatch, ROW, RowArgs, type RowPatch, writable } from '../sql-values.js'
 import { type CountedWriteOptions, countedWriteOptions, countWrite } from './version-column.js'
 
 export type State = string | number | boolean

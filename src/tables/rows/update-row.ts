@@ -1,4 +1,5 @@
 import { describeRow } from '../../errors/describe-row.js'
+import { isPlain } from '../../errors/is-plain.js'
 import { ConflictError, InvalidInputError } from '../../errors.js'
 import { nameGiven } from '../../options/name-given.js'
 import { optionTable } from '../../options/option-table.js'
@@ -10,7 +11,7 @@ import type { Rows } from '../row-executor.js'
 import { matchId, type RowId, readId, reservedByKey } from '../row-id.js'
 import { type RowOptions, rowOptions } from '../row-options.js'
 import { expectRow, rowWrite } from '../row-write.js'
-import { isPlain, ROW, RowArgs, type RowPatch } from '../sql-values.js'
+import { ROW, RowArgs, type RowPatch } from '../sql-values.js'
 import { growVersion } from './version-column.js'
 
 /** A row, and the version that the caller has read. */

@@ -27,9 +27,9 @@ const checkEffects = (field: string, value: unknown): void => {
 }
 
 export const crashBounds = optionTable<CrashBound>()('crashLoop: bound', {
-  recoveries: wholeNumber(),
-  statements: wholeNumber(),
-  processPoints: wholeNumber(),
+  recoveries: wholeNumber({ mayBeInfinite: true }),
+  statements: wholeNumber({ mayBeInfinite: true }),
+  processPoints: wholeNumber({ mayBeInfinite: true }),
 })
 
 export const crashLoopOptions = optionTable<CrashLoopOptions>()('crashLoop', {

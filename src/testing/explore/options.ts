@@ -87,10 +87,10 @@ export interface ExploreOptions {
 }
 
 export const exploreBounds = optionTable<ExploreBound>()('explore: bound', {
-  preemptions: wholeNumber({ min: 0 }),
-  schedules: wholeNumber({ default: 2_000 }),
-  random: wholeNumber({ min: 0, default: 250 }),
-  steps: wholeNumber({ default: 500 }),
+  preemptions: wholeNumber({ min: 0, mayBeInfinite: true }),
+  schedules: wholeNumber({ default: 2_000, mayBeInfinite: true }),
+  random: wholeNumber({ min: 0, default: 250, mayBeInfinite: true }),
+  steps: wholeNumber({ default: 500, mayBeInfinite: true }),
 })
 
 const MAX_ACTORS = 26
