@@ -224,7 +224,7 @@ export class Coalescer<I, R> {
       })
     } catch (error) {
       // guard: batch.split-refused
-      if (isOfOneItem(error)) return groups
+      if (wasRefused(error)) return groups
       for (const { batch } of groups) reject(batch, error)
       return []
     }
