@@ -197,7 +197,7 @@ begin
     v_limit := v_limit + v_count;
   end loop;
   v_share := ceil(v_limit::double precision / pg_catalog.cardinality(p_lanes));
-  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claim_lock_key()) then -- guard: job.probe-pause-lock
+  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claim_lock_key()) then -- guard: job.full-scan-pause-lock
     return null;
   end if;
   -- point: before the pauses
@@ -208,7 +208,7 @@ begin
     cross join lateral (
       select j.ctid as tid from {schema}.job j
       where j.indexed_in = 'ready' and j.state = 'ready' and j.lane = c.lane and (j.expires_at is null or j.expires_at > v_before)
-      order by j.priority desc, j.id limit v_share for update skip locked -- guard: job.probe-lock
+      order by j.priority desc, j.id limit v_share for update skip locked -- guard: job.full-scan-lock
     ) i
     where c.lane <> all (v_paused)
     limit v_limit
@@ -249,7 +249,7 @@ declare
   v_error text;
   v_code text;
 begin
-  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claim_lock_key()) then -- guard: job.careful-pause-lock
+  if not pg_catalog.pg_try_advisory_xact_lock_shared({schema}.job_claim_lock_key()) then -- guard: job.one-by-one-pause-lock
     return null;
   end if;
   -- point: before the pauses
@@ -260,13 +260,13 @@ begin
     cross join lateral (
       select j.ctid as tid, j.id from {schema}.job j
       where j.indexed_in = 'ready' and j.state = 'ready' and j.lane = c.lane and (j.expires_at is null or j.expires_at > v_before)
-      order by j.priority desc, j.id limit p_count + 100 for update skip locked -- guard: job.careful-lock
+      order by j.priority desc, j.id limit p_count + 100 for update skip locked -- guard: job.one-by-one-lock
     ) i
     where c.lane <> all (v_paused)
   loop
     begin
       v_all := v_all || {schema}.job_start(array[v_job.tid], p_worker, p_lanes, p_lease_ms);
-    exception when others then -- guard: job.careful-isolate
+    exception when others then -- guard: job.one-by-one-isolate
       get stacked diagnostics v_error = message_text, v_code = returned_sqlstate;
       -- These errors are not the job's fault: a right or an object is missing, or the server is read-only, full, busy, or
       -- shutting down.
@@ -279,7 +279,7 @@ begin
           'name', 'QuarantinedError', 'message', 'It could not be claimed: ' || v_error)
         where j.ctid = v_job.tid;
         v_quarantined := v_quarantined || v_job.id;
-      exception when others then -- guard: job.careful-quarantine
+      exception when others then -- guard: job.one-by-one-quarantine
         v_stuck := v_stuck || v_job.id;
       end;
     end;
