@@ -91,9 +91,10 @@ async function sendHeartbeat(jobs: readonly LeaseOfThread[], patienceMs: number)
   const values = ['{}', list(({ id }) => id), list(({ fence }) => fence), list(({ leaseMs }) => leaseMs)]
   // A connection that is late is kept for the next statement.
   connecting ??= connect()
+  const until = performance.now() + patienceMs
   const own = await inTime(connecting, patienceMs)
   try {
-    return await inTime(sendOn(own, values), patienceMs)
+    return await inTime(sendOn(own, values), until - performance.now())
   } catch (error) {
     drop(own)
     throw error

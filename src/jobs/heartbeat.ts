@@ -54,6 +54,8 @@ export class Heartbeat {
   readonly #attempts = new Map<number, Attempt>()
   readonly #workers = new Map<string, WorkerPresence>()
   #thread: HeartbeatThread | undefined
+  /** True while the last report of the thread says that it reaches the database. */
+  #hasThreadAnswered = false
   #endedClaims: number[] = []
 
   constructor(engine: EngineContext) {
@@ -87,6 +89,7 @@ export class Heartbeat {
       },
     )
     this.#thread = thread
+    this.#hasThreadAnswered = false
     for (const attempt of this.#attempts.values()) this.#startRenewal(attempt)
   }
 
@@ -145,10 +148,10 @@ export class Heartbeat {
   }
 
   #startRenewal(attempt: Attempt): void {
-    if (this.#thread) {
-      this.#thread.add(attempt)
-      this.#renewer.watch(attempt)
-    } else this.#renewer.add(attempt)
+    this.#thread?.add(attempt)
+    // Until the thread has an answer, this thread renews too: the thread may start slowly, and its connections may be worse.
+    if (this.#thread && this.#hasThreadAnswered) this.#renewer.watch(attempt)
+    else this.#renewer.add(attempt)
   }
 
   async #renew(
@@ -185,9 +188,9 @@ export class Heartbeat {
       const attempt = this.#attempts.get(id)
       return attempt?.job.fence === fence ? [attempt] : []
     })
+    this.#hasThreadAnswered = result !== null
     if (result === null) {
       emit('dibs:worker.failed', { ...this.#engine.origin, what: 'heartbeat', error })
-      // Until the thread has an answer again, this thread renews too: its connections may be better.
       for (const attempt of attempts) this.#renewer.add(attempt)
       return
     }
