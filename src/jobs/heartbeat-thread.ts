@@ -59,6 +59,8 @@ export class HeartbeatThread {
   #add: LeaseOfThread[] = []
   #remove: Pick<LeaseOfThread, 'id' | 'fence'>[] = []
   readonly #life: NodeJS.Timeout
+  /** True if the last heartbeat of this thread had an answer. */
+  isAnswered = false
 
   /** @param onEnd called when the thread has ended. The main thread must renew the leases again. */
   constructor(database: Database, onReport: (report: ThreadReport) => void, onEnd: (error: unknown) => void) {
@@ -124,6 +126,7 @@ export class HeartbeatThread {
   }
 
   #receive(report: ThreadReport): void {
+    this.isAnswered = report.result !== null
     // The server may have another address by now.
     if (report.error !== undefined)
       this.#port.postMessage({ config: configOf(this.#database) } satisfies ThreadOrder)

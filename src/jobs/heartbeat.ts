@@ -54,8 +54,6 @@ export class Heartbeat {
   readonly #attempts = new Map<number, Attempt>()
   readonly #workers = new Map<string, WorkerPresence>()
   #thread: HeartbeatThread | undefined
-  /** True while the last report of the thread says that it reaches the database. */
-  #hasThreadAnswered = false
   #endedClaims: number[] = []
 
   constructor(engine: EngineContext) {
@@ -89,7 +87,6 @@ export class Heartbeat {
       },
     )
     this.#thread = thread
-    this.#hasThreadAnswered = false
     for (const attempt of this.#attempts.values()) this.#startRenewal(attempt)
   }
 
@@ -150,7 +147,7 @@ export class Heartbeat {
   #startRenewal(attempt: Attempt): void {
     this.#thread?.add(attempt)
     // Until the thread has an answer, this thread renews too: the thread may start slowly, and its connections may be worse.
-    if (this.#thread && this.#hasThreadAnswered) this.#renewer.watch(attempt)
+    if (this.#thread?.isAnswered) this.#renewer.watch(attempt)
     else this.#renewer.add(attempt)
   }
 
@@ -188,7 +185,6 @@ export class Heartbeat {
       const attempt = this.#attempts.get(id)
       return attempt?.job.fence === fence ? [attempt] : []
     })
-    this.#hasThreadAnswered = result !== null
     if (result === null) {
       emit('dibs:worker.failed', { ...this.#engine.origin, what: 'heartbeat', error })
       for (const attempt of attempts) this.#renewer.add(attempt)
@@ -198,7 +194,7 @@ export class Heartbeat {
     const read: HeartbeatResult = JSON.parse(result)
     const stateOf = readStates(read)
     for (const attempt of attempts) {
-      if (this.#thread) this.#renewer.watch(attempt)
+      if (this.#thread?.isAnswered) this.#renewer.watch(attempt)
       this.#renewer.applyResult(attempt, stateOf(attempt), sentHere, attempt.leaseMs)
     }
     this.#announce(attempts, read)

@@ -82,7 +82,7 @@ async function sendHedged(
   }
   const sendOverDedicated = async (): Promise<TextRow[]> => {
     await sleep(afterMs, poolStarted.signal)
-    // Of several statements that wait for the connection, one is the next, and the others wait again.
+    // Several statements may wait for the connection. When it is free, one of them is sent, and the others wait again.
     for (let leftMs = until - performance.now(); dedicated.isBusy; leftMs = until - performance.now()) {
       if (leftMs <= 0) throw new NotSentError('The dedicated connection was not free in time.')
       await withTimeout(dedicated.whenFree(), leftMs, () => {}, poolStarted.signal) // guard: once.renew-beside-others
